@@ -72,7 +72,7 @@ func (p *Partition) forgetChainedStart(target string) {
 	}
 	p.config.OtherPartitions.ForgetChainedStart(target, func(err error) {
 		if err != nil && p.context.Err() == nil {
-			p.timers.scheduleAfter(sched.BackoffMax, func() { p.forgetChainedStart(target) })
+			p.timers.ScheduleAfter(sched.BackoffMax, func() { p.forgetChainedStart(target) })
 		}
 	})
 }
@@ -184,7 +184,7 @@ func (p *Partition) cancelChild(parent *journalpb.OperationRef, child *journalpb
 	meta, ok := p.journal.Instance(child.Instance)
 	if !ok {
 		// The child's start is in flight and is repeated until it is recorded.
-		p.timers.scheduleAfter(delay, func() { p.cancelChild(parent, child, sched.NextBackoff(delay)) })
+		p.timers.ScheduleAfter(delay, func() { p.cancelChild(parent, child, sched.NextBackoff(delay)) })
 		return
 	}
 	if !proto.Equal(meta.Parent, parent) {

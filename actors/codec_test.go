@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/actors/activity"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -45,7 +46,7 @@ func TestCompleteActivity_DuplicateUnderCodec(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := actors.Completion{
+			c := activity.Completion{
 				Ref:     &journalpb.OperationRef{Instance: attempt.Instance, Execution: attempt.Execution, EventId: attempt.EventID},
 				Attempt: attempt.Number,
 			}
@@ -76,10 +77,10 @@ func TestCompleteActivity_DuplicateUnderCodec(t *testing.T) {
 				t.Errorf("failed: %v", err)
 			}
 		}
-		if err := complete(done, "denied", nil); !errors.Is(err, actors.ErrActivityClosed) {
+		if err := complete(done, "denied", nil); !errors.Is(err, activity.ErrClosed) {
 			t.Errorf("another value: %v", err)
 		}
-		if err := complete(final, "", replay.NonRetryable(errors.New("forbidden"))); !errors.Is(err, actors.ErrActivityClosed) {
+		if err := complete(final, "", replay.NonRetryable(errors.New("forbidden"))); !errors.Is(err, activity.ErrClosed) {
 			t.Errorf("another error: %v", err)
 		}
 		again := ask("again", "call")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/actors/activity"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -48,7 +49,7 @@ func (n *node) complete(token, text string, failure error) error {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	c := actors.Completion{
+	c := activity.Completion{
 		Ref:     &journalpb.OperationRef{Instance: attempt.Instance, Execution: attempt.Execution, EventId: attempt.EventID},
 		Attempt: attempt.Number,
 		Error:   replay.EncodeError(failure),
@@ -82,15 +83,15 @@ func TestCompleteActivity_Succeeds(t *testing.T) {
 		time.Sleep(time.Hour)
 		n.start("s", "shout", "a").want(nil) // no slot is used
 		n.wantOutput("s", "A")
-		if state := n.partition.ActivityState(&journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}); state != actors.ActivityPending {
+		if state := n.partition.ActivityState(&journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}); state != activity.Pending {
 			t.Errorf("the activity is %q", state)
 		}
 		n.wantCompletion(nil, o.last(), "granted", nil)
 		n.wantOutput("c", "granted")
 		n.wantHistory("c", "OrchestrationStarted", "ActivityScheduled", "ActivityCompleted of 2", "OrchestrationCompleted")
 		n.wantCompletion(nil, o.last(), "granted", nil) // again
-		n.wantCompletion(actors.ErrActivityClosed, o.last(), "refused", nil)
-		n.wantCompletion(actors.ErrActivityClosed, o.last(), "", errFull)
+		n.wantCompletion(activity.ErrClosed, o.last(), "refused", nil)
+		n.wantCompletion(activity.ErrClosed, o.last(), "", errFull)
 		if len(o.all()) != 1 {
 			t.Errorf("%d attempts", len(o.all()))
 		}
@@ -109,8 +110,8 @@ func TestCompleteActivity_UnknownTokens(t *testing.T) {
 			{Instance: "c", Execution: 2, EventID: 2, Number: 1},
 			{Instance: "nobody", Execution: 1, EventID: 2, Number: 1},
 		} {
-			n.wantCompletion(actors.ErrActivityClosed, a.Token(), "x", nil)
-			n.wantCompletion(actors.ErrActivityClosed, a.Token(), "", errFull)
+			n.wantCompletion(activity.ErrClosed, a.Token(), "x", nil)
+			n.wantCompletion(activity.ErrClosed, a.Token(), "", errFull)
 		}
 		n.wantCompletion(nil, o.last(), "x", nil)
 	})
@@ -130,7 +131,7 @@ func TestCompleteActivity_FailureRetries(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		n.wantCompletion(nil, o.all()[0], "", errFull) // and later
-		n.wantCompletion(actors.ErrActivityClosed, o.all()[0], "late", nil)
+		n.wantCompletion(activity.ErrClosed, o.all()[0], "late", nil)
 		if len(o.all()) != 2 {
 			t.Fatalf("%d attempts", len(o.all()))
 		}
@@ -140,7 +141,7 @@ func TestCompleteActivity_FailureRetries(t *testing.T) {
 			t.Errorf("failed with %v", err)
 		}
 		n.wantCompletion(nil, o.all()[1], "", replay.NonRetryable(errFull))
-		n.wantCompletion(actors.ErrActivityClosed, o.all()[1], "", errors.New("other"))
+		n.wantCompletion(activity.ErrClosed, o.all()[1], "", errors.New("other"))
 	})
 }
 
@@ -200,7 +201,7 @@ func TestPendingActivity_NotRestartedByNextLeader(t *testing.T) {
 		n.close()
 		n = lead(t, j, actors.Config{}, code...)
 		n.wantCompletion(nil, o.last(), "granted", nil)
-		n.wantCompletion(actors.ErrActivityClosed, o.last(), "refused", nil)
+		n.wantCompletion(activity.ErrClosed, o.last(), "refused", nil)
 	})
 }
 
@@ -229,7 +230,7 @@ func TestPendingActivity_Timeouts(t *testing.T) {
 					}
 					wantTimeout(t, n.failure("c"), c.kind)
 					wantElapsed(t, start, time.Hour)
-					n.wantCompletion(actors.ErrActivityClosed, o.last(), "late", nil)
+					n.wantCompletion(activity.ErrClosed, o.last(), "late", nil)
 				})
 			})
 		}
@@ -244,7 +245,7 @@ func TestPendingActivity_CancelCloses(t *testing.T) {
 		waitIdle()
 		n.send("r", "word", "").want(nil)
 		waitIdle()
-		n.wantCompletion(actors.ErrActivityClosed, o.last(), "late", nil)
+		n.wantCompletion(activity.ErrClosed, o.last(), "late", nil)
 	})
 }
 

@@ -38,7 +38,7 @@ func (p *Partition) proposeCondition(c *journalpb.SetCondition, delay time.Durat
 		if err == nil || p.context.Err() != nil {
 			return
 		}
-		p.timers.scheduleAfter(delay, func() {
+		p.timers.ScheduleAfter(delay, func() {
 			meta, ok := p.journal.Instance(c.Instance)
 			if ok && meta.Incarnation == c.Incarnation && meta.Execution == c.Execution && meta.LastEventId == c.LastEventId && (c.Condition != nil) == (p.StallReason(c.Instance) != nil) {
 				p.proposeCondition(c, sched.NextBackoff(delay))

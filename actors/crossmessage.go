@@ -210,7 +210,7 @@ func (p *Partition) sendReliably(c *CrossMessage, done func(Answer), delay time.
 		case a.Err == nil && done != nil:
 			done(a)
 		case a.Err != nil && p.context.Err() == nil:
-			p.timers.scheduleAfter(delay, func() { p.sendReliably(c, done, sched.NextBackoff(delay)) })
+			p.timers.ScheduleAfter(delay, func() { p.sendReliably(c, done, sched.NextBackoff(delay)) })
 		}
 	})
 }

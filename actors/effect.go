@@ -21,7 +21,7 @@ func (in *instance) releaseEffects(events []*journalpb.Event) {
 		case *journalpb.Event_OrchestrationStarted:
 			p.closeIfOrphaned(instance, body.OrchestrationStarted.Parent)
 		case *journalpb.Event_ActivityScheduled:
-			p.system.pool.submit(p.newTask(instance, in.incarnation, in.executionNumber, event), nil)
+			p.activities.Submit(instance, in.incarnation, in.executionNumber, event)
 		case *journalpb.Event_TimerCreated:
 			p.scheduleTimer(ref(), body.TimerCreated.FireAt)
 		case *journalpb.Event_SubOrchestrationScheduled:
@@ -56,24 +56,8 @@ func (p *Partition) nudge(instance string) {
 	p.deliverReliably(instance, Message{Message: replay.Message{Event: new(journalpb.Event)}, Internal: true})
 }
 
-// newTask returns the task for an ActivityScheduled event.
-func (p *Partition) newTask(instance string, incarnation, execution uint64, event *journalpb.Event) *task {
-	made := &struct {
-		task task
-		ref  journalpb.OperationRef
-	}{}
-	made.ref.Instance, made.ref.Incarnation = instance, incarnation
-	made.ref.Execution, made.ref.EventId = execution, event.EventId
-	t := &made.task
-	t.partition, t.ref = p, &made.ref
-	t.scheduled = event.GetActivityScheduled()
-	t.scheduledAt = clustertime.FromUnixNano(event.Timestamp)
-	t.traceContext = p.system.traceContext(instance, execution)
-	return t
-}
-
 func (p *Partition) scheduleTimer(ref *journalpb.OperationRef, fireAt int64) {
-	p.timers.schedule(clustertime.FromUnixNano(fireAt), operation.KeyOf(ref), func() {
+	p.timers.Schedule(clustertime.FromUnixNano(fireAt), operation.KeyOf(ref), func() {
 		p.observeTimerFired(fireAt)
 		p.deliverReliably(ref.Instance, completion(ref, &journalpb.Event{Body: &journalpb.Event_TimerFired{
 			TimerFired: &journalpb.TimerFired{FireAt: fireAt},
@@ -90,9 +74,9 @@ func (p *Partition) cancelOperation(ref *journalpb.OperationRef) {
 	}
 	switch body := event.Body.(type) {
 	case *journalpb.Event_ActivityScheduled:
-		p.system.pool.cancelTask(p, operation.KeyOf(ref))
+		p.activities.Cancel(ref)
 	case *journalpb.Event_TimerCreated:
-		p.timers.cancel(operation.KeyOf(ref))
+		p.timers.Cancel(operation.KeyOf(ref))
 	case *journalpb.Event_SubOrchestrationScheduled:
 		p.cancelChild(ref, body.SubOrchestrationScheduled, sched.BackoffMin)
 	}
@@ -139,7 +123,7 @@ func (p *Partition) deliverReliablyAfter(instance string, m Message, delay time.
 		case a.Err != nil && p.context.Err() == nil:
 			again := m
 			again.Event = &journalpb.Event{SourceEventId: m.Event.SourceEventId, Body: m.Event.Body}
-			p.timers.scheduleAfter(delay, func() { p.deliverReliablyAfter(instance, again, sched.NextBackoff(delay)) })
+			p.timers.ScheduleAfter(delay, func() { p.deliverReliablyAfter(instance, again, sched.NextBackoff(delay)) })
 		}
 	}
 	p.Deliver(instance, sent)

@@ -27,9 +27,6 @@ var (
 	ErrStopped = errors.New("tenuto: this node is no longer the leader")
 	// ErrBusy is returned under overload; see [BusyError]. Nothing was done. Try again later.
 	ErrBusy = errors.New("tenuto: busy")
-	// ErrActivityClosed is returned if the attempt does not count: the activity has ended or was
-	// canceled, this attempt has failed, or it never existed. Nothing was done.
-	ErrActivityClosed = errors.New("tenuto: the activity attempt is closed")
 	// ErrUpdateAborted is returned if the update was accepted, and its instance ended or continued
 	// as new before the update completed.
 	ErrUpdateAborted = errors.New("tenuto: the instance ended before the update completed")

@@ -9,7 +9,9 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/tenuto-dev/tenuto/actors/activity"
 	"github.com/tenuto-dev/tenuto/actors/internal/sched"
+	"github.com/tenuto-dev/tenuto/actors/session"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -29,14 +31,13 @@ type Partition struct {
 	cancel       context.CancelCauseFunc
 	stopWatching func() bool // stops watching the context given to Lead
 
-	timers *timerActor
+	timers     *timerActor
+	activities *activity.Partition
 
 	startCount atomic.Uint64 // runs started in this epoch; see assignIncarnation
 
 	recovering sync.WaitGroup // of recoverOperations and recoverRest
 
-	// The token buckets of limited activities. The pool's lock guards them.
-	rates map[string]*tokenBucket
 	// Waits for both sides of the session of this node with itself; see serveSelf.
 	selfSession sync.WaitGroup
 
@@ -49,7 +50,7 @@ type Partition struct {
 	watchers       stallWatchers
 	instances      map[string]*instance // those that have an actor
 	stalledCount   int                  // how many instances are stalled
-	waitingForCode map[Code]int         // how many stalled instances wait for each code
+	waitingForCode map[session.Code]int // how many stalled instances wait for each code
 	idle           sched.IdleList[*instance]
 	liveActors     sync.WaitGroup // actors of instances, except those whose code was abandoned
 	runningCode    codeList
@@ -75,15 +76,15 @@ func (s *System) LeadPartition(ctx context.Context, partitionConfig PartitionCon
 		recovery:        &recovery{recoveredEarly: make(map[string]bool)},
 		logger:          s.logger.With("epoch", epoch),
 		instances:       make(map[string]*instance),
-		waitingForCode:  make(map[Code]int),
+		waitingForCode:  make(map[session.Code]int),
 		watchers:        make(stallWatchers),
 		turnLimiter:     sched.NewTurnLimiter[*instance](s.config.TurnsMax),
-		rates:           s.config.newTokenBuckets(),
 	}
 	// Not derived from ctx, so that activities see ErrNodeStopping as the cause.
 	p.context, p.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	p.stopWatching = context.AfterFunc(ctx, func() { p.cancel(replay.ErrNodeStopping) })
 	p.timers = newTimerActor(p)
+	p.activities = p.leadActivities()
 	p.recovering.Go(p.recoverRest)
 	p.recovering.Go(func() {
 		p.recoverOperations()
@@ -347,7 +348,7 @@ func (p *Partition) Close() {
 	p.stopWatching()
 	p.cancel(replay.ErrNodeStopping)
 	p.recovering.Wait()
-	p.system.pool.forgetPartition(p)
+	p.activities.Close()
 	for _, in := range live {
 		p.send(in, stopRequest{})
 	}

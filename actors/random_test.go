@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/actors/activity"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -405,14 +406,14 @@ func (w *world) complete(a *replay.Attempt, s step) {
 	result := payload(w.t, s.Path)
 	for {
 		done := make(chan error, 1)
-		w.leader().partition.CompleteActivity(actors.Completion{
+		w.leader().partition.CompleteActivity(activity.Completion{
 			Ref:     &journalpb.OperationRef{Instance: a.Instance, Execution: a.Execution, EventId: a.EventID},
 			Attempt: a.Number,
 			Result:  result,
 		}, func(err error) { done <- err })
 		select {
 		case err := <-done:
-			if err == nil || errors.Is(err, actors.ErrActivityClosed) {
+			if err == nil || errors.Is(err, activity.ErrClosed) {
 				return
 			}
 		case <-time.After(time.Second): // that node has lost leadership, and does not know

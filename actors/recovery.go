@@ -170,9 +170,7 @@ func (p *Partition) recoverOperation(open *journalpb.Operation) {
 			return
 		}
 		if event.GetActivityScheduled() != nil {
-			t := p.newTask(open.Ref.Instance, open.Ref.Incarnation, open.Ref.Execution, event)
-			t.mayBeRunning = true
-			p.system.pool.submit(t, open.Attempt)
+			p.activities.Recover(open.Ref, event, open.Attempt)
 		} else {
 			p.recoverChild(open.Ref, event.GetSubOrchestrationScheduled())
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 
+	"github.com/tenuto-dev/tenuto/actors/session"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -42,7 +43,7 @@ func (w stallWatchers) notify(id string) {
 
 // WaitingForCode returns the number of instances that cannot continue because this node lacks
 // their code, by code. An instance without new messages is not counted.
-func (p *Partition) WaitingForCode() map[Code]int {
+func (p *Partition) WaitingForCode() map[session.Code]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.waitingForCode)
@@ -55,7 +56,7 @@ func (p *Partition) adjustWaitingForCode(reason error, change int) {
 	if !errors.As(reason, &noCode) || noCode.Activity {
 		return
 	}
-	code := Code{noCode.Name, noCode.Version}
+	code := session.Code{Name: noCode.Name, Version: noCode.Version}
 	if p.waitingForCode[code] += change; p.waitingForCode[code] == 0 {
 		delete(p.waitingForCode, code)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/actors/session"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -173,7 +174,7 @@ func TestStartWithoutCode_RecordedAndWaits(t *testing.T) {
 		first.awaitStatus("kid", journalpb.Status_STATUS_RUNNING)
 		first.wantHistory("kid", "OrchestrationStarted")
 		waitIdle()
-		shoutCode := actors.Code{Name: shoutHandle.Name()}
+		shoutCode := session.Code{Name: shoutHandle.Name()}
 		if waiting := first.partition.WaitingForCode(); len(waiting) != 1 || waiting[shoutCode] != 1 {
 			t.Errorf("%v wait for code", waiting)
 		}
@@ -204,7 +205,7 @@ func TestWaitingForCode_Counts(t *testing.T) {
 		count := func(want int) {
 			t.Helper()
 			waitIdle()
-			if got := second.partition.WaitingForCode()[actors.Code{Name: "collect"}]; got != want {
+			if got := second.partition.WaitingForCode()[session.Code{Name: "collect"}]; got != want {
 				t.Errorf("%d wait for code; want %d", got, want)
 			}
 		}
@@ -277,7 +278,7 @@ func TestStartWithoutCode_VersionFromFirstNode(t *testing.T) {
 		first.wantHistory("child", "OrchestrationStarted")
 		sent := first.send("child", "word", "early")
 		waitIdle()
-		if got := first.partition.WaitingForCode()[actors.Code{Name: kid.Name(), Version: replay.NewestVersion}]; got != 2 {
+		if got := first.partition.WaitingForCode()[session.Code{Name: kid.Name(), Version: replay.NewestVersion}]; got != 2 {
 			t.Errorf("%d wait for code", got)
 		}
 		first.close()

@@ -1,14 +1,6 @@
 package actors
 
-import (
-	"context"
-	"sync/atomic"
-	"time"
-
-	"github.com/tenuto-dev/tenuto/internal/clustertime"
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
-	"github.com/tenuto-dev/tenuto/replay"
-)
+import "sync/atomic"
 
 // Stats are the metrics of a [System]. Counters start at 0 when the system is made.
 type Stats struct {
@@ -104,104 +96,25 @@ func (s *System) Stats(partitions ...*Partition) Stats {
 		}
 		partition.mu.Unlock()
 	}
-	p := s.pool
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, tasks := range p.tasks {
-		stats.ActivitiesOpen += len(tasks)
-	}
-	for _, l := range p.queues {
-		stats.ActivitiesWaiting += l.tasks.Len()
-	}
+	stats.ActivitiesOpen, stats.ActivitiesWaiting = s.activities.Tasks()
 	return stats
 }
 
-// An Observer is told about events in a system as they happen. Its methods are called concurrently
-// and must not block.
-type Observer interface {
-	// Committed is called on the leader when the events of a turn are committed. The events must
-	// not be changed.
-	Committed(instance string, execution uint64, events []*journalpb.Event)
-	// TimerFired is called when a timer fires. late is the time since the timer was due.
-	TimerFired(late time.Duration)
-	// Attempted is called when the body of an attempt made on this node has returned. ran is how
-	// long the body ran. queuedFor is how long the attempt waited for its slot since the activity
-	// was recorded; negative means unknown.
-	Attempted(a *replay.Attempt, queuedFor, ran time.Duration, outcome AttemptOutcome)
+// ActivityCounts counts the attempts that a node has begun since it was started.
+type ActivityCounts struct {
+	// Local and Remote count, on the leader, attempts in its own slots and on workers.
+	Local  uint64
+	Remote uint64
+	// Reassigned counts, among these, attempts begun again because their worker was lost.
+	Reassigned uint64
+	// AsWorker counts attempts made for the leaders of other nodes.
+	AsWorker uint64
 }
 
-// An AttemptOutcome is how one attempt ended.
-type AttemptOutcome uint8
-
-// The outcomes of attempts.
-const (
-	AttemptCompleted AttemptOutcome = iota
-	AttemptFailed
-	AttemptPending // its end will come from outside
-)
-
-func outcomeOf(err error, pending bool) AttemptOutcome {
-	switch {
-	case pending:
-		return AttemptPending
-	case err != nil:
-		return AttemptFailed
-	}
-	return AttemptCompleted
-}
-
-// A Tracer makes spans of attempts. Its methods are called concurrently.
-type Tracer interface {
-	// TraceContext returns the text that is sent to nodes that make attempts of an execution, and
-	// recorded with the children that it starts; "" for none.
-	TraceContext(instance string, execution uint64) string
-	// Attempt is called before the body of an attempt runs on this node. The body gets tracedCtx.
-	// ended is called after the body has returned.
-	Attempt(ctx context.Context, a *replay.Attempt, traceContext string) (tracedCtx context.Context, ended func(AttemptOutcome))
-}
-
-func (s *System) observeCommitted(instance string, execution uint64, events []*journalpb.Event) {
-	if len(events) == 0 {
-		return
-	}
-	s.counters.turns.Add(1)
-	s.counters.events.Add(uint64(len(events)))
-	if s.config.Observer != nil {
-		s.config.Observer.Committed(instance, execution, events)
-	}
-}
-
-func (p *Partition) observeTimerFired(due int64) {
-	if observer := p.system.config.Observer; observer != nil {
-		observer.TimerFired(p.now().Sub(clustertime.FromUnixNano(due)))
-	}
-}
-
-func (s *System) observeAttempt(run *invocation, outcome AttemptOutcome) {
-	if s.config.Observer != nil {
-		s.config.Observer.Attempted(&run.info, run.queuedFor, time.Since(run.bodyStartedAt), outcome)
-	}
-}
-
-// traceContext returns the tracer's context for an execution, "" without a tracer.
-func (s *System) traceContext(instance string, execution uint64) string {
-	if s.config.Tracer == nil {
-		return ""
-	}
-	return s.config.Tracer.TraceContext(instance, execution)
-}
-
-func (s *System) runBody(run *invocation) {
-	ctx, resolve := run.context, run.resolver.resolve
-	if s.config.Tracer != nil {
-		tracedCtx, ended := s.config.Tracer.Attempt(ctx, &run.info, run.traceContext)
-		ctx = tracedCtx
-		resolve = func(output *journalpb.Payload, err error) {
-			_, pending := readError(err)
-			ended(outcomeOf(err, pending))
-			run.resolver.resolve(output, err)
-		}
-	}
-	run.bodyStartedAt = time.Now()
-	s.config.Registry.RunActivity(ctx, &run.info, resolve)
+// ActivityCounts returns how many attempts have begun.
+func (s *System) ActivityCounts() ActivityCounts {
+	s.slots.Lock()
+	defer s.slots.Unlock()
+	c := s.activities.Counts()
+	return ActivityCounts{Local: c.Local, Remote: c.Remote, Reassigned: c.Reassigned, AsWorker: s.worker.Begun()}
 }

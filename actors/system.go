@@ -8,7 +8,11 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/tenuto-dev/tenuto/actors/activity"
 	"github.com/tenuto-dev/tenuto/actors/internal/sched"
+	"github.com/tenuto-dev/tenuto/actors/internal/slot"
+	"github.com/tenuto-dev/tenuto/actors/session"
+	"github.com/tenuto-dev/tenuto/actors/worker"
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -32,7 +36,7 @@ type Config struct {
 	ActivityLimits map[string]int
 	// ActivityRates bounds, by name, how often attempts begin in the whole partition. All nodes
 	// should have the same rates, because the leader's apply. Defaults to no bounds.
-	ActivityRates map[string]Rate
+	ActivityRates map[string]activity.Rate
 	// Tags are the activity tags that this node serves. Every node also serves activities without
 	// a tag. Defaults to none.
 	Tags []string
@@ -124,7 +128,9 @@ type System struct {
 	logger     *slog.Logger
 	actors     *actor.ActorSystem
 	dispatcher *sched.Dispatcher
-	pool       *pool
+	slots      *slot.Pool
+	activities *activity.Scheduler
+	worker     *worker.Worker
 	counters   counters
 	turns      sync.Pool // of *turn
 	closeOnce  sync.Once
@@ -153,8 +159,23 @@ func NewSystem(config Config) *System {
 		}),
 		actor.WithGuardian(stopOnPanic),
 	)
-	s.pool = newPool(s)
+	s.slots = slot.NewPool(slot.Config{
+		Max: config.ActivitiesMax, Limits: config.ActivityLimits, Starter: s.dispatcher,
+		RunBody: s.runBody, Faults: &s.counters.faults, Logger: config.Logger,
+	})
+	s.worker = worker.New(worker.Config{Slots: s.slots, Tags: config.Tags, Partitions: config.Partitions})
+	s.activities = activity.NewScheduler(activity.Config{
+		Slots: s.slots, Registry: config.Registry, Tags: config.Tags, Rates: config.ActivityRates,
+		OtherNodes: config.otherNodes, RejoinTimeout: config.RejoinTimeout, TraceContext: s.traceContext,
+	})
+	s.slots.SetSources(s.worker, s.activities)
 	return s
+}
+
+// RunWorker offers this node's slots to the leader of a partition; see [worker.Worker.Run]. It
+// returns the errors that [Partition.ServeWorker] returns.
+func (s *System) RunWorker(ctx context.Context, registration session.RegisterWorker, in <-chan session.ToWorker, out chan<- session.FromWorker) error {
+	return s.worker.Run(ctx, registration, in, out)
 }
 
 // Close ends every actor. The caller must first close all partitions. Close cancels running
@@ -162,7 +183,9 @@ func NewSystem(config Config) *System {
 // in the log. It may be called twice.
 func (s *System) Close() {
 	s.closeOnce.Do(func() {
-		returned := s.pool.close(s.config.GracePeriod)
+		s.slots.Close()
+		s.worker.Close()
+		returned := s.slots.Wait(s.config.GracePeriod)
 		s.dispatcher.Close()
 		if returned {
 			s.dispatcher.Wait()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/actors/activity"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -361,7 +362,7 @@ func TestActivityTag_WaitsForNode(t *testing.T) {
 		first.start("s", "shout", "a").want(nil)
 		first.wantOutput("s", "A")
 		time.Sleep(time.Hour)
-		if state := first.partition.ActivityState(&journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}); state != actors.ActivityWaitingForTag {
+		if state := first.partition.ActivityState(&journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}); state != activity.WaitingForTag {
 			t.Errorf("the activity is %q", state)
 		}
 		first.close()
@@ -380,7 +381,7 @@ func TestActivity_WaitingForCodeIsNoAttempt(t *testing.T) {
 		first.start("c", "call", "").want(nil)
 		time.Sleep(time.Hour)
 		ref := &journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}
-		if state := first.partition.ActivityState(ref); state != actors.ActivityWaitingForCode {
+		if state := first.partition.ActivityState(ref); state != activity.WaitingForCode {
 			t.Errorf("the activity is %q", state)
 		}
 		if count := first.log.count("no code for activity"); count != 1 {

@@ -47,20 +47,20 @@ func newTimerActor(p *Partition) *timerActor {
 	return c
 }
 
-// schedule schedules fire for a time. It replaces a timer with the same key. Timers of
+// Schedule schedules fire for a time. It replaces a timer with the same key. Timers of
 // orchestrations, and not those of activities and the engine, can be deferred.
-func (c *timerActor) schedule(due clustertime.Time, key operation.Key, fire func()) {
+func (c *timerActor) Schedule(due clustertime.Time, key operation.Key, fire func()) {
 	deferrable := key.Instance != "" && key.Timer == 0
 	c.send(scheduleTimer{&sched.Timer[operation.Key]{Due: due, Key: key, Fire: fire, Deferrable: deferrable}})
 }
 
-// scheduleAfter schedules fire after a delay.
-func (c *timerActor) scheduleAfter(d time.Duration, fire func()) {
-	c.schedule(c.partition.now().Add(d), operation.Key{}, fire)
+// ScheduleAfter schedules fire after a delay.
+func (c *timerActor) ScheduleAfter(d time.Duration, fire func()) {
+	c.Schedule(c.partition.now().Add(d), operation.Key{}, fire)
 }
 
-// cancel cancels the timer with a key.
-func (c *timerActor) cancel(key operation.Key) { c.send(cancelTimer{key}) }
+// Cancel cancels the timer with a key.
+func (c *timerActor) Cancel(key operation.Key) { c.send(cancelTimer{key}) }
 
 func (c *timerActor) send(message any) { c.partition.system.actors.Root.Send(c.pid, message) }
 

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/actors/activity"
+	"github.com/tenuto-dev/tenuto/actors/session"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -20,7 +22,7 @@ import (
 type workerNode struct {
 	t            *testing.T
 	system       *actors.System
-	registration actors.RegisterWorker
+	registration session.RegisterWorker
 }
 
 func workerOn(t *testing.T, name string, config actors.Config, definitions ...replay.Definition) *workerNode {
@@ -30,7 +32,7 @@ func workerOn(t *testing.T, name string, config actors.Config, definitions ...re
 		t.Fatal(err)
 	}
 	config.Registry, config.Logger = registry, slog.New(slog.DiscardHandler)
-	w := &workerNode{t: t, system: actors.NewSystem(config), registration: actors.RegisterWorker{Node: name}}
+	w := &workerNode{t: t, system: actors.NewSystem(config), registration: session.RegisterWorker{Node: name}}
 	for _, definition := range definitions {
 		if activity, ok := definition.Activity(); ok {
 			w.registration.Activities = append(w.registration.Activities, activity)
@@ -46,7 +48,7 @@ type connection struct {
 	stopWorker func(error) // ends the worker, with a cause
 	workerDone sync.WaitGroup
 	frozen     atomic.Bool // passes no messages on
-	drop       func(actors.FromWorker) bool
+	drop       func(session.FromWorker) bool
 	done       sync.WaitGroup
 	errs       [2]error // the leader's, the worker's
 }
@@ -56,17 +58,17 @@ func (w *workerNode) connect(n *node) *connection { return w.connectThrough(n, &
 func (w *workerNode) connectThrough(n *node, c *connection) *connection {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.disconnect = cancel
-	reported, received := make(chan actors.FromWorker), make(chan actors.FromWorker)
-	commands, delivered := make(chan actors.ToWorker), make(chan actors.ToWorker)
+	reported, received := make(chan session.FromWorker), make(chan session.FromWorker)
+	commands, delivered := make(chan session.ToWorker), make(chan session.ToWorker)
 	c.done.Go(func() {
-		forward(ctx, reported, received, func(m actors.FromWorker) bool {
+		forward(ctx, reported, received, func(m session.FromWorker) bool {
 			return c.frozen.Load() || c.drop != nil && c.drop(m)
 		})
 	})
-	c.done.Go(func() { forward(ctx, commands, delivered, func(actors.ToWorker) bool { return c.frozen.Load() }) })
+	c.done.Go(func() { forward(ctx, commands, delivered, func(session.ToWorker) bool { return c.frozen.Load() }) })
 	c.done.Go(func() {
 		c.errs[0] = n.partition.ServeWorker(ctx, received, commands)
-		if errors.Is(c.errs[0], actors.ErrWorkerDrained) {
+		if errors.Is(c.errs[0], session.ErrWorkerDrained) {
 			cancel() // as a stream ends with its handler
 		}
 	})
@@ -173,17 +175,17 @@ func TestScheduler_MatchesTagAndCode(t *testing.T) {
 		n.start("c", "call", "").want(nil)
 		waitIdle()
 		ref := &journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}
-		wantState := func(want actors.ActivityState) {
+		wantState := func(want activity.State) {
 			t.Helper()
 			if got := n.partition.ActivityState(ref); got != want {
 				t.Errorf("the activity is %q, want %q", got, want)
 			}
 		}
-		wantState(actors.ActivityWaitingForTag)
+		wantState(activity.WaitingForTag)
 		workerOn(t, "code", actors.Config{}, c.slowWork("code", 0)).connect(n)
-		wantState(actors.ActivityWaitingForTag)
+		wantState(activity.WaitingForTag)
 		workerOn(t, "both", actors.Config{Tags: []string{"gpu"}}, c.slowWork("both", time.Minute)).connect(n)
-		wantState(actors.ActivityRunning)
+		wantState(activity.Running)
 		n.wantOutput("c", "both 1")
 	})
 }
@@ -245,7 +247,7 @@ func TestWorkerDrain_ReassignsAtOnce(t *testing.T) {
 		n.wantOutput("d", "leader 1")
 		wantElapsed(t, start, 3*time.Second) // sequentially in the leader's one slot, after its own
 		stopping.close()
-		if !errors.Is(stopping.errs[0], actors.ErrWorkerDrained) || !errors.Is(stopping.errs[1], replay.ErrNodeStopping) {
+		if !errors.Is(stopping.errs[0], session.ErrWorkerDrained) || !errors.Is(stopping.errs[1], replay.ErrNodeStopping) {
 			t.Errorf("the session ended with %v and %v", stopping.errs[0], stopping.errs[1])
 		}
 		if again := n.system.ActivityCounts().Reassigned; again != 2 || c.attemptsOn("a") != 2 {
@@ -364,7 +366,7 @@ func TestWorkerRejoin_BecomesLeader(t *testing.T) {
 		j := newTestJournal()
 		first := lead(t, j, actors.Config{OtherNodes: twoNodes}, call(oneAttempt))
 		second := lead(t, newTestJournal(), actors.Config{OtherNodes: twoNodes}, call(oneAttempt), c.slowWork("second", time.Minute))
-		w := &workerNode{t, second.system, actors.RegisterWorker{Node: "second", Activities: []string{"work"}}}
+		w := &workerNode{t, second.system, session.RegisterWorker{Node: "second", Activities: []string{"work"}}}
 		conn := w.connect(first)
 		first.start("c", "call", "").want(nil)
 		waitIdle()
@@ -404,7 +406,7 @@ func TestWorkerResult_DuplicateRecordedOnce(t *testing.T) {
 		var c attemptCounter
 		n := lead(t, newTestJournal(), actors.Config{}, call())
 		a := workerOn(t, "a", actors.Config{ActivitiesMax: 1}, c.slowWork("a", time.Second))
-		conn := &connection{drop: func(m actors.FromWorker) bool { return m.Result != nil }}
+		conn := &connection{drop: func(m session.FromWorker) bool { return m.Result != nil }}
 		a.connectThrough(n, conn)
 		n.start("c", "call", "").want(nil)
 		n.start("d", "call", "").want(nil)
@@ -495,11 +497,11 @@ func TestWorker_FailuresHeartbeatsTokens(t *testing.T) {
 		n.start("c", "call", "").want(nil)
 		time.Sleep(time.Hour)
 		ref := &journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}
-		if state := n.partition.ActivityState(ref); state != actors.ActivityPending {
+		if state := n.partition.ActivityState(ref); state != activity.Pending {
 			t.Fatalf("the activity is %q", state)
 		}
 		done := make(chan error, 1)
-		n.partition.CompleteActivity(actors.Completion{Ref: ref, Attempt: 2, Result: payload(t, "by hand")}, func(err error) { done <- err })
+		n.partition.CompleteActivity(activity.Completion{Ref: ref, Attempt: 2, Result: payload(t, "by hand")}, func(err error) { done <- err })
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
@@ -541,7 +543,7 @@ func TestActivityRates_AcrossNodes(t *testing.T) {
 		})
 		n := lead(t, newTestJournal(), actors.Config{
 			ActivitiesMax: 1,
-			ActivityRates: map[string]actors.Rate{"work": {PerSecond: 2, Burst: 3}},
+			ActivityRates: map[string]activity.Rate{"work": {PerSecond: 2, Burst: 3}},
 		}, call(), body)
 		workerOn(t, "a", actors.Config{}, body).connect(n)
 		time.Sleep(time.Minute)
@@ -593,7 +595,7 @@ func TestWorker_DuplicateAssignmentRunsOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		var c attemptCounter
 		a := workerOn(t, "a", actors.Config{ActivitiesMax: 3}, c.slowWork("a", 100*time.Millisecond))
-		commands, reported := make(chan actors.ToWorker), make(chan actors.FromWorker)
+		commands, reported := make(chan session.ToWorker), make(chan session.FromWorker)
 		ctx, cancel := context.WithCancel(t.Context())
 		var working sync.WaitGroup
 		working.Go(func() { _ = a.system.RunWorker(ctx, a.registration, commands, reported) })
@@ -608,15 +610,15 @@ func TestWorker_DuplicateAssignmentRunsOnce(t *testing.T) {
 			}
 		}
 		listen(func() bool { return freeSlots == 3 })
-		id := actors.AttemptID{Ref: &journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}, Number: 1}
-		command := actors.ToWorker{AssignAttempt: &actors.AssignAttempt{AttemptID: id, Name: "work", Input: payload(t, 0)}}
+		id := session.AttemptID{Ref: &journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}, Number: 1}
+		command := session.ToWorker{AssignAttempt: &session.AssignAttempt{AttemptID: id, Name: "work", Input: payload(t, 0)}}
 		commands <- command
 		commands <- command
 		listen(func() bool { return results == 1 })
 		commands <- command
 		listen(func() bool { return results == 2 })
-		commands <- actors.ToWorker{Ack: &id}
-		commands <- actors.ToWorker{Ack: &id}
+		commands <- session.ToWorker{Ack: &id}
+		commands <- session.ToWorker{Ack: &id}
 		listen(func() bool { return freeSlots == 4 })
 		if c.attemptsOn("a") != 1 {
 			t.Errorf("ran %d times", c.attemptsOn("a"))

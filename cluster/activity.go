@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/actors/activity"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -15,7 +16,7 @@ import (
 // the activity is done or was canceled, or this attempt has failed. The call did nothing. If a
 // later attempt has failed or ended the activity, an earlier call with the same failure may have
 // been recorded.
-var ErrActivityClosed = actors.ErrActivityClosed
+var ErrActivityClosed = activity.ErrClosed
 
 // CompleteActivity completes an activity from outside with a result; see [replay.ErrResultPending].
 // The token is that of the attempt, from [replay.Attempt.Token]. CompleteActivity returns after the
@@ -79,7 +80,7 @@ func (g *partition) completeActivity(ctx context.Context, p *actors.Partition, i
 		return nil, err
 	}
 	outcomes := make(chan error, 1)
-	p.CompleteActivity(actors.Completion{Ref: ref, Attempt: int(r.Attempt), Result: r.Result, Error: r.Error},
+	p.CompleteActivity(activity.Completion{Ref: ref, Attempt: int(r.Attempt), Result: r.Result, Error: r.Error},
 		func(err error) { outcomes <- err })
 	if err := awaitCompletion(ctx, p, ref, outcomes, stalls); err != nil {
 		return nil, err
@@ -124,26 +125,26 @@ func checkNotStalled(p *actors.Partition, ref *journalpb.OperationRef) error {
 }
 
 // An ActivityState says what an open activity is doing or waiting for.
-type ActivityState = actors.ActivityState
+type ActivityState = activity.State
 
 // The states of an open activity.
 const (
 	// ActivityQueued: no node that can run it has a free slot, the rate of the activity allows no
 	// attempt yet, or the leader waits for a worker that may still run it; see
 	// Config.ActivitiesMax, ActivityLimits and ActivityRates.
-	ActivityQueued = actors.ActivityQueued
+	ActivityQueued = activity.Queued
 	// ActivityRunning: an attempt runs.
-	ActivityRunning = actors.ActivityRunning
+	ActivityRunning = activity.Running
 	// ActivityBackingOff: the last attempt failed, and the next is not due yet.
-	ActivityBackingOff = actors.ActivityBackingOff
+	ActivityBackingOff = activity.BackingOff
 	// ActivityPending: its result will come from outside; see [replay.ErrResultPending].
-	ActivityPending = actors.ActivityPending
+	ActivityPending = activity.Pending
 	// ActivityWaitingForTag: no node serves its tag; see Config.Tags.
-	ActivityWaitingForTag = actors.ActivityWaitingForTag
+	ActivityWaitingForTag = activity.WaitingForTag
 	// ActivityWaitingForCode: no node that serves its tag has code for it.
-	ActivityWaitingForCode = actors.ActivityWaitingForCode
+	ActivityWaitingForCode = activity.WaitingForCode
 	// ActivityEnding: its end is being recorded.
-	ActivityEnding = actors.ActivityEnding
+	ActivityEnding = activity.Ending
 )
 
 // An OpenOperation is something that an instance waits for.

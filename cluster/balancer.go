@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/actors/session"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -195,7 +196,7 @@ func (n *Node) moveToWaitingCode(ctx context.Context, refused exclusions) (moved
 
 // workersWithAllCode returns the workers that have all code of this node and may lead the partition,
 // ordered by name.
-func (g *partition) workersWithAllCode(p *actors.Partition, refused exclusions) (workers []*actors.RegisterWorker) {
+func (g *partition) workersWithAllCode(p *actors.Partition, refused exclusions) (workers []*session.RegisterWorker) {
 	for _, m := range g.journal.Members() {
 		worker := p.Registration(m.Node)
 		if m.Voter && m.Node != g.config.NodeID && refused[m.Node] == 0 && g.config.isCoveredBy(worker) {
@@ -207,15 +208,15 @@ func (g *partition) workersWithAllCode(p *actors.Partition, refused exclusions) 
 
 // chooseNodeForCode returns the node that has code for the most waiting instances, that code, and
 // the number of instances. The name is "" if there is none.
-func chooseNodeForCode(waiting map[actors.Code]int, workers []*actors.RegisterWorker) (to string, codes []actors.Code, instances int) {
+func chooseNodeForCode(waiting map[session.Code]int, workers []*session.RegisterWorker) (to string, codes []session.Code, instances int) {
 	for _, worker := range workers {
-		var has []actors.Code
+		var has []session.Code
 		count := 0
 		names := make(map[string]bool)
 		for _, code := range worker.Orchestrations {
 			n := waiting[code]
 			if !names[code.Name] { // instances that accept any version
-				n += waiting[actors.Code{Name: code.Name, Version: replay.NewestVersion}]
+				n += waiting[session.Code{Name: code.Name, Version: replay.NewestVersion}]
 			}
 			names[code.Name] = true
 			if n > 0 {
@@ -232,7 +233,7 @@ func chooseNodeForCode(waiting map[actors.Code]int, workers []*actors.RegisterWo
 // codeNamesMax bounds the orchestrations named in a log line.
 const codeNamesMax = 10
 
-func codeNames(codes []actors.Code) (names []string) {
+func codeNames(codes []session.Code) (names []string) {
 	for _, code := range codes[:min(len(codes), codeNamesMax)] {
 		name := fmt.Sprintf("%q", code.Name)
 		if code.Version != "" {
@@ -287,7 +288,7 @@ func (n *Node) filterNodesWithCode(nodes []string) []string {
 }
 
 // worker returns the registration of a worker, nil if there is none or this node does not lead.
-func (g *partition) worker(node string) *actors.RegisterWorker {
+func (g *partition) worker(node string) *session.RegisterWorker {
 	p := g.actorPartition.Load()
 	if p == nil {
 		return nil

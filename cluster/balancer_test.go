@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/actors/session"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -211,7 +211,7 @@ func awaitWaitingForCode(t *testing.T, g *partition, want int) {
 	t.Helper()
 	eventually(t, "instances wait for code", func() bool {
 		p := g.actorPartition.Load()
-		return p != nil && p.WaitingForCode()[actors.Code{Name: "song", Version: "2"}] == want
+		return p != nil && p.WaitingForCode()[session.Code{Name: "song", Version: "2"}] == want
 	})
 }
 
@@ -330,8 +330,8 @@ func TestBalancer_ResumesInstancesWaitingForCode(t *testing.T) {
 
 // A node reports its code, unless that is too long; a node of the previous build does not.
 func TestWorkerRegistration_CarriesCode(t *testing.T) {
-	many := []actors.Code{{Name: "song"}, {Name: "song", Version: "2"}}
-	received, err := decodeRegistration(encodeRegistration(&actors.RegisterWorker{Node: "a", Orchestrations: many, CodeKnown: true}), Principal{Kind: PrincipalLocal})
+	many := []session.Code{{Name: "song"}, {Name: "song", Version: "2"}}
+	received, err := decodeRegistration(encodeRegistration(&session.RegisterWorker{Node: "a", Orchestrations: many, CodeKnown: true}), Principal{Kind: PrincipalLocal})
 	if err != nil || !received.CodeKnown || !slices.Equal(received.Orchestrations, many) {
 		t.Errorf("%+v, %v", received, err)
 	}
@@ -352,7 +352,7 @@ func TestWorkerRegistration_CarriesCode(t *testing.T) {
 	if _, err := decodeRegistration(encodeRegistration(&registration), Principal{Kind: PrincipalLocal}); !errors.As(err, &refused) || refused.Field != "orchestrations" {
 		t.Errorf("too many refused with %v", err)
 	}
-	if large.isCoveredBy(&actors.RegisterWorker{Orchestrations: large.orchestrationCode()}) {
+	if large.isCoveredBy(&session.RegisterWorker{Orchestrations: large.orchestrationCode()}) {
 		t.Error("a node with an incomplete code report counts as having all code")
 	}
 }

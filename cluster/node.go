@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/actors/activity"
 	"github.com/tenuto-dev/tenuto/cluster/internal/detour"
 	"github.com/tenuto-dev/tenuto/internal/harness"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
@@ -198,9 +199,9 @@ func (n *Node) servePeers() {
 // applies by the number of partitions.
 func (n *Node) actorsConfig() actors.Config {
 	partitions := n.config.Partitions
-	rates := make(map[string]actors.Rate, len(n.config.ActivityRates))
+	rates := make(map[string]activity.Rate, len(n.config.ActivityRates))
 	for name, rate := range n.config.ActivityRates {
-		rates[name] = actors.Rate{PerSecond: rate.PerSecond / float64(partitions), Burst: (rate.Burst + partitions - 1) / partitions}
+		rates[name] = activity.Rate{PerSecond: rate.PerSecond / float64(partitions), Burst: (rate.Burst + partitions - 1) / partitions}
 	}
 	return actors.Config{
 		Registry:         n.registry,

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/actors/session"
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
@@ -132,7 +133,7 @@ const codeBytesMax = 272 << 10
 
 // codeBytes returns the size of a list of orchestrations, as codeBytesMax bounds it: names,
 // versions, and 16 bytes for each.
-func codeBytes(all []actors.Code) (bytes int) {
+func codeBytes(all []session.Code) (bytes int) {
 	for _, code := range all {
 		bytes += len(code.Name) + len(code.Version) + 16
 	}
@@ -140,10 +141,10 @@ func codeBytes(all []actors.Code) (bytes int) {
 }
 
 // orchestrationCode returns the orchestrations that this node has code for.
-func (c Config) orchestrationCode() (all []actors.Code) {
+func (c Config) orchestrationCode() (all []session.Code) {
 	for _, definition := range c.Definitions {
 		if name, version, ok := definition.Orchestration(); ok {
-			all = append(all, actors.Code{Name: name, Version: version})
+			all = append(all, session.Code{Name: name, Version: version})
 		}
 	}
 	return all
@@ -151,8 +152,8 @@ func (c Config) orchestrationCode() (all []actors.Code) {
 
 // registration returns what this node registers with the leader of the partition: its activities
 // and its code.
-func (g *partition) registration() actors.RegisterWorker {
-	registration := actors.RegisterWorker{Node: g.config.NodeID, Partition: g.number, Activities: g.config.activityNames()}
+func (g *partition) registration() session.RegisterWorker {
+	registration := session.RegisterWorker{Node: g.config.NodeID, Partition: g.number, Activities: g.config.activityNames()}
 	if all := g.config.orchestrationCode(); codeBytes(all) <= codeBytesMax {
 		registration.Orchestrations, registration.CodeKnown = all, true
 	}
@@ -160,18 +161,18 @@ func (g *partition) registration() actors.RegisterWorker {
 }
 
 // isCoveredBy reports whether a registered worker has all the code of this configuration.
-func (c Config) isCoveredBy(registration *actors.RegisterWorker) bool {
+func (c Config) isCoveredBy(registration *session.RegisterWorker) bool {
 	if registration == nil || !registration.CodeKnown {
 		return false
 	}
-	orchestrations, activities := make(map[actors.Code]bool), make(map[string]bool)
+	orchestrations, activities := make(map[session.Code]bool), make(map[string]bool)
 	for _, code := range registration.Orchestrations {
 		orchestrations[code] = true
 	}
 	for _, name := range registration.Activities {
 		activities[name] = true
 	}
-	return !slices.ContainsFunc(c.orchestrationCode(), func(code actors.Code) bool { return !orchestrations[code] }) &&
+	return !slices.ContainsFunc(c.orchestrationCode(), func(code session.Code) bool { return !orchestrations[code] }) &&
 		!slices.ContainsFunc(c.activityNames(), func(name string) bool { return !activities[name] })
 }
 
@@ -195,10 +196,10 @@ func (g *nodeService) runWorkerSession(stream grpc.ServerStream) error {
 	}
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
-	in := receive(n, &n.workerStreams, stream, func(wire *clusterpb.FromWorker) (actors.FromWorker, error) {
+	in := receive(n, &n.workerStreams, stream, func(wire *clusterpb.FromWorker) (session.FromWorker, error) {
 		if registration := wire.GetRegister(); registration != nil {
 			if err := n.config.checkProtocol(registration.Protocol); err != nil {
-				return actors.FromWorker{}, err
+				return session.FromWorker{}, err
 			}
 		}
 		return decodeFromWorker(wire, worker)
@@ -279,21 +280,21 @@ func transmit[M any, P proto.Message](n *Node, running *sync.WaitGroup, s stream
 	return out
 }
 
-func decodeFromWorker(wire *clusterpb.FromWorker, worker Principal) (m actors.FromWorker, err error) {
+func decodeFromWorker(wire *clusterpb.FromWorker, worker Principal) (m session.FromWorker, err error) {
 	switch value := wire.Message.(type) {
 	case *clusterpb.FromWorker_Register:
 		m.Register, err = decodeRegistration(value.Register, worker)
 	case *clusterpb.FromWorker_RunningAttempt:
-		m.RunningAttempt = &actors.RunningAttempt{Name: value.RunningAttempt.Name, Age: time.Duration(value.RunningAttempt.Age)}
+		m.RunningAttempt = &session.RunningAttempt{Name: value.RunningAttempt.Name, Age: time.Duration(value.RunningAttempt.Age)}
 		m.RunningAttempt.AttemptID, err = decodeAttemptID(value.RunningAttempt.Attempt)
 	case *clusterpb.FromWorker_FreeSlots:
 		m.FreeSlots = int(value.FreeSlots)
 	case *clusterpb.FromWorker_Heartbeat:
-		m.Heartbeat = &actors.Heartbeat{Details: value.Heartbeat.Details}
+		m.Heartbeat = &session.Heartbeat{Details: value.Heartbeat.Details}
 		m.Heartbeat.AttemptID, err = decodeAttemptID(value.Heartbeat.Attempt)
 	case *clusterpb.FromWorker_Result:
 		r := value.Result
-		m.Result = &actors.Result{Output: r.Output, Error: r.Error, Pending: r.Pending, Details: r.Details}
+		m.Result = &session.Result{Output: r.Output, Error: r.Error, Pending: r.Pending, Details: r.Details}
 		m.Result.AttemptID, err = decodeAttemptID(r.Attempt)
 	case *clusterpb.FromWorker_Drain:
 		m.Drain = value.Drain
@@ -301,16 +302,16 @@ func decodeFromWorker(wire *clusterpb.FromWorker, worker Principal) (m actors.Fr
 	return m, err
 }
 
-func decodeRegistration(wire *clusterpb.RegisterWorker, worker Principal) (*actors.RegisterWorker, error) {
+func decodeRegistration(wire *clusterpb.RegisterWorker, worker Principal) (*session.RegisterWorker, error) {
 	if worker.Kind == PrincipalNode && wire.Node != worker.Name {
 		return nil, ErrNotAuthorized
 	}
-	registration := &actors.RegisterWorker{
+	registration := &session.RegisterWorker{
 		Node: wire.Node, Activities: wire.Activities, Tags: wire.Tags,
 		Limits: make(map[string]int), CodeKnown: wire.Code == clusterpb.CodeList_CODE_LIST_COMPLETE,
 	}
 	for _, code := range wire.Orchestrations {
-		registration.Orchestrations = append(registration.Orchestrations, actors.Code{Name: code.GetName(), Version: code.GetVersion()})
+		registration.Orchestrations = append(registration.Orchestrations, session.Code{Name: code.GetName(), Version: code.GetVersion()})
 	}
 	if bytes := codeBytes(registration.Orchestrations); bytes > codeBytesMax {
 		return nil, &InputError{"orchestrations", fmt.Sprintf("count as %d bytes: at most %d are allowed", bytes, codeBytesMax)}
@@ -321,20 +322,20 @@ func decodeRegistration(wire *clusterpb.RegisterWorker, worker Principal) (*acto
 	return registration, nil
 }
 
-func decodeAttemptID(wire *clusterpb.AttemptID) (actors.AttemptID, error) {
-	id := actors.AttemptID{Ref: wire.GetRef(), Number: int(wire.GetNumber())}
+func decodeAttemptID(wire *clusterpb.AttemptID) (session.AttemptID, error) {
+	id := session.AttemptID{Ref: wire.GetRef(), Number: int(wire.GetNumber())}
 	if id.Ref == nil || id.Number == 0 {
 		return id, &InputError{"attempt", "has no operation or no number"}
 	}
 	return id, nil
 }
 
-func encodeAttemptID(id actors.AttemptID) *clusterpb.AttemptID {
+func encodeAttemptID(id session.AttemptID) *clusterpb.AttemptID {
 	return &clusterpb.AttemptID{Ref: id.Ref, Number: uint32(id.Number)}
 }
 
 // encodeFromWorker encodes a message of this node, adding the protocol that it speaks.
-func (n *Node) encodeFromWorker(m actors.FromWorker) *clusterpb.FromWorker {
+func (n *Node) encodeFromWorker(m session.FromWorker) *clusterpb.FromWorker {
 	wire := encodeFromWorker(m)
 	if registration := wire.GetRegister(); registration != nil {
 		registration.Protocol = n.config.protocol
@@ -342,7 +343,7 @@ func (n *Node) encodeFromWorker(m actors.FromWorker) *clusterpb.FromWorker {
 	return wire
 }
 
-func encodeFromWorker(m actors.FromWorker) *clusterpb.FromWorker {
+func encodeFromWorker(m session.FromWorker) *clusterpb.FromWorker {
 	switch {
 	case m.Register != nil:
 		return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_Register{Register: encodeRegistration(m.Register)}}
@@ -368,7 +369,7 @@ func encodeFromWorker(m actors.FromWorker) *clusterpb.FromWorker {
 	return new(clusterpb.FromWorker)
 }
 
-func encodeRegistration(registration *actors.RegisterWorker) *clusterpb.RegisterWorker {
+func encodeRegistration(registration *session.RegisterWorker) *clusterpb.RegisterWorker {
 	wire := &clusterpb.RegisterWorker{
 		Node: registration.Node, Activities: registration.Activities, Tags: registration.Tags,
 		Limits: make(map[string]uint32), Code: clusterpb.CodeList_CODE_LIST_TRUNCATED,
@@ -385,26 +386,26 @@ func encodeRegistration(registration *actors.RegisterWorker) *clusterpb.Register
 	return wire
 }
 
-func decodeToWorker(wire *clusterpb.ToWorker) (m actors.ToWorker, err error) {
+func decodeToWorker(wire *clusterpb.ToWorker) (m session.ToWorker, err error) {
 	switch value := wire.Message.(type) {
 	case *clusterpb.ToWorker_AssignAttempt:
 		t := value.AssignAttempt
-		m.AssignAttempt = &actors.AssignAttempt{
+		m.AssignAttempt = &session.AssignAttempt{
 			Name: t.Name, Input: t.Input, Scheduled: clustertime.FromUnixNano(t.Scheduled),
 			LastError: t.LastError, Details: t.Details, TimeLeft: time.Duration(t.TimeLeft), QueuedFor: time.Duration(t.QueuedFor), TraceContext: t.Trace,
 		}
 		m.AssignAttempt.AttemptID, err = decodeAttemptID(t.Attempt)
 	case *clusterpb.ToWorker_CancelAttempt:
-		m.CancelAttempt = &actors.CancelAttempt{Timeout: replay.TimeoutKind(value.CancelAttempt.Timeout)}
+		m.CancelAttempt = &session.CancelAttempt{Timeout: replay.TimeoutKind(value.CancelAttempt.Timeout)}
 		m.CancelAttempt.AttemptID, err = decodeAttemptID(value.CancelAttempt.Attempt)
 	case *clusterpb.ToWorker_Ack:
-		m.Ack = new(actors.AttemptID)
+		m.Ack = new(session.AttemptID)
 		*m.Ack, err = decodeAttemptID(value.Ack)
 	}
 	return m, err
 }
 
-func encodeToWorker(m actors.ToWorker) *clusterpb.ToWorker {
+func encodeToWorker(m session.ToWorker) *clusterpb.ToWorker {
 	switch {
 	case m.AssignAttempt != nil:
 		t := m.AssignAttempt

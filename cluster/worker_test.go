@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/actors/session"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -190,7 +190,7 @@ func TestWorker_DrainsWhenStopping(t *testing.T) {
 }
 
 func TestWorkerDrain_RoundTripsWire(t *testing.T) {
-	m, err := decodeFromWorker(encodeFromWorker(actors.FromWorker{Drain: true}), Principal{Kind: PrincipalLocal})
+	m, err := decodeFromWorker(encodeFromWorker(session.FromWorker{Drain: true}), Principal{Kind: PrincipalLocal})
 	if err != nil || !m.Drain {
 		t.Errorf("became %+v, %v", m, err)
 	}

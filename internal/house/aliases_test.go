@@ -56,8 +56,11 @@ func aliasesOf(t *testing.T, dir string) []alias {
 func fieldsOf(t *testing.T, name, typeName string) []string {
 	t.Helper()
 	dir := name
-	if name == "journalpb" || name == "clusterpb" {
+	switch name {
+	case "journalpb", "clusterpb":
 		dir = "proto/" + name
+	case "activity":
+		dir = "actors/" + name
 	}
 	var fields []string
 	eachTypeSpec(t, dir, func(spec *ast.TypeSpec, _ string) {

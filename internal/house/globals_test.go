@@ -18,6 +18,9 @@ import (
 	"testing"
 
 	_ "github.com/tenuto-dev/tenuto/actors"
+	_ "github.com/tenuto-dev/tenuto/actors/activity"
+	_ "github.com/tenuto-dev/tenuto/actors/session"
+	_ "github.com/tenuto-dev/tenuto/actors/worker"
 	_ "github.com/tenuto-dev/tenuto/cluster"
 	_ "github.com/tenuto-dev/tenuto/cluster/clustertest"
 	_ "github.com/tenuto-dev/tenuto/cluster/prometheus"

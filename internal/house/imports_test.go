@@ -14,11 +14,16 @@ import (
 // top-level directory with everything below it that is not a part of its own here; under proto/ it
 // is one schema. Imports point down only.
 var allowedImports = map[string][]string{
-	"examples":           {"cluster", "replay"},
-	"cmd":                {"cluster", "replay"},
-	"bench":              {"cluster", "replay", "proto/clusterpb", "proto/journalpb"},
-	"cluster":            {"journal", "journal/state", "actors", "replay", "proto/clusterpb", "proto/journalpb", "internal/clustertime", "internal/logqueue", "internal/harness", "internal/slots"},
-	"actors":             {"replay", "proto/journalpb", "internal/clustertime"},
+	"examples": {"cluster", "replay"},
+	"cmd":      {"cluster", "replay"},
+	"bench":    {"cluster", "replay", "proto/clusterpb", "proto/journalpb"},
+	"cluster":  {"journal", "journal/state", "actors", "actors/activity", "actors/session", "replay", "proto/clusterpb", "proto/journalpb", "internal/clustertime", "internal/logqueue", "internal/harness", "internal/slots"},
+	"actors":   {"actors/activity", "actors/worker", "actors/session", "actors/internal", "replay", "proto/journalpb", "internal/clustertime"},
+	// The leader's and the worker's side of activities do not know each other.
+	"actors/activity":    {"actors/session", "actors/internal", "replay", "proto/journalpb", "internal/clustertime"},
+	"actors/worker":      {"actors/session", "actors/internal", "replay", "proto/journalpb"},
+	"actors/session":     {"actors/internal", "replay", "proto/journalpb", "internal/clustertime"},
+	"actors/internal":    {"replay", "proto/journalpb", "internal/clustertime"},
 	"cluster/prometheus": {"cluster"},
 	"journal":            {"journal/state", "journal/state/pebblestore", "proto/journalpb", "internal/clustertime", "internal/logqueue"},
 	"journal/state":      {"journal/state/store", "proto/journalpb", "internal/clustertime"},
@@ -28,7 +33,7 @@ var allowedImports = map[string][]string{
 	"replay":                    {"proto/journalpb", "internal/goroutine"},
 	"replay/vet":                {},
 	// The real engine for tests of orchestrations: all but Raft, network and disk.
-	"replay/replaytest": {"actors", "journal/state", "replay", "proto/journalpb"},
+	"replay/replaytest": {"actors", "actors/activity", "journal/state", "replay", "proto/journalpb"},
 	"proto/clusterpb":   {"proto/journalpb"},
 	"proto/journalpb":   {},
 	"internal":          {},
@@ -54,7 +59,7 @@ var restrictedModules = []struct {
 	{"github.com/boltdb/bolt", []string{"journal"}},
 	{"go.etcd.io/bbolt", []string{"journal", "bench"}},
 	{"github.com/cockroachdb/pebble", []string{"journal", "journal/state/pebblestore"}},
-	{"github.com/asynkron/protoactor-go", []string{"actors", "cluster"}},
+	{"github.com/asynkron/protoactor-go", []string{"actors", "actors/internal", "cluster"}},
 	{"golang.org/x/tools", []string{"replay/vet"}},
 	{"github.com/golangci", []string{"replay/vet"}},
 	{"google.golang.org/grpc", []string{"cluster", "proto/clusterpb", "proto/journalpb"}},

@@ -74,7 +74,7 @@ func TestImports_Violations(t *testing.T) {
 			"actors/a.go":  importSource("actors", "github.com/asynkron/protoactor-go/actor"),
 			"cluster/a.go": importSource("cluster", "github.com/asynkron/protoactor-go/remote"),
 		}, []string{
-			"journal imports github.com/asynkron/protoactor-go/actor: only actors, cluster may import it",
+			"journal imports github.com/asynkron/protoactor-go/actor: only actors, actors/internal, cluster may import it",
 		}},
 		{"grpc outside cluster and the schemas", map[string]string{
 			"actors/a.go":          importSource("actors", "google.golang.org/grpc/codes"),

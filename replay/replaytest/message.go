@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/actors/activity"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -18,7 +19,7 @@ var (
 	// ErrEnded: the instance has ended and accepts no input.
 	ErrEnded = actors.ErrEnded
 	// ErrActivityClosed: the attempt is closed or never existed.
-	ErrActivityClosed = actors.ErrActivityClosed
+	ErrActivityClosed = activity.ErrClosed
 )
 
 // Send sends an event to an instance. It returns when the event is recorded and everything
@@ -130,7 +131,7 @@ func CompleteActivity[O any](env *Env, token string, value O) error {
 	if err != nil {
 		return fmt.Errorf("complete activity: encode value: %w", err)
 	}
-	return env.completeActivity(token, actors.Completion{Result: payload})
+	return env.completeActivity(token, activity.Completion{Result: payload})
 }
 
 // FailActivity fails an attempt of an activity from outside, as if its body had returned
@@ -140,10 +141,10 @@ func (e *Env) FailActivity(token string, failure error) error {
 	if failure == nil {
 		e.t.Fatal("replaytest: FailActivity: failure must not be nil")
 	}
-	return e.completeActivity(token, actors.Completion{Error: replay.EncodeError(failure)})
+	return e.completeActivity(token, activity.Completion{Error: replay.EncodeError(failure)})
 }
 
-func (e *Env) completeActivity(token string, c actors.Completion) error {
+func (e *Env) completeActivity(token string, c activity.Completion) error {
 	e.t.Helper()
 	parsed, err := replay.ParseToken(token)
 	if err != nil {

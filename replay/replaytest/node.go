@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/actors/activity"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -188,8 +189,8 @@ func (s *nodeState) addWakeUp(now, at time.Time) {
 // backoff and timeouts. A time that does not apply causes at most a needless wake-up.
 func (n *node) inspectActivity(op *journalpb.Operation, now time.Time, s *nodeState) {
 	switch n.partition.Load().ActivityState(op.Ref) {
-	case actors.ActivityBackingOff, actors.ActivityPending, actors.ActivityWaitingForTag, actors.ActivityWaitingForCode:
-	case actors.ActivityEnding:
+	case activity.BackingOff, activity.Pending, activity.WaitingForTag, activity.WaitingForCode:
+	case activity.Ending:
 		s.overdue = true
 	default:
 		s.activityRunning = true

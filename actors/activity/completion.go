@@ -1,12 +1,18 @@
-package actors
+package activity
 
 import (
+	"errors"
+
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/actors/internal/operation"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
+
+// ErrClosed is returned if the attempt does not count: the activity has ended or was canceled, this
+// attempt has failed, or it never existed. Nothing was done.
+var ErrClosed = errors.New("tenuto: the activity attempt is closed")
 
 // A Completion is the end of an attempt that comes from outside.
 type Completion struct {
@@ -42,39 +48,39 @@ func (p *Partition) matchesCompletion(event *journalpb.Event, c *Completion) boo
 // the same value differently each time. A body that cannot be decoded is returned as it is.
 func (p *Partition) decodedBody(event *journalpb.Event) *journalpb.Event {
 	body := &journalpb.Event{Body: event.GetBody()}
-	if decoded, err := p.system.config.Registry.PayloadConverter().OpenEvent(body); err == nil {
+	if decoded, err := p.scheduler.config.Registry.PayloadConverter().OpenEvent(body); err == nil {
 		return decoded
 	}
 	return body
 }
 
-// CompleteActivity ends an attempt, whether it is pending or its body still runs. An error fails
+// Complete ends an attempt, whether it is pending or its body still runs. An error fails
 // the attempt as if the body had returned it; the retry policy applies. done is called once, with
 // nil after the end is committed. It must not block.
 //
-// done gets [ErrActivityClosed] if the attempt no longer counts. It gets nil instead if the attempt
+// done gets [ErrClosed] if the attempt no longer counts. It gets nil instead if the attempt
 // ended with the same outcome, and no later attempt has failed or ended the activity since. Other
-// errors are ErrStopped and those of the journal.
-func (p *Partition) CompleteActivity(c Completion, done func(error)) {
+// errors are ErrStopped of the configuration and those of the journal.
+func (p *Partition) Complete(c Completion, done func(error)) {
 	// Convert the error as a record does, so that equal outcomes compare as equal.
 	c.Error = replay.EncodeError(replay.DecodeError(c.Error))
-	if p.deferUntilRecovered(c.Ref.Instance, func() { p.CompleteActivity(c, done) }) {
+	if p.config.Instances.DeferUntilRecovered(c.Ref.Instance, func() { p.Complete(c, done) }) {
 		return
 	}
-	p.system.pool.withLock(func() func() {
-		if p.context.Err() != nil {
-			return func() { done(ErrStopped) }
+	p.scheduler.slots.WithLock(func() func() {
+		if p.isClosed() {
+			return func() { done(p.config.ErrStopped) }
 		}
-		t := p.system.pool.tasks[p][operation.KeyOf(c.Ref)]
+		t := p.scheduler.tasks[p][operation.KeyOf(c.Ref)]
 		if t == nil {
 			return func() { done(p.closedActivityError(&c)) }
 		}
 		t.adoptAttempt(c.Attempt)
 		switch {
-		case t.state == ActivityEnding && p.matchesCompletion(t.outcome, &c):
+		case t.state == Ending && p.matchesCompletion(t.outcome, &c):
 			t.waiters = append(t.waiters, done)
 			return nil
-		case t.current != nil && t.current.info.Number == c.Attempt:
+		case t.current != nil && t.current.Info.Number == c.Attempt:
 			t.waiters = append(t.waiters, done)
 			if c.Error != nil {
 				return t.fail(replay.DecodeError(c.Error), replay.ErrActivityCanceled)
@@ -85,7 +91,7 @@ func (p *Partition) CompleteActivity(c Completion, done func(error)) {
 			t.record()
 			return nil
 		}
-		return func() { done(ErrActivityClosed) }
+		return func() { done(ErrClosed) }
 	})
 }
 
@@ -94,15 +100,15 @@ func (p *Partition) closedActivityError(c *Completion) error {
 	if event := p.endEvent(c.Ref); event != nil && p.matchesCompletion(event, c) {
 		return nil
 	}
-	return ErrActivityClosed
+	return ErrClosed
 }
 
 // endEvent returns the event that ended an operation, nil if there is none.
 func (p *Partition) endEvent(ref *journalpb.OperationRef) *journalpb.Event {
-	if !operation.MatchesRun(p.journal, ref) {
+	if !operation.MatchesRun(p.config.Journal, ref) {
 		return nil
 	}
-	for event, err := range p.journal.Events(ref.Instance, ref.Execution, ref.EventId+1) {
+	for event, err := range p.config.Journal.Events(ref.Instance, ref.Execution, ref.EventId+1) {
 		if err != nil {
 			return nil
 		}

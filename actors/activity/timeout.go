@@ -1,20 +1,18 @@
-package actors
+package activity
 
 import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors/internal/operation"
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A timerKind distinguishes the timers of one operation.
+// A timerKind distinguishes the timers of one activity.
 type timerKind uint8
 
 const (
-	timerOrchestration timerKind = iota // of an orchestration
-	timerScheduleToStart
+	timerScheduleToStart timerKind = iota + 1 // 0 is no timer of an activity
 	timerScheduleToClose
 	timerStartToClose
 	timerHeartbeat
@@ -24,19 +22,19 @@ const (
 	timerRejoin        // the wait for a lost worker ends
 )
 
-// scheduleTimer schedules a timer of the task. The pool's lock is held.
+// scheduleTimer schedules a timer of the task. The scheduler's lock is held.
 func (t *task) scheduleTimer(kind timerKind, due clustertime.Time, fire func()) {
 	t.scheduledTimers |= 1 << kind
-	t.partition.timers.schedule(due, t.timerKey(kind), fire)
+	t.partition.config.Timers.Schedule(due, t.timerKey(kind), fire)
 }
 
-// cancelTimers cancels those timers that were scheduled: most tasks have none. The pool's lock is
-// held.
+// cancelTimers cancels those timers that were scheduled: most tasks have none. The scheduler's
+// lock is held.
 func (t *task) cancelTimers(kinds ...timerKind) {
 	for _, kind := range kinds {
 		if t.scheduledTimers&(1<<kind) != 0 {
 			t.scheduledTimers &^= 1 << kind
-			t.partition.timers.cancel(t.timerKey(kind))
+			t.partition.config.Timers.Cancel(t.timerKey(kind))
 		}
 	}
 }
@@ -90,7 +88,7 @@ func (t *task) timeLeft(a *attempt) time.Duration {
 	return max(end.Sub(t.now()), 1)
 }
 
-// scheduleTimeouts schedules the timers of the whole activity. The pool's lock is held.
+// scheduleTimeouts schedules the timers of the whole activity. The scheduler's lock is held.
 func (t *task) scheduleTimeouts() {
 	if start := t.startDeadline(); !start.IsZero() && !t.started {
 		t.scheduleTimer(timerScheduleToStart, start, func() {
@@ -106,13 +104,13 @@ func (t *task) scheduleTimeouts() {
 
 // expire ends the activity because of a timeout, if the timeout still applies.
 func (t *task) expire(applies func() bool, timeout *replay.TimeoutError) {
-	t.pool().withLock(func() func() {
+	t.scheduler().slots.WithLock(func() func() {
 		if t.isOver() || !applies() {
 			return nil
 		}
 		made := t.failedAttempts
 		if t.current != nil {
-			made = t.current.info.Number
+			made = t.current.Info.Number
 		}
 		if timeout.Kind == replay.TimeoutScheduleToClose {
 			timeout.Err = replay.DecodeError(t.lastError)
@@ -121,27 +119,27 @@ func (t *task) expire(applies func() bool, timeout *replay.TimeoutError) {
 	})
 }
 
-// scheduleAttemptTimeouts schedules the timers of one attempt. The pool's lock is held.
+// scheduleAttemptTimeouts schedules the timers of one attempt. The scheduler's lock is held.
 func (t *task) scheduleAttemptTimeouts(a *attempt) {
 	if end := deadlineAfter(a.startedAt, t.scheduled.Options.GetStartToClose()); !end.IsZero() {
 		t.scheduleTimer(timerStartToClose, end, func() { a.expire(replay.TimeoutStartToClose) })
 	}
-	if t.state == ActivityRunning {
+	if t.state == Running {
 		a.scheduleHeartbeatTimeout()
 	}
 }
 
-// scheduleHeartbeatTimeout schedules the timer for the next missing heartbeat. The pool's lock is
-// held.
+// scheduleHeartbeatTimeout schedules the timer for the next missing heartbeat. The scheduler's
+// lock is held.
 func (a *attempt) scheduleHeartbeatTimeout() {
 	deadline := deadlineAfter(a.lastHeartbeat, a.task.scheduled.Options.GetHeartbeat())
 	if deadline.IsZero() {
 		return
 	}
 	a.task.scheduleTimer(timerHeartbeat, deadline, func() {
-		a.task.pool().withLock(func() func() {
+		a.task.scheduler().slots.WithLock(func() func() {
 			switch {
-			case a.task.current != a || a.task.state != ActivityRunning:
+			case a.task.current != a || a.task.state != Running:
 				return nil
 			case a.task.now().Before(a.lastHeartbeat.Add(time.Duration(a.task.scheduled.Options.GetHeartbeat()))):
 				a.scheduleHeartbeatTimeout()
@@ -154,7 +152,7 @@ func (a *attempt) scheduleHeartbeatTimeout() {
 
 // expire fails an attempt because of a timeout, if the attempt still counts.
 func (a *attempt) expire(kind replay.TimeoutKind) {
-	a.task.pool().withLock(func() func() {
+	a.task.scheduler().slots.WithLock(func() func() {
 		if a.task.current != a {
 			return nil
 		}
@@ -165,15 +163,4 @@ func (a *attempt) expire(kind replay.TimeoutKind) {
 func (a *attempt) failWithTimeout(kind replay.TimeoutKind) (then func()) {
 	timeout := &replay.TimeoutError{Kind: kind}
 	return a.task.fail(timeout, timeout)
-}
-
-// ActivityState returns the state of an open activity; "" if it is not open or not recovered yet.
-func (p *Partition) ActivityState(ref *journalpb.OperationRef) ActivityState {
-	pool := p.system.pool
-	pool.mu.Lock()
-	defer pool.mu.Unlock()
-	if t := pool.tasks[p][operation.KeyOf(ref)]; t != nil {
-		return t.state
-	}
-	return ""
 }

@@ -1,9 +1,6 @@
-package actors
+package session
 
 import (
-	"context"
-	"errors"
-	"sync"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors/internal/operation"
@@ -12,33 +9,17 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-const (
-	// pingInterval is how often each side of a worker session sends a message.
-	pingInterval = 200 * time.Millisecond
-	// peerTimeout is the silence after which a side considers its peer unreachable.
-	peerTimeout = 600 * time.Millisecond
-	// drainTimeout is how long a stopping worker waits for the leader to take its drain message.
-	drainTimeout = 500 * time.Millisecond
-)
-
-// ErrPeerUnreachable is returned if the peer of a worker session has sent nothing for 600 ms.
-var ErrPeerUnreachable = errors.New("tenuto: worker session: peer unreachable")
-
-// ErrWorkerDrained is returned if the worker is stopping and will not come back.
-var ErrWorkerDrained = errors.New("tenuto: worker drained")
-
-var errSessionEnded = errors.New("tenuto: worker session ended by the peer")
-
 // An AttemptID identifies one attempt of an activity.
 type AttemptID struct {
 	Ref    *journalpb.OperationRef
 	Number int
 }
 
-func (id AttemptID) key() attemptKey { return attemptKey{operation.KeyOf(id.Ref), id.Number} }
+// Key returns the comparable form.
+func (id AttemptID) Key() AttemptKey { return AttemptKey{operation.KeyOf(id.Ref), id.Number} }
 
-// An attemptKey is a comparable AttemptID.
-type attemptKey struct {
+// An AttemptKey is a comparable AttemptID.
+type AttemptKey struct {
 	operation operation.Key
 	number    int
 }
@@ -127,7 +108,7 @@ type AssignAttempt struct {
 	TimeLeft time.Duration
 	// QueuedFor is how long the activity has waited since it was recorded; 0 means unknown.
 	QueuedFor time.Duration
-	// TraceContext is for the worker's tracer; see [Tracer].
+	// TraceContext is for the worker's tracer.
 	TraceContext string
 }
 
@@ -136,105 +117,4 @@ type AssignAttempt struct {
 type CancelAttempt struct {
 	AttemptID
 	Timeout replay.TimeoutKind
-}
-
-// An outbox holds the unsent messages of one side of a session. The worker's slots bound their
-// number.
-type outbox[M any] struct {
-	nonEmpty chan struct{} // has room for one
-
-	mu       sync.Mutex
-	messages []*outboxEntry[M]
-	latest   map[attemptKey]*outboxEntry[M] // entries that replace may overwrite
-}
-
-type outboxEntry[M any] struct {
-	message M
-	key     attemptKey
-}
-
-func newOutbox[M any]() *outbox[M] {
-	return &outbox[M]{nonEmpty: make(chan struct{}, 1), latest: make(map[attemptKey]*outboxEntry[M])}
-}
-
-func (b *outbox[M]) put(m M) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.append(&outboxEntry[M]{message: m})
-}
-
-// replace adds a message, or overwrites an unsent one with the same key.
-func (b *outbox[M]) replace(key attemptKey, m M) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if waiting := b.latest[key]; waiting != nil {
-		waiting.message = m
-		return
-	}
-	b.latest[key] = &outboxEntry[M]{m, key}
-	b.append(b.latest[key])
-}
-
-func (b *outbox[M]) append(m *outboxEntry[M]) {
-	b.messages = append(b.messages, m)
-	select {
-	case b.nonEmpty <- struct{}{}:
-	default:
-	}
-}
-
-// take removes and returns the next message, nil if there is none.
-func (b *outbox[M]) take() *M {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.messages) == 0 {
-		return nil
-	}
-	next := b.messages[0]
-	b.messages[0] = nil
-	b.messages = b.messages[1:]
-	if b.latest[next.key] == next {
-		delete(b.latest, next.key)
-	}
-	return &next.message
-}
-
-// runSession sends the messages of the outbox and passes received ones to handle. It returns when
-// ctx ends, the peer ends the session, or the peer is unreachable. handle must not block.
-func runSession[In, Out any](ctx context.Context, in <-chan In, out chan<- Out, box *outbox[Out], handle func(In)) error {
-	ticker := time.NewTicker(pingInterval)
-	defer ticker.Stop()
-	received := time.Now()
-	next := box.take()
-	for {
-		to, message := out, new(Out)
-		if next == nil {
-			to = nil
-		} else {
-			message = next
-		}
-		select {
-		case m, more := <-in:
-			if !more {
-				return errSessionEnded
-			}
-			received = time.Now()
-			handle(m)
-		case to <- *message:
-			next = nil
-		case <-box.nonEmpty:
-		case <-ticker.C:
-			if time.Since(received) >= peerTimeout {
-				return ErrPeerUnreachable
-			}
-			if next == nil {
-				next = new(Out)
-			}
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		if next == nil {
-			next = box.take()
-		}
-	}
 }

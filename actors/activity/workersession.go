@@ -1,4 +1,4 @@
-package actors
+package activity
 
 import (
 	"context"
@@ -7,24 +7,25 @@ import (
 	"slices"
 
 	"github.com/tenuto-dev/tenuto/actors/internal/operation"
+	"github.com/tenuto-dev/tenuto/actors/session"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A workerSession is a worker on another node, as the leader's pool sees it. The pool's lock
+// A workerSession is a worker on another node, as the leader sees it. The scheduler's lock
 // guards its fields, except the outbox, which has its own.
 type workerSession struct {
 	partition *Partition
-	outbox    *outbox[ToWorker]
+	outbox    *session.Outbox[session.ToWorker]
 	cancel    context.CancelCauseFunc // of the session
 
-	registration  *RegisterWorker
+	registration  *session.RegisterWorker
 	activities    map[string]bool
 	freeSlots     int
-	attempts      map[attemptKey]*attempt // current attempts that the worker makes
-	runningByName map[string]int          // by the names that the worker limits
+	attempts      map[session.AttemptKey]*attempt // current attempts that the worker makes
+	runningByName map[string]int                  // by the names that the worker limits
 }
 
-func (r *workerSession) pool() *pool { return r.partition.system.pool }
+func (r *workerSession) scheduler() *Scheduler { return r.partition.scheduler }
 
 // ServeWorker lets a worker run activities of the partition. in carries the worker's messages, out
 // those to the worker; neither can be used again. Results that the worker holds are taken, and
@@ -34,40 +35,20 @@ func (r *workerSession) pool() *pool { return r.partition.system.pool }
 // It returns an error that says why the session ended:
 //   - the cause of ctx, if ctx ends;
 //   - [replay.ErrNodeStopping], if the partition is closed;
-//   - [ErrPeerUnreachable], if the worker is unreachable;
-//   - [ErrWorkerDrained], if the worker drains; its unfinished attempts begin again at once;
+//   - [session.ErrPeerUnreachable], if the worker is unreachable;
+//   - [session.ErrWorkerDrained], if the worker drains; its attempts begin again at once;
 //   - another error, if in is closed.
-func (p *Partition) ServeWorker(ctx context.Context, in <-chan FromWorker, out chan<- ToWorker) error {
+func (p *Partition) ServeWorker(ctx context.Context, in <-chan session.FromWorker, out chan<- session.ToWorker) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(p.context, func() { cancel(context.Cause(p.context)) })()
-	r := &workerSession{partition: p, outbox: newOutbox[ToWorker](), attempts: make(map[attemptKey]*attempt), runningByName: make(map[string]int), cancel: cancel}
-	err := runSession(ctx, in, out, r.outbox, r.handle)
-	r.pool().endSession(r)
+	defer context.AfterFunc(p.config.Context, func() { cancel(context.Cause(p.config.Context)) })()
+	r := &workerSession{partition: p, outbox: session.NewOutbox[session.ToWorker](), attempts: make(map[session.AttemptKey]*attempt), runningByName: make(map[string]int), cancel: cancel}
+	err := session.Run(ctx, in, out, r.outbox, r.handle)
+	r.scheduler().endSession(r)
 	return err
 }
 
-// serveSelf makes this node its own worker if it still has attempts or results that an earlier
-// leader assigned to it.
-func (p *Partition) serveSelf() {
-	pool := p.system.pool
-	pool.mu.Lock()
-	defer pool.mu.Unlock()
-	pending := false
-	for _, l := range pool.workerAttempts {
-		pending = pending || l.partition == p.config.Partition
-	}
-	if !pending {
-		return
-	}
-	fromWorker, toWorker := make(chan FromWorker), make(chan ToWorker)
-	p.selfSession.Go(func() { _ = p.ServeWorker(p.context, fromWorker, toWorker) })
-	p.selfSession.Go(func() {
-		_ = p.system.RunWorker(p.context, RegisterWorker{Partition: p.config.Partition}, toWorker, fromWorker)
-	})
-}
-
-func (r *workerSession) handle(m FromWorker) {
+func (r *workerSession) handle(m session.FromWorker) {
 	switch {
 	case m.Register != nil:
 		r.register(m.Register)
@@ -81,40 +62,40 @@ func (r *workerSession) handle(m FromWorker) {
 	case m.Result != nil:
 		r.whenRecovered(m.Result.AttemptID, func() { r.handleResult(m.Result) })
 	case m.Drain:
-		r.pool().drainSession(r)
-		r.cancel(ErrWorkerDrained)
+		r.scheduler().drainSession(r)
+		r.cancel(session.ErrWorkerDrained)
 	}
 }
 
 // whenRecovered calls f after the operations of the attempt's instance are recovered. Before that
 // the task is not known, and f would treat the attempt as closed.
-func (r *workerSession) whenRecovered(id AttemptID, f func()) {
-	if !r.partition.deferUntilRecovered(id.Ref.Instance, f) {
+func (r *workerSession) whenRecovered(id session.AttemptID, f func()) {
+	if !r.partition.config.Instances.DeferUntilRecovered(id.Ref.Instance, f) {
 		f()
 	}
 }
 
 // register adds the worker. It removes an earlier session of the same node.
-func (r *workerSession) register(registration *RegisterWorker) {
-	p := r.pool()
-	p.withLock(func() func() {
-		if p.closed || r.partition.context.Err() != nil || r.registration != nil {
+func (r *workerSession) register(registration *session.RegisterWorker) {
+	s := r.scheduler()
+	s.slots.WithLock(func() func() {
+		if s.slots.Closed() || r.partition.isClosed() || r.registration != nil {
 			return nil
 		}
 		var then []func()
-		for _, other := range slices.Clone(p.sessions[r.partition]) {
+		for _, other := range slices.Clone(s.sessions[r.partition]) {
 			if other.registration.Node == registration.Node {
-				then = append(then, p.removeSession(other, workerLost))
+				then = append(then, s.removeSession(other, workerLost))
 			}
 		}
 		r.registration, r.activities = registration, make(map[string]bool)
 		for _, name := range registration.Activities {
 			r.activities[name] = true
 		}
-		p.sessions[r.partition] = append(p.sessions[r.partition], r)
-		for _, l := range p.queues {
+		s.sessions[r.partition] = append(s.sessions[r.partition], r)
+		for _, l := range s.queues {
 			if r.partition == l.class.partition && r.serves(l.class) {
-				l.setState(ActivityQueued)
+				l.setState(Queued)
 			}
 		}
 		return func() {
@@ -123,20 +104,6 @@ func (r *workerSession) register(registration *RegisterWorker) {
 			}
 		}
 	})
-}
-
-// Registration returns what a node has registered, nil if it is not a worker of the partition. The
-// caller must not change it.
-func (p *Partition) Registration(node string) *RegisterWorker {
-	pool := p.system.pool
-	pool.mu.Lock()
-	defer pool.mu.Unlock()
-	for _, r := range pool.sessions[p] {
-		if r.registration.Node == node {
-			return r.registration
-		}
-	}
-	return nil
 }
 
 // serves reports whether the worker takes activities of a class.
@@ -153,10 +120,10 @@ func (r *workerSession) canRun(name string) bool {
 }
 
 // leastLoaded returns the worker with the most free slots that takes activities of a class, nil if
-// there is none. p.mu is held.
-func (p *pool) leastLoaded(c class) *workerSession {
+// there is none. The lock is held.
+func (s *Scheduler) leastLoaded(c class) *workerSession {
 	var least *workerSession
-	for _, r := range p.sessions[c.partition] {
+	for _, r := range s.sessions[c.partition] {
 		if r.freeSlots > 0 && (least == nil || r.freeSlots > least.freeSlots) && r.serves(c) && r.canRun(c.name) {
 			least = r
 		}
@@ -164,8 +131,8 @@ func (p *pool) leastLoaded(c class) *workerSession {
 	return least
 }
 
-// assign begins the next attempt of a task on the worker, unless it is too late. The pool's lock
-// is held.
+// assign begins the next attempt of a task on the worker, unless it is too late. The scheduler's
+// lock is held.
 func (r *workerSession) assign(t *task) {
 	if t.isTooLate(t.now()) {
 		return // a timer is about to end the task
@@ -173,63 +140,65 @@ func (r *workerSession) assign(t *task) {
 	a := t.begin()
 	r.addAttempt(a)
 	r.freeSlots--
-	r.pool().counts.Remote++
-	task := &AssignAttempt{
+	r.scheduler().counts.Remote++
+	task := &session.AssignAttempt{
 		AttemptID:    a.id(),
-		Name:         a.info.Name,
-		Input:        a.info.Input,
+		Name:         a.Info.Name,
+		Input:        a.Info.Input,
 		Scheduled:    t.scheduledAt,
 		LastError:    t.lastError,
 		Details:      t.details,
 		TraceContext: t.traceContext,
 		TimeLeft:     t.timeLeft(a),
-		QueuedFor:    max(a.queuedFor, 1),
+		QueuedFor:    max(a.QueuedFor, 1),
 	}
-	r.outbox.put(ToWorker{AssignAttempt: task})
+	r.outbox.Put(session.ToWorker{AssignAttempt: task})
 }
 
-func (a *attempt) id() AttemptID { return AttemptID{a.task.ref, a.info.Number} }
+func (a *attempt) id() session.AttemptID {
+	return session.AttemptID{Ref: a.task.ref, Number: a.Info.Number}
+}
 
-// addAttempt assigns an attempt to the worker. The pool's lock is held.
+// addAttempt assigns an attempt to the worker. The scheduler's lock is held.
 func (r *workerSession) addAttempt(a *attempt) {
 	a.session, a.workerLost = r, false
-	r.attempts[a.id().key()] = a
-	r.runningByName[a.info.Name]++
+	r.attempts[a.id().Key()] = a
+	r.runningByName[a.Info.Name]++
 }
 
 // removeAttempt removes an attempt that the worker no longer makes, or whose result is not wanted.
-// The pool's lock is held.
+// The scheduler's lock is held.
 func (r *workerSession) removeAttempt(a *attempt) {
 	a.session = nil
-	delete(r.attempts, a.id().key())
-	if r.runningByName[a.info.Name]--; r.runningByName[a.info.Name] <= 0 {
-		delete(r.runningByName, a.info.Name)
+	delete(r.attempts, a.id().Key())
+	if r.runningByName[a.Info.Name]--; r.runningByName[a.Info.Name] <= 0 {
+		delete(r.runningByName, a.Info.Name)
 	}
 }
 
-// cancelAttempt tells the worker to cancel an attempt. The pool's lock is held.
+// cancelAttempt tells the worker to cancel an attempt. The scheduler's lock is held.
 func (r *workerSession) cancelAttempt(a *attempt, cause error) {
 	r.removeAttempt(a)
-	command := &CancelAttempt{AttemptID: a.id()}
+	command := &session.CancelAttempt{AttemptID: a.id()}
 	var timeout *replay.TimeoutError
 	if errors.As(cause, &timeout) {
 		command.Timeout = timeout.Kind
 	}
-	r.outbox.put(ToWorker{CancelAttempt: command})
+	r.outbox.Put(session.ToWorker{CancelAttempt: command})
 }
 
 // addFreeSlots adds slots that have become free.
 func (r *workerSession) addFreeSlots(slots int) {
-	r.pool().withLock(func() func() {
+	r.scheduler().slots.WithLock(func() func() {
 		r.freeSlots += slots
-		r.pool().dispatch()
+		r.scheduler().dispatch()
 		return nil
 	})
 }
 
-// findTask returns the open task of an attempt, nil if there is none. The pool's lock is held.
-func (r *workerSession) findTask(id AttemptID) *task {
-	t := r.pool().tasks[r.partition][operation.KeyOf(id.Ref)]
+// findTask returns the open task of an attempt, nil if there is none. The scheduler's lock is held.
+func (r *workerSession) findTask(id session.AttemptID) *task {
+	t := r.scheduler().tasks[r.partition][operation.KeyOf(id.Ref)]
 	if t == nil || t.isOver() {
 		return nil
 	}
@@ -238,37 +207,37 @@ func (r *workerSession) findTask(id AttemptID) *task {
 
 // resumeAttempt continues an attempt that the worker already runs, unless it began again
 // elsewhere.
-func (r *workerSession) resumeAttempt(run *RunningAttempt) {
-	p := r.pool()
-	p.withLock(func() func() {
-		if r.partition.context.Err() != nil || !slices.Contains(p.sessions[r.partition], r) {
+func (r *workerSession) resumeAttempt(run *session.RunningAttempt) {
+	s := r.scheduler()
+	s.slots.WithLock(func() func() {
+		if r.partition.isClosed() || !slices.Contains(s.sessions[r.partition], r) {
 			return nil // the next session will report it again
 		}
 		t := r.findTask(run.AttemptID)
 		switch {
 		case t == nil:
-		case t.current != nil && t.current.session == r && run.Number == t.current.info.Number:
+		case t.current != nil && t.current.session == r && run.Number == t.current.Info.Number:
 			return nil
 		case t.current == nil && t.mayBeRunning && run.Number == t.failedAttempts+1:
 			t.markRunning(t.newAttempt(t.now().Add(-run.Age)))
 			r.addAttempt(t.current)
 			return nil
-		case t.current != nil && t.current.workerLost && run.Number == t.current.info.Number:
+		case t.current != nil && t.current.workerLost && run.Number == t.current.Info.Number:
 			t.cancelTimers(timerRejoin)
 			r.addAttempt(t.current)
 			return nil
 		}
-		r.outbox.put(ToWorker{CancelAttempt: &CancelAttempt{AttemptID: run.AttemptID}})
+		r.outbox.Put(session.ToWorker{CancelAttempt: &session.CancelAttempt{AttemptID: run.AttemptID}})
 		return nil
 	})
 }
 
 // recordHeartbeat takes a heartbeat of an attempt that the worker makes.
-func (r *workerSession) recordHeartbeat(b *Heartbeat) {
-	p := r.pool()
-	p.mu.Lock()
-	a := r.attempts[b.key()]
-	p.mu.Unlock()
+func (r *workerSession) recordHeartbeat(b *session.Heartbeat) {
+	s := r.scheduler()
+	s.slots.Lock()
+	a := r.attempts[b.Key()]
+	s.slots.Unlock()
 	if a != nil {
 		a.recordHeartbeat(b.Details)
 	}
@@ -277,21 +246,21 @@ func (r *workerSession) recordHeartbeat(b *Heartbeat) {
 // handleResult takes the result of an attempt. It acknowledges the result after it is recorded, or
 // if it is not wanted. If the partition is closed it acknowledges nothing, and the worker offers
 // the result to the next leader.
-func (r *workerSession) handleResult(result *Result) {
+func (r *workerSession) handleResult(result *session.Result) {
 	acknowledge := func(err error) {
-		if err == nil || errors.Is(err, ErrActivityClosed) {
-			r.outbox.put(ToWorker{Ack: &result.AttemptID})
+		if err == nil || errors.Is(err, ErrClosed) {
+			r.outbox.Put(session.ToWorker{Ack: &result.AttemptID})
 		}
 	}
 	pending := false
-	p := r.pool()
-	p.withLock(func() func() {
+	s := r.scheduler()
+	s.slots.WithLock(func() func() {
 		t := r.findTask(result.AttemptID)
-		if t == nil || r.partition.context.Err() != nil {
+		if t == nil || r.partition.isClosed() {
 			return nil
 		}
 		t.adoptAttempt(result.Number)
-		if t.current == nil || t.current.info.Number != result.Number {
+		if t.current == nil || t.current.Info.Number != result.Number {
 			return nil
 		}
 		if t.current.session == r {
@@ -313,17 +282,17 @@ func (r *workerSession) handleResult(result *Result) {
 		acknowledge(r.lateResultError())
 		return
 	}
-	r.partition.CompleteActivity(Completion{
+	r.partition.Complete(Completion{
 		Ref: result.Ref, Attempt: result.Number, Result: result.Output, Error: result.Error,
 	}, acknowledge)
 }
 
 // lateResultError returns the error for the result of an attempt that no longer counts.
 func (r *workerSession) lateResultError() error {
-	if r.partition.context.Err() != nil {
-		return ErrStopped
+	if r.partition.isClosed() {
+		return r.partition.config.ErrStopped
 	}
-	return ErrActivityClosed
+	return ErrClosed
 }
 
 // Why a session was removed, for the log.
@@ -333,63 +302,63 @@ const (
 )
 
 // endSession removes a worker whose session has ended.
-func (p *pool) endSession(r *workerSession) {
-	p.withLock(func() func() { return p.removeSession(r, workerLost) })
+func (s *Scheduler) endSession(r *workerSession) {
+	s.slots.WithLock(func() func() { return s.removeSession(r, workerLost) })
 }
 
 // drainSession removes a worker that will not come back, and begins its attempts again at once.
-func (p *pool) drainSession(r *workerSession) {
-	p.mu.Lock()
+func (s *Scheduler) drainSession(r *workerSession) {
+	s.slots.Lock()
 	left := slices.Collect(maps.Values(r.attempts))
-	then := p.removeSession(r, workerDrained)
-	p.mu.Unlock()
+	then := s.removeSession(r, workerDrained)
+	s.slots.Unlock()
 	if then != nil {
 		then()
 	}
 	for _, a := range left {
-		p.restartAttempt(a)
+		s.restartAttempt(a)
 	}
 }
 
 // removeSession removes a session. The worker's attempts continue until RejoinTimeout, so that it
-// can rejoin. reason is for the log. p.mu is held.
-func (p *pool) removeSession(r *workerSession, reason string) (then func()) {
-	all := p.sessions[r.partition]
+// can rejoin. reason is for the log. The lock is held.
+func (s *Scheduler) removeSession(r *workerSession, reason string) (then func()) {
+	all := s.sessions[r.partition]
 	at := slices.Index(all, r)
 	if at < 0 {
 		return nil
 	}
-	p.sessions[r.partition] = slices.Delete(all, at, at+1)
+	s.sessions[r.partition] = slices.Delete(all, at, at+1)
 	lost := len(r.attempts)
 	for _, a := range r.attempts {
 		r.removeAttempt(a)
 		a.workerLost = true
-		a.task.scheduleTimer(timerRejoin, a.task.now().Add(p.system.config.RejoinTimeout), func() { p.restartAttempt(a) })
+		a.task.scheduleTimer(timerRejoin, a.task.now().Add(s.config.RejoinTimeout), func() { s.restartAttempt(a) })
 	}
 	return func() {
 		if lost > 0 {
-			r.partition.logger.Warn(reason, "worker", r.registration.Node, "activities", lost)
+			r.partition.config.Logger.Warn(reason, "worker", r.registration.Node, "activities", lost)
 		}
 	}
 }
 
 // restartAttempt begins an attempt again if its worker has not rejoined. The attempt keeps its
 // number, because the loss of a worker is not a failure of the activity.
-func (p *pool) restartAttempt(a *attempt) {
-	p.withLock(func() func() {
+func (s *Scheduler) restartAttempt(a *attempt) {
+	s.slots.WithLock(func() func() {
 		t := a.task
-		if p.closed || t.current != a || !a.workerLost || t.state != ActivityRunning {
+		if s.slots.Closed() || t.current != a || !a.workerLost || t.state != Running {
 			return nil
 		}
 		t.cancelAttempt(replay.ErrNodeStopping)
-		t.state, t.mayBeRunning = ActivityQueued, true
-		p.counts.Reassigned++
-		return p.assignOrQueue(t)
+		t.state, t.mayBeRunning = Queued, true
+		s.counts.Reassigned++
+		return s.assignOrQueue(t)
 	})
 }
 
-// detachAttempts detaches all attempts from the session without canceling them. The pool's lock is
-// held.
+// detachAttempts detaches all attempts from the session without canceling them. The scheduler's
+// lock is held.
 func (r *workerSession) detachAttempts() {
 	for _, a := range r.attempts {
 		r.removeAttempt(a)

@@ -1,15 +1,13 @@
-package actors
+package activity
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math/rand/v2"
-	"runtime/debug"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/actors/internal/slot"
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -21,11 +19,11 @@ const heartbeatRecordInterval = time.Second
 // An attempt is one try of an activity. It counts while it is the task's current attempt.
 // Afterwards its result is dropped.
 type attempt struct {
-	invocation
+	slot.Invocation
 	task      *task
 	startedAt clustertime.Time
 
-	// The pool's lock guards the fields below.
+	// The scheduler's lock guards the fields below.
 	session               *workerSession   // the worker that makes it; nil: this node, or a lost worker
 	workerLost            bool             // its worker is lost and may come back
 	lastHeartbeat         clustertime.Time // the last sign of life
@@ -33,10 +31,10 @@ type attempt struct {
 	detailsTimerScheduled bool             // a timer is scheduled to record details
 }
 
-// newAttempt returns the next attempt, and makes it the current one. The pool's lock is held.
+// newAttempt returns the next attempt, and makes it the current one. The scheduler's lock is held.
 func (t *task) newAttempt(started clustertime.Time) *attempt {
 	a := &attempt{task: t, startedAt: started, lastHeartbeat: started}
-	a.info = replay.Attempt{
+	a.Info = replay.Attempt{
 		Name:      t.scheduled.Name,
 		Input:     t.scheduled.Input,
 		Instance:  t.ref.Instance,
@@ -48,17 +46,17 @@ func (t *task) newAttempt(started clustertime.Time) *attempt {
 		Number:          t.failedAttempts + 1,
 		ScheduledTime:   t.scheduledAt.AsTime(),
 		LastError:       replay.DecodeError(t.lastError),
-		Deadline:        localDeadline(t.timeLeft(a)),
+		Deadline:        slot.LocalDeadline(t.timeLeft(a)),
 		Details:         t.details,
 		RecordHeartbeat: a.recordHeartbeat,
 	}
-	a.traceContext, a.resolver, a.queuedFor = t.traceContext, a, max(started.Sub(t.scheduledAt), 0)
-	a.context, a.cancel = context.WithCancelCause(t.partition.context)
+	a.TraceContext, a.Resolver, a.QueuedFor = t.traceContext, a, max(started.Sub(t.scheduledAt), 0)
+	a.Context, a.Cancel = context.WithCancelCause(t.partition.config.Context)
 	t.current = a
 	return a
 }
 
-// begin begins the next attempt. The pool's lock is held.
+// begin begins the next attempt. The scheduler's lock is held.
 func (t *task) begin() *attempt {
 	first := !t.started
 	a := t.newAttempt(t.now())
@@ -69,76 +67,61 @@ func (t *task) begin() *attempt {
 	return a
 }
 
-// markRunning sets the state and the timers of a task whose attempt runs. The pool's lock is held.
+// markRunning sets the state and the timers of a task whose attempt runs. The scheduler's lock is
+// held.
 func (t *task) markRunning(a *attempt) {
-	t.state, t.started, t.mayBeRunning = ActivityRunning, true, false
+	t.state, t.started, t.mayBeRunning = Running, true, false
 	t.dequeue()
 	t.cancelTimers(timerScheduleToStart, timerRejoin)
 	t.scheduleAttemptTimeouts(a)
 }
 
 // adoptAttempt is called when an attempt has a result. If it may have begun under an earlier leader
-// or in a lost session, it becomes the current attempt. The pool's lock is held.
+// or in a lost session, it becomes the current attempt. The scheduler's lock is held.
 func (t *task) adoptAttempt(number int) {
 	if t.mayBeRunning && t.current == nil && !t.isOver() && number == t.failedAttempts+1 {
 		t.markRunning(t.newAttempt(t.now()))
 	}
 }
 
-// resumePending waits for the end of a pending attempt that an earlier leader began. The pool's
+// resumePending waits for the end of a pending attempt that an earlier leader began. The scheduler's
 // lock is held.
 func (t *task) resumePending(started clustertime.Time) {
 	a := t.newAttempt(started)
-	t.state = ActivityPending
+	t.state = Pending
 	t.scheduleAttemptTimeouts(a)
 }
 
-func (a *attempt) resolve(output *journalpb.Payload, err error) {
-	failure, pending := readError(err)
+// Resolve implements slot.Resolver.
+func (a *attempt) Resolve(output *journalpb.Payload, end slot.End) {
 	t := a.task
-	t.partition.system.observeAttempt(&a.invocation, outcomeOf(err, pending))
-	t.pool().withLock(func() func() {
+	t.scheduler().slots.WithLock(func() func() {
 		switch {
 		case t.current != a:
 			return nil // canceled or already failed
-		case err == nil:
-			return t.end(completedEvent(output, a.info.Number), replay.ErrActivityCanceled)
-		case pending:
+		case end.Failure == nil:
+			return t.end(completedEvent(output, a.Info.Number), replay.ErrActivityCanceled)
+		case end.Pending:
 			t.markPending()
 			return nil
-		case a.context.Err() != nil:
+		case a.Context.Err() != nil:
 			return nil // the node is stopping, which is not a failure of the activity
 		}
-		return t.fail(failure, replay.ErrActivityCanceled)
+		return t.fail(end.Failure, replay.ErrActivityCanceled)
 	})
 }
 
-// markPending makes the current attempt wait for its end from outside. The pool's lock is held.
+// markPending makes the current attempt wait for its end from outside. The scheduler's lock is
+// held.
 func (t *task) markPending() {
-	t.state = ActivityPending
+	t.state = Pending
 	t.cancelTimers(timerHeartbeat, timerRejoin)
 	t.record()
 }
 
-// readError returns an error as it will be read from its record, and whether it says that the
-// attempt is pending. Reading an error runs user code. That code may panic, for example for a nil
-// pointer in a non-nil error.
-func readError(err error) (decoded error, pending bool) {
-	defer func() {
-		if value := recover(); value != nil {
-			decoded = &replay.PanicError{
-				Message: fmt.Sprintf("panic in the activity's error of type %T: %v", err, value),
-				Stack:   string(debug.Stack()),
-			}
-		}
-	}()
-	pending = errors.Is(err, replay.ErrResultPending)
-	return replay.DecodeError(replay.EncodeError(err)), pending
-}
-
-// fail ends the current attempt and decides whether there is another. The pool's lock is held.
+// fail ends the current attempt and decides whether there is another. The scheduler's lock is held.
 func (t *task) fail(failure, cause error) (then func()) {
-	t.failedAttempts = t.current.info.Number
+	t.failedAttempts = t.current.Info.Number
 	t.lastError = replay.EncodeError(failure)
 	t.cancelAttempt(cause)
 	delay, again := replay.RetryAfter(t.scheduled.Options, t.failedAttempts, failure, rand.Float64())
@@ -149,11 +132,11 @@ func (t *task) fail(failure, cause error) (then func()) {
 	if deadline := t.closeDeadline(); !deadline.IsZero() && !t.nextDue.Before(deadline) {
 		return t.end(failedEvent(&replay.TimeoutError{Kind: replay.TimeoutScheduleToClose, Err: failure}, t.failedAttempts), nil)
 	}
-	t.state = ActivityBackingOff
+	t.state = BackingOff
 	t.record()
 	number := t.failedAttempts
 	return func() {
-		t.partition.logger.Warn("activity attempt failed", "activity", t.scheduled.Name, "instance", t.ref.Instance,
+		t.partition.config.Logger.Warn("activity attempt failed", "activity", t.scheduled.Name, "instance", t.ref.Instance,
 			"execution", t.ref.Execution, "event_id", t.ref.EventId, "attempt", number, "error", failure, "pause", delay)
 	}
 }
@@ -184,9 +167,9 @@ func failedEventFrom(record *journalpb.Error, attempts int) *journalpb.Event {
 
 func (a *attempt) recordHeartbeat(details *journalpb.Payload) {
 	t := a.task
-	p := t.pool()
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	s := t.scheduler()
+	s.slots.Lock()
+	defer s.slots.Unlock()
 	if t.current != a {
 		return
 	}
@@ -201,7 +184,7 @@ func (a *attempt) recordHeartbeat(details *journalpb.Payload) {
 	}
 	if due := a.detailsRecordedAt.Add(t.heartbeatRecordInterval()); now.Before(due) {
 		a.detailsTimerScheduled = true
-		t.scheduleTimer(timerRecordDetails, due, func() { p.recordDetails(a) })
+		t.scheduleTimer(timerRecordDetails, due, func() { s.recordDetails(a) })
 		return
 	}
 	a.detailsRecordedAt = now
@@ -213,9 +196,9 @@ func (t *task) heartbeatRecordInterval() time.Duration {
 }
 
 // recordDetails records the heartbeat details that arrived since the last record.
-func (p *pool) recordDetails(a *attempt) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (s *Scheduler) recordDetails(a *attempt) {
+	s.slots.Lock()
+	defer s.slots.Unlock()
 	if a.task.current == a {
 		a.detailsTimerScheduled, a.detailsRecordedAt = false, a.task.now()
 		a.task.record()

@@ -1,0 +1,63 @@
+package actors
+
+import (
+	"context"
+
+	"github.com/tenuto-dev/tenuto/actors/activity"
+	"github.com/tenuto-dev/tenuto/actors/session"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// leadActivities opens the activities of the partition.
+func (p *Partition) leadActivities() *activity.Partition {
+	return p.system.activities.Lead(activity.PartitionConfig{
+		Context: p.context, ErrStopped: ErrStopped, Epoch: p.epoch, Now: p.now, Logger: p.logger,
+		Journal: p.journal, Timers: p.timers, Instances: activityInstances{p},
+	})
+}
+
+// activityInstances implements activity.Instances.
+type activityInstances struct{ partition *Partition }
+
+func (a activityInstances) Complete(ref *journalpb.OperationRef, event *journalpb.Event, f activity.Finisher) {
+	a.partition.deliverReliably(ref.Instance, completion(ref, event, func(answer Answer) { f.Finish(answer.Dropped) }))
+}
+
+func (a activityInstances) DeferUntilRecovered(instance string, f func()) bool {
+	return a.partition.deferUntilRecovered(instance, f)
+}
+
+// CompleteActivity ends an attempt from outside; see [activity.Partition.Complete]. done gets
+// [ErrStopped] if the partition is closed.
+func (p *Partition) CompleteActivity(c activity.Completion, done func(error)) {
+	p.activities.Complete(c, done)
+}
+
+// ActivityState returns the state of an open activity; "" if it is not open or not recovered yet.
+func (p *Partition) ActivityState(ref *journalpb.OperationRef) activity.State {
+	return p.activities.State(ref)
+}
+
+// Registration returns what a node has registered, nil if it is not a worker of the partition. The
+// caller must not change it.
+func (p *Partition) Registration(node string) *session.RegisterWorker {
+	return p.activities.Registration(node)
+}
+
+// ServeWorker lets a worker run activities of the partition; see [activity.Partition.ServeWorker].
+func (p *Partition) ServeWorker(ctx context.Context, in <-chan session.FromWorker, out chan<- session.ToWorker) error {
+	return p.activities.ServeWorker(ctx, in, out)
+}
+
+// serveSelf makes this node its own worker if it still has attempts or results that an earlier
+// leader assigned to it.
+func (p *Partition) serveSelf() {
+	if !p.system.worker.HasAttempts(p.config.Partition) {
+		return
+	}
+	fromWorker, toWorker := make(chan session.FromWorker), make(chan session.ToWorker)
+	p.selfSession.Go(func() { _ = p.activities.ServeWorker(p.context, fromWorker, toWorker) })
+	p.selfSession.Go(func() {
+		_ = p.system.worker.Run(p.context, session.RegisterWorker{Partition: p.config.Partition}, toWorker, fromWorker)
+	})
+}

@@ -1,0 +1,169 @@
+package activity
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/actors/internal/operation"
+	"github.com/tenuto-dev/tenuto/actors/session"
+	"github.com/tenuto-dev/tenuto/internal/clustertime"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// PartitionConfig says what the activities of a partition need of it. All fields are required.
+type PartitionConfig struct {
+	// Context ends when the partition is closed. It is the parent of the contexts of attempts.
+	Context context.Context
+	// ErrStopped is what callers get after Context has ended.
+	ErrStopped error
+	Epoch      uint64
+	Now        func() clustertime.Time
+	Logger     *slog.Logger
+	Journal    Journal
+	Timers     Timers
+	Instances  Instances
+}
+
+// A Journal is the part of a partition's journal that records activities.
+type Journal interface {
+	// Events yields the history of an execution from an event_id on.
+	Events(instance string, execution, from uint64) iter.Seq2[*journalpb.Event, error]
+	// Event returns one event.
+	Event(instance string, execution, eventID uint64) (*journalpb.Event, error)
+	// Attempt proposes a record of an open activity's attempts. It does not block. done is called
+	// exactly once, with nil after the record is committed and applied.
+	Attempt(a *journalpb.Attempt, done func(error))
+}
+
+// Timers call functions at a cluster time or after a delay.
+type Timers interface {
+	// Schedule schedules fire for a time. It replaces a timer with the same key.
+	Schedule(due clustertime.Time, key operation.Key, fire func())
+	// ScheduleAfter schedules fire after a delay.
+	ScheduleAfter(delay time.Duration, fire func())
+	// Cancel cancels the timer with a key.
+	Cancel(key operation.Key)
+}
+
+// Instances are the instances that wait for activities.
+type Instances interface {
+	// Complete delivers the end of an activity to its instance reliably. It then tells f whether
+	// the event was dropped.
+	Complete(ref *journalpb.OperationRef, event *journalpb.Event, f Finisher)
+	// DeferUntilRecovered calls f after the operations of an instance are recovered. It reports
+	// false, without calling f, if they are already recovered.
+	DeferUntilRecovered(instance string, f func()) bool
+}
+
+// A Finisher is told when the end of an activity is recorded, or dropped because the activity had
+// ended before.
+type Finisher interface{ Finish(dropped bool) }
+
+// A Partition is the activities of one partition, on the node that leads it. Its methods may be
+// called concurrently.
+type Partition struct {
+	scheduler *Scheduler
+	config    PartitionConfig
+	rates     map[string]*tokenBucket // of limited activities; the scheduler's lock guards them
+}
+
+// Lead opens a partition. The caller must call Close.
+func (s *Scheduler) Lead(config PartitionConfig) *Partition {
+	return &Partition{scheduler: s, config: config, rates: s.config.newTokenBuckets()}
+}
+
+func (p *Partition) isClosed() bool { return p.config.Context.Err() != nil }
+
+// Submit begins the activity of a committed ActivityScheduled event.
+func (p *Partition) Submit(instance string, incarnation, execution uint64, event *journalpb.Event) {
+	p.scheduler.submit(p.newTask(instance, incarnation, execution, event), nil)
+}
+
+// Recover continues an open activity of an earlier leader. retained is the journal's record of its
+// attempts; nil if there is none.
+func (p *Partition) Recover(ref *journalpb.OperationRef, event *journalpb.Event, retained *journalpb.Attempt) {
+	t := p.newTask(ref.Instance, ref.Incarnation, ref.Execution, event)
+	t.mayBeRunning = true
+	p.scheduler.submit(t, retained)
+}
+
+// newTask returns the task for an ActivityScheduled event.
+func (p *Partition) newTask(instance string, incarnation, execution uint64, event *journalpb.Event) *task {
+	made := &struct {
+		task task
+		ref  journalpb.OperationRef
+	}{}
+	made.ref.Instance, made.ref.Incarnation = instance, incarnation
+	made.ref.Execution, made.ref.EventId = execution, event.EventId
+	t := &made.task
+	t.partition, t.ref = p, &made.ref
+	t.scheduled = event.GetActivityScheduled()
+	t.scheduledAt = clustertime.FromUnixNano(event.Timestamp)
+	t.traceContext = p.scheduler.config.TraceContext(instance, execution)
+	return t
+}
+
+// Cancel cancels an activity whose result is no longer wanted.
+func (p *Partition) Cancel(ref *journalpb.OperationRef) {
+	s := p.scheduler
+	s.slots.WithLock(func() func() {
+		key := operation.KeyOf(ref)
+		t := s.tasks[p][key]
+		if t == nil {
+			return nil
+		}
+		delete(s.tasks[p], key)
+		return t.cancel(ErrClosed)
+	})
+}
+
+// Close cancels all activities of the partition, whose Context must have ended. Workers continue
+// their attempts for the next leader.
+func (p *Partition) Close() {
+	s := p.scheduler
+	s.slots.WithLock(func() func() {
+		for _, r := range s.sessions[p] {
+			r.detachAttempts()
+		}
+		delete(s.sessions, p)
+		var then []func()
+		for _, t := range s.tasks[p] {
+			if resolve := t.cancel(p.config.ErrStopped); resolve != nil {
+				then = append(then, resolve)
+			}
+		}
+		delete(s.tasks, p)
+		return func() {
+			for _, f := range then {
+				f()
+			}
+		}
+	})
+}
+
+// State returns the state of an open activity; "" if it is not open or not recovered yet.
+func (p *Partition) State(ref *journalpb.OperationRef) State {
+	s := p.scheduler
+	s.slots.Lock()
+	defer s.slots.Unlock()
+	if t := s.tasks[p][operation.KeyOf(ref)]; t != nil {
+		return t.state
+	}
+	return ""
+}
+
+// Registration returns what a node has registered, nil if it is not a worker of the partition. The
+// caller must not change it.
+func (p *Partition) Registration(node string) *session.RegisterWorker {
+	s := p.scheduler
+	s.slots.Lock()
+	defer s.slots.Unlock()
+	for _, r := range s.sessions[p] {
+		if r.registration.Node == node {
+			return r.registration
+		}
+	}
+	return nil
+}

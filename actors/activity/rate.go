@@ -1,0 +1,69 @@
+package activity
+
+import "time"
+
+// A Rate bounds how often attempts of an activity begin.
+type Rate struct {
+	// PerSecond is how many attempts begin in a second, on average. It must be positive.
+	PerSecond float64
+	// Burst is how many may begin at once after a pause. Defaults to 1.
+	Burst int
+}
+
+// A tokenBucket enforces a rate. It begins with one token, so that a change of leader adds at most
+// one.
+type tokenBucket struct {
+	interval       time.Duration // between tokens
+	burst          time.Duration // to fill a bucket that has one token
+	fullAt         time.Time     // when the bucket will be full
+	timerScheduled bool          // a timer will call dispatch when there is a token
+}
+
+func newTokenBucket(rate Rate, now time.Time) *tokenBucket {
+	interval := time.Duration(float64(time.Second) / rate.PerSecond)
+	burst := interval * time.Duration(max(rate.Burst, 1)-1)
+	return &tokenBucket{interval: interval, burst: burst, fullAt: now.Add(burst)}
+}
+
+// wait returns the time until there is a token, 0 if there is one.
+func (b *tokenBucket) wait(now time.Time) time.Duration {
+	return max(b.fullAt.Add(-b.burst).Sub(now), 0)
+}
+
+// take takes a token, which must be there.
+func (b *tokenBucket) take(now time.Time) {
+	if b.fullAt.Before(now) {
+		b.fullAt = now
+	}
+	b.fullAt = b.fullAt.Add(b.interval)
+}
+
+// newTokenBuckets returns the buckets of a newly led partition.
+func (c Config) newTokenBuckets() map[string]*tokenBucket {
+	buckets := make(map[string]*tokenBucket, len(c.Rates))
+	for name, rate := range c.Rates {
+		buckets[name] = newTokenBucket(rate, time.Now())
+	}
+	return buckets
+}
+
+// rateAllows reports whether the rate of a class allows an attempt now. If not, it schedules a
+// dispatch for when it does. The lock is held.
+func (s *Scheduler) rateAllows(c class) bool {
+	b := c.partition.rates[c.name]
+	if b == nil {
+		return true
+	}
+	delay := b.wait(time.Now())
+	if delay > 0 && !b.timerScheduled {
+		b.timerScheduled = true
+		c.partition.config.Timers.ScheduleAfter(delay, func() {
+			s.slots.WithLock(func() func() {
+				b.timerScheduled = false
+				s.dispatch()
+				return nil
+			})
+		})
+	}
+	return delay == 0
+}

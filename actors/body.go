@@ -1,0 +1,60 @@
+package actors
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/actors/internal/slot"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// runBody runs the body of an attempt and resolves the attempt with what the body returns.
+func (s *System) runBody(run *slot.Invocation) {
+	ctx, ended := run.Context, func(AttemptOutcome) {}
+	if s.config.Tracer != nil {
+		ctx, ended = s.config.Tracer.Attempt(ctx, &run.Info, run.TraceContext)
+	}
+	run.BodyStartedAt = time.Now()
+	s.config.Registry.RunActivity(ctx, &run.Info, func(output *journalpb.Payload, err error) {
+		failure, pending := readError(err)
+		outcome := outcomeOf(failure, pending)
+		ended(outcome)
+		s.observeAttempt(run, outcome)
+		run.Resolver.Resolve(output, slot.End{Failure: failure, Pending: pending})
+	})
+}
+
+func (s *System) observeAttempt(run *slot.Invocation, outcome AttemptOutcome) {
+	if s.config.Observer != nil {
+		s.config.Observer.Attempted(&run.Info, run.QueuedFor, time.Since(run.BodyStartedAt), outcome)
+	}
+}
+
+func outcomeOf(err error, pending bool) AttemptOutcome {
+	switch {
+	case pending:
+		return AttemptPending
+	case err != nil:
+		return AttemptFailed
+	}
+	return AttemptCompleted
+}
+
+// readError returns an error as it will be read from its record, and whether it says that the
+// attempt is pending. Reading an error runs user code. That code may panic, for example for a nil
+// pointer in a non-nil error.
+func readError(err error) (decoded error, pending bool) {
+	defer func() {
+		if value := recover(); value != nil {
+			decoded = &replay.PanicError{
+				Message: fmt.Sprintf("panic in the activity's error of type %T: %v", err, value),
+				Stack:   string(debug.Stack()),
+			}
+		}
+	}()
+	pending = errors.Is(err, replay.ErrResultPending)
+	return replay.DecodeError(replay.EncodeError(err)), pending
+}

@@ -1,0 +1,13 @@
+// Package session is the connection between the leader of a partition and a worker, which runs
+// activities for it.
+//
+// It guarantees:
+//
+//  1. Each side sends at least one message every 200 ms, and ends the session after 600 ms of
+//     silence.
+//  2. Each side's messages arrive in the order in which they were put into its [Outbox], except
+//     that a later heartbeat of an attempt replaces one that is not sent.
+//
+// Callers must not assume that a message in the outbox arrives: the session may end first. What
+// matters is therefore said again in the next session.
+package session

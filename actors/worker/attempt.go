@@ -1,0 +1,162 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/actors/internal/slot"
+	"github.com/tenuto-dev/tenuto/actors/session"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// An attempt is an attempt that runs here for the leader of another node. It is kept until that
+// leader or a later one acknowledges its result. The lock of the slots guards its fields.
+type attempt struct {
+	slot.Invocation
+	worker     *Worker
+	partition  int // of the leader that it runs for
+	assignment *session.AssignAttempt
+	startedAt  time.Time // by the local clock
+	details    *journalpb.Payload
+	result     *session.Result // nil until the body has returned
+	canceled   bool            // its result is dropped; its body may still run
+}
+
+// handleAssignment accepts an attempt, unless this node already has it. The lock of the slots is
+// held.
+func (w *Worker) handleAssignment(partitionID int, t *session.AssignAttempt) {
+	if l := w.attempts[t.Key()]; l != nil {
+		if l.result != nil {
+			w.sendToLeader(l.partition, session.FromWorker{Result: l.result})
+		}
+		return
+	}
+	if w.slots.Closed() || w.draining {
+		return
+	}
+	l := &attempt{worker: w, partition: partitionID, assignment: t, startedAt: time.Now(), details: t.Details}
+	l.TraceContext, l.Resolver = t.TraceContext, l
+	l.Context, l.Cancel = context.WithCancelCause(w.context)
+	l.Info = replay.Attempt{
+		Name:      t.Name,
+		Input:     t.Input,
+		Instance:  t.Ref.Instance,
+		Execution: t.Ref.Execution,
+		EventID:   t.Ref.EventId,
+
+		Incarnation: t.Ref.Incarnation,
+
+		Number:          t.Number,
+		ScheduledTime:   t.Scheduled.AsTime(),
+		Deadline:        slot.LocalDeadline(t.TimeLeft),
+		LastError:       replay.DecodeError(t.LastError),
+		Details:         t.Details,
+		RecordHeartbeat: l.recordHeartbeat,
+	}
+	w.attempts[t.Key()] = l
+	if w.slots.HasFree(t.Name) {
+		w.slots.Start(l)
+	} else {
+		w.queued = append(w.queued, l)
+	}
+}
+
+// NextQueued implements slot.Source.
+func (w *Worker) NextQueued() slot.Item {
+	for i, l := range w.queued {
+		if w.slots.CanRun(l.Name()) {
+			w.queued = slices.Delete(w.queued, i, i+1)
+			return l
+		}
+	}
+	return nil
+}
+
+// Run implements slot.Item.
+func (l *attempt) Run() bool {
+	l.worker.slots.RunSlot(l)
+	return false
+}
+
+// Name implements slot.Item.
+func (l *attempt) Name() string { return l.assignment.Name }
+
+// Begin implements slot.Item.
+func (l *attempt) Begin() (*slot.Invocation, bool) {
+	w := l.worker
+	if l.canceled {
+		w.canceledRunning[l.partition]--
+		w.sendToLeader(l.partition, session.FromWorker{FreeSlots: 1})
+		return nil, false
+	}
+	w.begun++
+	l.QueuedFor = slot.UnknownQueueTime
+	if l.assignment.QueuedFor > 0 {
+		l.QueuedFor = l.assignment.QueuedFor + time.Since(l.startedAt)
+	}
+	return &l.Invocation, true
+}
+
+// Resolve implements slot.Resolver.
+func (l *attempt) Resolve(output *journalpb.Payload, end slot.End) {
+	w := l.worker
+	failed := end.Failure != nil && !end.Pending
+	w.slots.Lock()
+	defer w.slots.Unlock()
+	switch {
+	case l.canceled:
+		w.canceledRunning[l.partition]--
+		w.sendToLeader(l.partition, session.FromWorker{FreeSlots: 1})
+		return
+	case failed && errors.Is(context.Cause(l.Context), replay.ErrNodeStopping):
+		return // the leader will notice that this node is gone
+	}
+	l.result = &session.Result{AttemptID: l.assignment.AttemptID, Output: output, Pending: end.Pending}
+	if failed {
+		l.result.Error = replay.EncodeError(end.Failure)
+	}
+	if !proto.Equal(l.details, l.assignment.Details) {
+		l.result.Details = l.details
+	}
+	w.sendToLeader(l.partition, session.FromWorker{Result: l.result})
+}
+
+func (l *attempt) recordHeartbeat(details *journalpb.Payload) {
+	w := l.worker
+	w.slots.Lock()
+	defer w.slots.Unlock()
+	if details != nil {
+		l.details = details
+	}
+	if leader := w.leaderOutboxes[l.partition]; leader != nil && !l.canceled && l.result == nil {
+		leader.Replace(l.assignment.Key(), session.FromWorker{Heartbeat: &session.Heartbeat{AttemptID: l.assignment.AttemptID, Details: l.details}})
+	}
+}
+
+// cancelAttempt cancels the attempt's context; its result is dropped. The attempt keeps its slot
+// until the body has returned. The lock of the slots is held.
+func (l *attempt) cancelAttempt(timeout replay.TimeoutKind) {
+	w := l.worker
+	delete(w.attempts, l.assignment.Key())
+	if l.result != nil {
+		w.sendToLeader(l.partition, session.FromWorker{FreeSlots: 1})
+		return
+	}
+	l.canceled = true
+	w.canceledRunning[l.partition]++
+	if timeout != "" {
+		l.Cancel(&replay.TimeoutError{Kind: timeout})
+	} else {
+		l.Cancel(replay.ErrActivityCanceled)
+	}
+	// An attempt that waits for a slot is not begun.
+	if at := slices.Index(w.queued, l); at >= 0 {
+		w.queued = slices.Delete(w.queued, at, at+1)
+		_, _ = l.Begin()
+	}
+}
