@@ -1,16 +1,15 @@
 package actors
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"runtime/pprof"
 	"slices"
 
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/tenuto-dev/tenuto/actors/internal/sched"
+	"github.com/tenuto-dev/tenuto/actors/internal/usercode"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -38,7 +37,7 @@ type instance struct {
 	partition *Partition
 	pid       *actor.PID
 	mailbox   *sched.Mailbox
-	code      codeState
+	code      usercode.Code
 
 	// The partition's lock guards the fields below.
 	inbox       []Message
@@ -47,8 +46,11 @@ type instance struct {
 	inFlight    *load // external messages in flight: &ownInFlight, or that of a replaced actor
 	ownInFlight load
 	awake       bool // the actor has something to do, or is stalled
-	turnState   sched.TurnState
-	idleLinks   sched.IdleLinks[*instance]
+	// What the code does: it begins an execution from a start in the batch, or the actor ends
+	// coroutines and nothing waits for the outcome.
+	codeStarting, codeEnding bool
+	turnState                sched.TurnState
+	idleLinks                sched.IdleLinks[*instance]
 
 	// Only the actor uses the fields below.
 	execution       *replay.Execution
@@ -67,7 +69,7 @@ func newInstance(p *Partition, id string) *instance {
 	in := &instance{id: id, partition: p, batchMax: turnMax}
 	in.inbox, in.inFlight = in.inboxArray[:0], &in.ownInFlight
 	p.liveActors.Add(1)
-	in.code.monitor.OnForeignCall(in.onForeignCall)
+	in.code.Monitor.OnForeignCall(in.onForeignCall)
 	in.pid, in.mailbox = p.system.spawn(in.receive)
 	return in
 }
@@ -106,8 +108,8 @@ func (in *instance) recoverPanic(ctx actor.Context) {
 		return
 	}
 	// The panic may have left the labels of user code.
-	pprof.SetGoroutineLabels(context.Background())
-	if _, left := in.partition.leaveCode(in); left {
+	usercode.Unlabel()
+	if _, left := in.leaveCode(); left {
 		in.discardReturnedCode()
 		ctx.Stop(ctx.Self())
 		return
@@ -152,9 +154,9 @@ func (in *instance) evict() {
 	}
 	in.execution = nil
 	in.partition.mu.Lock()
-	in.partition.enterCode(in, true)
+	in.enterCode(true)
 	in.partition.mu.Unlock()
-	in.labelGoroutine()
+	in.code.Label(in.id)
 	x.Evict()
 	in.finishCode()
 }
@@ -181,7 +183,7 @@ func (in *instance) runTurn(t *turn) error {
 	if t.terminateOnly {
 		return in.terminate(t)
 	}
-	in.labelGoroutine()
+	in.code.Label(in.id)
 	err := in.deliverBatch(t)
 	in.finishCode()
 	if err != nil {
@@ -303,7 +305,7 @@ func (in *instance) beginExecution(number, incarnation uint64) {
 		in.execution.CountAllPayloadsNext()
 	}
 	in.execution.SetAppliedIndex(in.partition.appliedIndex())
-	in.execution.SetMonitor(&in.code.monitor)
+	in.execution.SetMonitor(&in.code.Monitor)
 }
 
 // failTurn undoes a turn. Code that does not fit stalls the instance until a node with other code

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/actors/activity"
 	"github.com/tenuto-dev/tenuto/actors/internal/sched"
+	"github.com/tenuto-dev/tenuto/actors/internal/usercode"
 	"github.com/tenuto-dev/tenuto/actors/session"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -53,7 +54,7 @@ type Partition struct {
 	waitingForCode map[session.Code]int // how many stalled instances wait for each code
 	idle           sched.IdleList[*instance]
 	liveActors     sync.WaitGroup // actors of instances, except those whose code was abandoned
-	runningCode    codeList
+	code           *usercode.Watchdog
 	// The callbacks of unanswered messages from other partitions.
 	pendingReceives map[crossMessageKey]func(Answer)
 }
@@ -83,6 +84,7 @@ func (s *System) LeadPartition(ctx context.Context, partitionConfig PartitionCon
 	// Not derived from ctx, so that activities see ErrNodeStopping as the cause.
 	p.context, p.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	p.stopWatching = context.AfterFunc(ctx, func() { p.cancel(replay.ErrNodeStopping) })
+	p.code = usercode.NewWatchdog(&p.mu, codeActorFunction, p.logger)
 	p.timers = newTimerActor(p)
 	p.activities = p.leadActivities()
 	p.recovering.Go(p.recoverRest)
@@ -128,7 +130,7 @@ func (p *Partition) admit(id string, m Message) error {
 	}
 	in.inbox = append(in.inbox, m)
 	switch {
-	case in.code.blocked && isTermination(m):
+	case in.code.Blocked() && isTermination(m):
 		p.replaceActor(in)
 		return nil
 	case in.stallReason != nil && isTermination(m):
@@ -150,7 +152,7 @@ func (p *Partition) admit(id string, m Message) error {
 // is stalled or whose code is blocked. Such a message is accepted even if the inbox is full, as
 // no other message can be taken without it or other code. The partition's lock is held.
 func terminatesStalled(in *instance, m *Message) bool {
-	return in != nil && (in.stallReason != nil || in.code.blocked) && isTermination(*m) && !slices.ContainsFunc(in.inbox, isTermination)
+	return in != nil && (in.stallReason != nil || in.code.Blocked()) && isTermination(*m) && !slices.ContainsFunc(in.inbox, isTermination)
 }
 
 func (p *Partition) send(in *instance, message any) {
@@ -179,8 +181,8 @@ func (p *Partition) takeBatch(in *instance, t *turn) bool {
 		if in.inbox = in.inbox[n:]; len(in.inbox) == 0 {
 			in.inbox = in.inboxArray[:0]
 		}
-		p.enterCode(in, false)
-		in.code.starting = in.execution == nil && !in.startOnly && slices.ContainsFunc(t.batch, isStart)
+		in.enterCode(false)
+		in.codeStarting = in.execution == nil && !in.startOnly && slices.ContainsFunc(t.batch, isStart)
 		return true
 	}
 	if p.closed {
@@ -333,7 +335,7 @@ func (p *Partition) Close() {
 	p.mu.Lock()
 	first := !p.closed
 	p.closed = true
-	blocked, waiting := p.abandonBlockedCode()
+	reportBlocked := p.code.CheckBlocked()
 	var live []*instance
 	if first {
 		for _, in := range p.instances {
@@ -341,10 +343,7 @@ func (p *Partition) Close() {
 		}
 	}
 	p.mu.Unlock()
-	for _, m := range waiting {
-		m.resolve(Answer{Err: ErrStopped})
-	}
-	p.logBlockedCode(blocked)
+	reportBlocked()
 	p.stopWatching()
 	p.cancel(replay.ErrNodeStopping)
 	p.recovering.Wait()
@@ -353,7 +352,7 @@ func (p *Partition) Close() {
 		p.send(in, stopRequest{})
 	}
 	p.liveActors.Wait()
-	p.stopCodeChecks()
+	p.code.Stop()
 	p.selfSession.Wait()
 	p.timers.close()
 }

@@ -87,7 +87,7 @@ func (s *System) Stats(partitions ...*Partition) Stats {
 		partition.mu.Lock()
 		stats.Live += len(partition.instances)
 		stats.Idle += partition.idle.Len()
-		stats.Blocked += partition.runningCode.blocked
+		stats.Blocked += partition.code.Blocked()
 		stats.MessagesInFlight += partition.admission.inFlight.messages
 		stats.TurnsInFlight += partition.turnLimiter.InFlight()
 		stats.TurnsWaiting += partition.turnLimiter.Waiting()

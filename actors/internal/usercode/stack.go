@@ -1,4 +1,4 @@
-package actors
+package usercode
 
 import (
 	"bytes"
@@ -8,9 +8,13 @@ import (
 	"strings"
 )
 
+// label is the profiler label of goroutines that run code of an instance. It identifies their
+// stacks here and in the application's profiles.
+const label = "tenuto.instance"
+
 // codeStacks returns the stacks of running and blocked code, by instance. It reads the goroutine
 // profile, which does not stop the process for long.
-func codeStacks() map[string]string {
+func codeStacks(actorFunction string) map[string]string {
 	var profile bytes.Buffer
 	if err := pprof.Lookup("goroutine").WriteTo(&profile, 1); err != nil {
 		return nil
@@ -20,7 +24,7 @@ func codeStacks() map[string]string {
 		id, stack := labeledStack(record)
 		switch {
 		case id == "" || isParked(stack):
-		case strings.Contains(stack, "actors.(*instance).receive\n"):
+		case strings.Contains(stack, actorFunction+"\n"):
 			actorStacks[id] += stack // the actor itself: it waits for the code, or runs a codec
 		default:
 			stacks[id] += stack
@@ -37,7 +41,7 @@ func codeStacks() map[string]string {
 // isParked reports whether a coroutine waits in a durable call. An ended coroutine that still runs
 // deferred functions does not wait.
 func isParked(stack string) bool {
-	return strings.Contains(stack, "replay.(*coroutine).park\n") && !strings.Contains(stack, "runtime.Goexit\n")
+	return strings.Contains(stack, ".(*coroutine).park\n") && !strings.Contains(stack, "runtime.Goexit\n")
 }
 
 // labeledStack reads one record of the goroutine profile. It returns the instance that its label
@@ -46,7 +50,7 @@ func labeledStack(record string) (id, stack string) {
 	var b strings.Builder
 	for _, line := range strings.Split(record, "\n") {
 		if labels, ok := strings.CutPrefix(line, "# labels: "); ok {
-			_, value, _ := strings.Cut(labels, strconv.Quote(codeLabel)+":")
+			_, value, _ := strings.Cut(labels, strconv.Quote(label)+":")
 			if quoted, err := strconv.QuotedPrefix(value); err == nil {
 				id, _ = strconv.Unquote(quoted)
 			}
