@@ -20,11 +20,11 @@ func (p *Partition) leadActivities() *activity.Partition {
 type activityInstances struct{ partition *Partition }
 
 func (a activityInstances) Complete(ref *journalpb.OperationRef, event *journalpb.Event, f activity.Finisher) {
-	a.partition.deliverReliably(ref.Instance, completion(ref, event, func(answer Answer) { f.Finish(answer.Dropped) }))
+	a.partition.sender.deliverReliably(ref.Instance, completion(ref, event, func(answer Answer) { f.Finish(answer.Dropped) }))
 }
 
 func (a activityInstances) DeferUntilRecovered(instance string, f func()) bool {
-	return a.partition.deferUntilRecovered(instance, f)
+	return a.partition.recovery.deferUntilRecovered(instance, f)
 }
 
 // CompleteActivity ends an attempt from outside; see [activity.Partition.Complete]. done gets

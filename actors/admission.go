@@ -1,6 +1,9 @@
 package actors
 
-import "time"
+import (
+	"sync"
+	"time"
+)
 
 const (
 	// New starts are refused if, for delayInterval, every external message has taken longer than
@@ -28,6 +31,10 @@ const (
 // commit. A refusal here is cheap, because nothing has been done for the message. Internal messages
 // do not count, because the open operations bound them. The partition's lock guards it.
 type admission struct {
+	mu         *sync.Mutex // the partition's
+	config     *Config
+	rejections *rejections
+
 	inFlight    load
 	latestDelay time.Duration // of the latest message
 	latestAt    time.Time     // when it was recorded
@@ -80,10 +87,10 @@ func (w *admission) retryAfter() time.Duration {
 	return min(max(w.latestDelay, retryAfterMin), retryAfterMax)
 }
 
-// admissionError returns the error for a message that does not fit; nil if it fits. in is nil if
-// the instance has no actor. p.mu is held.
-func (p *Partition) admissionError(in *instance, m *Message, bytes int) *BusyError {
-	config, w := &p.system.config, &p.admission
+// refusal returns the error for a message that does not fit; nil if it fits. in is nil if the
+// instance has no actor. The partition's lock is held.
+func (w *admission) refusal(in *instance, m *Message, bytes int) *BusyError {
+	config := w.config
 	var bound Bound
 	reason := ""
 	switch {
@@ -96,24 +103,24 @@ func (p *Partition) admissionError(in *instance, m *Message, bytes int) *BusyErr
 	default:
 		return nil
 	}
-	p.system.counters.rejections.of(bound).Add(1)
+	w.rejections.of(bound).Add(1)
 	return &BusyError{RetryAfter: w.retryAfter(), Bound: bound, Reason: reason}
 }
 
-// trackInFlight counts an external message until it is answered. p.mu is held.
-func (p *Partition) trackInFlight(in *instance, m *Message, bytes int) {
+// track counts an external message until it is answered. The partition's lock is held.
+func (w *admission) track(in *instance, m *Message, bytes int) {
 	in.inFlight.add(bytes)
-	p.admission.inFlight.add(bytes)
+	w.inFlight.add(bytes)
 	start, done, query := time.Now(), m.Done, m.Query != nil
 	m.Done = func(a Answer) {
-		p.mu.Lock()
+		w.mu.Lock()
 		in.inFlight.remove(bytes)
-		p.admission.inFlight.remove(bytes)
+		w.inFlight.remove(bytes)
 		if now := time.Now(); a.Err == nil && !query {
-			p.admission.recordDelay(now.Sub(start), now)
-			a.Overloaded = p.admission.isOverloaded(now)
+			w.recordDelay(now.Sub(start), now)
+			a.Overloaded = w.isOverloaded(now)
 		}
-		p.mu.Unlock()
+		w.mu.Unlock()
 		if done != nil {
 			done(a)
 		}

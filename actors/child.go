@@ -1,8 +1,10 @@
 package actors
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -12,129 +14,127 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
+// children starts the children and the chained instances of this partition's instances, cancels
+// children, and reports their ends to parents.
+type children struct {
+	context      context.Context // of the partition
+	journal      Journal
+	sender       *sender
+	runs         *runs
+	timers       *timerActor
+	logger       *slog.Logger
+	traceContext func(instance string, execution uint64) string
+}
+
 // startChild starts a child, repeating until the start is recorded. A repeated start is recognized
 // because it names the same parent.
-func (p *Partition) startChild(parent *journalpb.OperationRef, child *journalpb.SubOrchestrationScheduled) {
-	p.deliverReliably(child.Instance, Message{
+func (c *children) startChild(parent *journalpb.OperationRef, child *journalpb.SubOrchestrationScheduled) {
+	c.sender.deliverReliably(child.Instance, Message{
 		Message: replay.Message{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{
 			OrchestrationStarted: &journalpb.OrchestrationStarted{
 				Name:    child.Name,
-				Version: p.chooseVersion(child.Name, child.Version),
+				Version: c.runs.chooseVersion(child.Name, child.Version),
 				Input:   child.Input,
 				Parent:  parent,
-				Trace:   p.system.traceContext(parent.Instance, parent.Execution),
+				Trace:   c.traceContext(parent.Instance, parent.Execution),
 			},
 		}}},
 		Attach:   true,
 		Internal: true,
-		Done:     func(a Answer) { p.handleChildStarted(parent, child, a) },
+		Done:     func(a Answer) { c.handleChildStarted(parent, child, a) },
 	})
-}
-
-// chooseVersion returns the version that a new instance runs. Without code of that name it returns
-// replay.NewestVersion, so that a node with the code chooses. It does so only if every node knows
-// that version, which came with protocol 3.
-func (p *Partition) chooseVersion(name, requested string) string {
-	registry := p.system.config.Registry
-	switch newest := registry.Newest(name); {
-	case requested != "" && requested != replay.NewestVersion:
-		return requested
-	case registry.HasOrchestration(name, newest) || !p.hasIncarnations():
-		return newest
-	}
-	return replay.NewestVersion
 }
 
 // startChained starts a detached instance, repeating until the start is recorded. An existing
 // instance of that ID is not an error.
-func (p *Partition) startChained(ref *journalpb.OperationRef, chained *journalpb.OrchestrationChained) {
-	p.deliverReliably(chained.Instance, Message{
+func (c *children) startChained(ref *journalpb.OperationRef, chained *journalpb.OrchestrationChained) {
+	c.sender.deliverReliably(chained.Instance, Message{
 		Message: replay.Message{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{
 			OrchestrationStarted: &journalpb.OrchestrationStarted{
 				Name:      chained.Name,
-				Version:   p.chooseVersion(chained.Name, chained.Version),
+				Version:   c.runs.chooseVersion(chained.Name, chained.Version),
 				Input:     chained.Input,
 				RequestId: "tenuto.chain/" + ref.Key(),
-				Trace:     p.system.traceContext(ref.Instance, ref.Execution),
+				Trace:     c.traceContext(ref.Instance, ref.Execution),
 			},
 		}}},
 		Attach:   true,
 		Internal: true,
-		Done:     func(Answer) { p.forgetChainedStart(chained.Instance) },
+		Done:     func(Answer) { c.forgetChainedStart(chained.Instance) },
 	})
 }
 
 // forgetChainedStart removes the record of a start from the journal after another partition has
 // made the start. Nothing else would remove it.
-func (p *Partition) forgetChainedStart(target string) {
-	if !p.isInOtherPartition(target) {
+func (c *children) forgetChainedStart(target string) {
+	if !c.sender.isInOtherPartition(target) {
 		return
 	}
-	p.config.OtherPartitions.ForgetChainedStart(target, func(err error) {
-		if err != nil && p.context.Err() == nil {
-			p.timers.ScheduleAfter(sched.BackoffMax, func() { p.forgetChainedStart(target) })
+	c.sender.others.ForgetChainedStart(target, func(err error) {
+		if err != nil && c.context.Err() == nil {
+			c.timers.ScheduleAfter(sched.BackoffMax, func() { c.forgetChainedStart(target) })
 		}
 	})
 }
 
 // handleChildStarted handles the answer to the start of a child.
-func (p *Partition) handleChildStarted(parent *journalpb.OperationRef, child *journalpb.SubOrchestrationScheduled, a Answer) {
+func (c *children) handleChildStarted(parent *journalpb.OperationRef, child *journalpb.SubOrchestrationScheduled, a Answer) {
 	if child.ClosePolicy == journalpb.ClosePolicy_CLOSE_POLICY_ABANDON {
-		p.forgetChainedStart(child.Instance)
+		c.forgetChainedStart(child.Instance)
 	}
 	if !a.Dropped {
 		return // just started: its end will be reported later
 	}
-	if p.isInOtherPartition(child.Instance) {
-		p.handleExistingChild(parent, child, a.Instance, a.LastEvent)
+	if c.sender.isInOtherPartition(child.Instance) {
+		c.handleExistingChild(parent, child, a.Instance, a.LastEvent)
 		return
 	}
-	p.recoverChild(parent, child)
+	c.recoverChild(parent, child)
 }
 
 // recoverChild continues with a child that may already exist. If this node's replica does not show
 // it, recoverChild starts it.
-func (p *Partition) recoverChild(parent *journalpb.OperationRef, child *journalpb.SubOrchestrationScheduled) {
-	meta, ok := p.replica(child.Instance).Instance(child.Instance)
+func (c *children) recoverChild(parent *journalpb.OperationRef, child *journalpb.SubOrchestrationScheduled) {
+	meta, ok := c.sender.replica(child.Instance).Instance(child.Instance)
 	if !ok { // if the replica lags and the child exists, the start has no effect
-		p.startChild(parent, child)
+		c.startChild(parent, child)
 		return
 	}
-	p.handleExistingChild(parent, child, meta, nil)
+	c.handleExistingChild(parent, child, meta, nil)
 }
 
 // handleExistingChild handles an instance that exists under the child's ID: the child itself,
 // running or ended, or an unrelated instance. end is its last event, nil if it must be read.
-func (p *Partition) handleExistingChild(parent *journalpb.OperationRef, child *journalpb.SubOrchestrationScheduled, meta *journalpb.Instance, end *journalpb.Event) {
+func (c *children) handleExistingChild(parent *journalpb.OperationRef, child *journalpb.SubOrchestrationScheduled, meta *journalpb.Instance, end *journalpb.Event) {
 	switch {
 	case !proto.Equal(meta.Parent, parent):
-		p.deliverReliably(parent.Instance, completion(parent, childFailedEvent(fmt.Errorf("%w: %q", replay.ErrInstanceExists, child.Instance)), nil))
+		c.sender.deliverReliably(parent.Instance, completion(parent, childFailedEvent(fmt.Errorf("%w: %q", replay.ErrInstanceExists, child.Instance)), nil))
 	case meta.Status != journalpb.Status_STATUS_RUNNING:
 		if end == nil {
 			var err error
-			end, err = p.replica(meta.Instance).Event(meta.Instance, meta.Execution, meta.LastEventId)
+			end, err = c.sender.replica(meta.Instance).Event(meta.Instance, meta.Execution, meta.LastEventId)
 			if err != nil {
-				p.logger.Error("cannot read end of child", "instance", meta.Instance, "execution", meta.Execution, "error", err)
+				c.logger.Error("cannot read end of child", "instance", meta.Instance, "execution", meta.Execution, "error", err)
 				return
 			}
 		}
-		p.reportEnd(meta.Parent, end)
+		c.reportEnd(meta.Parent, end)
 	}
 }
 
 // reportEnd tells the parent of an instance, if there is one, how the instance ended. It repeats
 // until the parent has recorded the end or no longer needs it.
-func (p *Partition) reportEnd(parent *journalpb.OperationRef, endEvent *journalpb.Event) {
+func (c *children) reportEnd(parent *journalpb.OperationRef, endEvent *journalpb.Event) {
 	if parent == nil {
 		return
 	}
-	if end := p.childEndEvent(endEvent); end != nil {
-		p.deliverReliably(parent.Instance, completion(parent, end, nil))
+	if end := c.childEndEvent(endEvent); end != nil {
+		c.sender.deliverReliably(parent.Instance, completion(parent, end, nil))
 	}
 }
 
 // childEndEvent returns the event that records the end of a child in its parent's history.
-func (p *Partition) childEndEvent(endEvent *journalpb.Event) *journalpb.Event {
+func (c *children) childEndEvent(endEvent *journalpb.Event) *journalpb.Event {
 	switch body := endEvent.Body.(type) {
 	case *journalpb.Event_OrchestrationCompleted:
 		return &journalpb.Event{Body: &journalpb.Event_SubOrchestrationCompleted{
@@ -143,7 +143,7 @@ func (p *Partition) childEndEvent(endEvent *journalpb.Event) *journalpb.Event {
 	case *journalpb.Event_OrchestrationFailed:
 		return childFailedEventFrom(body.OrchestrationFailed.Error)
 	case *journalpb.Event_OrchestrationCanceled:
-		return p.childCanceledEvent(body.OrchestrationCanceled.Reason)
+		return c.childCanceledEvent(body.OrchestrationCanceled.Reason)
 	case *journalpb.Event_OrchestrationTerminated:
 		return childFailedEvent(errors.Join(replay.ErrTerminated, errors.New(body.OrchestrationTerminated.Reason)))
 	}
@@ -152,9 +152,9 @@ func (p *Partition) childEndEvent(endEvent *journalpb.Event) *journalpb.Event {
 
 // childCanceledEvent returns the end of a canceled child. Its error message is the bare reason
 // until every node reads protocol 3.
-func (p *Partition) childCanceledEvent(reason string) *journalpb.Event {
+func (c *children) childCanceledEvent(reason string) *journalpb.Event {
 	record := replay.EncodeError(&replay.CanceledError{Reason: reason})
-	if reason != "" && !p.hasIncarnations() {
+	if reason != "" && !c.runs.hasIncarnations() {
 		record.Message = reason
 	}
 	return childFailedEventFrom(record)
@@ -171,32 +171,32 @@ func childFailedEventFrom(record *journalpb.Error) *journalpb.Event {
 }
 
 // cancelChild applies the close policy of a child that its parent has canceled.
-func (p *Partition) cancelChild(parent *journalpb.OperationRef, child *journalpb.SubOrchestrationScheduled, delay time.Duration) {
+func (c *children) cancelChild(parent *journalpb.OperationRef, child *journalpb.SubOrchestrationScheduled, delay time.Duration) {
 	if child.ClosePolicy == journalpb.ClosePolicy_CLOSE_POLICY_ABANDON {
 		return
 	}
-	if p.isInOtherPartition(child.Instance) {
+	if c.sender.isInOtherPartition(child.Instance) {
 		if event := closeEvent(child.ClosePolicy); event != nil {
-			p.sendReliably(&CrossMessage{Instance: child.Instance, Event: event, ChildOf: parent}, nil, delay)
+			c.sender.sendReliably(&CrossMessage{Instance: child.Instance, Event: event, ChildOf: parent}, nil, delay)
 		}
 		return
 	}
-	meta, ok := p.journal.Instance(child.Instance)
+	meta, ok := c.journal.Instance(child.Instance)
 	if !ok {
 		// The child's start is in flight and is repeated until it is recorded.
-		p.timers.ScheduleAfter(delay, func() { p.cancelChild(parent, child, sched.NextBackoff(delay)) })
+		c.timers.ScheduleAfter(delay, func() { c.cancelChild(parent, child, sched.NextBackoff(delay)) })
 		return
 	}
 	if !proto.Equal(meta.Parent, parent) {
 		return // an unrelated instance under the child's ID
 	}
-	p.closeChild(meta, child.ClosePolicy)
+	c.closeChild(meta, child.ClosePolicy)
 }
 
 // closeChild applies a close policy to this run of a child.
-func (p *Partition) closeChild(child *journalpb.Instance, policy journalpb.ClosePolicy) {
+func (c *children) closeChild(child *journalpb.Instance, policy journalpb.ClosePolicy) {
 	if event := closeEvent(policy); event != nil {
-		p.deliverReliably(child.Instance, Message{Message: replay.Message{Incarnation: child.Incarnation, Event: event}, Internal: true})
+		c.sender.deliverReliably(child.Instance, Message{Message: replay.Message{Incarnation: child.Incarnation, Event: event}, Internal: true})
 	}
 }
 
@@ -218,15 +218,75 @@ func closeEvent(policy journalpb.ClosePolicy) *journalpb.Event {
 
 // closeOrphan applies the close policy of a child whose parent no longer waits for it. If the
 // parent was purged, the policy is unknown and the child is left alone. If the parent is in another
-// partition, this node's replica must show that the parent does not wait; see Review.
-func (p *Partition) closeOrphan(child *journalpb.Instance) {
-	parents := p.replica(child.Parent.Instance)
-	if p.isInOtherPartition(child.Parent.Instance) && !isChildAbandoned(parents, child.Parent) {
+// partition, this node's replica must show that the parent does not wait; see
+// Partition.ResendAfterFailover.
+func (c *children) closeOrphan(child *journalpb.Instance) {
+	parents := c.sender.replica(child.Parent.Instance)
+	if c.sender.isInOtherPartition(child.Parent.Instance) && !isChildAbandoned(parents, child.Parent) {
 		return
 	}
 	event, err := eventOf(parents, child.Parent)
 	if err != nil {
 		return
 	}
-	p.closeChild(child, event.GetSubOrchestrationScheduled().GetClosePolicy())
+	c.closeChild(child, event.GetSubOrchestrationScheduled().GetClosePolicy())
+}
+
+// isChildAbandoned reports whether it is certain that a parent in another partition no longer
+// waits for a child. The replica may lag behind the parent.
+func isChildAbandoned(r Replica, parent *journalpb.OperationRef) bool {
+	meta, ok := r.Instance(parent.Instance)
+	switch {
+	case !ok, meta.Incarnation < parent.Incarnation:
+		return false
+	case meta.Incarnation > parent.Incarnation:
+		return true // later runs have larger incarnations
+	case meta.Execution != parent.Execution:
+		return meta.Execution > parent.Execution
+	}
+	for open := range r.InstanceOperations(parent.Instance) {
+		if proto.Equal(open.Ref, parent) {
+			return false
+		}
+	}
+	return meta.LastEventId >= parent.EventId
+}
+
+// closeIfOrphaned applies the close policy of a new child if its parent is in another partition and
+// has canceled it meanwhile. The parent's leader may have failed before it sent the cancellation.
+func (c *children) closeIfOrphaned(instance string, parent *journalpb.OperationRef) {
+	if parent == nil || !c.sender.isInOtherPartition(parent.Instance) {
+		return
+	}
+	if meta, ok := c.journal.Instance(instance); ok && proto.Equal(meta.Parent, parent) {
+		c.closeOrphan(meta)
+	}
+}
+
+// resendAfterFailover does what Partition.ResendAfterFailover says.
+func (c *children) resendAfterFailover(isAffected func(instance string) bool) {
+	for child := range c.journal.Orphans() {
+		if c.context.Err() != nil {
+			return
+		}
+		if c.sender.isInOtherPartition(child.Parent.Instance) && isAffected(child.Parent.Instance) {
+			c.closeOrphan(child)
+		}
+	}
+	for open := range c.journal.OpenOperations() {
+		if c.context.Err() != nil {
+			return
+		}
+		if int(open.Kind) == journalpb.TypeSubOrchestrationScheduled && c.sender.isInOtherPartition(open.Child) && isAffected(open.Child) {
+			c.reportEndedChild(open)
+		}
+	}
+}
+
+// reportEndedChild reports the end of a child of another partition if it has ended.
+func (c *children) reportEndedChild(open *journalpb.Operation) {
+	meta, ok := c.sender.replica(open.Child).Instance(open.Child)
+	if ok && meta.Status != journalpb.Status_STATUS_RUNNING && proto.Equal(meta.Parent, open.Ref) {
+		c.handleExistingChild(open.Ref, nil, meta, nil)
+	}
 }

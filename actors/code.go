@@ -131,7 +131,7 @@ func (p *Partition) replaceActor(in *instance) {
 	if stalled == nil && !next.startOnly && slices.ContainsFunc(waiting, isTermination) {
 		stalled = errCodeBlocked
 	}
-	p.setStalled(next, stalled)
+	p.stalls.set(next, stalled)
 	p.send(next, wakeUp{})
 }
 
@@ -140,7 +140,7 @@ func (p *Partition) replaceActor(in *instance) {
 func (in *instance) onForeignCall(m *replay.Mismatch) {
 	in.partition.logger.Warn("durable call on a goroutine that the orchestration started itself: the goroutine ends, the instance stalls",
 		"instance", in.id, "execution", m.Execution, "event_id", m.EventID, "source", m.Source)
-	in.partition.nudge(in.id)
+	in.partition.sender.nudge(in.id)
 }
 
 // discardReturnedCode stops an actor whose abandoned code has returned, and discards the code's

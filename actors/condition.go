@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -23,25 +24,44 @@ func conditionOf(reason error) *journalpb.Condition {
 	}
 }
 
-// recordCondition records why an instance does not continue, so that every node can show it and a
-// new leader knows it; nil removes the condition. The proposal is repeated until it is committed or
-// no longer true.
-func (p *Partition) recordCondition(meta *journalpb.Instance, condition *journalpb.Condition) {
-	p.proposeCondition(&journalpb.SetCondition{
-		Instance: meta.Instance, Epoch: p.epoch, Incarnation: meta.Incarnation,
+// conditions records why instances do not continue, and retries those that stalled under an earlier
+// leader.
+type conditions struct {
+	context   context.Context // of the partition
+	journal   Journal
+	epoch     uint64
+	timers    *timerActor
+	instances conditionInstances
+}
+
+// conditionInstances are the instances of the partition.
+type conditionInstances interface {
+	deliverer
+	// StallReason returns why an instance cannot continue; nil if it can.
+	StallReason(id string) error
+	// isResident reports whether an instance has an actor.
+	isResident(id string) bool
+}
+
+// record records why an instance does not continue, so that every node can show it and a new leader
+// knows it; nil removes the condition. The proposal is repeated until it is committed or no longer
+// true.
+func (c *conditions) record(meta *journalpb.Instance, condition *journalpb.Condition) {
+	c.propose(&journalpb.SetCondition{
+		Instance: meta.Instance, Epoch: c.epoch, Incarnation: meta.Incarnation,
 		Execution: meta.Execution, LastEventId: meta.LastEventId, Condition: condition,
 	}, sched.BackoffMin)
 }
 
-func (p *Partition) proposeCondition(c *journalpb.SetCondition, delay time.Duration) {
-	p.journal.SetCondition(c, func(err error) {
-		if err == nil || p.context.Err() != nil {
+func (c *conditions) propose(set *journalpb.SetCondition, delay time.Duration) {
+	c.journal.SetCondition(set, func(err error) {
+		if err == nil || c.context.Err() != nil {
 			return
 		}
-		p.timers.ScheduleAfter(delay, func() {
-			meta, ok := p.journal.Instance(c.Instance)
-			if ok && meta.Incarnation == c.Incarnation && meta.Execution == c.Execution && meta.LastEventId == c.LastEventId && (c.Condition != nil) == (p.StallReason(c.Instance) != nil) {
-				p.proposeCondition(c, sched.NextBackoff(delay))
+		c.timers.ScheduleAfter(delay, func() {
+			meta, ok := c.journal.Instance(set.Instance)
+			if ok && meta.Incarnation == set.Incarnation && meta.Execution == set.Execution && meta.LastEventId == set.LastEventId && (set.Condition != nil) == (c.instances.StallReason(set.Instance) != nil) {
+				c.propose(set, sched.NextBackoff(delay))
 			}
 		})
 	})
@@ -50,55 +70,38 @@ func (p *Partition) proposeCondition(c *journalpb.SetCondition, delay time.Durat
 // retryStalled retries instances that stalled under an earlier leader, because this node's code
 // may differ. It retries one at a time, and pauses as long as each retry took, so that many retries
 // do not delay other instances. An instance that stalls again is evicted.
-func (p *Partition) retryStalled() {
-	for meta := range p.journal.WithCondition() {
+func (c *conditions) retryStalled() {
+	for meta := range c.journal.WithCondition() {
 		start, done := time.Now(), make(chan struct{})
-		if !p.retryRecorded(meta.Instance, func(Answer) { close(done) }) {
+		if !c.retryRecorded(meta.Instance, func(Answer) { close(done) }) {
 			continue
 		}
 		select {
 		case <-done:
-		case <-p.context.Done():
+		case <-c.context.Done():
 			return
 		}
 		cooldown := time.NewTimer(time.Since(start))
 		select {
 		case <-cooldown.C:
-		case <-p.context.Done():
+		case <-c.context.Done():
 			cooldown.Stop()
 			return
 		}
 	}
 }
 
-// Retry makes a stalled instance try again. It has no effect on an instance that is not stalled.
-func (p *Partition) Retry(id string) {
-	p.mu.Lock()
-	in := p.instances[id]
-	if in != nil && in.stallReason != nil {
-		p.setStalled(in, nil)
-		p.send(in, wakeUp{})
-	}
-	p.mu.Unlock()
-	if in == nil {
-		p.retryRecorded(id, nil)
-	}
-}
-
 // retryRecorded makes an instance with a recorded condition try again. It does nothing if the
 // instance is in memory, because then the instance has run in this epoch. It reports whether done
 // will be called.
-func (p *Partition) retryRecorded(id string, done func(Answer)) bool {
-	p.mu.Lock()
-	resident := p.instances[id] != nil
-	p.mu.Unlock()
-	if resident {
+func (c *conditions) retryRecorded(id string, done func(Answer)) bool {
+	if c.instances.isResident(id) {
 		return false
 	}
-	if meta, ok := p.journal.Instance(id); !ok || meta.Condition == nil {
+	if meta, ok := c.journal.Instance(id); !ok || meta.Condition == nil {
 		return false
 	}
-	p.Deliver(id, Message{Message: replay.Message{Event: new(journalpb.Event)}, Internal: true, Retry: true, Done: done})
+	c.instances.Deliver(id, Message{Message: replay.Message{Event: new(journalpb.Event)}, Internal: true, Retry: true, Done: done})
 	return true
 }
 

@@ -1,16 +1,30 @@
 package actors
 
 import (
+	"context"
+	"log/slog"
 	"maps"
 	"slices"
-	"time"
 
+	"github.com/tenuto-dev/tenuto/actors/activity"
 	"github.com/tenuto-dev/tenuto/actors/internal/operation"
 	"github.com/tenuto-dev/tenuto/actors/internal/sched"
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
-	"github.com/tenuto-dev/tenuto/replay"
 )
+
+// effects begins, recovers and cancels operations.
+type effects struct {
+	context    context.Context // of the partition
+	journal    Journal
+	timers     *timerActor
+	activities *activity.Partition
+	children   *children
+	sender     *sender
+	now        func() clustertime.Time
+	observer   Observer // nil if there is none
+	logger     *slog.Logger
+}
 
 // releaseEffects starts the effects of a turn's committed events.
 func (in *instance) releaseEffects(events []*journalpb.Event) {
@@ -19,23 +33,23 @@ func (in *instance) releaseEffects(events []*journalpb.Event) {
 		ref := func() *journalpb.OperationRef { return in.operationRef(event.EventId) }
 		switch body := event.Body.(type) {
 		case *journalpb.Event_OrchestrationStarted:
-			p.closeIfOrphaned(instance, body.OrchestrationStarted.Parent)
+			p.children.closeIfOrphaned(instance, body.OrchestrationStarted.Parent)
 		case *journalpb.Event_ActivityScheduled:
 			p.activities.Submit(instance, in.incarnation, in.executionNumber, event)
 		case *journalpb.Event_TimerCreated:
-			p.scheduleTimer(ref(), body.TimerCreated.FireAt)
+			p.effects.scheduleTimer(ref(), body.TimerCreated.FireAt)
 		case *journalpb.Event_SubOrchestrationScheduled:
-			p.startChild(ref(), body.SubOrchestrationScheduled)
+			p.children.startChild(ref(), body.SubOrchestrationScheduled)
 		case *journalpb.Event_OrchestrationChained:
-			p.startChained(ref(), body.OrchestrationChained)
+			p.children.startChained(ref(), body.OrchestrationChained)
 		case *journalpb.Event_CancelRequested:
-			p.cancelOperation(in.operationRef(event.SourceEventId))
+			p.effects.cancelOperation(in.operationRef(event.SourceEventId))
 		case *journalpb.Event_OrchestrationTerminated:
 			in.cancelOpenOperations()
-			p.reportEnd(in.parent(), event)
+			p.children.reportEnd(in.parent(), event)
 		default:
 			if journalpb.IsTerminal(event.TypeNumber()) {
-				p.reportEnd(in.parent(), event)
+				p.children.reportEnd(in.parent(), event)
 			}
 		}
 	}
@@ -48,38 +62,6 @@ func (in *instance) parent() *journalpb.OperationRef {
 	}
 	meta, _ := in.partition.journal.Instance(in.id)
 	return meta.GetParent()
-}
-
-// nudge makes an instance take a turn with an empty message. An instance whose code has not run
-// yet has no open operation that would wake it.
-func (p *Partition) nudge(instance string) {
-	p.deliverReliably(instance, Message{Message: replay.Message{Event: new(journalpb.Event)}, Internal: true})
-}
-
-func (p *Partition) scheduleTimer(ref *journalpb.OperationRef, fireAt int64) {
-	p.timers.Schedule(clustertime.FromUnixNano(fireAt), operation.KeyOf(ref), func() {
-		p.observeTimerFired(fireAt)
-		p.deliverReliably(ref.Instance, completion(ref, &journalpb.Event{Body: &journalpb.Event_TimerFired{
-			TimerFired: &journalpb.TimerFired{FireAt: fireAt},
-		}}, nil))
-	})
-}
-
-// cancelOperation cancels an operation that code no longer wants.
-func (p *Partition) cancelOperation(ref *journalpb.OperationRef) {
-	event, err := p.journal.Event(ref.Instance, ref.Execution, ref.EventId)
-	if err != nil {
-		p.logger.Error("cannot cancel operation", "instance", ref.Instance, "execution", ref.Execution, "event_id", ref.EventId, "error", err)
-		return
-	}
-	switch body := event.Body.(type) {
-	case *journalpb.Event_ActivityScheduled:
-		p.activities.Cancel(ref)
-	case *journalpb.Event_TimerCreated:
-		p.timers.Cancel(operation.KeyOf(ref))
-	case *journalpb.Event_SubOrchestrationScheduled:
-		p.cancelChild(ref, body.SubOrchestrationScheduled, sched.BackoffMin)
-	}
 }
 
 // cancelOpenOperations cancels what is open in a terminated execution. A termination runs no code,
@@ -99,32 +81,84 @@ func (in *instance) cancelOpenOperations() {
 		}
 	}
 	for _, eventID := range slices.Sorted(maps.Keys(open)) {
-		p.cancelOperation(in.operationRef(eventID))
+		p.effects.cancelOperation(in.operationRef(eventID))
 	}
 }
 
-// deliverReliably delivers an internal message until it is recorded or no longer needed. After the
-// partition is closed, the next leader delivers it.
-func (p *Partition) deliverReliably(instance string, m Message) {
-	p.deliverReliablyAfter(instance, m, sched.BackoffMin)
+func (e *effects) scheduleTimer(ref *journalpb.OperationRef, fireAt int64) {
+	e.timers.Schedule(clustertime.FromUnixNano(fireAt), operation.KeyOf(ref), func() {
+		e.observeTimerFired(fireAt)
+		e.sender.deliverReliably(ref.Instance, completion(ref, &journalpb.Event{Body: &journalpb.Event_TimerFired{
+			TimerFired: &journalpb.TimerFired{FireAt: fireAt},
+		}}, nil))
+	})
 }
 
-// deliverReliablyAfter is deliverReliably with the delay before the first repetition.
-func (p *Partition) deliverReliablyAfter(instance string, m Message, delay time.Duration) {
-	if p.isInOtherPartition(instance) {
-		p.sendReliably(&CrossMessage{Instance: instance, Execution: m.Execution, Incarnation: m.Incarnation, Event: m.Event, Attach: m.Attach}, m.Done, delay)
+func (e *effects) observeTimerFired(due int64) {
+	if e.observer != nil {
+		e.observer.TimerFired(e.now().Sub(clustertime.FromUnixNano(due)))
+	}
+}
+
+// cancelOperation cancels an operation that code no longer wants.
+func (e *effects) cancelOperation(ref *journalpb.OperationRef) {
+	event, err := e.journal.Event(ref.Instance, ref.Execution, ref.EventId)
+	if err != nil {
+		e.logger.Error("cannot cancel operation", "instance", ref.Instance, "execution", ref.Execution, "event_id", ref.EventId, "error", err)
 		return
 	}
-	sent := m
-	sent.Done = func(a Answer) {
-		switch {
-		case a.Err == nil && m.Done != nil:
-			m.Done(a)
-		case a.Err != nil && p.context.Err() == nil:
-			again := m
-			again.Event = &journalpb.Event{SourceEventId: m.Event.SourceEventId, Body: m.Event.Body}
-			p.timers.ScheduleAfter(delay, func() { p.deliverReliablyAfter(instance, again, sched.NextBackoff(delay)) })
+	switch body := event.Body.(type) {
+	case *journalpb.Event_ActivityScheduled:
+		e.activities.Cancel(ref)
+	case *journalpb.Event_TimerCreated:
+		e.timers.Cancel(operation.KeyOf(ref))
+	case *journalpb.Event_SubOrchestrationScheduled:
+		e.children.cancelChild(ref, body.SubOrchestrationScheduled, sched.BackoffMin)
+	}
+}
+
+func (e *effects) recoverOperation(open *journalpb.Operation) {
+	switch int(open.Kind) {
+	case journalpb.TypeTimerCreated:
+		e.scheduleTimer(open.Ref, open.FireAt)
+	case journalpb.TypeActivityScheduled, journalpb.TypeSubOrchestrationScheduled:
+		event, err := e.journal.Event(open.Ref.Instance, open.Ref.Execution, open.Ref.EventId)
+		if err != nil {
+			e.logger.Error("cannot recover operation", "instance", open.Ref.Instance, "execution", open.Ref.Execution, "event_id", open.Ref.EventId, "error", err)
+			return
+		}
+		if event.GetActivityScheduled() != nil {
+			e.activities.Recover(open.Ref, event, open.Attempt)
+		} else {
+			e.children.recoverChild(open.Ref, event.GetSubOrchestrationScheduled())
 		}
 	}
-	p.Deliver(instance, sent)
+}
+
+// recoverRest recovers what the journal has open beside operations: executions that have not
+// begun, orphans, and chained starts. It only delivers messages, so it may run while others
+// arrive. Its cost grows with the number of running children.
+func (e *effects) recoverRest() {
+	for instance := range e.journal.Unbegun() {
+		if e.context.Err() != nil {
+			return
+		}
+		e.sender.nudge(instance.Instance)
+	}
+	for orphan := range e.journal.Orphans() {
+		if e.context.Err() != nil {
+			return
+		}
+		e.children.closeOrphan(orphan)
+	}
+	for start := range e.journal.Chained() {
+		if e.context.Err() != nil {
+			return
+		}
+		if start.Child != nil {
+			e.children.startChild(start.Ref, start.Child)
+		} else {
+			e.children.startChained(start.Ref, start.Chained)
+		}
+	}
 }

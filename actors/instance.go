@@ -190,7 +190,7 @@ func (in *instance) runTurn(t *turn) error {
 		return in.recordStart(t, err)
 	}
 	if t.meta.GetCondition() != nil && len(t.events) == 0 {
-		in.partition.recordCondition(t.meta, nil)
+		in.partition.conditions.record(t.meta, nil)
 	}
 	in.propose(t)
 	return nil
@@ -214,7 +214,7 @@ func (in *instance) deliverBatch(t *turn) error {
 		}
 	}
 	if len(t.messages) > 0 {
-		in.execution.SetAppliedIndex(in.partition.appliedIndex())
+		in.execution.SetAppliedIndex(in.partition.runs.appliedIndex())
 		outcome, err := in.execution.Turn(in.partition.now().AsTime(), t.messages)
 		if err != nil {
 			return err
@@ -279,8 +279,8 @@ func (in *instance) recordStart(t *turn, err error) error {
 	return nil
 }
 
-// loadExecution brings the latest execution into memory, if the instance has a running one that is not
-// loaded. It returns the journal's metadata if it had to read it; nil if there is none.
+// loadExecution brings the latest execution into memory, if the instance has a running one that is
+// not loaded. It returns the journal's metadata if it had to read it; nil if there is none.
 func (in *instance) loadExecution() (meta *journalpb.Instance, err error) {
 	if in.execution != nil {
 		return nil, nil
@@ -301,10 +301,10 @@ func (in *instance) beginExecution(number, incarnation uint64) {
 	config := in.partition.system.config
 	in.executionNumber, in.incarnation = number, incarnation
 	in.execution = replay.NewExecution(in.id, number, config.Registry, config.Logger)
-	if in.partition.hasIncarnations() {
+	if in.partition.runs.hasIncarnations() {
 		in.execution.CountAllPayloadsNext()
 	}
-	in.execution.SetAppliedIndex(in.partition.appliedIndex())
+	in.execution.SetAppliedIndex(in.partition.runs.appliedIndex())
 	in.execution.SetMonitor(&in.code.Monitor)
 }
 
@@ -338,7 +338,7 @@ func (in *instance) stall(batch []Message, reason error) {
 	}
 	in.partition.putBack(in, others, reason)
 	if condition := conditionOf(reason); ok && condition != nil {
-		in.partition.recordCondition(meta, condition)
+		in.partition.conditions.record(meta, condition)
 	}
 }
 
@@ -438,7 +438,7 @@ func (in *instance) afterCommit() (ended bool) {
 	if in.pendingTurn.successor != nil || in.pendingTurn.startOnly {
 		// The next execution takes its first turn when it is loaded. If its code is missing or
 		// does not fit, the instance stalls then, as it would under the next leader.
-		in.partition.nudge(in.id)
+		in.partition.sender.nudge(in.id)
 	}
 	return ended
 }

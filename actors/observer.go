@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -51,12 +50,6 @@ func (s *System) observeCommitted(instance string, execution uint64, events []*j
 	s.counters.events.Add(uint64(len(events)))
 	if s.config.Observer != nil {
 		s.config.Observer.Committed(instance, execution, events)
-	}
-}
-
-func (p *Partition) observeTimerFired(due int64) {
-	if observer := p.system.config.Observer; observer != nil {
-		observer.TimerFired(p.now().Sub(clustertime.FromUnixNano(due)))
 	}
 }
 

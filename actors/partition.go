@@ -5,9 +5,6 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
-	"sync/atomic"
-
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/tenuto-dev/tenuto/actors/activity"
 	"github.com/tenuto-dev/tenuto/actors/internal/sched"
@@ -33,30 +30,30 @@ type Partition struct {
 	stopWatching func() bool // stops watching the context given to Lead
 
 	timers     *timerActor
+	sender     *sender
+	runs       *runs
+	children   *children
+	effects    *effects
+	conditions *conditions
+	receiver   *receiver
 	activities *activity.Partition
 
-	startCount atomic.Uint64 // runs started in this epoch; see assignIncarnation
-
-	recovering sync.WaitGroup // of recoverOperations and recoverRest
+	recovering sync.WaitGroup // of the recovery and retries of stalled instances
 
 	// Waits for both sides of the session of this node with itself; see serveSelf.
 	selfSession sync.WaitGroup
 
 	mu             sync.Mutex
-	recovery       *recovery // nil after recovery
+	recovery       *recovery
 	closed         bool
 	admission      admission
 	turnLimiter    sched.TurnLimiter[*instance]
-	timersDeferred bool // due timers are deferred
-	watchers       stallWatchers
+	timersDeferred bool                 // due timers are deferred
 	instances      map[string]*instance // those that have an actor
-	stalledCount   int                  // how many instances are stalled
-	waitingForCode map[session.Code]int // how many stalled instances wait for each code
+	stalls         stalls
 	idle           sched.IdleList[*instance]
 	liveActors     sync.WaitGroup // actors of instances, except those whose code was abandoned
 	code           *usercode.Watchdog
-	// The callbacks of unanswered messages from other partitions.
-	pendingReceives map[crossMessageKey]func(Answer)
 }
 
 // Lead opens the partition whose journal this node has led since epoch. Messages can be delivered
@@ -69,31 +66,57 @@ func (s *System) Lead(ctx context.Context, journal Journal, epoch uint64) *Parti
 // LeadPartition is [System.Lead] for one of several partitions. A system may have several open.
 func (s *System) LeadPartition(ctx context.Context, partitionConfig PartitionConfig, journal Journal, epoch uint64) *Partition {
 	p := &Partition{
-		system:          s,
-		config:          partitionConfig,
-		pendingReceives: make(map[crossMessageKey]func(Answer)),
-		journal:         journal,
-		epoch:           epoch,
-		recovery:        &recovery{recoveredEarly: make(map[string]bool)},
-		logger:          s.logger.With("epoch", epoch),
-		instances:       make(map[string]*instance),
-		waitingForCode:  make(map[session.Code]int),
-		watchers:        make(stallWatchers),
-		turnLimiter:     sched.NewTurnLimiter[*instance](s.config.TurnsMax),
+		system:      s,
+		config:      partitionConfig,
+		journal:     journal,
+		epoch:       epoch,
+		logger:      s.logger.With("epoch", epoch),
+		instances:   make(map[string]*instance),
+		turnLimiter: sched.NewTurnLimiter[*instance](s.config.TurnsMax),
 	}
 	// Not derived from ctx, so that activities see ErrNodeStopping as the cause.
 	p.context, p.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	p.stopWatching = context.AfterFunc(ctx, func() { p.cancel(replay.ErrNodeStopping) })
+	p.admission = admission{mu: &p.mu, config: &s.config, rejections: &s.counters.rejections}
+	p.stalls = stalls{mu: &p.mu, waitingForCode: make(map[session.Code]int), watchers: make(stallWatchers)}
 	p.code = usercode.NewWatchdog(&p.mu, codeActorFunction, p.logger)
 	p.timers = newTimerActor(p)
 	p.activities = p.leadActivities()
-	p.recovering.Go(p.recoverRest)
+	p.assemble()
+	p.recovering.Go(p.effects.recoverRest)
 	p.recovering.Go(func() {
-		p.recoverOperations()
-		p.retryStalled()
+		p.recovery.run()
+		p.conditions.retryStalled()
 	})
 	p.serveSelf()
 	return p
+}
+
+// assemble makes the parts of the partition that send messages and begin operations.
+func (p *Partition) assemble() {
+	s := p.system
+	p.runs = &runs{config: &p.config, registry: s.config.Registry, epoch: p.epoch}
+	p.sender = &sender{
+		context: p.context, journal: p.journal, others: p.config.OtherPartitions, timers: p.timers, local: p,
+	}
+	p.children = &children{
+		context: p.context, journal: p.journal, sender: p.sender, runs: p.runs, timers: p.timers,
+		logger: p.logger, traceContext: s.traceContext,
+	}
+	p.effects = &effects{
+		context: p.context, journal: p.journal, timers: p.timers, activities: p.activities,
+		children: p.children, sender: p.sender, now: p.now, observer: s.config.Observer, logger: p.logger,
+	}
+	p.conditions = &conditions{
+		context: p.context, journal: p.journal, epoch: p.epoch, timers: p.timers, instances: p,
+	}
+	p.receiver = &receiver{
+		journal: p.journal, local: p, mu: &p.mu, pending: make(map[crossMessageKey]func(Answer)),
+	}
+	p.recovery = &recovery{
+		context: p.context, journal: p.journal, recoverer: p.effects, waker: p, logger: p.logger,
+		mu: &p.mu, recoveredEarly: make(map[string]bool),
+	}
 }
 
 // Epoch returns the epoch for which the partition was opened.
@@ -117,7 +140,7 @@ func (p *Partition) admit(id string, m Message) error {
 	external := !m.Internal && !terminatesStalled(in, &m)
 	if external {
 		bytes = m.size()
-		if busy := p.admissionError(in, &m, bytes); busy != nil {
+		if busy := p.admission.refusal(in, &m, bytes); busy != nil {
 			return busy
 		}
 	}
@@ -126,7 +149,7 @@ func (p *Partition) admit(id string, m Message) error {
 		p.instances[id] = in
 	}
 	if external {
-		p.trackInFlight(in, &m, bytes)
+		p.admission.track(in, &m, bytes)
 	}
 	in.inbox = append(in.inbox, m)
 	switch {
@@ -245,7 +268,7 @@ func (p *Partition) forget(in *instance) {
 	}
 	p.idle.Remove(in)
 	p.releaseTurn(in)
-	p.setStalled(in, nil)
+	p.stalls.set(in, nil)
 	p.resumeTimers()
 }
 
@@ -255,25 +278,12 @@ func (p *Partition) putBack(in *instance, batch []Message, reason error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	in.inbox = append(batch, in.inbox...)
-	p.setStalled(in, reason)
+	p.stalls.set(in, reason)
 	if reason != nil {
 		p.releaseTurn(in)
-		p.watchers.notify(in.id)
+		p.stalls.watchers.notify(in.id)
 		p.resumeTimers()
 	}
-}
-
-// setStalled sets why an instance cannot continue; nil if it can. p.mu is held.
-func (p *Partition) setStalled(in *instance, reason error) {
-	switch {
-	case in.stallReason == nil && reason != nil:
-		p.stalledCount++
-	case in.stallReason != nil && reason == nil:
-		p.stalledCount--
-	}
-	p.adjustWaitingForCode(in.stallReason, -1)
-	p.adjustWaitingForCode(reason, 1)
-	in.stallReason = reason
 }
 
 // takeTerminate moves the first termination in the inbox to a turn. The partition's lock is held.
@@ -287,13 +297,6 @@ func (in *instance) takeTerminate(t *turn) bool {
 	return true
 }
 
-// unstall lets an instance continue. It is already awake.
-func (p *Partition) unstall(in *instance) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.setStalled(in, nil)
-}
-
 // logRefusedAppend logs a refused append. It uses debug level if the partition is closing or
 // another node leads.
 func (p *Partition) logRefusedAppend(instance string, execution uint64, err error) {
@@ -305,36 +308,13 @@ func (p *Partition) logRefusedAppend(instance string, execution uint64, err erro
 	p.logger.Log(p.context, level, "append refused", "instance", instance, "execution", execution, "error", err)
 }
 
-// logStalled logs that an instance cannot continue, without payloads.
-func (p *Partition) logStalled(in *instance, mismatch *replay.Mismatch, reason error) {
-	logger := p.logger.With("instance", in.id, "execution", in.executionNumber)
-	if mismatch == nil {
-		logger.Warn("instance stalled", "reason", reason)
-		return
-	}
-	redacted := mismatch.WithoutPayloads()
-	logger.Warn("instance stalled", "reason", redacted.Kind, "event_id", redacted.EventID,
-		"expected", redacted.Expected, "found", redacted.Found, "source", redacted.Source)
-}
-
-// StallReason returns why an instance cannot continue: a [*replay.Mismatch] or a
-// [*replay.NoCodeError]; nil if it can.
-func (p *Partition) StallReason(id string) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if in := p.instances[id]; in != nil {
-		return in.stallReason
-	}
-	return nil
-}
-
 // Close ends every actor of the partition: it evicts instances, cancels activities, and answers
 // waiting messages with ErrStopped. It does not wait for activities to return, and it abandons
 // code that is blocked outside of durable calls for more than a second. It may be called twice.
 func (p *Partition) Close() {
 	p.mu.Lock()
 	first := !p.closed
-	p.closed = true
+	p.closed, p.receiver.closed = true, true
 	reportBlocked := p.code.CheckBlocked()
 	var live []*instance
 	if first {
@@ -360,43 +340,6 @@ func (p *Partition) Close() {
 // operationRef returns the reference of the operation that an event schedules.
 func (in *instance) operationRef(eventID uint64) *journalpb.OperationRef {
 	return &journalpb.OperationRef{Instance: in.id, Incarnation: in.incarnation, Execution: in.executionNumber, EventId: eventID}
-}
-
-// hasIncarnations reports whether new runs get an incarnation.
-func (p *Partition) hasIncarnations() bool {
-	return p.config.HasIncarnations != nil && p.config.HasIncarnations()
-}
-
-// appliedIndex returns the journal index that executions record; 0 if it is unknown or some replica
-// would not keep it.
-func (p *Partition) appliedIndex() uint64 {
-	if p.config.AppliedIndex == nil || !p.hasIncarnations() {
-		return 0
-	}
-	return p.config.AppliedIndex()
-}
-
-// assignIncarnation gives the start of a new run its incarnation. It copies the event, because the
-// sender may send the original again.
-func (p *Partition) assignIncarnation(m *Message, instance string, execution uint64) {
-	if !p.hasIncarnations() {
-		return
-	}
-	started := new(journalpb.OrchestrationStarted)
-	m.startEvent().ProtoReflect().Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
-		started.ProtoReflect().Set(field, value)
-		return true
-	})
-	if p.config.NewIncarnation != nil {
-		started.Incarnation = p.config.NewIncarnation(instance, execution)
-	} else {
-		started.Incarnation = journalpb.NewIncarnation(p.epoch, p.startCount.Add(1))
-	}
-	started.RequestHorizon = p.appliedIndex()
-	if started.Version == replay.NewestVersion { // from a partition whose leader has no code for it
-		started.Version = p.chooseVersion(started.Name, started.Version)
-	}
-	m.Event = &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{OrchestrationStarted: started}}
 }
 
 // completion returns the message that completes an operation. done is called when the message need

@@ -2,7 +2,10 @@ package actors
 
 import (
 	"cmp"
+	"context"
+	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -11,8 +14,16 @@ import (
 // recovery is the progress of recovering the journal's open operations while messages arrive. An
 // instance takes no turn before its operations are recovered. Otherwise the turn could cancel an
 // operation that is not recovered, or schedule one that would be recovered a second time. Instances
-// with waiting messages are recovered first. The partition's lock guards it.
+// with waiting messages are recovered first.
 type recovery struct {
+	context   context.Context // of the partition
+	journal   Journal
+	recoverer recoverer
+	waker     waker
+	logger    *slog.Logger
+
+	mu             *sync.Mutex // the partition's, which guards the fields below
+	ended          bool
 	cursor         string          // instances with smaller IDs are recovered
 	recoveredEarly map[string]bool // instances recovered ahead of the cursor
 	waiting        []*instance     // have messages and are not recovered
@@ -20,130 +31,110 @@ type recovery struct {
 	deferred map[string][]func()
 }
 
-// isRecovered reports whether the operations of an instance are recovered. A nil recovery has
-// ended.
+// A recoverer recovers one open operation.
+type recoverer interface {
+	recoverOperation(open *journalpb.Operation)
+}
+
+// A waker sends messages to the actors of instances.
+type waker interface {
+	send(in *instance, message any)
+}
+
+// isRecovered reports whether the operations of an instance are recovered.
 func (o *recovery) isRecovered(id string) bool {
-	return o == nil || id < o.cursor || o.recoveredEarly[id]
+	return o.ended || id < o.cursor || o.recoveredEarly[id]
 }
 
 // deferUntilRecovered calls f after the operations of an instance are recovered, or the partition
 // is closed. It reports false, without calling f, if they are already recovered. Client calls and
 // worker slots bound the number of deferred functions.
-func (p *Partition) deferUntilRecovered(id string, f func()) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.recovery.isRecovered(id) {
+func (o *recovery) deferUntilRecovered(id string, f func()) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.isRecovered(id) {
 		return false
 	}
-	if p.recovery.deferred == nil {
-		p.recovery.deferred = make(map[string][]func())
+	if o.deferred == nil {
+		o.deferred = make(map[string][]func())
 	}
-	p.recovery.deferred[id] = append(p.recovery.deferred[id], f)
+	o.deferred[id] = append(o.deferred[id], f)
 	return true
 }
 
-func (p *Partition) runDeferred(id string) {
-	p.mu.Lock()
-	due := p.recovery.deferred[id]
-	delete(p.recovery.deferred, id)
-	p.mu.Unlock()
+func (o *recovery) runDeferred(id string) {
+	o.mu.Lock()
+	due := o.deferred[id]
+	delete(o.deferred, id)
+	o.mu.Unlock()
 	for _, f := range due {
 		f()
 	}
 }
 
-// recoverRest recovers what the journal has open beside operations: executions that have not
-// begun, orphans, and chained starts. It only delivers messages, so it may run while others
-// arrive. Its cost grows with the number of running children.
-func (p *Partition) recoverRest() {
-	for instance := range p.journal.Unbegun() {
-		if p.context.Err() != nil {
-			return
-		}
-		p.nudge(instance.Instance)
-	}
-	for orphan := range p.journal.Orphans() {
-		if p.context.Err() != nil {
-			return
-		}
-		p.closeOrphan(orphan)
-	}
-	for start := range p.journal.Chained() {
-		if p.context.Err() != nil {
-			return
-		}
-		if start.Child != nil {
-			p.startChild(start.Ref, start.Child)
-		} else {
-			p.startChained(start.Ref, start.Chained)
-		}
-	}
-}
-
-// recoverOperations recovers the open operations of all instances, until the partition is closed.
-func (p *Partition) recoverOperations() {
-	defer p.endRecovery()
+// run recovers the open operations of all instances, until the partition is closed.
+func (o *recovery) run() {
+	defer o.end()
 	start, operations := time.Now(), 0
 	current, done := "", false
 	var ops []*journalpb.Operation // of the current instance
-	for open := range p.journal.OpenOperations() {
-		if p.context.Err() != nil {
+	for open := range o.journal.OpenOperations() {
+		if o.context.Err() != nil {
 			return
 		}
 		operations++
 		if open.Ref.Instance != current {
-			p.recoverInstance(ops)
+			o.recoverInstance(ops)
 			ops = ops[:0]
 			current = open.Ref.Instance
-			done = p.advanceRecovery(current)
+			done = o.advance(current)
 		}
 		if !done {
 			ops = append(ops, open)
 		}
 	}
-	p.recoverInstance(ops)
-	p.logger.Info("open operations recovered", "operations", operations, "took", time.Since(start))
+	o.recoverInstance(ops)
+	o.logger.Info("open operations recovered", "operations", operations, "took", time.Since(start))
 }
 
-// advanceRecovery moves the cursor to next and recovers instances that have messages. It reports
-// whether next is recovered.
-func (p *Partition) advanceRecovery(next string) (done bool) {
-	p.mu.Lock()
-	o := p.recovery
+// advance moves the cursor to next and recovers instances that have messages. It reports whether
+// next is recovered.
+func (o *recovery) advance(next string) (done bool) {
+	o.mu.Lock()
 	last := o.cursor
 	o.cursor = next
 	waiting := o.waiting
 	o.waiting = nil
-	p.mu.Unlock()
-	p.runDeferred(last) // endRecovery runs those of instances without open operations
+	o.mu.Unlock()
+	o.runDeferred(last) // end runs those of instances without open operations
 	for _, in := range waiting {
 		if in.id >= next {
-			p.recoverInstance(slices.Collect(p.journal.InstanceOperations(in.id)))
+			o.recoverInstance(slices.Collect(o.journal.InstanceOperations(in.id)))
 		}
-		p.mu.Lock()
+		o.mu.Lock()
 		if in.id >= next {
 			o.recoveredEarly[in.id] = true
 		}
-		p.send(in, wakeUp{})
-		p.mu.Unlock()
-		p.runDeferred(in.id)
+		o.waker.send(in, wakeUp{})
+		o.mu.Unlock()
+		o.runDeferred(in.id)
 	}
 	return o.recoveredEarly[next] // only this goroutine writes it
 }
 
-// endRecovery ends the recovery, and calls the functions still deferred. It wakes the waiting
-// instances unless the partition was closed first.
-func (p *Partition) endRecovery() {
-	p.mu.Lock()
-	o := p.recovery
-	if p.context.Err() == nil {
+// end ends the recovery, and calls the functions still deferred. It wakes the waiting instances
+// unless the partition was closed first.
+func (o *recovery) end() {
+	o.mu.Lock()
+	if o.context.Err() == nil {
 		for _, in := range o.waiting {
-			p.send(in, wakeUp{})
+			o.waker.send(in, wakeUp{})
 		}
 	}
-	p.recovery = nil
-	p.mu.Unlock()
-	for _, due := range o.deferred {
+	deferred := o.deferred
+	o.ended, o.recoveredEarly, o.waiting, o.deferred = true, nil, nil, nil
+	o.mu.Unlock()
+	for _, due := range deferred {
 		for _, f := range due {
 			f()
 		}
@@ -152,27 +143,9 @@ func (p *Partition) endRecovery() {
 
 // recoverInstance recovers the open operations of one instance. Timers that came due without a
 // leader fire in the order of their due times.
-func (p *Partition) recoverInstance(ops []*journalpb.Operation) {
+func (o *recovery) recoverInstance(ops []*journalpb.Operation) {
 	slices.SortStableFunc(ops, func(a, b *journalpb.Operation) int { return cmp.Compare(a.FireAt, b.FireAt) })
 	for _, open := range ops {
-		p.recoverOperation(open)
-	}
-}
-
-func (p *Partition) recoverOperation(open *journalpb.Operation) {
-	switch int(open.Kind) {
-	case journalpb.TypeTimerCreated:
-		p.scheduleTimer(open.Ref, open.FireAt)
-	case journalpb.TypeActivityScheduled, journalpb.TypeSubOrchestrationScheduled:
-		event, err := p.journal.Event(open.Ref.Instance, open.Ref.Execution, open.Ref.EventId)
-		if err != nil {
-			p.logger.Error("cannot recover operation", "instance", open.Ref.Instance, "execution", open.Ref.Execution, "event_id", open.Ref.EventId, "error", err)
-			return
-		}
-		if event.GetActivityScheduled() != nil {
-			p.activities.Recover(open.Ref, event, open.Attempt)
-		} else {
-			p.recoverChild(open.Ref, event.GetSubOrchestrationScheduled())
-		}
+		o.recoverer.recoverOperation(open)
 	}
 }

@@ -3,10 +3,19 @@ package actors
 import (
 	"errors"
 	"maps"
+	"sync"
 
 	"github.com/tenuto-dev/tenuto/actors/session"
 	"github.com/tenuto-dev/tenuto/replay"
 )
+
+// stalls are the instances that cannot continue, and who wants to know.
+type stalls struct {
+	mu             *sync.Mutex // the partition's, which guards the fields below
+	count          int
+	waitingForCode map[session.Code]int // how many of the instances wait for each code
+	watchers       stallWatchers
+}
 
 // stallWatchers are the channels notified when an instance stalls.
 type stallWatchers map[string]map[chan struct{}]struct{}
@@ -14,19 +23,24 @@ type stallWatchers map[string]map[chan struct{}]struct{}
 // WatchStalls returns a channel that receives a value when an instance stalls after the call.
 // Several stalls before the caller receives are one value. The caller must call cancel.
 func (p *Partition) WatchStalls(id string) (stalls <-chan struct{}, cancel func()) {
+	return p.stalls.watch(id)
+}
+
+// watch does what Partition.WatchStalls says.
+func (s *stalls) watch(id string) (stalls <-chan struct{}, cancel func()) {
 	watcher := make(chan struct{}, 1)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.watchers[id] == nil {
-		p.watchers[id] = make(map[chan struct{}]struct{})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.watchers[id] == nil {
+		s.watchers[id] = make(map[chan struct{}]struct{})
 	}
-	p.watchers[id][watcher] = struct{}{}
+	s.watchers[id][watcher] = struct{}{}
 	return watcher, func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.watchers[id], watcher)
-		if len(p.watchers[id]) == 0 {
-			delete(p.watchers, id)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.watchers[id], watcher)
+		if len(s.watchers[id]) == 0 {
+			delete(s.watchers, id)
 		}
 	}
 }
@@ -46,18 +60,82 @@ func (w stallWatchers) notify(id string) {
 func (p *Partition) WaitingForCode() map[session.Code]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return maps.Clone(p.waitingForCode)
+	return maps.Clone(p.stalls.waitingForCode)
 }
 
-// adjustWaitingForCode adds change to the number of instances that wait for the code named by a reason.
-// The partition's lock is held.
-func (p *Partition) adjustWaitingForCode(reason error, change int) {
+// adjustWaitingForCode adds change to the number of instances that wait for the code named by a
+// reason. The partition's lock is held.
+func (s *stalls) adjustWaitingForCode(reason error, change int) {
 	var noCode *replay.NoCodeError
 	if !errors.As(reason, &noCode) || noCode.Activity {
 		return
 	}
 	code := session.Code{Name: noCode.Name, Version: noCode.Version}
-	if p.waitingForCode[code] += change; p.waitingForCode[code] == 0 {
-		delete(p.waitingForCode, code)
+	if s.waitingForCode[code] += change; s.waitingForCode[code] == 0 {
+		delete(s.waitingForCode, code)
 	}
+}
+
+// set sets why an instance cannot continue; nil if it can. The partition's lock is held.
+func (s *stalls) set(in *instance, reason error) {
+	switch {
+	case in.stallReason == nil && reason != nil:
+		s.count++
+	case in.stallReason != nil && reason == nil:
+		s.count--
+	}
+	s.adjustWaitingForCode(in.stallReason, -1)
+	s.adjustWaitingForCode(reason, 1)
+	in.stallReason = reason
+}
+
+// Retry makes a stalled instance try again. It has no effect on an instance that is not stalled.
+func (p *Partition) Retry(id string) {
+	p.mu.Lock()
+	in := p.instances[id]
+	if in != nil && in.stallReason != nil {
+		p.stalls.set(in, nil)
+		p.send(in, wakeUp{})
+	}
+	p.mu.Unlock()
+	if in == nil {
+		p.conditions.retryRecorded(id, nil)
+	}
+}
+
+// unstall lets an instance continue. It is already awake.
+func (p *Partition) unstall(in *instance) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stalls.set(in, nil)
+}
+
+// logStalled logs that an instance cannot continue, without payloads.
+func (p *Partition) logStalled(in *instance, mismatch *replay.Mismatch, reason error) {
+	logger := p.logger.With("instance", in.id, "execution", in.executionNumber)
+	if mismatch == nil {
+		logger.Warn("instance stalled", "reason", reason)
+		return
+	}
+	redacted := mismatch.WithoutPayloads()
+	logger.Warn("instance stalled", "reason", redacted.Kind, "event_id", redacted.EventID,
+		"expected", redacted.Expected, "found", redacted.Found, "source", redacted.Source)
+}
+
+// StallReason returns why an instance cannot continue: a [*replay.Mismatch] or a
+// [*replay.NoCodeError]; nil if it can.
+func (p *Partition) StallReason(id string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if in := p.instances[id]; in != nil {
+		return in.stallReason
+	}
+	return nil
+}
+
+// isResident reports whether an instance has an actor.
+func (p *Partition) isResident(id string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.instances[id] != nil
 }

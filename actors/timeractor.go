@@ -149,7 +149,7 @@ const deferTimersFactor = 2
 
 // busyInstances returns how many instances have something to do and can do it. p.mu is held.
 func (p *Partition) busyInstances() int {
-	return len(p.instances) - p.idle.Len() - p.stalledCount - p.code.Blocked()
+	return len(p.instances) - p.idle.Len() - p.stalls.count - p.code.Blocked()
 }
 
 // shouldDeferTimers reports whether due timers must be deferred. If so, resumeTimers sends a tick

@@ -7,7 +7,7 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A sorter decides which messages of a batch go to the code, and how the others are answered. It
+// A router decides which messages of a batch go to the code, and how the others are answered. It
 // begins an execution for a start.
 type router struct {
 	in       *instance
@@ -87,7 +87,7 @@ func (s *router) start(m *Message) {
 }
 
 func (s *router) begin(m *Message, execution uint64) {
-	s.in.partition.assignIncarnation(m, s.in.id, execution)
+	s.in.partition.runs.assignIncarnation(m, s.in.id, execution)
 	s.in.beginExecution(execution, m.startEvent().Incarnation)
 	s.accept(m)
 }
