@@ -188,17 +188,25 @@ func TestCrossMessage_PendingDeliveredOnce(t *testing.T) {
 	})
 }
 
+// newPairWithUnreportedEnd returns a pair in which the leader of a child has failed after the child's
+// end was committed and before it was reported.
+func newPairWithUnreportedEnd(t *testing.T) *partitionPair {
+	t.Helper()
+	p := newPartitionPair(t, remoteParent("far"), waitingChild())
+	p.near.start("p", "parent", "").want(nil)
+	p.far.awaitStatus("far", journalpb.Status_STATUS_RUNNING)
+	waitIdle()
+	p.configure(func() { p.dropMessage = isChildEnd })
+	p.far.send("far", "word", "a").want(nil)
+	waitIdle()
+	p.nextLeader(p.far, 1)
+	return p
+}
+
 // The leader of the child fails after the end is committed and before it is reported.
 func TestReview_FindsUnreportedChildEnd(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
-		p := newPartitionPair(t, remoteParent("far"), waitingChild())
-		p.near.start("p", "parent", "").want(nil)
-		p.far.awaitStatus("far", journalpb.Status_STATUS_RUNNING)
-		waitIdle()
-		p.configure(func() { p.dropMessage = isChildEnd })
-		p.far.send("far", "word", "a").want(nil)
-		waitIdle()
-		p.nextLeader(p.far, 1)
+		p := newPairWithUnreportedEnd(t)
 		time.Sleep(time.Hour)
 		if p.near.count("p", "SubOrchestrationCompleted") != 0 {
 			t.Fatal("the end was reported")
@@ -211,14 +219,7 @@ func TestReview_FindsUnreportedChildEnd(t *testing.T) {
 // The leader of the parent fails too; the next one recovers the operation.
 func TestRecovery_FindsRemoteChildEnd(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
-		p := newPartitionPair(t, remoteParent("far"), waitingChild())
-		p.near.start("p", "parent", "").want(nil)
-		p.far.awaitStatus("far", journalpb.Status_STATUS_RUNNING)
-		waitIdle()
-		p.configure(func() { p.dropMessage = isChildEnd })
-		p.far.send("far", "word", "a").want(nil)
-		waitIdle()
-		p.nextLeader(p.far, 1)
+		p := newPairWithUnreportedEnd(t)
 		p.nextLeader(p.near, 0)
 		p.near.wantOutput("p", "a")
 	})

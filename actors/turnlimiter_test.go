@@ -107,32 +107,34 @@ func TestTurnLimiter_StalledInstanceReleasesSlot(t *testing.T) {
 	})
 }
 
+// leadWithWaitingTurn starts two instances of which one may have a turn in flight. The append of the
+// first is held, and the second waits.
+func leadWithWaitingTurn(t *testing.T) (n *node, first, second *reply) {
+	t.Helper()
+	j := newTestJournal()
+	n = lead(t, j, actors.Config{TurnsMax: 1}, collect())
+	j.holdAppends()
+	first = n.start("a", "collect", "x")
+	waitIdle()
+	second = n.start("b", "collect", "x")
+	waitIdle()
+	return n, first, second
+}
+
 func TestTurnLimiter_RefusedTurnReleasesSlot(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
-		j := newTestJournal()
-		n := lead(t, j, actors.Config{TurnsMax: 1}, collect())
-		j.holdAppends()
-		first := n.start("a", "collect", "x")
-		waitIdle()
-		second := n.start("b", "collect", "x")
-		waitIdle()
-		j.decideHeld(errRefused)
+		n, first, second := leadWithWaitingTurn(t)
+		n.journal.decideHeld(errRefused)
 		first.want(errRefused)
-		j.releaseAppends()
+		n.journal.releaseAppends()
 		second.want(nil)
 	})
 }
 
 func TestTurnLimiter_CloseAnswersWaiters(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
-		j := newTestJournal()
-		n := lead(t, j, actors.Config{TurnsMax: 1}, collect())
-		j.holdAppends()
-		first := n.start("a", "collect", "x")
-		waitIdle()
-		second := n.start("b", "collect", "x")
-		waitIdle()
-		time.AfterFunc(time.Second, j.releaseAppends)
+		n, first, second := leadWithWaitingTurn(t)
+		time.AfterFunc(time.Second, n.journal.releaseAppends)
 		n.partition.Close()
 		first.want(nil)
 		second.want(actors.ErrStopped)
