@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -13,10 +14,7 @@ import (
 
 // runBody runs the body of an attempt and resolves the attempt with what the body returns.
 func (s *System) runBody(run *slot.Invocation) {
-	ctx, ended := run.Context, func(AttemptOutcome) {}
-	if s.config.Tracer != nil {
-		ctx, ended = s.config.Tracer.Attempt(ctx, &run.Info, run.TraceContext)
-	}
+	ctx, ended := s.traceAttempt(run)
 	run.BodyStartedAt = time.Now()
 	s.config.Registry.RunActivity(ctx, &run.Info, func(output *journalpb.Payload, err error) {
 		failure, pending := readError(err)
@@ -25,6 +23,14 @@ func (s *System) runBody(run *slot.Invocation) {
 		s.observeAttempt(run, outcome)
 		run.Resolver.Resolve(output, slot.End{Failure: failure, Pending: pending})
 	})
+}
+
+// traceAttempt returns the context for the body, and what to call after the body has returned.
+func (s *System) traceAttempt(run *slot.Invocation) (ctx context.Context, ended func(AttemptOutcome)) {
+	if s.config.Tracer == nil {
+		return run.Context, func(AttemptOutcome) {}
+	}
+	return s.config.Tracer.Attempt(run.Context, &run.Info, run.TraceContext)
 }
 
 func (s *System) observeAttempt(run *slot.Invocation, outcome AttemptOutcome) {

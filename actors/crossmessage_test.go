@@ -188,8 +188,8 @@ func TestCrossMessage_PendingDeliveredOnce(t *testing.T) {
 	})
 }
 
-// newPairWithUnreportedEnd returns a pair in which the leader of a child has failed after the child's
-// end was committed and before it was reported.
+// newPairWithUnreportedEnd returns a pair in which the leader of a child has failed after the end of
+// the child was committed and before it was reported.
 func newPairWithUnreportedEnd(t *testing.T) *partitionPair {
 	t.Helper()
 	p := newPartitionPair(t, remoteParent("far"), waitingChild())

@@ -1,6 +1,6 @@
 // Package actors runs live instances: those that have an actor in memory. The actor owns the
-// history and the cursor of its instance. The package also runs activities, fires timers and
-// delivers messages between instances.
+// history and the cursor of its instance. The package also fires timers and delivers messages
+// between instances. Package activity schedules their activities.
 //
 // It guarantees:
 //

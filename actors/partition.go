@@ -37,6 +37,7 @@ type Partition struct {
 	conditions *conditions
 	receiver   *receiver
 	activities *activity.Partition
+	recovery   *recovery
 
 	recovering sync.WaitGroup // of the recovery and retries of stalled instances
 
@@ -44,7 +45,6 @@ type Partition struct {
 	selfSession sync.WaitGroup
 
 	mu             sync.Mutex
-	recovery       *recovery
 	closed         bool
 	admission      admission
 	turnLimiter    sched.TurnLimiter[*instance]
@@ -165,7 +165,7 @@ func (p *Partition) admit(id string, m Message) error {
 		if p.recovery.isRecovered(id) {
 			p.send(in, wakeUp{})
 		} else {
-			p.recovery.waiting = append(p.recovery.waiting, in)
+			p.recovery.wait(in)
 		}
 	}
 	return nil
@@ -314,7 +314,8 @@ func (p *Partition) logRefusedAppend(instance string, execution uint64, err erro
 func (p *Partition) Close() {
 	p.mu.Lock()
 	first := !p.closed
-	p.closed, p.receiver.closed = true, true
+	p.closed = true
+	p.receiver.close()
 	reportBlocked := p.code.CheckBlocked()
 	var live []*instance
 	if first {

@@ -56,6 +56,9 @@ func (r *receiver) receive(c *CrossMessage, done func(Answer)) {
 	})
 }
 
+// close remembers no further callbacks. The partition's lock is held.
+func (r *receiver) close() { r.closed = true }
+
 // withExistingInstance adds the existing instance, and its last event if it has ended, to the
 // answer to a start.
 func (r *receiver) withExistingInstance(c *CrossMessage, a Answer) Answer {

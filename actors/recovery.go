@@ -41,10 +41,15 @@ type waker interface {
 	send(in *instance, message any)
 }
 
-// isRecovered reports whether the operations of an instance are recovered.
+// isRecovered reports whether the operations of an instance are recovered. The partition's lock is
+// held.
 func (o *recovery) isRecovered(id string) bool {
 	return o.ended || id < o.cursor || o.recoveredEarly[id]
 }
+
+// wait lets an instance with messages wait until its operations are recovered. The partition's lock
+// is held.
+func (o *recovery) wait(in *instance) { o.waiting = append(o.waiting, in) }
 
 // deferUntilRecovered calls f after the operations of an instance are recovered, or the partition
 // is closed. It reports false, without calling f, if they are already recovered. Client calls and

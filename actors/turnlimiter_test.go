@@ -107,8 +107,8 @@ func TestTurnLimiter_StalledInstanceReleasesSlot(t *testing.T) {
 	})
 }
 
-// leadWithWaitingTurn starts two instances of which one may have a turn in flight. The append of the
-// first is held, and the second waits.
+// leadWithWaitingTurn starts two instances of which one may have a turn in flight. The append of
+// the first is held, and the second waits.
 func leadWithWaitingTurn(t *testing.T) (n *node, first, second *reply) {
 	t.Helper()
 	j := newTestJournal()

@@ -84,8 +84,8 @@ func (t *task) adoptAttempt(number int) {
 	}
 }
 
-// resumePending waits for the end of a pending attempt that an earlier leader began. The scheduler's
-// lock is held.
+// resumePending waits for the end of a pending attempt that an earlier leader began. The
+// scheduler's lock is held.
 func (t *task) resumePending(started clustertime.Time) {
 	a := t.newAttempt(started)
 	t.state = Pending
