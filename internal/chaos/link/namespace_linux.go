@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"runtime"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -65,20 +63,4 @@ func onOwnThread(f func() error) error {
 		done <- errors.Join(err, back)
 	}()
 	return <-done
-}
-
-// ip runs commands of iproute2's ip in the namespace, one a line. /proc/self/fd/3 refers to the
-// other namespace, if there is one.
-func (n *namespace) ip(other *os.File, commands ...string) error {
-	return n.do(func() error {
-		command := exec.Command("ip", "-batch", "-")
-		command.Stdin = strings.NewReader(strings.Join(commands, "\n"))
-		if other != nil {
-			command.ExtraFiles = []*os.File{other}
-		}
-		if out, err := command.CombinedOutput(); err != nil {
-			return fmt.Errorf("ip: %w: %s", err, strings.TrimSpace(string(out)))
-		}
-		return nil
-	})
 }

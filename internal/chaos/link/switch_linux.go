@@ -6,8 +6,9 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os/exec"
 	"sync"
+
+	"github.com/vishvananda/netlink"
 )
 
 // A Switch joins nodes that are each in their own network namespace. The kernel drops packets
@@ -19,6 +20,7 @@ import (
 type Switch struct {
 	filter *filter
 	bridge *namespace
+	link   *netlink.Bridge // in the namespace bridge
 
 	mu          sync.Mutex
 	ports       map[string]*port
@@ -35,6 +37,8 @@ type port struct {
 const (
 	nodePort = 7400
 	portsMax = 254 // in 10.77.0.0/24
+	// The name of each node's interface.
+	insideName = "eth0"
 )
 
 // ErrDelay is returned for a condition with a delay.
@@ -54,9 +58,6 @@ func NewSwitch() (*Switch, error) {
 }
 
 func (s *Switch) make() error {
-	if _, err := exec.LookPath("ip"); err != nil {
-		return err
-	}
 	var err error
 	if s.filter, err = newFilter(); err != nil {
 		return err
@@ -64,7 +65,13 @@ func (s *Switch) make() error {
 	if s.bridge, err = newNamespace(); err != nil {
 		return err
 	}
-	return s.bridge.ip(nil, "link add switch type bridge", "link set switch up")
+	return s.bridge.do(func() error {
+		s.link = &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "switch"}}
+		if err := netlink.LinkAdd(s.link); err != nil {
+			return fmt.Errorf("add bridge: %w", err)
+		}
+		return netlink.LinkSetUp(s.link)
+	})
 }
 
 // Add creates a namespace for a node and returns the address at which the node listens and the
@@ -91,27 +98,41 @@ func (s *Switch) Add(node string) (string, error) {
 // connect connects a port. The node's interface does not merge segments, so that one loss affects
 // one packet and not many.
 func (s *Switch) connect(p *port, name string) error {
-	if err := s.bridge.ip(p.namespace.file,
-		"link add "+name+" type veth peer name eth0 netns /proc/self/fd/3",
-		"link set "+name+" master switch up",
-	); err != nil {
+	outside := &netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{Name: name, MasterIndex: s.link.Index},
+		PeerName:  insideName, PeerNamespace: netlink.NsFd(p.namespace.file.Fd()),
+	}
+	if err := s.bridge.do(func() (err error) {
+		if err := netlink.LinkAdd(outside); err != nil {
+			return err
+		}
+		if p.attached, err = s.filter.attach(outside.Index); err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(outside)
+	}); err != nil {
 		return err
 	}
-	if err := p.namespace.ip(nil,
-		"link set lo up",
-		"link set eth0 gso_max_segs 1 up",
-		"addr add "+p.address.String()+"/24 dev eth0",
-	); err != nil {
-		return err
-	}
-	return s.bridge.do(func() error {
-		outside, err := net.InterfaceByName(name)
+	return p.namespace.do(func() error {
+		loopback, err := netlink.LinkByName("lo")
 		if err != nil {
 			return err
 		}
-		p.attached, err = s.filter.attach(outside.Index)
-		return err
+		inside, err := netlink.LinkByName(insideName)
+		if err != nil {
+			return err
+		}
+		return errors.Join(
+			netlink.LinkSetUp(loopback),
+			netlink.LinkSetGSOMaxSegs(inside, 1),
+			netlink.LinkSetUp(inside),
+			addAddress(inside, p.address),
+		)
 	})
+}
+
+func addAddress(to netlink.Link, address netip.Addr) error {
+	return netlink.AddrAdd(to, &netlink.Addr{IPNet: &net.IPNet{IP: address.AsSlice(), Mask: net.CIDRMask(24, 32)}})
 }
 
 // Do calls a function on a thread in the namespace of a node. Sockets that it opens and processes

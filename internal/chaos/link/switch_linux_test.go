@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -35,8 +36,14 @@ func newSwitch(t *testing.T) *Switch {
 		if _, err := s.Add(node); err != nil {
 			t.Fatal(err)
 		}
-		address := fmt.Sprintf(losslessAddress, 100+node[0])
-		if err := s.ports[node].namespace.ip(nil, "addr add "+address+"/24 dev eth0"); err != nil {
+		address := netip.MustParseAddr(fmt.Sprintf(losslessAddress, 100+node[0]))
+		if err := s.Do(node, func() error {
+			inside, err := netlink.LinkByName(insideName)
+			if err != nil {
+				return err
+			}
+			return addAddress(inside, address)
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
