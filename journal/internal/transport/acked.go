@@ -36,7 +36,7 @@ func (t *Acked) sendOnce(id raft.ServerID, target raft.ServerAddress, args *raft
 	}
 	t.Liveness.recordContact(id, started)
 	if resp.Success {
-		t.Acks.record(id, ack{started, time.Now(), args.Term, resp.LastLog})
+		t.Acks.record(id, Ack{started, time.Now(), args.Term, resp.LastLog})
 	}
 	return nil
 }

@@ -16,25 +16,25 @@ import (
 // heartbeat to every node at once, without waiting for entries that the pipeline has queued.
 type Acks struct {
 	mu     sync.Mutex
-	seq    rpcSeq
-	latest map[raft.ServerID]ack
+	seq    RPCSeq
+	latest map[raft.ServerID]Ack
 }
 
-// rpcSeq orders the beginnings of RPCs and of reads.
-type rpcSeq uint64
+// RPCSeq orders the beginnings of RPCs and of reads.
+type RPCSeq uint64
 
-type ack struct {
-	started    rpcSeq    // when the RPC began
+type Ack struct {
+	started    RPCSeq    // when the RPC began
 	ReceivedAt time.Time // when the answer came
 	Term       uint64    // of the leader that sent the RPC
 	LastIndex  uint64    // of the node's log
 }
 
 // NewAcks returns an empty Acks.
-func NewAcks() *Acks { return &Acks{latest: map[raft.ServerID]ack{}} }
+func NewAcks() *Acks { return &Acks{latest: map[raft.ServerID]Ack{}} }
 
 // Next returns a number greater than every earlier one.
-func (a *Acks) Next() rpcSeq {
+func (a *Acks) Next() RPCSeq {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.seq++
@@ -42,7 +42,7 @@ func (a *Acks) Next() rpcSeq {
 }
 
 // record stores that a node has acknowledged an RPC.
-func (a *Acks) record(node raft.ServerID, got ack) {
+func (a *Acks) record(node raft.ServerID, got Ack) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.latest[node].started < got.started {
@@ -58,7 +58,7 @@ func (a *Acks) Forget(node raft.ServerID) {
 }
 
 // Get returns the latest RPC that a node has acknowledged, or the zero value.
-func (a *Acks) Get(node raft.ServerID) ack {
+func (a *Acks) Get(node raft.ServerID) Ack {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.latest[node]
@@ -66,7 +66,7 @@ func (a *Acks) Get(node raft.ServerID) ack {
 
 // HasQuorum reports whether a majority of the voters has acknowledged an RPC that was sent in term
 // and began after since. This node, self, counts without an RPC.
-func (a *Acks) HasQuorum(servers []raft.Server, self raft.ServerID, term uint64, since rpcSeq) bool {
+func (a *Acks) HasQuorum(servers []raft.Server, self raft.ServerID, term uint64, since RPCSeq) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	voters, confirming := 0, 0

@@ -27,7 +27,7 @@ func TestAcks_NeedMajorityOfVoters(t *testing.T) {
 		a := NewAcks()
 		since := a.Next()
 		for _, id := range test.acked {
-			a.record(id, ack{started: a.Next(), Term: term})
+			a.record(id, Ack{started: a.Next(), Term: term})
 		}
 		if got := a.HasQuorum(test.servers, "a", term, since); got != test.want {
 			t.Errorf("%s: %t", name, got)

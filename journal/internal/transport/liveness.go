@@ -17,13 +17,13 @@ import (
 // by when the RPC began. RPCs in a pipeline do not count.
 type Liveness struct {
 	mu          sync.Mutex
-	lastContact map[raft.ServerID]rpcSeq
+	lastContact map[raft.ServerID]RPCSeq
 	failures    map[raft.ServerID]error // why the last RPC was not answered
 }
 
 // NewLiveness returns an empty Liveness.
 func NewLiveness() *Liveness {
-	return &Liveness{lastContact: map[raft.ServerID]rpcSeq{}, failures: map[raft.ServerID]error{}}
+	return &Liveness{lastContact: map[raft.ServerID]RPCSeq{}, failures: map[raft.ServerID]error{}}
 }
 
 // recordFailure records why a node has not answered.
@@ -41,7 +41,7 @@ func (s *Liveness) LastFailure(node string) error {
 }
 
 // recordContact records that a node has answered.
-func (s *Liveness) recordContact(node raft.ServerID, started rpcSeq) {
+func (s *Liveness) recordContact(node raft.ServerID, started RPCSeq) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lastContact[node] = max(s.lastContact[node], started)
@@ -49,7 +49,7 @@ func (s *Liveness) recordContact(node raft.ServerID, started rpcSeq) {
 }
 
 // hasContactSince reports whether a node has answered an RPC that began after started.
-func (s *Liveness) hasContactSince(node raft.ServerID, started rpcSeq) bool {
+func (s *Liveness) hasContactSince(node raft.ServerID, started RPCSeq) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lastContact[node] > started
