@@ -23,6 +23,7 @@ type Acks struct {
 // RPCSeq orders the beginnings of RPCs and of reads.
 type RPCSeq uint64
 
+// Ack is what a node has acknowledged.
 type Ack struct {
 	started    RPCSeq    // when the RPC began
 	ReceivedAt time.Time // when the answer came

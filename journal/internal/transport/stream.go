@@ -110,7 +110,7 @@ func (s *Streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.C
 }
 
 // DialPlain opens a connection without a handshake.
-func (s *Streams) DialPlain(address string, timeout time.Duration) (*stream, error) {
+func (s *Streams) DialPlain(address string, timeout time.Duration) (net.Conn, error) {
 	if s.isDisconnected() {
 		return nil, net.ErrClosed
 	}
@@ -124,7 +124,11 @@ func (s *Streams) DialPlain(address string, timeout time.Duration) (*stream, err
 	if err != nil {
 		return nil, err
 	}
-	return s.track(conn, address)
+	tracked, err := s.track(conn, address)
+	if err != nil {
+		return nil, err
+	}
+	return tracked, nil
 }
 
 // Close implements net.Listener.
