@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/actors/activity"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -67,61 +66,6 @@ func (c *Client) complete(ctx context.Context, token string, request *clusterpb.
 		return fmt.Errorf("complete activity %s: %w", attempt.IdempotencyKey(), err)
 	}
 	return nil
-}
-
-func (g *partition) completeActivity(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.CompleteRequest) (*clusterpb.Response, error) {
-	if err := g.barrier(ctx); err != nil {
-		return nil, err
-	}
-	ref := &journalpb.OperationRef{Instance: instance, Incarnation: r.Incarnation, Execution: r.Execution, EventId: r.EventId}
-	stalls, cancel := p.WatchStalls(instance)
-	defer cancel()
-	if err := checkNotStalled(p, ref); err != nil {
-		return nil, err
-	}
-	outcomes := make(chan error, 1)
-	p.CompleteActivity(activity.Completion{Ref: ref, Attempt: int(r.Attempt), Result: r.Result, Error: r.Error},
-		func(err error) { outcomes <- err })
-	if err := awaitCompletion(ctx, p, ref, outcomes, stalls); err != nil {
-		return nil, err
-	}
-	return &clusterpb.Response{Result: &clusterpb.Response_Complete{Complete: new(clusterpb.CompleteResult)}}, nil
-}
-
-// awaitCompletion returns the outcome of a completion, or an error if the instance stalls first.
-// The completion itself may stall it.
-func awaitCompletion(ctx context.Context, p *actors.Partition, ref *journalpb.OperationRef, outcomes <-chan error, stalls <-chan struct{}) error {
-	for {
-		select {
-		case err := <-outcomes: // may have arrived already
-			return err
-		default:
-		}
-		if err := checkNotStalled(p, ref); err != nil {
-			return err
-		}
-		select {
-		case err := <-outcomes:
-			return err
-		case <-stalls:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// checkNotStalled returns an error if an activity has ended but its instance cannot record the end,
-// because the instance is stalled or waits for code.
-func checkNotStalled(p *actors.Partition, ref *journalpb.OperationRef) error {
-	reason := p.StallReason(ref.Instance)
-	if reason == nil || p.ActivityState(ref) != ActivityEnding {
-		return nil
-	}
-	// A caller who may complete the activity may lack the right to read the instance's payloads.
-	if mismatch, ok := reason.(*replay.Mismatch); ok {
-		reason = mismatch.WithoutPayloads()
-	}
-	return fmt.Errorf("%w: %w", ErrStalled, reason)
 }
 
 // An ActivityState says what an open activity is doing or waiting for.
@@ -223,39 +167,4 @@ func newOpenOperation(wire *clusterpb.OpenOperation, converter replay.PayloadCon
 		o.NextAttempt = time.Unix(0, at)
 	}
 	return o
-}
-
-func (g *partition) pending(ctx context.Context, p *actors.Partition, instance string) (*clusterpb.Response, error) {
-	if err := g.barrier(ctx); err != nil {
-		return nil, err
-	}
-	if _, ok := g.journal.Instance(instance); !ok {
-		return nil, ErrNotFound
-	}
-	result := new(clusterpb.PendingResult)
-	for open := range g.journal.InstanceOperations(instance) {
-		event, err := g.journal.Event(open.Ref.Instance, open.Ref.Execution, open.Ref.EventId)
-		if err != nil {
-			return nil, err
-		}
-		result.Operations = append(result.Operations, &clusterpb.OpenOperation{
-			Operation: open,
-			Name:      scheduledName(event),
-			Since:     event.Timestamp,
-			State:     string(p.ActivityState(open.Ref)),
-		})
-	}
-	return &clusterpb.Response{Result: &clusterpb.Response_Pending{Pending: result}}, nil
-}
-
-func scheduledName(event *journalpb.Event) string {
-	switch body := event.Body.(type) {
-	case *journalpb.Event_ActivityScheduled:
-		return body.ActivityScheduled.Name
-	case *journalpb.Event_ExternalSubscribed:
-		return body.ExternalSubscribed.Name
-	case *journalpb.Event_SubOrchestrationScheduled:
-		return body.SubOrchestrationScheduled.Name
-	}
-	return ""
 }

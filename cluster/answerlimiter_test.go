@@ -2,12 +2,14 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
+	"google.golang.org/grpc/stats"
+
+	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -44,7 +46,7 @@ func TestHistory_ReadInPages(t *testing.T) {
 			for _, event := range history.Events {
 				size += len(event)
 			}
-			if size > 2*historyPageBytes {
+			if size > 2*admission.HistoryPageBytes {
 				t.Errorf("a page has %d bytes", size)
 			}
 		}
@@ -65,44 +67,13 @@ func TestHistory_ReadInPages(t *testing.T) {
 	}
 }
 
-func TestAnswerLimiter_InFlightBytesAreBounded(t *testing.T) {
-	bound := newAnswerLimiter(2 * historyReserveBytes)
-	var calls []*answerCall
-	remote := func() context.Context {
-		call := new(answerCall)
-		calls = append(calls, call)
-		return context.WithValue(testContext(t), answerCallKey{}, call)
-	}
-	for range 2 {
-		if err := bound.reserve(remote(), false); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := bound.reserve(context.Background(), false); err != nil {
-		t.Errorf("a call from within the process: %v", err)
-	}
-	var busy *BusyError
-	if err := bound.reserve(remote(), true); !errors.As(err, &busy) || busy.Bound != BoundAnswers {
-		t.Errorf("one more: %v; want a BusyError with BoundAnswers", err)
-	}
-	ended, cancel := context.WithCancel(remote())
-	cancel()
-	if err := bound.reserve(ended, true); !errors.Is(err, context.Canceled) {
-		t.Errorf("with a context that has ended: %v", err)
-	}
-	calls[0].end()
-	if err := bound.reserve(remote(), true); err != nil {
-		t.Errorf("after one was sent: %v", err)
-	}
-}
-
 // Calls release their reservations when they end.
 func TestAnswerLimiter_ManyHistoryReadersAreServed(t *testing.T) {
 	checkGoroutineLeaks(t)
 	nodes := startPeers(t, 3)
 	ctx, leader := testContext(t), leaderOf(t, nodes)
 	startLongHistory(ctx, t, leader.Client(), "long")
-	leader.answerLimiter = newAnswerLimiter(2 * pageReserveBytes)
+	leader.answerLimiter = admission.NewAnswerLimiter(2 * admission.PageReserveBytes)
 	client := dialNodes(t, DialConfig{}, nodes...)
 	var wg sync.WaitGroup
 	var read atomic.Int32
@@ -119,5 +90,18 @@ func TestAnswerLimiter_ManyHistoryReadersAreServed(t *testing.T) {
 	if read.Load() != 20 {
 		t.Errorf("%d of 20 have read all", read.Load())
 	}
-	eventually(t, "ended calls hold no reservation", func() bool { return leader.answerLimiter.bytes.TryAcquire(2 * pageReserveBytes) })
+	eventually(t, "ended calls hold no reservation", func() bool { return canReservePages(t, leader.answerLimiter, 2) })
+}
+
+// canReservePages reports whether a limiter has room for that many pages.
+func canReservePages(t *testing.T, limiter admission.AnswerLimiter, pages int) bool {
+	var handler admission.StatsHandler
+	for range pages {
+		call := handler.TagRPC(testContext(t), nil)
+		defer handler.HandleRPC(call, new(stats.End))
+		if limiter.Reserve(call, true) != nil {
+			return false
+		}
+	}
+	return true
 }

@@ -87,12 +87,12 @@ func (a *authority) issue(identities []string, changes ...func(*x509.Certificate
 
 func (a *authority) node(id string) *tls.Certificate {
 	a.t.Helper()
-	return a.issue([]string{identityURI(clusterIDDefault, Principal{PrincipalNode, id})})
+	return a.issue([]string{"tenuto://" + clusterIDDefault + "/node/" + id})
 }
 
 func (a *authority) client(name string) *tls.Certificate {
 	a.t.Helper()
-	return a.issue([]string{identityURI(clusterIDDefault, Principal{PrincipalClient, name})})
+	return a.issue([]string{"tenuto://" + clusterIDDefault + "/client/" + name})
 }
 
 func (a *authority) roots() *x509.CertPool {
@@ -208,11 +208,4 @@ func callThrough(ctx context.Context, t *testing.T, node *Node, id string) {
 	if got, err := Call(ctx, node.Client(), doubled, id, 21); err != nil || got != 42 {
 		t.Fatalf("a call through %s: %d, %v", node.ID(), got, err)
 	}
-}
-
-// remaining returns how many more lines may be logged in this second.
-func (r *rejectionLog) remaining() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return refusalsPerSecond - r.logged
 }

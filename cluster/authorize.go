@@ -5,13 +5,45 @@ import (
 	"errors"
 	"fmt"
 
-	"google.golang.org/grpc/peer"
-
+	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
+	"github.com/tenuto-dev/tenuto/cluster/internal/server"
+	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
 // ErrNotAuthorized means that the caller lacks the right to make the call. Nothing was done.
 var ErrNotAuthorized = errors.New("tenuto: not authorized")
+
+// A PrincipalKind says what a certificate is for.
+type PrincipalKind string
+
+const (
+	// PrincipalNode is a node of the cluster.
+	PrincipalNode PrincipalKind = "node"
+	// PrincipalClient is a program that calls the cluster with [Dial].
+	PrincipalClient PrincipalKind = "client"
+	// PrincipalLocal is an unauthenticated peer. Without TLS, which is allowed on loopback only,
+	// every peer is one.
+	PrincipalLocal PrincipalKind = "local"
+)
+
+// A Principal is the peer of a connection.
+type Principal struct {
+	Kind PrincipalKind
+	// Name is the name of the node or client in its certificate; "" with PrincipalLocal.
+	Name string
+}
+
+func (p Principal) String() string {
+	if p.Name == "" {
+		return string(p.Kind)
+	}
+	return string(p.Kind) + " " + p.Name
+}
+
+func newPrincipal(of transport.Principal) Principal {
+	return Principal{PrincipalKind(of.Kind), of.Name}
+}
 
 // An Action is what a remote client asks for; see Config.Authorize.
 type Action string
@@ -94,15 +126,15 @@ func actionOf(request *clusterpb.Request) Action {
 	return ""
 }
 
-// A nodeService checks every call from the network, even if the sender has checked it.
+// A nodeService implements server.Node. It checks every call from the network, even if the sender has checked it.
 type nodeService struct{ node *Node }
 
-func (g *nodeService) serve(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
+func (g *nodeService) Serve(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 	check := func() error { return g.check(ctx, request) }
-	if err := g.node.recoverCall(request, check); err != nil {
+	if err := g.node.recoverer.Call(request, check); err != nil {
 		return &clusterpb.Response{Protocol: g.node.config.protocol, Failure: toFailure(err)}
 	}
-	return g.node.serve(ctx, request)
+	return g.node.dispatcher.serve(ctx, request)
 }
 
 // check returns an error if the request is not valid or the caller may not send it. Requests whose
@@ -111,7 +143,7 @@ func (g *nodeService) check(ctx context.Context, request *clusterpb.Request) err
 	if request.Call == nil {
 		return fmt.Errorf("%w: unknown call", ErrProtocol)
 	}
-	if err := firstError(checkRequest(request), g.node.checkPayloads(request)); err != nil {
+	if err := firstError(checkRequest(request), g.checkPayloads(request)); err != nil {
 		return err
 	}
 	if int(request.Partition) > len(g.node.partitions) {
@@ -121,7 +153,7 @@ func (g *nodeService) check(ctx context.Context, request *clusterpb.Request) err
 	switch {
 	case request.GetJoin() != nil && caller.Kind == PrincipalNode:
 		return checkJoinCaller(caller, request.GetJoin())
-	case caller.Kind == PrincipalLocal, caller.Kind == PrincipalNode && g.node.isMember(caller.Name):
+	case caller.Kind == PrincipalLocal, caller.Kind == PrincipalNode && g.node.directory.IsMember(caller.Name):
 		return nil
 	case caller.Kind != PrincipalClient || actionOf(request) == "":
 		g.node.config.Logger.Warn("call refused", "caller", caller.String(), "error", "only nodes may make this call")
@@ -149,11 +181,9 @@ func (g *nodeService) authorize(ctx context.Context, caller Principal, request *
 	return nil
 }
 
-func callerOf(ctx context.Context) Principal {
-	if sender, ok := peer.FromContext(ctx); ok {
-		if info, ok := sender.AuthInfo.(linkInfo); ok {
-			return info.peer
-		}
-	}
-	return Principal{}
+func callerOf(ctx context.Context) Principal { return newPrincipal(transport.PeerOf(ctx)) }
+
+// serveCalls begins to receive the calls of other nodes and of remote clients.
+func serveCalls(to server.Node, mux *transport.Mux) *server.Server {
+	return server.Serve(to, mux.Calls(), server.Config{IsMember: mux.IsMember, Refusal: ErrNotAuthorized, Stats: admission.StatsHandler{}})
 }

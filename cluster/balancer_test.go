@@ -3,7 +3,6 @@ package cluster
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -13,146 +12,6 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
-
-func TestChooseMove(t *testing.T) {
-	nodes := []string{"a", "b", "c"}
-	even := []float64{1, 1, 1, 1}
-	for name, c := range map[string]struct {
-		leaders []string
-		weights []float64
-		self    string
-		want    move
-		moves   bool
-	}{
-		"all at one":               {[]string{"b", "b", "b", "b"}, even, "b", move{partition: 0, to: "a"}, true},
-		"only the heaviest moves":  {[]string{"b", "b", "b", "b"}, even, "a", move{}, false},
-		"three and one":            {[]string{"c", "c", "c", "a"}, even, "c", move{partition: 0, to: "b"}, true},
-		"as even as can be":        {[]string{"a", "a", "b", "c"}, even, "a", move{}, false},
-		"second by name stays":     {[]string{"a", "a", "b", "b"}, even, "b", move{}, false},
-		"first by name moves":      {[]string{"a", "a", "b", "b"}, even, "a", move{partition: 0, to: "c"}, true},
-		"nobody leads one of them": {[]string{"a", "a", "a", ""}, even, "a", move{}, false},
-		"the heavy one stays":      {[]string{"a", "a", "b", "c"}, []float64{2.2, .6, .6, .6}, "a", move{partition: 1, to: "b"}, true},
-		"the light one goes":       {[]string{"a", "a", "b", "c"}, []float64{1, .55, .5, .5}, "a", move{partition: 1, to: "b"}, true},
-		"nothing to gain":          {[]string{"a", "b", "b", "c"}, []float64{2.5, .5, .5, .5}, "a", move{}, false},
-	} {
-		got, ok := chooseMove(nodes, c.leaders, c.weights)
-		moves := ok && got.from == c.self
-		if moves != c.moves || moves && (got.partition != c.want.partition || got.to != c.want.to) {
-			t.Errorf("%s: %v, %v; want %v, %v", name, got, ok, c.want, c.moves)
-		}
-	}
-}
-
-// balanceOnce runs one round on every node and makes the moves.
-func balanceOnce(nodes, leaders []string, weights []float64) (moves int) {
-	for _, node := range nodes {
-		if m, ok := chooseMove(nodes, leaders, weights); ok && m.from == node {
-			leaders[m.partition] = m.to
-			moves++
-		}
-	}
-	return moves
-}
-
-// For all weights and initial leaders, the balancer makes few moves. Then nothing moves back and
-// forth, although the weights fluctuate.
-func TestBalancer_Converges(t *testing.T) {
-	nodes := []string{"a", "b", "c"}
-	for seed := range uint64(200) {
-		random := rand.New(rand.NewPCG(seed, 1))
-		partitions := 1 + random.IntN(12)
-		leaders, loads, total := make([]string, partitions), make([]float64, partitions), 0.0
-		for i := range partitions {
-			leaders[i] = nodes[random.IntN(len(nodes))]
-			loads[i] = random.ExpFloat64()
-			total += loads[i]
-		}
-		weights := make([]float64, partitions)
-		round := func() int {
-			for i := range weights {
-				weights[i] = 0.5 + 0.5*loads[i]*float64(partitions)/total*(1+0.02*random.NormFloat64())
-			}
-			return balanceOnce(nodes, leaders, weights)
-		}
-		first, later := 0, 0
-		for range 3 * partitions {
-			first += round()
-		}
-		for range 1000 {
-			later += round()
-		}
-		if first > 2*partitions || later > partitions {
-			t.Errorf("seed %d: %d partitions made %d moves, and then %d in 1000 rounds", seed, partitions, first, later)
-		}
-	}
-}
-
-// With partitions of equal weight, each node leads its share, and no further move would help.
-func TestBalancer_SpreadsLeadersEvenly(t *testing.T) {
-	nodes := []string{"a", "b", "c"}
-	for partitions := 1; partitions <= 12; partitions++ {
-		leaders, weights := make([]string, partitions), make([]float64, partitions)
-		for i := range partitions {
-			leaders[i], weights[i] = "b", 1
-		}
-		for balanceOnce(nodes, leaders, weights) > 0 {
-		}
-		leads := make(map[string]int)
-		for _, leader := range leaders {
-			leads[leader]++
-		}
-		for _, node := range nodes {
-			if leads[node] < partitions/len(nodes) || leads[node] > (partitions+len(nodes)-1)/len(nodes) {
-				t.Errorf("%d partitions: %v", partitions, leads)
-			}
-		}
-	}
-}
-
-// Two nodes have nearly equal weight, and each has more than the other in every other round. One of
-// them still hands a partition to the third.
-func TestBalancer_MovesFromOneOfTwoEqualNodes(t *testing.T) {
-	nodes, leaders := []string{"a", "b", "c"}, []string{"a", "a", "b", "b"}
-	for _, self := range []string{"a", "b"} {
-		b := &balancer{excluded: make(map[string]int)}
-		rounds, moves := 0, false
-		for ; rounds < 10 && !moves; rounds++ {
-			weights := []float64{1.01, 1.01, 1, 1}
-			if rounds%2 == 1 {
-				slices.Reverse(weights)
-			}
-			_, moves = b.decide(self, slices.Clone(nodes), slices.Clone(leaders), weights)
-		}
-		if !moves || rounds < unevenRoundsMin || rounds > unevenRoundsMin+1 {
-			t.Errorf("%s moves after %d rounds: %v", self, rounds, moves)
-		}
-	}
-}
-
-// A node that was down when it was offered a partition gets one soon after it is back.
-func TestBalancer_RetriesNodeThatTookNothing(t *testing.T) {
-	nodes, leaders := []string{"a", "b", "c"}, []string{"a", "a", "b", "b"}
-	b := &balancer{excluded: map[string]int{"c": exclusionRounds}}
-	rounds := 0
-	for moves := false; !moves && rounds < 100; rounds++ {
-		_, moves = b.decide("a", slices.Clone(nodes), leaders, []float64{1, 1, 1, 1})
-	}
-	if rounds > 6 {
-		t.Errorf("after %d rounds", rounds)
-	}
-}
-
-// Nothing moves while leadership changes by itself.
-func TestBalancer_WaitsWhileLeadersChange(t *testing.T) {
-	nodes := []string{"a", "b", "c"}
-	b := &balancer{excluded: make(map[string]int)}
-	for round := range 20 {
-		leaders := []string{"a", "a", "a", nodes[round%2]}
-		if m, moves := b.decide("a", slices.Clone(nodes), leaders, []float64{1, 1, 1, 1}); moves {
-			t.Fatalf("%v in round %d", m, round)
-		}
-	}
-}
 
 // The second version of song is bound by some nodes only; concert starts one as a child.
 var (
@@ -228,26 +87,26 @@ func TestBalancer_MovesLeaderToNodeWithCode(t *testing.T) {
 	f.awaitWorkers("n1")
 	first := f.nodes["n1"].partitions[0]
 	epoch := first.journal.Epoch()
-	if _, err := StartRun(ctx, first.Client(), pinnedVersionParent, "parent", "child"); err != nil {
+	if _, err := StartRun(ctx, first.node.Client(), pinnedVersionParent, "parent", "child"); err != nil {
 		t.Fatal(err)
 	}
 	sent := make(chan error, 1)
-	go func() { sent <- Send(ctx, first.Client(), "begun", word, "done") }()
+	go func() { sent <- Send(ctx, first.node.Client(), "begun", word, "done") }()
 	awaitWaitingForCode(t, first, 2)
 	for _, id := range []string{"child", "begun"} {
-		status, err := first.Client().Get(ctx, id)
+		status, err := first.node.Client().Get(ctx, id)
 		if err != nil || status.State != WaitingForCode {
 			t.Errorf("%s: %+v, %v", id, status, err)
 		}
 	}
-	if n, err := first.Client().Count(ctx, Filter{States: []State{WaitingForCode}}); n != 2 || err != nil {
+	if n, err := first.node.Client().Count(ctx, Filter{States: []State{WaitingForCode}}); n != 2 || err != nil {
 		t.Errorf("%d are listed, %v", n, err)
 	}
-	if !first.moveToWaitingCode(ctx, make(exclusions)) {
+	if !newLeaderBalancer(first.node).moveToWaitingCode(ctx) {
 		t.Error("nothing was handed over")
 	}
-	expectOutput(t, first.Client(), "parent", "la by version 2")
-	expectOutput(t, first.Client(), "begun", "done by version 2")
+	expectOutput(t, first.node.Client(), "parent", "la by version 2")
+	expectOutput(t, first.node.Client(), "begun", "done by version 2")
 	if err := <-sent; err != nil {
 		t.Error(err)
 	}
@@ -262,14 +121,14 @@ func TestBalancer_KeepsLeaderWithoutFullerCode(t *testing.T) {
 	ctx := testContext(t)
 	f.awaitWorkers("n1")
 	first := f.nodes["n1"].partitions[0]
-	if _, err := StartRun(ctx, first.Client(), pinnedVersionParent, "parent", "child"); err != nil {
+	if _, err := StartRun(ctx, first.node.Client(), pinnedVersionParent, "parent", "child"); err != nil {
 		t.Fatal(err)
 	}
 	awaitWaitingForCode(t, first, 1)
-	if first.moveToWaitingCode(ctx, make(exclusions)) || !first.isLeader() {
+	if newLeaderBalancer(first.node).moveToWaitingCode(ctx) || !first.isLeader() {
 		t.Error("the partition was handed over")
 	}
-	if err := first.Client().Terminate(ctx, "child", "never mind"); err != nil {
+	if err := first.node.Client().Terminate(ctx, "child", "never mind"); err != nil {
 		t.Fatal(err)
 	}
 	awaitWaitingForCode(t, first, 0)
@@ -287,7 +146,7 @@ func TestBalancer_SkipsNodesThatLackCode(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitWaitingForCode(t, less.partitions[waits], 1)
-	if !less.moveToWaitingCode(ctx, make(exclusions)) {
+	if !newLeaderBalancer(less).moveToWaitingCode(ctx) {
 		t.Error("nothing was handed over")
 	}
 	expectOutput(t, less.Client(), "parent", "la by version 2")
@@ -298,18 +157,19 @@ func TestBalancer_SkipsNodesThatLackCode(t *testing.T) {
 	}
 
 	f.awaitWorkers("n3")
-	b := &balancer{excluded: make(exclusions)}
-	for range 5 * unevenRoundsMin {
-		more.rebalance(ctx, b)
+	const rounds = 15 // five times as many as a move requires
+	b := newLeaderBalancer(more)
+	for range rounds {
+		b.rebalance(ctx)
 	}
 	if len(more.ledPartitions()) != testPartitions {
 		t.Errorf("n3 leads %d of %d partitions", len(more.ledPartitions()), testPartitions)
 	}
 
 	f.awaitWorkers("n1")
-	b = &balancer{excluded: make(exclusions)}
-	for range 5 * unevenRoundsMin {
-		less.rebalance(ctx, b)
+	b = newLeaderBalancer(less)
+	for range rounds {
+		b.rebalance(ctx)
 	}
 	if len(less.ledPartitions()) == testPartitions {
 		t.Error("n1 handed nothing to nodes that have its code")
@@ -343,7 +203,7 @@ func TestWorkerRegistration_CarriesCode(t *testing.T) {
 	for i := range 2000 {
 		large.Definitions = append(large.Definitions, versionedOrchestration.Bind(waiterBody, replay.Version(fmt.Sprintf("%0128d", i))))
 	}
-	registration := (&partition{Node: &Node{config: large}}).registration()
+	registration := (&workerLoop{partition: &partition{node: &Node{config: large}}}).registration()
 	if wire := encodeRegistration(&registration); wire.Code != clusterpb.CodeList_CODE_LIST_TRUNCATED || len(wire.Orchestrations) > 0 {
 		t.Errorf("%v with %d", wire.Code, len(wire.Orchestrations))
 	}

@@ -4,12 +4,15 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"io"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/jsontext"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 // A Client calls a cluster through its node ([Node.Client]) or over the network ([Dial]). Its
@@ -19,7 +22,7 @@ import (
 // Every call is retried until a leader answers or the context ends; without a deadline, for
 // Config.CallTimeout. If no leader answers in that time, the error is an [*UnavailableError].
 type Client struct {
-	transport transport
+	transport caller
 	converter replay.PayloadConverter
 }
 
@@ -32,8 +35,8 @@ func (c *Client) Close() error {
 	return c.transport.release()
 }
 
-// A transport is how a client reaches the cluster.
-type transport interface {
+// A caller is how a client reaches the cluster.
+type caller interface {
 	// call sends a request to the leader and returns its response.
 	call(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error)
 	// readStale sends a read to one node, which answers from the state it has applied.
@@ -186,4 +189,100 @@ func (c *Client) wait(ctx context.Context, id string, run runRef) (*Status, erro
 		return nil, fmt.Errorf("wait for %s: %w", id, err)
 	}
 	return newStatus(status, c.converter), nil
+}
+
+// check returns an error if the client or the context is nil.
+func (c *Client) check(ctx context.Context) error {
+	switch {
+	case c == nil || c.transport == nil:
+		return &InputError{"client", "is nil: use Node.Client or Dial"}
+	case ctx == nil:
+		return &InputError{"context", "is nil"}
+	}
+	return nil
+}
+
+func (c *Client) call(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	if err := c.check(ctx); err != nil {
+		return nil, err
+	}
+	return c.transport.call(ctx, request)
+}
+
+func applyOptions[T any, O ~func(T)](to T, options []O) error {
+	for i, option := range options {
+		if option == nil {
+			return &InputError{"option", fmt.Sprintf("%d is nil", i+1)}
+		}
+		option(to)
+	}
+	return nil
+}
+
+// encode converts an argument to a payload. It refuses text that is not UTF-8, which encoding/json
+// would silently change.
+func (c *Client) encode(of replay.PayloadInfo, value any) (*journalpb.Payload, error) {
+	if c == nil {
+		return nil, c.check(context.Background())
+	}
+	if path, text, found := jsontext.Invalid(of.Part, value); found {
+		return nil, &InputError{path, fmt.Sprintf("%.140q is not UTF-8, which JSON cannot represent: pass it as []byte", text)}
+	}
+	return c.converter.Encode(of, value)
+}
+
+// Export writes the history of one execution of an instance in the format of package
+// replay/history: JSON with one event per line, which replaytest.Replay replays. Executions count
+// from 1; 0 means the latest. Payloads are written as recorded, regardless of the client's codec.
+// Nothing is written if the history cannot be read.
+//
+// Errors: [ErrNotFound] if there is no such execution, [*InputError], [*UnavailableError],
+// [ErrNotAuthorized]; those of ctx and w.
+func (c *Client) Export(ctx context.Context, id string, execution uint64, w io.Writer, options ...ReadOption) error {
+	if w == nil {
+		return &InputError{"writer", "is nil"}
+	}
+	if err := checkID(id); err != nil {
+		return err
+	}
+	recorded := &history.History{Instance: id}
+	_, err := c.readHistory(ctx, id, execution, options, func(execution uint64, event *journalpb.Event) error {
+		recorded.Execution = execution
+		recorded.Events = append(recorded.Events, event)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("export %s: %w", id, err)
+	}
+	if err := history.Write(w, recorded); err != nil {
+		return fmt.Errorf("export %s: %w", id, err)
+	}
+	return nil
+}
+
+// A ReadOption changes how a read is done.
+type ReadOption func(*readOptions)
+
+type readOptions struct{ stale bool }
+
+// Stale makes a read return what one node has applied so far, which may be old. That is the
+// client's own node, or any node that a remote client reaches. The read needs no leader. Get,
+// History and List return the index up to which that node has applied, AppliedIndex. For a node's
+// client it never decreases while the node runs; for a remote client it never decreases. If the
+// node does not lead, an instance that waits for code shows as running or suspended.
+//
+// Without Stale, reads are linearizable: they show everything that was acknowledged anywhere before
+// the call.
+func Stale() ReadOption { return func(r *readOptions) { r.stale = true } }
+
+// read sends a read request to the leader or, if the answer may be stale, to one node.
+func (c *Client) read(ctx context.Context, request *clusterpb.Request, options []ReadOption) (*clusterpb.Response, error) {
+	var r readOptions
+	if err := firstError(c.check(ctx), applyOptions(&r, options)); err != nil {
+		return nil, err
+	}
+	if r.stale {
+		return c.transport.readStale(ctx, request)
+	}
+	return c.call(ctx, request)
 }

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
 	"github.com/tenuto-dev/tenuto/internal/harness"
 	"github.com/tenuto-dev/tenuto/internal/logqueue"
 	"github.com/tenuto-dev/tenuto/journal"
@@ -234,10 +235,10 @@ func (c Config) validate() error {
 		return &ConfigError{"NodeID", "is empty: every node of a cluster needs a unique name"}
 	case len(c.Peers) > 0 && c.Listen == "":
 		return &ConfigError{"Listen", "is empty: other nodes must be able to reach this node"}
-	case !namePattern.MatchString(c.ClusterID):
-		return &ConfigError{"ClusterID", fmt.Sprintf("is %.100q: %s", c.ClusterID, nameRule)}
-	case !namePattern.MatchString(c.NodeID):
-		return &ConfigError{"NodeID", fmt.Sprintf("is %.100q: %s", c.NodeID, nameRule)}
+	case !transport.IsName(c.ClusterID):
+		return &ConfigError{"ClusterID", fmt.Sprintf("is %.100q: %s", c.ClusterID, transport.NameRule)}
+	case !transport.IsName(c.NodeID):
+		return &ConfigError{"NodeID", fmt.Sprintf("is %.100q: %s", c.NodeID, transport.NameRule)}
 	case c.Authorize != nil && c.TLS == nil:
 		return &ConfigError{"Authorize", "is set without TLS: callers cannot be authenticated"}
 	case c.Partitions < 1 || c.Partitions > partitionsMax:
@@ -302,7 +303,7 @@ func (c Config) validatePeers() error {
 		case at[peer.Address] != "":
 			return &ConfigError{"Peers", fmt.Sprintf("has address %q for both %q and %q", peer.Address, at[peer.Address], peer.NodeID)}
 		case c.TLS == nil && isRemoteAddress(peer.Address):
-			return &ConfigError{"Peers", fmt.Sprintf("has %q: %s", peer.Address, loopbackRule)}
+			return &ConfigError{"Peers", fmt.Sprintf("has %q: %s", peer.Address, transport.LoopbackRule)}
 		}
 		seen[peer.NodeID], at[peer.Address] = true, peer.NodeID
 	}
@@ -335,7 +336,7 @@ func (c Config) validateJoin() error {
 			return &ConfigError{"Join", "has an address that is not host:port: " + err.Error()}
 		}
 		if c.TLS == nil && isRemoteAddress(address) {
-			return &ConfigError{"Join", fmt.Sprintf("has %q: %s", address, loopbackRule)}
+			return &ConfigError{"Join", fmt.Sprintf("has %q: %s", address, transport.LoopbackRule)}
 		}
 	}
 	if c.JoinToken != "" {
@@ -343,8 +344,6 @@ func (c Config) validateJoin() error {
 	}
 	return nil
 }
-
-const loopbackRule = "without TLS, connections are allowed to loopback addresses only"
 
 const negativeRule = "is negative: 0 means the default"
 
@@ -394,4 +393,21 @@ func (c Config) journalPeers() []journal.Peer {
 		peers = append(peers, journal.Peer{Node: peer.NodeID, Address: peer.Address})
 	}
 	return peers
+}
+
+// Retention is how long instances are kept after their run has ended, by how it ended. Then the
+// leader purges them with everything that belongs to them, and their IDs are free again. Zero means
+// forever.
+//
+// Instances that relatives still need are kept longer: a child until its parent has recorded its
+// end, a parent until its children have ended.
+type Retention struct {
+	Completed  time.Duration
+	Failed     time.Duration
+	Canceled   time.Duration
+	Terminated time.Duration
+}
+
+func (r Retention) isNegative() bool {
+	return min(r.Completed, r.Failed, r.Canceled, r.Terminated) < 0
 }

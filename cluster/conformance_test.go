@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -540,7 +541,8 @@ func TestConformance_NamedTestsExist(t *testing.T) {
 	}
 	sources := ""
 	files, _ := filepath.Glob("*_test.go")
-	for _, file := range files {
+	internal, _ := filepath.Glob("internal/*/*_test.go")
+	for _, file := range slices.Concat(files, internal) {
 		content, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/cluster/internal/crosspartition"
+	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -30,7 +32,7 @@ func TestCrossPartition_LeaderFindsUnreportedEnds(t *testing.T) {
 	node.ask = func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 		for _, c := range request.GetCrossMessages().GetMessages() {
 			if c.Event.GetSubOrchestrationCompleted() != nil {
-				return notLeaderResponse("ends are not reported")
+				return wire.NotLeader("ends are not reported")
 			}
 		}
 		return ask(ctx, request)
@@ -48,11 +50,11 @@ func TestCrossPartition_LeaderFindsUnreportedEnds(t *testing.T) {
 		})
 	}
 	// As if each of the other partitions had a new leader.
-	leadership := newLeadership(node.partitions[0], node.partitions[0].journal.Epoch())
-	clear(leadership.reviewedEpochs)
+	leader := crosspartition.NewLeader(node.partitions[0].crossPartitions(), node.partitions[0].journal.Epoch())
+	leader.ReviewAll()
 	leadershipCtx, end := context.WithCancel(ctx)
 	var background sync.WaitGroup
-	background.Go(func() { leadership.run(leadershipCtx) })
+	background.Go(func() { leader.Run(leadershipCtx) })
 	defer background.Wait()
 	defer end()
 	if got, err := run.Wait(ctx); err != nil || got != "works42 works42 works42 works42" {

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
+	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -42,7 +44,7 @@ func tallyDefinitions() []replay.Definition { return append(definitions(), tally
 // A lossyCaller loses the answer of the next call on request: after the call was executed, and
 // after something else has happened.
 type lossyCaller struct {
-	next      asker
+	next      admission.Asker
 	meanwhile func()
 	losesNext atomic.Bool
 }
@@ -58,7 +60,7 @@ func (l *lossyCaller) call(ctx context.Context, r *clusterpb.Request) *clusterpb
 		return response
 	}
 	l.meanwhile()
-	return &clusterpb.Response{Failure: &clusterpb.Failure{Code: codeUnknown, Message: "the answer was lost"}}
+	return &clusterpb.Response{Failure: &clusterpb.Failure{Code: wire.CodeUnknown, Message: "the answer was lost"}}
 }
 
 // loseNextAnswer loses the next answer, after meanwhile has returned.
@@ -68,7 +70,7 @@ func (l *lossyCaller) loseNextAnswer(meanwhile func()) {
 }
 
 func newLossyNode(node *Node) *lossyCaller {
-	l := &lossyCaller{next: node.callLeader}
+	l := &lossyCaller{next: node.router.callLeader}
 	node.ask = l.call
 	return l
 }
@@ -216,9 +218,9 @@ func TestRetriedCall_RecordedAfterLostRequest(t *testing.T) {
 	node.ask = func(ctx context.Context, r *clusterpb.Request) *clusterpb.Response {
 		if (r.GetUpdate() != nil || r.GetSend().GetName() == unreadEvent.Name()) && lost.CompareAndSwap(false, true) {
 			sendConcurrently(t, client, "t", 600)
-			return &clusterpb.Response{Failure: &clusterpb.Failure{Code: codeUnknown, Message: "the request was lost"}}
+			return &clusterpb.Response{Failure: &clusterpb.Failure{Code: wire.CodeUnknown, Message: "the request was lost"}}
 		}
-		return node.callLeader(ctx, r)
+		return node.router.callLeader(ctx, r)
 	}
 	if err := Send(ctx, client, "t", unreadEvent, "x"); err != nil || !lost.Swap(false) {
 		t.Errorf("the event: %v", err)
@@ -386,7 +388,7 @@ func TestRetriedCall_FirstCallOfRemoteClient(t *testing.T) {
 	r.callNode = func(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response {
 		if !lost && request.GetSend() != nil {
 			lost = true
-			return &clusterpb.Response{Failure: &clusterpb.Failure{Code: codeUnknown, Message: "the request was lost"}}
+			return &clusterpb.Response{Failure: &clusterpb.Failure{Code: wire.CodeUnknown, Message: "the request was lost"}}
 		}
 		return reach(ctx, address, request)
 	}

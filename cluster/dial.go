@@ -8,11 +8,14 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
+	"github.com/tenuto-dev/tenuto/cluster/internal/routing"
+	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
+	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
 	"github.com/tenuto-dev/tenuto/internal/logqueue"
 	"github.com/tenuto-dev/tenuto/internal/slots"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
@@ -69,11 +72,11 @@ func (c DialConfig) validate() error {
 			return &InputError{"DialConfig.Addresses", "has an address that is not host:port: " + err.Error()}
 		}
 		if c.TLS == nil && isRemoteAddress(address) {
-			return &InputError{"DialConfig.Addresses", fmt.Sprintf("has %q: %s", address, loopbackRule)}
+			return &InputError{"DialConfig.Addresses", fmt.Sprintf("has %q: %s", address, transport.LoopbackRule)}
 		}
 	}
-	if !namePattern.MatchString(c.ClusterID) {
-		return &InputError{"DialConfig.ClusterID", fmt.Sprintf("is %.100q: %s", c.ClusterID, nameRule)}
+	if !transport.IsName(c.ClusterID) {
+		return &InputError{"DialConfig.ClusterID", fmt.Sprintf("is %.100q: %s", c.ClusterID, transport.NameRule)}
 	}
 	return nil
 }
@@ -104,18 +107,18 @@ func Dial(ctx context.Context, config DialConfig) (*Client, error) {
 		config: config, addresses: config.Addresses, anyNodeAddress: config.Addresses[0], closing: make(chan struct{}), refreshNow: make(chan struct{}, 1),
 		partitions: []*remotePartition{newRemotePartition(config.Addresses[0])},
 	}
-	dialer := &dialer{links: newLinks(func(string) bool { return true }), nodeAt: r.nodeAt}
+	dialer := &transport.Dialer{Links: transport.NewLinks(func(string) bool { return true }, 1), NodeAt: r.nodeAt}
 	if config.TLS != nil {
 		tlsSource, err := newTLSSource(config.TLS, config.ClusterID, func(Principal) error { return nil }, config.Logger)
 		if err != nil {
 			return nil, fmt.Errorf("dial: %w", &InputError{"DialConfig.TLS", "has no usable keys: " + err.Error()})
 		}
-		dialer.tlsSource = tlsSource
+		dialer.TLSSource = tlsSource
 	}
 	r.pool = newCallPool(dialer)
 	r.callNode = r.pool.ask
-	r.running.Go(func() { dialer.links.sweepUntil(r.closing) })
-	r.running.Go(func() { r.pool.closeUnusedUntil(r.closing) })
+	r.running.Go(func() { dialer.Links.SweepUntil(r.closing) })
+	r.running.Go(func() { r.pool.CloseUnusedUntil(r.closing) })
 	r.running.Go(r.runProber)
 	if err := r.fetchMembers(ctx); err != nil {
 		_ = r.release()
@@ -130,11 +133,11 @@ func Dial(ctx context.Context, config DialConfig) (*Client, error) {
 // A remoteTransport reaches the cluster over the network.
 type remoteTransport struct {
 	config DialConfig
-	pool   *callPool
+	pool   callPool
 	// callNode sends a request to the node at an address, once. Tests replace it.
 	callNode    func(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response
-	retryBudget retryBudget
-	polls       inFlightCalls // at any node
+	retryBudget admission.RetryBudget
+	polls       routing.InFlight // at any node
 
 	closing    chan struct{}
 	refreshNow chan struct{} // has capacity 1: the prober must refresh the members at once
@@ -154,17 +157,17 @@ type remoteTransport struct {
 
 // A remotePartition is what a remote client knows of a partition.
 type remotePartition struct {
-	leaderAddress  string        // address of the leader, if known; guarded by remoteTransport.mu
-	leaderNotifier notifier      // notifies when the address changes
-	attempts       inFlightCalls // at the leader
-	startLimiter   startLimiter
-	callLimiter    callLimiter
-	seenIndex      maxIndex
-	reportedIndex  maxIndex // applied index of a node that reported the members
+	leaderAddress  string             // address of the leader, if known; guarded by remoteTransport.mu
+	leaderNotifier admission.Notifier // notifies when the address changes
+	attempts       routing.InFlight   // at the leader
+	startLimiter   admission.StartLimiter
+	callLimiter    admission.CallLimiter
+	seenIndex      routing.MaxIndex
+	reportedIndex  routing.MaxIndex // applied index of a node that reported the members
 }
 
 func newRemotePartition(leader string) *remotePartition {
-	return &remotePartition{leaderAddress: leader, callLimiter: newCallLimiter()}
+	return &remotePartition{leaderAddress: leader, callLimiter: admission.NewCallLimiter()}
 }
 
 func (r *remoteTransport) partitionFor(request *clusterpb.Request) *remotePartition {
@@ -184,7 +187,7 @@ func (r *remoteTransport) knownPartitions() []*remotePartition {
 func (r *remoteTransport) release() error {
 	r.closeOnce.Do(func() {
 		close(r.closing)
-		r.pool.close()
+		r.pool.Close()
 	})
 	r.running.Wait()
 	return nil
@@ -192,7 +195,7 @@ func (r *remoteTransport) release() error {
 
 func (r *remoteTransport) call(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	g := r.partitionFor(request)
-	response, err := r.callWithRetry(ctx, request, callRetrier{startLimiter: &g.startLimiter, callLimiter: g.callLimiter, seenIndex: max(g.seenIndex.Load(), g.reportedIndex.Load())}, r.ask)
+	response, err := r.callWithRetry(ctx, request, admission.Retrier{StartLimiter: &g.startLimiter, CallLimiter: g.callLimiter, SeenIndex: max(g.seenIndex.Load(), g.reportedIndex.Load())}, r.ask)
 	if members := response.GetMembers(); err == nil && members != nil && !namesLeader(members) {
 		if _, better := r.askAllNodes(ctx, request); better != nil {
 			return better, nil
@@ -238,7 +241,7 @@ func (r *remoteTransport) askAllNodes(ctx context.Context, request *clusterpb.Re
 func (r *remoteTransport) readStale(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	request.Stale = true
 	r.setSeenIndex(request)
-	return r.callWithRetry(ctx, request, callRetrier{}, r.askAnyNode)
+	return r.callWithRetry(ctx, request, admission.Retrier{}, r.askAnyNode)
 }
 
 func (r *remoteTransport) setSeenIndex(request *clusterpb.Request) {
@@ -253,23 +256,23 @@ func (r *remoteTransport) setSeenIndex(request *clusterpb.Request) {
 }
 
 // callWithRetry sends a request until a node answers it or its timeout passes.
-func (r *remoteTransport) callWithRetry(ctx context.Context, request *clusterpb.Request, call callRetrier, ask asker) (*clusterpb.Response, error) {
+func (r *remoteTransport) callWithRetry(ctx context.Context, request *clusterpb.Request, call admission.Retrier, ask admission.Asker) (*clusterpb.Response, error) {
 	ctx, cancel := withDefaultTimeout(ctx, r.config.CallTimeout)
 	defer cancel()
 	request.Protocol = protocolVersion
-	call.closing, call.leaderNotifier, call.retryBudget = r.closing, &r.partitionFor(request).leaderNotifier, &r.retryBudget
-	response, err := call.do(ctx, request, ask)
+	call.Closing, call.LeaderNotifier, call.RetryBudget = r.closing, &r.partitionFor(request).leaderNotifier, &r.retryBudget
+	response, err := call.Do(ctx, request, ask)
 	if err == nil {
 		r.recordMembers(response)
 	}
-	return response, err
+	return response, callError(err)
 }
 
 // ask sends a request to the known leader, once.
 func (r *remoteTransport) ask(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 	g := r.partitionFor(request)
 	address := r.loadAddress(&g.leaderAddress)
-	ctx, end := g.attempts.begin(ctx, address)
+	ctx, end := g.attempts.Begin(ctx, address)
 	defer end()
 	response := r.callNode(ctx, address, request)
 	r.handleResponse(g, response, &g.leaderAddress, address, response.GetFailure().GetLeader())
@@ -279,10 +282,10 @@ func (r *remoteTransport) ask(ctx context.Context, request *clusterpb.Request) *
 // askAnyNode sends a request that any node can answer to one node. It waits for handshakeTimeout
 // longer than a node may take.
 func (r *remoteTransport) askAnyNode(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
-	ctx, cancel := context.WithTimeout(ctx, pollTimeout+handshakeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, pollTimeout+transport.HandshakeTimeout)
 	defer cancel()
 	address := r.loadAddress(&r.anyNodeAddress)
-	ctx, end := r.polls.begin(ctx, address)
+	ctx, end := r.polls.Begin(ctx, address)
 	defer end()
 	response := r.callNode(ctx, address, request)
 	if response.GetFailure() == nil {
@@ -301,27 +304,18 @@ func (r *remoteTransport) setProbeTimeout(waitTime time.Duration) {
 // handleResponse records the journal indexes of a response. If the node could not answer, the
 // client switches to a better address if known, otherwise to the next.
 func (r *remoteTransport) handleResponse(g *remotePartition, response *clusterpb.Response, target *string, from, better string) {
-	if failure := response.GetFailure(); failure != nil && isRetryable(failure) && r.switchAddress(target, from, better) {
-		g.leaderNotifier.notify()
+	if failure := response.GetFailure(); failure != nil && wire.IsRetryable(failure) && r.switchAddress(target, from, better) {
+		g.leaderNotifier.Notify()
 	}
 	if indexes := response.GetAppliedIndexes(); len(indexes) > 0 {
 		for i, all := range r.knownPartitions() {
 			if i < len(indexes) {
-				all.seenIndex.advance(indexes[i])
+				all.seenIndex.Advance(indexes[i])
 			}
 		}
 		return
 	}
-	g.seenIndex.advance(response.GetAppliedIndex())
-}
-
-// A maxIndex is the highest index of a journal that an answer has shown.
-type maxIndex struct{ atomic.Uint64 }
-
-func (h *maxIndex) advance(index uint64) {
-	for seen := h.Load(); index > seen; seen = h.Load() {
-		h.CompareAndSwap(seen, index)
-	}
+	g.seenIndex.Advance(response.GetAppliedIndex())
 }
 
 func (r *remoteTransport) loadAddress(target *string) string {
@@ -357,7 +351,7 @@ func (r *remoteTransport) nextAddress(address string) string {
 }
 
 func (r *remoteTransport) fetchMembers(ctx context.Context) error {
-	_, err := r.callWithRetry(ctx, membersRequest(), callRetrier{}, r.askAnyNode)
+	_, err := r.callWithRetry(ctx, membersRequest(), admission.Retrier{}, r.askAnyNode)
 	return err
 }
 
@@ -380,7 +374,7 @@ func (r *remoteTransport) recordMembers(response *clusterpb.Response) (leaders [
 	}
 	for i, index := range result.AppliedIndexes {
 		if i < len(r.partitions) {
-			r.partitions[i].reportedIndex.advance(index)
+			r.partitions[i].reportedIndex.Advance(index)
 		}
 	}
 	leaders = make([]string, len(r.partitions))
@@ -403,7 +397,7 @@ func (r *remoteTransport) recordMembers(response *clusterpb.Response) (leaders [
 	for i, leader := range leaders {
 		if g := r.partitions[i]; leader != "" && g.leaderAddress != leader {
 			g.leaderAddress = leader
-			g.leaderNotifier.notify()
+			g.leaderNotifier.Notify()
 		}
 	}
 	return leaders
@@ -495,7 +489,7 @@ func (r *remoteTransport) runProber() {
 			r.refreshMembers(address)
 			asked = now
 		}
-		if address := r.polls.slowAddress(now.Add(-suspectAfter)); address != "" && now.Sub(lastProbe) >= probeInterval {
+		if address := r.polls.SlowAddress(now.Add(-suspectAfter)); address != "" && now.Sub(lastProbe) >= probeInterval {
 			r.probe(address)
 			lastProbe = now
 		}
@@ -506,7 +500,7 @@ func (r *remoteTransport) runProber() {
 func (r *remoteTransport) nodeToAskForMembers(now time.Time) (address string, shouldProbe bool) {
 	slow := ""
 	for _, g := range r.knownPartitions() {
-		slow = cmp.Or(slow, g.attempts.slowAddress(now.Add(-suspectAfter)))
+		slow = cmp.Or(slow, g.attempts.SlowAddress(now.Add(-suspectAfter)))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -531,7 +525,7 @@ func (r *remoteTransport) probe(address string) {
 	}
 	r.setProbeTimeout(min(2*waitTime, pollTimeout))
 	r.switchAddress(&r.anyNodeAddress, address, "")
-	r.polls.cancelIf(func(to string) bool { return to == address })
+	r.polls.CancelIf(func(to string) bool { return to == address })
 }
 
 // refreshMembers asks a node for the members, and all nodes if it does not answer.
@@ -559,7 +553,7 @@ func (r *remoteTransport) applyMembers(response *clusterpb.Response) {
 	partitions := r.knownPartitions()
 	for i, leader := range r.recordMembers(response) {
 		if leader != "" && i < len(partitions) {
-			partitions[i].attempts.cancelExcept(leader)
+			partitions[i].attempts.CancelExcept(leader)
 		}
 	}
 }
@@ -567,7 +561,7 @@ func (r *remoteTransport) applyMembers(response *clusterpb.Response) {
 // followMembers keeps a request for the members open at a node. The node answers when they change,
 // so all members may be replaced without a failed call.
 func (r *remoteTransport) followMembers() {
-	for sleep(context.Background(), r.closing, r.pollMembersOnce()) == nil {
+	for admission.Sleep(context.Background(), r.closing, r.pollMembersOnce()) == nil {
 	}
 }
 
@@ -585,7 +579,7 @@ func (r *remoteTransport) pollMembersOnce() time.Duration {
 	r.applyMembers(response)
 	if !namesLeader(response.GetMembers()) {
 		if r.refreshFromOthers(address) {
-			return backoffMin // the next node may fail at once, too
+			return admission.BackoffMin // the next node may fail at once, too
 		}
 		return proberTick
 	}
@@ -638,7 +632,7 @@ func (r *remoteTransport) poll(ctx context.Context, request *clusterpb.Request) 
 	r.setSeenIndex(request)
 	limited, cancel := context.WithTimeout(ctx, pollTimeout+r.config.CallTimeout)
 	defer cancel()
-	response, err := r.callWithRetry(limited, request, callRetrier{}, r.askAnyNode)
+	response, err := r.callWithRetry(limited, request, admission.Retrier{}, r.askAnyNode)
 	if err != nil && ctx.Err() != nil {
 		return nil, ctx.Err()
 	}

@@ -14,6 +14,8 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
+	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -210,7 +212,7 @@ type fakeNode struct {
 	calls   atomic.Int32
 }
 
-func (s *fakeNode) serve(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
+func (s *fakeNode) Serve(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 	if request.GetMembers() != nil {
 		result := &clusterpb.MembersResult{Members: []*clusterpb.Member{{Node: "s", Address: *s.leader.Load(), Leader: true}}}
 		return &clusterpb.Response{Result: &clusterpb.Response_Members{Members: result}}
@@ -223,8 +225,8 @@ func (s *fakeNode) serve(ctx context.Context, request *clusterpb.Request) *clust
 	return &clusterpb.Response{Result: &clusterpb.Response_Send{Send: new(clusterpb.SendResult)}}
 }
 
-func (*fakeNode) serveWorker(grpc.ServerStream) error     { return nil }
-func (*fakeNode) serveStartBatch(grpc.ServerStream) error { return nil }
+func (*fakeNode) ServeWorker(grpc.ServerStream) error     { return nil }
+func (*fakeNode) ServeStartBatch(grpc.ServerStream) error { return nil }
 
 // A hanging node keeps its connections. A call in flight to it moves to the new leader as soon as
 // other nodes know that one.
@@ -233,15 +235,15 @@ func TestRemoteClient_CallLeavesHangingLeader(t *testing.T) {
 	var servers []*fakeNode
 	var addresses []string
 	for i := range 2 {
-		mux, err := listen("127.0.0.1:0", &dialer{links: newLinks(nil)}, nil, testLogger())
+		mux, err := transport.Listen("127.0.0.1:0", &transport.Dialer{Links: transport.NewLinks(nil, 1)}, nil, testLogger())
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(mux.close)
+		t.Cleanup(mux.Close)
 		server := &fakeNode{hanging: i == 0}
-		calls := serveCalls(server, mux.calls)
-		t.Cleanup(calls.close)
-		servers, addresses = append(servers, server), append(addresses, mux.listener.Addr().String())
+		calls := serveCalls(server, mux)
+		t.Cleanup(calls.Close)
+		servers, addresses = append(servers, server), append(addresses, mux.Addr().String())
 	}
 	servers[0].leader.Store(&addresses[0])
 	servers[1].leader.Store(&addresses[0])
@@ -274,7 +276,7 @@ func newHangingRemote(t *testing.T, hangs func(address string) bool) (r *remoteT
 			switch {
 			case hangs(address):
 				<-ctx.Done()
-				return &clusterpb.Response{Failure: &clusterpb.Failure{Code: codeUnknown}}
+				return &clusterpb.Response{Failure: &clusterpb.Failure{Code: wire.CodeUnknown}}
 			case request.GetMembers() != nil:
 				var members []*clusterpb.Member
 				for _, at := range []string{"a", "b", "c"} {
@@ -323,7 +325,7 @@ func TestRemoteClient_AsksAllNodesForLeader(t *testing.T) {
 			callNode: func(ctx context.Context, address string, _ *clusterpb.Request) *clusterpb.Response {
 				if address == "hangs" {
 					<-ctx.Done()
-					return notLeaderResponse("it hangs")
+					return wire.NotLeader("it hangs")
 				}
 				members := []*clusterpb.Member{{Node: "n0", Address: "refused"}, {Node: "n2", Address: "healthy", Leader: address == *knows.Load()}}
 				return &clusterpb.Response{Result: &clusterpb.Response_Members{Members: &clusterpb.MembersResult{Members: members}}}

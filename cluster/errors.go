@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
+	"github.com/tenuto-dev/tenuto/cluster/internal/instances"
+	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
@@ -28,15 +30,15 @@ var (
 	// another one.
 	ErrRequestIDReused = actors.ErrRequestIDReused
 	// ErrNoCode means that the leader has no code for the orchestration.
-	ErrNoCode = errors.New("tenuto: the leader has no code for the orchestration")
+	ErrNoCode = instances.ErrNoCode
 	// ErrStalled means that the instance is stalled or waits for code, so the result of the
 	// activity is not recorded yet; see [CompleteActivity].
-	ErrStalled = errors.New("tenuto: the instance is stalled and records nothing")
+	ErrStalled = instances.ErrStalled
 	// ErrNotStalled means that the instance is neither stalled nor waiting for code; see
 	// [Client.Retry].
-	ErrNotStalled = errors.New("tenuto: the instance is not stalled")
+	ErrNotStalled = instances.ErrNotStalled
 	// ErrClosed means that the node, or the client, was closed.
-	ErrClosed = errors.New("tenuto: the node or client is closed")
+	ErrClosed = admission.ErrClosed
 )
 
 // A BusyError reports that a call was shed under overload, and nothing was done. Bound names the
@@ -65,9 +67,9 @@ const (
 	BoundInFlight = actors.BoundInFlight
 	BoundDelay    = actors.BoundDelay
 	BoundJournal  = actors.BoundJournal
-	BoundCalls    = BusyBound("calls")
-	BoundQueue    = BusyBound("queue")
-	BoundAnswers  = BusyBound("answers")
+	BoundCalls    = admission.BoundCalls
+	BoundQueue    = admission.BoundQueue
+	BoundAnswers  = admission.BoundAnswers
 )
 
 // An UnavailableError reports that no leader answered in time, that no leader can determine the
@@ -84,29 +86,12 @@ type UnavailableError struct {
 
 func (e *UnavailableError) Error() string {
 	if e.NotExecuted {
-		return "tenuto: no leader accepted the call, nothing was done: " + trimPrefix(e.Err.Error())
+		return "tenuto: no leader accepted the call, nothing was done: " + wire.TrimPrefix(e.Err.Error())
 	}
-	return "tenuto: no answer, the outcome is unknown: " + trimPrefix(e.Err.Error())
+	return "tenuto: no answer, the outcome is unknown: " + wire.TrimPrefix(e.Err.Error())
 }
 
 func (e *UnavailableError) Unwrap() error { return e.Err }
-
-// trimPrefix returns an error text without its prefix, for use within another error text.
-func trimPrefix(text string) string {
-	return strings.ReplaceAll(strings.TrimPrefix(text, errorPrefix), ": "+errorPrefix, ": ")
-}
-
-// dedupPrefix returns an error text with only the first occurrence of the prefix.
-func dedupPrefix(text string) string {
-	before, after, found := strings.Cut(text, errorPrefix)
-	if !found {
-		return text
-	}
-	return before + errorPrefix + trimPrefix(after)
-}
-
-// errorPrefix begins the text of every outermost error.
-const errorPrefix = "tenuto: "
 
 // An InputError reports an argument that is not valid. Nothing was done.
 type InputError struct {
@@ -128,19 +113,9 @@ type PartitionCountError = journal.PartitionCountError
 // log has details. The outcome of the call is unknown.
 type InternalError struct{ Message string }
 
-func (e *InternalError) Error() string { return "tenuto: internal error: " + trimPrefix(e.Message) }
-
-// Failure codes between nodes. An unknown code is an internal error.
-const (
-	codeNotLeader = "not_leader"
-	codeUnknown   = "unknown_outcome"
-	codeInternal  = "internal"
-	codeNotFound  = "not_found"
-	codeInput     = "input"
-	codeBusy      = "busy"
-	codeProtocol  = "protocol"
-	codeForgotten = "forgotten"
-)
+func (e *InternalError) Error() string {
+	return "tenuto: internal error: " + wire.TrimPrefix(e.Message)
+}
 
 // journalRetryAfter is when to retry after the queue of the journal was full.
 const journalRetryAfter = 100 * time.Millisecond
@@ -151,14 +126,14 @@ var sentinels = []struct {
 	code string
 	err  error
 }{
-	{codeNotFound, ErrNotFound},
+	{wire.CodeNotFound, ErrNotFound},
 	{"instance_exists", ErrInstanceExists},
 	{"ended", ErrEnded},
-	{codeBusy, ErrBusy},
+	{wire.CodeBusy, ErrBusy},
 	{"no_code", ErrNoCode},
 	{"request_id", ErrRequestIDReused},
-	{codeProtocol, ErrProtocol},
-	{codeForgotten, actors.ErrForgotten},
+	{wire.CodeProtocol, ErrProtocol},
+	{wire.CodeForgotten, actors.ErrForgotten},
 	{"activity_closed", ErrActivityClosed},
 	{"stalled", ErrStalled},
 	{"not_stalled", ErrNotStalled},
@@ -201,11 +176,11 @@ func toFailure(err error) *clusterpb.Failure {
 		busy = &BusyError{RetryAfter: journalRetryAfter, Bound: actors.BoundJournal, Reason: err.Error()}
 	}
 	if busy != nil || errors.As(err, &busy) {
-		return &clusterpb.Failure{Code: codeBusy, Message: busy.Reason, NotExecuted: true, RetryAfter: int64(busy.RetryAfter), Bound: string(busy.Bound)}
+		return wire.Busy(busy)
 	}
 	var versions *VersionError
 	if errors.As(err, &versions) {
-		return &clusterpb.Failure{Code: codeProtocol, Message: err.Error(), NotExecuted: true, Versions: encodeVersionError(versions)}
+		return &clusterpb.Failure{Code: wire.CodeProtocol, Message: err.Error(), NotExecuted: true, Versions: encodeVersionError(versions)}
 	}
 	for _, known := range sentinels {
 		if errors.Is(err, known.err) {
@@ -213,16 +188,16 @@ func toFailure(err error) *clusterpb.Failure {
 		}
 	}
 	switch {
-	case isNotFound(err): // purged meanwhile
-		return &clusterpb.Failure{Code: codeNotFound, Message: ErrNotFound.Error(), NotExecuted: true}
+	case instances.IsNotFound(err): // purged meanwhile
+		return &clusterpb.Failure{Code: wire.CodeNotFound, Message: ErrNotFound.Error(), NotExecuted: true}
 	case isLeadershipLost(err):
-		return &clusterpb.Failure{Code: codeNotLeader, Message: err.Error(), NotExecuted: true}
+		return &clusterpb.Failure{Code: wire.CodeNotLeader, Message: err.Error(), NotExecuted: true}
 	}
 	var input *InputError
 	if errors.As(err, &input) {
-		return &clusterpb.Failure{Code: codeInput, Field: input.Field, Message: input.Reason, NotExecuted: true}
+		return &clusterpb.Failure{Code: wire.CodeInput, Field: input.Field, Message: input.Reason, NotExecuted: true}
 	}
-	return &clusterpb.Failure{Code: codeInternal, Message: err.Error()}
+	return &clusterpb.Failure{Code: wire.CodeInternal, Message: err.Error()}
 }
 
 // unknownOutcomeFailure returns the failure for an error after which a call may have been executed,
@@ -232,13 +207,13 @@ func unknownOutcomeFailure(err error) *clusterpb.Failure {
 	switch {
 	case errors.As(err, &unavailable):
 		if unavailable.NotExecuted {
-			return &clusterpb.Failure{Code: codeNotLeader, Message: err.Error(), NotExecuted: true}
+			return &clusterpb.Failure{Code: wire.CodeNotLeader, Message: err.Error(), NotExecuted: true}
 		}
-		return &clusterpb.Failure{Code: codeUnknown, Message: err.Error()}
+		return &clusterpb.Failure{Code: wire.CodeUnknown, Message: err.Error()}
 	case errors.Is(err, actors.ErrForgotten):
-		return &clusterpb.Failure{Code: codeForgotten, Message: err.Error()}
+		return &clusterpb.Failure{Code: wire.CodeForgotten, Message: err.Error()}
 	case errors.Is(err, journal.ErrUnknownOutcome), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return &clusterpb.Failure{Code: codeUnknown, Message: err.Error()}
+		return &clusterpb.Failure{Code: wire.CodeUnknown, Message: err.Error()}
 	}
 	return nil
 }
@@ -249,34 +224,33 @@ func isLeadershipLost(err error) bool {
 		errors.As(err, new(*state.StaleEpochError)) || errors.As(err, new(*journal.NodeFailedError))
 }
 
-// A remoteError is an error of the leader: its sentinel, with the text that the leader sent.
-type remoteError struct {
-	message string
-	err     error
-}
-
-func (e *remoteError) Error() string { return e.message }
-func (e *remoteError) Unwrap() error { return e.err }
-
-// isRetryable reports whether a failed call is retried.
-func isRetryable(f *clusterpb.Failure) bool {
-	return f.Code == codeNotLeader || f.Code == codeUnknown
-}
-
 // fromFailure converts a failure that is not retried to an error.
 func fromFailure(f *clusterpb.Failure) error {
 	known := sentinelOf(f.Code)
 	switch {
-	case f.Code == codeInput:
+	case f.Code == wire.CodeInput:
 		return &InputError{cmp.Or(f.Field, "request"), f.Message}
-	case f.Code == codeBusy:
-		return &BusyError{RetryAfter: time.Duration(f.RetryAfter), Bound: actors.Bound(f.Bound), Reason: f.Message}
-	case f.Code == codeProtocol && f.Versions != nil:
+	case f.Code == wire.CodeBusy:
+		return wire.BusyError(f)
+	case f.Code == wire.CodeProtocol && f.Versions != nil:
 		return decodeVersionError(f.Versions)
 	case known == nil:
 		return &InternalError{f.Message}
 	case f.Message == known.Error():
 		return known
 	}
-	return &remoteError{message: dedupPrefix(f.Message), err: known}
+	return &wire.RemoteError{Message: wire.DedupPrefix(f.Message), Err: known}
+}
+
+// callError converts the error of a call that was sent until it had an outcome.
+func callError(err error) error {
+	var unavailable *admission.UnavailableError
+	var failed *admission.FailureError
+	switch {
+	case errors.As(err, &unavailable):
+		return &UnavailableError{NotExecuted: unavailable.NotExecuted, Err: callError(unavailable.Err)}
+	case errors.As(err, &failed):
+		return fromFailure(failed.Failure)
+	}
+	return err
 }

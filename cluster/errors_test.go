@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -227,7 +228,7 @@ func TestErrors_CancellationKnownAfterRestart(t *testing.T) {
 // An entry that a leader proposed too late has changed nothing: the next leader is asked.
 func TestErrors_LateProposalIsRetried(t *testing.T) {
 	f := toFailure(fmt.Errorf("purge: %w", &state.StaleEpochError{Epoch: 15, Current: 16}))
-	if !isRetryable(f) || !f.NotExecuted {
+	if !wire.IsRetryable(f) || !f.NotExecuted {
 		t.Errorf("%+v", f)
 	}
 }
@@ -238,8 +239,8 @@ func TestErrors_TextHasNoRepetition(t *testing.T) {
 	found := "tenuto: no leader accepted the call, nothing was done: context canceled"
 	for _, err := range []error{
 		&UnavailableError{Err: fmt.Errorf("ask n2: %w", ErrNotFound)},
-		&UnavailableError{NotExecuted: true, Err: retryError(context.Canceled, found)},
-		&UnavailableError{Err: retryError(context.DeadlineExceeded, ErrBusy.Error())},
+		&UnavailableError{NotExecuted: true, Err: wire.WithLastAttempt(context.Canceled, found)},
+		&UnavailableError{Err: wire.WithLastAttempt(context.DeadlineExceeded, ErrBusy.Error())},
 		fromFailure(toFailure(fmt.Errorf("read: %w", &InternalError{"fault"}))),
 		fromFailure(toFailure(&InputError{"limit", "is 7"})),
 		fromFailure(toFailure(fmt.Errorf("%w: %w", ErrStalled, ErrNoCode))),
@@ -250,7 +251,7 @@ func TestErrors_TextHasNoRepetition(t *testing.T) {
 			}
 		}
 	}
-	if err := retryError(context.Canceled, found); !errors.Is(err, context.Canceled) {
+	if err := wire.WithLastAttempt(context.Canceled, found); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v is not the end of the context", err)
 	}
 }

@@ -9,15 +9,19 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
 // With several partitions, some calls concern all of them. Any node accepts such a call: it asks
 // the leader of each partition and merges the answers (scatter-gather).
 
+// scatterGather makes the calls that concern all partitions.
+type scatterGather struct{ node *Node }
+
 // concernsAllPartitions reports whether a request is such a call.
-func (n *Node) concernsAllPartitions(request *clusterpb.Request) bool {
-	if len(n.partitions) == 1 || request.Partition > 0 {
+func (s *scatterGather) concernsAllPartitions(request *clusterpb.Request) bool {
+	if len(s.node.partitions) == 1 || request.Partition > 0 {
 		return false
 	}
 	switch request.Call.(type) {
@@ -29,17 +33,17 @@ func (n *Node) concernsAllPartitions(request *clusterpb.Request) bool {
 	return false
 }
 
-func (n *Node) fanOut(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+func (s *scatterGather) fanOut(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	switch call := request.Call.(type) {
 	case *clusterpb.Request_List:
-		return n.fanOutList(request, func(g *partition) (*clusterpb.Response, error) { return g.callPartition(ctx, request) })
+		return s.fanOutList(request, func(g *partition) (*clusterpb.Response, error) { return g.callPartition(ctx, request) })
 	case *clusterpb.Request_Purge:
-		return n.fanOutPurge(ctx, request, call.Purge)
+		return s.fanOutPurge(ctx, request, call.Purge)
 	case *clusterpb.Request_RemoveMember, *clusterpb.Request_AdoptMember:
 		// The first partition decides; the others follow it eventually by themselves (see
-		// crossPartitionLeader.syncMembership). It is asked first, so that a refusal changes nothing.
+		// crosspartition.Leader). It is asked first, so that a refusal changes nothing.
 		var response *clusterpb.Response
-		for _, g := range n.partitions {
+		for _, g := range s.node.partitions {
 			var err error
 			if response, err = g.callPartition(ctx, request); err != nil {
 				return nil, err
@@ -47,11 +51,11 @@ func (n *Node) fanOut(ctx context.Context, request *clusterpb.Request) (*cluster
 		}
 		return response, nil
 	}
-	parts, err := n.fanOutEach(request, func(g *partition) (*clusterpb.Response, error) { return g.currentMembers(ctx, request) })
+	parts, err := s.fanOutEach(request, func(g *partition) (*clusterpb.Response, error) { return g.currentMembers(ctx, request) })
 	if err != nil {
 		return nil, err
 	}
-	return n.mergeMembers(parts), nil
+	return s.mergeMembers(parts), nil
 }
 
 // membersWait bounds how long a request for the members waits until a leader is known. It also
@@ -61,12 +65,12 @@ const membersWait = time.Second
 // currentMembers returns the members of the partition as known by its leader, or by this node while
 // no leader is known.
 func (g *partition) currentMembers(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	if changed := g.leaderNotifier.next(); g.leader() == "" {
-		if _, err := sleepUntil(ctx, g.closing, changed, membersWait); err != nil {
+	if changed := g.leaderNotifier.Next(); g.leader() == "" {
+		if _, err := admission.SleepUntil(ctx, g.node.closing, changed, membersWait); err != nil {
 			return nil, &UnavailableError{NotExecuted: true, Err: err}
 		}
 	}
-	for g.hasOtherLeader() || !g.knowsMembers() {
+	for g.hasOtherLeader() || !g.node.replicaCalls.knowsMembers() {
 		limited, cancel := context.WithTimeout(ctx, membersWait)
 		response, err := g.callPartition(limited, request)
 		late := limited.Err() != nil && ctx.Err() == nil
@@ -75,13 +79,13 @@ func (g *partition) currentMembers(ctx context.Context, request *clusterpb.Reque
 			return response, err
 		}
 	}
-	return g.membersResponse(), nil
+	return g.members.membersResponse(), nil
 }
 
 // listLocally answers a list from the replicas of this node.
-func (n *Node) listLocally(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	return n.fanOutList(request, func(g *partition) (*clusterpb.Response, error) {
-		return g.read(ctx, g.actorPartition.Load(), request)
+func (s *scatterGather) listLocally(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	return s.fanOutList(request, func(g *partition) (*clusterpb.Response, error) {
+		return g.reads.Read(ctx, g.actorPartition.Load(), request)
 	})
 }
 
@@ -89,16 +93,16 @@ func (n *Node) listLocally(ctx context.Context, request *clusterpb.Request) (*cl
 func (g *partition) callPartition(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	part := proto.CloneOf(request)
 	part.Partition = uint32(g.number + 1)
-	return g.call(ctx, part)
+	return g.node.router.call(ctx, part)
 }
 
 // fanOutEach calls ask for all partitions concurrently, and returns the first error.
-func (n *Node) fanOutEach(request *clusterpb.Request, ask func(g *partition) (*clusterpb.Response, error)) ([]*clusterpb.Response, error) {
-	parts, errs := make([]*clusterpb.Response, len(n.partitions)), make([]error, len(n.partitions))
+func (s *scatterGather) fanOutEach(request *clusterpb.Request, ask func(g *partition) (*clusterpb.Response, error)) ([]*clusterpb.Response, error) {
+	parts, errs := make([]*clusterpb.Response, len(s.node.partitions)), make([]error, len(s.node.partitions))
 	var asking sync.WaitGroup
-	for i, g := range n.partitions {
+	for i, g := range s.node.partitions {
 		asking.Go(func() {
-			errs[i] = n.recoverCall(request, func() (err error) {
+			errs[i] = s.node.recoverer.Call(request, func() (err error) {
 				parts[i], err = ask(g)
 				return err
 			})
@@ -110,8 +114,8 @@ func (n *Node) fanOutEach(request *clusterpb.Request, ask func(g *partition) (*c
 
 // fanOutList merges the pages of all partitions. Each part is a full page, so the merged page
 // misses no instance.
-func (n *Node) fanOutList(request *clusterpb.Request, ask func(g *partition) (*clusterpb.Response, error)) (*clusterpb.Response, error) {
-	parts, err := n.fanOutEach(request, ask)
+func (s *scatterGather) fanOutList(request *clusterpb.Request, ask func(g *partition) (*clusterpb.Response, error)) (*clusterpb.Response, error) {
+	parts, err := s.fanOutEach(request, ask)
 	if err != nil {
 		return nil, err
 	}
@@ -133,12 +137,12 @@ func (n *Node) fanOutList(request *clusterpb.Request, ask func(g *partition) (*c
 }
 
 // fanOutPurge sends each partition the IDs that it owns.
-func (n *Node) fanOutPurge(ctx context.Context, request *clusterpb.Request, r *clusterpb.PurgeRequest) (*clusterpb.Response, error) {
+func (s *scatterGather) fanOutPurge(ctx context.Context, request *clusterpb.Request, r *clusterpb.PurgeRequest) (*clusterpb.Response, error) {
 	ids := make(map[*partition][]string)
 	for _, id := range r.Instances {
-		ids[n.partitionOf(id)] = append(ids[n.partitionOf(id)], id)
+		ids[s.node.partitionOf(id)] = append(ids[s.node.partitionOf(id)], id)
 	}
-	parts, err := n.fanOutEach(request, func(g *partition) (*clusterpb.Response, error) {
+	parts, err := s.fanOutEach(request, func(g *partition) (*clusterpb.Response, error) {
 		if len(ids[g]) == 0 {
 			return nil, nil
 		}
@@ -161,10 +165,10 @@ func (n *Node) fanOutPurge(ctx context.Context, request *clusterpb.Request, r *c
 
 // mergeMembers merges the members of all partitions. A node is a member if it is one in any
 // partition, and a voter if it is one in all.
-func (n *Node) mergeMembers(parts []*clusterpb.Response) *clusterpb.Response {
+func (s *scatterGather) mergeMembers(parts []*clusterpb.Response) *clusterpb.Response {
 	merged := make(map[string]*clusterpb.Member)
 	in := make(map[string]int)
-	result := &clusterpb.MembersResult{Partitions: uint32(len(n.partitions)), LastIndex: parts[0].GetMembers().GetLastIndex()}
+	result := &clusterpb.MembersResult{Partitions: uint32(len(s.node.partitions)), LastIndex: parts[0].GetMembers().GetLastIndex()}
 	for i, part := range parts {
 		result.AppliedIndexes = append(result.AppliedIndexes, part.GetMembers().GetAppliedIndexes()...)
 		result.ConfigurationIndexes = append(result.ConfigurationIndexes, part.GetMembers().GetConfigurationIndexes()...)

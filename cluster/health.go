@@ -221,12 +221,12 @@ func (h Health) Live() error {
 // stays valid after the node stops.
 func (n *Node) HealthHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /healthz", n.probeHandler(Health.Live))
-	mux.Handle("GET /readyz", n.probeHandler(Health.Ready))
+	mux.Handle("GET /healthz", probeHandler(n, Health.Live))
+	mux.Handle("GET /readyz", probeHandler(n, Health.Ready))
 	return mux
 }
 
-func (n *Node) probeHandler(check func(Health) error) http.Handler {
+func probeHandler(n *Node, check func(Health) error) http.Handler {
 	type report struct {
 		OK     bool   `json:"ok"`
 		Reason string `json:"reason,omitempty"`

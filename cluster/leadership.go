@@ -3,161 +3,178 @@ package cluster
 import (
 	"context"
 	"errors"
-	"slices"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
-	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
+	"github.com/tenuto-dev/tenuto/cluster/internal/crosspartition"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// reviewInterval is how often a leader checks for new epochs of the other partitions.
-const reviewInterval = 50 * time.Millisecond
+// While leadership changes, a node holds its calls until it serves them itself or knows the new
+// leader. If it refused them, their backoff would grow and could last longer than the change.
 
-// A leadership does, for one epoch, what the leader of a partition does together with the other
-// partitions.
-type crossPartitionLeader struct {
-	partition     *partition
-	epoch         uint64
-	crossBatchers []*crossBatcher // by partition; nil for its own
-	// The epochs of the other partitions up to which everything was reviewed.
-	reviewedEpochs []uint64
-}
-
-// newLeadership must be called before the actors.Partition is opened: opening it recovers what
-// earlier epochs of the other partitions have left.
-func newLeadership(g *partition, epoch uint64) *crossPartitionLeader {
-	r := &crossPartitionLeader{partition: g, epoch: epoch, crossBatchers: make([]*crossBatcher, len(g.partitions)), reviewedEpochs: make([]uint64, len(g.partitions))}
-	for i, other := range g.partitions {
-		r.reviewedEpochs[i] = other.journal.Epoch()
-		if other != g {
-			r.crossBatchers[i] = newCrossBatcher(other)
-		}
+// servingPartition returns the actors.Partition if this node leads the partition and is not handing
+// it over, otherwise nil.
+func (g *partition) servingPartition() *actors.Partition {
+	if g.handingOver.Load() {
+		return nil
 	}
-	return r
+	return g.actorPartition.Load()
 }
 
-// Owns implements actors.OtherPartitions.
-func (r *crossPartitionLeader) Owns(instance string) bool {
-	return r.partition.partitionOf(instance) != r.partition
-}
-
-// Replica implements actors.OtherPartitions.
-func (r *crossPartitionLeader) Replica(instance string) actors.Replica {
-	return r.partition.partitionOf(instance).journal
-}
-
-// Send implements actors.OtherPartitions.
-func (r *crossPartitionLeader) Send(c *actors.CrossMessage, done func(actors.Answer)) {
-	r.crossBatchers[r.partition.partitionOf(c.Instance).number].put(pendingCrossMessage{c, done})
-}
-
-// ForgetChainedStart implements actors.OtherPartitions.
-func (r *crossPartitionLeader) ForgetChainedStart(target string, done func(error)) {
-	r.partition.journal.ForgetChainedStart(r.epoch, target, done)
-}
-
-// run sends cross-partition messages, synchronizes members and reviews new epochs, until ctx ends.
-func (r *crossPartitionLeader) run(ctx context.Context) {
-	var sending sync.WaitGroup
-	defer sending.Wait()
-	for _, c := range r.crossBatchers {
-		if c != nil {
-			sending.Go(func() { c.run(ctx) })
-		}
+// otherLeader returns the address of the leader, "" if it is unknown or this node.
+func (g *partition) otherLeader() string {
+	if leader, address := g.journal.Leader(); leader != "" && leader != g.node.config.NodeID {
+		return address
 	}
-	sending.Go(func() { r.syncMembership(ctx) })
-	ticker := time.NewTicker(reviewInterval)
-	defer ticker.Stop()
+	return ""
+}
+
+// awaitLeader waits until this node serves calls or another leader is known, for at most
+// admission.LeaderWaitMax.
+func (g *partition) awaitLeader(ctx context.Context) {
+	limit := time.NewTimer(admission.LeaderWaitMax)
+	defer limit.Stop()
 	for {
+		changed := g.leaderNotifier.Next()
+		if g.servingPartition() != nil || g.otherLeader() != "" || g.journal.Err() != nil {
+			return
+		}
 		select {
-		case <-ticker.C:
-			r.review()
+		case <-changed:
+		case <-limit.C:
+			return
 		case <-ctx.Done():
+			return
+		case <-g.node.closing:
 			return
 		}
 	}
 }
 
-// review checks the operations shared with partitions that have a new epoch. This node's replica of
-// such a partition shows all that the previous leader committed.
-func (r *crossPartitionLeader) review() {
-	p := r.partition.actorPartition.Load()
-	if p == nil {
+// leaderChanged cancels calls to a former leader and wakes calls that wait for a new one. The
+// journal calls it.
+func (g *partition) leaderChanged() {
+	select {
+	case <-g.node.opened:
+	case <-g.node.openFailed:
 		return
 	}
-	changed := make(map[*partition]bool)
-	for i, other := range r.partition.partitions {
-		if epoch := other.journal.Epoch(); other != r.partition && epoch != r.reviewedEpochs[i] {
-			r.reviewedEpochs[i], changed[other] = epoch, true
-		}
+	g.cancelStaleCalls()
+	if address := g.otherLeader(); address != "" {
+		g.node.peers.Preconnect(address)
 	}
-	if len(changed) > 0 {
-		p.ResendAfterFailover(func(instance string) bool { return changed[r.partition.partitionOf(instance)] })
+	g.leaderNotifier.Notify()
+}
+
+// awaitLeaderChange waits until changed is closed. It returns an error if ctx or the node ends
+// first.
+func (g *partition) awaitLeaderChange(ctx context.Context, changed <-chan struct{}) error {
+	select {
+	case <-changed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-g.node.closing:
+		return ErrClosed
 	}
 }
 
-// syncMembership applies the first partition's decisions about members to this one, until ctx ends.
-func (r *crossPartitionLeader) syncMembership(ctx context.Context) {
-	for sleep(ctx, r.partition.closing, r.partition.config.maintenanceInterval) == nil {
-		r.removeMembers(ctx)
-		r.adoptMembers(ctx)
+// handOver hands over leadership of all partitions; see partition.handOver.
+func (n *Node) handOver(ctx context.Context) error {
+	errs := make([]error, len(n.partitions))
+	var handing sync.WaitGroup
+	for i, g := range n.partitions {
+		handing.Go(func() { errs[i] = g.handOver(ctx) })
 	}
+	handing.Wait()
+	return errors.Join(errs...)
 }
 
-// adoptMembers records in this partition the directories that the first partition has recorded. The
-// first decides, and the client that asked may not repeat its call.
-func (r *crossPartitionLeader) adoptMembers(ctx context.Context) {
-	g, first := r.partition, r.partition.partitions[0]
-	differing := func() map[string]string {
-		decided := make(map[string]string)
-		for _, m := range first.journal.Members() {
-			decided[m.Node] = m.Identity
-		}
-		for _, m := range g.journal.Members() {
-			if m.Identity == "" || decided[m.Node] == m.Identity {
-				delete(decided, m.Node)
-			}
-		}
-		return decided
+// handOver transfers leadership to another node, if there is one, and returns after that node
+// serves calls. Stopping earlier would remove a vote that the next leader needs. It first waits
+// until the partition can continue without this node.
+func (g *partition) handOver(ctx context.Context) error {
+	if !g.isLeader() || len(g.journal.Members()) == 1 {
+		return nil
 	}
-	if g.number == 0 || len(differing()) == 0 || first.catchUp(ctx) != nil {
-		return
-	}
-	for node, identity := range differing() { // again: the first partition's replica has caught up
-		if identity == "" || !g.journal.IsMember(node) || node == g.config.NodeID {
-			continue
-		}
-		err := g.journal.AdoptMember(ctx, node, identity)
-		if err != nil && ctx.Err() == nil && !errors.Is(err, ErrMembershipChanging) && !errors.Is(err, journal.ErrNotLeader) {
-			g.config.Logger.Warn("cannot adopt member directory in partition", "member", node, "partition", g.number, "error", err)
-		}
-	}
+	g.journal.AwaitSuccessors(ctx)
+	return g.transferAndWait(ctx, g.journal.TransferLeadership)
 }
 
-// removeMembers removes from this partition the nodes that the first has removed. The first
-// decides, and the client that asked may not repeat its call.
-func (r *crossPartitionLeader) removeMembers(ctx context.Context) {
-	g := r.partition
-	removed := g.partitions[0].journal.RemovedNodes()
-	for _, m := range g.journal.Members() {
-		if _, gone := slices.BinarySearch(removed, m.Node); !gone || g.number == 0 {
-			continue
-		}
-		err := g.journal.RemoveMember(ctx, m.Node)
-		if err != nil && ctx.Err() == nil && !errors.Is(err, ErrMembershipChanging) && !errors.Is(err, journal.ErrNotLeader) {
-			g.config.Logger.Warn("cannot remove member from partition", "member", m.Node, "partition", g.number, "error", err)
-		}
+// transferAndWait transfers leadership and returns after another node serves calls. Meanwhile this
+// node holds its calls, so that no new entries delay the next leader.
+func (g *partition) transferAndWait(ctx context.Context, transfer func(context.Context) error) error {
+	g.handingOver.Store(true)
+	defer g.handingOver.Store(false)
+	epoch := g.journal.Epoch()
+	if err := transfer(ctx); err != nil {
+		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, handOverTimeout)
+	defer cancel()
+	return g.node.poll(ctx, func() bool { return g.journal.Epoch() > epoch && g.otherLeader() != "" })
 }
+
+// handOverTimeout bounds how long a node waits for the next leader to serve.
+const handOverTimeout = 2 * time.Second
 
 // catchUp waits until this node's replica of the partition has applied all that was committed
 // before the call.
 func (g *partition) catchUp(ctx context.Context) error {
-	response, err := g.call(ctx, g.prepareRequest(&clusterpb.Request{Call: &clusterpb.Request_CommitIndex{CommitIndex: new(clusterpb.CommitIndexRequest)}}))
+	response, err := g.node.router.call(ctx, g.prepareRequest(&clusterpb.Request{Call: &clusterpb.Request_CommitIndex{CommitIndex: new(clusterpb.CommitIndexRequest)}}))
 	if err != nil {
 		return err
 	}
-	return g.poll(ctx, func() bool { return g.journal.AppliedIndex() >= response.AppliedIndex })
+	return g.node.poll(ctx, func() bool { return g.journal.AppliedIndex() >= response.AppliedIndex })
+}
+
+// crossPartitions describes the partition to what its leader does together with the others.
+func (g *partition) crossPartitions() crosspartition.Config {
+	config := crosspartition.Config{
+		Node:         g.node.config.NodeID,
+		Partition:    g.number,
+		Owner:        func(instance string) int { return g.node.partitionOf(instance).number },
+		Actors:       g.actorPartition.Load,
+		Closing:      g.node.closing,
+		SyncInterval: g.node.config.maintenanceInterval,
+		Logger:       g.node.config.Logger,
+	}
+	for _, other := range g.node.partitions {
+		config.Partitions = append(config.Partitions, crosspartition.Partition{
+			Journal: other.journal,
+			CatchUp: other.catchUp,
+			Ask: func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
+				return g.node.ask(ctx, other.prepareRequest(request))
+			},
+		})
+	}
+	return config
+}
+
+// receiveCrossMessages receives messages of another partition, on the leader of this one.
+func (g *partition) receiveCrossMessages(ctx context.Context, p *actors.Partition, r *clusterpb.CrossMessagesRequest) (*clusterpb.Response, error) {
+	if len(r.Messages) > crosspartition.MessagesMax {
+		return nil, &InputError{"cross-partition messages", fmt.Sprintf("are %d: at most %d are allowed", len(r.Messages), crosspartition.MessagesMax)}
+	}
+	for _, c := range r.Messages {
+		if err := g.checkCrossMessage(c); err != nil {
+			return nil, err
+		}
+	}
+	return crosspartition.Receive(ctx, p, r), nil
+}
+
+// checkCrossMessage returns an error for a message that no correct node sends.
+func (g *partition) checkCrossMessage(c *clusterpb.CrossMessage) error {
+	switch {
+	case c.GetEvent() == nil:
+		return &InputError{"cross-partition message", "has no event"}
+	case g.node.partitionOf(c.Instance) != g:
+		return &InputError{"cross-partition message", "is for another partition"}
+	}
+	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/telemetry"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -77,7 +78,7 @@ func checkStart(r *clusterpb.StartRequest) error {
 		checkName("name", r.Name),
 		checkText("version", r.Version, 0, versionMax),
 		checkText("request ID", r.RequestId, 0, requestIDMax),
-		checkText("trace", r.Trace, 0, traceMax),
+		checkText("trace", r.Trace, 0, telemetry.TraceMax),
 		checkTags(r.Tags),
 	)
 	if err == nil && r.Send != nil {
@@ -149,8 +150,8 @@ const contentTypeMax = 128
 
 // payloadMax returns the size limit of a received payload, in bytes. A codec may enlarge a value by
 // up to a third plus codecOverhead.
-func (n *Node) payloadMax() int {
-	converter := n.registry.PayloadConverter()
+func (g *nodeService) payloadMax() int {
+	converter := g.node.registry.PayloadConverter()
 	most := cmp.Or(max(converter.MaxBytes, 0), replay.PayloadMax)
 	if converter.Codec != nil {
 		most += most/3 + codecOverhead
@@ -162,27 +163,27 @@ func (n *Node) payloadMax() int {
 const codecOverhead = 4 << 10
 
 // checkPayloads returns an error if a payload is larger than a correct client sends.
-func (n *Node) checkPayloads(request *clusterpb.Request) error {
+func (g *nodeService) checkPayloads(request *clusterpb.Request) error {
 	switch call := request.Call.(type) {
 	case *clusterpb.Request_Start:
-		return firstError(n.checkPayload("input", call.Start.GetInput()), n.checkPayload("data", call.Start.GetSend().GetData()))
+		return firstError(g.checkPayload("input", call.Start.GetInput()), g.checkPayload("data", call.Start.GetSend().GetData()))
 	case *clusterpb.Request_Send:
-		return n.checkPayload("data", call.Send.GetData())
+		return g.checkPayload("data", call.Send.GetData())
 	case *clusterpb.Request_Query:
-		return n.checkPayload("input", call.Query.GetInput())
+		return g.checkPayload("input", call.Query.GetInput())
 	case *clusterpb.Request_Update:
-		return n.checkPayload("input", call.Update.GetInput())
+		return g.checkPayload("input", call.Update.GetInput())
 	case *clusterpb.Request_Complete:
-		if size, most := proto.Size(call.Complete.GetError()), n.payloadMax(); size > most {
+		if size, most := proto.Size(call.Complete.GetError()), g.payloadMax(); size > most {
 			return &InputError{"failure", fmt.Sprintf("has %d bytes: at most %d are allowed", size, most)}
 		}
-		return n.checkPayload("result", call.Complete.GetResult())
+		return g.checkPayload("result", call.Complete.GetResult())
 	}
 	return nil
 }
 
-func (n *Node) checkPayload(field string, payload *journalpb.Payload) error {
-	if size, most := len(payload.GetData()), n.payloadMax(); size > most {
+func (g *nodeService) checkPayload(field string, payload *journalpb.Payload) error {
+	if size, most := len(payload.GetData()), g.payloadMax(); size > most {
 		return &InputError{field, fmt.Sprintf("has %d bytes: at most %d are allowed", size, most)}
 	}
 	return checkText("content type of "+field, payload.GetContentType(), 0, contentTypeMax)

@@ -3,18 +3,18 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/cluster/internal/instances"
+	"github.com/tenuto-dev/tenuto/cluster/internal/retention"
+	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
 const (
 	listDefault = 100
-	listMax     = 1000
+	listMax     = instances.ListMax
 )
 
 // A Filter selects the instances that match every field that is set. The zero value selects all
@@ -128,44 +128,53 @@ func (f Filter) request() *clusterpb.ListRequest {
 	return r
 }
 
-func (g *partition) list(ctx context.Context, p *actors.Partition, r *clusterpb.ListRequest) (*clusterpb.Response, error) {
-	result := new(clusterpb.ListResult)
-	for known := range g.journal.Instances() {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		if known.Instance <= r.After && r.After != "" || !matches(known, r) {
-			continue
-		}
-		state := g.stateOf(p, known)
-		if len(r.States) > 0 && !slices.Contains(r.States, string(state)) {
-			continue
-		}
-		result.Count++
-		if r.Count {
-			continue
-		}
-		if len(result.Instances) == int(min(r.Limit, listMax)) {
-			result.More = true
-			break
-		}
-		status := indexedStatus(known)
-		status.State = string(state)
-		result.Instances = append(result.Instances, status)
+// purge purges the instances that a client names, except those still needed. An earlier attempt of
+// a retried purge may have been executed. A retry therefore purges nothing if a run under one of
+// the IDs may have begun since.
+func (g *partition) purge(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.PurgeRequest) (*clusterpb.Response, error) {
+	references, err := retention.NewReferences(ctx, g.journal, otherPartitionsOf(g), g.journal.Now())
+	if err != nil {
+		return nil, err
 	}
-	return &clusterpb.Response{Result: &clusterpb.Response_List{List: result}}, nil
+	var ids []string
+	for _, id := range r.Instances {
+		known, ok := g.journal.Instance(id)
+		if !ok || references.IsReferenced(known) {
+			continue
+		}
+		if request.FirstIndex != nil {
+			if err := g.inputs.CheckSameRun(id, "", request.GetFirstIndex()); err != nil {
+				return nil, fmt.Errorf("%w: instance %s", err, id)
+			}
+		}
+		ids = append(ids, id)
+	}
+	purged, err := retention.Purge(ctx, g.journal, p.Epoch(), ids)
+	if err != nil {
+		return nil, err
+	}
+	return &clusterpb.Response{Result: &clusterpb.Response_Purge{Purge: &clusterpb.PurgeResult{Purged: uint32(purged)}}}, nil
 }
 
-func matches(known *journalpb.Instance, r *clusterpb.ListRequest) bool {
-	for key, value := range r.Tags {
-		if have, ok := known.Tags[key]; !ok || have != value {
-			return false
+// An otherPartition shows a partition to the retention of another one.
+type otherPartition struct {
+	*journal.Journal
+	partition *partition
+}
+
+// Owns implements retention.Partition.
+func (o otherPartition) Owns(instance string) bool {
+	return o.partition.node.partitionOf(instance) == o.partition
+}
+
+// CatchUp implements retention.Partition.
+func (o otherPartition) CatchUp(ctx context.Context) error { return o.partition.catchUp(ctx) }
+
+func otherPartitionsOf(g *partition) (others []retention.Partition) {
+	for _, other := range g.node.partitions {
+		if other != g {
+			others = append(others, otherPartition{other.journal, other})
 		}
 	}
-	return (r.Name == "" || known.Name == r.Name) &&
-		(r.Version == "" || known.Version == r.Version) &&
-		(r.Parent == "" || known.Parent.GetInstance() == r.Parent) &&
-		(r.CreatedFrom == 0 || known.CreatedAt >= r.CreatedFrom) &&
-		(r.CreatedBefore == 0 || known.CreatedAt < r.CreatedBefore) &&
-		strings.HasPrefix(known.Instance, r.IdPrefix)
+	return others
 }

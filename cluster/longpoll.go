@@ -28,28 +28,31 @@ const (
 	membersPollInterval = 100 * time.Millisecond
 )
 
+// replicaCalls answers the calls that any node may answer, from its replicas.
+type replicaCalls struct{ node *Node }
+
 // answerLocally answers what any node may answer. It returns nil if the leader must answer.
-func (n *Node) answerLocally(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+func (r *replicaCalls) answerLocally(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	var answer func(context.Context, *clusterpb.Request) (*clusterpb.Response, error)
 	switch request.Call.(type) {
 	case *clusterpb.Request_Wait:
-		answer = n.pollWait
+		answer = r.pollWait
 	case *clusterpb.Request_Watch:
-		answer = n.pollWatch
+		answer = r.pollWatch
 	case *clusterpb.Request_OfferLeadership:
-		return n.handleLeadershipOffer()
+		return r.node.dispatcher.handleLeadershipOffer()
 	case *clusterpb.Request_Members:
-		if n.concernsAllPartitions(request) || !request.Stale && n.partitionFor(request).hasOtherLeader() {
+		if r.node.scatter.concernsAllPartitions(request) || !request.Stale && r.node.partitionFor(request).hasOtherLeader() {
 			return nil, nil
 		}
-		answer = n.knownMembers
+		answer = r.knownMembers
 	default:
 		if !request.Stale {
 			return nil, nil
 		}
-		answer = n.readStale
+		answer = r.node.router.readStale
 	}
-	if err := n.awaitSeenIndexes(ctx, request); err != nil {
+	if err := r.awaitSeenIndexes(ctx, request); err != nil {
 		return nil, err
 	}
 	response, err := answer(ctx, request)
@@ -63,13 +66,13 @@ func (n *Node) answerLocally(ctx context.Context, request *clusterpb.Request) (*
 }
 
 // awaitSeenIndexes waits up to catchUpTimeout until this node has applied what the caller has seen.
-func (n *Node) awaitSeenIndexes(ctx context.Context, request *clusterpb.Request) error {
+func (r *replicaCalls) awaitSeenIndexes(ctx context.Context, request *clusterpb.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, catchUpTimeout)
 	defer cancel()
-	err := n.poll(ctx, func() bool { return n.partitionFor(request).journal.AppliedIndex() >= request.SeenIndex })
-	if len(request.SeenIndexes) == len(n.partitions) {
+	err := r.node.poll(ctx, func() bool { return r.node.partitionFor(request).journal.AppliedIndex() >= request.SeenIndex })
+	if len(request.SeenIndexes) == len(r.node.partitions) {
 		for i, seen := range request.SeenIndexes {
-			err = firstError(err, n.poll(ctx, func() bool { return n.partitions[i].journal.AppliedIndex() >= seen }))
+			err = firstError(err, r.node.poll(ctx, func() bool { return r.node.partitions[i].journal.AppliedIndex() >= seen }))
 		}
 	}
 	if err != nil {
@@ -78,12 +81,12 @@ func (n *Node) awaitSeenIndexes(ctx context.Context, request *clusterpb.Request)
 	return nil
 }
 
-func (n *Node) pollWait(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+func (r *replicaCalls) pollWait(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	soon, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
-	g := n.partitionOf(request.Instance)
+	g := r.node.partitionOf(request.Instance)
 	run := runRef{request.GetWait().GetFirstExecution(), request.GetWait().GetIncarnation()}
-	status, err := g.await(soon, request.Instance, run)
+	status, err := g.waits.await(soon, request.Instance, run)
 	if err != nil && !timedOut(ctx, soon) {
 		return nil, err
 	}
@@ -96,8 +99,8 @@ func (n *Node) pollWait(ctx context.Context, request *clusterpb.Request) (*clust
 // timedOut reports whether the context of a call has ended, but not that of its caller.
 func timedOut(caller, call context.Context) bool { return call.Err() != nil && caller.Err() == nil }
 
-func (n *Node) pollWatch(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	g, asked := n.partitionOf(request.Instance), request.GetWatch()
+func (r *replicaCalls) pollWatch(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	g, asked := r.node.partitionOf(request.Instance), request.GetWatch()
 	soon, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	result, size := new(clusterpb.WatchResult), 0
@@ -139,52 +142,52 @@ func (n *Node) pollWatch(ctx context.Context, request *clusterpb.Request) (*clus
 // knownMembers returns the members as this node knows them; of one partition if the request names
 // one. A node that is being added or still reads its log may know outdated members, so it answers
 // only if it is a member, and knows its leader as a member. A removed node does not answer.
-func (n *Node) knownMembers(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	if err := n.awaitMembers(ctx, request.GetMembers().GetKnownIndexes()); err != nil {
+func (r *replicaCalls) knownMembers(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	if err := r.awaitMembers(ctx, request.GetMembers().GetKnownIndexes()); err != nil {
 		return nil, err
 	}
-	if !n.knowsMembers() || errors.Is(n.Err(), ErrRemoved) {
+	if !r.knowsMembers() || errors.Is(r.node.Err(), ErrRemoved) {
 		return nil, fmt.Errorf("%w: this node does not know the members yet", journal.ErrNotLeader)
 	}
-	if len(n.partitions) == 1 || request.Partition > 0 {
-		return n.partitionFor(request).membersResponse(), nil
+	if len(r.node.partitions) == 1 || request.Partition > 0 {
+		return r.node.partitionFor(request).members.membersResponse(), nil
 	}
 	var parts []*clusterpb.Response
-	for _, g := range n.partitions {
-		parts = append(parts, g.membersResponse())
+	for _, g := range r.node.partitions {
+		parts = append(parts, g.members.membersResponse())
 	}
-	return n.mergeMembers(parts), nil
+	return r.node.scatter.mergeMembers(parts), nil
 }
 
 // awaitMembers waits, for at most membersPollTimeout, while the caller's members are as recent as
 // those of this node.
-func (n *Node) awaitMembers(ctx context.Context, known []uint64) error {
-	if len(known) != len(n.partitions) {
+func (r *replicaCalls) awaitMembers(ctx context.Context, known []uint64) error {
+	if len(known) != len(r.node.partitions) {
 		return nil
 	}
 	soon, cancel := context.WithTimeout(ctx, membersPollTimeout)
 	defer cancel()
-	for n.Err() == nil && n.knowsMembers() && !n.hasNewerMembers(known) {
-		if n.sleep(soon, membersPollInterval) != nil {
+	for r.node.Err() == nil && r.knowsMembers() && !r.hasNewerMembers(known) {
+		if r.node.sleep(soon, membersPollInterval) != nil {
 			return ctx.Err() // nil after the timeout or a stop: answer with what is known
 		}
 	}
 	return nil
 }
 
-func (n *Node) hasNewerMembers(known []uint64) bool {
-	return slices.ContainsFunc(n.partitions, func(g *partition) bool { return g.journal.ConfigurationIndex() > known[g.number] })
+func (r *replicaCalls) hasNewerMembers(known []uint64) bool {
+	return slices.ContainsFunc(r.node.partitions, func(g *partition) bool { return g.journal.ConfigurationIndex() > known[g.number] })
 }
 
 func (g *partition) hasOtherLeader() bool {
 	leader := g.leader()
-	return leader != "" && leader != g.config.NodeID
+	return leader != "" && leader != g.node.config.NodeID
 }
 
 // knowsMembers reports whether this node knows the current members, or at least those of a time
 // when it was a member itself.
-func (n *Node) knowsMembers() bool {
-	first := n.partitions[0]
+func (r *replicaCalls) knowsMembers() bool {
+	first := r.node.partitions[0]
 	leader := first.leader()
 	return first.self() != nil && (leader == "" || first.journal.IsMember(leader))
 }

@@ -68,9 +68,9 @@ func TestMemberHint_LogOverridesHint(t *testing.T) {
 	}
 	received, removed := others[0], others[1]
 	eventually(t, "it has a member hint", func() bool {
-		received.fetchMemberHint(ctx, leader.config.Listen) // it may have lost leadership and know no leader
-		hint := received.memberHint.Load()
-		return hint != nil && hint.nodes[removed.config.Listen] == removed.ID() && hint.index > 0
+		received.announcer.fetchMemberHint(ctx, leader.config.Listen) // it may have lost leadership and know no leader
+		hint := received.directory.LastHint()
+		return hint != nil && hint.Nodes[removed.config.Listen] == removed.ID() && hint.Index > 0
 	})
 	eventually(t, "it is removed", func() bool {
 		err := received.RemoveNode(ctx, removed.ID())
@@ -85,9 +85,9 @@ func TestMemberHint_LogOverridesHint(t *testing.T) {
 				return false
 			}
 		}
-		return received.partitions[0].journal.CommitIndex() >= received.memberHint.Load().index
+		return received.partitions[0].journal.CommitIndex() >= received.directory.LastHint().Index
 	})
-	if received.isMember(removed.ID()) || received.nodeAt(removed.config.Listen) != "" {
-		t.Errorf("the hint still counts, at %q", received.nodeAt(removed.config.Listen))
+	if received.directory.IsMember(removed.ID()) || received.directory.NodeAt(removed.config.Listen) != "" {
+		t.Errorf("the hint still counts, at %q", received.directory.NodeAt(removed.config.Listen))
 	}
 }

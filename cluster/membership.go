@@ -8,6 +8,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
+	"github.com/tenuto-dev/tenuto/cluster/internal/membership"
+	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
+	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
@@ -180,60 +184,66 @@ func (n *Node) Identity() string {
 	return n.identity()
 }
 
+// A memberHandler answers calls about members and tokens.
+type memberHandler struct {
+	partition *partition
+	journal   *journal.Journal
+}
+
 // membersResponse returns the members of the partition as this node knows them.
-func (g *partition) membersResponse() *clusterpb.Response {
-	leader, _ := g.journal.Leader()
+func (h *memberHandler) membersResponse() *clusterpb.Response {
+	leader, _ := h.journal.Leader()
 	// Read before the members, so that they are of this configuration or a newer one.
-	result := &clusterpb.MembersResult{ConfigurationIndexes: []uint64{g.journal.ConfigurationIndex()}}
-	for _, m := range g.journal.Members() {
+	result := &clusterpb.MembersResult{ConfigurationIndexes: []uint64{h.journal.ConfigurationIndex()}}
+	for _, m := range h.journal.Members() {
 		result.Members = append(result.Members, &clusterpb.Member{
 			Node: m.Node, Address: m.Address, Leader: m.Node == leader, Voter: m.Voter,
 			Behind: m.Behind, BehindKnown: m.BehindKnown, Identity: m.Identity,
 			SinceContact: int64(m.SinceContact), ContactKnown: m.ContactKnown, Unreachable: m.Unreachable,
 		})
 	}
-	result.AppliedIndexes = []uint64{g.journal.AppliedIndex()}
+	result.AppliedIndexes = []uint64{h.journal.AppliedIndex()}
 	// Read after the members, so that it is not below the index of their configuration.
-	result.LastIndex = g.journal.LastIndex()
+	result.LastIndex = h.journal.LastIndex()
 	return &clusterpb.Response{Result: &clusterpb.Response_Members{Members: result}}
 }
 
-func (g *partition) removeMember(ctx context.Context, r *clusterpb.RemoveMemberRequest) (*clusterpb.Response, error) {
-	if err := g.journal.RemoveMember(ctx, r.Node); err != nil {
+func (h *memberHandler) removeMember(ctx context.Context, r *clusterpb.RemoveMemberRequest) (*clusterpb.Response, error) {
+	if err := h.journal.RemoveMember(ctx, r.Node); err != nil {
 		return nil, err
 	}
-	g.config.Logger.Info("node removed", "member", r.Node, "partition", g.number)
+	h.partition.node.config.Logger.Info("node removed", "member", r.Node, "partition", h.partition.number)
 	return &clusterpb.Response{Result: &clusterpb.Response_RemoveMember{RemoveMember: new(clusterpb.RemoveMemberResult)}}, nil
 }
 
-func (g *partition) adoptMember(ctx context.Context, r *clusterpb.AdoptMemberRequest) (*clusterpb.Response, error) {
+func (h *memberHandler) adoptMember(ctx context.Context, r *clusterpb.AdoptMemberRequest) (*clusterpb.Response, error) {
 	if err := journal.CheckIdentity(r.Identity); err != nil {
 		return nil, &InputError{"identity", err.Error()}
 	}
-	if err := g.checkAdopt(r); err != nil {
+	if err := h.checkAdopt(r); err != nil {
 		return nil, err
 	}
-	err := g.journal.AdoptMember(ctx, r.Node, r.Identity)
+	err := h.journal.AdoptMember(ctx, r.Node, r.Identity)
 	switch {
-	case errors.Is(err, journal.ErrSelf) && r.Identity == g.journal.Identity():
+	case errors.Is(err, journal.ErrSelf) && r.Identity == h.journal.Identity():
 		err = nil // already recorded here; partitions with other leaders may still have to adopt it
 	case errors.Is(err, journal.ErrSelf):
-		err = fmt.Errorf("%w: it leads with %s; nothing was adopted", ErrNodeAlive, g.journal.Identity())
+		err = fmt.Errorf("%w: it leads with %s; nothing was adopted", ErrNodeAlive, h.journal.Identity())
 	}
 	if err != nil {
 		return nil, err
 	}
-	g.config.Logger.Info("directory of a node adopted", "member", r.Node, "identity", r.Identity, "partition", g.number)
+	h.partition.node.config.Logger.Info("directory of a node adopted", "member", r.Node, "identity", r.Identity, "partition", h.partition.number)
 	return &clusterpb.Response{Result: &clusterpb.Response_AdoptMember{AdoptMember: new(clusterpb.AdoptMemberResult)}}, nil
 }
 
 // checkAdopt returns an error if the node still answers with its recorded Dir. Only the first
 // partition checks this. In the others the node may answer until they have adopted the new Dir,
 // too.
-func (g *partition) checkAdopt(r *clusterpb.AdoptMemberRequest) error {
-	for _, m := range g.journal.Members() {
+func (h *memberHandler) checkAdopt(r *clusterpb.AdoptMemberRequest) error {
+	for _, m := range h.journal.Members() {
 		answers := m.ContactKnown && m.BehindKnown && !m.Unreachable && m.Identity != ""
-		if g.number == 0 && m.Node == r.Node && m.Identity != r.Identity && answers && m.Node != g.config.NodeID {
+		if h.partition.number == 0 && m.Node == r.Node && m.Identity != r.Identity && answers && m.Node != h.partition.node.config.NodeID {
 			return fmt.Errorf("%w: %q with %s; nothing was adopted; to replace that directory, stop the node first", ErrNodeAlive, r.Node, m.Identity)
 		}
 	}
@@ -250,17 +260,17 @@ func checkJoinCaller(caller Principal, r *clusterpb.JoinRequest) error {
 
 // handleJoin handles a node's announcement: it adds a new node, and records the current address of
 // a member.
-func (g *partition) handleJoin(ctx context.Context, protocol uint32, r *clusterpb.JoinRequest) (*clusterpb.Response, error) {
-	if r.Cluster != "" && r.Cluster != g.config.ClusterID {
-		return nil, fmt.Errorf("%w: %.100q, this cluster is %q", ErrOtherCluster, r.Cluster, g.config.ClusterID)
+func (h *memberHandler) handleJoin(ctx context.Context, protocol uint32, r *clusterpb.JoinRequest) (*clusterpb.Response, error) {
+	if r.Cluster != "" && r.Cluster != h.partition.node.config.ClusterID {
+		return nil, fmt.Errorf("%w: %.100q, this cluster is %q", ErrOtherCluster, r.Cluster, h.partition.node.config.ClusterID)
 	}
-	if requested := int(max(r.Partitions, 1)); requested != g.config.Partitions {
-		return nil, fmt.Errorf("%w: %d, the cluster has %d", ErrPartitionCount, requested, g.config.Partitions)
+	if requested := int(max(r.Partitions, 1)); requested != h.partition.node.config.Partitions {
+		return nil, fmt.Errorf("%w: %d, the cluster has %d", ErrPartitionCount, requested, h.partition.node.config.Partitions)
 	}
 	if r.CheckPartitionsOnly {
 		return joinResponse(), nil
 	}
-	if !g.isLeader() {
+	if !h.partition.isLeader() {
 		return nil, journal.ErrNotLeader
 	}
 	if err := checkText("node ID", r.Node, 1, nodeIDMax); err != nil {
@@ -269,23 +279,23 @@ func (g *partition) handleJoin(ctx context.Context, protocol uint32, r *clusterp
 	if _, _, err := net.SplitHostPort(r.Address); err != nil {
 		return nil, &InputError{"address", "is not host:port: " + err.Error()}
 	}
-	if g.config.Listen == "" {
+	if h.partition.node.config.Listen == "" {
 		return nil, &InputError{"Config.Listen", "of the leader is empty: other nodes cannot reach it to join"}
 	}
-	if err := g.checkMemberProtocol(r.Node, protocol); err != nil {
+	if err := h.checkMemberProtocol(r.Node, protocol); err != nil {
 		return nil, err
 	}
 	err := ErrNotMember
 	if !r.NewNode {
-		err = g.journal.MoveMember(ctx, peerOf(r))
+		err = h.journal.MoveMember(ctx, peerOf(r))
 	}
 	if errors.Is(err, ErrNotMember) {
-		err = g.addMember(ctx, r)
+		err = h.addMember(ctx, r)
 	}
 	if err != nil {
 		return nil, err
 	}
-	g.config.Logger.Info("node announced", "member", r.Node, "address", r.Address, "new", r.NewNode)
+	h.partition.node.config.Logger.Info("node announced", "member", r.Node, "address", r.Address, "new", r.NewNode)
 	return joinResponse(), nil
 }
 
@@ -299,27 +309,27 @@ func joinResponse() *clusterpb.Response {
 }
 
 // addMember adds a node if all checks allow it. The last check uses up the node's join token.
-func (g *partition) addMember(ctx context.Context, r *clusterpb.JoinRequest) error {
+func (h *memberHandler) addMember(ctx context.Context, r *clusterpb.JoinRequest) error {
 	peer := peerOf(r)
-	if err := g.journal.CheckAdd(peer); err != nil {
+	if err := h.journal.CheckAdd(peer); err != nil {
 		return err
 	}
-	if !g.journal.IsMember(r.Node) {
-		if err := g.authorizeJoin(ctx, r); err != nil {
-			g.config.Logger.Warn("node not added", "member", r.Node, "address", r.Address, "error", err)
+	if !h.journal.IsMember(r.Node) {
+		if err := h.authorizeJoin(ctx, r); err != nil {
+			h.partition.node.config.Logger.Warn("node not added", "member", r.Node, "address", r.Address, "error", err)
 			return err
 		}
 	}
-	return g.journal.AddMember(ctx, peer)
+	return h.journal.AddMember(ctx, peer)
 }
 
 // authorizeJoin uses up the join token that a node presents, or returns why the node must not join.
 // The first partition decides. The others add only nodes that the first has added.
-func (g *partition) authorizeJoin(ctx context.Context, r *clusterpb.JoinRequest) error {
-	if g.number == 0 {
-		return g.useToken(ctx, r)
+func (h *memberHandler) authorizeJoin(ctx context.Context, r *clusterpb.JoinRequest) error {
+	if h.partition.number == 0 {
+		return h.useToken(ctx, r)
 	}
-	first := g.partitions[0]
+	first := h.partition.node.partitions[0]
 	if err := first.catchUp(ctx); err != nil {
 		return err
 	}
@@ -328,6 +338,9 @@ func (g *partition) authorizeJoin(ctx context.Context, r *clusterpb.JoinRequest)
 	}
 	return nil
 }
+
+// An announcer announces this node to the leaders.
+type announcer struct{ node *Node }
 
 // announceInterval is how often a node checks whether it must announce itself. The check must fail
 // for noLeaderTimeout before the node does so; elections take less time.
@@ -339,15 +352,15 @@ const (
 // maintainMembership announces this node to the leaders if its address has changed or it knows no
 // leader. A node that knows no leader may have been removed: members ignore a removed node, so it
 // must ask.
-func (n *Node) maintainMembership() {
+func (a *announcer) maintainMembership() {
 	lastAnnounced := time.Now()
-	for sleep(n.ctx, n.closing, announceInterval) == nil && !n.hasFailed() {
+	for admission.Sleep(a.node.ctx, a.node.closing, announceInterval) == nil && !a.node.hasFailed() {
 		switch {
-		case n.isAnnounced():
+		case a.isAnnounced():
 			lastAnnounced = time.Now()
 		case time.Since(lastAnnounced) >= noLeaderTimeout:
-			if err := n.announce(n.ctx); err != nil && n.ctx.Err() == nil {
-				n.config.Logger.Warn("cannot announce this node to the leader, will try again", "error", err)
+			if err := a.announce(a.node.ctx); err != nil && a.node.ctx.Err() == nil {
+				a.node.config.Logger.Warn("cannot announce this node to the leader, will try again", "error", err)
 			}
 		}
 	}
@@ -364,8 +377,8 @@ func (n *Node) hasFailed() bool {
 }
 
 // isAnnounced reports whether each partition has a leader and knows this node by its address.
-func (n *Node) isAnnounced() bool {
-	for _, g := range n.partitions {
+func (a *announcer) isAnnounced() bool {
+	for _, g := range a.node.partitions {
 		if !g.isAnnounced() {
 			return false
 		}
@@ -380,7 +393,7 @@ func (g *partition) isAnnounced() bool {
 		return true
 	}
 	self := g.self()
-	return g.leader() != "" && self != nil && self.Address == g.config.address()
+	return g.leader() != "" && self != nil && self.Address == g.node.config.address()
 }
 
 // self returns this node's entry among the members of the first partition, nil if it is not a
@@ -390,7 +403,7 @@ func (n *Node) self() *journal.Member { return n.partitions[0].self() }
 // self returns this node's entry among the members of the partition, nil if it is not a member.
 func (g *partition) self() *journal.Member {
 	members := g.journal.Members()
-	i := slices.IndexFunc(members, func(m journal.Member) bool { return m.Node == g.config.NodeID })
+	i := slices.IndexFunc(members, func(m journal.Member) bool { return m.Node == g.node.config.NodeID })
 	if i < 0 {
 		return nil
 	}
@@ -398,28 +411,28 @@ func (g *partition) self() *journal.Member {
 }
 
 // isMemberOfAll reports whether this node is a member of every partition.
-func (n *Node) isMemberOfAll() bool {
-	return !slices.ContainsFunc(n.partitions, func(g *partition) bool { return g.self() == nil })
+func (a *announcer) isMemberOfAll() bool {
+	return !slices.ContainsFunc(a.node.partitions, func(g *partition) bool { return g.self() == nil })
 }
 
 // checkJoinTarget returns an error if the cluster to join has another name or number of partitions
 // than configured. It runs before both are written into Dir for good.
-func (n *Node) checkJoinTarget(ctx context.Context) error {
-	if n.config.Join == nil || n.config.Dir == "" || journal.HasOwner(n.config.Dir) {
+func (a *announcer) checkJoinTarget(ctx context.Context) error {
+	if a.node.config.Join == nil || a.node.config.Dir == "" || journal.HasOwner(a.node.config.Dir) {
 		return nil
 	}
-	ctx, cancel := withDefaultTimeout(ctx, n.config.CallTimeout)
+	ctx, cancel := withDefaultTimeout(ctx, a.node.config.CallTimeout)
 	defer cancel()
-	request := &clusterpb.Request{Protocol: n.config.protocol, Node: n.config.NodeID, Call: &clusterpb.Request_Join{Join: &clusterpb.JoinRequest{
-		Node: n.config.NodeID, Address: n.config.address(), Partitions: uint32(n.config.Partitions), CheckPartitionsOnly: true,
-		Cluster: n.config.ClusterID,
+	request := &clusterpb.Request{Protocol: a.node.config.protocol, Node: a.node.config.NodeID, Call: &clusterpb.Request_Join{Join: &clusterpb.JoinRequest{
+		Node: a.node.config.NodeID, Address: a.node.config.address(), Partitions: uint32(a.node.config.Partitions), CheckPartitionsOnly: true,
+		Cluster: a.node.config.ClusterID,
 	}}}
-	for delay := backoffMin; ; delay = min(2*delay, backoffMax) {
+	for delay := admission.BackoffMin; ; delay = min(2*delay, admission.BackoffMax) {
 		var unanswered []error
-		for _, address := range n.config.Join {
-			failure := n.askOnce(ctx, address, request).GetFailure()
+		for _, address := range a.node.config.Join {
+			failure := a.node.askOnce(ctx, address, request).GetFailure()
 			switch {
-			case failure != nil && isRetryable(failure):
+			case failure != nil && wire.IsRetryable(failure):
 				unanswered = append(unanswered, errors.New(failure.Message))
 			case failure != nil && (errors.Is(fromFailure(failure), ErrPartitionCount) || errors.Is(fromFailure(failure), ErrOtherCluster)):
 				return fmt.Errorf("join: %w", fromFailure(failure))
@@ -427,32 +440,32 @@ func (n *Node) checkJoinTarget(ctx context.Context) error {
 				return nil // join reports any other error
 			}
 		}
-		if ended := sleep(ctx, n.closing, delay); ended != nil {
+		if ended := admission.Sleep(ctx, a.node.closing, delay); ended != nil {
 			return fmt.Errorf("join: %w", &UnavailableError{NotExecuted: true, Err: errors.Join(append(unanswered, ended)...)})
 		}
 	}
 }
 
 // join announces a node until the cluster has added or rejected it.
-func (n *Node) join(ctx context.Context) error {
-	if n.config.Join == nil || n.isMemberOfAll() {
+func (a *announcer) join(ctx context.Context) error {
+	if a.node.config.Join == nil || a.isMemberOfAll() {
 		return nil
 	}
-	ctx, cancel := withDefaultTimeout(ctx, n.config.CallTimeout)
+	ctx, cancel := withDefaultTimeout(ctx, a.node.config.CallTimeout)
 	defer cancel()
-	delay := backoffMin
+	delay := admission.BackoffMin
 	for {
-		err := n.announce(ctx)
+		err := a.announce(ctx)
 		switch {
 		case err == nil:
-			return n.poll(ctx, n.isMemberOfAll)
+			return a.node.poll(ctx, a.isMemberOfAll)
 		case isPermanentJoinError(err):
 			return fmt.Errorf("join: %w", err)
 		}
-		if ended := sleep(ctx, n.closing, delay); ended != nil {
+		if ended := admission.Sleep(ctx, a.node.closing, delay); ended != nil {
 			return fmt.Errorf("join: %w", &UnavailableError{NotExecuted: false, Err: errors.Join(ended, err)})
 		}
-		delay = min(2*delay, backoffMax)
+		delay = min(2*delay, admission.BackoffMax)
 	}
 }
 
@@ -470,9 +483,9 @@ func isPermanentJoinError(err error) bool {
 
 // announce announces this node to the leaders of all partitions, once. Partitions that already know
 // the node are skipped, so a repeated call continues where the last one failed.
-func (n *Node) announce(ctx context.Context) error {
-	for _, g := range n.partitions {
-		if n.isAnnouncedTo(g) {
+func (a *announcer) announce(ctx context.Context) error {
+	for _, g := range a.node.partitions {
+		if a.isAnnouncedTo(g) {
 			continue
 		}
 		if err := g.announce(ctx); err != nil {
@@ -483,40 +496,42 @@ func (n *Node) announce(ctx context.Context) error {
 }
 
 // isAnnouncedTo reports whether announce may skip a partition. It never skips the only one.
-func (n *Node) isAnnouncedTo(g *partition) bool { return len(n.partitions) > 1 && g.isAnnounced() }
+func (a *announcer) isAnnouncedTo(g *partition) bool {
+	return len(a.node.partitions) > 1 && g.isAnnounced()
+}
 
 // announce announces this node to the leader of the partition, once, through any node that answers.
 func (g *partition) announce(ctx context.Context) error {
 	if g.isLeader() {
-		return g.journal.MoveMember(ctx, journal.Peer{Node: g.config.NodeID, Address: g.config.address(), Identity: g.journal.Identity()})
+		return g.journal.MoveMember(ctx, journal.Peer{Node: g.node.config.NodeID, Address: g.node.config.address(), Identity: g.journal.Identity()})
 	}
-	if g.config.Join == nil && len(g.journal.Members()) == 0 {
+	if g.node.config.Join == nil && len(g.journal.Members()) == 0 {
 		return nil // a founding member need not be added
 	}
 	starts, session := g.journal.Starts()
 	joinRequest := &clusterpb.JoinRequest{
-		Node: g.config.NodeID, Address: g.config.address(), NewNode: g.self() == nil, Partitions: uint32(g.config.Partitions),
-		Identity: g.journal.Identity(), OpenCount: starts, Session: session, Cluster: g.config.ClusterID,
+		Node: g.node.config.NodeID, Address: g.node.config.address(), NewNode: g.self() == nil, Partitions: uint32(g.node.config.Partitions),
+		Identity: g.journal.Identity(), OpenCount: starts, Session: session, Cluster: g.node.config.ClusterID,
 	}
-	if g.config.JoinToken != "" && g.number == 0 {
-		g.config.signJoin(joinRequest)
+	if g.node.config.JoinToken != "" && g.number == 0 {
+		g.node.config.signJoin(joinRequest)
 	}
 	request := g.prepareRequest(&clusterpb.Request{Call: &clusterpb.Request_Join{Join: joinRequest}})
 	err := errors.New("no other node is known")
 	var asked []string
-	for addresses := g.knownAddresses(); len(addresses) > 0; addresses = addresses[1:] {
+	for addresses := g.node.announcer.knownAddresses(); len(addresses) > 0; addresses = addresses[1:] {
 		if slices.Contains(asked, addresses[0]) {
 			continue
 		}
 		asked = append(asked, addresses[0])
-		failure := g.askOnce(ctx, addresses[0], request).GetFailure()
+		failure := g.node.askOnce(ctx, addresses[0], request).GetFailure()
 		if failure == nil || failure.Leader != "" {
-			g.fetchMemberHint(ctx, addresses[0])
+			g.node.announcer.fetchMemberHint(ctx, addresses[0])
 		}
 		switch {
 		case failure == nil:
 			return nil
-		case !isRetryable(failure):
+		case !wire.IsRetryable(failure):
 			err = fromFailure(failure)
 			g.failIfRemovedOrCopied(err)
 			return err
@@ -538,23 +553,38 @@ func (g *partition) failIfRemovedOrCopied(err error) {
 }
 
 func (n *Node) askOnce(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response {
-	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, transport.HandshakeTimeout)
 	defer cancel()
 	return n.peers.ask(ctx, address, request)
 }
 
+// fetchMemberHint asks the node at an address for the members.
+func (a *announcer) fetchMemberHint(ctx context.Context, address string) {
+	asked := time.Now()
+	a.node.directory.Learn(a.node.askOnce(ctx, address, membersRequest()).GetMembers(), asked)
+}
+
+// replicas yields this node's replicas of the partitions.
+func (a *announcer) replicas(yield func(membership.Replica) bool) {
+	for _, g := range a.node.partitions {
+		if !yield(g.journal) {
+			return
+		}
+	}
+}
+
 // knownAddresses returns the addresses where nodes of the cluster may be.
-func (n *Node) knownAddresses() []string {
-	addresses := slices.Clone(n.config.Join)
-	for _, g := range n.partitions {
+func (a *announcer) knownAddresses() []string {
+	addresses := slices.Clone(a.node.config.Join)
+	for _, g := range a.node.partitions {
 		for _, m := range g.journal.Members() {
-			if m.Node != n.config.NodeID {
+			if m.Node != a.node.config.NodeID {
 				addresses = append(addresses, m.Address)
 			}
 		}
 	}
-	for _, peer := range n.config.Peers {
-		if peer.NodeID != n.config.NodeID {
+	for _, peer := range a.node.config.Peers {
+		if peer.NodeID != a.node.config.NodeID {
 			addresses = append(addresses, peer.Address)
 		}
 	}

@@ -434,7 +434,7 @@ func TestMembership_RejectsNodeOfOtherCluster(t *testing.T) {
 	f.awaitVoters("n1")
 	withoutCluster := &clusterpb.JoinRequest{Node: "n2", Address: onDisk.Listen, Partitions: uint32(testPartitionsDefault), CheckPartitionsOnly: true}
 	request := &clusterpb.Request{Protocol: leader.config.protocol, Call: &clusterpb.Request_Join{Join: withoutCluster}}
-	if failure := leader.serve(ctx, request).GetFailure(); failure != nil {
+	if failure := leader.dispatcher.serve(ctx, request).GetFailure(); failure != nil {
 		t.Errorf("a node that does not say its cluster: %v", failure)
 	}
 }

@@ -3,8 +3,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/cluster/internal/telemetry"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -158,48 +157,17 @@ func TestMetrics_CountRejectionsAndEvictions(t *testing.T) {
 	}
 }
 
-func TestMetrics_AllDescribed(t *testing.T) {
-	described, err := os.ReadFile("METRICS.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	documented := make(map[string]bool)
-	for _, name := range regexp.MustCompile("(?m)^\\| `(tenuto[a-z._]+)`").FindAllSubmatch(described, -1) {
-		documented[string(name[1])] = true
-	}
-	source, err := os.ReadFile("metricset.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := make(map[string]bool)
-	for _, name := range regexp.MustCompile(`"(tenuto\.[a-z._]+)"`).FindAllSubmatch(source, -1) {
-		names[string(name[1])] = true
-	}
-	for _, f := range observables {
-		names[f.name] = true
-	}
-	for name := range names {
-		if !documented[name] {
-			t.Errorf("METRICS.md does not describe %s", name)
-		}
-	}
-	for name := range documented {
-		if !names[name] {
-			t.Errorf("METRICS.md describes %s, which does not exist", name)
-		}
-	}
-}
-
 func TestMetrics_RecordingDoesNotAllocate(t *testing.T) {
 	node := startNode(t, Config{
 		InMemory: true, Definitions: definitions(), MeterProvider: sdk.NewMeterProvider(sdk.WithReader(sdk.NewManualReader())),
 	})
 	attempt := &replay.Attempt{Name: "double", Number: 1}
 	events := []*journalpb.Event{{EventId: 2, Body: &journalpb.Event_TimerCreated{}}}
+	observer := telemetry.NewObserver(node.metrics, nil)
 	if got := testing.AllocsPerRun(100, func() {
-		node.metrics.recordAttempt(attempt, 2*time.Millisecond, time.Millisecond, actors.AttemptCompleted)
-		node.metrics.countCommitted("a", events)
-		node.metrics.recordTimerFired(time.Millisecond)
+		observer.Attempted(attempt, 2*time.Millisecond, time.Millisecond, actors.AttemptCompleted)
+		observer.Committed("a", 1, events)
+		observer.TimerFired(time.Millisecond)
 	}); got > 0 {
 		t.Errorf("%v allocations", got)
 	}
@@ -224,16 +192,17 @@ func BenchmarkMetricsOfHello5(b *testing.B) {
 			}}}
 			turn := []*journalpb.Event{{EventId: 2, Body: &journalpb.Event_ActivityCompleted{}}}
 			last := []*journalpb.Event{{EventId: 12, Body: &journalpb.Event_OrchestrationCompleted{}}}
+			observer := telemetry.NewObserver(node.metrics, nil)
 			b.ReportAllocs()
 			for b.Loop() {
-				node.metrics.countCommitted("a", first)
+				observer.Committed("a", 1, first)
 				for range 5 {
-					node.metrics.recordAttempt(attempt, 2*time.Millisecond, time.Millisecond, actors.AttemptCompleted)
+					observer.Attempted(attempt, 2*time.Millisecond, time.Millisecond, actors.AttemptCompleted)
 				}
 				for range 4 {
-					node.metrics.countCommitted("a", turn)
+					observer.Committed("a", 1, turn)
 				}
-				node.metrics.countCommitted("a", last)
+				observer.Committed("a", 1, last)
 			}
 		})
 	}

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,35 +13,10 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
+	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
-
-func FuzzReadPreamble(f *testing.F) {
-	f.Add([]byte(preambleMagic + "r"))
-	f.Add([]byte(preambleMagic + "c and more"))
-	f.Add([]byte("\x16\x03\x01\x02\x00\x01"))
-	f.Fuzz(func(t *testing.T, sent []byte) {
-		from := bytes.NewReader(sent)
-		found, err := readPreamble(from)
-		trusted := bytes.HasPrefix(sent, []byte(preambleMagic+"r")) || bytes.HasPrefix(sent, []byte(preambleMagic+"c"))
-		if trusted != (err == nil) {
-			t.Fatalf("%q: %v, %v", sent, found, err)
-		}
-		if trusted && (byte(found.purpose) != sent[len(preambleMagic)] || from.Len() != len(sent)-len(preambleMagic)-1) {
-			t.Errorf("%q: %v, %d bytes left", sent, found, from.Len())
-		}
-	})
-}
-
-func FuzzPurposeOf(f *testing.F) {
-	f.Add("tenuto-raft/1")
-	f.Add("h2")
-	f.Fuzz(func(t *testing.T, protocol string) {
-		if got, err := purposeOf(protocol); err == nil && alpnNames[got] != protocol {
-			t.Errorf("%q: %q", protocol, got)
-		}
-	})
-}
 
 // An invalid request is rejected before anything is done with it, and its target must be known.
 func FuzzCheckRequest(f *testing.F) {
@@ -85,13 +59,13 @@ func TestCallServer_RejectsBadRequests(t *testing.T) {
 		})
 		return leader
 	}
-	pool := newCallPool(&dialer{links: newLinks(nil)})
-	defer pool.close()
+	pool := newCallPool(&transport.Dialer{Links: transport.NewLinks(nil, 1)})
+	defer pool.Close()
 	ask := func(request *clusterpb.Request) *clusterpb.Failure {
 		request.Protocol = protocolVersion
 		for { // a former leader cannot give a definite answer
 			failure := pool.ask(ctx, leads(request).config.Listen, request).GetFailure()
-			if failure == nil || !isRetryable(failure) || ctx.Err() != nil {
+			if failure == nil || !wire.IsRetryable(failure) || ctx.Err() != nil {
 				return failure
 			}
 		}
@@ -107,18 +81,18 @@ func TestCallServer_RejectsBadRequests(t *testing.T) {
 		"a long ID":             send(strings.Repeat("x", 1<<20), "e", 1),
 		"no name":               send("i", "", 1),
 		"a long request ID":     send("i", "e", 129),
-		"more than is taken":    send("i", "e", requestBytesMax+1),
+		"more than is taken":    send("i", "e", transport.RequestBytesMax+1),
 		"an unknown signal":     {Instance: "i", Call: &clusterpb.Request_Control{Control: &clusterpb.ControlRequest{Kind: 99}}},
 		"a list without end":    {Call: &clusterpb.Request_List{List: &clusterpb.ListRequest{Limit: 1 << 31}}},
 		"a purge of too many":   {Call: &clusterpb.Request_Purge{Purge: &clusterpb.PurgeRequest{Instances: make([]string, 1001)}}},
 		"nothing":               {},
 	} {
 		failure := ask(request)
-		if failure == nil || !failure.NotExecuted || isRetryable(failure) {
+		if failure == nil || !failure.NotExecuted || wire.IsRetryable(failure) {
 			t.Errorf("%s: %v; want a definite refusal", name, failure)
 		}
 	}
-	garbage := append([]byte(preambleMagic), byte(purposeCalls))
+	garbage := append([]byte(transport.PreambleMagic), byte(transport.Calls))
 	for i := range 1 << 16 {
 		garbage = append(garbage, byte(i*i>>3))
 	}
@@ -140,50 +114,6 @@ func TestCallServer_RejectsBadRequests(t *testing.T) {
 	}
 }
 
-func TestMux_CapsConnectionsPerPurpose(t *testing.T) {
-	all := newLinks(nil)
-	name := "x"
-	open := func(purpose purpose, role PrincipalKind) (*link, error) {
-		here, there := net.Pipe()
-		t.Cleanup(func() { _ = there.Close() })
-		l := &link{Conn: here, raw: here, accepted: true, handshakeResult: handshakeResult{purpose: purpose, peer: Principal{role, name}}}
-		return l, all.add(l)
-	}
-	var last *link
-	for i := range clientLinksMax {
-		if i > 0 && i%linksPerClientMax == 0 {
-			if _, err := open(purposeCalls, PrincipalClient); err == nil {
-				t.Errorf("client %s has more than its share", name)
-			}
-			name += "x"
-		}
-		l, err := open(purposeCalls, PrincipalClient)
-		if err != nil {
-			t.Fatal(err)
-		}
-		last = l
-	}
-	name = "another"
-	if _, err := open(purposeCalls, PrincipalClient); err == nil {
-		t.Error("one more client was let in")
-	}
-	if _, err := open(purposeCalls, PrincipalNode); err != nil {
-		t.Errorf("clients keep a node out: %v", err)
-	}
-	if _, err := open(purposeRaft, PrincipalNode); err != nil {
-		t.Errorf("clients keep Raft out: %v", err)
-	}
-	if err := errors.Join(last.Close(), last.Close()); err != nil {
-		t.Error(err)
-	}
-	if _, err := open(purposeCalls, PrincipalClient); err != nil {
-		t.Errorf("in place of a closed connection: %v", err)
-	}
-	if _, err := open(purposeCalls, PrincipalClient); err == nil {
-		t.Error("a slot was used twice")
-	}
-}
-
 // A restarted node reads its journal first. Members that connect meanwhile are rejected, but not
 // logged as strangers.
 func TestMux_EarlyMembersAreNotLogged(t *testing.T) {
@@ -194,13 +124,13 @@ func TestMux_EarlyMembersAreNotLogged(t *testing.T) {
 		t.Fatal(err)
 	}
 	members := func(id string) bool { return id == "n2" }
-	mux, err := listen("127.0.0.1:0", &dialer{tlsSource: tlsSource, links: newLinks(members)}, opened, log.logger())
+	mux, err := transport.Listen("127.0.0.1:0", &transport.Dialer{TLSSource: tlsSource, Links: transport.NewLinks(members, 1)}, opened, log.logger())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer mux.close()
+	defer mux.Close()
 	isAdmitted := func(id string) bool {
-		conn, err := attackOverTLS(trusted.node(id), purposeRaft)(mux.listener.Addr().String())
+		conn, err := attackOverTLS(trusted.node(id), transport.Raft)(mux.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,7 +139,7 @@ func TestMux_EarlyMembersAreNotLogged(t *testing.T) {
 		if _, err := io.ReadFull(conn, answer[:]); err != nil {
 			t.Fatalf("%s gets no answer: %v", id, err)
 		}
-		return answer[0] == handshakeAdmitted
+		return answer[0] == transport.Admitted
 	}
 	if isAdmitted("n2") || isAdmitted("n3") {
 		t.Error("accepted before the members are known")
@@ -218,7 +148,7 @@ func TestMux_EarlyMembersAreNotLogged(t *testing.T) {
 	if !isAdmitted("n2") || isAdmitted("n3") {
 		t.Error("the member is rejected, or a stranger accepted")
 	}
-	mux.close() // waits for pending log lines
+	mux.Close() // waits for pending log lines
 	if all, unknownMembers := log.countLines("connection refused"), log.countLines("n3 opened a Raft connection but is not a member"); all != 1 || unknownMembers != 1 {
 		t.Errorf("%d lines of refusals, %d of the stranger; want one:\n%s", all, unknownMembers, log.text.String())
 	}
@@ -229,35 +159,35 @@ func TestMux_EarlyMembersAreNotLogged(t *testing.T) {
 func TestMux_RejectionSaysWhy(t *testing.T) {
 	checkGoroutineLeaks(t)
 	trusted, log := newAuthority(t), new(logRecorder)
-	dialerOf := func(id string, secured bool) *dialer {
-		d := &dialer{links: newLinks(func(string) bool { return true }), nodeAt: func(string) string { return "" }}
+	dialerOf := func(id string, secured bool) *transport.Dialer {
+		d := &transport.Dialer{Links: transport.NewLinks(func(string) bool { return true }, 1), NodeAt: func(string) string { return "" }}
 		if secured {
 			tlsSource, err := newTLSSource(trusted.keys(trusted.node(id)), "tenuto", func(Principal) error { return nil }, testLogger())
 			if err != nil {
 				t.Fatal(err)
 			}
-			d.tlsSource = tlsSource
+			d.TLSSource = tlsSource
 		}
 		return d
 	}
-	ports := make(map[bool]*connMux)
+	ports := make(map[bool]*transport.Mux)
 	for _, secured := range []bool{false, true} {
-		mux, err := listen("127.0.0.1:0", dialerOf("n1", secured), make(chan struct{}), log.logger())
+		mux, err := transport.Listen("127.0.0.1:0", dialerOf("n1", secured), make(chan struct{}), log.logger())
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer mux.close()
+		defer mux.Close()
 		ports[secured] = mux
 	}
 	for _, c := range []struct {
 		from, to    bool // with TLS
 		hint, noted string
 	}{
-		{true, true, "refused: " + errNotReady.Error(), ""},
+		{true, true, "refused: the node is starting and does not know its members yet", ""},
 		{false, true, "requires TLS", "requires TLS"},
 		{true, false, "does not use TLS", "uses TLS, which this node does not have"},
 	} {
-		conn, err := dialerOf("n2", c.from).dial(testContext(t), ports[c.to].listener.Addr().String(), purposeRaft)
+		conn, err := dialerOf("n2", c.from).Dial(testContext(t), ports[c.to].Addr().String(), transport.Raft)
 		if err == nil {
 			_ = conn.Close()
 		}

@@ -9,7 +9,13 @@ import (
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/actors/activity"
+	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
 	"github.com/tenuto-dev/tenuto/cluster/internal/detour"
+	"github.com/tenuto-dev/tenuto/cluster/internal/membership"
+	"github.com/tenuto-dev/tenuto/cluster/internal/server"
+	"github.com/tenuto-dev/tenuto/cluster/internal/telemetry"
+	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
+	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
 	"github.com/tenuto-dev/tenuto/internal/harness"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -19,25 +25,33 @@ import (
 type Node struct {
 	config     Config
 	registry   *replay.Registry
-	mux        *connMux // nil without Listen
+	mux        *transport.Mux // nil without Listen
 	system     *actors.System
 	partitions []*partition // set by open
-	dialer     *dialer
-	memberHint atomic.Pointer[memberHint]
-	calls      *callServer
-	peers      *callPool
+	dialer     *transport.Dialer
+	calls      *server.Server
+	peers      callPool
+	recoverer  server.Recoverer
 	running    sync.WaitGroup // the node's own goroutines
 
-	retryBudget   retryBudget
-	answerLimiter answerLimiter
+	opener       partitionOpener
+	directory    membership.Directory
+	announcer    announcer
+	router       router
+	dispatcher   dispatcher
+	replicaCalls replicaCalls
+	scatter      scatterGather
+
+	retryBudget   admission.RetryBudget
+	answerLimiter admission.AnswerLimiter
 	// ask makes one attempt of a call; tests replace it.
 	ask func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response
 
 	// Goroutines of worker streams, including the streams that this node opens.
 	workerStreams sync.WaitGroup
 
-	metrics *metrics
-	tracing *tracing // nil: off
+	metrics *telemetry.Metrics
+	tracing *telemetry.Tracing // nil: off
 
 	failed   chan struct{} // closed when all partitions have failed
 	failOnce sync.Once
@@ -78,7 +92,7 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 	config.harness = harness.FromContext(ctx)
 	registry, err := replay.NewRegistry(config.Definitions...)
 	if err != nil {
-		return nil, &ConfigError{"Definitions", trimPrefix(err.Error())}
+		return nil, &ConfigError{"Definitions", wire.TrimPrefix(err.Error())}
 	}
 	n := &Node{
 		config:     config,
@@ -90,26 +104,40 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 		watchDone:  make(chan struct{}),
 		closed:     make(chan struct{}),
 	}
-	n.ask = n.callLeader
-	n.answerLimiter = newAnswerLimiter(answersInFlightBytesMax)
+	n.attachParts()
+	n.ask = n.router.callLeader
+	n.recoverer = server.Recoverer{Logger: config.Logger, Node: config.NodeID}
+	n.answerLimiter = admission.NewAnswerLimiter(admission.AnswersInFlightBytesMax)
 	n.ctx, n.cancel = context.WithCancel(context.Background())
-	n.metrics, n.tracing = newMetrics(n), newTracing(n, n.config.TracerProvider)
-	n.dialer = &dialer{links: newLinks(n.isMember), nodeAt: n.nodeAt, route: detour.Of(ctx), ctx: n.ctx}
-	n.dialer.links.partitions = n.config.Partitions
+	n.metrics = telemetry.NewMetrics(telemetry.Config{
+		Node: config.NodeID, Partitions: config.Partitions, Definitions: config.Definitions, Closed: ErrClosed,
+	}, telemetrySource{n})
+	n.tracing = telemetry.NewTracing(config.NodeID, config.TracerProvider, telemetrySource{n}.readEvent)
+	n.dialer = &transport.Dialer{
+		Links: transport.NewLinks(n.directory.IsMember, n.config.Partitions), NodeAt: n.directory.NodeAt, Route: detour.Of(ctx), Context: n.ctx,
+	}
 	n.peers = newCallPool(n.dialer)
 	if err := n.openTLSSource(); err != nil {
 		n.cancel()
 		return nil, err
 	}
 	n.logStart()
-	if err := runSteps(ctx, n.checkJoinTarget, n.open); err != nil {
+	if err := runSteps(ctx, n.announcer.checkJoinTarget, n.open); err != nil {
 		n.cancel()
-		n.peers.close()
+		n.peers.Close()
 		return nil, fmt.Errorf("start node: %w", err)
 	}
 	n.running.Go(n.logReady)
 	go n.stopWhenDone(ctx)
 	return n, nil
+}
+
+// attachParts gives the parts of the node access to it.
+func (n *Node) attachParts() {
+	n.opener, n.announcer = partitionOpener{n}, announcer{n}
+	n.directory.Opened, n.directory.Replicas = n.opened, n.announcer.replicas
+	n.router, n.dispatcher = router{n}, dispatcher{n}
+	n.replicaCalls, n.scatter = replicaCalls{n}, scatterGather{n}
 }
 
 // logStart logs which node starts, and with which configuration.
@@ -150,33 +178,33 @@ func (n *Node) stopWhenDone(ctx context.Context) {
 // open opens the port, the actors and the partitions, in that order. On error it closes them again.
 func (n *Node) open(ctx context.Context) error {
 	if n.config.Listen != "" {
-		mux, err := listen(n.config.Listen, n.dialer, n.opened, n.config.Logger)
+		mux, err := transport.Listen(n.config.Listen, n.dialer, n.opened, n.config.Logger)
 		if err != nil {
 			return err
 		}
 		n.mux = mux
-		mux.splitByPartition(n.config.Partitions)
+		mux.SplitByPartition(n.config.Partitions)
 	}
 	n.system = actors.NewSystem(n.actorsConfig())
-	if err := n.openPartitions(ctx); err != nil {
+	if err := n.opener.openPartitions(ctx); err != nil {
 		n.system.Close()
 		if n.mux != nil {
-			n.mux.close()
+			n.mux.Close()
 		}
 		return err
 	}
 	close(n.opened)
 	for _, g := range n.partitions {
-		g.journal.SetObservers(n.metrics.journalMetrics(g))
+		g.journal.SetObservers(n.metrics.JournalObservers(g.number))
 		n.running.Go(g.watchFailure)
 	}
-	if err := n.metrics.attach(n.config.MeterProvider); err != nil {
+	if err := n.metrics.Attach(n.config.MeterProvider); err != nil {
 		n.config.Logger.Warn("cannot record metrics", "error", err)
 	}
 	if n.mux != nil {
 		n.servePeers()
 	}
-	if err := runSteps(ctx, n.join, n.awaitOwnLeadership); err != nil {
+	if err := runSteps(ctx, n.announcer.join, n.awaitOwnLeadership); err != nil {
 		n.closeParts()
 		return err
 	}
@@ -185,14 +213,14 @@ func (n *Node) open(ctx context.Context) error {
 
 // servePeers starts the goroutines that only a node with a listener needs.
 func (n *Node) servePeers() {
-	n.running.Go(func() { n.peers.closeUnusedUntil(n.closing) })
-	n.running.Go(n.maintainMembership)
-	n.calls = serveCalls(&nodeService{n}, n.mux.calls)
+	n.running.Go(func() { n.peers.CloseUnusedUntil(n.closing) })
+	n.running.Go(n.announcer.maintainMembership)
+	n.calls = serveCalls(&nodeService{n}, n.mux)
 	for _, g := range n.partitions {
-		n.workerStreams.Go(g.work)
+		n.workerStreams.Go(g.workerLoop.work)
 		n.running.Go(g.runForwarder)
 	}
-	n.running.Go(n.runBalancer)
+	n.running.Go(newLeaderBalancer(n).run)
 }
 
 // actorsConfig returns the configuration of the actors. It divides bounds that each partition
@@ -217,8 +245,8 @@ func (n *Node) actorsConfig() actors.Config {
 		InFlightBytesMax: partitionShare(0, inFlightBytesMax, partitions),
 		Limits:           actors.Limits(n.config.Limits),
 		GracePeriod:      n.config.StopGrace,
-		Observer:         &observer{n.metrics, n.tracing},
-		Tracer:           n.tracing.tracerOrNil(),
+		Observer:         telemetry.NewObserver(n.metrics, n.tracing),
+		Tracer:           n.tracing.Tracer(),
 	}
 }
 
@@ -252,7 +280,7 @@ func (n *Node) openTLSSource() error {
 	if err != nil {
 		return &ConfigError{"TLS", "has no usable keys: " + err.Error()}
 	}
-	n.dialer.tlsSource = tlsSource
+	n.dialer.TLSSource = tlsSource
 	return nil
 }
 
@@ -322,11 +350,11 @@ func (n *Node) Client() *Client {
 	if n.check() != nil {
 		return new(Client)
 	}
-	return &Client{transport: n, converter: n.registry.PayloadConverter()}
+	return &Client{transport: &n.router, converter: n.registry.PayloadConverter()}
 }
 
 // release does nothing: a node's client owns nothing.
-func (*Node) release() error { return nil }
+func (r *router) release() error { return nil }
 
 // Failed returns a channel that is closed when the node has failed. A node fails when it finds
 // damage or a disk error, or learns that it was removed ([ErrRemoved]) or runs with a copied Dir
@@ -394,22 +422,22 @@ func (n *Node) Close() error {
 func (n *Node) closeParts() {
 	// First end new and waiting calls, before closing what they wait for.
 	n.stopping.Store(true)
-	n.metrics.close() // metrics must not read parts that are being closed
+	n.metrics.Close() // metrics must not read parts that are being closed
 	close(n.closing)
 	n.cancel() // so that nothing waits for an unresponsive peer
 	if n.calls != nil {
-		n.calls.close()
+		n.calls.Close()
 	}
 	n.running.Wait()
-	// This node's own worker streams end because of n.closing, the others because of n.calls.close.
+	// This node's own worker streams end because of n.closing, the others because of n.calls.Close.
 	n.workerStreams.Wait()
 	// This ends leadership and the partitions with it; after that nothing appends.
-	n.closeErr = n.closePartitions()
+	n.closeErr = n.opener.closePartitions()
 	// Activities were told to stop when the partitions ended.
 	n.system.Close()
-	n.peers.close()
+	n.peers.Close()
 	// Last, because the journals' connections come through the mux.
 	if n.mux != nil {
-		n.mux.close()
+		n.mux.Close()
 	}
 }

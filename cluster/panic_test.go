@@ -11,6 +11,9 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
+// panicMessage is the log message for a call that panicked.
+const panicMessage = "call panicked; only this call fails, the node keeps running"
+
 // checkPanicked fails the test unless err is that of a panicked call, and the log has its stack
 // with that function.
 func checkPanicked(t *testing.T, err error, log *logRecorder, function string) {
@@ -62,7 +65,7 @@ func TestPanic_InProcessCallFailsOnlyThatCall(t *testing.T) {
 		g.barrier = func(context.Context) error { panic("as wanted") }
 	}
 	_, err := Query(ctx, client, "a", balanceQuery, "")
-	checkPanicked(t, err, log, "(*partition).query")
+	checkPanicked(t, err, log, "(*Reads).Query")
 	_, err = client.Count(ctx, Filter{})
 	checkPanicked(t, err, log, "(*partition).handle")
 	// Each start of a batch has its own goroutine.
@@ -70,7 +73,7 @@ func TestPanic_InProcessCallFailsOnlyThatCall(t *testing.T) {
 		Starts: []*clusterpb.InstanceStart{{Instance: "a", Start: &clusterpb.StartRequest{Name: "account", RequestId: "x"}}},
 	}}})
 	stream := &fakeServerStream{ctx: withLocalPrincipal(ctx), request: proto.CloneOf(request)}
-	if err := (&nodeService{node}).serveStartBatch(stream); err != nil {
+	if err := (&nodeService{node}).ServeStartBatch(stream); err != nil {
 		t.Fatal(err)
 	}
 	checkPanicked(t, fromFailure(stream.lastResponse.GetStartBatch().GetItems()[0].GetResponse().GetFailure()), log, "(*partition).startEach")

@@ -10,6 +10,11 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
+	"github.com/tenuto-dev/tenuto/cluster/internal/crosspartition"
+	"github.com/tenuto-dev/tenuto/cluster/internal/instances"
+	"github.com/tenuto-dev/tenuto/cluster/internal/retention"
+	"github.com/tenuto-dev/tenuto/cluster/internal/routing"
 	"github.com/tenuto-dev/tenuto/internal/slots"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
@@ -18,20 +23,41 @@ import (
 // A partition is this node's part in one Raft group. Each instance belongs to one partition, and
 // every node takes part in all partitions.
 type partition struct {
-	*Node
+	node    *Node
 	number  int
 	journal *journal.Journal
 	// barrier returns nil when a majority has confirmed that this node leads; tests replace it.
 	barrier func(ctx context.Context) error
 	// actorPartition is set while this node leads the partition.
 	actorPartition atomic.Pointer[actors.Partition]
-	handingOver    atomic.Bool   // during a leadership transfer
-	leaderNotifier notifier      // notified when another node leads, or this one begins to serve
-	leaderCalls    inFlightCalls // calls in flight to its leader
-	forwarder      *forwarder
-	startLimiter   startLimiter
-	callLimiter    callLimiter
-	seenIndex      maxIndex // highest journal index that calls through this node have seen
+	handingOver    atomic.Bool        // during a leadership transfer
+	leaderNotifier admission.Notifier // notified when another node leads, or this one begins to serve
+	leaderCalls    routing.InFlight   // calls in flight to its leader
+	forwarder      *routing.Forwarder
+	startLimiter   admission.StartLimiter
+	callLimiter    admission.CallLimiter
+	seenIndex      routing.MaxIndex // highest journal index that calls through this node have seen
+
+	inputs     *instances.Inputs
+	reads      *instances.Reads
+	waits      runWaiter
+	members    memberHandler
+	workerLoop workerLoop
+}
+
+// setJournal sets the partition's journal, which its parts share.
+func (g *partition) setJournal(opened *journal.Journal) {
+	g.journal, g.barrier = opened, opened.Barrier
+	shared := instances.Partition{
+		Journal:  opened,
+		Registry: g.node.registry,
+		Barrier:  func(ctx context.Context) error { return g.barrier(ctx) },
+		Leads:    func(p *actors.Partition) bool { return g.actorPartition.Load() == p },
+		Answers:  &g.node.answerLimiter,
+		Members:  g.members.membersResponse,
+	}
+	g.inputs, g.reads = instances.NewInputs(shared), instances.NewReads(shared)
+	g.waits, g.members, g.workerLoop = runWaiter{g, opened}, memberHandler{g, opened}, workerLoop{g, opened}
 }
 
 // partitionOf returns the partition of an instance.
@@ -66,35 +92,38 @@ func (c Config) partitionDir(partition int) string {
 	return filepath.Join(c.Dir, fmt.Sprintf("group-%03d", partition))
 }
 
+// A partitionOpener opens and closes the partitions of a node.
+type partitionOpener struct{ node *Node }
+
 // openPartitions opens the journals of all partitions, and closes them again on error.
-func (n *Node) openPartitions(ctx context.Context) (err error) {
+func (o *partitionOpener) openPartitions(ctx context.Context) (err error) {
 	defer func() {
 		if journal.IsDiskFull(err) {
 			err = fmt.Errorf("%w: %w", ErrDiskFull, err)
 		}
 	}()
-	if err := n.config.createPartitionDirs(); err != nil {
-		close(n.openFailed)
+	if err := o.node.config.createPartitionDirs(); err != nil {
+		close(o.node.openFailed)
 		return err
 	}
-	for i := range n.config.Partitions {
-		if err := n.openPartition(ctx, i); err != nil {
-			close(n.openFailed)
-			return errors.Join(err, n.closePartitions())
+	for i := range o.node.config.Partitions {
+		if err := o.openPartition(ctx, i); err != nil {
+			close(o.node.openFailed)
+			return errors.Join(err, o.closePartitions())
 		}
 	}
 	return nil
 }
 
-func (n *Node) openPartition(ctx context.Context, i int) error {
-	g := &partition{Node: n, number: i, callLimiter: newCallLimiter()}
-	g.forwarder = newForwarder(g)
-	opened, err := journal.Open(ctx, n.journalConfig(g))
+func (o *partitionOpener) openPartition(ctx context.Context, i int) error {
+	g := &partition{node: o.node, number: i, callLimiter: admission.NewCallLimiter()}
+	g.forwarder = routing.NewForwarder(g.forwarderConfig())
+	opened, err := journal.Open(ctx, o.journalConfig(g))
 	if err != nil {
 		return err
 	}
-	g.journal, g.barrier = opened, opened.Barrier
-	n.partitions = append(n.partitions, g)
+	g.setJournal(opened)
+	o.node.partitions = append(o.node.partitions, g)
 	return nil
 }
 
@@ -107,38 +136,38 @@ func (c Config) createPartitionDirs() error {
 	return journal.CreatePartitions(journal.Config{Node: c.NodeID, Cluster: c.ClusterID}, dirs)
 }
 
-func (n *Node) journalConfig(g *partition) journal.Config {
+func (o *partitionOpener) journalConfig(g *partition) journal.Config {
 	config := journal.Config{
-		Node:              n.config.NodeID,
-		Identity:          n.identity(),
-		Cluster:           n.config.ClusterID,
-		Partitions:        n.config.Partitions,
+		Node:              o.node.config.NodeID,
+		Identity:          o.node.identity(),
+		Cluster:           o.node.config.ClusterID,
+		Partitions:        o.node.config.Partitions,
 		Partition:         g.number,
-		Address:           n.config.address(),
-		Peers:             n.config.journalPeers(),
-		Join:              n.config.Join != nil,
-		Seeds:             n.config.Join,
-		Protocol:          n.config.protocol,
-		WallClock:         n.config.harness.WallClock,
-		Dir:               n.config.partitionDir(g.number),
+		Address:           o.node.config.address(),
+		Peers:             o.node.config.journalPeers(),
+		Join:              o.node.config.Join != nil,
+		Seeds:             o.node.config.Join,
+		Protocol:          o.node.config.protocol,
+		WallClock:         o.node.config.harness.WallClock,
+		Dir:               o.node.config.partitionDir(g.number),
 		Lead:              g.lead,
 		LeaderChanged:     g.leaderChanged,
-		MemberHint:        n.isHintedMember,
-		Logger:            n.config.journalLogger,
-		StateMemoryBytes:  stateMemoryBytes / n.config.Partitions,
-		StateCacheBytes:   stateCacheBytes / n.config.Partitions,
-		SnapshotThreshold: n.config.harness.SnapshotThreshold,
-		SnapshotInterval:  n.config.harness.SnapshotInterval,
-		TrailingLogs:      n.config.harness.TrailingLogs,
+		MemberHint:        o.node.directory.IsHintedMember,
+		Logger:            o.node.config.journalLogger,
+		StateMemoryBytes:  stateMemoryBytes / o.node.config.Partitions,
+		StateCacheBytes:   stateCacheBytes / o.node.config.Partitions,
+		SnapshotThreshold: o.node.config.harness.SnapshotThreshold,
+		SnapshotInterval:  o.node.config.harness.SnapshotInterval,
+		TrailingLogs:      o.node.config.harness.TrailingLogs,
 	}
-	if n.mux != nil {
-		config.Network = n.mux.networkOf(g.number)
+	if o.node.mux != nil {
+		config.Network = o.node.mux.NetworkOf(g.number)
 	}
 	if g.number > 0 {
 		// The other partitions take the members and the time from the first.
-		config.MemberHint, config.WallClock = n.isInFirstPartition, n.firstPartitionTime
+		config.MemberHint, config.WallClock = o.node.directory.IsInFirstPartition, o.firstPartitionTime
 	}
-	if n.config.Partitions > 1 {
+	if o.node.config.Partitions > 1 {
 		config.Logger = config.Logger.With("partition", g.number)
 	}
 	return config
@@ -155,23 +184,23 @@ func (n *Node) identity() string {
 
 // firstPartitionTime returns the cluster time of the first partition, once it is known. The others
 // use it as their wall clock, so that the cluster depends on one wall clock only.
-func (n *Node) firstPartitionTime() time.Time {
+func (o *partitionOpener) firstPartitionTime() time.Time {
 	select {
-	case <-n.opened:
-		first := n.partitions[0].journal
-		if n.poll(context.Background(), first.IsClockCurrent) == nil {
+	case <-o.node.opened:
+		first := o.node.partitions[0].journal
+		if o.node.poll(context.Background(), first.IsClockCurrent) == nil {
 			return first.Now().AsTime()
 		}
-	case <-n.openFailed:
+	case <-o.node.openFailed:
 	}
 	return time.Unix(0, 0) // the node is closing and leads no partition
 }
 
 // closePartitions closes all journals concurrently; each waits for its entries in flight.
-func (n *Node) closePartitions() error {
-	errs := make([]error, len(n.partitions))
+func (o *partitionOpener) closePartitions() error {
+	errs := make([]error, len(o.node.partitions))
 	var closing sync.WaitGroup
-	for i, g := range n.partitions {
+	for i, g := range o.node.partitions {
 		closing.Go(func() { errs[i] = g.journal.Close() })
 	}
 	closing.Wait()
@@ -182,7 +211,7 @@ func (n *Node) closePartitions() error {
 // when the epoch ends.
 func (g *partition) lead(ctx context.Context, epoch uint64) {
 	select {
-	case <-g.opened:
+	case <-g.node.opened:
 	case <-ctx.Done():
 		return // another partition could not be opened
 	}
@@ -191,16 +220,20 @@ func (g *partition) lead(ctx context.Context, epoch uint64) {
 		IsSuperseded: isLeadershipLost,
 	}
 	var background sync.WaitGroup
-	if len(g.partitions) > 1 {
-		leadership := newLeadership(g, epoch)
-		slot.OtherPartitions = leadership
-		background.Go(func() { leadership.run(ctx) })
+	if len(g.node.partitions) > 1 {
+		leader := crosspartition.NewLeader(g.crossPartitions(), epoch)
+		slot.OtherPartitions = leader
+		background.Go(func() { leader.Run(ctx) })
 	}
-	p := g.system.LeadPartition(ctx, slot, g.journal, epoch)
+	p := g.node.system.LeadPartition(ctx, slot, g.journal, epoch)
 	g.actorPartition.Store(p)
-	g.leaderNotifier.notify()
+	g.leaderNotifier.Notify()
 	background.Go(func() { g.raiseProtocol(ctx) })
-	background.Go(func() { newRetentionSweeper(g, epoch).run(ctx) })
+	sweeper := &retention.Sweeper{
+		Store: g.journal, Periods: retention.Periods(g.node.config.Retention), Epoch: epoch, Now: g.journal.Now,
+		Logger: g.node.config.Logger, OtherPartitions: otherPartitionsOf(g),
+	}
+	background.Go(func() { sweeper.Run(ctx) })
 	<-ctx.Done()
 	g.actorPartition.Store(nil)
 	p.Close()
@@ -226,17 +259,17 @@ func (n *Node) ledPartitions() (led []*partition) {
 func (g *partition) watchFailure() {
 	select {
 	case <-g.journal.Failed():
-	case <-g.closing:
+	case <-g.node.closing:
 		return
 	}
 	all := true
-	for _, other := range g.partitions {
+	for _, other := range g.node.partitions {
 		if !errors.Is(g.journal.Err(), ErrRemoved) {
 			other.journal.Fail(g.journal.Err())
 		}
 		all = all && other.journal.Err() != nil
 	}
 	if all {
-		g.failOnce.Do(func() { close(g.failed) })
+		g.node.failOnce.Do(func() { close(g.node.failed) })
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
 	"github.com/tenuto-dev/tenuto/internal/slots"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
@@ -529,7 +530,7 @@ func TestMembership_SameInAllPartitions(t *testing.T) {
 	eventually(t, "it votes in every partition", func() bool { return voters() == 4 })
 	f.awaitBalanced()
 	// Only the first partition is called.
-	_, err := f.nodes["n1"].call(ctx, &clusterpb.Request{Partition: 1, Call: &clusterpb.Request_RemoveMember{
+	_, err := f.nodes["n1"].router.call(ctx, &clusterpb.Request{Partition: 1, Call: &clusterpb.Request_RemoveMember{
 		RemoveMember: &clusterpb.RemoveMemberRequest{Node: "n4"},
 	}})
 	if err != nil {
@@ -620,7 +621,7 @@ func TestCrossPartition_FindsChildEndAfterLeaderLoss(t *testing.T) {
 		ask := node.ask
 		node.ask = func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 			if unreachable.Load() == node && request.GetCrossMessages() != nil {
-				return notLeaderResponse("it says nothing")
+				return wire.NotLeader("it says nothing")
 			}
 			return ask(ctx, request)
 		}

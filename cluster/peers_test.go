@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -182,7 +183,7 @@ func TestCluster_OnlyLeaderAnswersNotFound(t *testing.T) {
 // The called node needs a while to notice that its call has ended.
 type slowNode struct{ called, returned atomic.Bool }
 
-func (c *slowNode) serve(ctx context.Context, _ *clusterpb.Request) *clusterpb.Response {
+func (c *slowNode) Serve(ctx context.Context, _ *clusterpb.Request) *clusterpb.Response {
 	c.called.Store(true)
 	<-ctx.Done()
 	for range 10_000 {
@@ -192,27 +193,27 @@ func (c *slowNode) serve(ctx context.Context, _ *clusterpb.Request) *clusterpb.R
 	return new(clusterpb.Response)
 }
 
-func (*slowNode) serveWorker(grpc.ServerStream) error     { return nil }
-func (*slowNode) serveStartBatch(grpc.ServerStream) error { return nil }
+func (*slowNode) ServeWorker(grpc.ServerStream) error     { return nil }
+func (*slowNode) ServeStartBatch(grpc.ServerStream) error { return nil }
 
 func TestCallServer_CloseWaitsForCalls(t *testing.T) {
 	checkGoroutineLeaks(t)
-	dialer := &dialer{links: newLinks(nil)}
-	mux, err := listen("127.0.0.1:0", dialer, nil, testLogger())
+	dialer := &transport.Dialer{Links: transport.NewLinks(nil, 1)}
+	mux, err := transport.Listen("127.0.0.1:0", dialer, nil, testLogger())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer mux.close()
+	defer mux.Close()
 	called := new(slowNode)
-	server, pool := serveCalls(called, mux.calls), newCallPool(dialer)
-	defer pool.close()
+	server, pool := serveCalls(called, mux), newCallPool(dialer)
+	defer pool.Close()
 	ctx, answered := testContext(t), make(chan struct{})
 	go func() {
 		defer close(answered)
-		_, _ = pool.call(ctx, mux.listener.Addr().String(), new(clusterpb.Request))
+		_, _ = pool.Call(ctx, mux.Addr().String(), new(clusterpb.Request))
 	}()
 	eventually(t, "the call has arrived", called.called.Load)
-	server.close()
+	server.Close()
 	if !called.returned.Load() {
 		t.Error("closed while a call was being served")
 	}
@@ -251,7 +252,7 @@ func TestProtocol_RejectsDistantVersions(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	for _, version := range []uint32{protocolVersion + 2, protocolVersion + 100} {
 		request := &clusterpb.Request{Protocol: version, Instance: "x", Call: &clusterpb.Request_Get{Get: new(clusterpb.GetRequest)}}
-		response := node.serve(testContext(t), request)
+		response := node.dispatcher.serve(testContext(t), request)
 		if !errors.Is(fromFailure(response.Failure), ErrProtocol) {
 			t.Errorf("version %d: %v", version, response)
 		}

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/cluster/internal/instances"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -38,30 +41,95 @@ func Query[I, O any](ctx context.Context, client *Client, id string, query repla
 	return output, nil
 }
 
-func (g *partition) query(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.QueryRequest) (*clusterpb.Response, error) {
-	if err := g.barrier(ctx); err != nil {
-		return nil, err
-	}
-	answer, err := awaitAnswer(ctx, deliverToInstance(p, instance, actors.Message{Query: &actors.Query{Name: r.Name, Input: r.Input}}))
-	result := &clusterpb.QueryResult{Output: answer.Output}
-	switch {
-	case err != nil:
-		return nil, err
-	case answer.Err != nil && isPartitionError(answer.Err):
-		return nil, answer.Err
-	case answer.Err != nil:
-		result.Error = replay.EncodeError(answer.Err)
-	}
-	return &clusterpb.Response{Result: &clusterpb.Response_Query{Query: result}}, nil
+// ErrUpdateAborted: the update was accepted, but its instance ended or continued as new before the
+// update was done. The effects so far remain.
+var ErrUpdateAborted = actors.ErrUpdateAborted
+
+// A RefusedError reports that an instance has rejected an update. Nothing was recorded. Its field
+// Err is what the validation returned.
+type RefusedError = actors.RefusedError
+
+// An UpdateOption changes how an update is called.
+type UpdateOption func(*clusterpb.UpdateRequest)
+
+// UpdateID sets the ID of the update. While the ID is known (see [EventID]), the update is executed
+// once, and every call with that ID gets its result. An ID has at most 128 bytes. Events, updates
+// and [SendOrStart] must not share an ID. Defaults to a random ID for each call.
+func UpdateID(id string) UpdateOption {
+	return func(r *clusterpb.UpdateRequest) { r.RequestId = id }
 }
 
-// isPartitionError reports whether an error comes from the partition and not from the instance's
-// code.
-func isPartitionError(err error) bool {
-	for _, known := range []error{actors.ErrNotFound, actors.ErrEnded, actors.ErrStopped, actors.ErrBusy} {
-		if errors.Is(err, known) {
-			return true
-		}
+// CallUpdate executes an update on a running instance and returns its result when that is
+// committed. The instance validates the input first; a rejected update is not recorded. An accepted
+// update is executed once despite failures of nodes, or the error says that the outcome is unknown
+// ([UnavailableError]). Only ctx bounds the wait for the result. If ctx ends after the update was
+// accepted, the error is an [*UnavailableError] that says so, and the update continues. The same
+// call with the same [UpdateID] waits for its result again.
+//
+// Errors: the error that the handler returned, decoded from its record; a [*RefusedError] with what
+// the validation returned; a [*replay.NoUpdateError] if there is no handler; [ErrUpdateAborted];
+// [ErrRequestIDReused]; [ErrNotFound]; [ErrEnded]; [ErrBusy]; [*InputError]; [*UnavailableError].
+func CallUpdate[I, O any](ctx context.Context, client *Client, id string, update replay.UpdateHandle[I, O], input I, options ...UpdateOption) (O, error) {
+	var output O
+	payload, err := client.encode(replay.PayloadInfo{Kind: "update", Name: update.Name(), Part: "input"}, input)
+	if err == nil {
+		payload, err = client.update(ctx, id, &clusterpb.UpdateRequest{Name: update.Name(), Input: payload}, options)
 	}
-	return errors.As(err, new(*actors.FaultError))
+	if err == nil {
+		err = client.converter.Decode(replay.PayloadInfo{Kind: "update", Name: update.Name(), Part: "output"}, payload, &output)
+	}
+	if err != nil {
+		return output, fmt.Errorf("update %q of %s: %w", update.Name(), id, err)
+	}
+	return output, nil
+}
+
+// update sends an update to the leader. When the update is accepted, it waits for the recorded
+// result on a replica, which needs no leader.
+func (c *Client) update(ctx context.Context, id string, r *clusterpb.UpdateRequest, options []UpdateOption) (*journalpb.Payload, error) {
+	if err := firstError(applyOptions(r, options), checkID(id), checkUpdate(r)); err != nil {
+		return nil, err
+	}
+	request := &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Update{Update: r}}
+	r.RequestId, request.Retried = requestIDOrNew(r.RequestId)
+	response, err := c.call(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	result := response.GetUpdate()
+	if result.GetRefusal() != nil {
+		return nil, rejectionError(r.Name, c.converter.DecodeError(result.GetRefusal()))
+	}
+	return c.awaitUpdate(ctx, id, Position{result.GetExecution(), result.GetEventId()}, r.RequestId)
+}
+
+// rejectionError distinguishes an update without a handler from a rejected one.
+func rejectionError(name string, err error) error {
+	var none *replay.NoQueryError
+	if errors.As(err, &none) && strings.HasPrefix(none.Name, replay.UpdatePrefix) {
+		return &replay.NoUpdateError{Name: name}
+	}
+	return &RefusedError{Err: err}
+}
+
+// awaitUpdate waits for the result of an update that was accepted at a position.
+func (c *Client) awaitUpdate(ctx context.Context, id string, accepted Position, requestID string) (output *journalpb.Payload, err error) {
+	outcome := ErrUpdateAborted
+	err = c.transport.follow(ctx, id, accepted, func(r RecordedEvent) bool {
+		switch body := r.Event.Body.(type) {
+		case *journalpb.Event_SideEffectRecorded:
+			if record := body.SideEffectRecorded; record.Label == replay.UpdatePrefix+requestID {
+				output, outcome = record.Value, c.converter.DecodeError(record.Error)
+				return false
+			}
+		case *journalpb.Event_OrchestrationContinuedAsNew:
+			// An update that has not begun waits in the inbox of the next execution.
+			return instances.IsInInbox(body.OrchestrationContinuedAsNew.Inbox, requestID)
+		}
+		return true
+	})
+	if err != nil && err != errReaderStopped {
+		return nil, &UnavailableError{Err: fmt.Errorf("the update was accepted, but its result is not known yet: %w", err)}
+	}
+	return output, outcome
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
+	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
@@ -69,7 +71,7 @@ func callRepeatedly(t *testing.T, calls ...func(ctx context.Context, i int)) (en
 	ctx, cancel := context.WithCancel(t.Context())
 	for _, call := range calls {
 		calling.Go(func() {
-			for i := 0; sleep(ctx, nil, 20*time.Millisecond) == nil; i++ {
+			for i := 0; admission.Sleep(ctx, nil, 20*time.Millisecond) == nil; i++ {
 				limited, done := context.WithTimeout(ctx, 2*time.Second)
 				call(limited, i)
 				done()
@@ -125,19 +127,22 @@ func TestRemoteClient_IgnoresOutdatedMembers(t *testing.T) {
 func TestMembers_JoiningNodeReportsNone(t *testing.T) {
 	f := newTestCluster(t, 3)
 	node := f.start(f.joiningConfig("n4"))
-	eventually(t, "it knows the members", node.knowsMembers)
+	eventually(t, "it knows the members", node.replicaCalls.knowsMembers)
 	request := membersRequest()
 	request.Protocol = node.config.protocol
-	if response := node.serve(testContext(t), request); response.GetMembers() == nil {
+	if response := node.dispatcher.serve(testContext(t), request); response.GetMembers() == nil {
 		t.Errorf("a member answered %v", response)
 	}
 	// As while it reads a log from before it was added.
 	nonMember := &Node{config: node.config}
+	nonMember.attachParts()
 	nonMember.config.NodeID = "not added"
 	for _, g := range node.partitions {
-		nonMember.partitions = append(nonMember.partitions, &partition{Node: nonMember, number: g.number, journal: g.journal})
+		part := &partition{node: nonMember, number: g.number}
+		part.setJournal(g.journal)
+		nonMember.partitions = append(nonMember.partitions, part)
 	}
-	if response, err := nonMember.knownMembers(testContext(t), request); response != nil || err == nil || !isRetryable(toFailure(err)) {
+	if response, err := nonMember.replicaCalls.knownMembers(testContext(t), request); response != nil || err == nil || !wire.IsRetryable(toFailure(err)) {
 		t.Errorf("a non-member answered %v, %v; want an error that makes the client ask another node", response, err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -62,7 +63,7 @@ func (c *countdownContext) hasEnded() bool { return c.remaining.Load() < 0 }
 
 // withLocalPrincipal makes requests come from a caller with all rights.
 func withLocalPrincipal(ctx context.Context) context.Context {
-	return peer.NewContext(ctx, &peer.Peer{AuthInfo: linkInfo{peer: Principal{Kind: PrincipalLocal}}})
+	return peer.NewContext(ctx, &peer.Peer{AuthInfo: transport.AuthInfo{Peer: transport.Principal{Kind: transport.KindLocal}}})
 }
 
 // requestsByKind returns valid requests by the name of their kind, for the running instance
@@ -197,14 +198,14 @@ func startRequestTarget(t testing.TB) (*Node, *logRecorder) {
 // requestPaths are the ways in which a request reaches a node.
 var requestPaths = map[string]func(ctx context.Context, node *Node, request *clusterpb.Request) *clusterpb.Response{
 	"over the network": func(ctx context.Context, node *Node, request *clusterpb.Request) *clusterpb.Response {
-		return (&nodeService{node}).serve(withLocalPrincipal(ctx), request)
+		return (&nodeService{node}).Serve(withLocalPrincipal(ctx), request)
 	},
 	"in the process": func(ctx context.Context, node *Node, request *clusterpb.Request) *clusterpb.Response {
-		return node.callLeader(ctx, request)
+		return node.router.callLeader(ctx, request)
 	},
 	"on a stream": func(ctx context.Context, node *Node, request *clusterpb.Request) *clusterpb.Response {
 		stream := &fakeServerStream{ctx: withLocalPrincipal(ctx), request: request}
-		_ = (&nodeService{node}).serveStartBatch(stream)
+		_ = (&nodeService{node}).ServeStartBatch(stream)
 		return stream.lastResponse
 	},
 }

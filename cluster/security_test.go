@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
 )
 
 // An attacker opens a connection to a node and proceeds as if it was accepted.
@@ -22,15 +24,15 @@ type attacker func(address string) (net.Conn, error)
 func attackInPlaintext(address string) (net.Conn, error) {
 	conn, err := net.Dial("tcp", address)
 	if err == nil {
-		_, err = conn.Write(append([]byte(preambleMagic), byte(purposeRaft)))
+		_, err = conn.Write(append([]byte(transport.PreambleMagic), byte(transport.Raft)))
 	}
 	return conn, err
 }
 
 // attackOverTLS shows a certificate, nil for none, and accepts any from the node.
-func attackOverTLS(certificate *tls.Certificate, required purpose, changes ...func(*tls.Config)) attacker {
+func attackOverTLS(certificate *tls.Certificate, required transport.Purpose, changes ...func(*tls.Config)) attacker {
 	return func(address string) (net.Conn, error) {
-		config := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{alpnNames[required]}}
+		config := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{required.ALPN()}}
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			if certificate == nil {
 				return new(tls.Certificate), nil
@@ -61,7 +63,7 @@ func (c attackerStreamLayer) Dial(address raft.ServerAddress, timeout time.Durat
 		return nil, errors.Join(err, conn.Close())
 	}
 	if testPartitionsDefault > 1 {
-		_, err = conn.Write([]byte{partitionMagic, 0, byte(testPartitionsDefault)})
+		_, err = conn.Write([]byte{transport.PartitionMagic, 0, byte(testPartitionsDefault)})
 	}
 	return conn, err
 }
@@ -111,11 +113,11 @@ func forge(t *testing.T, attack attacker, target *Node, as string, forgeries ...
 	if err != nil {
 		t.Fatal(err)
 	}
-	transport := raft.NewNetworkTransport(attackerStreamLayer{listener, attack}, 1, testTimeout, io.Discard)
-	defer transport.Close()
+	raftTransport := raft.NewNetworkTransport(attackerStreamLayer{listener, attack}, 1, testTimeout, io.Discard)
+	defer raftTransport.Close()
 	header := raft.RPCHeader{ProtocolVersion: 3, ID: []byte(as), Addr: []byte(listener.Addr().String())}
 	for _, send := range forgeries {
-		if err := send(transport, raft.ServerID(target.ID()), raft.ServerAddress(target.config.Listen), header); err == nil {
+		if err := send(raftTransport, raft.ServerID(target.ID()), raft.ServerAddress(target.config.Listen), header); err == nil {
 			answered++
 		}
 	}
@@ -174,21 +176,21 @@ func TestRaftTransport_RejectsForgedFrames(t *testing.T) {
 	}
 	attacks := map[string]attacker{
 		"in plaintext":                          attackInPlaintext,
-		"without a certificate":                 attackOverTLS(nil, purposeRaft),
-		"with a client's":                       attackOverTLS(trusted.client("n2"), purposeRaft),
-		"with that of a node that is no member": attackOverTLS(trusted.node("n9"), purposeRaft),
-		"of another authority":                  attackOverTLS(others.node("n2"), purposeRaft),
-		"that has expired":                      attackOverTLS(changed(withValidity(-2*time.Hour, -time.Minute)), purposeRaft),
-		"that is not yet valid":                 attackOverTLS(changed(withValidity(time.Hour, 2*time.Hour)), purposeRaft),
-		"that is for servers only":              attackOverTLS(changed(withKeyUsage(x509.ExtKeyUsageServerAuth)), purposeRaft),
-		"of another cluster":                    attackOverTLS(node("tenuto://another/node/n2"), purposeRaft),
-		"without an identity":                   attackOverTLS(node(), purposeRaft),
-		"with two identities":                   attackOverTLS(node("tenuto://tenuto/node/n2", "tenuto://tenuto/client/x"), purposeRaft),
-		"with an unknown role":                  attackOverTLS(node("tenuto://tenuto/admin/n2"), purposeRaft),
-		"with a path for a name":                attackOverTLS(node("tenuto://tenuto/node/n9/../n2"), purposeRaft),
-		"by TLS 1.2":                            attackOverTLS(trusted.node("n2"), purposeRaft, func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }),
-		"without a protocol":                    attackOverTLS(trusted.node("n2"), purposeRaft, func(c *tls.Config) { c.NextProtos = nil }),
-		"with another protocol":                 attackOverTLS(trusted.node("n2"), purposeRaft, func(c *tls.Config) { c.NextProtos = []string{"h2"} }),
+		"without a certificate":                 attackOverTLS(nil, transport.Raft),
+		"with a client's":                       attackOverTLS(trusted.client("n2"), transport.Raft),
+		"with that of a node that is no member": attackOverTLS(trusted.node("n9"), transport.Raft),
+		"of another authority":                  attackOverTLS(others.node("n2"), transport.Raft),
+		"that has expired":                      attackOverTLS(changed(withValidity(-2*time.Hour, -time.Minute)), transport.Raft),
+		"that is not yet valid":                 attackOverTLS(changed(withValidity(time.Hour, 2*time.Hour)), transport.Raft),
+		"that is for servers only":              attackOverTLS(changed(withKeyUsage(x509.ExtKeyUsageServerAuth)), transport.Raft),
+		"of another cluster":                    attackOverTLS(node("tenuto://another/node/n2"), transport.Raft),
+		"without an identity":                   attackOverTLS(node(), transport.Raft),
+		"with two identities":                   attackOverTLS(node("tenuto://tenuto/node/n2", "tenuto://tenuto/client/x"), transport.Raft),
+		"with an unknown role":                  attackOverTLS(node("tenuto://tenuto/admin/n2"), transport.Raft),
+		"with a path for a name":                attackOverTLS(node("tenuto://tenuto/node/n9/../n2"), transport.Raft),
+		"by TLS 1.2":                            attackOverTLS(trusted.node("n2"), transport.Raft, func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }),
+		"without a protocol":                    attackOverTLS(trusted.node("n2"), transport.Raft, func(c *tls.Config) { c.NextProtos = nil }),
+		"with another protocol":                 attackOverTLS(trusted.node("n2"), transport.Raft, func(c *tls.Config) { c.NextProtos = []string{"h2"} }),
 	}
 	for name, attack := range attacks {
 		t.Run(name, func(t *testing.T) {
@@ -202,7 +204,7 @@ func TestRaftTransport_RejectsForgedFrames(t *testing.T) {
 					t.Fatalf("%s has read %d of them", target.ID(), read)
 				}
 				eventually(t, "it is logged", func() bool {
-					return logs[i].countLines("connection refused") > logged || target.mux.refusals.remaining() == 0
+					return logs[i].countLines("connection refused") > logged || target.mux.RefusalLinesLeft() == 0
 				})
 				expectUnharmed(t, target, before)
 			}
@@ -236,7 +238,7 @@ func TestRaftTransport_MemberCannotImpersonate(t *testing.T) {
 				continue
 			}
 			refused := target.partitions[0].journal.Stats().MessagesRefused
-			if n := forge(t, attackOverTLS(trusted.node("n2"), purposeRaft), target, attempt.as, attempt.forgeries...); n > 0 {
+			if n := forge(t, attackOverTLS(trusted.node("n2"), transport.Raft), target, attempt.as, attempt.forgeries...); n > 0 {
 				t.Errorf("%s: %s has taken %d of them", name, target.ID(), n)
 			}
 			if counted := target.partitions[0].journal.Stats().MessagesRefused - refused; counted != uint64(len(attempt.forgeries)) {
@@ -267,12 +269,12 @@ func TestDialer_RejectsImpostorNode(t *testing.T) {
 		t.Cleanup(func() { _ = listener.Close() })
 		config := &tls.Config{
 			Certificates: []tls.Certificate{*keys.Certificate}, ClientAuth: tls.RequireAnyClientCert,
-			NextProtos: []string{alpnNames[purposeRaft], alpnNames[purposeCalls]},
+			NextProtos: []string{transport.Raft.ALPN(), transport.Calls.ALPN()},
 		}
 		go func() {
 			conn, err := tls.NewListener(listener, config).Accept()
 			if err == nil {
-				_, _ = conn.Write([]byte{handshakeAdmitted})
+				_, _ = conn.Write([]byte{transport.Admitted})
 				_, _ = io.Copy(io.Discard, conn)
 				_ = conn.Close()
 			}
@@ -283,7 +285,7 @@ func TestDialer_RejectsImpostorNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dialer := &dialer{tlsSource: tlsSource, links: newLinks(nil), nodeAt: func(string) string { return "n2" }}
+	dialer := &transport.Dialer{TLSSource: tlsSource, Links: transport.NewLinks(nil, 1), NodeAt: func(string) string { return "n2" }}
 	for name, certificate := range map[string]*tls.Certificate{
 		"another node":                trusted.node("n3"),
 		"a client":                    trusted.client("n2"),
@@ -292,15 +294,15 @@ func TestDialer_RejectsImpostorNode(t *testing.T) {
 		"a node of another cluster":   trusted.issue([]string{"tenuto://another/node/n2"}),
 		"one for clients only":        trusted.issue([]string{"tenuto://tenuto/node/n2"}, withKeyUsage(x509.ExtKeyUsageClientAuth)),
 	} {
-		for required := range alpnNames {
-			conn, err := dialer.dial(testContext(t), answer(&Keys{Certificate: certificate}), required)
+		for _, required := range []transport.Purpose{transport.Raft, transport.Calls} {
+			conn, err := dialer.Dial(testContext(t), answer(&Keys{Certificate: certificate}), required)
 			if err == nil {
 				_ = conn.Close()
 				t.Errorf("%s was accepted", name)
 			}
 		}
 	}
-	conn, err := dialer.dial(testContext(t), answer(&Keys{Certificate: trusted.node("n2")}), purposeCalls)
+	conn, err := dialer.Dial(testContext(t), answer(&Keys{Certificate: trusted.node("n2")}), transport.Calls)
 	if err != nil {
 		t.Fatalf("the node itself: %v", err)
 	}
@@ -324,7 +326,7 @@ func TestMux_CapsIdleConnections(t *testing.T) {
 	}
 	expectUnharmed(t, leader, before)
 	// A peer that completes its handshake is accepted all the same.
-	conn, err := attackOverTLS(trusted.client("app"), purposeCalls)(leader.config.Listen)
+	conn, err := attackOverTLS(trusted.client("app"), transport.Calls)(leader.config.Listen)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,8 +334,8 @@ func TestMux_CapsIdleConnections(t *testing.T) {
 	for _, node := range nodes {
 		callThrough(ctx, t, node, "after-"+node.ID())
 	}
-	// All but the last handshakesMax connections have been closed.
-	for _, conn := range idle[:len(idle)-handshakesMax] {
+	// All but the last transport.HandshakesMax connections have been closed.
+	for _, conn := range idle[:len(idle)-transport.HandshakesMax] {
 		_ = conn.SetReadDeadline(time.Now().Add(testTimeout))
 		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("an idle connection: %v; want it closed", err)

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -142,4 +143,44 @@ func (h *History) String() string {
 		fmt.Fprintf(&b, "%5d  %10s  %s\n", event.EventId, "+"+since.Round(10*time.Microsecond).String(), replay.Describe(event))
 	}
 	return b.String()
+}
+
+// An Execution is one execution of an instance: the part of a run up to the next continue-as-new.
+type Execution struct {
+	Number  uint64
+	Version string
+	// State is [ContinuedAsNew] for every execution of a run but its last.
+	State State
+	// Events is the number of events in its history.
+	Events uint64
+	// StartedAt and UpdatedAt are when its first and its last event were recorded.
+	StartedAt time.Time
+	UpdatedAt time.Time
+}
+
+// Executions returns the executions of an instance, including those of earlier runs under its ID,
+// oldest first; of more than 1,000, the latest. It returns [ErrNotFound] if the instance does not
+// exist.
+func (c *Client) Executions(ctx context.Context, id string, options ...ReadOption) ([]Execution, error) {
+	if err := checkID(id); err != nil {
+		return nil, err
+	}
+	response, err := c.read(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Executions{
+		Executions: new(clusterpb.ExecutionsRequest),
+	}}, options)
+	if err != nil {
+		return nil, fmt.Errorf("executions of %s: %w", id, err)
+	}
+	var executions []Execution
+	for _, wire := range response.GetExecutions().GetExecutions() {
+		executions = append(executions, Execution{
+			Number:    wire.Execution,
+			Version:   wire.Version,
+			State:     State(wire.State),
+			Events:    wire.Events,
+			StartedAt: time.Unix(0, wire.StartedAt),
+			UpdatedAt: time.Unix(0, wire.UpdatedAt),
+		})
+	}
+	return executions, nil
 }

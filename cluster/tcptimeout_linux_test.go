@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
 )
 
 func TestUserTimeout_EndsUnacknowledgedConnections(t *testing.T) {
@@ -17,14 +19,14 @@ func TestUserTimeout_EndsUnacknowledgedConnections(t *testing.T) {
 	}
 	seen := make(map[bool]int) // by whether they were accepted
 	for _, n := range fleet.all() {
-		for _, l := range n.mux.links.all() {
-			got, err := userTimeout(l.raw)
+		for _, l := range n.dialer.Links.All() {
+			got, err := userTimeout(l.Raw())
 			if errors.Is(err, net.ErrClosed) {
 				continue
 			}
-			seen[l.accepted]++
-			if err != nil || got != int(unackedTimeMax.Milliseconds()) {
-				t.Errorf("a connection (accepted: %v) is closed after %d ms, %v", l.accepted, got, err)
+			seen[l.IsAccepted()]++
+			if err != nil || got != int(transport.UnackedTimeMax.Milliseconds()) {
+				t.Errorf("a connection (accepted: %v) is closed after %d ms, %v", l.IsAccepted(), got, err)
 			}
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"strings"
 	"sync"
@@ -16,6 +15,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/peer"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/server"
+	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
@@ -100,12 +101,6 @@ func TestConfig_RejectsUnworkable(t *testing.T) {
 	}
 }
 
-func TestDialer_NoPlaintextToOtherMachines(t *testing.T) {
-	if isLoopback(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}) || isLoopback(&net.UnixAddr{}) || !isLoopback(&net.TCPAddr{IP: net.IPv6loopback}) {
-		t.Error("loopback is mistaken")
-	}
-}
-
 func TestNode_RejectsDirectoryOfOtherCluster(t *testing.T) {
 	dir := t.TempDir()
 	node, err := Start(testContext(t), Config{Dir: dir, ClusterID: "blue", Logger: testLogger()})
@@ -137,7 +132,7 @@ func TestKeyFiles_ReloadOnChange(t *testing.T) {
 	}
 	presented := func() string {
 		t.Helper()
-		keys, err := tlsSource.current()
+		keys, err := tlsSource.Current()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -220,7 +215,7 @@ func TestTLS_RotatesKeysUnderLoad(t *testing.T) {
 		// Every connection is closed as if it were too old; new ones use new keys.
 		before := done.Load()
 		for _, node := range nodes {
-			node.dialer.links.sweep(time.Now().Add(linkAgeMax + time.Second))
+			node.dialer.Links.Sweep(time.Now().Add(transport.AgeMax + time.Second))
 		}
 		eventually(t, "calls go on", func() bool { return done.Load() > before+8 || t.Failed() })
 	}
@@ -250,41 +245,6 @@ func dialOnce(nodes []*Node, keys KeySource) DialConfig {
 		config.Addresses = append(config.Addresses, node.config.Listen)
 	}
 	return config
-}
-
-func TestTLS_ClosesConnectionsNoLongerTrusted(t *testing.T) {
-	now := time.Now()
-	members := map[string]bool{"n1": true}
-	all := newLinks(func(id string) bool { return members[id] })
-	cases := map[string]struct {
-		link   *link
-		closed bool
-	}{
-		"young":                                 {&link{handshakeResult: handshakeResult{purposeRaft, Principal{PrincipalNode, "n1"}, now.Add(time.Hour)}}, false},
-		"expired":                               {&link{handshakeResult: handshakeResult{purposeRaft, Principal{PrincipalNode, "n1"}, now.Add(-time.Second)}}, true},
-		"calls of a removed node":               {&link{accepted: true, handshakeResult: handshakeResult{purposeCalls, Principal{PrincipalNode, "n2"}, now.Add(time.Hour)}}, true},
-		"calls to a node that is not known yet": {&link{handshakeResult: handshakeResult{purposeCalls, Principal{PrincipalNode, "n2"}, now.Add(time.Hour)}}, false},
-		"of a removed node":                     {&link{handshakeResult: handshakeResult{purposeRaft, Principal{PrincipalNode, "n2"}, now.Add(time.Hour)}}, true},
-		"calls of a client":                     {&link{handshakeResult: handshakeResult{purposeCalls, Principal{PrincipalClient, "n2"}, now.Add(time.Hour)}}, false},
-		"of an expired client":                  {&link{handshakeResult: handshakeResult{purposeCalls, Principal{PrincipalClient, "n2"}, now.Add(-time.Second)}}, true},
-		"without a certificate":                 {&link{handshakeResult: handshakeResult{purpose: purposeCalls, peer: Principal{Kind: PrincipalLocal}}}, false},
-	}
-	for name, c := range cases {
-		here, there := net.Pipe()
-		defer there.Close()
-		c.link.Conn, c.link.raw = here, here
-		if err := all.add(c.link); err != nil {
-			t.Fatal(err)
-		}
-		all.sweep(now)
-		if got := here.SetDeadline(time.Time{}) != nil; got != c.closed {
-			t.Errorf("%s: closed is %v; want %v", name, got, c.closed)
-		}
-	}
-	all.sweep(now.Add(linkAgeMax + time.Minute))
-	if cases["young"].link.raw.SetDeadline(time.Time{}) == nil {
-		t.Error("one that was young once is still open")
-	}
 }
 
 func TestAuthorize_RejectsUnauthorizedCalls(t *testing.T) {
@@ -372,11 +332,13 @@ func (s authenticatedStream) Context() context.Context { return s.ctx }
 
 // Clients must not send messages meant for nodes, whether or not the message is valid.
 func TestAuthorize_RejectsNodeMessagesFromClients(t *testing.T) {
-	g := &nodeService{&Node{config: Config{Logger: testLogger()}, opened: make(chan struct{})}}
+	node := &Node{config: Config{Logger: testLogger()}, opened: make(chan struct{})}
+	node.attachParts()
+	g := &nodeService{node}
 	unknown := &clusterpb.Request{Instance: "i", Call: &clusterpb.Request_Control{Control: &clusterpb.ControlRequest{Kind: 99}}}
 	starts := &clusterpb.Request{Call: &clusterpb.Request_StartBatch{StartBatch: &clusterpb.StartBatchRequest{Starts: []*clusterpb.InstanceStart{newInstanceStart("i", "x")}}}}
 	for caller, allowed := range map[Principal]bool{{PrincipalClient, "x"}: false, {PrincipalNode, "x"}: false, {PrincipalLocal, ""}: true, {}: false} {
-		ctx := peer.NewContext(testContext(t), &peer.Peer{AuthInfo: linkInfo{peer: caller}})
+		ctx := peer.NewContext(testContext(t), &peer.Peer{AuthInfo: transport.AuthInfo{Peer: transport.Principal{Kind: transport.Kind(caller.Kind), Name: caller.Name}}})
 		for _, between := range []*clusterpb.Request{unknown, starts} {
 			if err := g.check(ctx, between); (err == nil) != allowed || err != nil && !errors.Is(err, ErrNotAuthorized) {
 				t.Errorf("a call that no client has, %v, by %q: %v", between, caller, err)
@@ -386,7 +348,7 @@ func TestAuthorize_RejectsNodeMessagesFromClients(t *testing.T) {
 			t.Errorf("an unknown call, by %q: %v; want ErrProtocol", caller, err)
 		}
 		member := func(id string) bool { return id == "member" }
-		err := requireMember(member)(nil, authenticatedStream{ctx: ctx}, nil, func(any, grpc.ServerStream) error { return nil })
+		err := server.RequireMember(member, ErrNotAuthorized)(nil, authenticatedStream{ctx: ctx}, nil, func(any, grpc.ServerStream) error { return nil })
 		if (err == nil) != allowed {
 			t.Errorf("a stream by %q: %v", caller, err)
 		}

@@ -128,15 +128,15 @@ func tokenKey(id string) (ed25519.PublicKey, error) {
 	return key, nil
 }
 
-func (g *partition) revokeToken(ctx context.Context, r *clusterpb.RevokeTokenRequest) (*clusterpb.Response, error) {
-	err := g.journal.RevokeToken(ctx, r.Key)
+func (h *memberHandler) revokeToken(ctx context.Context, r *clusterpb.RevokeTokenRequest) (*clusterpb.Response, error) {
+	err := h.journal.RevokeToken(ctx, r.Key)
 	switch {
 	case errors.Is(err, journal.ErrRevokeProtocol):
 		return nil, fmt.Errorf("%w: %w", ErrProtocol, err)
 	case err != nil:
 		return nil, tokenError(err)
 	}
-	g.config.Logger.Info("join token revoked", "token", base64.RawURLEncoding.EncodeToString(r.Key))
+	h.partition.node.config.Logger.Info("join token revoked", "token", base64.RawURLEncoding.EncodeToString(r.Key))
 	return &clusterpb.Response{Result: &clusterpb.Response_RevokeToken{RevokeToken: new(clusterpb.RevokeTokenResult)}}, nil
 }
 
@@ -155,28 +155,28 @@ func checkIssueToken(r *clusterpb.IssueTokenRequest) error {
 	return nil
 }
 
-func (g *partition) issueToken(ctx context.Context, r *clusterpb.IssueTokenRequest) (*clusterpb.Response, error) {
-	expires, err := g.journal.IssueToken(ctx, r.Key, time.Duration(r.Lifetime))
+func (h *memberHandler) issueToken(ctx context.Context, r *clusterpb.IssueTokenRequest) (*clusterpb.Response, error) {
+	expires, err := h.journal.IssueToken(ctx, r.Key, time.Duration(r.Lifetime))
 	if err != nil {
 		return nil, tokenError(err)
 	}
-	g.config.Logger.Info("join token issued", "expires", expires)
+	h.partition.node.config.Logger.Info("join token issued", "expires", expires)
 	return &clusterpb.Response{Result: &clusterpb.Response_IssueToken{IssueToken: &clusterpb.IssueTokenResult{
-		ExpiresAt: expires.UnixNano(), Cluster: g.config.ClusterID,
+		ExpiresAt: expires.UnixNano(), Cluster: h.partition.node.config.ClusterID,
 	}}}, nil
 }
 
 // useToken uses up the join token that a node presents, or returns why the node must not join.
-func (g *partition) useToken(ctx context.Context, r *clusterpb.JoinRequest) error {
+func (h *memberHandler) useToken(ctx context.Context, r *clusterpb.JoinRequest) error {
 	switch {
-	case len(r.TokenKey) == 0 && !g.config.RequireJoinToken:
+	case len(r.TokenKey) == 0 && !h.partition.node.config.RequireJoinToken:
 		return nil
 	case len(r.TokenKey) == 0:
 		return ErrTokenRequired
-	case len(r.TokenKey) != ed25519.PublicKeySize || !ed25519.Verify(r.TokenKey, tokenMessage(g.config.ClusterID, r), r.TokenSignature):
+	case len(r.TokenKey) != ed25519.PublicKeySize || !ed25519.Verify(r.TokenKey, tokenMessage(h.partition.node.config.ClusterID, r), r.TokenSignature):
 		return ErrTokenInvalid
 	}
-	return tokenError(g.journal.UseToken(ctx, r.TokenKey, r.Node))
+	return tokenError(h.journal.UseToken(ctx, r.TokenKey, r.Node))
 }
 
 // tokenError maps the journal's errors to those of this package.

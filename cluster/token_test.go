@@ -141,7 +141,7 @@ func TestJoinToken_InterceptedJoinIsUseless(t *testing.T) {
 			Node: signed.Node, Address: signed.Address, NewNode: true, Partitions: signed.Partitions, TokenKey: signed.TokenKey, TokenSignature: signed.TokenSignature,
 		}
 		change(request)
-		if _, err := leader.partitions[0].handleJoin(testContext(t), protocolVersion, request); !errors.Is(err, ErrTokenInvalid) {
+		if _, err := leader.partitions[0].members.handleJoin(testContext(t), protocolVersion, request); !errors.Is(err, ErrTokenInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -239,7 +239,7 @@ func TestMembership_OtherPartitionsFollowFirst(t *testing.T) {
 		if g.number == 0 {
 			want = ErrTokenRequired
 		}
-		if _, err := g.handleJoin(testContext(t), protocolVersion, joinRequest); !errors.Is(err, want) {
+		if _, err := g.members.handleJoin(testContext(t), protocolVersion, joinRequest); !errors.Is(err, want) {
 			t.Errorf("partition %d: %v", g.number, err)
 		}
 		if members := g.journal.Members(); len(members) != 1 {

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"testing"
 
@@ -11,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/telemetry"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -94,7 +94,7 @@ func TestTrace_SpansNestIntoActivity(t *testing.T) {
 		parent = span.SpanContext
 	}
 	run := onlySpan(t, all, "orchestration outer")
-	if attributeOf(run, instanceKey).AsString() != "order-17" || attributeOf(run, outcomeKey).AsString() != "completed" {
+	if attributeOf(run, "tenuto.instance").AsString() != "order-17" || attributeOf(run, "tenuto.outcome").AsString() != "completed" {
 		t.Errorf("attributes of the run: %v", run.Attributes)
 	}
 	if attempt := onlySpan(t, all, "activity double"); attempt.StartTime.Before(run.StartTime) || run.EndTime.Before(attempt.EndTime) {
@@ -183,7 +183,7 @@ func TestTrace_AttemptOnOtherNodeIsInTrace(t *testing.T) {
 		if !runs[attempt.Parent.SpanID()] {
 			t.Error("an attempt is no child of its run")
 		}
-		where[attributeOf(attempt, nodeKey).AsString()] = true
+		where[attributeOf(attempt, "tenuto.node").AsString()] = true
 	}
 	if len(where) != 2 {
 		t.Errorf("attempts were on %v, want both nodes", where)
@@ -224,22 +224,10 @@ func TestTrace_NoProviderPropagatesCallerSpan(t *testing.T) {
 		}
 		want := ""
 		if id == "traced" {
-			want = formatTrace(request.SpanContext())
+			want = telemetry.FormatTrace(request.SpanContext())
 		}
 		if got := history.Events[0].GetOrchestrationStarted().Trace; got != want {
 			t.Errorf("%s: recorded %q, want %q", id, got, want)
-		}
-	}
-}
-
-func TestTraceparent_RoundTrips(t *testing.T) {
-	const text = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	if got := formatTrace(parseTrace(text)); got != text || len(text) != traceMax {
-		t.Errorf("got %q", got)
-	}
-	for _, bad := range []string{"", "x", text[:54], strings.ToUpper(text), "00" + strings.Repeat("-0", 20)} {
-		if parseTrace(bad).IsValid() {
-			t.Errorf("%q is taken for a traceparent", bad)
 		}
 	}
 }

@@ -12,9 +12,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/connectivity"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
+	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
@@ -30,15 +31,15 @@ func TestFailure_UnknownOutcomeWins(t *testing.T) {
 			journal.ErrBusy, journal.ErrNotLeader, journal.ErrClosed, actors.ErrStopped,
 		} {
 			for _, err := range []error{fmt.Errorf("%w: %w", open, other), fmt.Errorf("%w: %w", other, open), errors.Join(other, open)} {
-				if f := toFailure(err); f.NotExecuted || f.Code != codeUnknown {
+				if f := toFailure(err); f.NotExecuted || f.Code != wire.CodeUnknown {
 					t.Errorf("%v became %v; want an unknown outcome", err, f)
 				}
 			}
 		}
 	}
 	for range 100 { // the first of several sentinels must always win
-		if f := toFailure(fmt.Errorf("%w: %w", ErrPartitionCount, ErrNotFound)); f.Code != codeNotFound {
-			t.Fatalf("got %v; want %s", f, codeNotFound)
+		if f := toFailure(fmt.Errorf("%w: %w", ErrPartitionCount, ErrNotFound)); f.Code != wire.CodeNotFound {
+			t.Fatalf("got %v; want %s", f, wire.CodeNotFound)
 		}
 	}
 	if f := toFailure(&UnavailableError{NotExecuted: true, Err: context.Canceled}); !f.NotExecuted {
@@ -74,8 +75,8 @@ func TestDialer_ConnectEndsWhenNodeCloses(t *testing.T) {
 	address, connected := startUnresponsivePeer(t)
 	node := startNode(t, Config{InMemory: true, Listen: "127.0.0.1:0", Partitions: 1, Definitions: definitions()})
 	errs := make(chan error, 2)
-	go func() { errs <- errOf(node.mux.raft.Dial(address, time.Hour)) }()
-	go func() { errs <- errOf(node.dialer.dial(context.Background(), address, purposeCalls)) }()
+	go func() { errs <- errOf(node.mux.NetworkOf(0).Dial(address, time.Hour)) }()
+	go func() { errs <- errOf(node.dialer.Dial(context.Background(), address, transport.Calls)) }()
 	eventually(t, "both have connected", func() bool { return connected.Load() == 2 })
 	if err := node.Close(); err != nil {
 		t.Fatal(err)
@@ -93,17 +94,17 @@ type hangingNode struct {
 	ended   chan error
 }
 
-func (h *hangingNode) serve(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
+func (h *hangingNode) Serve(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 	if request.GetJoin() != nil {
 		h.arrived <- struct{}{}
 		<-ctx.Done()
 		h.ended <- ctx.Err()
 	}
-	return notLeaderResponse("it says nothing")
+	return wire.NotLeader("it says nothing")
 }
 
-func (*hangingNode) serveWorker(grpc.ServerStream) error     { return nil }
-func (*hangingNode) serveStartBatch(grpc.ServerStream) error { return nil }
+func (*hangingNode) ServeWorker(grpc.ServerStream) error     { return nil }
+func (*hangingNode) ServeStartBatch(grpc.ServerStream) error { return nil }
 
 // bootstrapPair founds a cluster of two nodes and one partition and closes both. It returns the
 // configuration of the first and the address of the second.
@@ -129,17 +130,17 @@ func bootstrapPair(t *testing.T) (config Config, other string) {
 func TestMembership_ReportEndsWhenNodeCloses(t *testing.T) {
 	checkGoroutineLeaks(t)
 	config, address := bootstrapPair(t) // a node that is not a member announces itself to no node
-	mux, err := listen(address, &dialer{links: newLinks(nil)}, nil, testLogger())
+	mux, err := transport.Listen(address, &transport.Dialer{Links: transport.NewLinks(nil, 1)}, nil, testLogger())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(mux.close)
+	t.Cleanup(mux.Close)
 	peer := &hangingNode{arrived: make(chan struct{}, 100), ended: make(chan error, 100)}
-	calls := serveCalls(peer, mux.calls)
-	t.Cleanup(calls.close)
+	calls := serveCalls(peer, mux)
+	t.Cleanup(calls.Close)
 	node := startNode(t, config)
 	reported := make(chan error, 1)
-	go func() { reported <- node.announce(node.ctx) }()
+	go func() { reported <- node.announcer.announce(node.ctx) }()
 	<-peer.arrived
 	if err := node.Close(); err != nil {
 		t.Fatal(err)
@@ -149,43 +150,6 @@ func TestMembership_ReportEndsWhenNodeCloses(t *testing.T) {
 	}
 	if err := <-peer.ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("the announcement ended with %v; want a canceled context", err)
-	}
-}
-
-func TestCallPool_ForgetsGoneNodes(t *testing.T) {
-	checkGoroutineLeaks(t)
-	dialer := &dialer{links: newLinks(nil)}
-	mux, err := listen("127.0.0.1:0", dialer, nil, testLogger())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(mux.close)
-	calls := serveCalls(new(fakeNode), mux.calls)
-	t.Cleanup(calls.close)
-	there, gone := mux.listener.Addr().String(), loopbackAddress(t)
-	pool := newCallPool(dialer)
-	defer pool.close()
-	ctx := testContext(t)
-	if _, err := pool.call(ctx, there, &clusterpb.Request{Call: &clusterpb.Request_Send{Send: new(clusterpb.SendRequest)}}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := pool.call(ctx, gone, new(clusterpb.Request)); !errors.As(err, new(*unreachableError)) {
-		t.Fatalf("%v; want an unreachableError", err)
-	}
-	dialed := pool.nodes[gone]
-	pool.closeUnused(time.Now())
-	if pool.nodes[gone] == nil {
-		t.Error("a node was forgotten that was called just now")
-	}
-	pool.closeUnused(time.Now().Add(2 * unusedConnectionMax))
-	if pool.nodes[gone] != nil || dialed.GetState() != connectivity.Shutdown {
-		t.Errorf("a node that is gone: %v is %v; want it shut down and forgotten", pool.nodes[gone], dialed.GetState())
-	}
-	if pool.nodes[there] == nil {
-		t.Error("a node was forgotten to which there is a connection")
-	}
-	if _, err := pool.call(ctx, gone, new(clusterpb.Request)); !errors.As(err, new(*unreachableError)) {
-		t.Errorf("called again: %v; want an unreachableError", err)
 	}
 }
 
@@ -199,7 +163,7 @@ func simulateLaggingFollower(client *Client, address string, applied uint64) {
 			return reach(ctx, to, request)
 		}
 		if request.SeenIndex > applied {
-			return notLeaderResponse("it is behind")
+			return wire.NotLeader("it is behind")
 		}
 		<-ctx.Done()
 		return &clusterpb.Response{Result: &clusterpb.Response_Watch{Watch: &clusterpb.WatchResult{

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/instances"
+	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -74,7 +76,7 @@ func countEvents(t *testing.T, client *Client, id string, execution uint64, hold
 }
 
 func hasRequestID(id string) func(*journalpb.Event) bool {
-	return func(event *journalpb.Event) bool { return requestIDOf(event) == id }
+	return func(event *journalpb.Event) bool { return instances.RequestIDOf(event) == id }
 }
 
 func isUpdateEvent(event *journalpb.Event) bool {
@@ -217,13 +219,13 @@ func TestSend_RejectsEventIDOfOtherInput(t *testing.T) {
 
 // An observedTransport reports when a follow begins.
 type observedTransport struct {
-	transport
+	caller
 	onFollow func()
 }
 
 func (f observedTransport) follow(ctx context.Context, id string, from Position, pass func(RecordedEvent) bool) error {
 	f.onFollow()
-	return f.transport.follow(ctx, id, from, pass)
+	return f.caller.follow(ctx, id, from, pass)
 }
 
 func TestUpdate_AbandonedCallSaysAccepted(t *testing.T) {
@@ -287,7 +289,7 @@ func TestUpdate_WaitsForHandlerAcrossContinueAsNew(t *testing.T) {
 	}
 	// As if it had been validated.
 	accepted := &clusterpb.SendRequest{Name: replay.UpdatePrefix + "raise", Data: &journalpb.Payload{Data: []byte("7")}, RequestId: "u"}
-	if _, err := await(ctx, deliverToInstance(node.partitionOf("l").actorPartition.Load(), "l", externalEventMessage(accepted))); err != nil {
+	if _, err := instances.Await(ctx, instances.Deliver(node.partitionOf("l").actorPartition.Load(), "l", instances.ExternalEvent(accepted))); err != nil {
 		t.Fatal(err)
 	}
 	outcome := make(chan error)
@@ -437,12 +439,12 @@ func useLedger(t *testing.T, ctx context.Context, nodes []*Node, id string, begu
 func loseFirstAnswers(node *Node, n int) {
 	lost := make(map[*clusterpb.Request]int)
 	node.ask = func(ctx context.Context, r *clusterpb.Request) *clusterpb.Response {
-		response := node.callLeader(ctx, r)
+		response := node.router.callLeader(ctx, r)
 		if failure := response.GetFailure(); lost[r] == n || failure != nil && failure.NotExecuted {
 			return response
 		}
 		lost[r]++
-		return &clusterpb.Response{Failure: &clusterpb.Failure{Code: codeUnknown, Message: "the answer was lost"}}
+		return &clusterpb.Response{Failure: &clusterpb.Failure{Code: wire.CodeUnknown, Message: "the answer was lost"}}
 	}
 }
 
@@ -591,7 +593,7 @@ func TestRetriedCall_RejectedAgain(t *testing.T) {
 	} {
 		node.ask = func(ctx context.Context, r *clusterpb.Request) *clusterpb.Response {
 			r.Retried = true
-			return node.callLeader(ctx, r)
+			return node.router.callLeader(ctx, r)
 		}
 		if err := c.call(); !errors.Is(err, c.want) && c.want != nil || err == nil {
 			t.Errorf("%s: %v; want %v", name, err, c.want)
@@ -605,15 +607,15 @@ func TestRetriedCall_SearchEndsWithContext(t *testing.T) {
 	if _, err := Call(ctx, node.Client(), doubled, "d", 1); err != nil {
 		t.Fatal(err)
 	}
-	if _, event, err := node.partitionOf("d").findInput(ctx, "d", Position{}, "no such ID"); event != nil || err != nil {
+	if _, event, err := node.partitionOf("d").inputs.FindInput(ctx, "d", instances.Position{}, "no such ID"); event != nil || err != nil {
 		t.Errorf("%v, %v; want nothing", event, err)
 	}
-	if _, _, err := node.partitionOf("nobody").findInput(ctx, "nobody", Position{}, "no such ID"); !errors.Is(err, ErrNotFound) {
+	if _, _, err := node.partitionOf("nobody").inputs.FindInput(ctx, "nobody", instances.Position{}, "no such ID"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("unknown instance: %v; want ErrNotFound", err)
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, _, err := node.partitionOf("d").findInput(ended, "d", Position{}, "no such ID"); !errors.Is(err, context.Canceled) {
+	if _, _, err := node.partitionOf("d").inputs.FindInput(ended, "d", instances.Position{}, "no such ID"); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v; want it to end with its context", err)
 	}
 }

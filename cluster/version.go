@@ -39,9 +39,9 @@ func (c Config) checkProtocol(protocol uint32) error {
 }
 
 // checkMemberProtocol returns an error for a node that does not speak the cluster's protocol.
-func (g *partition) checkMemberProtocol(node string, newest uint32) error {
+func (h *memberHandler) checkMemberProtocol(node string, newest uint32) error {
 	// A new cluster has no protocol yet: its leader requires the one before its own newest.
-	required := max(g.journal.Protocol(), g.config.protocol-1)
+	required := max(h.journal.Protocol(), h.partition.node.config.protocol-1)
 	if value := newVersionError(node, newest, required); required < value.Oldest || required > value.Newest {
 		return value
 	}
@@ -55,11 +55,11 @@ const raiseInterval = time.Second
 // raiseProtocol raises the cluster's protocol to the newest that all members speak. It returns when
 // that is this node's newest, or when ctx ends.
 func (g *partition) raiseProtocol(ctx context.Context) {
-	for g.journal.Protocol() < g.config.protocol {
+	for g.journal.Protocol() < g.node.config.protocol {
 		if common := g.commonProtocol(ctx); common > g.journal.Protocol() {
 			g.raiseProtocolTo(ctx, common)
 		}
-		if g.sleep(ctx, raiseInterval) != nil {
+		if g.node.sleep(ctx, raiseInterval) != nil {
 			return
 		}
 	}
@@ -73,23 +73,23 @@ func (g *partition) raiseProtocolTo(ctx context.Context, protocol uint32) {
 		if len(g.journal.Members()) == 1 {
 			level = slog.LevelDebug // of no interest on a single node
 		}
-		g.config.Logger.Log(ctx, level, "cluster protocol raised: every member speaks it", "protocol", protocol)
+		g.node.config.Logger.Log(ctx, level, "cluster protocol raised: every member speaks it", "protocol", protocol)
 	case ctx.Err() == nil:
-		g.config.Logger.Warn("cluster protocol not raised, will try again", "protocol", protocol, "error", err)
+		g.node.config.Logger.Warn("cluster protocol not raised, will try again", "protocol", protocol, "error", err)
 	}
 }
 
 // commonProtocol returns the newest protocol that all members speak, 0 if one of them does not
 // answer.
 func (g *partition) commonProtocol(ctx context.Context) uint32 {
-	common := g.config.protocol
+	common := g.node.config.protocol
 	for _, m := range g.journal.Members() {
-		if m.Node == g.config.NodeID {
+		if m.Node == g.node.config.NodeID {
 			continue
 		}
 		request := membersRequest()
-		request.Protocol, request.Node = g.config.protocol, g.config.NodeID
-		response := g.askOnce(ctx, m.Address, request)
+		request.Protocol, request.Node = g.node.config.protocol, g.node.config.NodeID
+		response := g.node.askOnce(ctx, m.Address, request)
 		if response.GetMembers() == nil {
 			return 0
 		}

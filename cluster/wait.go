@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/instances"
+	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -42,24 +44,30 @@ func runOf(known *journalpb.Instance) runRef {
 	return runRef{known.GetFirstExecution(), known.GetIncarnation()}
 }
 
-func (n *Node) await(ctx context.Context, id string, run runRef) (status *clusterpb.Status, err error) {
+func (r *router) await(ctx context.Context, id string, run runRef) (status *clusterpb.Status, err error) {
 	request := &clusterpb.Request{Instance: id, Call: new(clusterpb.Request_Wait)}
-	err = n.recoverCall(request, func() (err error) {
-		status, err = n.partitionOf(id).await(ctx, id, run)
+	err = r.node.recoverer.Call(request, func() (err error) {
+		status, err = r.node.partitionOf(id).waits.await(ctx, id, run)
 		return err
 	})
 	return status, err
 }
 
+// A runWaiter waits until this node's replica shows the end of a run.
+type runWaiter struct {
+	partition *partition
+	journal   *journal.Journal
+}
+
 // await waits until this node's own replica shows the end of a run. A replica shows only committed
 // events.
-func (g *partition) await(ctx context.Context, id string, run runRef) (*clusterpb.Status, error) {
-	g.catchUpToSeen(ctx)
-	ended, cancel := g.journal.WatchEnd(id)
+func (w *runWaiter) await(ctx context.Context, id string, run runRef) (*clusterpb.Status, error) {
+	w.catchUpToSeen(ctx)
+	ended, cancel := w.journal.WatchEnd(id)
 	defer cancel()
 	var found *journalpb.Instance // as first seen
 	for {
-		known, ok := g.journal.Instance(id)
+		known, ok := w.journal.Instance(id)
 		var status *clusterpb.Status
 		var err error
 		switch {
@@ -67,14 +75,14 @@ func (g *partition) await(ctx context.Context, id string, run runRef) (*clusterp
 			err = errPurged
 		case ok && run.visibilityIn(runOf(known)) == runVisible:
 			found = known
-			status, err = g.endStatus(known, run)
+			status, err = w.endStatus(known, run)
 		case ok && run.visibilityIn(runOf(known)) == runPurged:
 			err = errPurged
 		default:
-			err = g.awaitRun(ctx, id, run)
+			err = w.awaitRun(ctx, id, run)
 		}
 		if err == nil && status == nil && found != nil {
-			err = g.awaitChange(ctx, ended)
+			err = w.awaitChange(ctx, ended)
 		}
 		if err != nil || status != nil {
 			return status, err
@@ -85,11 +93,11 @@ func (g *partition) await(ctx context.Context, id string, run runRef) (*clusterp
 // catchUpToSeen waits, at most for catchUpTimeout, until this replica shows what calls through this
 // node have seen. A replica that is behind may still show a purged run whose ID was used again
 // since.
-func (g *partition) catchUpToSeen(ctx context.Context) {
-	if seen := g.seenIndex.Load(); g.journal.AppliedIndex() < seen {
+func (w *runWaiter) catchUpToSeen(ctx context.Context) {
+	if seen := w.partition.seenIndex.Load(); w.journal.AppliedIndex() < seen {
 		ctx, cancel := context.WithTimeout(ctx, catchUpTimeout)
 		defer cancel()
-		_ = g.poll(ctx, func() bool { return g.journal.AppliedIndex() >= seen })
+		_ = w.partition.node.poll(ctx, func() bool { return w.journal.AppliedIndex() >= seen })
 	}
 }
 
@@ -99,39 +107,39 @@ const catchUpTimeout = 250 * time.Millisecond
 
 // awaitRun waits for news of a run that this replica does not have: it is not replicated here yet,
 // or was purged.
-func (g *partition) awaitRun(ctx context.Context, id string, run runRef) error {
-	changed, unwatch := g.journal.Watch(id)
+func (w *runWaiter) awaitRun(ctx context.Context, id string, run runRef) error {
+	changed, unwatch := w.journal.Watch(id)
 	defer unwatch()
-	if known, ok := g.journal.Instance(id); ok && run.visibilityIn(runOf(known)) != runNotVisible {
+	if known, ok := w.journal.Instance(id); ok && run.visibilityIn(runOf(known)) != runNotVisible {
 		return nil
 	}
 	soon, cancel := context.WithTimeout(ctx, catchUpTimeout)
 	defer cancel()
-	if err := g.awaitChange(soon, changed); err == nil || soon.Err() == nil || ctx.Err() != nil {
+	if err := w.awaitChange(soon, changed); err == nil || soon.Err() == nil || ctx.Err() != nil {
 		return err
 	}
-	status, err := g.fetchStatus(ctx, id)
+	status, err := w.partition.node.router.fetchStatus(ctx, id)
 	if errors.Is(err, ErrNotFound) || err == nil && run.visibilityIn(runRef{status.FirstExecution, status.Incarnation}) != runVisible {
 		return errPurged
 	}
 	// It exists, or there is no leader to ask: wait until this replica changes.
-	return g.awaitChange(ctx, changed)
+	return w.awaitChange(ctx, changed)
 }
 
 // endStatus returns the status of an ended run, nil for a run that has not ended.
-func (g *partition) endStatus(known *journalpb.Instance, run runRef) (*clusterpb.Status, error) {
-	status := indexedStatus(known)
+func (w *runWaiter) endStatus(known *journalpb.Instance, run runRef) (*clusterpb.Status, error) {
+	status := instances.IndexedStatus(known)
 	var err error
 	switch {
 	case known.FirstExecution > run.first:
-		status, err = g.earlierEndStatus(known, run)
+		status, err = w.earlierEndStatus(known, run)
 	case known.Status != journalpb.Status_STATUS_RUNNING:
-		err = g.fillStatus(nil, known, status)
+		err = w.partition.reads.FillStatus(nil, known, status)
 	default:
 		return nil, nil
 	}
 	switch {
-	case isNotFound(err):
+	case instances.IsNotFound(err):
 		return nil, errPurged
 	case err != nil:
 		return nil, fmt.Errorf("read the end of the run: %w", err)
@@ -140,18 +148,18 @@ func (g *partition) endStatus(known *journalpb.Instance, run runRef) (*clusterpb
 }
 
 // fetchStatus asks the leader for the status of an instance.
-func (n *Node) fetchStatus(ctx context.Context, id string) (*clusterpb.Status, error) {
-	response, err := n.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Get{Get: new(clusterpb.GetRequest)}})
+func (r *router) fetchStatus(ctx context.Context, id string) (*clusterpb.Status, error) {
+	response, err := r.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Get{Get: new(clusterpb.GetRequest)}})
 	return response.GetGet().GetStatus(), err
 }
 
 // earlierEndStatus returns the end of a run that was followed by another run under the same ID.
-func (g *partition) earlierEndStatus(known *journalpb.Instance, run runRef) (*clusterpb.Status, error) {
+func (w *runWaiter) earlierEndStatus(known *journalpb.Instance, run runRef) (*clusterpb.Status, error) {
 	status := &clusterpb.Status{Instance: known.Instance, FirstExecution: run.first}
 	for execution := run.first; execution < known.FirstExecution; execution++ {
 		status.Execution = execution
 		var last *journalpb.Event
-		for event, err := range g.journal.Events(known.Instance, execution, 1) {
+		for event, err := range w.journal.Events(known.Instance, execution, 1) {
 			if err != nil {
 				return nil, err
 			}
@@ -162,7 +170,7 @@ func (g *partition) earlierEndStatus(known *journalpb.Instance, run runRef) (*cl
 			last = event
 		}
 		if last.GetOrchestrationContinuedAsNew() == nil {
-			fillEnd(last, status)
+			instances.FillEnd(last, status)
 			break
 		}
 	}

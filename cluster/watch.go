@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/instances"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
@@ -74,19 +75,19 @@ type historyWatcher struct {
 	watchedRun  *journalpb.Instance // as first seen
 }
 
-// follow implements transport. It recovers panics, except those of pass, which belong to the
+// follow implements caller. It recovers panics, except those of pass, which belong to the
 // caller.
-func (n *Node) follow(ctx context.Context, id string, from Position, pass func(RecordedEvent) bool) (err error) {
+func (r *router) follow(ctx context.Context, id string, from Position, pass func(RecordedEvent) bool) (err error) {
 	passing := false
 	defer func() {
 		if passing {
 			return
 		}
 		if value := recover(); value != nil {
-			err = n.logPanic("watch", id, value)
+			err = r.node.recoverer.Log("watch", id, value)
 		}
 	}()
-	return (&historyWatcher{partition: n.partitionOf(id), id: id, next: from, yield: func(r RecordedEvent) bool {
+	return (&historyWatcher{partition: r.node.partitionOf(id), id: id, next: from, yield: func(r RecordedEvent) bool {
 		passing = true
 		more := pass(r)
 		passing = false
@@ -111,14 +112,14 @@ func (f *historyWatcher) run(ctx context.Context) error {
 			}
 		default:
 			// Not replicated here yet, or not existing.
-			if _, err := g.fetchStatus(ctx, f.id); err != nil {
+			if _, err := g.node.router.fetchStatus(ctx, f.id); err != nil {
 				return err
 			}
 		}
 		if f.shouldPause != nil && f.shouldPause() {
 			return errReaderStopped
 		}
-		if err := g.awaitChange(ctx, changed); err != nil {
+		if err := g.waits.awaitChange(ctx, changed); err != nil {
 			return err
 		}
 	}
@@ -155,7 +156,7 @@ func (f *historyWatcher) yieldAvailable(ctx context.Context, known *journalpb.In
 		}
 		last, err := f.partition.journal.Event(f.id, execution, f.next.EventID-1)
 		switch {
-		case isNotFound(err):
+		case instances.IsNotFound(err):
 			// The position does not exist yet, or never will.
 			return execution < known.Execution || known.Status != journalpb.Status_STATUS_RUNNING, nil
 		case err != nil:
@@ -173,7 +174,7 @@ func (f *historyWatcher) yieldExecution(ctx context.Context) error {
 	execution := f.next.Execution
 	for event, err := range f.partition.journal.Events(f.id, execution, f.next.EventID) {
 		switch {
-		case isNotFound(err):
+		case instances.IsNotFound(err):
 			return errPurged
 		case err != nil:
 			return err
@@ -192,15 +193,15 @@ func (f *historyWatcher) yieldExecution(ctx context.Context) error {
 var errPurged = fmt.Errorf("%w: it was purged", ErrNotFound)
 
 // awaitChange returns nil when the watched instance has changed on this node.
-func (g *partition) awaitChange(ctx context.Context, changed <-chan struct{}) error {
+func (w *runWaiter) awaitChange(ctx context.Context, changed <-chan struct{}) error {
 	select {
 	case <-changed:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-g.closing:
+	case <-w.partition.node.closing:
 		return ErrClosed
-	case <-g.journal.Failed():
-		return g.journal.Err()
+	case <-w.journal.Failed():
+		return w.journal.Err()
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/retention"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -471,9 +472,9 @@ func TestStaleRead_LacksLeaderOnlyState(t *testing.T) {
 		"suspended":    {&journalpb.Instance{Suspended: true, Status: journalpb.Status_STATUS_RUNNING}, Suspended},
 		"ended":        {&journalpb.Instance{Status: journalpb.Status_STATUS_FAILED}, Failed},
 	} {
-		if got := node.partitions[0].stateOf(nil, c.known); got != c.want {
+		if got := node.partitions[0].reads.StateOf(nil, c.known); got != c.want {
 			t.Errorf("%s: %s; want %s", name, got, c.want)
 		}
 	}
-	var _ store = (*journal.Journal)(nil)
+	var _ retention.Store = (*journal.Journal)(nil)
 }

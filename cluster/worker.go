@@ -17,6 +17,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/actors/session"
+	"github.com/tenuto-dev/tenuto/cluster/internal/server"
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
@@ -28,7 +29,6 @@ import (
 // stream's header names the partition.
 
 const (
-	workMethod = "/tenuto.cluster.v1.Node/Work"
 	// The pause before an ended stream is opened again.
 	workRetryDelay = 50 * time.Millisecond
 )
@@ -40,77 +40,76 @@ const partitionHeader = "tenuto-group"
 // errLeaderChanged ends a stream to a former leader.
 var errLeaderChanged = errors.New("another node leads")
 
-var workStream = grpc.StreamDesc{
-	StreamName:    "Work",
-	ServerStreams: true,
-	ClientStreams: true,
-	Handler:       func(node any, stream grpc.ServerStream) error { return node.(nodeServer).serveWorker(stream) },
+// A workerLoop runs activities for the leader of a partition.
+type workerLoop struct {
+	partition *partition
+	journal   *journal.Journal
 }
 
 // work registers this node as a worker with each leader of the partition, until the node closes.
-func (g *partition) work() {
+func (w *workerLoop) work() {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-	g.workerStreams.Go(func() { <-g.closing; cancel(replay.ErrNodeStopping) })
+	w.partition.node.workerStreams.Go(func() { <-w.partition.node.closing; cancel(replay.ErrNodeStopping) })
 	for ctx.Err() == nil {
-		changed := g.leaderNotifier.next()
-		leader, address := g.journal.Leader()
-		if leader == "" || leader == g.config.NodeID {
-			_ = g.awaitLeaderChange(ctx, changed)
+		changed := w.partition.leaderNotifier.Next()
+		leader, address := w.journal.Leader()
+		if leader == "" || leader == w.partition.node.config.NodeID {
+			_ = w.partition.awaitLeaderChange(ctx, changed)
 			continue
 		}
-		err := g.workForLeader(ctx, leader, address)
-		g.config.Logger.Debug("worker stream ended", "leader", leader, "error", err)
-		_ = g.sleep(ctx, workRetryDelay)
+		err := w.workForLeader(ctx, leader, address)
+		w.partition.node.config.Logger.Debug("worker stream ended", "leader", leader, "error", err)
+		_ = w.partition.node.sleep(ctx, workRetryDelay)
 	}
 }
 
 // workForLeader runs activities for a leader while it leads. The stream outlives ctx so that the
 // worker can announce that it drains.
-func (g *partition) workForLeader(ctx context.Context, leader, address string) error {
+func (w *workerLoop) workForLeader(ctx context.Context, leader, address string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	streaming, end := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer end()
 	defer cancel(nil)
-	node, err := g.peers.nodeFor(address)
+	node, err := w.partition.node.peers.Node(address)
 	if err != nil {
 		return err
 	}
-	wg.Go(func() { cancel(g.awaitNewLeader(ctx, leader)) })
-	if err := node.connect(ctx); err != nil {
+	wg.Go(func() { cancel(w.awaitNewLeader(ctx, leader)) })
+	if err := node.AwaitConnection(ctx); err != nil {
 		return err
 	}
 	stop := context.AfterFunc(ctx, end)
-	stream, err := node.NewStream(g.withPartition(streaming), &workStream, workMethod)
+	stream, err := node.NewStream(w.withPartition(streaming), &server.WorkStream, server.WorkMethod)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	in := receive(g.Node, &wg, stream, decodeToWorker)
-	out := transmit(g.Node, &wg, stream, g.encodeFromWorker, cancel)
-	return g.system.RunWorker(ctx, g.registration(), in, out)
+	in := receive(w.partition.node, &wg, stream, decodeToWorker)
+	out := transmit(w.partition.node, &wg, stream, w.encodeFromWorker, cancel)
+	return w.partition.node.system.RunWorker(ctx, w.registration(), in, out)
 }
 
 // withPartition adds the partition's header to a stream.
-func (g *partition) withPartition(ctx context.Context) context.Context {
-	if g.number == 0 {
+func (w *workerLoop) withPartition(ctx context.Context) context.Context {
+	if w.partition.number == 0 {
 		return ctx
 	}
-	return metadata.AppendToOutgoingContext(ctx, partitionHeader, strconv.Itoa(g.number))
+	return metadata.AppendToOutgoingContext(ctx, partitionHeader, strconv.Itoa(w.partition.number))
 }
 
 // awaitNewLeader returns when another node is known to lead.
-func (g *partition) awaitNewLeader(ctx context.Context, leader string) error {
+func (w *workerLoop) awaitNewLeader(ctx context.Context, leader string) error {
 	for {
-		changed := g.leaderNotifier.next()
-		if now, _ := g.journal.Leader(); now != "" && now != leader {
+		changed := w.partition.leaderNotifier.Next()
+		if now, _ := w.journal.Leader(); now != "" && now != leader {
 			return errLeaderChanged
 		}
-		if err := g.awaitLeaderChange(ctx, changed); err != nil {
+		if err := w.partition.awaitLeaderChange(ctx, changed); err != nil {
 			return err
 		}
 	}
@@ -152,9 +151,9 @@ func (c Config) orchestrationCode() (all []session.Code) {
 
 // registration returns what this node registers with the leader of the partition: its activities
 // and its code.
-func (g *partition) registration() session.RegisterWorker {
-	registration := session.RegisterWorker{Node: g.config.NodeID, Partition: g.number, Activities: g.config.activityNames()}
-	if all := g.config.orchestrationCode(); codeBytes(all) <= codeBytesMax {
+func (w *workerLoop) registration() session.RegisterWorker {
+	registration := session.RegisterWorker{Node: w.partition.node.config.NodeID, Partition: w.partition.number, Activities: w.partition.node.config.activityNames()}
+	if all := w.partition.node.config.orchestrationCode(); codeBytes(all) <= codeBytesMax {
 		registration.Orchestrations, registration.CodeKnown = all, true
 	}
 	return registration
@@ -179,18 +178,18 @@ func (c Config) isCoveredBy(registration *session.RegisterWorker) bool {
 // otherMemberCount returns how many other nodes may run activities for this one.
 func (n *Node) otherMemberCount() int { return len(n.partitions[0].journal.Members()) - 1 }
 
-// serveWorker implements nodeServer: while this node leads, it assigns activities to the calling
+// ServeWorker implements server.Node: while this node leads, it assigns activities to the calling
 // node.
-func (g *nodeService) serveWorker(stream grpc.ServerStream) error {
-	return g.node.recoverStream("work", func() error { return g.runWorkerSession(stream) })
+func (g *nodeService) ServeWorker(stream grpc.ServerStream) error {
+	return g.node.recoverer.Stream("work", func() error { return g.runWorkerSession(stream) })
 }
 
 func (g *nodeService) runWorkerSession(stream grpc.ServerStream) error {
 	n, worker := g.node, callerOf(stream.Context())
-	if worker.Kind == PrincipalNode && !n.isMember(worker.Name) {
+	if worker.Kind == PrincipalNode && !n.directory.IsMember(worker.Name) {
 		return status.Error(codes.PermissionDenied, ErrNotAuthorized.Error())
 	}
-	p := n.workerPartition(stream.Context())
+	p := g.workerPartition(stream.Context())
 	if p == nil {
 		return status.Error(codes.FailedPrecondition, journal.ErrNotLeader.Error())
 	}
@@ -211,15 +210,15 @@ func (g *nodeService) runWorkerSession(stream grpc.ServerStream) error {
 
 // workerPartition returns the partition named by a worker's stream, nil if this node does not lead
 // it.
-func (n *Node) workerPartition(ctx context.Context) *actors.Partition {
+func (g *nodeService) workerPartition(ctx context.Context) *actors.Partition {
 	partition := 0
 	if named := metadata.ValueFromIncomingContext(ctx, partitionHeader); len(named) == 1 {
 		var err error
-		if partition, err = strconv.Atoi(named[0]); err != nil || partition < 0 || partition >= len(n.partitions) {
+		if partition, err = strconv.Atoi(named[0]); err != nil || partition < 0 || partition >= len(g.node.partitions) {
 			return nil
 		}
 	}
-	return n.partitions[partition].actorPartition.Load()
+	return g.node.partitions[partition].actorPartition.Load()
 }
 
 // A stream is either side of a worker stream.
@@ -254,7 +253,7 @@ func receive[W any, M any, P interface {
 	}
 	running.Go(func() {
 		defer close(in)
-		for n.recoverStream("work", next) == nil {
+		for n.recoverer.Stream("work", next) == nil {
 		}
 	})
 	return in
@@ -268,7 +267,7 @@ func transmit[M any, P proto.Message](n *Node, running *sync.WaitGroup, s stream
 		for {
 			select {
 			case m := <-out:
-				if err := n.recoverStream("work", func() error { return s.SendMsg(write(m)) }); err != nil {
+				if err := n.recoverer.Stream("work", func() error { return s.SendMsg(write(m)) }); err != nil {
 					cancel(err)
 					return
 				}
@@ -335,10 +334,10 @@ func encodeAttemptID(id session.AttemptID) *clusterpb.AttemptID {
 }
 
 // encodeFromWorker encodes a message of this node, adding the protocol that it speaks.
-func (n *Node) encodeFromWorker(m session.FromWorker) *clusterpb.FromWorker {
+func (w *workerLoop) encodeFromWorker(m session.FromWorker) *clusterpb.FromWorker {
 	wire := encodeFromWorker(m)
 	if registration := wire.GetRegister(); registration != nil {
-		registration.Protocol = n.config.protocol
+		registration.Protocol = w.partition.node.config.protocol
 	}
 	return wire
 }

@@ -1,0 +1,325 @@
+package admission
+
+import (
+	"container/list"
+	"context"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+)
+
+// A StartLimiter delays starts on the calling node while the leader is overloaded. This saves the
+// cost of sending and rejecting them, which is better spent on running work. The limiter admits as
+// many starts as the leader accepts: fewer when the leader reports overload, more when it does not.
+// TCP limits segments in the same way (RFC 5681). Reports of overload come before rejections, as
+// TCP's congestion marks come before losses (RFC 3168).
+//
+// Starts that may be retried wait here. While the queue is short, they are admitted in the order of
+// arrival. When it is long, the newest go first: the oldest are the closest to their timeout, and
+// first-in first-out would serve every start too late. (Maurer, Fail at Scale, ACM Queue 13(8),
+// 2015.) While starts arrive faster than they are admitted, the oldest are shed after
+// startQueueWait. That bounds the length of the queue and its memory. A temporary burst waits until
+// it is admitted. The zero value is ready.
+type StartLimiter struct {
+	rejected atomic.Uint64 // starts rejected here
+	queued   atomic.Int64  // starts in queue
+
+	mu           sync.Mutex
+	limit        float64 // starts per interval; 0: no limit
+	tokens       float64 // starts that may be admitted now
+	refilledAt   time.Time
+	rate         float64 // starts accepted per interval, averaged
+	current      interval
+	overloadedAt time.Time     // when the leader last rejected a start or reported overload
+	decreasedAt  time.Time     // when the limit was last lowered
+	retryAfter   time.Duration // delay before a retry: duration of the last accepted start
+	queue        list.List     // of *queuedStart
+	traffic      traffic
+	timer        *time.Timer // runs while the queue is not empty
+}
+
+// Rejected returns how many starts were rejected here.
+func (t *StartLimiter) Rejected() uint64 { return t.rejected.Load() }
+
+// Queued returns how many starts wait here.
+func (t *StartLimiter) Queued() int { return int(t.queued.Load()) }
+
+// traffic counts starts over a period of startQueueRiseInterval: those that were admitted at once
+// or queued (arrived), and those that were admitted. isRising reports whether startQueueRiseFactor
+// times as many arrived as were admitted in the period before.
+type traffic struct {
+	began             time.Time
+	arrived, admitted int
+	isRising          bool
+}
+
+// An interval records the outcomes of starts over a period of limiterInterval.
+type interval struct {
+	began      time.Time
+	accepted   int
+	overloaded bool // the leader rejected a start or reported overload
+}
+
+// A queuedStart receives one decision.
+type queuedStart struct {
+	ctx      context.Context
+	queuedAt time.Time
+	decision chan admitDecision
+}
+
+// An admitDecision ends the wait of a queued start.
+type admitDecision int
+
+const (
+	decisionExpired admitDecision = iota // too little time is left until its deadline
+	decisionShed                         // it has waited long, and starts arrive faster than they are admitted
+	decisionAdmitted
+)
+
+// BoundQueue bounds the starts that wait here for the leader.
+const BoundQueue = actors.Bound("queue")
+
+const (
+	limiterInterval   = 100 * time.Millisecond
+	limiterResetDelay = time.Second
+	limiterIncrement  = 4 // starts per interval: the smallest limit, and added to each raised limit
+	// Weight of an interval in the rate: low, so that a moment in which the leader accepts nothing
+	// changes it little.
+	limiterRateWeight = 0.1
+	// Factors of the limit: when the leader rejects starts, when it reports overload, and after an
+	// interval with neither.
+	limiterDecreaseRejected   = 0.8
+	limiterDecreaseOverloaded = 0.9
+	limiterIncrease           = 1.125
+	// Part of an interval in which nothing is admitted after a rejection: the leader would reject
+	// other starts as well.
+	limiterPause = 0.5
+	// Part of an interval's starts that may be admitted at once: more than are due in a tick,
+	// because ticks are late under load.
+	limiterBurst = 0.25
+	limiterTick  = 10 * time.Millisecond
+	// Bounds of the queue. Beyond startQueueMax, starts are rejected at once. Beyond
+	// startQueueShedAbove, they are shed after startQueueWait, if startQueueRiseFactor times as
+	// many arrive as are admitted over startQueueRiseInterval.
+	startQueueMax          = 65_536
+	startQueueShedAbove    = 128
+	startQueueWait         = 2 * time.Second
+	startQueueRiseFactor   = 1.1
+	startQueueRiseInterval = 500 * time.Millisecond
+	// The queue is long if admitting all of it would take longer than this.
+	startQueueLongWait = time.Second
+	// Bounds of the retry delay that rejected callers are told.
+	startRetryAfterMin = 50 * time.Millisecond
+	startRetryAfterMax = 2 * time.Second
+)
+
+// intercept makes starts pass the limiter before they are sent. A start that already has a call
+// slot passes: it was admitted, found no leader, and would hold the slot while it waits here. A nil
+// limiter admits everything.
+func (t *StartLimiter) intercept(closing <-chan struct{}, slot *callSlot, ask Asker) Asker {
+	if t == nil {
+		return ask
+	}
+	return func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
+		if request.GetStart() == nil {
+			return ask(ctx, request)
+		}
+		if !slot.acquired {
+			if refused := t.admit(ctx, closing); refused != nil {
+				return refused
+			}
+		}
+		begin := time.Now()
+		response := ask(ctx, request)
+		t.observe(response, begin)
+		return response
+	}
+}
+
+// admit returns nil if a start is admitted, at once or after a wait, or else its rejection.
+func (t *StartLimiter) admit(ctx context.Context, closing <-chan struct{}) (refused *clusterpb.Response) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now, waits := time.Now(), retriesBusy(ctx)
+	behind := waits && t.queue.Len() > 0 && !t.isNewestFirst()
+	if !behind && t.allow(now) {
+		t.traffic.arrived++
+		return nil
+	}
+	if !waits || t.queue.Len() >= startQueueMax || !hasTimeLeft(ctx, t.retryAfter) {
+		return t.reject()
+	}
+	w := &queuedStart{ctx, now, make(chan admitDecision, 1)}
+	slot := t.enqueue(w)
+	t.mu.Unlock()
+	came, closed := decisionExpired, false
+	select {
+	case came = <-w.decision:
+	case <-ctx.Done():
+	case <-closing:
+		closed = true
+	}
+	t.mu.Lock()
+	t.remove(slot)
+	switch {
+	case closed:
+		return wire.NotLeader("the start was not sent")
+	case came == decisionAdmitted:
+		return nil
+	case came == decisionShed:
+		return t.rejectWith(startQueueWait, BoundQueue, "starts arrive faster than the leader accepts them")
+	}
+	return t.reject()
+}
+
+// reject rejects a start on the leader's behalf. t.mu must be held.
+func (t *StartLimiter) reject() *clusterpb.Response {
+	return t.rejectWith(t.retryAfter, actors.BoundDelay, "the leader accepts no more starts for now")
+}
+
+// rejectWith rejects a start. t.mu must be held.
+func (t *StartLimiter) rejectWith(again time.Duration, bound actors.Bound, reason string) *clusterpb.Response {
+	t.rejected.Add(1)
+	return &clusterpb.Response{Failure: wire.Busy(&actors.BusyError{RetryAfter: again, Bound: bound, Reason: reason})}
+}
+
+// allow reports whether one more start is admitted now. t.mu must be held.
+func (t *StartLimiter) allow(now time.Time) bool {
+	t.nextInterval(now)
+	if t.limit == 0 {
+		return true
+	}
+	t.tokens += t.limit * now.Sub(t.refilledAt).Seconds() / limiterInterval.Seconds()
+	t.tokens, t.refilledAt = min(t.tokens, max(limiterBurst*t.limit, 1)), now
+	if t.tokens < 1 {
+		return false
+	}
+	t.tokens--
+	t.traffic.admitted++
+	return true
+}
+
+// nextInterval begins a new interval if the current one is over. t.mu must be held.
+func (t *StartLimiter) nextInterval(now time.Time) {
+	over := t.current
+	slices := now.Sub(over.began).Seconds() / limiterInterval.Seconds()
+	if slices < 1 {
+		return
+	}
+	left := math.Pow(1-limiterRateWeight, slices)
+	t.rate, t.current = left*t.rate+(1-left)*float64(over.accepted)/slices, interval{began: now}
+	if t.limit == 0 {
+		return
+	}
+	if !over.overloaded && over.accepted > 0 {
+		t.limit = limiterIncrease*t.limit + limiterIncrement
+	}
+	if t.queue.Len() == 0 && now.Sub(t.overloadedAt) >= limiterResetDelay {
+		t.limit = 0
+	}
+}
+
+// observe records the outcome of an admitted start. A rejection because of one instance's bound, or
+// for lack of a call slot, says nothing about the leader.
+func (t *StartLimiter) observe(response *clusterpb.Response, begin time.Time) {
+	failure := response.GetFailure()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	switch {
+	case failure == nil:
+		t.current.accepted, t.retryAfter = t.current.accepted+1, min(max(now.Sub(begin), startRetryAfterMin), startRetryAfterMax)
+		if response.GetStart().GetOverloaded() {
+			t.decreaseLimit(now, begin, limiterDecreaseOverloaded)
+		}
+	case failure.Code == wire.CodeBusy && failure.Bound != string(actors.BoundInstance) && failure.Bound != string(BoundCalls):
+		t.decreaseLimit(now, begin, limiterDecreaseRejected)
+		t.tokens = min(t.tokens, -limiterPause*t.limit)
+	}
+}
+
+// decreaseLimit multiplies the limit by left when the leader is overloaded: at most once per
+// interval, and only because of starts admitted under the current limit. (TCP lowers its window
+// once for all segments in flight, RFC 3168 and RFC 6582, so that one stall does not count many
+// times.) The first limit is the recent rate. t.mu must be held.
+func (t *StartLimiter) decreaseLimit(now, begin time.Time, left float64) {
+	t.overloadedAt, t.current.overloaded = now, true
+	switch {
+	case t.limit == 0:
+		t.limit, t.tokens, t.refilledAt = max(t.rate, float64(t.current.accepted))+limiterIncrement, 0, now
+		t.retryAfter = max(t.retryAfter, startRetryAfterMin)
+	case begin.Before(t.decreasedAt) || now.Sub(t.decreasedAt) < limiterInterval:
+		return
+	default:
+		t.limit = max(left*t.limit, limiterIncrement)
+	}
+	t.decreasedAt = now
+}
+
+// enqueue adds a start to the queue. t.mu must be held.
+func (t *StartLimiter) enqueue(w *queuedStart) *list.Element {
+	slot := t.queue.PushBack(w)
+	t.queued.Store(int64(t.queue.Len()))
+	if t.queue.Len() == 1 {
+		t.traffic = traffic{began: w.queuedAt}
+		if t.timer == nil {
+			t.timer = time.AfterFunc(limiterTick, t.processQueue)
+		} else {
+			t.timer.Reset(limiterTick)
+		}
+	}
+	t.traffic.arrived++
+	return slot
+}
+
+// remove removes a start from the queue. t.mu must be held.
+func (t *StartLimiter) remove(slot *list.Element) {
+	t.queue.Remove(slot) // no effect if it was removed before
+	t.queued.Store(int64(t.queue.Len()))
+}
+
+// processQueue admits queued starts, and ends the wait of those that are expired or to be shed.
+func (t *StartLimiter) processQueue() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	for t.queue.Len() > 0 && !hasTimeLeft(t.oldest().ctx, t.retryAfter) {
+		t.resolve(t.queue.Front(), decisionExpired)
+	}
+	for t.queue.Len() > 0 && t.allow(now) {
+		next := t.queue.Front()
+		if t.isNewestFirst() {
+			next = t.queue.Back()
+		}
+		t.resolve(next, decisionAdmitted)
+	}
+	if over := t.traffic; now.Sub(over.began) >= startQueueRiseInterval {
+		t.traffic = traffic{began: now, isRising: float64(over.arrived) > startQueueRiseFactor*float64(over.admitted)}
+	}
+	for t.traffic.isRising && t.queue.Len() > startQueueShedAbove && now.Sub(t.oldest().queuedAt) >= startQueueWait {
+		t.resolve(t.queue.Front(), decisionShed)
+	}
+	if t.queue.Len() > 0 {
+		t.timer.Reset(limiterTick)
+	}
+}
+
+// isNewestFirst reports whether the newest queued starts are admitted first. t.mu must be held.
+func (t *StartLimiter) isNewestFirst() bool {
+	soon := t.limit * startQueueLongWait.Seconds() / limiterInterval.Seconds()
+	return t.traffic.isRising || float64(t.queue.Len()) > soon
+}
+
+// oldest returns the start that has waited longest. t.mu must be held.
+func (t *StartLimiter) oldest() *queuedStart { return t.queue.Front().Value.(*queuedStart) }
+
+// resolve ends the wait of a start. t.mu must be held.
+func (t *StartLimiter) resolve(slot *list.Element, v admitDecision) {
+	slot.Value.(*queuedStart).decision <- v
+	t.remove(slot)
+}

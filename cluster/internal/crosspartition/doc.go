@@ -1,0 +1,13 @@
+// Package crosspartition does what the leader of a partition does together with the other
+// partitions: it sends and receives cross-partition messages, reviews new leaders of the others, and
+// applies the first partition's decisions about members.
+//
+// # Guarantees
+//
+//  1. A message is sent once per request to send it, and each request is answered.
+//  2. After another partition has a new leader, the operations shared with it are reviewed.
+//
+// # What may not be assumed
+//
+//   - That a message arrives: package actors repeats it until it is acknowledged.
+package crosspartition

@@ -1,0 +1,68 @@
+package instances
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/actors/activity"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// Complete completes or fails an attempt from outside.
+func (h *Inputs) Complete(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.CompleteRequest) (*clusterpb.Response, error) {
+	if err := h.Barrier(ctx); err != nil {
+		return nil, err
+	}
+	ref := &journalpb.OperationRef{Instance: instance, Incarnation: r.Incarnation, Execution: r.Execution, EventId: r.EventId}
+	stalls, cancel := p.WatchStalls(instance)
+	defer cancel()
+	if err := checkNotStalled(p, ref); err != nil {
+		return nil, err
+	}
+	outcomes := make(chan error, 1)
+	p.CompleteActivity(activity.Completion{Ref: ref, Attempt: int(r.Attempt), Result: r.Result, Error: r.Error},
+		func(err error) { outcomes <- err })
+	if err := awaitCompletion(ctx, p, ref, outcomes, stalls); err != nil {
+		return nil, err
+	}
+	return &clusterpb.Response{Result: &clusterpb.Response_Complete{Complete: new(clusterpb.CompleteResult)}}, nil
+}
+
+// awaitCompletion returns the outcome of a completion, or an error if the instance stalls first.
+// The completion itself may stall it.
+func awaitCompletion(ctx context.Context, p *actors.Partition, ref *journalpb.OperationRef, outcomes <-chan error, stalls <-chan struct{}) error {
+	for {
+		select {
+		case err := <-outcomes: // may have arrived already
+			return err
+		default:
+		}
+		if err := checkNotStalled(p, ref); err != nil {
+			return err
+		}
+		select {
+		case err := <-outcomes:
+			return err
+		case <-stalls:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// checkNotStalled returns an error if an activity has ended but its instance cannot record the end,
+// because the instance is stalled or waits for code.
+func checkNotStalled(p *actors.Partition, ref *journalpb.OperationRef) error {
+	reason := p.StallReason(ref.Instance)
+	if reason == nil || p.ActivityState(ref) != activity.Ending {
+		return nil
+	}
+	// A caller who may complete the activity may lack the right to read the instance's payloads.
+	if mismatch, ok := reason.(*replay.Mismatch); ok {
+		reason = mismatch.WithoutPayloads()
+	}
+	return fmt.Errorf("%w: %w", ErrStalled, reason)
+}

@@ -1,0 +1,175 @@
+package instances
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// Inputs delivers the inputs of clients to instances, on the leader.
+type Inputs struct {
+	Partition
+	repetitions *repetitions
+	reads       *Reads
+}
+
+// NewInputs returns the inputs of a partition.
+func NewInputs(g Partition) *Inputs {
+	return &Inputs{Partition: g, repetitions: &repetitions{g}, reads: NewReads(g)}
+}
+
+// CheckSameRun returns [actors.ErrForgotten] if another call began the latest run after the retried
+// call was first sent.
+func (h *Inputs) CheckSameRun(instance, requestID string, first uint64) error {
+	return h.repetitions.CheckSameRun(instance, requestID, first)
+}
+
+// FindInput finds the input with a request ID in the latest run of an instance, from a position on;
+// nil if there is none.
+func (h *Inputs) FindInput(ctx context.Context, instance string, from Position, requestID string) (Position, *journalpb.Event, error) {
+	return h.repetitions.FindInput(ctx, instance, from, requestID)
+}
+
+// ConfirmRejection returns why an input was rejected, if a barrier confirms that this node still
+// leads. Such a rejection follows from a read, and no append confirms it. A former leader that does
+// not know its successor may lack the successor's commits.
+func (h *Inputs) ConfirmRejection(ctx context.Context, p *actors.Partition, refusal error) error {
+	switch {
+	case refusal == nil:
+		return nil
+	case !errors.Is(refusal, actors.ErrNotFound) && !errors.Is(refusal, actors.ErrEnded) && !errors.Is(refusal, actors.ErrInstanceExists) &&
+		!errors.Is(refusal, actors.ErrRequestIDReused):
+		return refusal
+	}
+	if err := h.Barrier(ctx); err != nil {
+		return fmt.Errorf("%w: %v", journal.ErrNotLeader, err) // nothing was done, whatever the reason
+	}
+	if !h.Leads(p) {
+		return journal.ErrNotLeader
+	}
+	return refusal
+}
+
+// Start starts an instance, or attaches to it.
+func (h *Inputs) Start(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.StartRequest) (*clusterpb.Response, error) {
+	instance := request.Instance
+	if begun := h.repetitions.findStartedRun(request, r); begun.first > 0 {
+		return h.startResponse(actors.Answer{FirstExecution: begun.first, Incarnation: begun.incarnation}), nil
+	}
+	switch found, err := h.repetitions.findRunWithEvent(ctx, request, r.Send); {
+	case err != nil:
+		return nil, err
+	case found.first > 0:
+		return h.startResponse(actors.Answer{FirstExecution: found.first, Incarnation: found.incarnation, Attached: true}), nil
+	}
+	version := r.Version
+	if version == "" {
+		version = h.Registry.Newest(r.Name)
+	}
+	if !h.Registry.HasOrchestration(r.Name, version) {
+		return nil, fmt.Errorf("%w: %q, version %q", ErrNoCode, r.Name, version)
+	}
+	started := Deliver(p, instance, actors.Message{
+		Message: replay.Message{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{
+			OrchestrationStarted: &journalpb.OrchestrationStarted{
+				Name:      r.Name,
+				Version:   version,
+				Input:     r.Input,
+				RequestId: r.RequestId,
+				Tags:      r.Tags,
+				StartAt:   r.StartAt,
+				Trace:     r.Trace,
+			},
+		}}},
+		Attach: r.Attach,
+		Reuse:  reusePolicies[r.Reuse],
+	})
+	var sent *input
+	if r.Send != nil {
+		// Right after the start, so that both are in one turn.
+		sent = h.repetitions.deliver(p, request, r.Send.RequestId, ExternalEvent(r.Send))
+	}
+	answer, err := Await(ctx, started)
+	if err == nil && sent != nil {
+		_, _, err = sent.await(ctx)
+		err = h.repetitions.ignoreIfRecorded(ctx, request, r.Send.RequestId, err)
+		if errors.Is(err, actors.ErrBusy) {
+			// The start is committed; the same call can be repeated to send the event.
+			err = fmt.Errorf("%w: the event: %v", journal.ErrUnknownOutcome, err)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return h.startResponse(answer), nil
+}
+
+// startResponse returns the response to a start. A replica that has applied its AppliedIndex shows
+// this run and not an earlier one.
+func (h *Inputs) startResponse(a actors.Answer) *clusterpb.Response {
+	return &clusterpb.Response{AppliedIndex: h.Journal.AppliedIndex(), Result: &clusterpb.Response_Start{Start: &clusterpb.StartResult{
+		FirstExecution: a.FirstExecution, Attached: a.Attached, Overloaded: a.Overloaded,
+		Incarnation: a.Incarnation,
+	}}}
+}
+
+var reusePolicies = map[clusterpb.ReusePolicy]actors.Reuse{
+	clusterpb.ReusePolicy_REUSE_POLICY_NEVER:  actors.ReuseNever,
+	clusterpb.ReusePolicy_REUSE_POLICY_ENDED:  actors.ReuseEnded,
+	clusterpb.ReusePolicy_REUSE_POLICY_FAILED: actors.ReuseFailed,
+}
+
+// ExternalEvent returns the message of a sent event. Its three protobuf messages are one
+// allocation.
+func ExternalEvent(r *clusterpb.SendRequest) actors.Message {
+	created := &struct {
+		event journalpb.Event
+		body  journalpb.Event_ExternalEvent
+		sent  journalpb.ExternalEvent
+	}{}
+	created.sent.Name, created.sent.Data, created.sent.RequestId = r.Name, r.Data, r.RequestId
+	created.body.ExternalEvent = &created.sent
+	created.event.Body = &created.body
+	return actors.Message{Message: replay.Message{Event: &created.event}}
+}
+
+// Send delivers an external event.
+func (h *Inputs) Send(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.SendRequest) (*clusterpb.Response, error) {
+	_, _, err := h.repetitions.deliver(p, request, r.RequestId, ExternalEvent(r)).await(ctx)
+	if err := h.repetitions.ignoreIfRecorded(ctx, request, r.RequestId, err); err != nil {
+		return nil, err
+	}
+	return &clusterpb.Response{Result: &clusterpb.Response_Send{Send: new(clusterpb.SendResult)}}, nil
+}
+
+// Deliver delivers a message to an instance and returns the channel for the answer.
+func Deliver(p *actors.Partition, instance string, m actors.Message) <-chan actors.Answer {
+	answers := make(chan actors.Answer, 1)
+	m.Done = func(a actors.Answer) { answers <- a }
+	p.Deliver(instance, m)
+	return answers
+}
+
+// Await waits for an answer and returns its error. If ctx ends first, the outcome is unknown.
+func Await(ctx context.Context, answers <-chan actors.Answer) (actors.Answer, error) {
+	answer, err := awaitAnswer(ctx, answers)
+	return answer, cmp.Or(err, answer.Err)
+}
+
+// awaitAnswer waits for an answer. Its Err may come from the instance's code. The returned error is
+// that of ctx, if ctx ended before the answer.
+func awaitAnswer(ctx context.Context, answers <-chan actors.Answer) (actors.Answer, error) {
+	select {
+	case answer := <-answers:
+		return answer, nil
+	case <-ctx.Done():
+		return actors.Answer{}, ctx.Err()
+	}
+}

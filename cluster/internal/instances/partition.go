@@ -1,0 +1,33 @@
+package instances
+
+import (
+	"context"
+	"errors"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
+	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// A Partition is what answering calls needs of a partition.
+type Partition struct {
+	Journal  *journal.Journal
+	Registry *replay.Registry
+	// Barrier returns nil when a majority has confirmed that this node leads.
+	Barrier func(ctx context.Context) error
+	// Leads reports whether this node still leads with these actors.
+	Leads func(*actors.Partition) bool
+	// Answers bounds the bytes of long answers.
+	Answers *admission.AnswerLimiter
+	// Members returns the members as this node knows them.
+	Members func() *clusterpb.Response
+}
+
+// Errors of the leader. With each of them nothing was recorded.
+var (
+	ErrNoCode     = errors.New("tenuto: the leader has no code for the orchestration")
+	ErrStalled    = errors.New("tenuto: the instance is stalled and records nothing")
+	ErrNotStalled = errors.New("tenuto: the instance is not stalled")
+)

@@ -1,0 +1,161 @@
+package instances
+
+import (
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// Names of states, as package cluster exports them.
+const (
+	running        actors.State = "running"
+	stalled        actors.State = "stalled"
+	suspended      actors.State = "suspended"
+	waitingForCode actors.State = "waiting for code"
+	completed      actors.State = "completed"
+	failed         actors.State = "failed"
+	canceled       actors.State = "canceled"
+	terminated     actors.State = "terminated"
+	continuedAsNew actors.State = "continued as new"
+)
+
+func (h *Reads) get(p *actors.Partition, instance string) (*clusterpb.Response, error) {
+	known, ok := h.Journal.Instance(instance)
+	if !ok {
+		return nil, actors.ErrNotFound
+	}
+	status, err := h.statusOf(p, known)
+	if err != nil {
+		return nil, err
+	}
+	return &clusterpb.Response{Result: &clusterpb.Response_Get{Get: &clusterpb.GetResult{Status: status}}}, nil
+}
+
+// statusOf returns the status of an instance.
+func (h *Reads) statusOf(p *actors.Partition, known *journalpb.Instance) (*clusterpb.Status, error) {
+	status := IndexedStatus(known)
+	return status, h.FillStatus(p, known, status)
+}
+
+// FillStatus adds what only the histories hold. p is nil where this node does not lead.
+func (h *Reads) FillStatus(p *actors.Partition, known *journalpb.Instance, status *clusterpb.Status) error {
+	if err := h.fillState(p, known, status); err != nil {
+		return err
+	}
+	return h.fillCustomStatus(known, status)
+}
+
+// IndexedStatus returns the part of a status that the index holds.
+func IndexedStatus(known *journalpb.Instance) *clusterpb.Status {
+	return &clusterpb.Status{
+		Instance:       known.Instance,
+		Execution:      known.Execution,
+		FirstExecution: known.FirstExecution,
+		Name:           known.Name,
+		Version:        known.Version,
+		LastEventId:    known.LastEventId,
+		CreatedAt:      known.CreatedAt,
+		UpdatedAt:      known.UpdatedAt,
+		Parent:         known.Parent,
+		Tags:           known.Tags,
+		Incarnation:    known.Incarnation,
+	}
+}
+
+// fillCustomStatus adds the custom status, set in this execution or carried over from an earlier
+// one.
+func (h *Reads) fillCustomStatus(known *journalpb.Instance, status *clusterpb.Status) error {
+	if known.StatusEventId == 0 && known.Execution == known.FirstExecution {
+		return nil
+	}
+	source := max(known.StatusEventId, 1)
+	event, err := h.Journal.Event(known.Instance, known.Execution, source)
+	if err != nil {
+		return err
+	}
+	status.CustomStatus = event.GetOrchestrationStarted().GetStatus()
+	if set := event.GetStatusSet(); set != nil {
+		status.CustomStatus = set.Value
+	}
+	return nil
+}
+
+// fillState adds the instance's state, and its result or mismatch.
+func (h *Reads) fillState(p *actors.Partition, known *journalpb.Instance, status *clusterpb.Status) error {
+	if known.Status != journalpb.Status_STATUS_RUNNING {
+		last, err := h.Journal.Event(known.Instance, known.Execution, known.LastEventId)
+		if err == nil {
+			FillEnd(last, status)
+		}
+		return err
+	}
+	status.State = string(h.StateOf(p, known))
+	if mismatch := mismatchOf(p, known.Instance); mismatch != nil {
+		status.Mismatch = &clusterpb.Mismatch{
+			Kind:     string(mismatch.Kind),
+			EventId:  mismatch.EventID,
+			Expected: mismatch.Expected,
+			Found:    mismatch.Found,
+			Source:   mismatch.Source,
+		}
+	} else if status.State == string(stalled) {
+		c := known.Condition
+		status.Mismatch = &clusterpb.Mismatch{Kind: c.Mismatch, EventId: c.EventId, Expected: c.Expected, Found: c.Found, Source: c.Source}
+	}
+	return nil
+}
+
+// mismatchOf returns why an instance is stalled, nil if it is not, or if this node does not lead.
+func mismatchOf(p *actors.Partition, instance string) *replay.Mismatch {
+	if p == nil {
+		return nil
+	}
+	mismatch, _ := p.StallReason(instance).(*replay.Mismatch)
+	return mismatch
+}
+
+// StateOf returns the state of an instance. p is nil where this node does not lead.
+func (h *Reads) StateOf(p *actors.Partition, known *journalpb.Instance) actors.State {
+	if ended, ok := endStates[known.Status]; ok {
+		return ended
+	}
+	switch {
+	case mismatchOf(p, known.Instance) != nil:
+		return stalled
+	case p != nil && !h.Registry.HasOrchestration(known.Name, known.Version):
+		return waitingForCode
+	case known.Condition.GetKind() == journalpb.ConditionKind_CONDITION_KIND_STALLED:
+		return stalled
+	case known.Suspended:
+		return suspended
+	}
+	return running
+}
+
+var endStates = map[journalpb.Status]actors.State{
+	journalpb.Status_STATUS_COMPLETED:  completed,
+	journalpb.Status_STATUS_FAILED:     failed,
+	journalpb.Status_STATUS_CANCELED:   canceled,
+	journalpb.Status_STATUS_TERMINATED: terminated,
+}
+
+// FillEnd adds the end of an execution, given its last event.
+func FillEnd(last *journalpb.Event, status *clusterpb.Status) {
+	switch body := last.Body.(type) {
+	case *journalpb.Event_OrchestrationCompleted:
+		status.State = string(completed)
+		status.Output = body.OrchestrationCompleted.Output
+	case *journalpb.Event_OrchestrationFailed:
+		status.State = string(failed)
+		status.Error = body.OrchestrationFailed.Error
+	case *journalpb.Event_OrchestrationCanceled:
+		status.State = string(canceled)
+		status.Reason = body.OrchestrationCanceled.Reason
+	case *journalpb.Event_OrchestrationTerminated:
+		status.State = string(terminated)
+		status.Reason = body.OrchestrationTerminated.Reason
+	case *journalpb.Event_OrchestrationContinuedAsNew:
+		status.State = string(continuedAsNew)
+	}
+}

@@ -1,0 +1,173 @@
+package retention
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/internal/clustertime"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// Periods are how long instances are kept after their run has ended, by how it ended. Zero means
+// forever.
+type Periods struct {
+	Completed  time.Duration
+	Failed     time.Duration
+	Canceled   time.Duration
+	Terminated time.Duration
+}
+
+// forStatus returns how long an instance with that status is kept, 0 for forever.
+func (p Periods) forStatus(status journalpb.Status) time.Duration {
+	switch status {
+	case journalpb.Status_STATUS_COMPLETED:
+		return p.Completed
+	case journalpb.Status_STATUS_FAILED:
+		return p.Failed
+	case journalpb.Status_STATUS_CANCELED:
+		return p.Canceled
+	case journalpb.Status_STATUS_TERMINATED:
+		return p.Terminated
+	}
+	return 0
+}
+
+// shortest returns the shortest retention, 0 if everything is kept forever.
+func (p Periods) shortest() time.Duration {
+	shortest := time.Duration(0)
+	for _, d := range []time.Duration{p.Completed, p.Failed, p.Canceled, p.Terminated} {
+		if d > 0 && (shortest == 0 || d < shortest) {
+			shortest = d
+		}
+	}
+	return shortest
+}
+
+// Sweeps are slow on purpose: keeping an instance a little longer does no harm, and running
+// instances must not be delayed.
+const (
+	sweepIntervalMin = time.Minute // between sweeps, unless Retention is shorter
+	sweepBatch       = 100         // instances in one purge
+	sweepBatchPause  = 20 * time.Millisecond
+	sweepScanBatch   = 1000 // instances scanned before a pause
+	sweepScanPause   = 5 * time.Millisecond
+)
+
+// A Store is the part of a journal that a Sweeper uses.
+type Store interface {
+	Instance(id string) (*journalpb.Instance, bool)
+	Instances() iter.Seq[*journalpb.Instance]
+	InstanceOperations(instance string) iter.Seq[*journalpb.Operation]
+	Orphans() iter.Seq[*journalpb.Instance]
+	Purge(p *journalpb.Purge, done func(purged int, err error))
+}
+
+// A Sweeper purges instances whose retention is over, during one leadership. It keeps no state: the
+// next leader finds in the journal what is left to purge.
+type Sweeper struct {
+	Store           Store
+	Periods         Periods
+	Epoch           uint64
+	Now             func() clustertime.Time
+	Logger          *slog.Logger
+	OtherPartitions []Partition
+}
+
+// Run sweeps repeatedly until ctx ends.
+func (k *Sweeper) Run(ctx context.Context) {
+	shortest := k.Periods.shortest()
+	if shortest == 0 {
+		return
+	}
+	for ctx.Err() == nil {
+		next, err := k.sweep(ctx)
+		if err != nil && ctx.Err() == nil {
+			k.Logger.Warn("cannot purge by retention, will try again", "error", err)
+		}
+		sleepContext(ctx, max(next.Sub(k.Now()), min(sweepIntervalMin, shortest)))
+	}
+}
+
+func sleepContext(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// sweep purges what is due, in batches. It returns the earliest time at which another instance can
+// be due. That is at most the shortest retention away, because running instances may end meanwhile.
+func (k *Sweeper) sweep(ctx context.Context) (next clustertime.Time, err error) {
+	next = k.Now().Add(k.Periods.shortest())
+	references, err := NewReferences(ctx, k.Store, k.OtherPartitions, k.Now())
+	if err != nil {
+		return next, err
+	}
+	var batch []string
+	visited := 0
+	for known := range k.Store.Instances() {
+		if visited++; visited%sweepScanBatch == 0 {
+			sleepContext(ctx, sweepScanPause)
+		}
+		if ctx.Err() != nil {
+			return next, ctx.Err()
+		}
+		due, ok := k.due(known)
+		switch {
+		case !ok:
+		case due.After(k.Now()):
+			if due.Before(next) {
+				next = due
+			}
+		case !references.IsReferenced(known):
+			batch = append(batch, known.Instance)
+		}
+		if len(batch) == sweepBatch {
+			if err := k.purge(ctx, batch); err != nil {
+				return next, err
+			}
+			batch = nil
+			sleepContext(ctx, sweepBatchPause)
+		}
+	}
+	return next, k.purge(ctx, batch)
+}
+
+// due returns when an instance is to be purged, and whether it is to be purged at all.
+func (k *Sweeper) due(known *journalpb.Instance) (clustertime.Time, bool) {
+	retained := k.Periods.forStatus(known.Status)
+	return clustertime.FromUnixNano(known.UpdatedAt).Add(retained), retained > 0
+}
+
+func (k *Sweeper) purge(ctx context.Context, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	purged, err := Purge(ctx, k.Store, k.Epoch, ids)
+	if err == nil {
+		k.Logger.Debug("purged by retention", "instances", purged)
+	}
+	return err
+}
+
+// Purge purges instances and returns how many were purged.
+func Purge(ctx context.Context, s Store, epoch uint64, ids []string) (int, error) {
+	type outcome struct {
+		purged int
+		err    error
+	}
+	outcomes := make(chan outcome, 1)
+	s.Purge(&journalpb.Purge{Epoch: epoch, Instances: ids}, func(purged int, err error) {
+		outcomes <- outcome{purged, err}
+	})
+	select {
+	case o := <-outcomes:
+		return o.purged, o.err
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}

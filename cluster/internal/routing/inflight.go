@@ -1,0 +1,98 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
+	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+)
+
+// InFlight holds the calls in flight to a leader. They can be canceled, because a leader may
+// hang or lose leadership without an answer.
+type InFlight struct {
+	mu    sync.Mutex
+	calls map[*inFlightCall]struct{}
+}
+
+type inFlightCall struct {
+	address string
+	since   time.Time
+	cancel  context.CancelFunc
+}
+
+// Begin returns a context that ends when CancelIf cancels the call. end must be called.
+func (a *InFlight) Begin(ctx context.Context, address string) (limited context.Context, end func()) {
+	limited, cancel := context.WithCancel(ctx)
+	begun := &inFlightCall{address: address, since: time.Now(), cancel: cancel}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.calls == nil {
+		a.calls = make(map[*inFlightCall]struct{})
+	}
+	a.calls[begun] = struct{}{}
+	return limited, func() {
+		cancel()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.calls, begun)
+	}
+}
+
+// CancelExcept cancels the calls to all addresses but the leader's.
+func (a *InFlight) CancelExcept(leader string) {
+	a.CancelIf(func(address string) bool { return address != leader })
+}
+
+// CancelIf cancels the calls to addresses for which lost is true.
+func (a *InFlight) CancelIf(lost func(address string) bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for open := range a.calls {
+		if lost(open.address) {
+			open.cancel()
+			delete(a.calls, open)
+		}
+	}
+}
+
+// SlowAddress returns the address of a call in flight since before a time, "" if there is none.
+func (a *InFlight) SlowAddress(before time.Time) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for open := range a.calls {
+		if open.since.Before(before) {
+			return open.address
+		}
+	}
+	return ""
+}
+
+// A MaxIndex is the highest index of a journal that an answer has shown.
+type MaxIndex struct{ atomic.Uint64 }
+
+// Advance records an index that an answer has shown.
+func (h *MaxIndex) Advance(index uint64) {
+	for seen := h.Load(); index > seen; seen = h.Load() {
+		h.CompareAndSwap(seen, index)
+	}
+}
+
+// ErrorResponse returns the response to a call that could not be made, or got no answer.
+func ErrorResponse(err error) *clusterpb.Response {
+	var unreached *transport.UnreachableError
+	switch {
+	case errors.As(err, &unreached):
+		return wire.NotLeader(err.Error())
+	case status.Code(err) == codes.Unimplemented || status.Code(err) == codes.ResourceExhausted:
+		return &clusterpb.Response{Failure: &clusterpb.Failure{Code: wire.CodeInternal, Message: err.Error(), NotExecuted: true}}
+	}
+	return &clusterpb.Response{Failure: &clusterpb.Failure{Code: wire.CodeUnknown, Message: err.Error()}}
+}

@@ -1,0 +1,385 @@
+package transport
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"time"
+)
+
+// One port carries all connections between nodes, and between clients and nodes. With TLS, the ALPN
+// protocol says what a connection is for; without TLS, a preamble does.
+const (
+	// PreambleMagic ends with the preamble's version, 1. The purpose, one byte, follows.
+	PreambleMagic = "tenuto\x01"
+)
+
+// A Mux accepts connections on one port and passes each to the listener for its purpose.
+type Mux struct {
+	listener     net.Listener
+	dialer       *Dialer
+	links        *Links
+	refusals     *rejectionLog
+	raft         *purposeListener
+	partitionMux *partitionMux // splits raft by partition; nil if there is only one
+	calls        *purposeListener
+	running      sync.WaitGroup
+	opened       <-chan struct{} // closed when the members are known
+	closing      chan struct{}
+	closed       sync.Once
+
+	mu          sync.Mutex
+	handshaking []net.Conn // oldest first
+}
+
+// errNotReady rejects every Raft connection, also from members: the journal that lists the members
+// is still being opened. Members retry ten times a second, so it is not logged.
+var errNotReady = errors.New("the node is starting and does not know its members yet")
+
+// errPlaintext rejects a connection without TLS to a node that requires it.
+var errPlaintext = errors.New("this node requires TLS, and the connection has none: set Config.TLS, DialConfig.TLS, or -cert, -key and -ca of the command")
+
+// The first byte that a node writes says that it has accepted the connection, or why not. The other
+// side reads this byte before it sends data.
+const (
+	Admitted               = 1
+	handshakeNotReady      = 2
+	handshakeUnknownMember = 3
+	// Sent without TLS, because the other side has none.
+	handshakePlaintext = 4
+)
+
+// handshakeStatus returns the byte for the outcome of a handshake.
+func handshakeStatus(refusal error) byte {
+	switch {
+	case refusal == nil:
+		return Admitted
+	case errors.Is(refusal, errNotReady):
+		return handshakeNotReady
+	}
+	return handshakeUnknownMember
+}
+
+// handshakeError returns the error of a handshake byte, nil if the connection was accepted.
+func handshakeError(answer byte) error {
+	switch answer {
+	case Admitted:
+		return nil
+	case handshakeNotReady:
+		return errNotReady
+	case handshakeUnknownMember:
+		return errors.New("the node does not know this one as a member")
+	case handshakePlaintext:
+		return errPlaintext
+	}
+	return fmt.Errorf("unexpected handshake answer %q", answer)
+}
+
+// Listen opens a port. Accepted connections use the dialer's TLS keys. Until opened is closed, Raft
+// connections with TLS are rejected with errNotReady.
+func Listen(address string, dialer *Dialer, opened <-chan struct{}, logger *slog.Logger) (*Mux, error) {
+	tcp := net.ListenConfig{Control: setTCPUserTimeout}
+	listener, err := tcp.Listen(context.Background(), "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	p := &Mux{
+		listener: listener,
+		dialer:   dialer,
+		links:    dialer.Links,
+		refusals: &rejectionLog{logger: logger},
+		opened:   opened,
+		closing:  make(chan struct{}),
+	}
+	p.raft = newPurposeListener(p, Raft)
+	p.calls = newPurposeListener(p, Calls)
+	p.running.Go(p.accept)
+	p.running.Go(func() { p.links.SweepUntil(p.closing) })
+	return p, nil
+}
+
+func (p *Mux) accept() {
+	for {
+		conn, err := p.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			// Most likely the process is out of file descriptors: wait until some are closed.
+			select {
+			case <-time.After(100 * time.Millisecond):
+				continue
+			case <-p.closing:
+				return
+			}
+		}
+		if p.addHandshaking(conn) {
+			p.running.Go(func() { p.dispatch(conn) })
+		}
+	}
+}
+
+// addHandshaking registers a connection whose purpose is not known yet. If there are HandshakesMax
+// already, it closes the oldest: a legitimate peer completes its handshake quickly. If the port is
+// closing, it closes the connection and returns false.
+func (p *Mux) addHandshaking(conn net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.closing:
+		_ = conn.Close()
+		return false
+	default:
+	}
+	if len(p.handshaking) == HandshakesMax {
+		_ = p.handshaking[0].Close()
+		p.handshaking = slices.Delete(p.handshaking, 0, 1)
+	}
+	p.handshaking = append(p.handshaking, conn)
+	return true
+}
+
+func (p *Mux) removeHandshaking(conn net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i := slices.Index(p.handshaking, conn); i >= 0 {
+		p.handshaking = slices.Delete(p.handshaking, i, i+1)
+	}
+}
+
+// dispatch does the handshake of a connection and passes it to the listener for its purpose.
+func (p *Mux) dispatch(conn net.Conn) {
+	_ = conn.SetDeadline(time.Now().Add(HandshakeTimeout))
+	l, err := p.handshake(conn)
+	p.removeHandshaking(conn)
+	if err != nil {
+		_ = conn.Close()
+		p.refusals.log(conn, err)
+		return
+	}
+	_ = l.SetDeadline(time.Time{})
+	p.listenerFor(l.purpose).deliver(l)
+}
+
+// handshake determines the purpose and the peer of a connection, and accepts it if the peer is
+// authorized.
+func (p *Mux) handshake(conn net.Conn) (*Link, error) {
+	l := &Link{Conn: conn, raw: conn, accepted: true}
+	var err error
+	if p.dialer.TLSSource == nil {
+		l.handshakeResult, err = readPreamble(conn)
+	} else {
+		err = p.handshakeTLS(l)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := p.authorize(l.purpose, l.peer); err != nil {
+		_, _ = l.Conn.Write([]byte{handshakeStatus(err)})
+		return nil, err
+	}
+	if err := p.links.add(l); err != nil {
+		return nil, err
+	}
+	if _, err := l.Write([]byte{Admitted}); err != nil {
+		p.links.remove(l)
+		return nil, err
+	}
+	return l, nil
+}
+
+// tlsHandshakeByte is the first byte of a TLS connection.
+const tlsHandshakeByte = 0x16
+
+// readPreamble reads the preamble of a connection without TLS, and nothing after it.
+func readPreamble(from io.Reader) (handshakeResult, error) {
+	preamble := make([]byte, len(PreambleMagic)+1)
+	if _, err := io.ReadFull(from, preamble); err != nil {
+		return handshakeResult{}, fmt.Errorf("read preamble: %w", err)
+	}
+	required := Purpose(preamble[len(PreambleMagic)])
+	if _, known := alpnNames[required]; !known || string(preamble[:len(PreambleMagic)]) != PreambleMagic {
+		if preamble[0] == tlsHandshakeByte {
+			return handshakeResult{}, errors.New("the connection uses TLS, which this node does not have: set Config.TLS")
+		}
+		return handshakeResult{}, fmt.Errorf("unknown preamble %q", preamble)
+	}
+	return handshakeResult{purpose: required, peer: Principal{Kind: KindLocal}}, nil
+}
+
+func (p *Mux) handshakeTLS(l *Link) error {
+	conn := tls.Server(l.raw, p.dialer.TLSSource.serverConfig())
+	if err := conn.Handshake(); err != nil {
+		var plain tls.RecordHeaderError
+		if errors.As(err, &plain) && plain.Conn != nil {
+			_, _ = l.raw.Write([]byte{handshakePlaintext})
+			return errPlaintext
+		}
+		return fmt.Errorf("handshake: %w", err)
+	}
+	found, err := p.dialer.TLSSource.handshakeOf(conn.ConnectionState())
+	if err != nil {
+		return err
+	}
+	l.Conn, l.handshakeResult = conn, *found
+	return nil
+}
+
+// authorize returns an error if a peer with a valid certificate must not connect for a purpose.
+func (p *Mux) authorize(required Purpose, peer Principal) error {
+	switch {
+	case p.dialer.TLSSource == nil: // peers are not authenticated
+	case required == Raft && peer.Kind != KindNode:
+		return fmt.Errorf("%s opened a Raft connection but is not a node", peer)
+	case required == Raft && !p.isOpen():
+		return errNotReady
+	case required == Raft && !p.links.isMember(peer.Name):
+		return fmt.Errorf("%s opened a Raft connection but is not a member", peer)
+	}
+	return nil
+}
+
+func (p *Mux) isOpen() bool {
+	select {
+	case <-p.opened:
+		return true
+	default:
+		return false
+	}
+}
+
+// Calls returns the listener for calls.
+func (p *Mux) Calls() net.Listener { return p.calls }
+
+// Addr returns the address of the port.
+func (p *Mux) Addr() net.Addr { return p.listener.Addr() }
+
+// IsMember reports whether a node belongs to the cluster.
+func (p *Mux) IsMember(nodeID string) bool { return p.links.isMember(nodeID) }
+
+func (p *Mux) listenerFor(required Purpose) *purposeListener {
+	if required == Raft {
+		return p.raft
+	}
+	return p.calls
+}
+
+// Close stops listening and waits for every goroutine of the mux. It does not close connections
+// that it has passed on.
+func (p *Mux) Close() {
+	p.closed.Do(func() {
+		p.mu.Lock()
+		close(p.closing)
+		for _, conn := range p.handshaking {
+			_ = conn.Close()
+		}
+		p.mu.Unlock()
+		_ = p.listener.Close()
+	})
+	p.running.Wait()
+}
+
+// rejectionLog logs refused connections, at most refusalsPerSecond a second.
+type rejectionLog struct {
+	logger *slog.Logger
+
+	mu      sync.Mutex
+	since   time.Time
+	logged  int
+	omitted int
+}
+
+// refusalsPerSecond bounds how much an attacker can write to the log.
+const refusalsPerSecond = 10
+
+func (r *rejectionLog) log(conn net.Conn, reason error) {
+	// Not logged: the peer has closed the connection, this node is closing its port, or this node
+	// is starting and the peer may be a member.
+	if errors.Is(reason, io.EOF) || errors.Is(reason, net.ErrClosed) || errors.Is(reason, errNotReady) {
+		return
+	}
+	if omitted, due := r.due(); due {
+		r.logger.Warn("connection refused", "remote", conn.RemoteAddr().String(), "error", reason, "omitted", omitted)
+	}
+}
+
+// due reports whether to log a refusal, and how many were omitted since the last logged one.
+func (r *rejectionLog) due() (omitted int, due bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now := time.Now(); now.Sub(r.since) >= time.Second {
+		r.since, r.logged = now, 0
+	}
+	if r.logged == refusalsPerSecond {
+		r.omitted++
+		return 0, false
+	}
+	r.logged++
+	omitted, r.omitted = r.omitted, 0
+	return omitted, true
+}
+
+// RefusalLinesLeft returns how many more refusals may be logged in this second.
+func (p *Mux) RefusalLinesLeft() int {
+	p.refusals.mu.Lock()
+	defer p.refusals.mu.Unlock()
+	return refusalsPerSecond - p.refusals.logged
+}
+
+// A purposeListener is the listener for one purpose. It also opens connections for that purpose to
+// other nodes.
+type purposeListener struct {
+	mux       *Mux
+	purpose   Purpose
+	conns     chan net.Conn
+	done      chan struct{}
+	closeOnce sync.Once
+}
+
+func newPurposeListener(p *Mux, purpose Purpose) *purposeListener {
+	return &purposeListener{mux: p, purpose: purpose, conns: make(chan net.Conn), done: make(chan struct{})}
+}
+
+func (d *purposeListener) deliver(conn net.Conn) {
+	select {
+	case d.conns <- conn:
+	case <-d.done:
+		_ = conn.Close()
+	case <-d.mux.closing:
+		_ = conn.Close()
+	}
+}
+
+// Accept waits for the next connection for this purpose.
+func (d *purposeListener) Accept() (net.Conn, error) {
+	select {
+	case conn := <-d.conns:
+		return conn, nil
+	case <-d.done:
+		return nil, net.ErrClosed
+	case <-d.mux.closing:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close closes only this listener.
+func (d *purposeListener) Close() error {
+	d.closeOnce.Do(func() { close(d.done) })
+	return nil
+}
+
+// Addr returns the address of the port.
+func (d *purposeListener) Addr() net.Addr { return d.mux.listener.Addr() }
+
+// Dial opens a connection for the same purpose to another node.
+func (d *purposeListener) Dial(address string, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	return d.mux.dialer.Dial(ctx, address, d.purpose)
+}

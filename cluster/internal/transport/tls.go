@@ -1,0 +1,214 @@
+package transport
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Keys are the certificate of a node or a client, and the authorities that it trusts.
+type Keys struct {
+	Certificate *tls.Certificate
+	Roots       *x509.CertPool
+}
+
+// A TLSSource makes TLS configurations for a node or a client.
+type TLSSource struct {
+	source     func() (*Keys, error)
+	cluster    string
+	logger     *slog.Logger
+	checkOwner func(Principal) error // rejects keys of another owner
+
+	mu             sync.Mutex
+	keys           *Keys  // the last valid ones
+	rejectedReason string // why newer keys are not; each reason is logged once
+}
+
+// NewTLSSource returns a TLS source, or an error if its keys are not valid now. owner rejects keys
+// that belong to another principal.
+func NewTLSSource(source func() (*Keys, error), cluster string, owner func(Principal) error, logger *slog.Logger) (*TLSSource, error) {
+	r := &TLSSource{source: source, cluster: cluster, checkOwner: owner, logger: logger}
+	if _, err := r.Current(); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Current returns the keys of the source, or the last valid ones.
+func (r *TLSSource) Current() (*Keys, error) {
+	keys, refused, err := r.refresh(r.source())
+	if refused != nil {
+		r.logger.Error("new TLS keys rejected, keeping the old ones", "error", refused)
+	}
+	return keys, err
+}
+
+// refresh returns the keys to use: the source's, or the last valid ones if the source's are not
+// valid. refused is why the source's keys are not used, unless that was returned before.
+func (r *TLSSource) refresh(value *Keys, sourceErr error) (keys *Keys, refused, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if sourceErr == nil && (value == nil || value != r.keys) {
+		sourceErr = r.verify(value)
+	}
+	switch {
+	case sourceErr == nil:
+		r.keys, r.rejectedReason = value, ""
+		return value, nil, nil
+	case r.keys == nil:
+		return nil, nil, sourceErr
+	}
+	if reason := sourceErr.Error(); reason != r.rejectedReason {
+		r.rejectedReason, refused = reason, sourceErr
+	}
+	return r.keys, refused, nil
+}
+
+// verify returns an error for keys that peers would reject.
+func (r *TLSSource) verify(keys *Keys) error {
+	if keys == nil || keys.Certificate == nil || len(keys.Certificate.Certificate) == 0 || keys.Roots == nil {
+		return errors.New("no certificate or no authorities")
+	}
+	var chain []*x509.Certificate
+	for _, encoded := range keys.Certificate.Certificate {
+		certificate, err := x509.ParseCertificate(encoded)
+		if err != nil {
+			return fmt.Errorf("parse certificate: %w", err)
+		}
+		chain = append(chain, certificate)
+	}
+	owner, err := r.verifyChain(chain, keys.Roots, x509.ExtKeyUsageClientAuth)
+	if err == nil && owner.Kind == KindNode {
+		_, err = r.verifyChain(chain, keys.Roots, x509.ExtKeyUsageServerAuth)
+	}
+	if err != nil {
+		return err
+	}
+	return r.checkOwner(owner)
+}
+
+// verifyChain returns the owner of the first certificate of a chain, if the chain ends at an
+// authority and the certificate is for this cluster.
+func (r *TLSSource) verifyChain(chain []*x509.Certificate, roots *x509.CertPool, usage x509.ExtKeyUsage) (Principal, error) {
+	if len(chain) == 0 {
+		return Principal{}, errors.New("no certificate")
+	}
+	between := x509.NewCertPool()
+	for _, certificate := range chain[1:] {
+		between.AddCert(certificate)
+	}
+	_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{usage}})
+	if err != nil {
+		return Principal{}, err
+	}
+	return principalOf(chain[0], r.cluster)
+}
+
+// A Purpose is what a connection is for.
+type Purpose byte
+
+// The purposes: messages of the Raft library, and calls over gRPC.
+const (
+	Raft  Purpose = 'r'
+	Calls Purpose = 'c'
+)
+
+// alpnNames are the ALPN names of the purposes.
+var alpnNames = map[Purpose]string{Raft: "tenuto-raft/1", Calls: "tenuto-calls/1"}
+
+// ALPN returns the name of the purpose in a TLS handshake.
+func (p Purpose) ALPN() string { return alpnNames[p] }
+
+func purposeOf(protocol string) (Purpose, error) {
+	for p, name := range alpnNames {
+		if name == protocol {
+			return p, nil
+		}
+	}
+	return 0, fmt.Errorf("unknown protocol %.100q", protocol)
+}
+
+// A handshake is what is known of the other side after the handshake.
+type handshakeResult struct {
+	purpose Purpose
+	peer    Principal
+	expires time.Time // of the peer's certificate
+}
+
+// serverConfig returns the configuration for accepted connections. That configuration rejects only
+// invalid certificates. Authorization comes after the handshake, because the TLS library reports
+// every rejection within it as a bad certificate.
+func (r *TLSSource) serverConfig() *tls.Config {
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		ClientAuth: tls.RequireAndVerifyClientCert,
+		NextProtos: []string{alpnNames[Raft], alpnNames[Calls]},
+		// Each connection must prove again that its certificate is valid.
+		SessionTicketsDisabled: true,
+		VerifyConnection: func(state tls.ConnectionState) error {
+			_, err := r.handshakeOf(state)
+			return err
+		},
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			keys, err := r.Current()
+			if err != nil {
+				return nil, err
+			}
+			now := config.Clone()
+			now.Certificates, now.ClientCAs = []tls.Certificate{*keys.Certificate}, keys.Roots
+			return now, nil
+		},
+	}
+}
+
+// handshakeOf returns the result of a handshake whose chain has been verified.
+func (r *TLSSource) handshakeOf(state tls.ConnectionState) (*handshakeResult, error) {
+	required, err := purposeOf(state.NegotiatedProtocol)
+	if err != nil {
+		return nil, err
+	}
+	peer, err := principalOf(state.PeerCertificates[0], r.cluster)
+	if err != nil {
+		return nil, err
+	}
+	return &handshakeResult{required, peer, state.PeerCertificates[0].NotAfter}, nil
+}
+
+// clientConfig returns the configuration for a connection to a node. It accepts only nodes, and
+// only the node with that ID unless nodeID is "".
+func (r *TLSSource) clientConfig(required Purpose, nodeID string) (*tls.Config, error) {
+	keys, err := r.Current()
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{
+		MinVersion:             tls.VersionTLS13,
+		NextProtos:             []string{alpnNames[required]},
+		SessionTicketsDisabled: true,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return keys.Certificate, nil
+		},
+		// Certificates name nodes, not hosts, so the library's host check does not apply.
+		// VerifyConnection verifies everything else.
+		InsecureSkipVerify: true,
+		VerifyConnection: func(state tls.ConnectionState) error {
+			peer, err := r.verifyChain(state.PeerCertificates, keys.Roots, x509.ExtKeyUsageServerAuth)
+			switch {
+			case err != nil:
+				return err
+			case peer.Kind != KindNode:
+				return fmt.Errorf("%s answered instead of a node", peer)
+			case nodeID != "" && peer.Name != nodeID:
+				return fmt.Errorf("%s answered instead of node %s", peer, nodeID)
+			}
+			return nil
+		},
+	}, nil
+}

@@ -1,0 +1,81 @@
+package wire
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+)
+
+// Failure codes between nodes. An unknown code is an internal error.
+const (
+	CodeNotLeader = "not_leader"
+	CodeUnknown   = "unknown_outcome"
+	CodeInternal  = "internal"
+	CodeNotFound  = "not_found"
+	CodeInput     = "input"
+	CodeBusy      = "busy"
+	CodeProtocol  = "protocol"
+	CodeForgotten = "forgotten"
+)
+
+// NotLeader returns the response to a call that reached no leader. Nothing was done.
+func NotLeader(message string) *clusterpb.Response {
+	return &clusterpb.Response{Failure: &clusterpb.Failure{Code: CodeNotLeader, Message: message, NotExecuted: true}}
+}
+
+// Busy returns the failure of a call that was refused under overload.
+func Busy(busy *actors.BusyError) *clusterpb.Failure {
+	return &clusterpb.Failure{
+		Code: CodeBusy, Message: busy.Reason, NotExecuted: true, RetryAfter: int64(busy.RetryAfter), Bound: string(busy.Bound),
+	}
+}
+
+// BusyError converts such a failure to an error.
+func BusyError(f *clusterpb.Failure) *actors.BusyError {
+	return &actors.BusyError{RetryAfter: time.Duration(f.RetryAfter), Bound: actors.Bound(f.Bound), Reason: f.Message}
+}
+
+// A RemoteError is an error of the leader: its sentinel, with the text that the leader sent.
+type RemoteError struct {
+	Message string
+	Err     error
+}
+
+// Error implements error.
+func (e *RemoteError) Error() string { return e.Message }
+
+func (e *RemoteError) Unwrap() error { return e.Err }
+
+// IsRetryable reports whether a failed call is retried.
+func IsRetryable(f *clusterpb.Failure) bool {
+	return f.Code == CodeNotLeader || f.Code == CodeUnknown
+}
+
+// TrimPrefix returns an error text without its prefix, for use within another error text.
+func TrimPrefix(text string) string {
+	return strings.ReplaceAll(strings.TrimPrefix(text, errorPrefix), ": "+errorPrefix, ": ")
+}
+
+// DedupPrefix returns an error text with only the first occurrence of the prefix.
+func DedupPrefix(text string) string {
+	before, after, found := strings.Cut(text, errorPrefix)
+	if !found {
+		return text
+	}
+	return before + errorPrefix + TrimPrefix(after)
+}
+
+// errorPrefix begins the text of every outermost error.
+const errorPrefix = "tenuto: "
+
+// WithLastAttempt adds the failure of the last attempt to the error that ended a call. If the failure's
+// text contains that error, the result does not repeat it.
+func WithLastAttempt(err error, last string) error {
+	if strings.Contains(last, err.Error()) {
+		return &RemoteError{Message: TrimPrefix(last), Err: err}
+	}
+	return fmt.Errorf("%w; last attempt: %s", err, TrimPrefix(last))
+}

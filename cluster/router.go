@@ -1,0 +1,178 @@
+package cluster
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
+	"github.com/tenuto-dev/tenuto/cluster/internal/routing"
+	"github.com/tenuto-dev/tenuto/cluster/internal/server"
+	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
+	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+)
+
+// withDefaultTimeout adds a timeout to a context without a deadline.
+func withDefaultTimeout(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	if _, has := ctx.Deadline(); has {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, limit)
+}
+
+// prepareRequest sets the fields that a request to the partition's leader on another node needs.
+func (g *partition) prepareRequest(r *clusterpb.Request) *clusterpb.Request {
+	r.Protocol, r.Node, r.Partition = g.node.config.protocol, g.node.config.NodeID, uint32(g.number+1)
+	return r
+}
+
+// A router sends the calls of this node's clients to the leader, or answers them from the replicas. It
+// implements caller.
+type router struct{ node *Node }
+
+// call sends a request to the leader and returns its response.
+func (r *router) call(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	ctx, cancel := withDefaultTimeout(ctx, r.node.config.CallTimeout)
+	defer cancel()
+	request.Protocol, request.Node = r.node.config.protocol, r.node.config.NodeID
+	var response *clusterpb.Response
+	err := r.node.recoverer.Call(request, func() (err error) {
+		response, err = r.callBounded(ctx, request)
+		return err
+	})
+	return response, err
+}
+
+// callBounded is call with a context that has a deadline.
+func (r *router) callBounded(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	if r.node.scatter.concernsAllPartitions(request) {
+		return r.node.scatter.fanOut(ctx, request)
+	}
+	g := r.node.partitionFor(request)
+	if request.GetMembers() != nil && request.Partition == 0 {
+		return g.currentMembers(ctx, request)
+	}
+	call := admission.Retrier{
+		Closing: r.node.closing, LeaderNotifier: &g.leaderNotifier, RetryBudget: &r.node.retryBudget, StartLimiter: &g.startLimiter, CallLimiter: g.callLimiter,
+		SeenIndex: max(g.seenIndex.Load(), g.journal.AppliedIndex()),
+	}
+	response, err := call.Do(ctx, request, r.node.ask)
+	g.seenIndex.Advance(response.GetAppliedIndex())
+	return response, callError(err)
+}
+
+// WithoutBusyRetries returns a context whose calls fail with a [BusyError] under overload at once,
+// instead of being retried until the context ends. It is for callers that can shed work themselves
+// or have an alternative to waiting.
+func WithoutBusyRetries(ctx context.Context) context.Context {
+	return admission.WithoutBusyRetries(ctx)
+}
+
+// sleep waits for delay, unless ctx ends or the node closes first.
+func (n *Node) sleep(ctx context.Context, delay time.Duration) error {
+	return admission.Sleep(ctx, n.closing, delay)
+}
+
+// poll waits until a condition holds.
+func (n *Node) poll(ctx context.Context, holds func() bool) error {
+	delay := time.Millisecond
+	for !holds() {
+		if err := n.sleep(ctx, delay); err != nil {
+			return err
+		}
+		delay = min(2*delay, 20*time.Millisecond)
+	}
+	return nil
+}
+
+// callLeader sends one attempt of a call to the leader of the request's partition: this node, or
+// the leader that it knows.
+func (r *router) callLeader(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
+	if removed := r.node.removedFailure(); removed != nil {
+		return removed
+	}
+	g := r.node.partitionFor(request)
+	g.awaitLeader(ctx)
+	if g.servingPartition() != nil {
+		return r.node.dispatcher.serve(ctx, request)
+	}
+	address := g.otherLeader()
+	if address == "" {
+		return wire.NotLeader("no leader")
+	}
+	if g.forwarder.CanBatch(request) {
+		return g.forwarder.Ask(ctx, request)
+	}
+	ctx, end := g.leaderContext(ctx, address)
+	defer end()
+	return r.node.peers.ask(ctx, address, request)
+}
+
+// leaderContext returns a context that is canceled when a node at another address leads. end must
+// be called.
+func (g *partition) leaderContext(ctx context.Context, address string) (limited context.Context, end func()) {
+	limited, end = g.leaderCalls.Begin(ctx, address)
+	g.cancelStaleCalls() // the leader may have changed since the address was read
+	return limited, end
+}
+
+// cancelStaleCalls cancels calls in flight to a former leader.
+func (g *partition) cancelStaleCalls() {
+	if _, leader := g.journal.Leader(); leader != "" {
+		g.leaderCalls.CancelExcept(leader)
+	}
+}
+
+func (r *router) readStale(ctx context.Context, request *clusterpb.Request) (response *clusterpb.Response, err error) {
+	select {
+	case <-r.node.closing:
+		return nil, ErrClosed
+	default:
+	}
+	err = r.node.recoverer.Call(request, func() (err error) {
+		if r.node.scatter.concernsAllPartitions(request) {
+			response, err = r.node.scatter.listLocally(ctx, request)
+			return err
+		}
+		g := r.node.partitionFor(request)
+		response, err = g.reads.Read(ctx, g.actorPartition.Load(), request)
+		return err
+	})
+	return response, err
+}
+
+// A callPool calls other nodes. A failure to do so is a response like any other.
+type callPool struct{ *transport.Pool }
+
+func newCallPool(dialer *transport.Dialer) callPool {
+	return callPool{transport.NewPool(dialer, ErrClosed)}
+}
+
+func (p callPool) ask(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response {
+	response, err := p.Call(ctx, address, request)
+	if err != nil {
+		return routing.ErrorResponse(err)
+	}
+	return response
+}
+
+func (g *partition) runForwarder() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	g.node.running.Go(func() { <-g.node.closing; cancel() })
+	g.forwarder.Run(ctx)
+}
+
+func (g *partition) forwarderConfig() routing.Config {
+	return routing.Config{
+		Protocol:      func() uint32 { return g.journal.Protocol() },
+		CallTimeout:   g.node.config.CallTimeout,
+		OtherLeader:   g.otherLeader,
+		LeaderContext: g.leaderContext,
+		OpenStream: func(ctx context.Context, address string, request *clusterpb.Request) (grpc.ClientStream, error) {
+			return g.node.peers.OpenStream(ctx, address, &server.StartBatchStream, g.prepareRequest(request))
+		},
+	}
+}

@@ -1,0 +1,125 @@
+package cluster
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/cluster/internal/telemetry"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// AddMeterProvider records the metrics of this node with another provider, in addition to
+// Config.MeterProvider, until the node is closed; METRICS.md lists them. Package cluster/prometheus
+// uses it. After [Node.Close] it returns [ErrClosed].
+func (n *Node) AddMeterProvider(provider metric.MeterProvider) error {
+	if err := n.check(); err != nil {
+		return err
+	}
+	if provider == nil {
+		return &InputError{"meter provider", "is nil"}
+	}
+	return n.metrics.Attach(provider)
+}
+
+// SpanIDs generates span IDs for OpenTelemetry's SDK. Unlike the SDK's own generator, it derives
+// the IDs of execution spans from what was recorded. So an attempt on any node knows its parent
+// span before that span ends. Every node of the cluster needs it:
+//
+//	sdktrace.NewTracerProvider(sdktrace.WithIDGenerator(cluster.SpanIDs{}), …)
+//
+// The span of an execution has the cluster time of its first and last event. The span of an attempt
+// has the wall-clock time of the machine that runs it.
+//
+// With another generator, the spans of attempts are siblings of their execution's span: children of
+// the span that started the instance.
+type SpanIDs struct{}
+
+// NewIDs implements the SDK's IDGenerator.
+func (SpanIDs) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
+	return telemetry.NewIDs(ctx)
+}
+
+// NewSpanID implements the SDK's IDGenerator.
+func (SpanIDs) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
+	return telemetry.NewSpanID(ctx)
+}
+
+// traceStart makes the span of a call that starts an instance and stores it in the request. Without
+// a provider the request carries the span of ctx, if there is one.
+func (c *Client) traceStart(ctx context.Context, id string, start *clusterpb.StartRequest) (traced context.Context, ended func(error)) {
+	local, ok := c.transport.(*router)
+	switch {
+	case !ok:
+		traced, start.Trace, ended = telemetry.StartRemoteCall(ctx, start.Name, id)
+	case local.node.tracing == nil:
+		start.Trace = telemetry.FormatTrace(trace.SpanContextFromContext(ctx))
+		return ctx, func(error) {}
+	default:
+		traced, start.Trace, ended = local.node.tracing.StartCall(ctx, start.Name, id)
+	}
+	return traced, ended
+}
+
+// A telemetrySource shows a node to its metrics and traces.
+type telemetrySource struct{ node *Node }
+
+// Sample implements telemetry.Source.
+func (t telemetrySource) Sample() *telemetry.Sample {
+	n := t.node
+	var led []*actors.Partition
+	for _, g := range n.ledPartitions() {
+		led = append(led, g.actorPartition.Load())
+	}
+	s := &telemetry.Sample{Ready: n.Health().Ready() == nil, Actors: n.system.Stats(led...), Attempts: n.system.ActivityCounts()}
+	for _, g := range n.partitions {
+		s.StartsShed += g.startLimiter.Rejected()
+		s.StartsWaiting += g.startLimiter.Queued()
+		health := g.health()
+		s.Partitions = append(s.Partitions, telemetry.PartitionSample{
+			Leads:        g.isLeader(),
+			Role:         string(health.Role),
+			Term:         health.Term,
+			Applied:      health.Applied,
+			Behind:       health.Behind,
+			SinceContact: health.SinceContact,
+			Journal:      g.journal.Stats(),
+			Members:      g.journal.Members(),
+		})
+	}
+	return s
+}
+
+// CountInstances implements telemetry.Source.
+func (t telemetrySource) CountInstances(ctx context.Context, partition int) (map[State]int, bool) {
+	g := t.node.partitions[partition]
+	p := g.actorPartition.Load()
+	if p == nil {
+		return nil, false
+	}
+	counts := make(map[State]int)
+	for _, state := range instanceStates {
+		counts[state] = 0
+	}
+	for known := range g.journal.Instances() {
+		if ctx.Err() != nil || g.node.stopping.Load() {
+			return nil, false
+		}
+		counts[g.reads.StateOf(p, known)]++
+	}
+	return counts, true
+}
+
+// OrchestrationOf implements telemetry.Source.
+func (t telemetrySource) OrchestrationOf(instance string) (name string, ok bool) {
+	known, ok := t.node.partitionOf(instance).journal.Instance(instance)
+	return known.GetName(), ok
+}
+
+// readEvent reads an event of this node's replica.
+func (t telemetrySource) readEvent(instance string, execution, eventID uint64) (*journalpb.Event, error) {
+	return t.node.partitionOf(instance).journal.Event(instance, execution, eventID)
+}
