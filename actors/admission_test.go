@@ -8,7 +8,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // wantBusy fails unless a message was refused at once without an effect.
@@ -198,7 +198,7 @@ func TestAdmission_TerminatesStalledFullInbox(t *testing.T) {
 			waiting = append(waiting, r)
 		}
 		terminate := func() *reply {
-			return n.deliver("o", actors.Message{Message: replay.Message{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationTerminated{
+			return n.deliver("o", actors.Message{Message: engine.Message{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationTerminated{
 				OrchestrationTerminated: &journalpb.OrchestrationTerminated{Reason: "enough"},
 			}}}})
 		}

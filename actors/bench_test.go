@@ -15,6 +15,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // BenchmarkApply_FiveActivityRuns runs orchestrations of five sequential activities, so many at a
@@ -26,7 +27,7 @@ func BenchmarkApply_FiveActivityRuns(b *testing.B) {
 }
 
 func benchmarkHello5(b *testing.B, inFlight int) {
-	registry, err := replay.NewRegistry(
+	registry, err := engine.NewRegistry(
 		upper.Bind(func(_ context.Context, text string) (string, error) { return text, nil }),
 		program("hello5", func(ctx *replay.Context, text string) (string, error) {
 			for range 5 {

@@ -10,6 +10,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors/internal/slot"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // runBody runs the body of an attempt and resolves the attempt with what the body returns.
@@ -30,12 +31,12 @@ func (s *System) traceAttempt(run *slot.Invocation) (ctx context.Context, ended 
 	if s.config.Tracer == nil {
 		return run.Context, func(AttemptOutcome) {}
 	}
-	return s.config.Tracer.Attempt(run.Context, &run.Info, run.TraceContext)
+	return s.config.Tracer.Attempt(run.Context, &run.Info.Attempt, run.TraceContext)
 }
 
 func (s *System) observeAttempt(run *slot.Invocation, outcome AttemptOutcome) {
 	if s.config.Observer != nil {
-		s.config.Observer.Attempted(&run.Info, run.QueuedFor, time.Since(run.BodyStartedAt), outcome)
+		s.config.Observer.Attempted(&run.Info.Attempt, run.QueuedFor, time.Since(run.BodyStartedAt), outcome)
 	}
 }
 
@@ -62,5 +63,5 @@ func readError(err error) (decoded error, pending bool) {
 		}
 	}()
 	pending = errors.Is(err, replay.ErrResultPending)
-	return replay.DecodeError(replay.EncodeError(err)), pending
+	return engine.DecodeError(engine.EncodeError(err)), pending
 }

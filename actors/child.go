@@ -12,6 +12,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors/internal/sched"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // children starts the children and the chained instances of this partition's instances, cancels
@@ -30,7 +31,7 @@ type children struct {
 // because it names the same parent.
 func (c *children) startChild(parent *journalpb.OperationRef, child *journalpb.SubOrchestrationScheduled) {
 	c.sender.deliverReliably(child.Instance, Message{
-		Message: replay.Message{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{
+		Message: engine.Message{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{
 			OrchestrationStarted: &journalpb.OrchestrationStarted{
 				Name:    child.Name,
 				Version: c.runs.chooseVersion(child.Name, child.Version),
@@ -49,7 +50,7 @@ func (c *children) startChild(parent *journalpb.OperationRef, child *journalpb.S
 // instance of that ID is not an error.
 func (c *children) startChained(ref *journalpb.OperationRef, chained *journalpb.OrchestrationChained) {
 	c.sender.deliverReliably(chained.Instance, Message{
-		Message: replay.Message{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{
+		Message: engine.Message{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{
 			OrchestrationStarted: &journalpb.OrchestrationStarted{
 				Name:      chained.Name,
 				Version:   c.runs.chooseVersion(chained.Name, chained.Version),
@@ -153,7 +154,7 @@ func (c *children) childEndEvent(endEvent *journalpb.Event) *journalpb.Event {
 // childCanceledEvent returns the end of a canceled child. Its error message is the bare reason
 // until every node reads protocol 3.
 func (c *children) childCanceledEvent(reason string) *journalpb.Event {
-	record := replay.EncodeError(&replay.CanceledError{Reason: reason})
+	record := engine.EncodeError(&replay.CanceledError{Reason: reason})
 	if reason != "" && !c.runs.hasIncarnations() {
 		record.Message = reason
 	}
@@ -161,7 +162,7 @@ func (c *children) childCanceledEvent(reason string) *journalpb.Event {
 }
 
 func childFailedEvent(err error) *journalpb.Event {
-	return childFailedEventFrom(replay.EncodeError(err))
+	return childFailedEventFrom(engine.EncodeError(err))
 }
 
 func childFailedEventFrom(record *journalpb.Error) *journalpb.Event {
@@ -196,7 +197,7 @@ func (c *children) cancelChild(parent *journalpb.OperationRef, child *journalpb.
 // closeChild applies a close policy to this run of a child.
 func (c *children) closeChild(child *journalpb.Instance, policy journalpb.ClosePolicy) {
 	if event := closeEvent(policy); event != nil {
-		c.sender.deliverReliably(child.Instance, Message{Message: replay.Message{Incarnation: child.Incarnation, Event: event}, Internal: true})
+		c.sender.deliverReliably(child.Instance, Message{Message: engine.Message{Incarnation: child.Incarnation, Event: event}, Internal: true})
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 var kid = replay.Orchestration[string, string]("kid")
@@ -242,7 +243,7 @@ func TestChild_CanceledErrorPerProtocol(t *testing.T) {
 			}))
 			n.start("p", "parent", "").want(nil)
 			waitIdle()
-			n.deliver("c", actors.Message{Message: replay.Message{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationCancelRequested{
+			n.deliver("c", actors.Message{Message: engine.Message{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationCancelRequested{
 				OrchestrationCancelRequested: &journalpb.OrchestrationCancelRequested{Reason: "enough"},
 			}}}}).want(nil)
 			n.wantOutput("p", text)

@@ -9,6 +9,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // blockHere must appear in the stacks of blocked code.
@@ -43,7 +44,7 @@ var (
 )
 
 func terminate(n *node, id string) *reply {
-	return n.deliver(id, actors.Message{Message: replay.Message{Event: &journalpb.Event{
+	return n.deliver(id, actors.Message{Message: engine.Message{Event: &journalpb.Event{
 		Body: &journalpb.Event_OrchestrationTerminated{OrchestrationTerminated: &journalpb.OrchestrationTerminated{Reason: "enough"}},
 	}}})
 }

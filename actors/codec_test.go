@@ -10,12 +10,13 @@ import (
 	"github.com/tenuto-dev/tenuto/actors/activity"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // aeadCodec encrypts with a fresh nonce each time.
 type aeadCodec struct{ cipher.AEAD }
 
-func newAEADCodec(t *testing.T) replay.PayloadConverter {
+func newAEADCodec(t *testing.T) engine.PayloadConverter {
 	t.Helper()
 	block, err := aes.NewCipher(make([]byte, 16))
 	if err != nil {
@@ -25,7 +26,7 @@ func newAEADCodec(t *testing.T) replay.PayloadConverter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return replay.PayloadConverter{Codec: aeadCodec{aead}}
+	return engine.PayloadConverter{Codec: aeadCodec{aead}}
 }
 
 func (s aeadCodec) Encode(data []byte) ([]byte, string, error) {
@@ -42,7 +43,7 @@ func TestCompleteActivity_DuplicateUnderCodec(t *testing.T) {
 		n := leadWith(t, newTestJournal(), actors.Config{}, payloads, o.bind(), call(), program("resigned", acceptFailure))
 		complete := func(token, text string, failure error) error {
 			t.Helper()
-			attempt, err := replay.ParseToken(token)
+			attempt, err := engine.ParseToken(token)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors/activity"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // A pendingActivity hands out its tokens; other goroutines complete it.
@@ -45,14 +46,14 @@ func (o *pendingActivity) last() string {
 // complete ends an attempt from outside, with a text or an error.
 func (n *node) complete(token, text string, failure error) error {
 	n.t.Helper()
-	attempt, err := replay.ParseToken(token)
+	attempt, err := engine.ParseToken(token)
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	c := activity.Completion{
 		Ref:     &journalpb.OperationRef{Instance: attempt.Instance, Execution: attempt.Execution, EventId: attempt.EventID},
 		Attempt: attempt.Number,
-		Error:   replay.EncodeError(failure),
+		Error:   engine.EncodeError(failure),
 	}
 	if failure == nil {
 		c.Result = payload(n.t, text)

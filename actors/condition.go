@@ -8,6 +8,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors/internal/sched"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // conditionOf returns the condition to record for an instance that stalls for a reason. It is nil
@@ -101,7 +102,7 @@ func (c *conditions) retryRecorded(id string, done func(Answer)) bool {
 	if meta, ok := c.journal.Instance(id); !ok || meta.Condition == nil {
 		return false
 	}
-	c.instances.Deliver(id, Message{Message: replay.Message{Event: new(journalpb.Event)}, Internal: true, Retry: true, Done: done})
+	c.instances.Deliver(id, Message{Message: engine.Message{Event: new(journalpb.Event)}, Internal: true, Retry: true, Done: done})
 	return true
 }
 

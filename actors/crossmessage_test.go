@@ -11,6 +11,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 var errMessageLost = errors.New("lost on the way")
@@ -91,7 +92,7 @@ func (s *partitionView) ForgetChainedStart(target string, done func(error)) {
 // node opens one of the partitions on a system of its own.
 func (p *partitionPair) node(partitionID int, definitions []replay.Definition) *node {
 	p.t.Helper()
-	registry, err := replay.NewRegistry(definitions...)
+	registry, err := engine.NewRegistry(definitions...)
 	if err != nil {
 		p.t.Fatal(err)
 	}

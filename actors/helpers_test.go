@@ -15,6 +15,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // inVirtualTime runs a test in virtual time. The test fails if a goroutine still runs when it
@@ -39,12 +40,12 @@ type node struct {
 // lead opens the partition on a system of its own, in a new epoch.
 func lead(t testing.TB, j *testJournal, config actors.Config, definitions ...replay.Definition) *node {
 	t.Helper()
-	return leadWith(t, j, config, replay.PayloadConverter{}, definitions...)
+	return leadWith(t, j, config, engine.PayloadConverter{}, definitions...)
 }
 
-func leadWith(t testing.TB, j *testJournal, config actors.Config, payloads replay.PayloadConverter, definitions ...replay.Definition) *node {
+func leadWith(t testing.TB, j *testJournal, config actors.Config, payloads engine.PayloadConverter, definitions ...replay.Definition) *node {
 	t.Helper()
-	registry, err := replay.NewRegistry(definitions...)
+	registry, err := engine.NewRegistry(definitions...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +141,7 @@ func (r *reply) wantPending() {
 
 func payload(t testing.TB, value any) *journalpb.Payload {
 	t.Helper()
-	p, err := replay.Encode(value)
+	p, err := engine.Encode(value)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +153,7 @@ func (n *node) startMessage(name string, input any) *journalpb.OrchestrationStar
 }
 
 func message(started *journalpb.OrchestrationStarted) actors.Message {
-	return actors.Message{Message: replay.Message{Event: &journalpb.Event{
+	return actors.Message{Message: engine.Message{Event: &journalpb.Event{
 		Body: &journalpb.Event_OrchestrationStarted{OrchestrationStarted: started},
 	}}}
 }
@@ -168,7 +169,7 @@ func (n *node) send(id, event string, value any) *reply {
 
 func (n *node) sendWithRequestID(id, event, request string, value any) *reply {
 	n.t.Helper()
-	return n.deliver(id, actors.Message{Message: replay.Message{Event: &journalpb.Event{
+	return n.deliver(id, actors.Message{Message: engine.Message{Event: &journalpb.Event{
 		Body: &journalpb.Event_ExternalEvent{ExternalEvent: &journalpb.ExternalEvent{
 			Name: event, Data: payload(n.t, value), RequestId: request,
 		}},
@@ -199,7 +200,7 @@ func (n *node) output(id string) string {
 	n.awaitStatus(id, journalpb.Status_STATUS_COMPLETED)
 	last := n.last(id)
 	var text string
-	if err := replay.Decode(last.GetOrchestrationCompleted().GetOutput(), &text); err != nil {
+	if err := engine.Decode(last.GetOrchestrationCompleted().GetOutput(), &text); err != nil {
 		n.t.Fatal(err)
 	}
 	return text
@@ -209,7 +210,7 @@ func (n *node) output(id string) string {
 func (n *node) failure(id string) error {
 	n.t.Helper()
 	n.awaitStatus(id, journalpb.Status_STATUS_FAILED)
-	return replay.DecodeError(n.last(id).GetOrchestrationFailed().GetError())
+	return engine.DecodeError(n.last(id).GetOrchestrationFailed().GetError())
 }
 
 func (n *node) wantOutput(id, want string) {

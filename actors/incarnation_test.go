@@ -12,12 +12,13 @@ import (
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // leadWithIncarnations is lead with an incarnation for every new run.
 func leadWithIncarnations(t *testing.T, j *testJournal, config actors.Config, definitions ...replay.Definition) *node {
 	t.Helper()
-	registry, err := replay.NewRegistry(definitions...)
+	registry, err := engine.NewRegistry(definitions...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,7 @@ func TestIncarnation_ParentCancelsChildOnce(t *testing.T) {
 				n.start("p", "parent", "").want(nil)
 				waitIdle()
 				if earlier {
-					n.deliver("c", actors.Message{Message: replay.Message{Event: &journalpb.Event{
+					n.deliver("c", actors.Message{Message: engine.Message{Event: &journalpb.Event{
 						Body: &journalpb.Event_OrchestrationCancelRequested{OrchestrationCancelRequested: new(journalpb.OrchestrationCancelRequested)},
 					}}}).want(nil)
 				}
@@ -89,7 +90,7 @@ func TestIncarnation_ParentCancelsChildOnce(t *testing.T) {
 }
 
 func terminationMessage() actors.Message {
-	return actors.Message{Message: replay.Message{Event: &journalpb.Event{
+	return actors.Message{Message: engine.Message{Event: &journalpb.Event{
 		Body: &journalpb.Event_OrchestrationTerminated{OrchestrationTerminated: new(journalpb.OrchestrationTerminated)},
 	}}}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors/internal/usercode"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // One turn takes at most turnMax messages, and stops after turnBytesMax bytes of payload.
@@ -53,7 +54,7 @@ type instance struct {
 	idleLinks                sched.IdleLinks[*instance]
 
 	// Only the actor uses the fields below.
-	execution       *replay.Execution
+	execution       *engine.Execution
 	executionNumber uint64 // of the execution
 	// incarnation is that of the run that the execution belongs to; see assignIncarnation.
 	incarnation uint64
@@ -224,7 +225,7 @@ func (in *instance) deliverBatch(t *turn) error {
 			t.exceededLimit = in.partition.system.config.Limits.exceededLimit(in.execution.Size())
 		}
 		for i, disposition := range outcome.Dispositions {
-			if disposition == replay.Postponed {
+			if disposition == engine.Postponed {
 				t.postponed = append(t.postponed, *t.accepted[i])
 				continue
 			}
@@ -246,7 +247,7 @@ func (in *instance) terminate(t *turn) error {
 		Timestamp: max(in.partition.now().UnixNano(), meta.UpdatedAt),
 		Body:      t.batch[0].Event.Body,
 	}}
-	t.addReply(&t.batch[0], replay.Recorded)
+	t.addReply(&t.batch[0], engine.Recorded)
 	in.openTurn, in.pendingTurn = nil, t
 	in.appendPending()
 	return nil
@@ -273,7 +274,7 @@ func (in *instance) recordStart(t *turn, err error) error {
 	in.partition.putBack(in, later, nil)
 	started := &journalpb.Event{EventId: 1, Timestamp: in.partition.now().UnixNano(), Body: t.messages[0].Event.Body}
 	t.events = []*journalpb.Event{started}
-	t.addReply(t.accepted[0], replay.Recorded)
+	t.addReply(t.accepted[0], engine.Recorded)
 	t.startOnly = true
 	in.propose(t)
 	return nil
@@ -300,7 +301,7 @@ func (in *instance) loadExecution() (meta *journalpb.Instance, err error) {
 func (in *instance) beginExecution(number, incarnation uint64) {
 	config := in.partition.system.config
 	in.executionNumber, in.incarnation = number, incarnation
-	in.execution = replay.NewExecution(in.id, number, config.Registry, config.Logger)
+	in.execution = engine.NewExecution(in.id, number, config.Registry, config.Logger)
 	if in.partition.runs.hasIncarnations() {
 		in.execution.CountAllPayloadsNext()
 	}

@@ -3,7 +3,7 @@ package actors
 import (
 	"fmt"
 
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // Limits bound one instance. Zero values mean defaults.
@@ -41,7 +41,7 @@ func (l Limits) withDefaults() Limits {
 }
 
 // exceededLimit describes the limit that an execution has exceeded; "" if none.
-func (l *Limits) exceededLimit(size replay.Size) string {
+func (l *Limits) exceededLimit(size engine.Size) string {
 	switch {
 	case size.Open > l.Open:
 		return fmt.Sprintf("%d operations are open, the limit is %d: await some before starting more, or use Map", size.Open, l.Open)
@@ -54,7 +54,7 @@ func (l *Limits) exceededLimit(size replay.Size) string {
 }
 
 // isBufferFull reports whether one more external event of that name would exceed the limits.
-func (l *Limits) isBufferFull(x *replay.Execution, name string) bool {
+func (l *Limits) isBufferFull(x *engine.Execution, name string) bool {
 	size := x.Size()
 	return (size.Buffered >= l.Buffered || size.BufferedBytes >= l.BufferedBytes) && !x.HasSubscription(name)
 }

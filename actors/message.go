@@ -4,14 +4,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // A Message is an input on its way to an instance.
 type Message struct {
 	// The event that the message becomes, and the execution that it is meant for. A start carries
 	// OrchestrationStarted.
-	replay.Message
+	engine.Message
 	// Query makes the message a query, which has no event. nil for all other messages.
 	Query *Query
 	// Attach says, for a start, that an existing instance is not an error.

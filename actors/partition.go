@@ -12,6 +12,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors/session"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // A Partition runs the instances of one partition for one epoch, on the node that leads it. Its
@@ -348,7 +349,7 @@ func (in *instance) operationRef(eventID uint64) *journalpb.OperationRef {
 func completion(ref *journalpb.OperationRef, event *journalpb.Event, done func(Answer)) Message {
 	event.SourceEventId = ref.EventId
 	return Message{
-		Message:  replay.Message{Execution: ref.Execution, Incarnation: ref.Incarnation, Event: event},
+		Message:  engine.Message{Execution: ref.Execution, Incarnation: ref.Incarnation, Event: event},
 		Internal: true,
 		Done:     done,
 	}

@@ -11,14 +11,14 @@ import (
 
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // The rules that the journal must keep, whatever happened to the node. They are written
 // independently of the engine, from the specification of orchestrations, to check the engine.
 
 // checkAll checks every instance, and replays every history.
-func checkAll(t *testing.T, j *state.Machine, registry *replay.Registry) {
+func checkAll(t *testing.T, j *state.Machine, registry *engine.Registry) {
 	t.Helper()
 	for instance := range j.Instances() {
 		var before *execution
@@ -74,7 +74,7 @@ func newExecution(t *testing.T, j *state.Machine, instance *journalpb.Instance, 
 
 func (x *execution) violation(event *journalpb.Event, format string, args ...any) {
 	x.t.Helper()
-	x.t.Errorf("%s, execution %d, event %d, %s: %s", x.instance.Instance, x.number, event.EventId, replay.Describe(event), fmt.Sprintf(format, args...))
+	x.t.Errorf("%s, execution %d, event %d, %s: %s", x.instance.Instance, x.number, event.EventId, engine.Describe(event), fmt.Sprintf(format, args...))
 }
 
 // check checks one execution. before is the one that continued as this one.
@@ -267,7 +267,7 @@ func (x *execution) checkCompletion(event *journalpb.Event, kind int) {
 // is forgotten or counted twice.
 func (x *execution) checkAttempts(event *journalpb.Event, scheduled *journalpb.ActivityScheduled) {
 	var s step
-	if err := replay.Decode(scheduled.Input, &s); err != nil {
+	if err := engine.Decode(scheduled.Input, &s); err != nil {
 		x.t.Fatal(err)
 	}
 	made := event.GetActivityCompleted().GetAttempts() + event.GetActivityFailed().GetAttempts()
@@ -333,8 +333,8 @@ func (x *execution) checkAbandonedChild(scheduled *journalpb.Event) {
 }
 
 // checkReplay replays all decisions of the code.
-func (x *execution) checkReplay(registry *replay.Registry) {
-	again := replay.NewExecution(x.instance.Instance, x.number, registry, nil)
+func (x *execution) checkReplay(registry *engine.Registry) {
+	again := engine.NewExecution(x.instance.Instance, x.number, registry, nil)
 	defer again.Evict()
 	err := again.Replay(func(yield func(*journalpb.Event, error) bool) {
 		for _, event := range x.history {

@@ -19,6 +19,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors/activity"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 var programSeed = flag.Uint64("program-seed", 0, "run TestRandomPrograms with this seed alone")
@@ -174,8 +175,8 @@ func (w *world) run(d disturbance) {
 	}
 }
 
-func (w *world) registry() *replay.Registry {
-	registry, err := replay.NewRegistry(w.definitions()...)
+func (w *world) registry() *engine.Registry {
+	registry, err := engine.NewRegistry(w.definitions()...)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -508,7 +509,7 @@ func (w *world) end() {
 // instance has ended.
 func (w *world) deliver(id string, event *journalpb.Event) (consumed bool) {
 	for {
-		m := actors.Message{Message: replay.Message{Event: proto.CloneOf(event)}}
+		m := actors.Message{Message: engine.Message{Event: proto.CloneOf(event)}}
 		err := w.leader().deliver(id, m).get().Err
 		if err == nil || errors.Is(err, actors.ErrEnded) {
 			return err == nil
@@ -551,7 +552,7 @@ func (w *world) logHistories() {
 		w.t.Logf("%s is %v:", instance.Instance, instance.Status)
 		for number := range instance.Execution {
 			for event := range w.journal.Events(instance.Instance, number+1, 1) {
-				w.t.Logf("\t%d %d\t%s of %d at %v", number+1, event.EventId, replay.Describe(event), event.SourceEventId, time.Unix(0, event.Timestamp).UTC().Format(time.TimeOnly+".000"))
+				w.t.Logf("\t%d %d\t%s of %d at %v", number+1, event.EventId, engine.Describe(event), event.SourceEventId, time.Unix(0, event.Timestamp).UTC().Format(time.TimeOnly+".000"))
 			}
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // A receiver takes messages from other partitions, each of them once until it is answered.
@@ -47,7 +47,7 @@ func (r *receiver) receive(c *CrossMessage, done func(Answer)) {
 	}
 	r.local.Deliver(c.Instance, Message{
 		// A copy: the event is numbered here, and the sender may send the original again.
-		Message: replay.Message{Execution: c.Execution, Incarnation: incarnation, Event: &journalpb.Event{
+		Message: engine.Message{Execution: c.Execution, Incarnation: incarnation, Event: &journalpb.Event{
 			SourceEventId: c.Event.SourceEventId, Body: c.Event.Body,
 		}},
 		Attach:   c.Attach,

@@ -15,6 +15,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 const letters = "abcdef"
@@ -368,7 +369,7 @@ func (n *node) wantAnswer(id, want string) {
 	n.t.Helper()
 	a := n.ask(id, "progress")
 	var got string
-	if err := replay.Decode(a.Output, &got); a.Err != nil || err != nil || got != want {
+	if err := engine.Decode(a.Output, &got); a.Err != nil || err != nil || got != want {
 		n.t.Errorf("answered %q, %v, %v, want %q", got, a.Err, err, want)
 	}
 }
@@ -445,7 +446,7 @@ func stalledInstanceWith(t *testing.T, j *testJournal, config actors.Config) (*n
 func TestStall_Terminate(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		n, sent := stalledInstance(t, newTestJournal())
-		n.deliver("o", actors.Message{Message: replay.Message{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationTerminated{
+		n.deliver("o", actors.Message{Message: engine.Message{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationTerminated{
 			OrchestrationTerminated: &journalpb.OrchestrationTerminated{Reason: "enough"},
 		}}}}).want(nil)
 		n.awaitStatus("o", journalpb.Status_STATUS_TERMINATED)

@@ -4,7 +4,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // A router decides which messages of a batch go to the code, and how the others are answered. It
@@ -13,7 +13,7 @@ type router struct {
 	in       *instance
 	batch    []Message
 	meta     *journalpb.Instance // in the journal, if no execution was in memory
-	messages []replay.Message
+	messages []engine.Message
 	accepted []*Message // the same messages in the batch, to answer them
 	replies  []reply
 	resolved int // how many replies are sent

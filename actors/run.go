@@ -7,7 +7,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/actors/internal/operation"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // eventOf returns the event that a reference names. It returns [ErrNotFound] if the run no longer
@@ -22,7 +22,7 @@ func eventOf(r Replica, ref *journalpb.OperationRef) (*journalpb.Event, error) {
 // runs chooses the version and the incarnation of new runs.
 type runs struct {
 	config     *PartitionConfig
-	registry   *replay.Registry
+	registry   *engine.Registry
 	epoch      uint64
 	startCount atomic.Uint64 // runs started in this epoch; see assignIncarnation
 }
@@ -58,21 +58,21 @@ func (r *runs) assignIncarnation(m *Message, instance string, execution uint64) 
 		started.Incarnation = journalpb.NewIncarnation(r.epoch, r.startCount.Add(1))
 	}
 	started.RequestHorizon = r.appliedIndex()
-	if started.Version == replay.NewestVersion { // from a partition whose leader has no code for it
+	if started.Version == engine.NewestVersion { // from a partition whose leader has no code for it
 		started.Version = r.chooseVersion(started.Name, started.Version)
 	}
 	m.Event = &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{OrchestrationStarted: started}}
 }
 
 // chooseVersion returns the version that a new instance runs. Without code of that name it returns
-// replay.NewestVersion, so that a node with the code chooses. It does so only if every node knows
+// engine.NewestVersion, so that a node with the code chooses. It does so only if every node knows
 // that version, which came with protocol 3.
 func (r *runs) chooseVersion(name, requested string) string {
 	switch newest := r.registry.Newest(name); {
-	case requested != "" && requested != replay.NewestVersion:
+	case requested != "" && requested != engine.NewestVersion:
 		return requested
 	case r.registry.HasOrchestration(name, newest) || !r.hasIncarnations():
 		return newest
 	}
-	return replay.NewestVersion
+	return engine.NewestVersion
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/actors/internal/sched"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // A sender sends what actors send each other, to instances of this partition and of others.
@@ -24,7 +24,7 @@ type deliverer interface{ Deliver(id string, m Message) }
 // nudge makes an instance take a turn with an empty message. An instance whose code has not run
 // yet has no open operation that would wake it.
 func (s *sender) nudge(instance string) {
-	s.deliverReliably(instance, Message{Message: replay.Message{Event: new(journalpb.Event)}, Internal: true})
+	s.deliverReliably(instance, Message{Message: engine.Message{Event: new(journalpb.Event)}, Internal: true})
 }
 
 // deliverReliably delivers an internal message until it is recorded or no longer needed. After the

@@ -8,6 +8,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors/session"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // startAs starts a collect with a request ID, or attaches.
@@ -145,7 +146,7 @@ func TestInbox_FullRefusesExternalMessages(t *testing.T) {
 		replies := sendWords(n, "c", 0, limit)
 		n.send("c", "word", "no").want(actors.ErrBusy)
 		internal := n.deliver("c", actors.Message{
-			Message: replay.Message{Execution: 1, Event: &journalpb.Event{
+			Message: engine.Message{Execution: 1, Event: &journalpb.Event{
 				SourceEventId: 7,
 				Body:          &journalpb.Event_TimerFired{TimerFired: new(journalpb.TimerFired)},
 			}},
@@ -278,7 +279,7 @@ func TestStartWithoutCode_VersionFromFirstNode(t *testing.T) {
 		first.wantHistory("child", "OrchestrationStarted")
 		sent := first.send("child", "word", "early")
 		waitIdle()
-		if got := first.partition.WaitingForCode()[session.Code{Name: kid.Name(), Version: replay.NewestVersion}]; got != 2 {
+		if got := first.partition.WaitingForCode()[session.Code{Name: kid.Name(), Version: engine.NewestVersion}]; got != 2 {
 			t.Errorf("%d wait for code", got)
 		}
 		first.close()

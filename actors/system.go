@@ -14,13 +14,13 @@ import (
 	"github.com/tenuto-dev/tenuto/actors/session"
 	"github.com/tenuto-dev/tenuto/actors/worker"
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // Config configures a [System]. Zero values mean defaults.
 type Config struct {
 	// Registry holds the code of this node. Required.
-	Registry *replay.Registry
+	Registry *engine.Registry
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 	// Now returns the cluster time, which stamps events and drives timers. It should not step.

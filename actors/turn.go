@@ -6,7 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // A turn is a batch of messages and what follows from it until the append is decided. Its memory
@@ -140,14 +140,14 @@ func (t *turn) resolve(err error) {
 }
 
 // addReply adds the answer for a message that the code has taken.
-func (t *turn) addReply(m *Message, disposition replay.Disposition) {
-	a := Answer{Dropped: disposition == replay.Dropped}
+func (t *turn) addReply(m *Message, disposition engine.Disposition) {
+	a := Answer{Dropped: disposition == engine.Dropped}
 	switch disposition {
-	case replay.Ended:
+	case engine.Ended:
 		a.Err = ErrEnded
-	case replay.Forgotten:
+	case engine.Forgotten:
 		a.Err = ErrForgotten
-	case replay.RequestIDReused:
+	case engine.RequestIDReused:
 		a.Err = ErrRequestIDReused
 	}
 	if m.startEvent() != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors/session"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // A workerNode is a node that runs activities for others.
@@ -27,7 +28,7 @@ type workerNode struct {
 
 func workerOn(t *testing.T, name string, config actors.Config, definitions ...replay.Definition) *workerNode {
 	t.Helper()
-	registry, err := replay.NewRegistry(definitions...)
+	registry, err := engine.NewRegistry(definitions...)
 	if err != nil {
 		t.Fatal(err)
 	}

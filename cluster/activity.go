@@ -9,6 +9,7 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // ErrActivityClosed means that the attempt named by the token no longer counts, or never existed:
@@ -55,7 +56,7 @@ func FailActivity(ctx context.Context, client *Client, token string, failure err
 }
 
 func (c *Client) complete(ctx context.Context, token string, request *clusterpb.CompleteRequest) error {
-	attempt, err := replay.ParseToken(token)
+	attempt, err := engine.ParseToken(token)
 	if err != nil {
 		return fmt.Errorf("complete activity: %w", err)
 	}
@@ -117,7 +118,7 @@ type OpenOperation struct {
 	NextAttempt time.Time
 
 	heartbeat *journalpb.Payload
-	converter replay.PayloadConverter
+	converter engine.PayloadConverter
 }
 
 // Heartbeat decodes the last recorded heartbeat of an activity (see [replay.Heartbeat]) into the
@@ -145,7 +146,7 @@ func (c *Client) Pending(ctx context.Context, id string) ([]*OpenOperation, erro
 	return operations, nil
 }
 
-func newOpenOperation(wire *clusterpb.OpenOperation, converter replay.PayloadConverter) *OpenOperation {
+func newOpenOperation(wire *clusterpb.OpenOperation, converter engine.PayloadConverter) *OpenOperation {
 	open, attempt := wire.GetOperation(), wire.GetOperation().GetAttempt()
 	o := &OpenOperation{
 		EventType:      journalpb.TypeName(int(open.GetKind())),

@@ -12,6 +12,7 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
@@ -23,7 +24,7 @@ import (
 // Config.CallTimeout. If no leader answers in that time, the error is an [*UnavailableError].
 type Client struct {
 	transport caller
-	converter replay.PayloadConverter
+	converter engine.PayloadConverter
 }
 
 // Close closes a client made by [Dial]: waiting calls return [ErrClosed]. It has no effect on the
@@ -50,7 +51,7 @@ type caller interface {
 }
 
 func checkID(id string) error {
-	if !replay.ValidInstanceID(id) {
+	if !engine.ValidInstanceID(id) {
 		return &InputError{"instance ID", fmt.Sprintf("%.140q is not 1 to 128 of A-Z a-z 0-9 . _ : @ / + -", id)}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 func TestStart_ExistingID(t *testing.T) {
@@ -116,8 +117,8 @@ func TestHistory_GaplessAndPrintable(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSuffix(history.String(), "\n"), "\n")
 	for i, event := range history.Events {
-		if event.EventId != uint64(i+1) || replay.Describe(event) != want[i] || !strings.HasSuffix(lines[i], want[i]) {
-			t.Errorf("event %d: %d %s; line %q", i+1, event.EventId, replay.Describe(event), lines[i])
+		if event.EventId != uint64(i+1) || engine.Describe(event) != want[i] || !strings.HasSuffix(lines[i], want[i]) {
+			t.Errorf("event %d: %d %s; line %q", i+1, event.EventId, engine.Describe(event), lines[i])
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/logqueue"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // A Peer is a founding node of the cluster.
@@ -265,13 +266,13 @@ func (c Config) validate() error {
 }
 
 // withPayloadWarnings logs large values unless the user has set Warn.
-func withPayloadWarnings(converter replay.PayloadConverter, logger *slog.Logger) replay.PayloadConverter {
+func withPayloadWarnings(converter replay.PayloadConverter, logger *slog.Logger) engine.PayloadConverter {
 	if converter.Warn == nil {
 		converter.Warn = func(of replay.PayloadInfo, bytes int) {
 			logger.Warn("large payload", "of", of.String(), "bytes", bytes)
 		}
 	}
-	return converter
+	return engine.PayloadConverter(converter)
 }
 
 func (c Config) validateActivities() error {

@@ -15,6 +15,7 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // tally continues as new after every few words, and sums the values of its updates.
@@ -161,7 +162,7 @@ func testLateRetries(t *testing.T, id string, client, others *Client, lossy *los
 		return func(e *journalpb.Event) bool { return string(e.GetExternalEvent().GetData().GetData()) == `"`+text+`"` }
 	}
 	isUpdate := func(e *journalpb.Event) bool {
-		return e.GetExternalEvent().GetName() == replay.UpdatePrefix+raiseUpdate.Name()
+		return e.GetExternalEvent().GetName() == engine.UpdatePrefix+raiseUpdate.Name()
 	}
 	for _, c := range []struct {
 		name  string

@@ -16,6 +16,7 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // Bounds of what callers choose, in bytes unless noted. Names and versions have the bounds of
@@ -67,8 +68,8 @@ func checkText(field, text string, least, most int) error {
 
 // checkName returns an error if a user may not choose that name.
 func checkName(field, name string) error {
-	if strings.HasPrefix(name, replay.UpdatePrefix) {
-		return &InputError{field, fmt.Sprintf("%.140q begins with %q, which is reserved for updates", name, replay.UpdatePrefix)}
+	if strings.HasPrefix(name, engine.UpdatePrefix) {
+		return &InputError{field, fmt.Sprintf("%.140q begins with %q, which is reserved for updates", name, engine.UpdatePrefix)}
 	}
 	return checkText(field, name, 1, nameMax)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 func manyTags(n int) map[string]string {
@@ -58,11 +59,11 @@ func TestLimits_ErrorNamesFieldAndLimit(t *testing.T) {
 		{sendOrStart(text(129)), "event name", "at most 128"},
 		{send(""), "event name", "at least 1"},
 		{send(text(129)), "event name", "at most 128"},
-		{send(replay.UpdatePrefix + "x"), "event name", "reserved for updates"},
+		{send(engine.UpdatePrefix + "x"), "event name", "reserved for updates"},
 		{send("x", EventID(text(129))), "event ID", "at most 128"},
 		{errOf(CallUpdate(ctx, client, "i", raiseUpdate, 1, UpdateID(text(129)))), "update ID", "at most 128"},
 		{query(text(129)), "query name", "at most 128"},
-		{query(replay.UpdatePrefix + "x"), "query name", "reserved for updates"},
+		{query(engine.UpdatePrefix + "x"), "query name", "reserved for updates"},
 		{client.Cancel(ctx, "i", text(4097)), "reason", "at most 4096"},
 		{errOf(client.List(ctx, Filter{IDPrefix: "\xff"}, "", 0)), "filter by ID prefix", "UTF-8"},
 		{errOf(client.List(ctx, Filter{}, "\xff", 0)), "after", "UTF-8"},

@@ -13,6 +13,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster/internal/instances"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 func TestInstance_States(t *testing.T) {
@@ -210,7 +211,7 @@ func TestCompletions_UnmatchedAreDropped(t *testing.T) {
 		for _, execution := range []uint64{0, 1, 2} {
 			for _, source := range []uint64{0, 1, 2, 999} { // none, the start, the subscription, the future
 				event.SourceEventId = source
-				answer, err := instances.Await(ctx, instances.Deliver(node.partitionOf("w").actorPartition.Load(), "w", actors.Message{Internal: true, Message: replay.Message{Execution: execution, Event: event}}))
+				answer, err := instances.Await(ctx, instances.Deliver(node.partitionOf("w").actorPartition.Load(), "w", actors.Message{Internal: true, Message: engine.Message{Execution: execution, Event: event}}))
 				if err != nil || !answer.Dropped {
 					t.Errorf("%s of event %d of execution %d: %+v, %v; want it dropped", name, source, execution, answer, err)
 				}

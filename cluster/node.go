@@ -18,13 +18,13 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
 	"github.com/tenuto-dev/tenuto/internal/harness"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // A Node runs Tenuto inside an application. Its methods may be called concurrently.
 type Node struct {
 	config     Config
-	registry   *replay.Registry
+	registry   *engine.Registry
 	mux        *transport.Mux // nil without Listen
 	system     *actors.System
 	partitions []*partition // set by open
@@ -90,7 +90,7 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 		return nil, err
 	}
 	config.harness = harness.FromContext(ctx)
-	registry, err := replay.NewRegistry(config.Definitions...)
+	registry, err := engine.NewRegistry(config.Definitions...)
 	if err != nil {
 		return nil, &ConfigError{"Definitions", wire.TrimPrefix(err.Error())}
 	}

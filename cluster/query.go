@@ -11,6 +11,7 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // Query calls a query handler of a running instance and returns its answer. The handler sees the
@@ -106,7 +107,7 @@ func (c *Client) update(ctx context.Context, id string, r *clusterpb.UpdateReque
 // rejectionError distinguishes an update without a handler from a rejected one.
 func rejectionError(name string, err error) error {
 	var none *replay.NoQueryError
-	if errors.As(err, &none) && strings.HasPrefix(none.Name, replay.UpdatePrefix) {
+	if errors.As(err, &none) && strings.HasPrefix(none.Name, engine.UpdatePrefix) {
 		return &replay.NoUpdateError{Name: name}
 	}
 	return &RefusedError{Err: err}
@@ -118,7 +119,7 @@ func (c *Client) awaitUpdate(ctx context.Context, id string, accepted Position, 
 	err = c.transport.follow(ctx, id, accepted, func(r RecordedEvent) bool {
 		switch body := r.Event.Body.(type) {
 		case *journalpb.Event_SideEffectRecorded:
-			if record := body.SideEffectRecorded; record.Label == replay.UpdatePrefix+requestID {
+			if record := body.SideEffectRecorded; record.Label == engine.UpdatePrefix+requestID {
 				output, outcome = record.Value, c.converter.DecodeError(record.Error)
 				return false
 			}

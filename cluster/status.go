@@ -10,6 +10,7 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // State is what an instance is doing, or how it ended.
@@ -62,7 +63,7 @@ type Status struct {
 	run          runRef
 	output       *journalpb.Payload
 	customStatus *journalpb.Payload
-	converter    replay.PayloadConverter
+	converter    engine.PayloadConverter
 }
 
 // Ended reports whether the run has ended.
@@ -85,7 +86,7 @@ func (s *Status) CustomStatus(into any) error {
 	return s.converter.Decode(replay.PayloadInfo{Kind: "orchestration", Name: s.Name, Part: "status"}, s.customStatus, into)
 }
 
-func newStatus(wire *clusterpb.Status, converter replay.PayloadConverter) *Status {
+func newStatus(wire *clusterpb.Status, converter engine.PayloadConverter) *Status {
 	s := &Status{
 		InstanceID:     wire.GetInstance(),
 		Execution:      wire.GetExecution(),
@@ -140,7 +141,7 @@ func (h *History) String() string {
 	var b strings.Builder
 	for _, event := range h.Events {
 		since := time.Duration(event.Timestamp - h.Events[0].Timestamp)
-		fmt.Fprintf(&b, "%5d  %10s  %s\n", event.EventId, "+"+since.Round(10*time.Microsecond).String(), replay.Describe(event))
+		fmt.Fprintf(&b, "%5d  %10s  %s\n", event.EventId, "+"+since.Round(10*time.Microsecond).String(), engine.Describe(event))
 	}
 	return b.String()
 }

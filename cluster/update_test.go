@@ -14,6 +14,7 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // ledger keeps a sum of at most 100, which updates raise, until it is closed. A raise by 0 waits
@@ -80,8 +81,8 @@ func hasRequestID(id string) func(*journalpb.Event) bool {
 }
 
 func isUpdateEvent(event *journalpb.Event) bool {
-	return strings.HasPrefix(event.GetExternalEvent().GetName(), replay.UpdatePrefix) ||
-		strings.HasPrefix(event.GetSideEffectRecorded().GetLabel(), replay.UpdatePrefix)
+	return strings.HasPrefix(event.GetExternalEvent().GetName(), engine.UpdatePrefix) ||
+		strings.HasPrefix(event.GetSideEffectRecorded().GetLabel(), engine.UpdatePrefix)
 }
 
 func TestUpdate_ReturnsResult(t *testing.T) {
@@ -288,7 +289,7 @@ func TestUpdate_WaitsForHandlerAcrossContinueAsNew(t *testing.T) {
 		t.Fatal(err)
 	}
 	// As if it had been validated.
-	accepted := &clusterpb.SendRequest{Name: replay.UpdatePrefix + "raise", Data: &journalpb.Payload{Data: []byte("7")}, RequestId: "u"}
+	accepted := &clusterpb.SendRequest{Name: engine.UpdatePrefix + "raise", Data: &journalpb.Payload{Data: []byte("7")}, RequestId: "u"}
 	if _, err := instances.Await(ctx, instances.Deliver(node.partitionOf("l").actorPartition.Load(), "l", instances.ExternalEvent(accepted))); err != nil {
 		t.Fatal(err)
 	}

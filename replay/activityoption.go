@@ -3,9 +3,8 @@ package replay
 import (
 	"fmt"
 	"time"
-	"unicode/utf8"
 
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay/internal/host"
 )
 
 // An ActivityOption configures one call of an activity. Options are recorded with the call. If an
@@ -24,18 +23,18 @@ import (
 // A failed attempt is retried if the [RetryPolicy] allows it. An activity that is ended fails with
 // an [*ActivityError] that wraps a [*TimeoutError]. In both cases the context of the running
 // attempt ends with the *TimeoutError as its cause, and the attempt's result is dropped.
-type ActivityOption func(*journalpb.ActivityOptions)
+type ActivityOption func(*host.ActivityOptions)
 
 // Retry sets the call's retry policy.
 func Retry(policy RetryPolicy) ActivityOption {
-	return func(options *journalpb.ActivityOptions) { options.Retry = policy.toProto() }
+	return func(options *host.ActivityOptions) { options.Retry = (*host.RetryPolicy)(&policy) }
 }
 
 // ScheduleToStart limits how long the activity may wait for its first attempt: for a free slot, or
 // for a node with its tag or its code. It counts from the timestamp of ActivityScheduled. When the
 // time has passed, the activity fails without an attempt.
 func ScheduleToStart(d time.Duration) ActivityOption {
-	return func(options *journalpb.ActivityOptions) { options.ScheduleToStart = int64(d) }
+	return func(options *host.ActivityOptions) { options.ScheduleToStart = d }
 }
 
 // StartToClose limits each attempt. An attempt that takes longer fails and is retried under the
@@ -46,7 +45,7 @@ func ScheduleToStart(d time.Duration) ActivityOption {
 // timeout starts over. For an attempt that is completed from outside (see [ErrResultPending]) the
 // timeout continues across failovers.
 func StartToClose(d time.Duration) ActivityOption {
-	return func(options *journalpb.ActivityOptions) { options.StartToClose = int64(d) }
+	return func(options *host.ActivityOptions) { options.StartToClose = d }
 }
 
 // ScheduleToClose limits the activity as a whole, with all attempts and backoffs, from the
@@ -54,7 +53,7 @@ func StartToClose(d time.Duration) ActivityOption {
 // failed attempt if the next one could not start in time. The [*TimeoutError] wraps the error of
 // the last failed attempt.
 func ScheduleToClose(d time.Duration) ActivityOption {
-	return func(options *journalpb.ActivityOptions) { options.ScheduleToClose = int64(d) }
+	return func(options *host.ActivityOptions) { options.ScheduleToClose = d }
 }
 
 // HeartbeatTimeout limits the time between two calls of [Heartbeat], and from the start of an
@@ -62,14 +61,14 @@ func ScheduleToClose(d time.Duration) ActivityOption {
 // the policy. The timeout does not apply while an attempt waits for completion from outside (see
 // [ErrResultPending]).
 func HeartbeatTimeout(d time.Duration) ActivityOption {
-	return func(options *journalpb.ActivityOptions) { options.Heartbeat = int64(d) }
+	return func(options *host.ActivityOptions) { options.Heartbeat = d }
 }
 
 // Tag restricts the call to nodes that serve the tag (1 to 128 bytes; see Config.Tags of package
 // cluster). The activity waits until there is such a node; [ScheduleToStart] and [ScheduleToClose]
 // limit the wait. Without this option, or with "", every node is eligible.
 func Tag(name string) ActivityOption {
-	return func(options *journalpb.ActivityOptions) { options.Tag = name }
+	return func(options *host.ActivityOptions) { options.Tag = name }
 }
 
 // An OptionError reports an invalid option. The call had no effect.
@@ -80,48 +79,35 @@ type OptionError struct {
 
 func (e *OptionError) Error() string { return fmt.Sprintf("tenuto: option %s %s", e.Option, e.Reason) }
 
-// activityOptions returns the record of a call's options, nil for none.
-func activityOptions(options []ActivityOption) (*journalpb.ActivityOptions, error) {
+// activityOptions returns the options of a call, nil for none.
+func activityOptions(options []ActivityOption) *host.ActivityOptions {
 	if len(options) == 0 {
-		return nil, nil
+		return nil
 	}
-	recorded := new(journalpb.ActivityOptions)
+	all := new(host.ActivityOptions)
 	for _, option := range options {
-		option(recorded)
+		option(all)
 	}
-	for _, limit := range []struct {
-		option string
-		value  int64
-	}{
-		{"ScheduleToStart", recorded.ScheduleToStart},
-		{"StartToClose", recorded.StartToClose},
-		{"ScheduleToClose", recorded.ScheduleToClose},
-		{"HeartbeatTimeout", recorded.Heartbeat},
-	} {
-		if limit.value < 0 {
-			return nil, &OptionError{limit.option, fmt.Sprintf("is %v: a timeout must not be negative", time.Duration(limit.value))}
-		}
-	}
-	if tag := recorded.Tag; len(tag) > nameMax || !utf8.ValidString(tag) {
-		return nil, &OptionError{"Tag", fmt.Sprintf("%q has %d bytes: at most %d of UTF-8 are allowed", truncate(tag), len(tag), nameMax)}
-	}
-	return recorded, checkCodes(recorded.Retry.GetNonRetryableCodes())
+	return all
 }
 
-// retryCodesMax bounds the error codes in one policy.
-const retryCodesMax = 100
-
-func checkCodes(codes []string) error {
-	if len(codes) > retryCodesMax {
-		return &OptionError{"Retry", fmt.Sprintf("has %d codes: at most %d are allowed", len(codes), retryCodesMax)}
-	}
-	for _, code := range codes {
-		switch {
-		case !utf8.ValidString(code):
-			return &OptionError{"Retry", fmt.Sprintf("has the code %q, which is not UTF-8", truncate(code))}
-		case len(code) == 0 || len(code) > nameMax:
-			return &OptionError{"Retry", fmt.Sprintf("has the code %q of %d bytes: 1 to %d are allowed", truncate(code), len(code), nameMax)}
-		}
-	}
-	return nil
+// A RetryPolicy decides whether and when a failed attempt of an activity is retried. The zero value
+// is the default policy: unlimited attempts, a first backoff of 1 s that doubles with each attempt
+// up to 100 s, with a random jitter of ±20%. Unlimited retries end with the call's
+// [ScheduleToClose], if set.
+type RetryPolicy struct {
+	// InitialInterval is the backoff after the first failed attempt. Defaults to 1 s.
+	InitialInterval time.Duration
+	// Backoff multiplies the interval after each attempt. Defaults to 2; at least 1.
+	Backoff float64
+	// MaxInterval is the longest interval before jitter. Defaults to 100 s.
+	MaxInterval time.Duration
+	// MaxAttempts limits the number of attempts. 0, the default, and less mean no limit.
+	MaxAttempts int
+	// NonRetryableCodes lists error codes that are not retried (see [WithCode]): at most 100, of 1
+	// to 128 bytes each.
+	NonRetryableCodes []string
+	// PanicsAreFinal ends the activity at its first panic. Defaults to false: a panic is a failed
+	// attempt like any other.
+	PanicsAreFinal bool
 }

@@ -2,23 +2,16 @@ package replay
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
-	"math"
-	"runtime/debug"
-	"strconv"
-	"strings"
 	"time"
-	"unicode/utf8"
 
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay/internal/host"
 )
 
 // An Attempt is one try of an activity: one call of its body.
 type Attempt struct {
 	Name      string
-	Input     *journalpb.Payload
 	Instance  string
 	Execution uint64
 	EventID   uint64
@@ -37,45 +30,23 @@ type Attempt struct {
 	// of the machine that runs the attempt; zero if never. It is also the deadline of the attempt's
 	// context, so that clients of other services use it.
 	Deadline time.Time
-
-	// The engine sets these fields. Details holds what an earlier attempt reported, nil if none.
-	// RecordHeartbeat is called on each heartbeat; its details are nil if they could not be
-	// encoded.
-	Details         *journalpb.Payload
-	RecordHeartbeat func(details *journalpb.Payload)
-
-	payloads      PayloadConverter
-	lastHeartbeat *lastDetails // set while the body runs, if there is a codec
 }
 
 // IdempotencyKey returns "instance/incarnation/execution/event_id". It is the same for every
 // attempt of one call, and differs from that of any other call in the cluster, also when the
 // instance is purged and its ID reused. The incarnation is omitted if it is 0: an instance that
 // began before protocol 3 may share keys with a purged instance of the same ID.
-func (a *Attempt) IdempotencyKey() string { return a.Ref().Key() }
-
-// Ref identifies the call that the attempt belongs to.
-func (a *Attempt) Ref() *journalpb.OperationRef {
-	return &journalpb.OperationRef{
-		Instance: a.Instance, Incarnation: a.Incarnation, Execution: a.Execution, EventId: a.EventID,
-	}
-}
-
-// Prefixes of tokens, by version. Version 1 has no incarnation.
-const (
-	tokenVersion1 = "t1."
-	tokenVersion2 = "t2."
-)
+func (a *Attempt) IdempotencyKey() string { return a.token().OperationKey() }
 
 // Token returns the token with which this attempt can be completed from outside; see
 // [ErrResultPending]. It is opaque, 1 to 300 bytes of A-Z a-z 0-9 . _ -. It is not a secret: anyone
 // who may call the cluster and knows the instance can construct it.
-func (a *Attempt) Token() string {
-	version, text := tokenVersion1, fmt.Sprintf("%d/%d/%d/%s", a.Execution, a.EventID, a.Number, a.Instance)
-	if a.Incarnation != 0 {
-		version, text = tokenVersion2, fmt.Sprintf("%d/%s", a.Incarnation, text)
+func (a *Attempt) Token() string { return a.token().String() }
+
+func (a *Attempt) token() host.Token {
+	return host.Token{
+		Instance: a.Instance, Incarnation: a.Incarnation, Execution: a.Execution, EventID: a.EventID, Number: a.Number,
 	}
-	return version + base64.RawURLEncoding.EncodeToString([]byte(text))
 }
 
 // A TokenError reports text that is not a token of [Attempt.Token].
@@ -83,46 +54,6 @@ type TokenError struct{ Token string }
 
 func (e *TokenError) Error() string {
 	return fmt.Sprintf("tenuto: %q is not an attempt token", e.Token)
-}
-
-// ParseToken returns the attempt that a token names. Only Instance, Incarnation, Execution, EventID
-// and Number are set. The error is a [*TokenError].
-func ParseToken(token string) (*Attempt, error) {
-	for _, version := range []string{tokenVersion1, tokenVersion2} {
-		if encoded, ok := strings.CutPrefix(token, version); ok {
-			if attempt := parseToken(encoded, version == tokenVersion2); attempt != nil {
-				return attempt, nil
-			}
-		}
-	}
-	return nil, &TokenError{Token: truncate(token)}
-}
-
-// parseToken parses a token after its version prefix. It returns nil if the token is invalid.
-func parseToken(encoded string, hasIncarnation bool) *Attempt {
-	text, err := base64.RawURLEncoding.DecodeString(encoded)
-	if err != nil {
-		return nil
-	}
-	attempt := new(Attempt)
-	var number uint64
-	fields := []*uint64{&attempt.Execution, &attempt.EventID, &number}
-	if hasIncarnation {
-		fields = append([]*uint64{&attempt.Incarnation}, fields...)
-	}
-	rest := string(text)
-	for _, field := range fields {
-		digits, tail, _ := strings.Cut(rest, "/")
-		if *field, err = strconv.ParseUint(digits, 10, 64); err != nil || *field == 0 {
-			return nil
-		}
-		rest = tail
-	}
-	if rest == "" || !utf8.ValidString(rest) || number > math.MaxInt32 {
-		return nil
-	}
-	attempt.Number, attempt.Instance = int(number), rest
-	return attempt
 }
 
 // The causes (see [context.Cause]) with which the context of an activity's body ends, besides a
@@ -147,60 +78,42 @@ var (
 // and token.
 var ErrResultPending = errors.New("tenuto: the activity is completed from outside")
 
-type attemptKey struct{}
-
 // ActivityInfo returns the attempt to which the context of an activity's body belongs, nil for any
 // other context. The caller must not change it.
 func ActivityInfo(ctx context.Context) *Attempt {
-	attempt, _ := ctx.Value(attemptKey{}).(*Attempt)
+	attempt, _ := ctx.Value(host.AttemptKey{}).(*Attempt)
 	return attempt
 }
 
-// attemptContext holds the attempt and reports its deadline by the local clock. The leader cancels
-// the context by cluster time.
-type attemptContext struct {
-	context.Context
-	attempt *Attempt
-}
-
-func (c attemptContext) Deadline() (time.Time, bool) {
-	return c.attempt.Deadline, !c.attempt.Deadline.IsZero()
-}
-
-func (c attemptContext) Value(key any) any {
-	if key == (attemptKey{}) {
-		return c.attempt
-	}
-	return c.Context.Value(key)
-}
-
-// RunActivity runs the body of an activity once and calls done exactly once. A panic or
-// runtime.Goexit in the body becomes a [*PanicError]. After runtime.Goexit, RunActivity does not
-// return, and done is called as the goroutine unwinds. Input, output and details are converted by
-// [Registry.PayloadConverter]. With a codec the error is encoded too: see [DecodeError].
-func (r *Registry) RunActivity(ctx context.Context, attempt *Attempt, done func(*journalpb.Payload, error)) {
-	body, ok := r.activities[attempt.Name]
+// Heartbeat reports that the activity attempt of ctx is alive, and its progress. The next attempt,
+// on any node, reads the details with [HeartbeatDetails]; operators see them too.
+//
+// It may be called as often as needed. Details are recorded only when they have changed, and at
+// most once a second, or once in a third of the call's [HeartbeatTimeout] if that is longer. If the
+// node dies, the latest details may be lost. If only the attempt fails, no details are lost.
+//
+// Heartbeat returns the cause with which the context has ended; the body should then return. It
+// returns a [*PayloadError] or a [*CodecError] if details cannot be encoded; the attempt still
+// counts as alive. Outside an activity, such as in a test of its body, it does nothing.
+func Heartbeat[T any](ctx context.Context, details T) error {
+	heartbeats, ok := ctx.Value(host.HeartbeatKey{}).(host.Heartbeats)
 	if !ok {
-		done(nil, &NoCodeError{Activity: true, Name: attempt.Name})
-		return
+		return context.Cause(ctx)
 	}
-	var output *journalpb.Payload
-	var err error
-	returned := false
-	defer func() {
-		if value := recover(); !returned {
-			output, err = nil, r.payloads.sealUserError((&crash{value: value, stack: string(debug.Stack())}).error())
-		}
-		done(output, err)
-	}()
-	attempt.payloads = r.payloads
-	if r.payloads.Codec != nil {
-		attempt.lastHeartbeat = new(lastDetails)
+	err := heartbeats.Heartbeat(details)
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
 	}
-	if last, ok := attempt.LastError.(*Error); ok && last.sealed != nil {
-		attempt.LastError = r.payloads.DecodeError(last.sealed)
+	return err
+}
+
+// HeartbeatDetails returns the details that an earlier attempt of the same call reported last. It
+// returns false if there are none or they do not decode as a T.
+func HeartbeatDetails[T any](ctx context.Context) (T, bool) {
+	var details, zero T
+	heartbeats, ok := ctx.Value(host.HeartbeatKey{}).(host.Heartbeats)
+	if !ok || !heartbeats.HeartbeatDetails(&details) {
+		return zero, false
 	}
-	output, err = body.run(attemptContext{ctx, attempt}, r.payloads, attempt.Input)
-	err = r.payloads.sealUserError(err)
-	returned = true
+	return details, true
 }

@@ -1,12 +1,13 @@
 package replay
 
 import (
-	"context"
+	"encoding/binary"
+	"fmt"
 	"log/slog"
-	"math"
+	"math/rand/v2"
 	"time"
 
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay/internal/host"
 )
 
 // A Context is the first argument of orchestration code; durable calls take it. It is deliberately
@@ -16,70 +17,51 @@ import (
 // call on a goroutine that the code started with the go statement has no effect: the goroutine ends
 // as if by [runtime.Goexit]. The instance stalls and reports the line of the call
 // ([ForeignGoroutine]). A durable call with the Context of another instance panics.
-type Context struct {
-	x     *Execution
-	scope *scope
-}
+type Context struct{ scope host.Scope }
+
+// execution returns the execution that the Context belongs to.
+func (c *Context) execution() host.Execution { return c.scope.Execution() }
 
 // InstanceID returns the ID of the instance.
-func (c *Context) InstanceID() string { return c.x.instance }
+func (c *Context) InstanceID() string { return c.execution().ID().Instance }
 
 // Execution returns the number of the execution, starting at 1. Each continue-as-new starts the
 // next one.
-func (c *Context) Execution() uint64 { return c.x.number }
+func (c *Context) Execution() uint64 { return c.execution().ID().Number }
 
 // Version returns the version of the code that the execution runs.
-func (c *Context) Version() string { return c.x.startInfo.version }
+func (c *Context) Version() string { return c.execution().Version() }
 
 // Tags returns the tags that were set when the instance was started. The caller must not change the
 // map.
-func (c *Context) Tags() map[string]string { return c.x.startInfo.tags }
+func (c *Context) Tags() map[string]string { return c.execution().Tags() }
 
 // Now returns the cluster time at which the current event was recorded. Cluster time does not
 // follow steps of a machine's clock, never goes back, and is the same on every replay. Do not
 // compare it with time.Now of an activity.
-func (c *Context) Now() time.Time { return c.x.now }
+func (c *Context) Now() time.Time { return c.execution().Now() }
 
 // Replaying reports whether the code is being replayed. Use it for logs and metrics only: code that
 // branches on it contradicts its own history.
-func (c *Context) Replaying() bool { return c.x.replaying }
+func (c *Context) Replaying() bool { return c.execution().Replaying() }
 
 // Log returns a logger that carries the instance and execution and is silent on replay, so that
 // each line appears once. A line may be repeated if a node dies after writing it and before
 // committing the turn.
-func (c *Context) Log() *slog.Logger {
-	return slog.New(&replayLogHandler{c.x.logger.Handler(), c.x}).
-		With("instance", c.x.instance, "execution", c.x.number)
-}
+func (c *Context) Log() *slog.Logger { return c.execution().Logger() }
 
-// replayLogHandler drops log records during replay and eviction.
-type replayLogHandler struct {
-	slog.Handler
-	x *Execution
-}
-
-func (h *replayLogHandler) Enabled(ctx context.Context, level slog.Level) bool {
-	return !h.x.replaying && !h.x.evicting && !h.x.monitor.abandoned.Load() && h.Handler.Enabled(ctx, level)
-}
-
-func (h *replayLogHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &replayLogHandler{h.Handler.WithAttrs(attrs), h.x}
-}
-
-func (h *replayLogHandler) WithGroup(name string) slog.Handler {
-	return &replayLogHandler{h.Handler.WithGroup(name), h.x}
+// Err returns why the scope of c has ended, [ErrCanceled] or [ErrTimeout], or nil while it has not.
+func (c *Context) Err() error {
+	if c.execution().Evicting() {
+		return ErrEvicting
+	}
+	return c.scope.Observe(c.scope.Cause())
 }
 
 // Timer schedules a durable timer that fires d after [Context.Now], never earlier, and at once if d
 // is not positive. The future's value is the time at which the timer was due.
 func (c *Context) Timer(d time.Duration) *Future[time.Time] {
-	c.x.currentCoroutine("a durable call")
-	fireAt := c.x.now.UnixNano()
-	fireAt += min(int64(max(d, 0)), math.MaxInt64-fireAt) // must not overflow
-	event := &journalpb.Event{Body: &journalpb.Event_TimerCreated{
-		TimerCreated: &journalpb.TimerCreated{FireAt: fireAt},
-	}}
-	return scheduleFuture[time.Time](c, "", event)
+	return (*Future[time.Time])(c.scope.StartTimer(d))
 }
 
 // Sleep waits durably for d. It returns [ErrCanceled] or [ErrTimeout] if the scope of c ends first.
@@ -88,10 +70,50 @@ func (c *Context) Sleep(d time.Duration) error {
 	return err
 }
 
-// sleepUntil waits until a time in Unix nanoseconds; 0 does not wait.
-func (c *Context) sleepUntil(at int64) error {
-	if at == 0 {
-		return nil
-	}
-	return c.Sleep(time.Unix(0, at).Sub(c.x.now))
+// Random returns a source of random numbers that yields the same sequence on every replay. Its seed
+// derives from instance, incarnation, execution and start time. Use it for spreading and sampling,
+// not for secrets.
+func (c *Context) Random() *rand.Rand { return c.execution().Random() }
+
+// UUID returns a UUID (RFC 9562, version 4) that is the same on every replay.
+func (c *Context) UUID() string {
+	var b [16]byte
+	random := c.Random()
+	binary.LittleEndian.PutUint64(b[:], random.Uint64())
+	binary.LittleEndian.PutUint64(b[8:], random.Uint64())
+	b[6] = b[6]&0x0f | 0x40
+	b[8] = b[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
+
+// WithCancel returns a Context whose scope ends when cancel is called or the scope of ctx ends.
+// Then its open operations are canceled, and awaits in it return [ErrCanceled].
+func WithCancel(ctx *Context) (inner *Context, cancel func()) {
+	inner = &Context{ctx.scope.Nested()}
+	return inner, func() {
+		ctx.execution().Check("cancel")
+		inner.scope.End(ErrCanceled)
+	}
+}
+
+// WithTimeout is [WithCancel] with a timeout. After d the scope ends, and awaits in it return
+// [ErrTimeout]. cancel also stops the timer; call it when the scope is no longer needed.
+func WithTimeout(ctx *Context, d time.Duration) (inner *Context, cancel func()) {
+	inner, end := WithCancel(ctx)
+	limit := ctx.Timer(d)
+	if p := limit.core(); p.Seq() == 0 {
+		p.OnResolved(func() {
+			if p.Err() == nil {
+				inner.scope.End(ErrTimeout)
+			}
+		})
+	}
+	return inner, func() {
+		limit.Cancel(ctx)
+		end()
+	}
+}
+
+// WithoutCancel returns a Context that no cancellation of ctx reaches, for clean-up where
+// [Context.OnClose] does not fit. It ends with the body of the orchestration.
+func WithoutCancel(ctx *Context) *Context { return &Context{ctx.scope.Shielded()} }

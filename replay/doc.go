@@ -49,5 +49,7 @@
 //   - that deferred functions run only at the end. They also run when an instance
 //     is evicted from memory; then every durable call returns [ErrEvicting].
 //
-// The package does not import Raft, an actor library or gRPC.
+// The package holds what authors write with. Package engine executes it; nodes, tests and tools use
+// that. Methods named Host are for package engine. The package imports only the standard library,
+// so a package of orchestrations builds neither the engine nor protobuf.
 package replay

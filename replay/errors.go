@@ -1,33 +1,29 @@
 package replay
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
 
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay/internal/host"
 )
-
-// A sentinel is an error that is identified by its code, also after it was recorded in the journal.
-type sentinel struct{ code, message string }
-
-func (s *sentinel) Error() string { return s.message }
 
 // NewError returns a new sentinel that errors.Is finds on both sides of the journal, identified by
 // its code: 1 to 128 bytes, unique in the program. Codes that begin with "tenuto." are reserved.
 //
 //	var ErrOutOfStock = replay.NewError("shop.out_of_stock", "out of stock")
-func NewError(code, message string) error { return &sentinel{code, message} }
+func NewError(code, message string) error { return &host.Sentinel{Code: code, Message: message} }
 
 var (
 	// ErrCanceled reports that the operation was canceled or its scope has ended.
-	ErrCanceled error = &sentinel{canceledCode, "canceled"}
+	ErrCanceled error = &host.Sentinel{Code: host.CanceledCode, Message: "canceled"}
 	// ErrTimeout reports that a timeout passed first.
-	ErrTimeout error = &sentinel{timeoutCode, "timeout"}
+	ErrTimeout error = &host.Sentinel{Code: host.TimeoutCode, Message: "timeout"}
 	// ErrInstanceExists reports that the child's ID belongs to another instance.
-	ErrInstanceExists error = &sentinel{"tenuto.instance_exists", "an instance of that ID exists"}
+	ErrInstanceExists error = &host.Sentinel{Code: "tenuto.instance_exists", Message: "an instance of that ID exists"}
 	// ErrTerminated reports that the child was terminated without running its code.
-	ErrTerminated error = &sentinel{"tenuto.terminated", "terminated"}
+	ErrTerminated error = &host.Sentinel{Code: "tenuto.terminated", Message: "terminated"}
 	// ErrEvicting reports that the instance is being evicted from memory and the call did nothing.
 	// Only deferred functions receive it. It is never recorded.
 	ErrEvicting = errors.New("tenuto: the instance is being evicted from memory")
@@ -37,14 +33,17 @@ var (
 type CanceledError struct {
 	Reason string
 
-	legacyText bool // the text is the reason alone, as before protocol 3
+	text host.CanceledText
 }
+
+// Host returns what selects the text, for package engine.
+func (e *CanceledError) Host() *host.CanceledText { return &e.text }
 
 func (e *CanceledError) Error() string {
 	switch {
 	case e.Reason == "":
 		return ErrCanceled.Error()
-	case e.legacyText:
+	case e.text.Legacy:
 		return e.Reason
 	}
 	return ErrCanceled.Error() + ": " + e.Reason
@@ -115,13 +114,6 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return e.Message }
 
-func (c *crash) error() error {
-	if c.value == nil {
-		return &PanicError{Message: "runtime.Goexit called in user code", Stack: c.stack}
-	}
-	return &PanicError{Message: fmt.Sprintf("panic: %v", c.value), Stack: c.stack}
-}
-
 // A NoCodeError reports that this node has no code for an orchestration or an activity.
 type NoCodeError struct {
 	Activity bool
@@ -149,9 +141,11 @@ type Error struct {
 	NonRetryable bool
 	Cause        error
 
-	typed  error            // value of a type given to RegisterErrorType
-	sealed *journalpb.Error // the record, if it is still encoded by a codec
+	decoded host.DecodedError
 }
+
+// Host returns what package engine keeps in the error.
+func (e *Error) Host() *host.DecodedError { return &e.decoded }
 
 func (e *Error) Error() string { return e.Message }
 func (e *Error) Unwrap() error { return e.Cause }
@@ -162,34 +156,28 @@ func (e *Error) Is(target error) bool {
 	if other, ok := target.(*Error); ok {
 		return e.Code != "" && e.Code == other.Code
 	}
-	return e.Code != "" && e.Code == sentinelCode(target)
+	return e.Code != "" && e.Code == host.SentinelCode(target)
 }
 
 // As makes errors.As find the value of a registered type.
 func (e *Error) As(target any) bool {
-	if e.typed == nil {
+	if e.decoded.Typed == nil {
 		return false
 	}
 	into := reflect.ValueOf(target).Elem()
-	if !reflect.TypeOf(e.typed).AssignableTo(into.Type()) {
+	if !reflect.TypeOf(e.decoded.Typed).AssignableTo(into.Type()) {
 		return false
 	}
-	into.Set(reflect.ValueOf(e.typed))
+	into.Set(reflect.ValueOf(e.decoded.Typed))
 	return true
 }
-
-// multiError holds the causes of an error that wraps more than one.
-type multiError []error
-
-func (s multiError) Error() string   { return errors.Join(s...).Error() }
-func (s multiError) Unwrap() []error { return s }
 
 // NonRetryable marks an error so that no retry policy retries it.
 func NonRetryable(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &annotatedError{err: err, nonRetryable: true}
+	return &host.AnnotatedError{Err: err, NonRetryable: true}
 }
 
 // WithCode gives an error a code that identifies it after it was recorded: as [Error.Code], and in
@@ -198,18 +186,25 @@ func WithCode(code string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &annotatedError{err: err, code: code}
+	return &host.AnnotatedError{Err: err, Code: code}
 }
 
-// annotatedError adds a code, or that the error is not retryable. Only the record of the error
-// shows them.
-type annotatedError struct {
-	err          error
-	code         string
-	nonRetryable bool
+// RegisterError gives a sentinel of another package a code, so that errors.Is finds it on both
+// sides of the journal:
+//
+//	replay.RegisterError("sql.no_rows", sql.ErrNoRows)
+//
+// Call it during initialization, in every program that shares the journal. It panics if the code or
+// the sentinel is already registered.
+func RegisterError(code string, err error) { host.RegisterError(code, err) }
+
+// RegisterErrorType gives errors of type E a code, so that errors.As finds them on both sides of
+// the journal, with their exported fields as encoded by encoding/json. Call it as described at
+// [RegisterError].
+func RegisterErrorType[E error](code string) {
+	host.RegisterErrorType(code, reflect.TypeFor[E](), func(details []byte) (error, bool) {
+		var value E
+		err := json.Unmarshal(details, &value)
+		return value, err == nil
+	})
 }
-
-func (m *annotatedError) Error() string { return m.err.Error() }
-func (m *annotatedError) Unwrap() error { return m.err }
-
-func isCanceled(err error) bool { return errors.Is(err, ErrCanceled) }

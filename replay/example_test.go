@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // Handles are declared once: stable names with types.
@@ -27,7 +28,7 @@ func helloWorld(ctx *replay.Context, name string) (string, error) {
 
 // Bodies are bound where a node is started; package cluster takes the definitions.
 func Example() {
-	registry, err := replay.NewRegistry(Greet.Bind(greet), Hello.Bind(helloWorld))
+	registry, err := engine.NewRegistry(Greet.Bind(greet), Hello.Bind(helloWorld))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -58,7 +59,7 @@ func ExampleEventHandle_WaitFor() {
 		}
 		return "refused", nil
 	})
-	_, err := replay.NewRegistry(definition)
+	_, err := engine.NewRegistry(definition)
 	fmt.Println(err)
 	// Output: <nil>
 }
@@ -80,7 +81,7 @@ func ExampleAll() {
 		}
 		return sum, err
 	})
-	_, err := replay.NewRegistry(definition)
+	_, err := engine.NewRegistry(definition)
 	fmt.Println(err)
 	// Output: <nil>
 }

@@ -4,37 +4,19 @@ import (
 	"errors"
 	"time"
 
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay/internal/host"
 )
 
 // A Future is the result of a scheduled operation: pending, then permanently a value or an error.
 // It may be awaited any number of times, from any coroutine of its instance.
-type Future[T any] struct{ p *promise }
-
-// scheduleFuture schedules a named operation. It allocates the operation and its future together.
-func scheduleFuture[T any](ctx *Context, name string, event *journalpb.Event) *Future[T] {
-	alloc := &struct {
-		operation operation
-		future    Future[T]
-	}{}
-	alloc.operation.name = name
-	alloc.future.p = &alloc.operation.promise
-	ctx.x.schedule(ctx, event, &alloc.operation)
-	return &alloc.future
-}
-
-func resolvedFuture[T any](x *Execution, err error) *Future[T] {
-	p := &promise{err: err, owner: x}
-	x.resolve(p)
-	return &Future[T]{p}
-}
+type Future[T any] host.Future
 
 // An Awaitable is a [Future] of any type.
 type Awaitable interface {
-	core() *promise
+	core() host.Promise
 }
 
-func (f *Future[T]) core() *promise { return f.p }
+func (f *Future[T]) core() host.Promise { return (*host.Future)(f).Promise() }
 
 // Await blocks the coroutine until the operation is complete and returns its result.
 //
@@ -43,25 +25,36 @@ func (f *Future[T]) core() *promise { return f.p }
 // scope ended first; or a [*PayloadError] if the recorded result is not a T. The order in which two
 // futures are awaited need not match the order in which their operations completed.
 func (f *Future[T]) Await(ctx *Context) (T, error) {
-	x := ctx.x
-	if f.p.owner == x && !f.p.pending() && !x.evicting {
-		x.currentCoroutine("Await")
-		return f.result(x)
-	}
-	if err := x.await(ctx, f.p); err != nil {
+	var value T
+	other, err := ctx.scope.Await(f.core(), &value)
+	return typed(value, other, err)
+}
+
+// typed returns the result of a promise: the decoded value, or another one that was not recorded.
+func typed[T any](decoded T, other any, err error) (T, error) {
+	switch {
+	case other != nil:
+		return other.(T), err
+	case err != nil:
 		var zero T
 		return zero, err
 	}
-	return f.result(x)
+	return decoded, nil
+}
+
+func (f *Future[T]) result(ctx *Context) (T, error) {
+	var value T
+	other, err := ctx.scope.Result(f.core(), &value)
+	return typed(value, other, err)
 }
 
 // AwaitFor is Await with a timeout. After d the operation is canceled as by [Future.Cancel], and
 // the error is [ErrTimeout]. To keep the operation running, use [Next] with a timer.
 func (f *Future[T]) AwaitFor(ctx *Context, d time.Duration) (T, error) {
-	ctx.x.currentCoroutine("AwaitFor")
-	ctx.x.checkOwners("AwaitFor", f.p)
+	ctx.execution().Check("AwaitFor")
+	ctx.scope.CheckFuture("AwaitFor", f.core())
 	var zero T
-	if ctx.scope.includes(f.p) {
+	if ctx.scope.Includes(f.core()) {
 		return f.Await(ctx)
 	}
 	winner, err := Race(ctx, f, ctx.Timer(d))
@@ -69,13 +62,13 @@ func (f *Future[T]) AwaitFor(ctx *Context, d time.Duration) (T, error) {
 	case err != nil:
 		return zero, err
 	case winner == 0:
-		return f.result(ctx.x)
+		return f.result(ctx)
 	}
 	return zero, ErrTimeout
 }
 
 // Done reports, without waiting, whether the result is available.
-func (f *Future[T]) Done() bool { return !f.p.pending() }
+func (f *Future[T]) Done() bool { return f.core().Seq() != 0 }
 
 // Cancel cancels the operation if it is pending: it cancels the context of a running activity,
 // stops a timer, withdraws a subscription, or asks a child to cancel. Awaits of the future return
@@ -83,28 +76,8 @@ func (f *Future[T]) Done() bool { return !f.p.pending() }
 // that scheduled it leaves no trace in the history. Canceling a coroutine ends its scope: its
 // awaits return ErrCanceled, and the future is resolved with what its function returns.
 func (f *Future[T]) Cancel(ctx *Context) {
-	ctx.x.currentCoroutine("Cancel")
-	if !ctx.x.evicting {
-		ctx.x.cancelPromise(f.p)
-	}
-}
-
-func (f *Future[T]) result(x *Execution) (T, error) {
-	var value T
-	if f.p.value != nil {
-		value = f.p.value.(T)
-	}
-	switch {
-	case f.p.err != nil:
-		return value, x.observeCancel(f.p.err)
-	case f.p.value != nil || f.p.op == nil: // the value of a coroutine may be nil
-		return value, nil
-	}
-	if err := x.decode(f.p.op, &value); err != nil {
-		var zero T
-		return zero, err
-	}
-	return value, nil
+	ctx.execution().Check("Cancel")
+	ctx.scope.Cancel(f.core())
 }
 
 // Go starts a coroutine of the same instance. It first runs when the calling coroutine blocks. The
@@ -114,41 +87,23 @@ func (f *Future[T]) result(x *Execution) (T, error) {
 // canceled, when the coroutine loses a [Race], and when the body of the orchestration returns. Then
 // awaits in it return [ErrCanceled], and its open operations are canceled.
 func Go[T any](ctx *Context, fn func(ctx *Context) (T, error)) *Future[T] {
-	x := ctx.x
-	x.currentCoroutine("Go")
-	if x.evicting {
-		return resolvedFuture[T](x, ErrEvicting)
-	}
-	if ctx.scope.outermost() != x.phase {
-		return resolvedFuture[T](x, ErrCanceled)
-	}
-	inner := &scope{parent: ctx.scope}
-	p := &promise{coroutineScope: inner, owner: x}
-	c := x.coroutines.spawn(inner, func() {
-		value, err := fn(&Context{x: x, scope: inner})
-		if !x.evicting {
-			p.value = any(value)
-			x.resolveErr(p, err)
-		}
-	})
-	c.future = p
-	return &Future[T]{p}
+	return (*Future[T])(ctx.scope.Go(func(inner host.Scope) (any, error) { return fn(&Context{inner}) }))
 }
 
 // All waits for every future and returns the results in the order of the arguments. It returns the
 // first error, in event order, as soon as there is one. The other operations continue.
 func All[T any](ctx *Context, futures ...*Future[T]) ([]T, error) {
-	ctx.x.currentCoroutine("All")
-	promises := make([]*promise, len(futures))
+	ctx.execution().Check("All")
+	promises := make([]host.Promise, len(futures))
 	for i, f := range futures {
-		promises[i] = f.p
+		promises[i] = f.core()
 	}
-	if err := ctx.x.awaitAll(ctx, promises); err != nil {
+	if err := awaitAll(ctx, promises); err != nil {
 		return nil, err
 	}
 	results := make([]T, len(futures))
 	for i, f := range futures {
-		value, err := f.result(ctx.x)
+		value, err := f.result(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -159,44 +114,57 @@ func All[T any](ctx *Context, futures ...*Future[T]) ([]T, error) {
 
 // awaitAll returns nil after every promise is resolved, or the error of the first promise that
 // fails.
-func (x *Execution) awaitAll(ctx *Context, promises []*promise) error {
-	if x.evicting {
+func awaitAll(ctx *Context, promises []host.Promise) error {
+	x := ctx.execution()
+	if x.Evicting() {
 		return ErrEvicting
 	}
-	x.checkOwners("Await", promises...)
-	var pending, failed []*promise
+	var pending, failed []host.Promise
+	for _, p := range promises {
+		ctx.scope.CheckFuture("Await", p)
+	}
 	for _, p := range promises {
 		switch {
-		case !ctx.scope.includes(p):
+		case !ctx.scope.Includes(p):
 			pending = append(pending, p)
-		case p.err != nil:
+		case p.Err() != nil:
 			failed = append(failed, p)
 		}
 	}
 	if first := earliestIndex(failed); first >= 0 {
-		return x.observeCancel(failed[first].err)
+		return ctx.scope.Observe(failed[first].Err())
 	}
 	left := len(pending)
 	if left == 0 {
 		return nil
 	}
-	if err := ctx.scope.err(); err != nil {
-		return x.observeCancel(err)
+	if err := ctx.scope.Cause(); err != nil {
+		return ctx.scope.Observe(err)
 	}
-	wakeup := new(promise)
+	wakeup := x.NewPromise()
 	for _, p := range pending {
-		p.onResolved = append(p.onResolved, func() {
+		p.OnResolved(func() {
 			left--
-			if wakeup.pending() && (p.err != nil || left == 0) {
-				wakeup.err = p.err
-				x.resolve(wakeup)
+			if wakeup.Seq() == 0 && (p.Err() != nil || left == 0) {
+				x.Resolve(wakeup, p.Err())
 			}
 		})
 	}
-	if err := x.await(ctx, wakeup); err != nil {
-		return err
+	if err := ctx.scope.Wait(wakeup); err != nil {
+		return ctx.scope.Observe(err)
 	}
-	return x.observeCancel(wakeup.err)
+	return ctx.scope.Observe(wakeup.Err())
+}
+
+// earliestIndex returns the index of the promise that was resolved first, -1 if all are pending.
+func earliestIndex(promises []host.Promise) int {
+	first, lowest := -1, uint64(0)
+	for i, p := range promises {
+		if seq := p.Seq(); seq != 0 && (first < 0 || seq < lowest) {
+			first, lowest = i, seq
+		}
+	}
+	return first
 }
 
 // Race waits until the first operation is complete, cancels the others, and returns the index of
@@ -211,7 +179,7 @@ func Race(ctx *Context, operations ...Awaitable) (int, error) {
 	winnerPromise := operations[winner].core()
 	for _, a := range operations {
 		if p := a.core(); p != winnerPromise {
-			ctx.x.cancelPromise(p)
+			ctx.scope.Cancel(p)
 		}
 	}
 	return winner, nil
@@ -223,12 +191,12 @@ func Next(ctx *Context, operations ...Awaitable) (int, error) {
 	if len(operations) == 0 {
 		return -1, errors.New("tenuto: Race and Next need at least one operation")
 	}
-	promises := make([]*promise, len(operations))
+	promises := make([]host.Promise, len(operations))
 	for i, a := range operations {
 		promises[i] = a.core()
 	}
-	if err := ctx.x.await(ctx, promises...); err != nil {
-		return -1, err
+	if err := ctx.scope.WaitAny(promises); err != nil {
+		return -1, ctx.scope.Observe(err)
 	}
 	return earliestIndex(promises), nil
 }

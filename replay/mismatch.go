@@ -2,11 +2,9 @@ package replay
 
 import (
 	"fmt"
-	"path"
-	"runtime"
 	"strings"
 
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay/internal/host"
 )
 
 // MismatchKind is the way in which code and history disagree.
@@ -44,29 +42,24 @@ type Mismatch struct {
 	Found     string // what the code did instead
 	Source    string // file:line of the call that differs, "" if unknown
 
-	events []*journalpb.Event // the events that Expected and Found describe
+	text host.MismatchText
 }
+
+// Host returns what package engine keeps in the mismatch.
+func (m *Mismatch) Host() *host.MismatchText { return &m.text }
 
 // WithoutPayloads returns a copy of the mismatch for readers who must not see user data: it shows
 // only the sizes of inputs, results and error messages.
 func (m *Mismatch) WithoutPayloads() *Mismatch {
 	redacted := *m
-	redacted.Expected, redacted.Found, redacted.events = m.redacted(m.Expected), m.redacted(m.Found), nil
+	redacted.text = host.MismatchText{}
+	if m.text.Redact != nil {
+		redacted.Expected, redacted.Found = m.text.Redact(m.Expected), m.text.Redact(m.Found)
+	}
 	if redacted.Expected == redacted.Found && redacted.Found != "" {
 		redacted.Found += ", which is not the same"
 	}
 	return &redacted
-}
-
-// redacted returns the description of an event without payloads. Other descriptions have none and
-// are returned unchanged.
-func (m *Mismatch) redacted(description string) string {
-	for _, event := range m.events {
-		if description == describe(event, false) || description == describe(event, true) {
-			return describe(event, true)
-		}
-	}
-	return description
 }
 
 func (m *Mismatch) Error() string {
@@ -85,64 +78,4 @@ func (m *Mismatch) Error() string {
 		fmt.Fprintf(&b, " (%s)", m.Source)
 	}
 	return b.String()
-}
-
-func (x *Execution) mismatch(kind MismatchKind, event *journalpb.Event, expected, found string, callers []uintptr) *Mismatch {
-	return &Mismatch{
-		Kind:      kind,
-		Instance:  x.instance,
-		Execution: x.number,
-		EventID:   event.EventId,
-		Expected:  expected,
-		Found:     found,
-		Source:    sourceLine(callers),
-		events:    []*journalpb.Event{event},
-	}
-}
-
-// withEvent adds another event that the mismatch describes.
-func (m *Mismatch) withEvent(event *journalpb.Event) *Mismatch {
-	m.events = append(m.events, event)
-	return m
-}
-
-// describe hides payloads if a codec is set.
-func (x *Execution) describe(event *journalpb.Event) string {
-	return describe(event, x.registry.payloads.Codec != nil)
-}
-
-// packagePrefix is the prefix of the names of this package's functions.
-const packagePrefix = "github.com/tenuto-dev/tenuto/replay."
-
-// sourceLine returns directory/file:line of the first call outside this package.
-func sourceLine(callers []uintptr) string {
-	for len(callers) > 0 && callers[len(callers)-1] == 0 {
-		callers = callers[:len(callers)-1]
-	}
-	if len(callers) == 0 {
-		return ""
-	}
-	frames := runtime.CallersFrames(callers)
-	for {
-		frame, more := frames.Next()
-		switch {
-		case !more && frame.Function == "", strings.HasPrefix(frame.Function, "runtime."):
-			return "" // the coroutine's entry: no call of the author
-		case !strings.HasPrefix(frame.Function, packagePrefix) && !isOwnFile(frame.File):
-			return shortPath(frame.File, frame.Line)
-		case !more:
-			return ""
-		}
-	}
-}
-
-// isOwnFile reports whether a file belongs to this package. A function of this package that was
-// inlined has the name of the author's function.
-func isOwnFile(file string) bool {
-	_, own, _, _ := runtime.Caller(0)
-	return path.Dir(file) == path.Dir(own) && !strings.HasSuffix(file, "_test.go")
-}
-
-func shortPath(file string, line int) string {
-	return fmt.Sprintf("%s/%s:%d", path.Base(path.Dir(file)), path.Base(file), line)
 }

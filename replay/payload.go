@@ -1,44 +1,44 @@
 package replay
 
 import (
-	"cmp"
-	"encoding/json"
 	"fmt"
-	"log/slog"
-	"reflect"
-	"strings"
-	"unicode/utf8"
 
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay/internal/host"
 )
 
-// nameMax bounds the names of activities, orchestrations and events, in bytes.
-const nameMax = 128
-
-// The alphabet and maximum length of instance IDs.
-const (
-	idAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:@/+-"
-	idMax      = 128
-)
-
-// ValidInstanceID reports whether id is a valid instance ID: 1 to 128 of A-Z a-z 0-9 . _ : @ / + -.
-func ValidInstanceID(id string) bool {
-	return len(id) > 0 && len(id) <= idMax && strings.TrimLeft(id, idAlphabet) == ""
+// A Codec encodes payloads on their way into the journal and decodes them on their way back, to
+// encrypt or compress them. It processes inputs, outputs, results, event data, side effects,
+// statuses, heartbeat details, and the errors of user code with their messages, details and stacks.
+// It does not process what the system uses itself: names, versions, IDs, tags, error codes, and the
+// reasons for canceling, suspending and terminating.
+//
+// Encode need not be deterministic: code and history are compared after decoding. Decode must
+// return what was given to Encode, on every node, for as long as the data is kept.
+//
+// The content type that Encode returns is recorded with the data and passed to Decode; it may name
+// the key, for example. It is at most 128 bytes of UTF-8. "" means that the data was left
+// unencoded: Decode is not called, and the data can be read without the codec. The same holds for
+// data recorded before a codec was set.
+//
+// A codec is called concurrently, and while an instance runs its code. It must not block for long,
+// so fetch keys in advance. A panic in it is treated as an error. Orchestration code never sees a
+// codec error, because it could then take another branch than on replay. Instead the turn or replay
+// fails with a [*CodecError], nothing is recorded, the sender of an input gets the error, and
+// inputs from the system itself are sent again. An activity's attempt fails and is retried under
+// its policy. The codec's error messages are logged and recorded unencoded.
+type Codec interface {
+	Encode(data []byte) (encoded []byte, contentType string, err error)
+	Decode(encoded []byte, contentType string) (data []byte, err error)
 }
 
 // PayloadMax is the default limit of one value, in bytes of JSON; see [PayloadConverter.MaxBytes].
 // Keep larger values in another store and pass a reference.
 const PayloadMax = 1 << 20
 
-// warnBytesDefault is the default of PayloadConverter.WarnBytes.
-const warnBytesDefault = 256 << 10
-
-// PayloadConverter converts values to payloads and back. The zero value uses JSON with the default
+// A PayloadConverter says how values become payloads. The zero value means JSON with the default
 // bounds. All nodes of a cluster and all its clients need the same settings for as long as there
 // are instances: a value that was first rejected and is then accepted on replay makes code disagree
 // with its history.
-//
-// It is safe for concurrent use.
 type PayloadConverter struct {
 	// Codec encrypts or compresses payloads. Defaults to nil: payloads are kept as they are.
 	Codec Codec
@@ -54,6 +54,22 @@ type PayloadConverter struct {
 	Warn func(info PayloadInfo, bytes int)
 }
 
+// A CodecError reports that a codec failed, or that none is set for a payload that needs one.
+type CodecError struct {
+	Verb        string // "encode" or "decode"
+	ContentType string // of the payload to decode
+	Err         error  `json:"-"`
+}
+
+func (e *CodecError) Error() string {
+	if e.Verb == "encode" {
+		return fmt.Sprintf("tenuto: codec: encode: %v", e.Err)
+	}
+	return fmt.Sprintf("tenuto: codec: decode %q: %v", e.ContentType, e.Err)
+}
+
+func (e *CodecError) Unwrap() error { return e.Err }
+
 // PayloadInfo identifies a payload.
 type PayloadInfo struct {
 	Kind string // "activity", "orchestration", "event", "update", "query" or "side effect"
@@ -65,133 +81,6 @@ func (info PayloadInfo) String() string {
 	return fmt.Sprintf("%s of %s %q", info.Part, info.Kind, info.Name)
 }
 
-// Encode converts a value to a payload: JSON as encoding/json writes it, then encoded by the codec.
-// The error is a [*PayloadError] or a [*CodecError].
-func (p PayloadConverter) Encode(info PayloadInfo, value any) (*journalpb.Payload, error) {
-	payload, err := p.serialize(info, value)
-	if err != nil {
-		return nil, err
-	}
-	p.warn(slog.Default(), info, payload)
-	return p.seal(payload)
-}
-
-// Decode converts a payload and stores the value in what into points to. A missing payload leaves
-// it unchanged. The error is a [*PayloadError] or a [*CodecError].
-func (p PayloadConverter) Decode(info PayloadInfo, payload *journalpb.Payload, into any) error {
-	plain, err := p.open(payload)
-	if err != nil {
-		return err
-	}
-	return deserialize(info, plain, into)
-}
-
-// Encode converts a value to a payload like the zero [PayloadConverter]. The error is
-// encoding/json's or a [*PayloadTooLargeError].
-func Encode(value any) (*journalpb.Payload, error) { return marshal(value, PayloadMax) }
-
-// Decode converts a payload like the zero [PayloadConverter] and stores the value in what into
-// points to. A missing payload leaves it unchanged.
-func Decode(payload *journalpb.Payload, into any) error {
-	plain, err := PayloadConverter{}.open(payload)
-	if err != nil {
-		return err
-	}
-	return unmarshal(plain, into)
-}
-
-func marshal(value any, maximum int) (*journalpb.Payload, error) {
-	alloc := &struct {
-		payload journalpb.Payload
-		room    [24]byte // enough for a number
-	}{}
-	data, ok := appendScalar(alloc.room[:0], value)
-	if !ok {
-		var err error
-		if data, err = json.Marshal(value); err != nil {
-			return nil, err
-		}
-	}
-	if len(data) > maximum {
-		return nil, &PayloadTooLargeError{Bytes: len(data), Max: maximum}
-	}
-	alloc.payload.Data = data
-	return &alloc.payload, nil
-}
-
-func unmarshal(plain *journalpb.Payload, into any) error {
-	if len(plain.GetData()) == 0 || readScalar(plain.Data, into) {
-		return nil
-	}
-	return json.Unmarshal(plain.Data, into)
-}
-
-// serialize encodes a value without the codec; deserialize decodes one without the codec.
-func (p PayloadConverter) serialize(info PayloadInfo, value any) (*journalpb.Payload, error) {
-	plain, err := marshal(value, cmp.Or(max(p.MaxBytes, 0), PayloadMax))
-	if err != nil {
-		return nil, &PayloadError{Verb: "encode", PayloadInfo: info, Type: fmt.Sprintf("%T", value), Err: err}
-	}
-	return plain, nil
-}
-
-func deserialize(info PayloadInfo, plain *journalpb.Payload, into any) error {
-	if failed := decodeInto(into, plain); failed != nil {
-		failed.PayloadInfo = info
-		return failed
-	}
-	return nil
-}
-
-// decodeInto decodes a payload. The caller adds to the error which payload it was.
-func decodeInto(into any, plain *journalpb.Payload) *PayloadError {
-	if err := unmarshal(plain, into); err != nil {
-		return &PayloadError{Verb: "decode", Type: reflect.TypeOf(into).Elem().String(), Err: err}
-	}
-	return nil
-}
-
-// warn reports a large value.
-func (p PayloadConverter) warn(logger *slog.Logger, info PayloadInfo, plain *journalpb.Payload) {
-	from := cmp.Or(p.WarnBytes, warnBytesDefault)
-	switch {
-	case from < 0 || len(plain.Data) < from:
-	case p.Warn == nil:
-		logger.Warn("large payload", "of", info.String(), "bytes", len(plain.Data))
-	default:
-		_ = callIsolated(func() { p.Warn(info, len(plain.Data)) })
-	}
-}
-
-// encode serializes a value of orchestration code. The codec is applied when the event is recorded
-// (see seal).
-func (x *Execution) encode(info PayloadInfo, value any) (*journalpb.Payload, error) {
-	plain, err := x.registry.payloads.serialize(info, value)
-	if err == nil && !x.replaying && !x.evicting {
-		x.registry.payloads.warn(x.logger, info, plain)
-	}
-	return plain, err
-}
-
-// encodeInput encodes the input of a named operation.
-func (x *Execution) encodeInput(kind, name string, input any) (*journalpb.Payload, error) {
-	x.currentCoroutine("a durable call")
-	if err := checkName(kind, name); err != nil {
-		return nil, err
-	}
-	return x.encode(PayloadInfo{kind, name, "input"}, input)
-}
-
-func checkName(kind, name string) error {
-	if len(name) == 0 || len(name) > nameMax || !utf8.ValidString(name) {
-		return &NameError{Kind: kind, Name: truncate(name), Bytes: len(name)}
-	}
-	if strings.HasPrefix(name, UpdatePrefix) {
-		return fmt.Errorf("tenuto: %s %q: names that begin with %q are reserved for updates", kind, name, UpdatePrefix)
-	}
-	return nil
-}
-
 // A NameError reports a name that is empty, longer than 128 bytes, or not UTF-8.
 type NameError struct {
 	Kind  string // activity, orchestration or event
@@ -200,10 +89,10 @@ type NameError struct {
 }
 
 func (e *NameError) Error() string {
-	if 0 < e.Bytes && e.Bytes <= nameMax {
+	if 0 < e.Bytes && e.Bytes <= host.NameMax {
 		return fmt.Sprintf("tenuto: name of %s %q is not UTF-8", e.Kind, e.Name)
 	}
-	return fmt.Sprintf("tenuto: name of %s %q has %d bytes: 1 to %d are allowed", e.Kind, e.Name, e.Bytes, nameMax)
+	return fmt.Sprintf("tenuto: name of %s %q has %d bytes: 1 to %d are allowed", e.Kind, e.Name, e.Bytes, host.NameMax)
 }
 
 // A PayloadError reports a value that cannot be encoded, or a payload that is not of the handle's
@@ -221,8 +110,11 @@ type PayloadError struct {
 	RequestID string `json:",omitempty"`
 	Err       error  `json:"-"`
 
-	detailedText bool // the text identifies the payload and its event_id
+	text host.PayloadText
 }
+
+// Host returns what selects the text, for package engine.
+func (e *PayloadError) Host() *host.PayloadText { return &e.text }
 
 // Error must keep the wording that existing histories have recorded.
 func (e *PayloadError) Error() string { return fmt.Sprintf("%s: %v", e.subject(), e.Err) }
@@ -230,7 +122,7 @@ func (e *PayloadError) Error() string { return fmt.Sprintf("%s: %v", e.subject()
 // subject returns the part of the text that says what failed: the verb and the payload.
 func (e *PayloadError) subject() string {
 	switch {
-	case e.detailedText:
+	case e.text.Detailed:
 		return fmt.Sprintf("%s %v (%s)", e.Verb, e.PayloadInfo, e.location())
 	case e.Verb == "encode" && e.Part == "input", e.Part == "value":
 		return fmt.Sprintf("%s %v", e.Verb, e.PayloadInfo)
@@ -248,13 +140,6 @@ func (e *PayloadError) location() string {
 		place += fmt.Sprintf(", request ID %q", e.RequestID)
 	}
 	return place
-}
-
-// restoreText selects the wording that was recorded: the detailed one, or the one used before
-// protocol 3.
-func (e *PayloadError) restoreText(recorded string) {
-	e.detailedText = true
-	e.detailedText = strings.HasPrefix(recorded, e.subject())
 }
 
 func (e *PayloadError) Unwrap() error { return e.Err }

@@ -11,6 +11,7 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // heartbeatRecordInterval is the shortest time between two records of heartbeat details.
@@ -34,19 +35,19 @@ type attempt struct {
 // newAttempt returns the next attempt, and makes it the current one. The scheduler's lock is held.
 func (t *task) newAttempt(started clustertime.Time) *attempt {
 	a := &attempt{task: t, startedAt: started, lastHeartbeat: started}
-	a.Info = replay.Attempt{
-		Name:      t.scheduled.Name,
-		Input:     t.scheduled.Input,
-		Instance:  t.ref.Instance,
-		Execution: t.ref.Execution,
-		EventID:   t.ref.EventId,
-
-		Incarnation: t.ref.Incarnation,
-
-		Number:          t.failedAttempts + 1,
-		ScheduledTime:   t.scheduledAt.AsTime(),
-		LastError:       replay.DecodeError(t.lastError),
-		Deadline:        slot.LocalDeadline(t.timeLeft(a)),
+	a.Info = engine.Attempt{
+		Attempt: replay.Attempt{
+			Name:          t.scheduled.Name,
+			Instance:      t.ref.Instance,
+			Execution:     t.ref.Execution,
+			EventID:       t.ref.EventId,
+			Incarnation:   t.ref.Incarnation,
+			Number:        t.failedAttempts + 1,
+			ScheduledTime: t.scheduledAt.AsTime(),
+			LastError:     engine.DecodeError(t.lastError),
+			Deadline:      slot.LocalDeadline(t.timeLeft(a)),
+		},
+		Input:           t.scheduled.Input,
 		Details:         t.details,
 		RecordHeartbeat: a.recordHeartbeat,
 	}
@@ -122,9 +123,9 @@ func (t *task) markPending() {
 // fail ends the current attempt and decides whether there is another. The scheduler's lock is held.
 func (t *task) fail(failure, cause error) (then func()) {
 	t.failedAttempts = t.current.Info.Number
-	t.lastError = replay.EncodeError(failure)
+	t.lastError = engine.EncodeError(failure)
 	t.cancelAttempt(cause)
-	delay, again := replay.RetryAfter(t.scheduled.Options, t.failedAttempts, failure, rand.Float64())
+	delay, again := engine.RetryAfter(t.scheduled.Options, t.failedAttempts, failure, rand.Float64())
 	t.nextDue = t.now().Add(delay)
 	if !again {
 		return t.end(failedEvent(failure, t.failedAttempts), nil)
@@ -156,7 +157,7 @@ func completedEvent(output *journalpb.Payload, attempts int) *journalpb.Event {
 }
 
 func failedEvent(failure error, attempts int) *journalpb.Event {
-	return failedEventFrom(replay.EncodeError(failure), attempts)
+	return failedEventFrom(engine.EncodeError(failure), attempts)
 }
 
 func failedEventFrom(record *journalpb.Error, attempts int) *journalpb.Event {

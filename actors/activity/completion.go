@@ -8,6 +8,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors/internal/operation"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // ErrClosed is returned if the attempt does not count: the activity has ended or was canceled, this
@@ -63,7 +64,7 @@ func (p *Partition) decodedBody(event *journalpb.Event) *journalpb.Event {
 // errors are ErrStopped of the configuration and those of the journal.
 func (p *Partition) Complete(c Completion, done func(error)) {
 	// Convert the error as a record does, so that equal outcomes compare as equal.
-	c.Error = replay.EncodeError(replay.DecodeError(c.Error))
+	c.Error = engine.EncodeError(engine.DecodeError(c.Error))
 	if p.config.Instances.DeferUntilRecovered(c.Ref.Instance, func() { p.Complete(c, done) }) {
 		return
 	}
@@ -83,7 +84,7 @@ func (p *Partition) Complete(c Completion, done func(error)) {
 		case t.current != nil && t.current.Info.Number == c.Attempt:
 			t.waiters = append(t.waiters, done)
 			if c.Error != nil {
-				return t.fail(replay.DecodeError(c.Error), replay.ErrActivityCanceled)
+				return t.fail(engine.DecodeError(c.Error), replay.ErrActivityCanceled)
 			}
 			return t.end(completedEvent(c.Result, c.Attempt), replay.ErrActivityCanceled)
 		case !t.isOver() && c.Error != nil && t.failedAttempts == c.Attempt && p.matchesCompletion(failedEventFrom(t.lastError, t.failedAttempts), &c):

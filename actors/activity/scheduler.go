@@ -6,13 +6,13 @@ import (
 
 	"github.com/tenuto-dev/tenuto/actors/internal/operation"
 	"github.com/tenuto-dev/tenuto/actors/internal/slot"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // Config configures a [Scheduler]. All fields are required, but Tags and Rates may be empty.
 type Config struct {
 	Slots         *slot.Pool // of this node
-	Registry      *replay.Registry
+	Registry      *engine.Registry
 	Tags          []string        // that this node serves
 	Rates         map[string]Rate // by activity name
 	OtherNodes    func() int      // how many other nodes may run activities

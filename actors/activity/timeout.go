@@ -6,6 +6,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors/internal/operation"
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // A timerKind distinguishes the timers of one activity.
@@ -113,7 +114,7 @@ func (t *task) expire(applies func() bool, timeout *replay.TimeoutError) {
 			made = t.current.Info.Number
 		}
 		if timeout.Kind == replay.TimeoutScheduleToClose {
-			timeout.Err = replay.DecodeError(t.lastError)
+			timeout.Err = engine.DecodeError(t.lastError)
 		}
 		return t.end(failedEvent(timeout, made), timeout)
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors/session"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // An attempt is an attempt that runs here for the leader of another node. It is kept until that
@@ -42,19 +43,19 @@ func (w *Worker) handleAssignment(partitionID int, t *session.AssignAttempt) {
 	l := &attempt{worker: w, partition: partitionID, assignment: t, startedAt: time.Now(), details: t.Details}
 	l.TraceContext, l.Resolver = t.TraceContext, l
 	l.Context, l.Cancel = context.WithCancelCause(w.context)
-	l.Info = replay.Attempt{
-		Name:      t.Name,
-		Input:     t.Input,
-		Instance:  t.Ref.Instance,
-		Execution: t.Ref.Execution,
-		EventID:   t.Ref.EventId,
-
-		Incarnation: t.Ref.Incarnation,
-
-		Number:          t.Number,
-		ScheduledTime:   t.Scheduled.AsTime(),
-		Deadline:        slot.LocalDeadline(t.TimeLeft),
-		LastError:       replay.DecodeError(t.LastError),
+	l.Info = engine.Attempt{
+		Attempt: replay.Attempt{
+			Name:          t.Name,
+			Instance:      t.Ref.Instance,
+			Execution:     t.Ref.Execution,
+			EventID:       t.Ref.EventId,
+			Incarnation:   t.Ref.Incarnation,
+			Number:        t.Number,
+			ScheduledTime: t.Scheduled.AsTime(),
+			Deadline:      slot.LocalDeadline(t.TimeLeft),
+			LastError:     engine.DecodeError(t.LastError),
+		},
+		Input:           t.Input,
 		Details:         t.Details,
 		RecordHeartbeat: l.recordHeartbeat,
 	}
@@ -118,7 +119,7 @@ func (l *attempt) Resolve(output *journalpb.Payload, end slot.End) {
 	}
 	l.result = &session.Result{AttemptID: l.assignment.AttemptID, Output: output, Pending: end.Pending}
 	if failed {
-		l.result.Error = replay.EncodeError(end.Failure)
+		l.result.Error = engine.EncodeError(end.Failure)
 	}
 	if !proto.Equal(l.details, l.assignment.Details) {
 		l.result.Details = l.details

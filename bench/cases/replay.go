@@ -11,7 +11,7 @@ import (
 	"github.com/tenuto-dev/tenuto/bench/measure"
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // The number of replays of each history.
@@ -75,13 +75,13 @@ func (d *deployment) replayPure(ctx context.Context, result *measure.Result, siz
 	if err != nil {
 		return 0, err
 	}
-	registry, err := replay.NewRegistry(d.code.definitions()...)
+	registry, err := engine.NewRegistry(d.code.definitions()...)
 	if err != nil {
 		return 0, err
 	}
 	var rates []float64
 	for range replaysPure {
-		x := replay.NewExecution(id, 1, registry, slog.New(slog.DiscardHandler))
+		x := engine.NewExecution(id, 1, registry, slog.New(slog.DiscardHandler))
 		meter := measure.StartMeter()
 		err := x.Replay(eventSeq(history.Events))
 		rates = append(rates, float64(len(history.Events))/meter.Elapsed().Seconds())

@@ -18,7 +18,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 const (
@@ -310,13 +310,13 @@ func readCompletions(t *testing.T, j *journal.Journal, instance string, recorded
 		next++
 		if scheduled := event.GetActivityScheduled(); scheduled.GetName() == CountFile.Name() {
 			var path string
-			if err := replay.Decode(scheduled.Input, &path); err != nil {
+			if err := engine.Decode(scheduled.Input, &path); err != nil {
 				t.Fatal(err)
 			}
 			files[event.EventId] = path
 		}
 		if event.GetActivityFailed() != nil {
-			t.Errorf("%s: %s", instance, replay.Describe(event))
+			t.Errorf("%s: %s", instance, engine.Describe(event))
 		}
 		if path, ok := files[event.SourceEventId]; ok && event.GetActivityCompleted() != nil {
 			recorded[path]++

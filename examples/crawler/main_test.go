@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 	"github.com/tenuto-dev/tenuto/replay/replaytest"
 )
 
@@ -93,7 +93,7 @@ func TestFetch(t *testing.T) {
 	if page, err := r.fetch(t.Context(), "/gone"); err != nil || !page.Broken {
 		t.Errorf("%+v: %v", page, err)
 	}
-	if _, err := r.fetch(t.Context(), "/busy"); err == nil || replay.EncodeError(err).GetNonRetryable() {
+	if _, err := r.fetch(t.Context(), "/busy"); err == nil || engine.EncodeError(err).GetNonRetryable() {
 		t.Errorf("a busy server is %v", err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/tenuto-dev/tenuto/cluster"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // runMainEnv makes the test binary run the program.
@@ -51,8 +51,8 @@ func TestHello_RunsActivityOnce(t *testing.T) {
 		t.Fatalf("the README shows %d events, there are %d:\n%s", len(want), len(history.Events), history)
 	}
 	for i, event := range history.Events {
-		if !strings.HasSuffix(want[i], replay.Describe(event)) {
-			t.Errorf("the README shows %q, the event is %q", want[i], replay.Describe(event))
+		if !strings.HasSuffix(want[i], engine.Describe(event)) {
+			t.Errorf("the README shows %q, the event is %q", want[i], engine.Describe(event))
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 	"github.com/tenuto-dev/tenuto/replay/history"
 	"github.com/tenuto-dev/tenuto/replay/replaytest"
 )
@@ -64,7 +65,7 @@ func TestUnpatchedCode_StallsInstances(t *testing.T) {
 		_, err := Packed.Wait(ctx)
 		return "", err
 	})
-	registry, err := replay.NewRegistry(unpatched)
+	registry, err := engine.NewRegistry(unpatched)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/chaos/check"
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
 	"github.com/tenuto-dev/tenuto/internal/chaos/host"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // The nodes of these tests are processes of this test binary.
@@ -344,7 +344,7 @@ func TestReport_StopsForFailedNode(t *testing.T) {
 // violation and each shortcoming.
 func checkRecord(t *testing.T, record *evidence.Record, shortcomings []string, out *bytes.Buffer) *check.Result {
 	t.Helper()
-	registry, err := replay.NewRegistry(host.Orchestrations()...)
+	registry, err := engine.NewRegistry(host.Orchestrations()...)
 	if err != nil {
 		t.Fatal(err)
 	}

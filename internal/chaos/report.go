@@ -13,7 +13,7 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/chaos/check"
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
 	"github.com/tenuto-dev/tenuto/internal/chaos/host"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // What a run must have covered for its result to count.
@@ -55,7 +55,7 @@ func recheck(dir string) error {
 // report writes the result of a run. It returns an error unless all invariants hold and the run
 // covered enough.
 func report(w io.Writer, record *evidence.Record, shortcomings []string, dir string) error {
-	registry, err := replay.NewRegistry(host.Orchestrations()...)
+	registry, err := engine.NewRegistry(host.Orchestrations()...)
 	if err != nil {
 		return err
 	}

@@ -81,18 +81,28 @@ func dependencies(root, dir string) ([]string, error) {
 			}
 		}
 	}
+	if len(outside) == 0 {
+		return modulePaths(inside), nil
+	}
 	list := exec.Command("go", append([]string{"list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}"}, outside...)...)
 	list.Dir = root
 	output, err := list.Output()
 	if err != nil {
 		return nil, fmt.Errorf("list imports of %s: %w", dir, err)
 	}
-	deps := strings.Fields(string(output))
-	for _, below := range inside {
-		deps = append(deps, modulePath+"/"+below)
-	}
+	deps := append(strings.Fields(string(output)), modulePaths(inside)...)
 	slices.Sort(deps)
 	return slices.Compact(deps), nil
+}
+
+// modulePaths returns the import paths of packages of the module, in order.
+func modulePaths(dirs []string) []string {
+	paths := make([]string, len(dirs))
+	for i, dir := range dirs {
+		paths[i] = modulePath + "/" + dir
+	}
+	slices.Sort(paths)
+	return paths
 }
 
 func TestDependencies_AreTransitive(t *testing.T) {

@@ -32,6 +32,7 @@ import (
 	_ "github.com/tenuto-dev/tenuto/proto/clusterpb"
 	_ "github.com/tenuto-dev/tenuto/proto/journalpb"
 	_ "github.com/tenuto-dev/tenuto/replay"
+	_ "github.com/tenuto-dev/tenuto/replay/engine"
 	_ "github.com/tenuto-dev/tenuto/replay/history"
 	_ "github.com/tenuto-dev/tenuto/replay/replaytest"
 )

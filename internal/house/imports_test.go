@@ -15,29 +15,33 @@ import (
 // is one schema. Imports point down only.
 var allowedImports = map[string][]string{
 	"examples": {"cluster", "replay"},
-	"cmd":      {"cluster", "replay"},
-	"bench":    {"cluster", "replay", "proto/clusterpb", "proto/journalpb"},
-	"cluster":  {"journal", "journal/state", "actors", "actors/activity", "actors/session", "replay", "proto/clusterpb", "proto/journalpb", "internal/clustertime", "internal/logqueue", "internal/harness", "internal/slots"},
-	"actors":   {"actors/activity", "actors/worker", "actors/session", "actors/internal", "replay", "proto/journalpb", "internal/clustertime"},
+	"cmd":      {"cluster", "replay", "replay/history"},
+	"bench":    {"cluster", "replay", "replay/engine", "proto/clusterpb", "proto/journalpb"},
+	"cluster":  {"journal", "journal/state", "actors", "actors/activity", "actors/session", "replay", "replay/engine", "replay/history", "proto/clusterpb", "proto/journalpb", "internal/clustertime", "internal/logqueue", "internal/harness", "internal/slots"},
+	"actors":   {"actors/activity", "actors/worker", "actors/session", "actors/internal", "replay", "replay/engine", "proto/journalpb", "internal/clustertime"},
 	// The leader's and the worker's side of activities do not know each other.
-	"actors/activity":    {"actors/session", "actors/internal", "replay", "proto/journalpb", "internal/clustertime"},
-	"actors/worker":      {"actors/session", "actors/internal", "replay", "proto/journalpb"},
-	"actors/session":     {"actors/internal", "replay", "proto/journalpb", "internal/clustertime"},
-	"actors/internal":    {"replay", "proto/journalpb", "internal/clustertime"},
+	"actors/activity":    {"actors/session", "actors/internal", "replay", "replay/engine", "proto/journalpb", "internal/clustertime"},
+	"actors/worker":      {"actors/session", "actors/internal", "replay", "replay/engine", "proto/journalpb"},
+	"actors/session":     {"actors/internal", "replay", "replay/engine", "proto/journalpb", "internal/clustertime"},
+	"actors/internal":    {"replay", "replay/engine", "proto/journalpb", "internal/clustertime"},
 	"cluster/prometheus": {"cluster"},
 	"journal":            {"journal/state", "journal/state/pebblestore", "proto/journalpb", "internal/clustertime", "internal/logqueue"},
 	"journal/state":      {"journal/state/store", "proto/journalpb", "internal/clustertime"},
 	// The database interface of the state, and its implementation.
 	"journal/state/store":       {},
 	"journal/state/pebblestore": {"journal/state/store"},
-	"replay":                    {"proto/journalpb", "internal/goroutine"},
-	"replay/vet":                {},
+	// What authors import, with its contract with the engine (replay/internal/host).
+	"replay":                 {},
+	"replay/engine":          {"replay", "proto/journalpb", "internal/goroutine"},
+	"replay/history":         {"proto/journalpb"},
+	"replay/internal/broken": {"replay"},
+	"replay/vet":             {},
 	// The real engine for tests of orchestrations: all but Raft, network and disk.
-	"replay/replaytest": {"actors", "actors/activity", "journal/state", "replay", "proto/journalpb"},
+	"replay/replaytest": {"actors", "actors/activity", "journal/state", "replay", "replay/engine", "replay/history", "proto/journalpb"},
 	"proto/clusterpb":   {"proto/journalpb"},
 	"proto/journalpb":   {},
 	"internal":          {},
-	"internal/chaos":    {"cluster", "cluster/prometheus", "replay", "proto/journalpb", "internal/harness", "internal/slots"},
+	"internal/chaos":    {"cluster", "cluster/prometheus", "replay", "replay/engine", "proto/journalpb", "internal/harness", "internal/slots"},
 	// The time that leaders record and compare with what was recorded.
 	"internal/clustertime": {},
 	// Checks that a durable call comes from the orchestration's goroutine.
@@ -72,7 +76,8 @@ var restrictedModules = []struct {
 // allowedModules names the parts that packages of orchestrations import, and all external modules
 // that these parts may import.
 var allowedModules = map[string][]string{
-	"replay":            {"google.golang.org/protobuf"},
+	"replay":            {},
+	"replay/engine":     {"google.golang.org/protobuf"},
 	"replay/replaytest": {"google.golang.org/protobuf"},
 	"proto/journalpb":   {"google.golang.org/protobuf"},
 }
@@ -91,7 +96,9 @@ var testExceptions = []struct {
 	{"examples", anyPath, "tests inspect what an example leaves on disk"},
 	{"journal/state", modulePath + "/journal/state/pebblestore", "tests compare a state with a store and without"},
 	{"journal/state", "github.com/cockroachdb/pebble", "tests truncate and damage the store's files"},
-	{"replay", "github.com/google/go-cmp", "tests compare histories"},
+	{"replay", modulePath + "/replay/engine", "examples run on the engine"},
+	{"replay/engine", "github.com/google/go-cmp", "tests compare histories"},
+	{"replay/internal/broken", modulePath + "/replay/engine", "the tests run the orchestrations"},
 }
 
 func TestImports_FollowRules(t *testing.T) {
@@ -165,7 +172,11 @@ func internalRejection(part, other string) string {
 
 func externalRejection(part, path string) string {
 	within := func(module string) bool { return isWithin(path, module) }
-	if modules, ok := allowedModules[part]; ok && !slices.ContainsFunc(modules, within) {
+	modules, ok := allowedModules[part]
+	if ok && len(modules) == 0 {
+		return part + " may import nothing from outside"
+	}
+	if ok && !slices.ContainsFunc(modules, within) {
 		return fmt.Sprintf("%s may import only %s from outside", part, strings.Join(modules, ", "))
 	}
 	for _, rule := range restrictedModules {

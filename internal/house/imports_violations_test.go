@@ -86,28 +86,31 @@ func TestImports_Violations(t *testing.T) {
 			"examples/hello imports google.golang.org/grpc: only cluster",
 		}},
 		{"packages of orchestrations", map[string]string{
-			"replay/a.go":            importSource("replay", "time", "google.golang.org/protobuf/proto", "./proto/journalpb"),
+			"replay/a.go":            importSource("replay", "time", "google.golang.org/protobuf/proto", "./replay/engine"),
+			"replay/engine/a.go":     importSource("engine", "time", "google.golang.org/protobuf/proto", "./proto/journalpb", "./replay/internal/host"),
 			"replay/replaytest/a.go": importSource("replaytest", "golang.org/x/sync/errgroup", "./replay"),
 			"proto/journalpb/a.go":   importSource("journalpb", "google.golang.org/grpc"),
 		}, []string{
+			"replay imports google.golang.org/protobuf/proto: replay may import nothing from outside",
+			"replay may not import replay/engine",
 			"replay/replaytest imports golang.org/x/sync/errgroup: replay/replaytest may import only google.golang.org/protobuf",
 			"proto/journalpb imports google.golang.org/grpc: proto/journalpb may import only",
 		}},
 		{"tests", map[string]string{
 			"journal/a_test.go":        importSource("journal", "./actors"),
 			"journal/b_test.go":        importSource("journal_test", "./replay"),
-			"replay/a_test.go":         importSource("replay", "github.com/google/go-cmp/cmp", "github.com/stretchr/testify/assert"),
+			"replay/engine/a_test.go":  importSource("engine", "github.com/google/go-cmp/cmp", "github.com/stretchr/testify/assert"),
 			"cluster/a_test.go":        importSource("cluster_test", "./examples/hello", "github.com/hashicorp/raft"),
 			"examples/hello/a_test.go": importSource("hello", "./journal"),
 		}, []string{
 			"tests of journal import " + modulePath + "/actors: journal may not import actors",
 			"tests of journal import " + modulePath + "/replay: journal may not import replay",
-			"tests of replay import github.com/stretchr/testify/assert",
+			"tests of replay/engine import github.com/stretchr/testify/assert",
 		}},
 		{"a test's exception does not cover the package", map[string]string{
-			"replay/a.go": importSource("replay", "github.com/google/go-cmp/cmp"),
+			"replay/engine/a.go": importSource("engine", "github.com/google/go-cmp/cmp"),
 		}, []string{
-			"replay imports github.com/google/go-cmp/cmp",
+			"replay/engine imports github.com/google/go-cmp/cmp",
 		}},
 		{"files excluded from the build", map[string]string{
 			"replay/a_plan9.go": importSource("replay", "./journal"),

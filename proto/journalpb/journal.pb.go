@@ -244,7 +244,7 @@ func (x *Payload) GetContentType() string {
 	return ""
 }
 
-// Error is an encoded Go error. See replay/errorrecord.go for the conversion.
+// Error is an encoded Go error. See replay/engine/errorrecord.go for the conversion.
 type Error struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The kind of error, for errors.Is and errors.As after a replay. The prefix "tenuto." is reserved

@@ -8,12 +8,13 @@ import (
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // A barrier holds attempts whose bodies have returned and releases them one at a time, so that
 // the Go scheduler does not decide which result comes first.
 type barrier struct {
-	bodies atomic.Pointer[replay.Registry]
+	bodies atomic.Pointer[engine.Registry]
 	notify func()
 
 	mu       sync.Mutex
@@ -33,11 +34,11 @@ type attempt struct {
 func (b *barrier) wrap(activity string) replay.Definition {
 	handle := replay.Activity[json.RawMessage, json.RawMessage](activity)
 	return handle.Bind(func(ctx context.Context, _ json.RawMessage) (output json.RawMessage, err error) {
-		current := replay.ActivityInfo(ctx)
+		current := engine.CurrentAttempt(ctx)
 		b.bodies.Load().RunActivity(ctx, current, func(payload *journalpb.Payload, failure error) {
 			output, err = payload.GetData(), failure
 		})
-		b.await(ctx, current)
+		b.await(ctx, &current.Attempt)
 		return output, err
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // An execution is replayed after appends (see shouldReplay) and repeatedly when it ends, because
@@ -123,8 +124,8 @@ func (e *ExtraOperationError) Error() string {
 
 // replayAll replays a history to its end. The error is a *replay.Mismatch, an
 // *ExtraOperationError or a *replay.NoCodeError.
-func replayAll(id string, execution uint64, registry *replay.Registry, history []*journalpb.Event) error {
-	x := replay.NewExecution(id, execution, registry, slog.New(slog.DiscardHandler))
+func replayAll(id string, execution uint64, registry *engine.Registry, history []*journalpb.Event) error {
+	x := engine.NewExecution(id, execution, registry, slog.New(slog.DiscardHandler))
 	defer x.Evict()
 	err := x.Replay(func(yield func(*journalpb.Event, error) bool) {
 		for _, event := range history {
@@ -140,7 +141,7 @@ func replayAll(id string, execution uint64, registry *replay.Registry, history [
 	if err != nil || len(more.Events) == 0 {
 		return err
 	}
-	return &ExtraOperationError{Instance: id, Execution: execution, EventID: history[len(history)-1].EventId, Found: replay.Describe(more.Events[0])}
+	return &ExtraOperationError{Instance: id, Execution: execution, EventID: history[len(history)-1].EventId, Found: engine.Describe(more.Events[0])}
 }
 
 // failMismatch fails the test because code and history of an instance disagree.
@@ -247,7 +248,7 @@ func formatHistory(events []*journalpb.Event) string {
 	var b strings.Builder
 	for _, event := range events {
 		since := time.Duration(event.Timestamp - events[0].Timestamp)
-		fmt.Fprintf(&b, "%5d  %10s  %s\n", event.EventId, "+"+since.String(), replay.Describe(event))
+		fmt.Fprintf(&b, "%5d  %10s  %s\n", event.EventId, "+"+since.String(), engine.Describe(event))
 	}
 	return b.String()
 }

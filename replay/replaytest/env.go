@@ -12,6 +12,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // stepsMax is the default of Env.stepsMax.
@@ -38,7 +39,7 @@ type Env struct {
 
 	activities     map[string]replay.Definition
 	orchestrations []replay.Definition
-	registry       *replay.Registry // what the node runs
+	registry       *engine.Registry // what the node runs
 	log            *log
 
 	startedAt, now time.Time
@@ -80,7 +81,7 @@ func newEnv(t testing.TB, owner *testing.T, order *order, definitions []replay.D
 		log:        &log{to: t},
 		stepsMax:   stepsMax,
 	}
-	if _, err := replay.NewRegistry(definitions...); err != nil {
+	if _, err := engine.NewRegistry(definitions...); err != nil {
 		t.Fatalf("replaytest: %v", err)
 	}
 	for _, d := range definitions {
@@ -173,7 +174,7 @@ func (e *Env) start() {
 	for name := range e.activities {
 		definitions = append(definitions, e.node.barrier.wrap(name))
 	}
-	registry, err := replay.NewRegistry(definitions...)
+	registry, err := engine.NewRegistry(definitions...)
 	if err != nil {
 		e.t.Fatalf("replaytest: %v", err)
 	}
@@ -191,7 +192,7 @@ func (e *Env) bindActivities() {
 	for _, d := range e.activities {
 		bodies = append(bodies, d)
 	}
-	registry, err := replay.NewRegistry(bodies...)
+	registry, err := engine.NewRegistry(bodies...)
 	if err != nil {
 		e.t.Fatalf("replaytest: %v", err)
 	}
@@ -410,9 +411,9 @@ func (e *Env) describeOpenOperations(id string) string {
 		if err != nil {
 			continue
 		}
-		text += fmt.Sprintf("\n%5d  %s", event.EventId, replay.Describe(event))
+		text += fmt.Sprintf("\n%5d  %s", event.EventId, engine.Describe(event))
 		if failed := op.Attempt.GetFailed(); failed > 0 {
-			text += fmt.Sprintf(", %d failed attempts, the last: %v", failed, replay.DecodeError(op.Attempt.LastError))
+			text += fmt.Sprintf(", %d failed attempts, the last: %v", failed, engine.DecodeError(op.Attempt.LastError))
 		}
 	}
 	if text == "" {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
@@ -306,7 +307,7 @@ func TestCheck_ReportsExtraOperation(t *testing.T) {
 	}, program.Bind(func(ctx *replay.Context, _ string) (string, error) { return awaited.Wait(ctx) })); text != "" {
 		t.Fatalf("failed: %s", text)
 	}
-	registry, err := replay.NewRegistry(program.Bind(func(ctx *replay.Context, in string) (string, error) {
+	registry, err := engine.NewRegistry(program.Bind(func(ctx *replay.Context, in string) (string, error) {
 		subscribed := awaited.Subscribe(ctx)
 		ctx.Timer(time.Hour)
 		return subscribed.Await(ctx)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
@@ -18,7 +19,7 @@ import (
 // test.
 func Replay(t testing.TB, pattern string, definitions ...replay.Definition) {
 	t.Helper()
-	registry, err := replay.NewRegistry(definitions...)
+	registry, err := engine.NewRegistry(definitions...)
 	if err != nil {
 		t.Fatalf("replaytest: %v", err)
 	}
@@ -27,7 +28,7 @@ func Replay(t testing.TB, pattern string, definitions ...replay.Definition) {
 
 // ReplayWith is [Replay] for histories whose payloads were encoded by a codec. The registry
 // has the codec, set by WithPayloadConverter.
-func ReplayWith(t testing.TB, pattern string, registry *replay.Registry) {
+func ReplayWith(t testing.TB, pattern string, registry *engine.Registry) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
 	if err != nil {
@@ -51,7 +52,7 @@ func ReplayWith(t testing.TB, pattern string, registry *replay.Registry) {
 // Check replays a history to its end. The error is a [*replay.Mismatch] or an
 // [*ExtraOperationError] if code and history disagree, and a [*replay.NoCodeError] if the
 // orchestration has no code.
-func Check(h *history.History, registry *replay.Registry) error {
+func Check(h *history.History, registry *engine.Registry) error {
 	if len(h.Events) == 0 {
 		return fmt.Errorf("the history of %s/%d is empty", h.Instance, h.Execution)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors/activity"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // Errors of messages, as in package cluster. Each means that nothing was done.
@@ -29,7 +30,7 @@ var (
 // Errors: [ErrNotFound], [ErrEnded], errors of encoding/json.
 func Send[T any](env *Env, id string, event replay.EventHandle[T], data T) error {
 	env.t.Helper()
-	payload, err := replay.Encode(data)
+	payload, err := engine.Encode(data)
 	if err != nil {
 		return fmt.Errorf("send %q to %s: encode data: %w", event.Name(), id, err)
 	}
@@ -44,7 +45,7 @@ func externalEvent(name string, data *journalpb.Payload, requestID string) actor
 }
 
 func eventMessage(event *journalpb.Event) actors.Message {
-	return actors.Message{Message: replay.Message{Event: event}}
+	return actors.Message{Message: engine.Message{Event: event}}
 }
 
 func wrap(err error, format string, args ...any) error {
@@ -101,15 +102,15 @@ func (e *Env) Resume(id, reason string) error {
 func Query[I, O any](env *Env, id string, query replay.QueryHandle[I, O], input I) (O, error) {
 	env.t.Helper()
 	var output O
-	payload, err := replay.Encode(input)
+	payload, err := engine.Encode(input)
 	if err == nil {
 		answer := env.deliver(id, actors.Message{Query: &actors.Query{Name: query.Name(), Input: payload}})
 		// The handler's error, as a client of a cluster would receive it.
 		if err = answer.Err; err != nil && !isEngineError(err) {
-			err = replay.DecodeError(replay.EncodeError(err))
+			err = engine.DecodeError(engine.EncodeError(err))
 		}
 		if err == nil {
-			err = replay.Decode(answer.Output, &output)
+			err = engine.Decode(answer.Output, &output)
 		}
 	}
 	return output, wrap(err, "query %q of %s", query.Name(), id)
@@ -127,7 +128,7 @@ func isEngineError(err error) bool {
 // Errors: [ErrActivityClosed], [*replay.TokenError], errors of encoding/json.
 func CompleteActivity[O any](env *Env, token string, value O) error {
 	env.t.Helper()
-	payload, err := replay.Encode(value)
+	payload, err := engine.Encode(value)
 	if err != nil {
 		return fmt.Errorf("complete activity: encode value: %w", err)
 	}
@@ -141,12 +142,12 @@ func (e *Env) FailActivity(token string, failure error) error {
 	if failure == nil {
 		e.t.Fatal("replaytest: FailActivity: failure must not be nil")
 	}
-	return e.completeActivity(token, activity.Completion{Error: replay.EncodeError(failure)})
+	return e.completeActivity(token, activity.Completion{Error: engine.EncodeError(failure)})
 }
 
 func (e *Env) completeActivity(token string, c activity.Completion) error {
 	e.t.Helper()
-	parsed, err := replay.ParseToken(token)
+	parsed, err := engine.ParseToken(token)
 	if err != nil {
 		return fmt.Errorf("complete activity: %w", err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/actors/activity"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // jumpThreshold is the shortest duration that passes without a leader if no activity runs. A
@@ -40,7 +40,7 @@ type node struct {
 }
 
 // start starts the actors. An error is a bug in this package.
-func (n *node) start(registry *replay.Registry, logger *slog.Logger) error {
+func (n *node) start(registry *engine.Registry, logger *slog.Logger) error {
 	n.system = actors.NewSystem(actors.Config{Registry: registry, Logger: logger, GracePeriod: closeGrace})
 	if err := n.becomeLeader(); err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
@@ -65,7 +66,7 @@ func Start[I, O any](env *Env, orchestration replay.OrchestrationHandle[I, O], i
 // encoding/json.
 func TryStart[I, O any](env *Env, orchestration replay.OrchestrationHandle[I, O], id string, in I, options ...StartOption) (*Run[O], error) {
 	env.t.Helper()
-	payload, err := replay.Encode(in)
+	payload, err := engine.Encode(in)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: encode input: %w", id, err)
 	}
@@ -81,11 +82,11 @@ func TryStart[I, O any](env *Env, orchestration replay.OrchestrationHandle[I, O]
 // the event. It returns like [Send]. Errors: [ErrEnded], errors of encoding/json.
 func SendOrStart[I, O, T any](env *Env, orchestration replay.OrchestrationHandle[I, O], id string, in I, event replay.EventHandle[T], data T, options ...StartOption) (*Run[O], error) {
 	env.t.Helper()
-	payload, err := replay.Encode(in)
+	payload, err := engine.Encode(in)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: encode input: %w", id, err)
 	}
-	sent, err := replay.Encode(data)
+	sent, err := engine.Encode(data)
 	if err != nil {
 		return nil, fmt.Errorf("send %q to %s: encode data: %w", event.Name(), id, err)
 	}

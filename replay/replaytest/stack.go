@@ -68,9 +68,9 @@ func stacksOf(bubble string) []stack {
 
 const (
 	enginePath    = "github.com/tenuto-dev/tenuto/"
-	coroutineMain = enginePath + "replay.(*coroutine).main("
-	coroutinePark = enginePath + "replay.(*coroutine).park("
-	queryCall     = enginePath + "replay.(*Execution).Query.func"
+	coroutineMain = enginePath + "replay/engine.(*coroutine).main("
+	coroutinePark = enginePath + "replay/engine.(*coroutine).park("
+	queryCall     = enginePath + "replay/engine.(*Execution).Query.func"
 )
 
 // contains reports whether a function is on the stack.
@@ -130,7 +130,7 @@ func (s stack) belongsToBubble() bool {
 func (s stack) source() string {
 	lines := strings.Split(s.text, "\n")
 	for i := 0; i+1 < len(lines); i += 2 {
-		if !isStandard(lines[i]) && !strings.HasPrefix(lines[i], enginePath+"replay.") {
+		if !isStandard(lines[i]) && !strings.HasPrefix(lines[i], enginePath+"replay.") && !strings.HasPrefix(lines[i], enginePath+"replay/engine.") {
 			position, _, _ := strings.Cut(strings.TrimSpace(lines[i+1]), " +0x")
 			return position
 		}

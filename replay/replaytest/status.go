@@ -6,6 +6,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
@@ -43,11 +44,11 @@ type Status struct {
 func (s *Status) Ended() bool { return s.State != Running && s.State != Suspended }
 
 // Output decodes the output of a completed run into what into points to.
-func (s *Status) Output(into any) error { return replay.Decode(s.output, into) }
+func (s *Status) Output(into any) error { return engine.Decode(s.output, into) }
 
 // CustomStatus decodes the last custom status, as set with [replay.SetStatus], into what into
 // points to. It changes nothing if none was set.
-func (s *Status) CustomStatus(into any) error { return replay.Decode(s.customStatus, into) }
+func (s *Status) CustomStatus(into any) error { return engine.Decode(s.customStatus, into) }
 
 // Status returns the state of an instance's latest run. The test fails if there is no instance
 // with this ID.
@@ -117,7 +118,7 @@ func (s *Status) applyTerminal(event *journalpb.Event) {
 	case *journalpb.Event_OrchestrationCompleted:
 		s.State, s.output = Completed, body.OrchestrationCompleted.Output
 	case *journalpb.Event_OrchestrationFailed:
-		s.State, s.Err = Failed, replay.DecodeError(body.OrchestrationFailed.Error)
+		s.State, s.Err = Failed, engine.DecodeError(body.OrchestrationFailed.Error)
 	case *journalpb.Event_OrchestrationCanceled:
 		s.State, s.Err = Canceled, &replay.CanceledError{Reason: body.OrchestrationCanceled.Reason}
 	case *journalpb.Event_OrchestrationTerminated:

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // An ActivityStub is an activity whose body the test provides.
@@ -96,7 +97,7 @@ func decodeCalls[I any](env *Env, name string, recorded []*journalpb.Payload) []
 	env.t.Helper()
 	inputs := make([]I, len(recorded))
 	for i, payload := range recorded {
-		if err := replay.Decode(payload, &inputs[i]); err != nil {
+		if err := engine.Decode(payload, &inputs[i]); err != nil {
 			env.t.Fatalf("replaytest: input of call %d of %s: %v", i+1, name, err)
 		}
 	}

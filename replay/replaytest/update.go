@@ -10,6 +10,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // ErrUpdateAborted: the update was accepted, but its instance ended or continued as new before
@@ -29,19 +30,19 @@ type RefusedError = actors.RefusedError
 func Update[I, O any](env *Env, id string, update replay.UpdateHandle[I, O], input I) (O, error) {
 	env.t.Helper()
 	var output O
-	payload, err := replay.Encode(input)
+	payload, err := engine.Encode(input)
 	if err == nil {
 		payload, err = env.update(id, update.Name(), payload)
 	}
 	if err == nil {
-		err = replay.Decode(payload, &output)
+		err = engine.Decode(payload, &output)
 	}
 	return output, wrap(err, "update %q of %s", update.Name(), id)
 }
 
 func (e *Env) update(id, name string, payload *journalpb.Payload) (*journalpb.Payload, error) {
 	e.t.Helper()
-	event := replay.UpdatePrefix + name
+	event := engine.UpdatePrefix + name
 	if err := e.deliver(id, actors.Message{Query: &actors.Query{Name: event, Input: payload}}).Err; err != nil {
 		return nil, refusalError(name, err)
 	}
@@ -62,12 +63,12 @@ func (e *Env) update(id, name string, payload *journalpb.Payload) (*journalpb.Pa
 func refusalError(name string, err error) error {
 	var noQuery *replay.NoQueryError
 	switch {
-	case errors.As(err, &noQuery) && strings.HasPrefix(noQuery.Name, replay.UpdatePrefix):
+	case errors.As(err, &noQuery) && strings.HasPrefix(noQuery.Name, engine.UpdatePrefix):
 		return &replay.NoUpdateError{Name: name}
 	case isEngineError(err):
 		return err
 	}
-	return &RefusedError{Err: replay.DecodeError(replay.EncodeError(err))}
+	return &RefusedError{Err: engine.DecodeError(engine.EncodeError(err))}
 }
 
 // updates holds the updates for which a caller waits, by request ID.
@@ -88,8 +89,8 @@ func (us updates) observe(id string, event *journalpb.Event) {
 		}
 		switch body := event.Body.(type) {
 		case *journalpb.Event_SideEffectRecorded:
-			if record := body.SideEffectRecorded; record.Label == replay.UpdatePrefix+u.requestID {
-				u.done, u.output, u.err = true, record.Value, replay.DecodeError(record.Error)
+			if record := body.SideEffectRecorded; record.Label == engine.UpdatePrefix+u.requestID {
+				u.done, u.output, u.err = true, record.Value, engine.DecodeError(record.Error)
 			}
 		case *journalpb.Event_OrchestrationContinuedAsNew:
 			// An update that has not begun is carried over to the next execution.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/actors/internal/sched"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // An Item is an attempt to be made on this node. Its Run calls [Pool.RunSlot], which makes the
@@ -23,7 +23,7 @@ type Item interface {
 type Invocation struct {
 	Context      context.Context
 	Cancel       context.CancelCauseFunc
-	Info         replay.Attempt
+	Info         engine.Attempt
 	TraceContext string // for the tracer
 	Resolver     Resolver
 	// QueuedFor is the time from the recording of the activity until the attempt got its slot.

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 const (
@@ -33,7 +33,7 @@ type Owner interface {
 // A Code says whether an owner is running user code. The watchdog's lock guards all fields except
 // Monitor and labels.
 type Code struct {
-	Monitor replay.Monitor
+	Monitor engine.Monitor
 
 	owner        Owner
 	running      bool

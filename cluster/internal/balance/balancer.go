@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/tenuto-dev/tenuto/actors/session"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 const (
@@ -162,7 +162,7 @@ func NodeForCode(waiting map[session.Code]int, workers []*session.RegisterWorker
 		for _, code := range worker.Orchestrations {
 			n := waiting[code]
 			if !names[code.Name] { // instances that accept any version
-				n += waiting[session.Code{Name: code.Name, Version: replay.NewestVersion}]
+				n += waiting[session.Code{Name: code.Name, Version: engine.NewestVersion}]
 			}
 			names[code.Name] = true
 			if n > 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // Control cancels, terminates, suspends, resumes or retries an instance.
@@ -27,7 +27,7 @@ func (h *Inputs) Control(ctx context.Context, p *actors.Partition, request *clus
 	if event == nil {
 		return nil, fmt.Errorf("%w: unknown control request %d", journal.ErrProtocol, r.Kind)
 	}
-	message := actors.Message{Message: replay.Message{Event: event}}
+	message := actors.Message{Message: engine.Message{Event: event}}
 	if r.Kind == clusterpb.ControlRequest_KIND_TERMINATE {
 		return done, h.terminate(ctx, p, request, r.Reason, message)
 	}

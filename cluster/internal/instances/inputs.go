@@ -10,7 +10,7 @@ import (
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // Inputs delivers the inputs of clients to instances, on the leader.
@@ -77,7 +77,7 @@ func (h *Inputs) Start(ctx context.Context, p *actors.Partition, request *cluste
 		return nil, fmt.Errorf("%w: %q, version %q", ErrNoCode, r.Name, version)
 	}
 	started := Deliver(p, instance, actors.Message{
-		Message: replay.Message{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{
+		Message: engine.Message{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{
 			OrchestrationStarted: &journalpb.OrchestrationStarted{
 				Name:      r.Name,
 				Version:   version,
@@ -137,7 +137,7 @@ func ExternalEvent(r *clusterpb.SendRequest) actors.Message {
 	created.sent.Name, created.sent.Data, created.sent.RequestId = r.Name, r.Data, r.RequestId
 	created.body.ExternalEvent = &created.sent
 	created.event.Body = &created.body
-	return actors.Message{Message: replay.Message{Event: &created.event}}
+	return actors.Message{Message: engine.Message{Event: &created.event}}
 }
 
 // Send delivers an external event.

@@ -8,13 +8,13 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // A Partition is what answering calls needs of a partition.
 type Partition struct {
 	Journal  *journal.Journal
-	Registry *replay.Registry
+	Registry *engine.Registry
 	// Barrier returns nil when a majority has confirmed that this node leads.
 	Barrier func(ctx context.Context) error
 	// Leads reports whether this node still leads with these actors.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // Query runs a query on the live instance, on the leader.
@@ -22,7 +22,7 @@ func (h *Reads) Query(ctx context.Context, p *actors.Partition, instance string,
 	case answer.Err != nil && isPartitionError(answer.Err):
 		return nil, answer.Err
 	case answer.Err != nil:
-		result.Error = replay.EncodeError(answer.Err)
+		result.Error = engine.EncodeError(answer.Err)
 	}
 	return &clusterpb.Response{Result: &clusterpb.Response_Query{Query: result}}, nil
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // IsInInbox reports whether an inbox holds the event with a request ID.
@@ -29,7 +29,7 @@ func (h *Inputs) Update(ctx context.Context, p *actors.Partition, request *clust
 	if !ok {
 		return nil, actors.ErrNotFound
 	}
-	name := replay.UpdatePrefix + r.Name
+	name := engine.UpdatePrefix + r.Name
 	validated := Deliver(p, request.Instance, actors.Message{Query: &actors.Query{Name: name, Input: r.Input}})
 	validation, err := awaitAnswer(ctx, validated)
 	switch {
@@ -66,7 +66,7 @@ func (h *Inputs) handleRejectedUpdate(ctx context.Context, request *clusterpb.Re
 	if isPartitionError(refusal) {
 		return nil, refusal
 	}
-	return &clusterpb.Response{Result: &clusterpb.Response_Update{Update: &clusterpb.UpdateResult{Refusal: replay.EncodeError(refusal)}}}, nil
+	return &clusterpb.Response{Result: &clusterpb.Response_Update{Update: &clusterpb.UpdateResult{Refusal: engine.EncodeError(refusal)}}}, nil
 }
 
 // handleUnrecordedUpdate answers an update that was not recorded now, because of err. A retry may
@@ -92,7 +92,7 @@ func (h *Inputs) findUpdate(ctx context.Context, request *clusterpb.Request, r *
 		return nil, err
 	case event == nil:
 		return nil, actors.ErrNotFound
-	case event.GetExternalEvent().GetName() != replay.UpdatePrefix+r.Name:
+	case event.GetExternalEvent().GetName() != engine.UpdatePrefix+r.Name:
 		return nil, actors.ErrRequestIDReused
 	}
 	return &clusterpb.Response{Result: &clusterpb.Response_Update{Update: &clusterpb.UpdateResult{Execution: at.Execution, EventId: at.EventID}}}, nil

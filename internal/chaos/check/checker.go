@@ -11,13 +11,13 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
 	"github.com/tenuto-dev/tenuto/internal/slots"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // A checker holds the evidence, indexed for the checks.
 type checker struct {
 	record    *evidence.Record
-	registry  *replay.Registry
+	registry  *engine.Registry
 	final     *evidence.Replica // the last complete and linearizable replica
 	histories []*history        // of final, in its order
 	instances map[string]*instance
@@ -51,7 +51,7 @@ type operation struct {
 }
 
 // newChecker indexes the evidence. It returns an error if some of it cannot be read.
-func newChecker(record *evidence.Record, registry *replay.Registry) (*checker, error) {
+func newChecker(record *evidence.Record, registry *engine.Registry) (*checker, error) {
 	c := &checker{record: record, registry: registry, instances: make(map[string]*instance), effects: make(map[operation][]evidence.Effect)}
 	for i := range record.Replicas {
 		if r := &record.Replicas[i]; r.Complete && !r.Stale {

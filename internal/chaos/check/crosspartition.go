@@ -7,7 +7,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/internal/chaos/host"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // chainPrefix begins the request IDs of chained starts.
@@ -55,7 +55,7 @@ func (c *checker) checkChained() {
 func (c *checker) updateResult(of *instance, requestID string) (output []byte, done bool) {
 	for _, h := range of.executions {
 		for _, event := range h.events {
-			if record := event.GetSideEffectRecorded(); record.GetLabel() == replay.UpdatePrefix+requestID {
+			if record := event.GetSideEffectRecorded(); record.GetLabel() == engine.UpdatePrefix+requestID {
 				return record.GetValue().GetData(), true
 			}
 		}
@@ -93,7 +93,7 @@ func (c *checker) checkTally(h *history) {
 		case record == nil:
 			continue
 		default:
-			id := strings.TrimPrefix(record.Label, replay.UpdatePrefix)
+			id := strings.TrimPrefix(record.Label, engine.UpdatePrefix)
 			if done[id] {
 				c.addViolation("%v: update %s was executed again at event %d", h, id, event.EventId)
 			}

@@ -10,7 +10,7 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
 	"github.com/tenuto-dev/tenuto/internal/chaos/host"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // An entity is the state of the model: what callers of the instance can observe.
@@ -102,7 +102,7 @@ func (c *checker) applyEvent(h *history, event *journalpb.Event, want *host.Enti
 		inputs[external.RequestId] = external.Data
 	}
 	record := event.GetSideEffectRecorded()
-	id, isUpdate := strings.CutPrefix(record.GetLabel(), replay.UpdatePrefix)
+	id, isUpdate := strings.CutPrefix(record.GetLabel(), engine.UpdatePrefix)
 	if !isUpdate {
 		return
 	}

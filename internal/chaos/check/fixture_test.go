@@ -20,7 +20,7 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
 	"github.com/tenuto-dev/tenuto/internal/chaos/host"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // A recorder runs every workload on an in-memory node and records the evidence.
@@ -309,9 +309,9 @@ func digest(encoded [][]byte) string {
 	return hex.EncodeToString(hash.Sum(nil))
 }
 
-func registry(t *testing.T) *replay.Registry {
+func registry(t *testing.T) *engine.Registry {
 	t.Helper()
-	r, err := replay.NewRegistry(host.Orchestrations()...)
+	r, err := engine.NewRegistry(host.Orchestrations()...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
 	"github.com/tenuto-dev/tenuto/internal/chaos/host"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 func (c *checker) checkGapless() {
@@ -178,7 +178,7 @@ func (c *checker) isUnfinished(of *instance) bool {
 func (c *checker) checkEnded() {
 	for _, of := range c.instances {
 		if c.isUnfinished(of) {
-			c.addViolation("%s is %s; its last event is %s", of.id, of.state, replay.Describe(of.last()))
+			c.addViolation("%s is %s; its last event is %s", of.id, of.state, engine.Describe(of.last()))
 		}
 	}
 }
@@ -232,7 +232,7 @@ func (c *checker) checkOneCompletion() {
 			}
 			completed[source] = event.EventId
 			if h.event(source).TypeNumber() != scheduled {
-				c.addViolation("%v: event %d completes %s", h, event.EventId, replay.Describe(h.event(source)))
+				c.addViolation("%v: event %d completes %s", h, event.EventId, engine.Describe(h.event(source)))
 			}
 		}
 	}
@@ -311,7 +311,7 @@ func (c *checker) checkChild(h *history, event *journalpb.Event, child *instance
 	completed := child.last().GetOrchestrationCompleted()
 	result := event.GetSubOrchestrationCompleted()
 	if (completed != nil) != (result != nil) || !proto.Equal(completed.GetOutput(), result.GetResult()) {
-		c.addViolation("%v: event %d is %s, but %s ended with %s", h, event.EventId, replay.Describe(event), child.id, replay.Describe(child.last()))
+		c.addViolation("%v: event %d is %s, but %s ended with %s", h, event.EventId, engine.Describe(event), child.id, engine.Describe(child.last()))
 	}
 }
 
@@ -324,7 +324,7 @@ func (c *checker) checkContinueAsNew() {
 			ended := h.last().GetOrchestrationContinuedAsNew()
 			followed := i+1 < len(of.executions)
 			if (ended != nil) != followed {
-				c.addViolation("%v ends with %s; has a successor: %v", h, replay.Describe(h.last()), followed)
+				c.addViolation("%v ends with %s; has a successor: %v", h, engine.Describe(h.last()), followed)
 				continue
 			}
 			if !followed {
@@ -355,7 +355,7 @@ func (c *checker) checkTerminalEvents() {
 	for _, h := range c.histories {
 		for _, event := range h.events[:len(h.events)-1] {
 			if journalpb.IsTerminal(event.TypeNumber()) {
-				c.addViolation("%v: %d events after %s", h, uint64(len(h.events))-event.EventId, replay.Describe(event))
+				c.addViolation("%v: %d events after %s", h, uint64(len(h.events))-event.EventId, engine.Describe(event))
 			}
 		}
 	}
@@ -379,7 +379,7 @@ func (c *checker) checkReplay() {
 }
 
 func (c *checker) replayHistory(h *history) error {
-	x := replay.NewExecution(h.instance.id, h.number, c.registry, slog.New(slog.DiscardHandler))
+	x := engine.NewExecution(h.instance.id, h.number, c.registry, slog.New(slog.DiscardHandler))
 	defer x.Evict()
 	err := x.Replay(func(yield func(*journalpb.Event, error) bool) {
 		for _, event := range h.events {
@@ -393,7 +393,7 @@ func (c *checker) replayHistory(h *history) error {
 	}
 	more, err := x.Turn(time.Time{}, nil)
 	if err == nil && len(more.Events) > 0 {
-		err = fmt.Errorf("replay requests an operation that is not recorded: %s", replay.Describe(more.Events[0]))
+		err = fmt.Errorf("replay requests an operation that is not recorded: %s", engine.Describe(more.Events[0]))
 	}
 	return err
 }

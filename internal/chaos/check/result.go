@@ -9,7 +9,7 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
 	"github.com/tenuto-dev/tenuto/internal/chaos/host"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // A Result is the outcome of checking the evidence of a run.
@@ -26,7 +26,7 @@ const Unreadable = "evidence"
 
 // Run checks the evidence of a run against all invariants. The registry holds the code of the
 // orchestrations.
-func Run(record *evidence.Record, registry *replay.Registry) *Result {
+func Run(record *evidence.Record, registry *engine.Registry) *Result {
 	c, err := newChecker(record, registry)
 	if err != nil {
 		return &Result{Violations: []Violation{{Unreadable, err.Error()}}}

@@ -3,7 +3,7 @@ package broken_test
 import (
 	"testing"
 
-	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 	"github.com/tenuto-dev/tenuto/replay/internal/broken"
 )
 
@@ -11,7 +11,7 @@ func TestCases_AllBind(t *testing.T) {
 	if got := len(broken.Cases()); got != 12 {
 		t.Errorf("%d cases", got)
 	}
-	if _, err := replay.NewRegistry(broken.Definitions()...); err != nil {
+	if _, err := engine.NewRegistry(broken.Definitions()...); err != nil {
 		t.Error(err)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay/internal/host"
 )
 
 type (
@@ -30,19 +30,17 @@ type (
 )
 
 type (
-	ActivityOption func(*journalpb.ActivityOptions)
-	ChildOption    func(*journalpb.SubOrchestrationScheduled)
-	ClosePolicy    = journalpb.ClosePolicy
+	ActivityOption func(*host.ActivityOptions)
+	ChildOption    func(*host.ChildOptions)
+	ClosePolicy    int32
 	Awaitable      interface{ await() }
-	BindOption     func(*orchestration)
-	ContinueOption func(*continuation)
-	orchestration  struct{}
-	continuation   struct{}
+	BindOption     func(*host.Orchestration)
+	ContinueOption func(version *string)
 )
 
 const stub = "this is no code to run"
 
-const AbandonChild = journalpb.ClosePolicy_CLOSE_POLICY_ABANDON
+const AbandonChild ClosePolicy = 2
 
 func Activity[I, O any](name string) ActivityHandle[I, O]           { panic(stub) }
 func Orchestration[I, O any](name string) OrchestrationHandle[I, O] { panic(stub) }

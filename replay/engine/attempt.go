@@ -1,0 +1,154 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/internal/host"
+)
+
+// An Attempt is an attempt of an activity with what the engine needs to make it. It is the
+// [host.Heartbeats] of its body.
+type Attempt struct {
+	replay.Attempt
+	Input *journalpb.Payload
+	// Details holds what an earlier attempt reported, nil if none.
+	Details *journalpb.Payload
+	// RecordHeartbeat is called on each heartbeat; its details are nil if they could not be encoded.
+	// Without it, heartbeats have no effect.
+	RecordHeartbeat func(details *journalpb.Payload)
+
+	payloads      PayloadConverter
+	lastHeartbeat *lastDetails // set while the body runs, if there is a codec
+}
+
+// ParseToken returns the attempt that a token of [replay.Attempt.Token] names. Only Instance,
+// Incarnation, Execution, EventID and Number are set. The error is a [*replay.TokenError].
+func ParseToken(token string) (*replay.Attempt, error) {
+	t, ok := host.ParseToken(token)
+	if !ok {
+		return nil, &replay.TokenError{Token: truncate(token)}
+	}
+	return &replay.Attempt{
+		Instance: t.Instance, Incarnation: t.Incarnation, Execution: t.Execution, EventID: t.EventID, Number: t.Number,
+	}, nil
+}
+
+// CurrentAttempt returns the attempt to which the context of an activity's body belongs, nil for
+// any other context.
+func CurrentAttempt(ctx context.Context) *Attempt {
+	attempt, _ := ctx.Value(host.HeartbeatKey{}).(*Attempt)
+	return attempt
+}
+
+// attemptContext holds the attempt and reports its deadline by the local clock. The leader cancels
+// the context by cluster time.
+type attemptContext struct {
+	context.Context
+	attempt *Attempt
+}
+
+func (c attemptContext) Deadline() (time.Time, bool) {
+	return c.attempt.Deadline, !c.attempt.Deadline.IsZero()
+}
+
+func (c attemptContext) Value(key any) any {
+	switch key.(type) {
+	case host.AttemptKey:
+		return &c.attempt.Attempt
+	case host.HeartbeatKey:
+		return c.attempt
+	}
+	return c.Context.Value(key)
+}
+
+// RunActivity runs the body of an activity once and calls done exactly once. A panic or
+// runtime.Goexit in the body becomes a [*replay.PanicError]. After runtime.Goexit, RunActivity does
+// not return, and done is called as the goroutine unwinds. Input, output and details are converted
+// by [Registry.PayloadConverter]. With a codec the error is encoded too: see [DecodeError].
+func (r *Registry) RunActivity(ctx context.Context, attempt *Attempt, done func(*journalpb.Payload, error)) {
+	body, ok := r.activities[attempt.Name]
+	if !ok {
+		done(nil, &replay.NoCodeError{Activity: true, Name: attempt.Name})
+		return
+	}
+	var output *journalpb.Payload
+	var err error
+	returned := false
+	defer func() {
+		if value := recover(); !returned {
+			output, err = nil, r.payloads.sealUserError((&crash{value: value, stack: string(debug.Stack())}).error())
+		}
+		done(output, err)
+	}()
+	attempt.payloads = r.payloads
+	if r.payloads.Codec != nil {
+		attempt.lastHeartbeat = new(lastDetails)
+	}
+	if sealed := sealedRecord(attempt.LastError); sealed != nil {
+		attempt.LastError = r.payloads.DecodeError(sealed)
+	}
+	output, err = r.runBody(attemptContext{ctx, attempt}, body, attempt.Input)
+	err = r.payloads.sealUserError(err)
+	returned = true
+}
+
+// runBody decodes the input of an activity, calls the body and encodes its output.
+func (r *Registry) runBody(ctx context.Context, body *host.Activity, input *journalpb.Payload) (*journalpb.Payload, error) {
+	info := func(part string) replay.PayloadInfo {
+		return replay.PayloadInfo{Kind: "activity", Name: body.Name, Part: part}
+	}
+	output, err := body.Run(ctx, func(into any) error { return r.payloads.Decode(info("input"), input, into) })
+	if err != nil {
+		return nil, err
+	}
+	return r.payloads.Encode(info("output"), output)
+}
+
+// Heartbeat reports that the attempt is alive, and its progress.
+func (a *Attempt) Heartbeat(details any) error {
+	if a.RecordHeartbeat == nil {
+		return nil
+	}
+	payload, err := a.encodeDetails(details)
+	a.RecordHeartbeat(payload)
+	return err
+}
+
+// HeartbeatDetails stores the details that an earlier attempt reported in what into points to. It
+// returns false if there are none or they cannot be decoded.
+func (a *Attempt) HeartbeatDetails(into any) bool {
+	return a.Details != nil && a.payloads.Decode(a.detailsInfo(), a.Details, into) == nil
+}
+
+func (a *Attempt) detailsInfo() replay.PayloadInfo {
+	return replay.PayloadInfo{Kind: "activity", Name: a.Name, Part: "details"}
+}
+
+// encodeDetails reuses the encoding of unchanged details. A codec may encode them differently each
+// time, and they would then be recorded again.
+func (a *Attempt) encodeDetails(details any) (*journalpb.Payload, error) {
+	plain, err := a.payloads.serialize(a.detailsInfo(), details)
+	if err != nil || a.payloads.Codec == nil {
+		return plain, err
+	}
+	a.lastHeartbeat.Lock()
+	defer a.lastHeartbeat.Unlock()
+	if a.lastHeartbeat.sealed == nil || !bytes.Equal(a.lastHeartbeat.plain, plain.Data) {
+		a.lastHeartbeat.plain = plain.Data
+		a.lastHeartbeat.sealed, err = a.payloads.seal(plain)
+	}
+	return a.lastHeartbeat.sealed, err
+}
+
+// lastDetails holds the details of the latest heartbeat.
+type lastDetails struct {
+	sync.Mutex
+	plain  []byte
+	sealed *journalpb.Payload // nil if they could not be encoded
+}

@@ -1,0 +1,139 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"time"
+	"unicode/utf8"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/internal/host"
+)
+
+func (s *scope) StartActivity(name string, input any, options *host.ActivityOptions) *host.Future {
+	payload, err := s.x.encodeInput("activity", name, input)
+	if err != nil {
+		return s.x.resolvedFuture(err)
+	}
+	if err := checkActivityOptions(options); err != nil {
+		return s.x.resolvedFuture(fmt.Errorf("call of activity %q: %w", name, err))
+	}
+	return s.schedule(name, activityScheduled(name, payload, options))
+}
+
+// activityScheduled returns the event that schedules an activity. It allocates its messages
+// together.
+func activityScheduled(name string, input *journalpb.Payload, options *host.ActivityOptions) *journalpb.Event {
+	type scheduled struct {
+		event     journalpb.Event
+		body      journalpb.Event_ActivityScheduled
+		requested journalpb.ActivityScheduled
+	}
+	var alloc *scheduled
+	if options == nil {
+		alloc = new(scheduled)
+	} else {
+		with := new(struct {
+			scheduled
+			options journalpb.ActivityOptions
+		})
+		recordActivityOptions(&with.options, options)
+		alloc, with.requested.Options = &with.scheduled, &with.options
+	}
+	alloc.requested.Name, alloc.requested.Input = name, input
+	alloc.body.ActivityScheduled = &alloc.requested
+	alloc.event.Body = &alloc.body
+	return &alloc.event
+}
+
+func (s *scope) StartTimer(d time.Duration) *host.Future {
+	s.x.currentCoroutine("a durable call")
+	fireAt := s.x.now.UnixNano()
+	fireAt += min(int64(max(d, 0)), math.MaxInt64-fireAt) // must not overflow
+	return s.schedule("", &journalpb.Event{Body: &journalpb.Event_TimerCreated{
+		TimerCreated: &journalpb.TimerCreated{FireAt: fireAt},
+	}})
+}
+
+// sleepUntil waits until a time in Unix nanoseconds; 0 does not wait.
+func (s *scope) sleepUntil(at int64) error {
+	if at == 0 {
+		return nil
+	}
+	_, err := s.Await(s.StartTimer(time.Unix(0, at).Sub(s.x.now)).Promise(), nil)
+	return err
+}
+
+func (s *scope) StartChild(orchestration string, input any, options host.ChildOptions) *host.Future {
+	child, err := s.x.childStart(orchestration, input, options)
+	if err != nil {
+		return s.x.resolvedFuture(err)
+	}
+	return s.schedule(orchestration, &journalpb.Event{Body: &journalpb.Event_SubOrchestrationScheduled{SubOrchestrationScheduled: child}})
+}
+
+// childStart returns the request to start a child or a chained instance.
+func (x *Execution) childStart(orchestration string, input any, options host.ChildOptions) (*journalpb.SubOrchestrationScheduled, error) {
+	payload, err := x.encodeInput("orchestration", orchestration, input)
+	if err != nil {
+		return nil, err
+	}
+	if err := x.checkChildID(options.ID); err != nil {
+		return nil, err
+	}
+	return &journalpb.SubOrchestrationScheduled{
+		Name: orchestration, Input: payload,
+		Instance: options.ID, Version: options.Version, ClosePolicy: journalpb.ClosePolicy(options.ClosePolicy),
+	}, checkVersion(orchestration, options.Version)
+}
+
+// checkChildID checks an ID from orchestration code. Executions that began before protocol 3 only
+// require UTF-8.
+func (x *Execution) checkChildID(id string) error {
+	switch {
+	case id == "" || ValidInstanceID(id) || !x.startInfo.protocol3 && utf8.ValidString(id):
+		return nil
+	case !x.startInfo.protocol3:
+		return fmt.Errorf("tenuto: child ID %q is not UTF-8", truncate(id))
+	}
+	return &replay.OptionError{Option: "ChildID", Reason: fmt.Sprintf("%q is not 1 to %d of A-Z a-z 0-9 . _ : @ / + -", truncate(id), idMax)}
+}
+
+func (s *scope) StartChain(orchestration string, input any, options host.ChildOptions) error {
+	x := s.x
+	requested, err := x.childStart(orchestration, input, options)
+	if err != nil {
+		return err
+	}
+	x.currentCoroutine("Chain")
+	if x.evicting {
+		return replay.ErrEvicting
+	}
+	if err := s.err(); err != nil {
+		return x.observeCancel(err)
+	}
+	x.enqueue(&journalpb.Event{Body: &journalpb.Event_OrchestrationChained{OrchestrationChained: &journalpb.OrchestrationChained{
+		Name:     orchestration,
+		Version:  requested.Version,
+		Instance: requested.Instance,
+		Input:    requested.Input,
+	}}}, nil)
+	return nil
+}
+
+func (s *scope) Subscribe(event string) *host.Future {
+	if err := checkName("event", event); err != nil {
+		return s.x.resolvedFuture(err)
+	}
+	return s.schedule(event, &journalpb.Event{Body: &journalpb.Event_ExternalSubscribed{
+		ExternalSubscribed: &journalpb.ExternalSubscribed{Name: event},
+	}})
+}
+
+// schedule schedules a named operation.
+func (s *scope) schedule(name string, event *journalpb.Event) *host.Future {
+	op := &operation{name: name}
+	s.x.schedule(s, event, op)
+	return op.newFuture()
+}

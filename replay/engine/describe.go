@@ -1,0 +1,206 @@
+package engine
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// textMax bounds the text shown of one payload or message, in bytes.
+const textMax = 120
+
+// Describe returns an event's type and fields in one line, as used in printed histories and
+// mismatches. Long payloads are cut. A payload that only a codec can read is shown by content type
+// and size.
+func Describe(event *journalpb.Event) string { return describe(event, false) }
+
+func describe(event *journalpb.Event, hidden bool) string {
+	fields := &fields{hidePayloads: hidden}
+	if event.SourceEventId != 0 {
+		fields.add("source_event_id", event.SourceEventId)
+	}
+	fields.body(event)
+	if len(fields.list) == 0 {
+		return event.Type()
+	}
+	return event.Type() + " " + strings.Join(fields.list, " ")
+}
+
+type fields struct {
+	list         []string
+	hidePayloads bool // hide values of user code
+}
+
+func (f *fields) add(name string, value any) {
+	f.list = append(f.list, fmt.Sprintf("%s=%v", name, value))
+}
+
+func (f *fields) text(name, value string) {
+	if value != "" {
+		f.list = append(f.list, fmt.Sprintf("%s=%q", name, truncate(value)))
+	}
+}
+
+func (f *fields) payload(name string, p *journalpb.Payload) {
+	switch {
+	case len(p.GetData()) == 0:
+	case isSealed(p):
+		f.add(name, fmt.Sprintf("(%d bytes of %s)", len(p.Data), oneLine(truncate(p.ContentType))))
+	case f.hidePayloads:
+		f.add(name, fmt.Sprintf("(%d bytes)", len(p.Data)))
+	default:
+		f.list = append(f.list, name+"="+oneLine(truncate(string(p.Data))))
+	}
+}
+
+func (f *fields) duration(name string, nanoseconds int64) {
+	if nanoseconds != 0 {
+		f.add(name, time.Duration(nanoseconds))
+	}
+}
+
+func (f *fields) options(options *journalpb.ActivityOptions) {
+	if retry := options.GetRetry(); retry != nil {
+		panics := ""
+		if retry.PanicsAreFinal {
+			panics = " panics=final"
+		}
+		f.add("retry", fmt.Sprintf("{initial=%v backoff=%v longest=%v attempts=%d never=%q%s}",
+			time.Duration(retry.InitialInterval), retry.Backoff, time.Duration(retry.MaxInterval),
+			retry.MaxAttempts, retry.NonRetryableCodes, panics))
+	}
+	f.duration("schedule_to_start", options.GetScheduleToStart())
+	f.duration("start_to_close", options.GetStartToClose())
+	f.duration("schedule_to_close", options.GetScheduleToClose())
+	f.duration("heartbeat", options.GetHeartbeat())
+	f.text("tag", options.GetTag())
+}
+
+func (f *fields) failure(e *journalpb.Error) {
+	f.text("code", e.GetCode())
+	if f.hidePayloads && e.GetMessage() != "" {
+		f.add("error", fmt.Sprintf("(%d bytes)", len(e.Message)))
+		return
+	}
+	f.text("error", e.GetMessage())
+}
+
+func (f *fields) inbox(events []*journalpb.ExternalEvent) {
+	if len(events) > 0 {
+		f.add("inbox", len(events))
+	}
+}
+
+func (f *fields) closePolicy(policy journalpb.ClosePolicy) {
+	if policy != journalpb.ClosePolicy_CLOSE_POLICY_CANCEL {
+		f.add("close_policy", strings.ToLower(strings.TrimPrefix(policy.String(), "CLOSE_POLICY_")))
+	}
+}
+
+func (f *fields) instant(name string, nanoseconds int64) {
+	if nanoseconds != 0 {
+		f.add(name, time.Unix(0, nanoseconds).UTC().Format(time.RFC3339Nano))
+	}
+}
+
+func (f *fields) body(event *journalpb.Event) {
+	switch body := event.Body.(type) {
+	case *journalpb.Event_ActivityScheduled:
+		f.text("name", body.ActivityScheduled.Name)
+		f.payload("input", body.ActivityScheduled.Input)
+		f.options(body.ActivityScheduled.Options)
+	case *journalpb.Event_ActivityCompleted:
+		f.payload("result", body.ActivityCompleted.Result)
+		f.add("attempts", body.ActivityCompleted.Attempts)
+	case *journalpb.Event_ActivityFailed:
+		f.failure(body.ActivityFailed.Error)
+		f.add("attempts", body.ActivityFailed.Attempts)
+	case *journalpb.Event_TimerCreated:
+		f.instant("fire_at", body.TimerCreated.FireAt)
+	case *journalpb.Event_TimerFired:
+		f.instant("fire_at", body.TimerFired.FireAt)
+	case *journalpb.Event_ExternalSubscribed:
+		f.text("name", body.ExternalSubscribed.Name)
+	case *journalpb.Event_ExternalEvent:
+		f.text("name", body.ExternalEvent.Name)
+		f.payload("data", body.ExternalEvent.Data)
+	case *journalpb.Event_SideEffectRecorded:
+		f.text("label", body.SideEffectRecorded.Label)
+		f.payload("value", body.SideEffectRecorded.Value)
+		f.failure(body.SideEffectRecorded.Error)
+	case *journalpb.Event_StatusSet:
+		f.payload("value", body.StatusSet.Value)
+	default:
+		f.orchestration(event)
+	}
+}
+
+func (f *fields) orchestration(event *journalpb.Event) {
+	switch body := event.Body.(type) {
+	case *journalpb.Event_OrchestrationStarted:
+		f.text("name", body.OrchestrationStarted.Name)
+		f.text("version", body.OrchestrationStarted.Version)
+		f.payload("input", body.OrchestrationStarted.Input)
+		f.inbox(body.OrchestrationStarted.Inbox)
+		if parent := body.OrchestrationStarted.Parent; parent != nil {
+			f.add("parent", parent.Key())
+		}
+	case *journalpb.Event_OrchestrationCompleted:
+		f.payload("output", body.OrchestrationCompleted.Output)
+	case *journalpb.Event_OrchestrationFailed:
+		f.failure(body.OrchestrationFailed.Error)
+	case *journalpb.Event_OrchestrationCanceled:
+		f.text("reason", body.OrchestrationCanceled.Reason)
+	case *journalpb.Event_OrchestrationTerminated:
+		f.text("reason", body.OrchestrationTerminated.Reason)
+	case *journalpb.Event_OrchestrationContinuedAsNew:
+		f.text("version", body.OrchestrationContinuedAsNew.Version)
+		f.payload("input", body.OrchestrationContinuedAsNew.Input)
+		f.inbox(body.OrchestrationContinuedAsNew.Inbox)
+	case *journalpb.Event_OrchestrationCancelRequested:
+		f.text("reason", body.OrchestrationCancelRequested.Reason)
+	case *journalpb.Event_OrchestrationSuspended:
+		f.text("reason", body.OrchestrationSuspended.Reason)
+	case *journalpb.Event_OrchestrationResumed:
+		f.text("reason", body.OrchestrationResumed.Reason)
+	case *journalpb.Event_SubOrchestrationScheduled:
+		f.text("name", body.SubOrchestrationScheduled.Name)
+		f.text("version", body.SubOrchestrationScheduled.Version)
+		f.text("instance", body.SubOrchestrationScheduled.Instance)
+		f.payload("input", body.SubOrchestrationScheduled.Input)
+		f.closePolicy(body.SubOrchestrationScheduled.ClosePolicy)
+	case *journalpb.Event_SubOrchestrationCompleted:
+		f.payload("result", body.SubOrchestrationCompleted.Result)
+	case *journalpb.Event_SubOrchestrationFailed:
+		f.failure(body.SubOrchestrationFailed.Error)
+	case *journalpb.Event_OrchestrationChained:
+		f.text("name", body.OrchestrationChained.Name)
+		f.text("version", body.OrchestrationChained.Version)
+		f.text("instance", body.OrchestrationChained.Instance)
+		f.payload("input", body.OrchestrationChained.Input)
+	}
+}
+
+func truncate(text string) string {
+	if len(text) <= textMax {
+		return text
+	}
+	end := textMax
+	for end > textMax-utf8.UTFMax && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + "…"
+}
+
+// oneLine quotes text with control characters or invalid UTF-8.
+func oneLine(text string) string {
+	if utf8.ValidString(text) && strings.IndexFunc(text, unicode.IsControl) < 0 {
+		return text
+	}
+	return strconv.Quote(text)
+}

@@ -1,0 +1,105 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// An inbox matches external events with subscriptions: the k-th subscription to a name, not
+// counting canceled ones, gets the k-th event of that name, whichever of the two comes first.
+type inbox struct {
+	// For each name at most one of the two is not empty.
+	waiting  table[string, []*operation]
+	buffered table[string, []inboxEvent]
+	lastSeq  uint64
+	// Number of buffered events, and bytes of their payloads.
+	events, bytes int
+}
+
+// An arrival is an external event with its position among the buffered events of all names.
+type inboxEvent struct {
+	seq     uint64
+	event   *journalpb.ExternalEvent
+	eventID uint64 // 0 if it was recorded in an earlier execution
+}
+
+// deliver returns the subscription that the event belongs to, or buffers the event and returns nil.
+func (b *inbox) deliver(a inboxEvent) *operation {
+	if op, ok := popQueue(&b.waiting, a.event.Name); ok {
+		return op
+	}
+	b.lastSeq++
+	b.events++
+	b.bytes += len(a.event.Data.GetData())
+	a.seq = b.lastSeq
+	queue, _ := b.buffered.get(a.event.Name)
+	b.buffered.set(a.event.Name, append(queue, a))
+	return nil
+}
+
+// subscribe returns the buffered event for the subscription, or keeps the subscription.
+func (b *inbox) subscribe(op *operation) (accepted inboxEvent, ok bool) {
+	if accepted, ok := b.take(op.name); ok {
+		return accepted, true
+	}
+	queue, _ := b.waiting.get(op.name)
+	b.waiting.set(op.name, append(queue, op))
+	return inboxEvent{}, false
+}
+
+// take removes and returns the oldest buffered event of that name.
+func (b *inbox) take(name string) (oldest inboxEvent, ok bool) {
+	if oldest, ok = popQueue(&b.buffered, name); ok {
+		b.events--
+		b.bytes -= len(oldest.event.Data.GetData())
+	}
+	return oldest, ok
+}
+
+// hasSubscription reports whether a subscription waits for an event of that name.
+func (b *inbox) hasSubscription(name string) bool {
+	_, ok := b.waiting.get(name)
+	return ok
+}
+
+func (b *inbox) unsubscribe(op *operation) {
+	waiting, _ := b.waiting.get(op.name)
+	i := slices.Index(waiting, op)
+	switch {
+	case i < 0:
+	case len(waiting) == 1:
+		b.waiting.delete(op.name)
+	default:
+		b.waiting.set(op.name, append(waiting[:i:i], waiting[i+1:]...))
+	}
+}
+
+// unconsumedEvents returns the buffered events in order of arrival.
+func (b *inbox) unconsumedEvents() []*journalpb.ExternalEvent {
+	var all []inboxEvent
+	for _, queue := range b.buffered.all() {
+		all = append(all, queue...)
+	}
+	slices.SortFunc(all, func(a, b inboxEvent) int { return cmp.Compare(a.seq, b.seq) })
+	var events []*journalpb.ExternalEvent
+	for _, a := range all {
+		events = append(events, a.event)
+	}
+	return events
+}
+
+// popQueue removes and returns the head of the queue of that name, and deletes an empty queue.
+func popQueue[T any](queues *table[string, []T], name string) (head T, ok bool) {
+	queue, ok := queues.get(name)
+	switch {
+	case !ok:
+		return head, false
+	case len(queue) == 1:
+		queues.delete(name)
+	default:
+		queues.set(name, queue[1:])
+	}
+	return queue[0], true
+}

@@ -1,0 +1,221 @@
+package engine
+
+import (
+	"bytes"
+	"fmt"
+	"path"
+	"runtime"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// enqueue adds an action to the queue. The call stack is recorded only while a replay explains a
+// mismatch.
+func (x *Execution) enqueue(event *journalpb.Event, op *operation) {
+	var a *action
+	if op != nil {
+		a = &op.action
+	} else {
+		a = new(action)
+	}
+	a.event, a.op = event, op
+	if x.explaining {
+		a.callers = make([]uintptr, 8)
+		runtime.Callers(3, a.callers) // 3: the caller of schedule, or the author
+	}
+	x.queue = append(x.queue, a)
+}
+
+// match compares a recorded event with the next action of the code.
+func (x *Execution) match(recorded *journalpb.Event, head *action) error {
+	switch {
+	case head == nil && x.codeDone:
+		return x.mismatch(replay.EndedEarly, recorded, x.describe(recorded), "the orchestration has already ended", nil)
+	case head == nil:
+		return x.mismatch(replay.ScheduledNothing, recorded, x.describe(recorded), "the code blocked and scheduled nothing", x.coroutines.oldestStack())
+	case head.event == recorded || x.sameEvent(recorded, head.event):
+		return nil
+	case journalpb.IsTerminal(head.event.TypeNumber()) && !journalpb.IsTerminal(recorded.TypeNumber()):
+		m := x.mismatch(replay.EndedEarly, recorded, x.describe(recorded), x.describe(head.event), nil, head.event)
+		m.Source = functionLine(x.code.Body)
+		return m
+	}
+	m := x.mismatch(replay.ScheduledDifferently, recorded, x.describe(recorded), x.describe(head.event), head.callers, head.event)
+	if m.Source == "" {
+		m.Source = functionLine(x.code.Body)
+	}
+	return m
+}
+
+// sameEvent compares the identifying fields of a recorded event and an action of the code.
+func (x *Execution) sameEvent(recorded, requested *journalpb.Event) bool {
+	if recorded.TypeNumber() != requested.TypeNumber() || recorded.SourceEventId != requested.SourceEventId {
+		return false
+	}
+	switch want := requested.Body.(type) {
+	case *journalpb.Event_ActivityScheduled:
+		have := recorded.GetActivityScheduled()
+		return have.Name == want.ActivityScheduled.Name &&
+			samePayload(have.Input, want.ActivityScheduled.Input) &&
+			sameOptions(have.Options, want.ActivityScheduled.Options)
+	case *journalpb.Event_TimerCreated, *journalpb.Event_CancelRequested:
+		return true // the recorded fire_at is used; the source was compared above
+	case *journalpb.Event_ExternalSubscribed:
+		return recorded.GetExternalSubscribed().Name == want.ExternalSubscribed.Name
+	case *journalpb.Event_SubOrchestrationScheduled:
+		return x.sameChild(recorded, want.SubOrchestrationScheduled)
+	case *journalpb.Event_OrchestrationCompleted:
+		return samePayload(recorded.GetOrchestrationCompleted().Output, want.OrchestrationCompleted.Output)
+	case *journalpb.Event_OrchestrationFailed:
+		return sameError(recorded.GetOrchestrationFailed().GetError(), want.OrchestrationFailed.Error)
+	case *journalpb.Event_OrchestrationCanceled:
+		return true
+	}
+	return x.sameStandalone(recorded, requested)
+}
+
+// sameStandalone compares actions that need no completion. The recorded value of a side effect is
+// used; that of a status must match.
+func (x *Execution) sameStandalone(recorded, requested *journalpb.Event) bool {
+	switch want := requested.Body.(type) {
+	case *journalpb.Event_SideEffectRecorded:
+		return recorded.GetSideEffectRecorded().Label == want.SideEffectRecorded.Label
+	case *journalpb.Event_StatusSet:
+		return samePayload(recorded.GetStatusSet().Value, want.StatusSet.Value)
+	case *journalpb.Event_OrchestrationChained:
+		have, chained := recorded.GetOrchestrationChained(), want.OrchestrationChained
+		return have.Name == chained.Name &&
+			x.sameID(have.Instance, chained.Instance, recorded.EventId) &&
+			samePayload(have.Input, chained.Input)
+	case *journalpb.Event_OrchestrationContinuedAsNew:
+		return sameContinuation(recorded.GetOrchestrationContinuedAsNew(), want.OrchestrationContinuedAsNew)
+	}
+	return false
+}
+
+// sameChild ignores the version: the newest version may have changed since it was recorded.
+func (x *Execution) sameChild(recorded *journalpb.Event, requested *journalpb.SubOrchestrationScheduled) bool {
+	have := recorded.GetSubOrchestrationScheduled()
+	return have.Name == requested.Name &&
+		x.sameID(have.Instance, requested.Instance, recorded.EventId) &&
+		have.ClosePolicy == requested.ClosePolicy &&
+		samePayload(have.Input, requested.Input)
+}
+
+// sameID accepts a derived ID as recorded, shortened or not.
+func (x *Execution) sameID(have, requested string, eventID uint64) bool {
+	return have == x.idOrDerived(requested, eventID) || requested == "" && have == x.derivedID(eventID)
+}
+
+// sameError ignores stacks and causes, which may change with the build. It accepts a record without
+// a code, because error types may get codes later.
+func sameError(have, requested *journalpb.Error) bool {
+	return have.GetMessage() == requested.GetMessage() && (have.GetCode() == requested.GetCode() || have.GetCode() == "")
+}
+
+func samePayload(a, b *journalpb.Payload) bool {
+	return bytes.Equal(a.GetData(), b.GetData()) && a.GetContentType() == b.GetContentType()
+}
+
+// sameOptions compares the meaning of options: an explicit default equals none.
+func sameOptions(a, b *journalpb.ActivityOptions) bool {
+	return a == nil && b == nil || proto.Equal(withDefaults(a), withDefaults(b))
+}
+
+// withDefaults returns the options with every default filled in.
+func withDefaults(o *journalpb.ActivityOptions) *journalpb.ActivityOptions {
+	p := o.GetRetry()
+	return &journalpb.ActivityOptions{
+		ScheduleToStart: o.GetScheduleToStart(), StartToClose: o.GetStartToClose(),
+		ScheduleToClose: o.GetScheduleToClose(), Heartbeat: o.GetHeartbeat(), Tag: o.GetTag(),
+		Retry: &journalpb.RetryPolicy{
+			InitialInterval:   int64(orDefault(time.Duration(p.GetInitialInterval()), initialIntervalDefault)),
+			Backoff:           max(orDefault(p.GetBackoff(), backoffDefault), 1),
+			MaxInterval:       int64(orDefault(time.Duration(p.GetMaxInterval()), maxIntervalDefault)),
+			MaxAttempts:       p.GetMaxAttempts(),
+			NonRetryableCodes: p.GetNonRetryableCodes(),
+			PanicsAreFinal:    p.GetPanicsAreFinal(),
+		},
+	}
+}
+
+// mismatch returns a mismatch at an event. others are further events that it describes.
+func (x *Execution) mismatch(kind replay.MismatchKind, event *journalpb.Event, expected, found string, callers []uintptr, others ...*journalpb.Event) *replay.Mismatch {
+	m := &replay.Mismatch{
+		Kind:      kind,
+		Instance:  x.id.Instance,
+		Execution: x.id.Number,
+		EventID:   event.EventId,
+		Expected:  expected,
+		Found:     found,
+		Source:    sourceLine(callers),
+	}
+	described := append([]*journalpb.Event{event}, others...)
+	m.Host().Redact = func(description string) string { return redacted(description, described) }
+	return m
+}
+
+// redacted returns the description of one of the events without payloads. Other descriptions have
+// none and are returned unchanged.
+func redacted(description string, events []*journalpb.Event) string {
+	for _, event := range events {
+		if description == describe(event, false) || description == describe(event, true) {
+			return describe(event, true)
+		}
+	}
+	return description
+}
+
+// describe hides payloads if a codec is set.
+func (x *Execution) describe(event *journalpb.Event) string {
+	return describe(event, x.registry.payloads.Codec != nil)
+}
+
+// The prefixes of the names of functions of this package and of package replay.
+const (
+	enginePrefix = "github.com/tenuto-dev/tenuto/replay/engine."
+	replayPrefix = "github.com/tenuto-dev/tenuto/replay."
+)
+
+// sourceLine returns directory/file:line of the first call outside the two packages.
+func sourceLine(callers []uintptr) string {
+	for len(callers) > 0 && callers[len(callers)-1] == 0 {
+		callers = callers[:len(callers)-1]
+	}
+	if len(callers) == 0 {
+		return ""
+	}
+	frames := runtime.CallersFrames(callers)
+	for {
+		frame, more := frames.Next()
+		switch {
+		case !more && frame.Function == "", strings.HasPrefix(frame.Function, "runtime."):
+			return "" // the coroutine's entry: no call of the author
+		case !isOwnFunction(frame.Function) && !isOwnFile(frame.File):
+			return shortPath(frame.File, frame.Line)
+		case !more:
+			return ""
+		}
+	}
+}
+
+func isOwnFunction(name string) bool {
+	return strings.HasPrefix(name, enginePrefix) || strings.HasPrefix(name, replayPrefix)
+}
+
+// isOwnFile reports whether a file belongs to the two packages. A function of theirs that was
+// inlined has the name of the author's function.
+func isOwnFile(file string) bool {
+	_, own, _, _ := runtime.Caller(0)
+	dir, engine := path.Dir(file), path.Dir(own)
+	return (dir == engine || dir == path.Dir(engine)) && !strings.HasSuffix(file, "_test.go")
+}
+
+func shortPath(file string, line int) string {
+	return fmt.Sprintf("%s/%s:%d", path.Base(path.Dir(file)), path.Base(file), line)
+}

@@ -1,0 +1,173 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"reflect"
+	"runtime"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/internal/host"
+)
+
+type codeKey struct{ name, version string }
+
+// A Registry holds the code of a node. It is immutable and safe for concurrent use.
+type Registry struct {
+	orchestrations map[codeKey]*host.Orchestration
+	newest         map[string]*host.Orchestration // by name: the version for new instances
+	activities     map[string]*host.Activity
+	payloads       PayloadConverter
+}
+
+// NewRegistry checks and collects definitions. It returns an error if a name is bound twice, empty
+// or too long.
+func NewRegistry(definitions ...replay.Definition) (*Registry, error) {
+	r := &Registry{
+		orchestrations: make(map[codeKey]*host.Orchestration),
+		newest:         make(map[string]*host.Orchestration),
+		activities:     make(map[string]*host.Activity),
+	}
+	for _, d := range definitions {
+		if err := r.add(d); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// WithPayloadConverter returns a registry of the same code that uses the given converter instead of
+// the zero [PayloadConverter].
+func (r *Registry) WithPayloadConverter(payloads PayloadConverter) *Registry {
+	other := *r
+	other.payloads = payloads
+	return &other
+}
+
+// PayloadConverter returns the registry's payload converter.
+func (r *Registry) PayloadConverter() PayloadConverter { return r.payloads }
+
+func (r *Registry) add(definition replay.Definition) error {
+	d := definition.Host()
+	switch {
+	case d.Err != nil:
+		return d.Err
+	case d.Orchestration != nil:
+		return r.addOrchestration(d.Orchestration)
+	case d.Activity != nil:
+		a := d.Activity
+		if r.activities[a.Name] != nil {
+			return fmt.Errorf("tenuto: activity %q is bound twice", a.Name)
+		}
+		r.activities[a.Name] = a
+		return checkName("activity", a.Name)
+	}
+	return fmt.Errorf("tenuto: empty definition: create it with Bind of a handle")
+}
+
+func (r *Registry) addOrchestration(o *host.Orchestration) error {
+	key := codeKey{o.Name, o.Version}
+	if o.Version == NewestVersion {
+		return fmt.Errorf("tenuto: orchestration %q is bound as version %q, which stands for the newest", o.Name, o.Version)
+	}
+	if r.orchestrations[key] != nil && o.Version != "" {
+		return fmt.Errorf("tenuto: version %q of orchestration %q is bound twice", o.Version, o.Name)
+	}
+	if r.orchestrations[key] != nil {
+		return fmt.Errorf("tenuto: orchestration %q is bound twice", o.Name)
+	}
+	r.orchestrations[key] = o
+	newest := r.newest[o.Name]
+	switch {
+	case newest != nil && newest.Pinned && o.Pinned:
+		return fmt.Errorf("tenuto: orchestration %q has two pinned versions, %q and %q", o.Name, newest.Version, o.Version)
+	case newest == nil || o.Pinned || !newest.Pinned && compareVersions(o.Version, newest.Version) > 0:
+		r.newest[o.Name] = o
+	}
+	if err := checkVersion(o.Name, o.Version); err != nil {
+		return err
+	}
+	return checkName("orchestration", o.Name)
+}
+
+func checkVersion(name, version string) error {
+	if len(version) > host.NameMax || !utf8.ValidString(version) {
+		return &replay.NameError{Kind: "version of orchestration", Name: truncate(name), Bytes: len(version)}
+	}
+	return nil
+}
+
+// compareVersions returns a negative number if a sorts before b.
+func compareVersions(a, b string) int {
+	as, bs := strings.Split(a, "."), strings.Split(b, ".")
+	for i := range min(len(as), len(bs)) {
+		if order := compareParts(as[i], bs[i]); order != 0 {
+			return order
+		}
+	}
+	return cmp.Or(cmp.Compare(len(as), len(bs)), cmp.Compare(a, b))
+}
+
+func compareParts(a, b string) int {
+	x, errX := strconv.ParseUint(a, 10, 64)
+	y, errY := strconv.ParseUint(b, 10, 64)
+	switch {
+	case errX == nil && errY == nil:
+		return cmp.Compare(x, y)
+	case errX == nil && b != "":
+		return -1
+	case errY == nil && a != "":
+		return 1
+	}
+	return cmp.Compare(a, b)
+}
+
+// Newest returns the version that new instances of an orchestration get: the pinned one, or else
+// the highest; "" if there is no code for it.
+func (r *Registry) Newest(name string) string {
+	if o := r.newest[name]; o != nil {
+		return o.Version
+	}
+	return ""
+}
+
+// NewestVersion is recorded as the version of a child or chained instance that should get the
+// newest one, if the node that started it had no code of that name. The first node that has code
+// continues it as new, in that node's newest version.
+const NewestVersion = "tenuto.newest"
+
+// orchestration returns the code of a version. That of NewestVersion only continues as new in the
+// newest version.
+func (r *Registry) orchestration(name, version string) (*host.Orchestration, bool) {
+	if newest := r.newest[name]; newest != nil && version == NewestVersion {
+		return &host.Orchestration{Name: name, Version: NewestVersion, Body: newest.Body}, true
+	}
+	o, ok := r.orchestrations[codeKey{name, version}]
+	return o, ok
+}
+
+// HasOrchestration reports whether there is code for that version of the orchestration.
+func (r *Registry) HasOrchestration(name, version string) bool {
+	_, ok := r.orchestration(name, version)
+	return ok
+}
+
+// HasActivity reports whether there is code for the activity.
+func (r *Registry) HasActivity(name string) bool { return r.activities[name] != nil }
+
+// functionLine returns the file:line of a function, or the name of a method.
+func functionLine(function any) string {
+	f := runtime.FuncForPC(reflect.ValueOf(function).Pointer())
+	if f == nil {
+		return ""
+	}
+	file, line := f.FileLine(f.Entry())
+	if file == "<autogenerated>" { // a method value
+		return strings.TrimSuffix(path.Base(f.Name()), "-fm")
+	}
+	return shortPath(file, line)
+}

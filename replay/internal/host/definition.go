@@ -1,0 +1,38 @@
+package host
+
+import "context"
+
+// A Definition is a handle bound to a body. At most one field is set.
+type Definition struct {
+	Orchestration *Orchestration
+	Activity      *Activity
+	Err           error // the binding is invalid
+}
+
+// A Decoder stores the encoded value that a function of user code receives in what into points to.
+type Decoder func(into any) error
+
+// An Orchestration is one version of the code of an orchestration.
+type Orchestration struct {
+	Name    string
+	Version string
+	Pinned  bool
+	Body    any // the function, for messages about it
+	// Run calls the body and returns its output, which the engine encodes.
+	Run func(s Scope, input Decoder) (output any, err error)
+}
+
+// An Activity is the code of an activity.
+type Activity struct {
+	Name string
+	Run  func(ctx context.Context, input Decoder) (output any, err error)
+}
+
+// A Handler answers a query.
+type Handler func(input Decoder) (output any, err error)
+
+// An UpdateHandler checks and executes an update.
+type UpdateHandler struct {
+	Validate func(input Decoder) error
+	Run      func(s Scope, input Decoder) (output any, err error)
+}

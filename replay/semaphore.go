@@ -1,0 +1,85 @@
+package replay
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/tenuto-dev/tenuto/replay/internal/host"
+)
+
+// A Semaphore bounds how many coroutines of one instance run a section of code that blocks. With
+// one slot it is a mutex. Sections that do not block need none, because coroutines run one at a
+// time. A Semaphore belongs to the first execution that uses it; any other execution that uses it
+// stalls (see [ForeignFuture]).
+type Semaphore struct {
+	owner   atomic.Pointer[host.ID]
+	slots   int
+	free    int
+	waiting []host.Promise
+}
+
+// NewSemaphore returns a semaphore with the given number of slots, at least 1.
+func NewSemaphore(slots int) *Semaphore {
+	slots = max(slots, 1)
+	return &Semaphore{slots: slots, free: slots}
+}
+
+// Acquire waits for a slot, first come, first served. It returns an error if the scope of ctx ends
+// first; then no slot is taken.
+func (s *Semaphore) Acquire(ctx *Context) error {
+	s.checkUse(ctx, "Acquire")
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.free > 0 {
+		s.free--
+		return nil
+	}
+	place := ctx.execution().NewPromise()
+	s.waiting = append(s.waiting, place)
+	err := ctx.scope.Observe(ctx.scope.Wait(place))
+	if err == nil {
+		return nil
+	}
+	if place.Seq() != 0 {
+		// Release has granted the slot, but the scope has ended: pass the slot on.
+		s.Release(ctx)
+		return err
+	}
+	for i := range s.waiting {
+		if s.waiting[i] == place {
+			s.waiting = append(s.waiting[:i], s.waiting[i+1:]...)
+			break
+		}
+	}
+	return err
+}
+
+// Release returns a slot. It panics if no slot is taken, like [sync.Mutex.Unlock]; otherwise more
+// coroutines could enter than there are slots.
+func (s *Semaphore) Release(ctx *Context) {
+	s.checkUse(ctx, "Release")
+	if s.free == s.slots {
+		if ctx.execution().Evicting() {
+			return // Acquire returned ErrEvicting without a slot, and the code ignored the error
+		}
+		panic(fmt.Sprintf("tenuto: Release of a Semaphore without Acquire, in instance %q: all its slots are free", ctx.InstanceID()))
+	}
+	if len(s.waiting) == 0 {
+		s.free++
+		return
+	}
+	place := s.waiting[0]
+	s.waiting = s.waiting[1:]
+	ctx.execution().Resolve(place, nil)
+}
+
+// checkUse checks a call of a method before it has any effect. It does not return if a durable call
+// is not allowed here, or if the semaphore belongs to another execution.
+func (s *Semaphore) checkUse(ctx *Context, what string) {
+	x := ctx.execution()
+	x.Check(what)
+	if !s.owner.CompareAndSwap(nil, x.ID()) {
+		x.CheckOwner(what, "semaphore", s.owner.Load())
+	}
+}

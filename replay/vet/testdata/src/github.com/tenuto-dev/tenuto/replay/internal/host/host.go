@@ -1,0 +1,8 @@
+// Package host stands in for the real one.
+package host
+
+type (
+	ActivityOptions struct{}
+	ChildOptions    struct{}
+	Orchestration   struct{}
+)
