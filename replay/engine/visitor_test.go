@@ -37,7 +37,7 @@ func fillValues(m protoreflect.Message, next *int) (size int) {
 		field := fields.Get(i)
 		switch {
 		case field.IsMap() && field.MapValue().Message() != nil:
-			panic("a map of messages: neither this test nor eachValue looks into one")
+			panic("a map of messages: neither this test nor the visitor looks into one")
 		case field.IsMap() || field.Message() == nil:
 		case field.IsList():
 			list := m.Mutable(field).List()
