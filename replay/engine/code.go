@@ -103,7 +103,7 @@ func (v *codeView) HandleQuery(name string, handler host.Handler) error {
 func (v *codeView) OnClose(fn func(s host.Scope, failure error) error) {
 	x := (*Execution)(v)
 	x.currentCoroutine("OnClose")
-	if x.evicting || x.codeDone {
+	if x.evicting || x.progress >= codeDone {
 		return
 	}
 	x.closers = append(x.closers, fn)

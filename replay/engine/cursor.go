@@ -58,10 +58,10 @@ func (x *Execution) consume(event *journalpb.Event) error {
 	}
 	// A turn records all actions of the code before the next message. Only a terminate request may
 	// come between them.
-	if requested != nil && isInputType(event.TypeNumber()) && !x.ended {
+	if requested != nil && isInputType(event.TypeNumber()) && x.progress < ended {
 		return x.mismatch(replay.ScheduledDifferently, event, x.describe(event), x.describe(requested.event), requested.callers, requested.event)
 	}
-	if !x.ended && !x.suspended {
+	if x.progress < ended && !x.suspended {
 		x.step()
 	}
 	x.applyDeferred()
@@ -87,7 +87,7 @@ func (x *Execution) checkPosition(event *journalpb.Event) error {
 	switch {
 	case event.EventId != x.lastEventID+1:
 		return corrupt("event_id %d after %d", event.EventId, x.lastEventID)
-	case x.ended:
+	case x.progress == ended:
 		return corrupt("%s after the terminal event", event.Type())
 	case x.lastEventID == 0 && event.GetOrchestrationStarted() == nil:
 		return corrupt("%s as first event", event.Type())
@@ -134,7 +134,7 @@ func (x *Execution) apply(event *journalpb.Event) error {
 		x.suspended = false
 		return nil
 	case *journalpb.Event_OrchestrationTerminated:
-		x.ended = true
+		x.progress = ended
 		return nil
 	case nil:
 		return x.mismatch(replay.Corrupt, event, "", "an event of a type that this build does not know", nil)
@@ -162,7 +162,7 @@ func (x *Execution) bind(event *journalpb.Event) error {
 	}
 	x.queue = dequeue(x.queue)
 	if journalpb.IsTerminal(event.TypeNumber()) {
-		x.ended = true
+		x.progress = ended
 		return nil
 	}
 	if op := head.op; op != nil {

@@ -11,7 +11,7 @@ import (
 // endBody is called when the body has returned or a coroutine has crashed. It ends running
 // coroutines, then runs the OnClose functions, then queues the terminal event.
 func (x *Execution) endBody(output *journalpb.Payload, err error) {
-	x.bodyDone = true
+	x.progress = inCleanUp
 	if !errors.As(err, &x.continuation) {
 		x.output, x.failure = output, err
 	}
@@ -46,7 +46,7 @@ func (x *Execution) handleCrash(c *coroutine) {
 		x.resolveErr(c.future, err)
 	}
 	switch {
-	case !x.bodyDone:
+	case x.progress == inBody:
 		x.endBody(nil, err)
 		return
 	case c.scope.outermost() == x.phase:
@@ -114,7 +114,7 @@ func (x *Execution) terminalEvent() *journalpb.Event {
 // finish queues the terminal event. No operation may be open.
 func (x *Execution) finish() {
 	x.enqueue(x.terminalEvent(), nil)
-	x.codeDone = true
+	x.progress = codeDone
 }
 
 func isCanceled(err error) bool { return errors.Is(err, replay.ErrCanceled) }

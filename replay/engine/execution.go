@@ -69,19 +69,27 @@ type Execution struct {
 	legacyBytes          int  // like bytes, by the rule before protocol 3
 	countAllPayloadsNext bool // the next execution counts all payloads
 
+	progress         progress
 	replaying        bool
 	explaining       bool // this replay locates a call for a mismatch
 	lookedAhead      bool // lookAhead has run for this replay
 	suspended        bool // the code does not run, and inputs are deferred
-	bodyDone         bool // the body has ended
-	codeDone         bool // the clean-up has ended; the terminal action is last in the queue
-	ended            bool // the cursor has passed a terminal event
 	canceledByParent bool // the parent has asked to cancel, in this or an earlier execution
 	cancelObserved   bool // an await or Context.Err has returned the cancellation to the code
 	starting         bool // this turn records the start
 	evicting         bool
 	inSideEffect     bool // a function given to SideEffect is running
 }
+
+// A progress is how far an execution has come.
+type progress uint8
+
+const (
+	inBody    progress = iota
+	inCleanUp          // the body has ended
+	codeDone           // the clean-up has ended; the terminal action is last in the queue
+	ended              // the cursor has passed a terminal event, perhaps that of a termination
+)
 
 // NewExecution returns an execution with an empty history. The logger is given to orchestration
 // code; nil means slog.Default().
@@ -167,7 +175,7 @@ func (x *Execution) Parent() *journalpb.OperationRef { return x.startInfo.parent
 func (x *Execution) Incarnation() uint64 { return x.startInfo.incarnation }
 
 // Ended reports whether the cursor has passed a terminal event.
-func (x *Execution) Ended() bool { return x.ended }
+func (x *Execution) Ended() bool { return x.progress == ended }
 
 // Evict ends every coroutine and waits until all are gone. Their deferred functions run; durable
 // calls in them do nothing and return [replay.ErrEvicting].
@@ -183,7 +191,7 @@ func (x *Execution) Evict() {
 func (x *Execution) step() {
 	for {
 		crashed := x.coroutines.run()
-		if crashed == nil || x.codeDone {
+		if crashed == nil || x.progress >= codeDone {
 			return
 		}
 		x.inSideEffect = false
@@ -220,7 +228,7 @@ func (x *Execution) run(startAt int64) {
 	if err == nil {
 		output, err = x.runBody()
 	}
-	if !x.evicting && !x.bodyDone {
+	if !x.evicting && x.progress == inBody {
 		x.endBody(output, err)
 	}
 }

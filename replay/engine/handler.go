@@ -96,7 +96,7 @@ func (s *scope) HandleUpdate(name string, handler host.UpdateHandler) error {
 		},
 	})
 	x.addValidator(UpdatePrefix + name)
-	for !x.bodyDone {
+	for x.progress == inBody {
 		buffered, ok := x.inbox.take(UpdatePrefix + name)
 		if !ok {
 			break
@@ -112,7 +112,7 @@ func (s *scope) AwaitUpdates() error {
 	if x.evicting {
 		return replay.ErrEvicting
 	}
-	for x.updates.inFlight > 0 && !x.bodyDone {
+	for x.updates.inFlight > 0 && x.progress == inBody {
 		if x.updates.idle == nil {
 			x.updates.idle = new(promise)
 		}
@@ -146,7 +146,7 @@ func (u *updates) setHandler(name string, handler *updateHandler) {
 // addValidator registers a query of the update's name that validates an update.
 func (x *Execution) addValidator(name string) {
 	x.setQueryHandler(name, func(in *journalpb.Payload) (*journalpb.Payload, error) {
-		if x.bodyDone || x.isDone() {
+		if x.progress > inBody {
 			return nil, &replay.NoQueryError{Name: name}
 		}
 		return nil, x.updates.handlers[name].validate(in)
@@ -156,7 +156,7 @@ func (x *Execution) addValidator(name string) {
 // startUpdate starts an update and returns true if event is one, its handler is registered, and the
 // body is not done. Otherwise the event belongs in the inbox.
 func (x *Execution) startUpdate(event *journalpb.ExternalEvent) bool {
-	if x.updates.handlers[event.Name] == nil || x.bodyDone {
+	if x.updates.handlers[event.Name] == nil || x.progress > inBody {
 		return false
 	}
 	x.runUpdate(event)
@@ -169,7 +169,7 @@ func (x *Execution) runUpdate(event *journalpb.ExternalEvent) {
 	x.updates.inFlight++
 	x.coroutines.spawn(handler.scope, func() {
 		output, err := handler.run(event.Data)
-		if x.evicting || x.bodyDone {
+		if x.evicting || x.progress > inBody {
 			return
 		}
 		var next *continuation

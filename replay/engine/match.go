@@ -34,7 +34,7 @@ func (x *Execution) enqueue(event *journalpb.Event, op *operation) {
 // match compares a recorded event with the next action of the code.
 func (x *Execution) match(recorded *journalpb.Event, head *action) error {
 	switch {
-	case head == nil && x.codeDone:
+	case head == nil && x.progress >= codeDone:
 		return x.mismatch(replay.EndedEarly, recorded, x.describe(recorded), "the orchestration has already ended", nil)
 	case head == nil:
 		return x.mismatch(replay.ScheduledNothing, recorded, x.describe(recorded), "the code blocked and scheduled nothing", x.coroutines.oldestStack())

@@ -113,7 +113,7 @@ func (x *Execution) Turn(now time.Time, messages []Message) (*Turn, error) {
 // the whole queue is new. Each decision is recorded right after the event that caused it, before
 // the next message.
 func (x *Execution) recordActions(turn *Turn, now time.Time) error {
-	for head := x.head(); head != nil && !x.ended; head = x.head() {
+	for head := x.head(); head != nil && x.progress < ended; head = x.head() {
 		x.assignChildID(head.event)
 		if err := x.recordAction(turn, now, head.event); err != nil {
 			return err
@@ -262,7 +262,7 @@ func isInputType(eventType int) bool {
 }
 
 // isDone reports whether the code has ended, even if its end is not recorded yet.
-func (x *Execution) isDone() bool { return x.codeDone || x.ended }
+func (x *Execution) isDone() bool { return x.progress >= codeDone }
 
 // isKnownRequest reports whether an input with the same request ID was recorded.
 func (x *Execution) isKnownRequest(event *journalpb.Event) bool {
