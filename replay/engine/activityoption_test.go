@@ -127,6 +127,17 @@ func TestRetryAfter_ExtremePolicies(t *testing.T) {
 	}
 }
 
+// Package replay does not import the schema, so it has its own text of a key.
+func TestIdempotencyKey_IsKeyOfOperation(t *testing.T) {
+	for _, incarnation := range []uint64{0, 1, journalpb.NewIncarnation(3, 17), 1<<64 - 1} {
+		ref := &journalpb.OperationRef{Instance: "a/b", Incarnation: incarnation, Execution: 7, EventId: 1 << 50}
+		a := replay.Attempt{Instance: ref.Instance, Incarnation: incarnation, Execution: ref.Execution, EventID: ref.EventId}
+		if a.IdempotencyKey() != ref.Key() {
+			t.Errorf("%s, want %s", a.IdempotencyKey(), ref.Key())
+		}
+	}
+}
+
 func TestToken_RoundTrip(t *testing.T) {
 	for _, a := range []replay.Attempt{
 		{Instance: "a", Execution: 1, EventID: 2, Number: 1},
