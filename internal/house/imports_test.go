@@ -31,11 +31,10 @@ var allowedImports = map[string][]string{
 	"journal/state/store":       {},
 	"journal/state/pebblestore": {"journal/state/store"},
 	// What authors import, with its contract with the engine (replay/internal/host).
-	"replay":                 {},
-	"replay/engine":          {"replay", "proto/journalpb", "internal/goroutine"},
-	"replay/history":         {"proto/journalpb"},
-	"replay/internal/broken": {"replay"},
-	"replay/vet":             {},
+	"replay":         {},
+	"replay/engine":  {"replay", "proto/journalpb", "internal/goroutine"},
+	"replay/history": {"proto/journalpb"},
+	"replay/vet":     {},
 	// The real engine for tests of orchestrations: all but Raft, network and disk.
 	"replay/replaytest": {"actors", "actors/activity", "journal/state", "replay", "replay/engine", "replay/history", "proto/journalpb"},
 	"proto/clusterpb":   {"proto/journalpb"},
@@ -78,6 +77,7 @@ var restrictedModules = []struct {
 var allowedModules = map[string][]string{
 	"replay":            {},
 	"replay/engine":     {"google.golang.org/protobuf"},
+	"replay/history":    {"google.golang.org/protobuf"},
 	"replay/replaytest": {"google.golang.org/protobuf"},
 	"proto/journalpb":   {"google.golang.org/protobuf"},
 }
@@ -96,9 +96,8 @@ var testExceptions = []struct {
 	{"examples", anyPath, "tests inspect what an example leaves on disk"},
 	{"journal/state", modulePath + "/journal/state/pebblestore", "tests compare a state with a store and without"},
 	{"journal/state", "github.com/cockroachdb/pebble", "tests truncate and damage the store's files"},
-	{"replay", modulePath + "/replay/engine", "examples run on the engine"},
+	{"replay", modulePath + "/replay/engine", "tests and examples run orchestrations"},
 	{"replay/engine", "github.com/google/go-cmp", "tests compare histories"},
-	{"replay/internal/broken", modulePath + "/replay/engine", "the tests run the orchestrations"},
 }
 
 func TestImports_FollowRules(t *testing.T) {
