@@ -24,7 +24,7 @@ var (
 	ErrRequestIDReused = errors.New("tenuto: the request ID was used for a different input")
 	// ErrStopped is returned if this node no longer leads the instance's partition. Nothing was
 	// done here; the next leader continues.
-	ErrStopped = errors.New("tenuto: this node is no longer the leader")
+	ErrStopped = errors.New("tenuto: this node is not, or no longer, the leader of the instance's partition")
 	// ErrBusy is returned under overload; see [BusyError]. Nothing was done. Try again later.
 	ErrBusy = errors.New("tenuto: busy")
 	// ErrUpdateAborted is returned if the update was accepted, and its instance ended or continued

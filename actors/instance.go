@@ -322,7 +322,7 @@ func (in *instance) failTurn(t *turn, err error) {
 		in.stall(t.batch, err)
 		return
 	}
-	in.partition.logger.Error("turn failed", "instance", in.id, "execution", in.executionNumber, "error", err)
+	in.partition.logger.Error("turn failed, its messages are answered with the error", "instance", in.id, "execution", in.executionNumber, "error", err)
 	for i := range t.batch {
 		t.batch[i].resolve(Answer{Err: fmt.Errorf("turn: %w", err)})
 	}

@@ -306,7 +306,7 @@ func (p *Partition) logRefusedAppend(instance string, execution uint64, err erro
 	if p.context.Err() != nil || p.config.IsSuperseded != nil && p.config.IsSuperseded(err) {
 		level = slog.LevelDebug
 	}
-	p.logger.Log(p.context, level, "append refused", "instance", instance, "execution", execution, "error", err)
+	p.logger.Log(p.context, level, "append refused, the turn is discarded and its messages are answered with the error", "instance", instance, "execution", execution, "error", err)
 }
 
 // Close ends every actor of the partition: it evicts instances, cancels activities, and answers

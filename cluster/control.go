@@ -36,8 +36,7 @@ func (c *Client) Resume(ctx context.Context, id, reason string) error {
 	return c.control(ctx, id, "resume", clusterpb.ControlRequest_KIND_RESUME, reason)
 }
 
-// Retry makes a stalled instance try again. Use it after its code was fixed on a running node, or
-// its history turned out to be correct. A new leader tries again by itself. Errors are those of
+// Retry makes a stalled instance try again. Use it after its code was fixed on a running node. A new leader tries again by itself. Errors are those of
 // [Client.Cancel] without [ErrEnded]; and [ErrNotStalled], with the state, if the instance is
 // neither stalled nor waiting for code.
 func (c *Client) Retry(ctx context.Context, id string) error {

@@ -82,7 +82,7 @@ const (
 	MemberAlive Liveness = "alive"
 	// MemberUnreachable: the member has not answered a leader for at least 1 s, although leaders
 	// ask many times a second. It is down, hangs, or cannot be reached.
-	MemberUnreachable Liveness = "silent"
+	MemberUnreachable Liveness = "unreachable"
 	// MemberUnknown: at least one partition has no leader, so no node asks the member there.
 	MemberUnknown Liveness = "unknown"
 )

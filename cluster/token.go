@@ -20,7 +20,7 @@ import (
 // Errors of join tokens. A call that returns one of them has changed nothing.
 var (
 	// ErrTokenRequired: the cluster adds nodes only with a token.
-	ErrTokenRequired = errors.New("tenuto: a token is needed to join")
+	ErrTokenRequired = errors.New("tenuto: this cluster adds nodes only with a token: set Config.JoinToken")
 	// ErrTokenInvalid: the cluster does not know the token, or the node's request is not signed
 	// with it. The cluster forgets a token when it is revoked, or a day after it has expired.
 	ErrTokenInvalid = errors.New("tenuto: the token is unknown to this cluster")

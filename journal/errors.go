@@ -96,10 +96,13 @@ func (e *FormatError) Error() string { return (*diskfile.FormatError)(e).Error()
 type IdentityError struct {
 	Dir  string
 	Want string // of this node
-	Have string // recorded in the directory
+	Have string // recorded in the directory; "" if the file that records it is missing
 }
 
 func (e *IdentityError) Error() string {
+	if e.Have == "" {
+		return fmt.Sprintf("%s holds a journal, but the file that names its node and cluster is missing", e.Dir)
+	}
 	return fmt.Sprintf("%s belongs to %q, not to %q", e.Dir, e.Have, e.Want)
 }
 

@@ -452,7 +452,7 @@ func (j *Journal) isServing() bool {
 // onDiskStall and onDiskRecover are called by the disk.
 func (j *Journal) onDiskStall(age time.Duration) {
 	j.stats.logStalls.Add(1)
-	j.config.Logger.Error("disk write stalled", "since", age)
+	j.config.Logger.Error("disk write stalled; if this node leads, it steps down", "age", age)
 }
 
 func (j *Journal) onDiskRecover(elapsed time.Duration) {

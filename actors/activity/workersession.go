@@ -297,7 +297,7 @@ func (r *workerSession) lateResultError() error {
 
 // Why a session was removed, for the log.
 const (
-	workerLost    = "worker lost"
+	workerLost    = "worker lost, its attempts begin elsewhere unless it rejoins"
 	workerDrained = "worker drained"
 )
 

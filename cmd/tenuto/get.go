@@ -60,7 +60,7 @@ func (i *instance) print(w io.Writer) error {
 	for _, key := range slices.Sorted(maps.Keys(i.Tags)) {
 		line("tag", key+"="+i.Tags[key])
 	}
-	line("published", string(i.CustomStatus))
+	line("custom-status", string(i.CustomStatus))
 	line("output", string(i.Output))
 	line("error", i.Error)
 	line("mismatch", i.Mismatch)

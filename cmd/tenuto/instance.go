@@ -23,7 +23,7 @@ type instance struct {
 	Tags           map[string]string `json:"tags,omitempty"`
 	// Only "get" sets the fields below. A payload that is not plain JSON is left out.
 	Output       json.RawMessage `json:"output,omitempty"`
-	CustomStatus json.RawMessage `json:"published,omitempty"`
+	CustomStatus json.RawMessage `json:"customStatus,omitempty"`
 	Error        string          `json:"error,omitempty"`
 	Mismatch     string          `json:"mismatch,omitempty"`
 	Pending      []operation     `json:"pending,omitempty"`
@@ -33,7 +33,7 @@ type instance struct {
 type operation struct {
 	Execution      uint64                `json:"execution"`
 	EventID        uint64                `json:"eventId"`
-	EventType      string                `json:"kind"` // type of the event that scheduled it
+	EventType      string                `json:"eventType"` // type of the event that scheduled it
 	Name           string                `json:"name,omitempty"`
 	Since          time.Time             `json:"since"`
 	FireAt         *time.Time            `json:"fireAt,omitempty"`
@@ -67,7 +67,7 @@ func (i *instance) addPayloads(s *cluster.Status) (notes []string) {
 		}
 	}
 	if err := s.CustomStatus(&i.CustomStatus); err != nil {
-		i.CustomStatus, notes = nil, append(notes, fmt.Sprintf("published: %v", err))
+		i.CustomStatus, notes = nil, append(notes, fmt.Sprintf("custom status: %v", err))
 	}
 	return notes
 }

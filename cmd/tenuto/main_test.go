@@ -197,7 +197,7 @@ func TestMembers_DeadNodeAndNoLeader(t *testing.T) {
 	}
 	c.Eventually("the follower is alive", shown(dead, 4, "alive"))
 	c.Kill(dead)
-	c.Eventually("the dead one is silent", shown(dead, 4, "silent"))
+	c.Eventually("the dead one is unreachable", shown(dead, 4, "unreachable"))
 	c.Kill((leader + 2) % 3)
 	c.Eventually("there is no leader", shown(leader, 2, "follower"))
 	tenuto(t, address, "members").expect(t, 3, "unknown", "no node leads")

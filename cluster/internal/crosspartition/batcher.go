@@ -26,7 +26,7 @@ const (
 	requestTimeout = 5 * time.Second
 )
 
-var errNotAnswered = errors.New("not answered yet")
+var errNotAnswered = errors.New("the leader of the other partition has not answered yet")
 
 // A pendingMessage is a message in flight to another partition.
 type pendingMessage struct {

@@ -84,7 +84,7 @@ func (k *Sweeper) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		next, err := k.sweep(ctx)
 		if err != nil && ctx.Err() == nil {
-			k.Logger.Warn("cannot purge by retention, will try again", "error", err)
+			k.Logger.Warn("cannot purge the instances whose retention has passed, will try again", "error", err)
 		}
 		sleepContext(ctx, max(next.Sub(k.Now()), min(sweepIntervalMin, shortest)))
 	}

@@ -72,6 +72,16 @@ type linkClass struct {
 	isNode  bool
 }
 
+func (c linkClass) String() string {
+	switch {
+	case c.purpose == Raft:
+		return "Raft"
+	case c.isNode:
+		return "node"
+	}
+	return "client"
+}
+
 func (c linkClass) max() int {
 	if c.isNode {
 		return nodeLinksMax
@@ -110,7 +120,7 @@ func (s *Links) add(l *Link) error {
 			most *= s.partitions
 		}
 		if s.acceptedByClass[class] >= most {
-			return fmt.Errorf("%d connections of this kind are open, which is the limit", most)
+			return fmt.Errorf("%d %s connections are open, which is the limit", most, class)
 		}
 		if l.peer.Kind == KindClient {
 			if s.acceptedByClient[l.peer.Name] >= linksPerClientMax {

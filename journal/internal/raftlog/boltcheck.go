@@ -140,7 +140,7 @@ func readBoltMetaAt(f io.ReaderAt, at int64, page uint64) (boltMeta, error) {
 		m.txid%2 != page,
 		m.pageSize < boltPageMin || m.pageSize > boltPageMax || m.pageSize&(m.pageSize-1) != 0,
 		m.pages < 3 || m.pages > 1<<40:
-		return boltMeta{}, boltErrorf("checksum mismatch in meta page %d", page)
+		return boltMeta{}, boltErrorf("meta page %d is not valid: checksum, format, transaction, page size or page count", page)
 	}
 	return m, nil
 }

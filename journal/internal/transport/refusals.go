@@ -27,7 +27,7 @@ func (r *Refusals) Count() uint64 { return r.count.Load() }
 func (r *Refusals) Add(sender string, reason error) {
 	r.count.Add(1)
 	if omitted, due := r.shouldLog(); due {
-		r.logger.Warn("message refused", "sender", sender, "error", reason, "omitted", omitted)
+		r.logger.Warn("message refused, nothing was done", "sender", sender, "error", reason, "omitted", omitted)
 	}
 }
 

@@ -269,7 +269,7 @@ func (c *incomingConn) Close() error {
 const requestFirstByte = 't'
 
 // errMuted is the error of a dial or a write while isMuted returns true.
-var errMuted = errors.New("muted while the disk is stalled")
+var errMuted = errors.New("this node sends nothing while its disk is stalled or its log is reopened")
 
 // Read implements net.Conn.
 func (c *stream) Read(b []byte) (int, error) {
