@@ -55,8 +55,8 @@ func (l *load) fits(bytes, messagesMax, bytesMax int) bool {
 }
 
 // recordDelay measures the delay of a recorded message.
-func (w *admission) recordDelay(elapsed time.Duration, now time.Time) {
-	w.latestDelay, w.latestAt = elapsed, now
+func (adm *admission) recordDelay(elapsed time.Duration, now time.Time) {
+	adm.latestDelay, adm.latestAt = elapsed, now
 	since := func(started time.Time, limit time.Duration) time.Time {
 		switch {
 		case elapsed <= limit:
@@ -66,61 +66,61 @@ func (w *admission) recordDelay(elapsed time.Duration, now time.Time) {
 		}
 		return started
 	}
-	w.aboveTargetSince, w.aboveOverloadSince = since(w.aboveTargetSince, delayTarget), since(w.aboveOverloadSince, overloadDelay)
+	adm.aboveTargetSince, adm.aboveOverloadSince = since(adm.aboveTargetSince, delayTarget), since(adm.aboveOverloadSince, overloadDelay)
 }
 
 // isOverloaded reports whether new starts will be refused if the load grows.
-func (w *admission) isOverloaded(now time.Time) bool {
-	return w.inFlight.messages >= overloadMinInFlight && !w.aboveOverloadSince.IsZero() && now.Sub(w.aboveOverloadSince) >= overloadInterval
+func (adm *admission) isOverloaded(now time.Time) bool {
+	return adm.inFlight.messages >= overloadMinInFlight && !adm.aboveOverloadSince.IsZero() && now.Sub(adm.aboveOverloadSince) >= overloadInterval
 }
 
 // shouldShed reports whether new starts are refused. The queue then does not get shorter, so more
 // starts would only delay all messages.
-func (w *admission) shouldShed(now time.Time) bool {
-	return w.inFlight.messages >= shedMinInFlight && !w.aboveTargetSince.IsZero() &&
-		now.Sub(w.aboveTargetSince) >= delayInterval && now.Sub(w.latestAt) < delayExpiry
+func (adm *admission) shouldShed(now time.Time) bool {
+	return adm.inFlight.messages >= shedMinInFlight && !adm.aboveTargetSince.IsZero() &&
+		now.Sub(adm.aboveTargetSince) >= delayInterval && now.Sub(adm.latestAt) < delayExpiry
 }
 
 // retryAfter estimates the time until the messages now in flight are answered. It returns the delay
 // of the latest message, but 50 ms to 2 s.
-func (w *admission) retryAfter() time.Duration {
-	return min(max(w.latestDelay, retryAfterMin), retryAfterMax)
+func (adm *admission) retryAfter() time.Duration {
+	return min(max(adm.latestDelay, retryAfterMin), retryAfterMax)
 }
 
 // refusal returns the error for a message that does not fit; nil if it fits. in is nil if the
 // instance has no actor. The partition's lock is held.
-func (w *admission) refusal(in *instance, m *Message, bytes int) *BusyError {
-	config := w.config
+func (adm *admission) refusal(in *instance, m *Message, bytes int) *BusyError {
+	config := adm.config
 	var bound Bound
 	reason := ""
 	switch {
 	case in != nil && !in.inFlight.fits(bytes, min(config.InboxMax, max(config.InFlightMax/instanceShare, 1)), config.InFlightBytesMax/instanceShare):
 		bound, reason = BoundInstance, "too many messages in flight to the instance"
-	case !w.inFlight.fits(bytes, config.InFlightMax, config.InFlightBytesMax):
+	case !adm.inFlight.fits(bytes, config.InFlightMax, config.InFlightBytesMax):
 		bound, reason = BoundInFlight, "too many messages in flight in the partition"
-	case m.startEvent() != nil && w.shouldShed(time.Now()):
+	case m.startEvent() != nil && adm.shouldShed(time.Now()):
 		bound, reason = BoundDelay, "messages take too long to commit: new starts are refused"
 	default:
 		return nil
 	}
-	w.rejections.of(bound).Add(1)
-	return &BusyError{RetryAfter: w.retryAfter(), Bound: bound, Reason: reason}
+	adm.rejections.of(bound).Add(1)
+	return &BusyError{RetryAfter: adm.retryAfter(), Bound: bound, Reason: reason}
 }
 
 // track counts an external message until it is answered. The partition's lock is held.
-func (w *admission) track(in *instance, m *Message, bytes int) {
+func (adm *admission) track(in *instance, m *Message, bytes int) {
 	in.inFlight.add(bytes)
-	w.inFlight.add(bytes)
+	adm.inFlight.add(bytes)
 	start, done, query := time.Now(), m.Done, m.Query != nil
 	m.Done = func(a Answer) {
-		w.mu.Lock()
+		adm.mu.Lock()
 		in.inFlight.remove(bytes)
-		w.inFlight.remove(bytes)
+		adm.inFlight.remove(bytes)
 		if now := time.Now(); a.Err == nil && !query {
-			w.recordDelay(now.Sub(start), now)
-			a.Overloaded = w.isOverloaded(now)
+			adm.recordDelay(now.Sub(start), now)
+			a.Overloaded = adm.isOverloaded(now)
 		}
-		w.mu.Unlock()
+		adm.mu.Unlock()
 		if done != nil {
 			done(a)
 		}

@@ -29,11 +29,11 @@ func newAEADCodec(t *testing.T) engine.PayloadConverter {
 	return engine.PayloadConverter{Codec: aeadCodec{aead}}
 }
 
-func (s aeadCodec) Encode(data []byte) ([]byte, string, error) {
-	return s.Seal(nil, nil, data, nil), "sealed", nil
+func (a aeadCodec) Encode(data []byte) ([]byte, string, error) {
+	return a.Seal(nil, nil, data, nil), "sealed", nil
 }
 
-func (s aeadCodec) Decode(data []byte, _ string) ([]byte, error) { return s.Open(nil, nil, data, nil) }
+func (a aeadCodec) Decode(data []byte, _ string) ([]byte, error) { return a.Open(nil, nil, data, nil) }
 
 // A repeated call encodes its value again, and the codec's output differs.
 func TestCompleteActivity_DuplicateUnderCodec(t *testing.T) {

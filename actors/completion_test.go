@@ -22,24 +22,24 @@ type pendingActivity struct {
 	tokens []string
 }
 
-func (o *pendingActivity) bind() replay.Definition {
+func (p *pendingActivity) bind() replay.Definition {
 	return work.Bind(func(ctx context.Context, _ int) (string, error) {
-		o.record(ctx)
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.tokens = append(o.tokens, replay.ActivityInfo(ctx).Token())
+		p.record(ctx)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.tokens = append(p.tokens, replay.ActivityInfo(ctx).Token())
 		return "", fmt.Errorf("asked: %w", replay.ErrResultPending)
 	})
 }
 
-func (o *pendingActivity) all() []string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return slices.Clone(o.tokens)
+func (p *pendingActivity) all() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.tokens)
 }
 
-func (o *pendingActivity) last() string {
-	all := o.all()
+func (p *pendingActivity) last() string {
+	all := p.all()
 	return all[len(all)-1]
 }
 

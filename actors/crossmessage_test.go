@@ -50,19 +50,19 @@ func partitionOf(instance string) int {
 	return 0
 }
 
-func (s *partitionView) Owns(instance string) bool { return partitionOf(instance) != s.partition }
+func (v *partitionView) Owns(instance string) bool { return partitionOf(instance) != v.partition }
 
-func (s *partitionView) Replica(instance string) actors.Replica {
-	return s.pair.journals[partitionOf(instance)]
+func (v *partitionView) Replica(instance string) actors.Replica {
+	return v.pair.journals[partitionOf(instance)]
 }
 
-func (s *partitionView) Send(c *actors.CrossMessage, done func(actors.Answer)) {
-	p := s.pair
+func (v *partitionView) Send(c *actors.CrossMessage, done func(actors.Answer)) {
+	p := v.pair
 	p.mu.Lock()
 	p.sent++
 	lost, dropReply := p.dropMessage != nil && p.dropMessage(c), p.dropReply != nil && p.dropReply(c)
 	to := p.far
-	if s.partition == 1 {
+	if v.partition == 1 {
 		to = p.near
 	}
 	p.mu.Unlock()
@@ -76,8 +76,8 @@ func (s *partitionView) Send(c *actors.CrossMessage, done func(actors.Answer)) {
 	}
 }
 
-func (s *partitionView) ForgetChainedStart(target string, done func(error)) {
-	p := s.pair
+func (v *partitionView) ForgetChainedStart(target string, done func(error)) {
+	p := v.pair
 	p.mu.Lock()
 	p.started = append(p.started, target)
 	first := len(p.started) == 1

@@ -72,38 +72,38 @@ func newExecution(t *testing.T, j *state.Machine, instance *journalpb.Instance, 
 	return x
 }
 
-func (x *execution) violation(event *journalpb.Event, format string, args ...any) {
-	x.t.Helper()
-	x.t.Errorf("%s, execution %d, event %d, %s: %s", x.instance.Instance, x.number, event.EventId, engine.Describe(event), fmt.Sprintf(format, args...))
+func (ex *execution) violation(event *journalpb.Event, format string, args ...any) {
+	ex.t.Helper()
+	ex.t.Errorf("%s, execution %d, event %d, %s: %s", ex.instance.Instance, ex.number, event.EventId, engine.Describe(event), fmt.Sprintf(format, args...))
 }
 
 // check checks one execution. before is the one that continued as this one.
-func (x *execution) check(before *execution) {
+func (ex *execution) check(before *execution) {
 	if before != nil {
-		x.requests = before.requests
-		x.checkCarriedOver(before)
+		ex.requests = before.requests
+		ex.checkCarriedOver(before)
 	}
 	at := int64(0)
-	for i, event := range x.history {
-		switch last := i == len(x.history)-1; {
+	for i, event := range ex.history {
+		switch last := i == len(ex.history)-1; {
 		case event.EventId != uint64(i+1):
-			x.violation(event, "event_id at place %d", i+1)
+			ex.violation(event, "event_id at place %d", i+1)
 		case event.Timestamp < at:
-			x.violation(event, "time goes back")
+			ex.violation(event, "time goes back")
 		case (event.GetOrchestrationStarted() != nil) != (i == 0):
-			x.violation(event, "at this place")
+			ex.violation(event, "at this place")
 		case journalpb.IsTerminal(event.TypeNumber()) != last:
-			x.violation(event, "a terminal event is the last, and only that")
+			ex.violation(event, "a terminal event is the last, and only that")
 		}
 		at = event.Timestamp
-		takesEffect := i == 0 || !x.suspended && (journalpb.SchedulingType(event.TypeNumber()) != 0 || isInput(event))
-		x.checkSuspended(event)
-		x.checkEvent(event)
+		takesEffect := i == 0 || !ex.suspended && (journalpb.SchedulingType(event.TypeNumber()) != 0 || isInput(event))
+		ex.checkSuspended(event)
+		ex.checkEvent(event)
 		if takesEffect {
-			x.visible = x.eventCounts()
+			ex.visible = ex.eventCounts()
 		}
 	}
-	x.checkClosed(x.history[len(x.history)-1])
+	ex.checkClosed(ex.history[len(ex.history)-1])
 }
 
 // isInput reports whether an event comes from outside, and is not a completion.
@@ -117,37 +117,37 @@ func isInput(event *journalpb.Event) bool {
 }
 
 // eventCounts returns how many events of each name have arrived.
-func (x *execution) eventCounts() map[string]int {
+func (ex *execution) eventCounts() map[string]int {
 	counts := make(map[string]int)
-	for _, e := range x.events {
+	for _, e := range ex.events {
 		counts[e.Name]++
 	}
 	return counts
 }
 
 // checkClosed checks that only a termination leaves operations open.
-func (x *execution) checkClosed(last *journalpb.Event) {
+func (ex *execution) checkClosed(last *journalpb.Event) {
 	if last.GetOrchestrationTerminated() != nil {
 		return
 	}
-	if len(x.open) > 0 {
-		x.violation(last, "open after the end: %v", x.open)
+	if len(ex.open) > 0 {
+		ex.violation(last, "open after the end: %v", ex.open)
 	}
-	arrivals := x.eventCounts()
-	for name, waits := range x.subscriptions {
+	arrivals := ex.eventCounts()
+	for name, waits := range ex.subscriptions {
 		if len(waits) > arrivals[name] {
-			x.violation(last, "subscriptions %v of %q are open after the end, %d events came", waits, name, arrivals[name])
+			ex.violation(last, "subscriptions %v of %q are open after the end, %d events came", waits, name, arrivals[name])
 		}
 	}
 }
 
 // unconsumed returns the events that no subscription has taken, in order: the k-th subscription
 // that was not canceled takes the k-th event of its name.
-func (x *execution) unconsumed() []*journalpb.ExternalEvent {
+func (ex *execution) unconsumed() []*journalpb.ExternalEvent {
 	var left []*journalpb.ExternalEvent
 	counts := make(map[string]int)
-	for _, e := range x.events {
-		if counts[e.Name]++; counts[e.Name] > len(x.subscriptions[e.Name]) {
+	for _, e := range ex.events {
+		if counts[e.Name]++; counts[e.Name] > len(ex.subscriptions[e.Name]) {
 			left = append(left, e)
 		}
 	}
@@ -155,168 +155,168 @@ func (x *execution) unconsumed() []*journalpb.ExternalEvent {
 }
 
 // checkCarriedOver checks that unconsumed events are carried over, in order.
-func (x *execution) checkCarriedOver(before *execution) {
-	last, started := before.history[len(before.history)-1], x.history[0].GetOrchestrationStarted()
+func (ex *execution) checkCarriedOver(before *execution) {
+	last, started := before.history[len(before.history)-1], ex.history[0].GetOrchestrationStarted()
 	if last.GetOrchestrationContinuedAsNew() == nil {
-		x.violation(x.history[0], "follows an execution that does not continue")
+		ex.violation(ex.history[0], "follows an execution that does not continue")
 	}
 	same := func(a, b *journalpb.ExternalEvent) bool { return proto.Equal(a, b) }
 	if !slices.EqualFunc(before.unconsumed(), started.GetInbox(), same) {
-		x.violation(x.history[0], "begins with the events %v, not %v", started.GetInbox(), before.unconsumed())
+		ex.violation(ex.history[0], "begins with the events %v, not %v", started.GetInbox(), before.unconsumed())
 	}
 }
 
-func (x *execution) checkSuspended(event *journalpb.Event) {
+func (ex *execution) checkSuspended(event *journalpb.Event) {
 	switch {
 	case event.GetOrchestrationSuspended() != nil, event.GetOrchestrationResumed() != nil:
-		if suspends := event.GetOrchestrationSuspended() != nil; suspends == x.suspended {
-			x.violation(event, "suspended is %t", x.suspended)
+		if suspends := event.GetOrchestrationSuspended() != nil; suspends == ex.suspended {
+			ex.violation(event, "suspended is %t", ex.suspended)
 		}
-		x.suspended = !x.suspended
-	case x.suspended && journalpb.SchedulingType(event.TypeNumber()) == 0:
+		ex.suspended = !ex.suspended
+	case ex.suspended && journalpb.SchedulingType(event.TypeNumber()) == 0:
 		switch event.TypeNumber() {
 		case journalpb.TypeExternalEvent, journalpb.TypeOrchestrationCancelRequested, journalpb.TypeOrchestrationTerminated, journalpb.TypeCancelRequested:
 		default:
-			x.violation(event, "while suspended")
+			ex.violation(event, "while suspended")
 		}
 	}
 }
 
-func (x *execution) checkEvent(event *journalpb.Event) {
+func (ex *execution) checkEvent(event *journalpb.Event) {
 	switch body := event.Body.(type) {
 	case *journalpb.Event_OrchestrationStarted:
-		x.events = slices.Clone(body.OrchestrationStarted.Inbox)
-		x.checkChild(event, body.OrchestrationStarted.Parent)
+		ex.events = slices.Clone(body.OrchestrationStarted.Inbox)
+		ex.checkChild(event, body.OrchestrationStarted.Parent)
 	case *journalpb.Event_ActivityScheduled, *journalpb.Event_TimerCreated:
-		x.open[event.EventId] = event
+		ex.open[event.EventId] = event
 	case *journalpb.Event_SubOrchestrationScheduled:
-		x.open[event.EventId] = event
+		ex.open[event.EventId] = event
 	case *journalpb.Event_OrchestrationFailed:
 		if strings.Contains(body.OrchestrationFailed.Error.GetMessage(), violationPrefix) {
-			x.violation(event, "the code has seen that")
+			ex.violation(event, "the code has seen that")
 		}
 	case *journalpb.Event_OrchestrationChained:
-		if _, ok := x.journal.Instance(body.OrchestrationChained.Instance); !ok {
-			x.violation(event, "was never started")
+		if _, ok := ex.journal.Instance(body.OrchestrationChained.Instance); !ok {
+			ex.violation(event, "was never started")
 		}
 	case *journalpb.Event_ExternalSubscribed:
 		name := event.GetExternalSubscribed().Name
-		x.subscriptions[name] = append(x.subscriptions[name], event.EventId)
+		ex.subscriptions[name] = append(ex.subscriptions[name], event.EventId)
 	case *journalpb.Event_ExternalEvent:
-		x.checkArrival(event, body.ExternalEvent)
+		ex.checkArrival(event, body.ExternalEvent)
 	case *journalpb.Event_CancelRequested:
-		x.checkCanceled(event)
+		ex.checkCanceled(event)
 	default:
 		if completes := journalpb.SchedulingType(event.TypeNumber()); completes != 0 {
-			x.checkCompletion(event, completes)
+			ex.checkCompletion(event, completes)
 		}
 	}
 }
 
 // checkCanceled checks that a canceled operation was open. A subscription is open until the code
 // can have had its event, which may have been recorded while the instance was suspended.
-func (x *execution) checkCanceled(event *journalpb.Event) {
-	scheduled := x.history[event.SourceEventId-1]
+func (ex *execution) checkCanceled(event *journalpb.Event) {
+	scheduled := ex.history[event.SourceEventId-1]
 	if subscribed := scheduled.GetExternalSubscribed(); subscribed != nil {
-		waits := x.subscriptions[subscribed.Name]
+		waits := ex.subscriptions[subscribed.Name]
 		k := slices.Index(waits, event.SourceEventId)
-		if k < x.visible[subscribed.Name] {
-			x.violation(event, "is not open")
+		if k < ex.visible[subscribed.Name] {
+			ex.violation(event, "is not open")
 			return
 		}
-		x.subscriptions[subscribed.Name] = slices.Delete(waits, k, k+1)
+		ex.subscriptions[subscribed.Name] = slices.Delete(waits, k, k+1)
 		return
 	}
-	if x.open[event.SourceEventId] == nil {
-		x.violation(event, "is not open")
+	if ex.open[event.SourceEventId] == nil {
+		ex.violation(event, "is not open")
 	}
-	x.checkAbandonedChild(x.open[event.SourceEventId])
-	delete(x.open, event.SourceEventId)
+	ex.checkAbandonedChild(ex.open[event.SourceEventId])
+	delete(ex.open, event.SourceEventId)
 }
 
 // checkArrival checks that an event is recorded once.
-func (x *execution) checkArrival(event *journalpb.Event, e *journalpb.ExternalEvent) {
-	if x.requests[e.RequestId] {
-		x.violation(event, "is taken twice")
+func (ex *execution) checkArrival(event *journalpb.Event, e *journalpb.ExternalEvent) {
+	if ex.requests[e.RequestId] {
+		ex.violation(event, "is taken twice")
 	}
-	x.requests[e.RequestId] = e.RequestId != ""
-	x.events = append(x.events, e)
+	ex.requests[e.RequestId] = e.RequestId != ""
+	ex.events = append(ex.events, e)
 }
 
 // checkCompletion checks that a completed operation was open, and of that kind.
-func (x *execution) checkCompletion(event *journalpb.Event, kind int) {
-	scheduled := x.open[event.SourceEventId]
+func (ex *execution) checkCompletion(event *journalpb.Event, kind int) {
+	scheduled := ex.open[event.SourceEventId]
 	if scheduled.TypeNumber() != kind {
-		x.violation(event, "is open as %q", journalpb.TypeName(scheduled.TypeNumber()))
+		ex.violation(event, "is open as %q", journalpb.TypeName(scheduled.TypeNumber()))
 		return
 	}
-	delete(x.open, event.SourceEventId)
+	delete(ex.open, event.SourceEventId)
 	switch kind {
 	case journalpb.TypeTimerCreated:
 		if fireAt := scheduled.GetTimerCreated().FireAt; event.Timestamp < fireAt || event.GetTimerFired().FireAt != fireAt {
-			x.violation(event, "set for %v, fired at %v", time.Unix(0, fireAt), time.Unix(0, event.Timestamp))
+			ex.violation(event, "set for %v, fired at %v", time.Unix(0, fireAt), time.Unix(0, event.Timestamp))
 		}
 	case journalpb.TypeActivityScheduled:
-		x.checkAttempts(event, scheduled.GetActivityScheduled())
+		ex.checkAttempts(event, scheduled.GetActivityScheduled())
 	case journalpb.TypeSubOrchestrationScheduled:
-		x.checkChildEnd(event, scheduled.GetSubOrchestrationScheduled())
+		ex.checkChildEnd(event, scheduled.GetSubOrchestrationScheduled())
 	}
 }
 
 // checkAttempts checks the failed attempts and the final one. However often a node was lost, none
 // is forgotten or counted twice.
-func (x *execution) checkAttempts(event *journalpb.Event, scheduled *journalpb.ActivityScheduled) {
+func (ex *execution) checkAttempts(event *journalpb.Event, scheduled *journalpb.ActivityScheduled) {
 	var s step
 	if err := engine.Decode(scheduled.Input, &s); err != nil {
-		x.t.Fatal(err)
+		ex.t.Fatal(err)
 	}
 	made := event.GetActivityCompleted().GetAttempts() + event.GetActivityFailed().GetAttempts()
 	if failed := event.GetActivityFailed() != nil; int(made) != s.Fails+1 || failed != s.Final {
-		x.violation(event, "failed %t at attempt %d of %+v", failed, made, s)
+		ex.violation(event, "failed %t at attempt %d of %+v", failed, made, s)
 	}
 }
 
 // checkChild checks that a child was scheduled by the parent that it names.
-func (x *execution) checkChild(event *journalpb.Event, parent *journalpb.OperationRef) {
+func (ex *execution) checkChild(event *journalpb.Event, parent *journalpb.OperationRef) {
 	if parent == nil {
 		return
 	}
-	scheduled, err := x.journal.Event(parent.Instance, parent.Execution, parent.EventId)
-	if err != nil || scheduled.GetSubOrchestrationScheduled().GetInstance() != x.instance.Instance {
-		x.violation(event, "is not known to its parent %v: %v, %v", parent, scheduled, err)
+	scheduled, err := ex.journal.Event(parent.Instance, parent.Execution, parent.EventId)
+	if err != nil || scheduled.GetSubOrchestrationScheduled().GetInstance() != ex.instance.Instance {
+		ex.violation(event, "is not known to its parent %v: %v, %v", parent, scheduled, err)
 	}
 }
 
 // checkChildEnd checks that the parent has the child's result.
-func (x *execution) checkChildEnd(event *journalpb.Event, scheduled *journalpb.SubOrchestrationScheduled) {
-	meta, ok := x.journal.Instance(scheduled.Instance)
+func (ex *execution) checkChildEnd(event *journalpb.Event, scheduled *journalpb.SubOrchestrationScheduled) {
+	meta, ok := ex.journal.Instance(scheduled.Instance)
 	if !ok {
-		x.violation(event, "of a child that does not exist")
+		ex.violation(event, "of a child that does not exist")
 		return
 	}
-	last, err := x.journal.Event(meta.Instance, meta.Execution, meta.LastEventId)
+	last, err := ex.journal.Event(meta.Instance, meta.Execution, meta.LastEventId)
 	if err != nil {
-		x.t.Fatal(err)
+		ex.t.Fatal(err)
 	}
 	if completed := event.GetSubOrchestrationCompleted(); (completed != nil) != (last.GetOrchestrationCompleted() != nil) ||
 		!proto.Equal(completed.GetResult(), last.GetOrchestrationCompleted().GetOutput()) {
-		x.violation(event, "but the child ended with %v", last)
+		ex.violation(event, "but the child ended with %v", last)
 	}
 	if failed := last.GetOrchestrationFailed(); failed != nil && !proto.Equal(event.GetSubOrchestrationFailed().GetError(), failed.Error) {
-		x.violation(event, "but the child failed with %v", failed.Error)
+		ex.violation(event, "but the child failed with %v", failed.Error)
 	}
 }
 
 // checkAbandonedChild checks that a canceled child ends, unless it is to be abandoned.
-func (x *execution) checkAbandonedChild(scheduled *journalpb.Event) {
+func (ex *execution) checkAbandonedChild(scheduled *journalpb.Event) {
 	child := scheduled.GetSubOrchestrationScheduled()
 	if child == nil || child.Name != lingerHandle.Name() {
 		return
 	}
-	meta, ok := x.journal.Instance(child.Instance)
+	meta, ok := ex.journal.Instance(child.Instance)
 	if !ok {
 		if child.ClosePolicy == journalpb.ClosePolicy_CLOSE_POLICY_ABANDON {
-			x.violation(scheduled, "was abandoned, and never started")
+			ex.violation(scheduled, "was abandoned, and never started")
 		}
 		return // canceled, and its node lost, before it was started: so it never is
 	}
@@ -328,22 +328,22 @@ func (x *execution) checkAbandonedChild(scheduled *journalpb.Event) {
 		want = journalpb.Status_STATUS_FAILED // after its own timeout
 	}
 	if meta.GetStatus() != want {
-		x.violation(scheduled, "was canceled, and is %v, not %v", meta, want)
+		ex.violation(scheduled, "was canceled, and is %v, not %v", meta, want)
 	}
 }
 
 // checkReplay replays all decisions of the code.
-func (x *execution) checkReplay(registry *engine.Registry) {
-	again := engine.NewExecution(x.instance.Instance, x.number, registry, nil)
+func (ex *execution) checkReplay(registry *engine.Registry) {
+	again := engine.NewExecution(ex.instance.Instance, ex.number, registry, nil)
 	defer again.Evict()
 	err := again.Replay(func(yield func(*journalpb.Event, error) bool) {
-		for _, event := range x.history {
+		for _, event := range ex.history {
 			if !yield(event, nil) {
 				return
 			}
 		}
 	})
 	if err != nil || !again.Ended() {
-		x.t.Errorf("%s, execution %d is not replayed: ended %t, %v", x.instance.Instance, x.number, again.Ended(), err)
+		ex.t.Errorf("%s, execution %d is not replayed: ended %t, %v", ex.instance.Instance, ex.number, again.Ended(), err)
 	}
 }

@@ -43,102 +43,102 @@ type waker interface {
 
 // isRecovered reports whether the operations of an instance are recovered. The partition's lock is
 // held.
-func (o *recovery) isRecovered(id string) bool {
-	return o.ended || id < o.cursor || o.recoveredEarly[id]
+func (r *recovery) isRecovered(id string) bool {
+	return r.ended || id < r.cursor || r.recoveredEarly[id]
 }
 
 // wait lets an instance with messages wait until its operations are recovered. The partition's lock
 // is held.
-func (o *recovery) wait(in *instance) { o.waiting = append(o.waiting, in) }
+func (r *recovery) wait(in *instance) { r.waiting = append(r.waiting, in) }
 
 // deferUntilRecovered calls f after the operations of an instance are recovered, or the partition
 // is closed. It reports false, without calling f, if they are already recovered. Client calls and
 // worker slots bound the number of deferred functions.
-func (o *recovery) deferUntilRecovered(id string, f func()) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.isRecovered(id) {
+func (r *recovery) deferUntilRecovered(id string, f func()) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.isRecovered(id) {
 		return false
 	}
-	if o.deferred == nil {
-		o.deferred = make(map[string][]func())
+	if r.deferred == nil {
+		r.deferred = make(map[string][]func())
 	}
-	o.deferred[id] = append(o.deferred[id], f)
+	r.deferred[id] = append(r.deferred[id], f)
 	return true
 }
 
-func (o *recovery) runDeferred(id string) {
-	o.mu.Lock()
-	due := o.deferred[id]
-	delete(o.deferred, id)
-	o.mu.Unlock()
+func (r *recovery) runDeferred(id string) {
+	r.mu.Lock()
+	due := r.deferred[id]
+	delete(r.deferred, id)
+	r.mu.Unlock()
 	for _, f := range due {
 		f()
 	}
 }
 
 // run recovers the open operations of all instances, until the partition is closed.
-func (o *recovery) run() {
-	defer o.end()
+func (r *recovery) run() {
+	defer r.end()
 	start, operations := time.Now(), 0
 	current, done := "", false
 	var ops []*journalpb.Operation // of the current instance
-	for open := range o.journal.OpenOperations() {
-		if o.context.Err() != nil {
+	for open := range r.journal.OpenOperations() {
+		if r.context.Err() != nil {
 			return
 		}
 		operations++
 		if open.Ref.Instance != current {
-			o.recoverInstance(ops)
+			r.recoverInstance(ops)
 			ops = ops[:0]
 			current = open.Ref.Instance
-			done = o.advance(current)
+			done = r.advance(current)
 		}
 		if !done {
 			ops = append(ops, open)
 		}
 	}
-	o.recoverInstance(ops)
-	o.logger.Info("open operations recovered", "operations", operations, "took", time.Since(start))
+	r.recoverInstance(ops)
+	r.logger.Info("open operations recovered", "operations", operations, "took", time.Since(start))
 }
 
 // advance moves the cursor to next and recovers instances that have messages. It reports whether
 // next is recovered.
-func (o *recovery) advance(next string) (done bool) {
-	o.mu.Lock()
-	last := o.cursor
-	o.cursor = next
-	waiting := o.waiting
-	o.waiting = nil
-	o.mu.Unlock()
-	o.runDeferred(last) // end runs those of instances without open operations
+func (r *recovery) advance(next string) (done bool) {
+	r.mu.Lock()
+	last := r.cursor
+	r.cursor = next
+	waiting := r.waiting
+	r.waiting = nil
+	r.mu.Unlock()
+	r.runDeferred(last) // end runs those of instances without open operations
 	for _, in := range waiting {
 		if in.id >= next {
-			o.recoverInstance(slices.Collect(o.journal.InstanceOperations(in.id)))
+			r.recoverInstance(slices.Collect(r.journal.InstanceOperations(in.id)))
 		}
-		o.mu.Lock()
+		r.mu.Lock()
 		if in.id >= next {
-			o.recoveredEarly[in.id] = true
+			r.recoveredEarly[in.id] = true
 		}
-		o.waker.send(in, wakeUp{})
-		o.mu.Unlock()
-		o.runDeferred(in.id)
+		r.waker.send(in, wakeUp{})
+		r.mu.Unlock()
+		r.runDeferred(in.id)
 	}
-	return o.recoveredEarly[next] // only this goroutine writes it
+	return r.recoveredEarly[next] // only this goroutine writes it
 }
 
 // end ends the recovery, and calls the functions still deferred. It wakes the waiting instances
 // unless the partition was closed first.
-func (o *recovery) end() {
-	o.mu.Lock()
-	if o.context.Err() == nil {
-		for _, in := range o.waiting {
-			o.waker.send(in, wakeUp{})
+func (r *recovery) end() {
+	r.mu.Lock()
+	if r.context.Err() == nil {
+		for _, in := range r.waiting {
+			r.waker.send(in, wakeUp{})
 		}
 	}
-	deferred := o.deferred
-	o.ended, o.recoveredEarly, o.waiting, o.deferred = true, nil, nil, nil
-	o.mu.Unlock()
+	deferred := r.deferred
+	r.ended, r.recoveredEarly, r.waiting, r.deferred = true, nil, nil, nil
+	r.mu.Unlock()
 	for _, due := range deferred {
 		for _, f := range due {
 			f()
@@ -148,9 +148,9 @@ func (o *recovery) end() {
 
 // recoverInstance recovers the open operations of one instance. Timers that came due without a
 // leader fire in the order of their due times.
-func (o *recovery) recoverInstance(ops []*journalpb.Operation) {
+func (r *recovery) recoverInstance(ops []*journalpb.Operation) {
 	slices.SortStableFunc(ops, func(a, b *journalpb.Operation) int { return cmp.Compare(a.FireAt, b.FireAt) })
 	for _, open := range ops {
-		o.recoverer.recoverOperation(open)
+		r.recoverer.recoverOperation(open)
 	}
 }

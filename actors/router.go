@@ -19,36 +19,36 @@ type router struct {
 	resolved int // how many replies are sent
 }
 
-func (s *router) reset() {
-	if cap(s.batch) > turnReuseMax {
-		*s = router{}
+func (r *router) reset() {
+	if cap(r.batch) > turnReuseMax {
+		*r = router{}
 		return
 	}
-	clear(s.batch)
-	clear(s.messages)
-	clear(s.accepted)
-	clear(s.replies)
-	*s = router{batch: s.batch[:0], messages: s.messages[:0], accepted: s.accepted[:0], replies: s.replies[:0]}
+	clear(r.batch)
+	clear(r.messages)
+	clear(r.accepted)
+	clear(r.replies)
+	*r = router{batch: r.batch[:0], messages: r.messages[:0], accepted: r.accepted[:0], replies: r.replies[:0]}
 }
 
-func (s *router) route(m *Message) {
+func (r *router) route(m *Message) {
 	switch {
 	case m.startEvent() != nil:
-		s.start(m)
-	case s.in.execution != nil && m.Query != nil:
-		s.query(m)
-	case s.in.execution != nil && s.in.refusesEvent(m):
-		s.reply(m, Answer{Err: &BusyError{RetryAfter: retryAfterMax, Bound: BoundInstance, Reason: "too many external events are buffered in the instance"}})
-	case s.in.execution != nil:
-		s.accept(m)
+		r.start(m)
+	case r.in.execution != nil && m.Query != nil:
+		r.query(m)
+	case r.in.execution != nil && r.in.refusesEvent(m):
+		r.reply(m, Answer{Err: &BusyError{RetryAfter: retryAfterMax, Bound: BoundInstance, Reason: "too many external events are buffered in the instance"}})
+	case r.in.execution != nil:
+		r.accept(m)
 	case m.Internal:
-		s.reply(m, Answer{Dropped: true})
+		r.reply(m, Answer{Dropped: true})
 	default:
-		if s.meta != nil {
-			s.reply(m, Answer{Err: ErrEnded})
+		if r.meta != nil {
+			r.reply(m, Answer{Err: ErrEnded})
 			return
 		}
-		s.reply(m, Answer{Err: ErrNotFound})
+		r.reply(m, Answer{Err: ErrNotFound})
 	}
 }
 
@@ -59,48 +59,48 @@ func (in *instance) refusesEvent(m *Message) bool {
 }
 
 // query answers a query from committed state, because the batch's turn has not run yet.
-func (s *router) query(m *Message) {
-	output, err := s.in.execution.Query(m.Query.Name, m.Query.Input)
-	s.reply(m, Answer{Output: output, Err: err})
+func (r *router) query(m *Message) {
+	output, err := r.in.execution.Query(m.Query.Name, m.Query.Input)
+	r.reply(m, Answer{Output: output, Err: err})
 }
 
 // start begins an execution, or answers for the existing instance.
-func (s *router) start(m *Message) {
-	if len(s.accepted) > 0 && s.accepted[0].startEvent() != nil {
+func (r *router) start(m *Message) {
+	if len(r.accepted) > 0 && r.accepted[0].startEvent() != nil {
 		// The first start of this batch is about to be recorded.
-		s.answerExisting(m, s.accepted[0].startEvent(), s.in.executionNumber, s.in.incarnation)
+		r.answerExisting(m, r.accepted[0].startEvent(), r.in.executionNumber, r.in.incarnation)
 		return
 	}
-	if s.meta == nil && s.in.execution != nil {
-		s.meta, _ = s.in.partition.journal.Instance(s.in.id)
+	if r.meta == nil && r.in.execution != nil {
+		r.meta, _ = r.in.partition.journal.Instance(r.in.id)
 	}
-	meta := s.meta
+	meta := r.meta
 	existing := &journalpb.OrchestrationStarted{RequestId: meta.GetRequestId(), Parent: meta.GetParent()}
 	switch {
 	case meta == nil:
-		s.begin(m, 1)
+		r.begin(m, 1)
 	case m.Reuse.allows(meta.Status) && !sameStart(m.startEvent(), existing):
-		s.begin(m, meta.Execution+1)
+		r.begin(m, meta.Execution+1)
 	default:
-		s.answerExisting(m, existing, meta.FirstExecution, meta.Incarnation)
+		r.answerExisting(m, existing, meta.FirstExecution, meta.Incarnation)
 	}
 }
 
-func (s *router) begin(m *Message, execution uint64) {
-	s.in.partition.runs.assignIncarnation(m, s.in.id, execution)
-	s.in.beginExecution(execution, m.startEvent().Incarnation)
-	s.accept(m)
+func (r *router) begin(m *Message, execution uint64) {
+	r.in.partition.runs.assignIncarnation(m, r.in.id, execution)
+	r.in.beginExecution(execution, m.startEvent().Incarnation)
+	r.accept(m)
 }
 
 // answerExisting answers a start of an existing instance. A repetition of the start that began the
 // run gets the answer of the original.
-func (s *router) answerExisting(m *Message, existing *journalpb.OrchestrationStarted, first, incarnation uint64) {
+func (r *router) answerExisting(m *Message, existing *journalpb.OrchestrationStarted, first, incarnation uint64) {
 	same := sameStart(m.startEvent(), existing)
 	if !same && !m.Attach {
-		s.reply(m, Answer{Err: ErrInstanceExists})
+		r.reply(m, Answer{Err: ErrInstanceExists})
 		return
 	}
-	s.replies = append(s.replies, reply{message: m, answer: Answer{
+	r.replies = append(r.replies, reply{message: m, answer: Answer{
 		Attached: !same, Dropped: true, FirstExecution: first, Incarnation: incarnation,
 	}})
 }
@@ -111,12 +111,12 @@ func sameStart(requested, existing *journalpb.OrchestrationStarted) bool {
 		requested.Parent != nil && proto.Equal(requested.Parent, existing.Parent)
 }
 
-func (s *router) accept(m *Message) {
-	s.messages = append(s.messages, m.Message)
-	s.accepted = append(s.accepted, m)
+func (r *router) accept(m *Message) {
+	r.messages = append(r.messages, m.Message)
+	r.accepted = append(r.accepted, m)
 }
 
 // reply answers a message whether or not the append is committed.
-func (s *router) reply(m *Message, a Answer) {
-	s.replies = append(s.replies, reply{m, a, true})
+func (r *router) reply(m *Message, a Answer) {
+	r.replies = append(r.replies, reply{m, a, true})
 }

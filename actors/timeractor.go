@@ -49,99 +49,99 @@ func newTimerActor(p *Partition) *timerActor {
 
 // Schedule schedules fire for a time. It replaces a timer with the same key. Timers of
 // orchestrations, and not those of activities and the engine, can be deferred.
-func (c *timerActor) Schedule(due clustertime.Time, key operation.Key, fire func()) {
+func (t *timerActor) Schedule(due clustertime.Time, key operation.Key, fire func()) {
 	deferrable := key.Instance != "" && key.Timer == 0
-	c.send(scheduleTimer{&sched.Timer[operation.Key]{Due: due, Key: key, Fire: fire, Deferrable: deferrable}})
+	t.send(scheduleTimer{&sched.Timer[operation.Key]{Due: due, Key: key, Fire: fire, Deferrable: deferrable}})
 }
 
 // ScheduleAfter schedules fire after a delay.
-func (c *timerActor) ScheduleAfter(d time.Duration, fire func()) {
-	c.Schedule(c.partition.now().Add(d), operation.Key{}, fire)
+func (t *timerActor) ScheduleAfter(d time.Duration, fire func()) {
+	t.Schedule(t.partition.now().Add(d), operation.Key{}, fire)
 }
 
 // Cancel cancels the timer with a key.
-func (c *timerActor) Cancel(key operation.Key) { c.send(cancelTimer{key}) }
+func (t *timerActor) Cancel(key operation.Key) { t.send(cancelTimer{key}) }
 
-func (c *timerActor) send(message any) { c.partition.system.actors.Root.Send(c.pid, message) }
+func (t *timerActor) send(message any) { t.partition.system.actors.Root.Send(t.pid, message) }
 
 // close stops the timer actor and waits for it. No timer fires afterwards.
-func (c *timerActor) close() {
-	c.send(stopRequest{})
-	c.done.Wait()
+func (t *timerActor) close() {
+	t.send(stopRequest{})
+	t.done.Wait()
 }
 
-func (c *timerActor) receive(ctx actor.Context) {
+func (t *timerActor) receive(ctx actor.Context) {
 	switch message := ctx.Message().(type) {
 	case scheduleTimer:
-		c.timers.Add(message.timer)
+		t.timers.Add(message.timer)
 	case cancelTimer:
-		c.timers.Cancel(message.key)
+		t.timers.Cancel(message.key)
 	case tick:
-		c.wakeAt = clustertime.Time{}
+		t.wakeAt = clustertime.Time{}
 	case stopRequest:
-		c.stop(ctx)
+		t.stop(ctx)
 		return
 	default:
 		return
 	}
-	c.fireDue()
+	t.fireDue()
 }
 
 // fireDue fires due timers and sleeps until the next. The partition sends a tick when deferred
 // timers may fire.
-func (c *timerActor) fireDue() {
-	now := c.partition.now()
+func (t *timerActor) fireDue() {
+	now := t.partition.now()
 	deferred := false
 	for {
-		next := c.timers.Next(deferred)
+		next := t.timers.Next(deferred)
 		switch {
 		case next == nil:
 			return
 		case next.Due.After(now):
-			c.sleep(now, next.Due)
+			t.sleep(now, next.Due)
 			return
-		case next.Deferrable && c.partition.shouldDeferTimers():
+		case next.Deferrable && t.partition.shouldDeferTimers():
 			deferred = true
 		default:
-			c.timers.Remove(next)
-			c.fire(next)
+			t.timers.Remove(next)
+			t.fire(next)
 		}
 	}
 }
 
 // fire calls the function of a timer. A panic in it does not stop the other timers.
-func (c *timerActor) fire(a *sched.Timer[operation.Key]) {
+func (t *timerActor) fire(a *sched.Timer[operation.Key]) {
 	defer func() {
 		if value := recover(); value != nil {
-			c.partition.logger.Error("fault in timer", "instance", a.Key.Instance, "execution", a.Key.Execution,
+			t.partition.logger.Error("fault in timer", "instance", a.Key.Instance, "execution", a.Key.Execution,
 				"event_id", a.Key.EventID, "fault", value, "stack", string(debug.Stack()))
 		}
 	}()
 	a.Fire()
 }
 
-func (c *timerActor) sleep(now, due clustertime.Time) {
-	if !c.wakeAt.IsZero() && !due.Before(c.wakeAt) {
+func (t *timerActor) sleep(now, due clustertime.Time) {
+	if !t.wakeAt.IsZero() && !due.Before(t.wakeAt) {
 		return
 	}
-	if c.wakeTimer != nil && c.wakeTimer.Stop() {
-		c.done.Done()
+	if t.wakeTimer != nil && t.wakeTimer.Stop() {
+		t.done.Done()
 	}
 	delay := min(due.Sub(now), recheckInterval)
-	c.wakeAt = now.Add(delay)
-	c.done.Add(1)
-	c.wakeTimer = time.AfterFunc(delay, func() {
-		defer c.done.Done()
-		c.send(tick{})
+	t.wakeAt = now.Add(delay)
+	t.done.Add(1)
+	t.wakeTimer = time.AfterFunc(delay, func() {
+		defer t.done.Done()
+		t.send(tick{})
 	})
 }
 
-func (c *timerActor) stop(ctx actor.Context) {
-	if c.wakeTimer != nil && c.wakeTimer.Stop() {
-		c.done.Done()
+func (t *timerActor) stop(ctx actor.Context) {
+	if t.wakeTimer != nil && t.wakeTimer.Stop() {
+		t.done.Done()
 	}
 	ctx.Stop(ctx.Self())
-	c.done.Done()
+	t.done.Done()
 }
 
 // Due timers are deferred while deferTimersFactor*TurnsMax instances are busy and not stalled.

@@ -25,15 +25,15 @@ type tokenCollector struct {
 	tokens []string
 }
 
-func (d *tokenCollector) definitions(options ...replay.ActivityOption) []replay.Definition {
+func (t *tokenCollector) definitions(options ...replay.ActivityOption) []replay.Definition {
 	return []replay.Definition{
 		asyncActivity.Bind(func(ctx context.Context, _ string) (string, error) {
 			if err := replay.Heartbeat(ctx, "asked"); err != nil {
 				return "", err
 			}
-			d.mu.Lock()
-			defer d.mu.Unlock()
-			d.tokens = append(d.tokens, replay.ActivityInfo(ctx).Token())
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.tokens = append(t.tokens, replay.ActivityInfo(ctx).Token())
 			return "", replay.ErrResultPending
 		}),
 		asyncOrchestration.Bind(func(ctx *replay.Context, text string) (string, error) {
@@ -43,10 +43,10 @@ func (d *tokenCollector) definitions(options ...replay.ActivityOption) []replay.
 	}
 }
 
-func (d *tokenCollector) all() []string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.tokens[:len(d.tokens):len(d.tokens)]
+func (t *tokenCollector) all() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.tokens[:len(t.tokens):len(t.tokens)]
 }
 
 // awaitOnlyOperation waits until the only open operation of an instance is in a state.

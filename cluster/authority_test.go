@@ -112,16 +112,16 @@ type replaceableKeys struct {
 	keys *Keys
 }
 
-func (h *replaceableKeys) Keys() (*Keys, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.keys, nil
+func (r *replaceableKeys) Keys() (*Keys, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.keys, nil
 }
 
-func (h *replaceableKeys) replace(keys *Keys) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.keys = keys
+func (r *replaceableKeys) replace(keys *Keys) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.keys = keys
 }
 
 // writeKeyFiles writes a certificate, its key and authorities to files.
@@ -155,27 +155,27 @@ type logRecorder struct {
 	text bytes.Buffer
 }
 
-func (b *logRecorder) Write(line []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(line)
+func (l *logRecorder) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(line)
 }
 
 // all returns everything that was logged.
-func (b *logRecorder) all() []byte {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return bytes.Clone(b.text.Bytes())
+func (l *logRecorder) all() []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return bytes.Clone(l.text.Bytes())
 }
 
-func (b *logRecorder) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
+func (l *logRecorder) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
 // countLines returns the number of lines that contain text.
-func (b *logRecorder) countLines(text string) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (l *logRecorder) countLines(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	n := 0
-	for _, line := range strings.Split(b.text.String(), "\n") {
+	for _, line := range strings.Split(l.text.String(), "\n") {
 		if strings.Contains(line, text) {
 			n++
 		}

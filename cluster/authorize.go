@@ -129,41 +129,41 @@ func actionOf(request *clusterpb.Request) Action {
 // A nodeService implements server.Node. It checks every call from the network, even if the sender has checked it.
 type nodeService struct{ node *Node }
 
-func (g *nodeService) Serve(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
-	check := func() error { return g.check(ctx, request) }
-	if err := g.node.recoverer.Call(request, check); err != nil {
-		return &clusterpb.Response{Protocol: g.node.config.protocol, Failure: toFailure(err)}
+func (s *nodeService) Serve(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
+	check := func() error { return s.check(ctx, request) }
+	if err := s.node.recoverer.Call(request, check); err != nil {
+		return &clusterpb.Response{Protocol: s.node.config.protocol, Failure: toFailure(err)}
 	}
-	return g.node.dispatcher.serve(ctx, request)
+	return s.node.dispatcher.serve(ctx, request)
 }
 
 // check returns an error if the request is not valid or the caller may not send it. Requests whose
 // action is "" must come from nodes.
-func (g *nodeService) check(ctx context.Context, request *clusterpb.Request) error {
+func (s *nodeService) check(ctx context.Context, request *clusterpb.Request) error {
 	if request.Call == nil {
 		return fmt.Errorf("%w: unknown call", ErrProtocol)
 	}
-	if err := firstError(checkRequest(request), g.checkPayloads(request)); err != nil {
+	if err := firstError(checkRequest(request), s.checkPayloads(request)); err != nil {
 		return err
 	}
-	if int(request.Partition) > len(g.node.partitions) {
+	if int(request.Partition) > len(s.node.partitions) {
 		return fmt.Errorf("%w: unknown partition %d", ErrProtocol, request.Partition-1)
 	}
 	caller := callerOf(ctx)
 	switch {
 	case request.GetJoin() != nil && caller.Kind == PrincipalNode:
 		return checkJoinCaller(caller, request.GetJoin())
-	case caller.Kind == PrincipalLocal, caller.Kind == PrincipalNode && g.node.directory.IsMember(caller.Name):
+	case caller.Kind == PrincipalLocal, caller.Kind == PrincipalNode && s.node.directory.IsMember(caller.Name):
 		return nil
 	case caller.Kind != PrincipalClient || actionOf(request) == "":
-		g.node.config.Logger.Warn("call refused", "caller", caller.String(), "error", "only nodes may make this call")
+		s.node.config.Logger.Warn("call refused", "caller", caller.String(), "error", "only nodes may make this call")
 		return ErrNotAuthorized
 	}
-	return g.authorize(ctx, caller, request)
+	return s.authorize(ctx, caller, request)
 }
 
-func (g *nodeService) authorize(ctx context.Context, caller Principal, request *clusterpb.Request) error {
-	if g.node.config.Authorize == nil {
+func (s *nodeService) authorize(ctx context.Context, caller Principal, request *clusterpb.Request) error {
+	if s.node.config.Authorize == nil {
 		return nil
 	}
 	instances := []string{request.Instance}
@@ -172,8 +172,8 @@ func (g *nodeService) authorize(ctx context.Context, caller Principal, request *
 	}
 	for _, action := range actionsOf(request) {
 		for _, instance := range instances {
-			if err := g.node.config.Authorize(ctx, caller, action, instance); err != nil {
-				g.node.config.Logger.Warn("call refused", "caller", caller.String(), "action", string(action), "instance", instance, "error", err)
+			if err := s.node.config.Authorize(ctx, caller, action, instance); err != nil {
+				s.node.config.Logger.Warn("call refused", "caller", caller.String(), "action", string(action), "instance", instance, "error", err)
 				return ErrNotAuthorized
 			}
 		}

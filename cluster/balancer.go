@@ -139,8 +139,8 @@ func (b *leaderBalancer) filterNodesWithCode(nodes []string) []string {
 }
 
 // worker returns the registration of a worker, nil if there is none or this node does not lead.
-func (g *partition) worker(node string) *session.RegisterWorker {
-	p := g.actorPartition.Load()
+func (pa *partition) worker(node string) *session.RegisterWorker {
+	p := pa.actorPartition.Load()
 	if p == nil {
 		return nil
 	}

@@ -50,12 +50,12 @@ func startWithCode(t *testing.T, partitions int, maintenanceInterval time.Durati
 }
 
 // awaitWorkers waits until a node leads all partitions and has the others as workers of each.
-func (f *testCluster) awaitWorkers(leader string) {
-	f.t.Helper()
-	for i, g := range f.nodes[leader].partitions {
-		f.makeLeader(i, leader)
-		eventually(f.t, "the others are registered as workers of the leader", func() bool {
-			for id := range f.nodes {
+func (c *testCluster) awaitWorkers(leader string) {
+	c.t.Helper()
+	for i, g := range c.nodes[leader].partitions {
+		c.makeLeader(i, leader)
+		eventually(c.t, "the others are registered as workers of the leader", func() bool {
+			for id := range c.nodes {
 				if id != leader && g.worker(id) == nil {
 					return false
 				}

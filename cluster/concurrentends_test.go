@@ -29,17 +29,17 @@ func firstEndWinsBody(ctx *replay.Context, _ string) (string, error) {
 // tokensByInstance keeps the token of each instance's activity.
 type tokensByInstance struct{ tokens sync.Map }
 
-func (d *tokensByInstance) definitions() []replay.Definition {
+func (t *tokensByInstance) definitions() []replay.Definition {
 	return []replay.Definition{firstEndWins.Bind(firstEndWinsBody), asyncActivity.Bind(func(ctx context.Context, id string) (string, error) {
-		d.tokens.Store(id, replay.ActivityInfo(ctx).Token())
+		t.tokens.Store(id, replay.ActivityInfo(ctx).Token())
 		return "", replay.ErrResultPending
 	})}
 }
 
 // endConcurrently tries all ways to end an instance, in an order that depends on from, and returns
 // errors other than ErrEnded.
-func (d *tokensByInstance) endConcurrently(ctx context.Context, client *Client, id string, from int) (unexpected []error) {
-	token, _ := d.tokens.Load(id)
+func (t *tokensByInstance) endConcurrently(ctx context.Context, client *Client, id string, from int) (unexpected []error) {
+	token, _ := t.tokens.Load(id)
 	attacks := []func() error{
 		func() error { return Send(ctx, client, id, word, "") },
 		func() error { return CompleteActivity(ctx, client, token.(string), "yes") },

@@ -44,14 +44,14 @@ var (
 // canceled.
 type attemptObserver struct{ started, canceled chan string }
 
-func (h *attemptObserver) definitions() []replay.Definition {
+func (a *attemptObserver) definitions() []replay.Definition {
 	return []replay.Definition{
 		echo.Bind(func(_ context.Context, s string) (string, error) { return s, nil }),
 		failingActivity.Bind(func(_ context.Context, s string) (string, error) { return "", errors.New(s) }),
 		hangingActivity.Bind(func(ctx context.Context, s string) (string, error) {
-			h.started <- s
+			a.started <- s
 			<-ctx.Done()
-			h.canceled <- s
+			a.canceled <- s
 			return s, nil // too late
 		}),
 	}
@@ -378,11 +378,11 @@ func cancelWith(reasons ...string) func(t *testing.T, client *Client, id string)
 
 // expectCanceled waits until an activity has begun, calls do, and waits until the activity is
 // canceled.
-func (h *attemptObserver) expectCanceled(name string, do func(t *testing.T, client *Client, id string)) func(t *testing.T, client *Client, id string) {
+func (a *attemptObserver) expectCanceled(name string, do func(t *testing.T, client *Client, id string)) func(t *testing.T, client *Client, id string) {
 	return func(t *testing.T, client *Client, id string) {
-		expectReceived(t, h.started, name)
+		expectReceived(t, a.started, name)
 		do(t, client, id)
-		expectReceived(t, h.canceled, name)
+		expectReceived(t, a.canceled, name)
 	}
 }
 

@@ -212,13 +212,13 @@ type fakeNode struct {
 	calls   atomic.Int32
 }
 
-func (s *fakeNode) Serve(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
+func (f *fakeNode) Serve(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 	if request.GetMembers() != nil {
-		result := &clusterpb.MembersResult{Members: []*clusterpb.Member{{Node: "s", Address: *s.leader.Load(), Leader: true}}}
+		result := &clusterpb.MembersResult{Members: []*clusterpb.Member{{Node: "s", Address: *f.leader.Load(), Leader: true}}}
 		return &clusterpb.Response{Result: &clusterpb.Response_Members{Members: result}}
 	}
-	s.calls.Add(1)
-	if s.hanging {
+	f.calls.Add(1)
+	if f.hanging {
 		<-ctx.Done()
 		return new(clusterpb.Response)
 	}

@@ -64,22 +64,22 @@ const membersWait = time.Second
 
 // currentMembers returns the members of the partition as known by its leader, or by this node while
 // no leader is known.
-func (g *partition) currentMembers(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	if changed := g.leaderNotifier.Next(); g.leader() == "" {
-		if _, err := admission.SleepUntil(ctx, g.node.closing, changed, membersWait); err != nil {
+func (pa *partition) currentMembers(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	if changed := pa.leaderNotifier.Next(); pa.leader() == "" {
+		if _, err := admission.SleepUntil(ctx, pa.node.closing, changed, membersWait); err != nil {
 			return nil, &UnavailableError{NotExecuted: true, Err: err}
 		}
 	}
-	for g.hasOtherLeader() || !g.node.replicaCalls.knowsMembers() {
+	for pa.hasOtherLeader() || !pa.node.replicaCalls.knowsMembers() {
 		limited, cancel := context.WithTimeout(ctx, membersWait)
-		response, err := g.callPartition(limited, request)
+		response, err := pa.callPartition(limited, request)
 		late := limited.Err() != nil && ctx.Err() == nil
 		cancel()
 		if err == nil || !late {
 			return response, err
 		}
 	}
-	return g.members.membersResponse(), nil
+	return pa.members.membersResponse(), nil
 }
 
 // listLocally answers a list from the replicas of this node.
@@ -90,10 +90,10 @@ func (s *scatterGather) listLocally(ctx context.Context, request *clusterpb.Requ
 }
 
 // callPartition sends a request, restricted to the partition, to its leader.
-func (g *partition) callPartition(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+func (pa *partition) callPartition(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	part := proto.CloneOf(request)
-	part.Partition = uint32(g.number + 1)
-	return g.node.router.call(ctx, part)
+	part.Partition = uint32(pa.number + 1)
+	return pa.node.router.call(ctx, part)
 }
 
 // fanOutEach calls ask for all partitions concurrently, and returns the first error.

@@ -137,18 +137,18 @@ func (h Health) shownPartition() PartitionHealth {
 	}
 }
 
-func (g *partition) health() PartitionHealth {
-	s := g.journal.Status()
+func (pa *partition) health() PartitionHealth {
+	s := pa.journal.Status()
 	h := PartitionHealth{
-		Role: RoleFollower, Leader: s.Leader, Term: s.Term, Protocol: g.journal.Protocol(),
+		Role: RoleFollower, Leader: s.Leader, Term: s.Term, Protocol: pa.journal.Protocol(),
 		Applied: s.Applied, Behind: s.Behind, Lag: s.Lag, SinceContact: s.SinceContact,
-		DiskHangs: g.journal.Stats().LogStalled, DiskFull: s.DiskFull,
+		DiskHangs: pa.journal.Stats().LogStalled, DiskFull: s.DiskFull,
 	}
-	h.OtherDirectory = g.journal.DirectoryRefusal() != nil && (s.Leader == "" || !s.Member)
+	h.OtherDirectory = pa.journal.DirectoryRefusal() != nil && (s.Leader == "" || !s.Member)
 	switch {
 	case !s.Member:
 		h.Role = RoleNone
-	case g.isLeader():
+	case pa.isLeader():
 		h.Role = RoleLeader
 	case s.Candidate:
 		h.Role = RoleCandidate

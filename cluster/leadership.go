@@ -18,16 +18,16 @@ import (
 
 // servingPartition returns the actors.Partition if this node leads the partition and is not handing
 // it over, otherwise nil.
-func (g *partition) servingPartition() *actors.Partition {
-	if g.handingOver.Load() {
+func (pa *partition) servingPartition() *actors.Partition {
+	if pa.handingOver.Load() {
 		return nil
 	}
-	return g.actorPartition.Load()
+	return pa.actorPartition.Load()
 }
 
 // otherLeader returns the address of the leader, "" if it is unknown or this node.
-func (g *partition) otherLeader() string {
-	if leader, address := g.journal.Leader(); leader != "" && leader != g.node.config.NodeID {
+func (pa *partition) otherLeader() string {
+	if leader, address := pa.journal.Leader(); leader != "" && leader != pa.node.config.NodeID {
 		return address
 	}
 	return ""
@@ -35,12 +35,12 @@ func (g *partition) otherLeader() string {
 
 // awaitLeader waits until this node serves calls or another leader is known, for at most
 // admission.LeaderWaitMax.
-func (g *partition) awaitLeader(ctx context.Context) {
+func (pa *partition) awaitLeader(ctx context.Context) {
 	limit := time.NewTimer(admission.LeaderWaitMax)
 	defer limit.Stop()
 	for {
-		changed := g.leaderNotifier.Next()
-		if g.servingPartition() != nil || g.otherLeader() != "" || g.journal.Err() != nil {
+		changed := pa.leaderNotifier.Next()
+		if pa.servingPartition() != nil || pa.otherLeader() != "" || pa.journal.Err() != nil {
 			return
 		}
 		select {
@@ -49,7 +49,7 @@ func (g *partition) awaitLeader(ctx context.Context) {
 			return
 		case <-ctx.Done():
 			return
-		case <-g.node.closing:
+		case <-pa.node.closing:
 			return
 		}
 	}
@@ -57,28 +57,28 @@ func (g *partition) awaitLeader(ctx context.Context) {
 
 // leaderChanged cancels calls to a former leader and wakes calls that wait for a new one. The
 // journal calls it.
-func (g *partition) leaderChanged() {
+func (pa *partition) leaderChanged() {
 	select {
-	case <-g.node.opened:
-	case <-g.node.openFailed:
+	case <-pa.node.opened:
+	case <-pa.node.openFailed:
 		return
 	}
-	g.cancelStaleCalls()
-	if address := g.otherLeader(); address != "" {
-		g.node.peers.Preconnect(address)
+	pa.cancelStaleCalls()
+	if address := pa.otherLeader(); address != "" {
+		pa.node.peers.Preconnect(address)
 	}
-	g.leaderNotifier.Notify()
+	pa.leaderNotifier.Notify()
 }
 
 // awaitLeaderChange waits until changed is closed. It returns an error if ctx or the node ends
 // first.
-func (g *partition) awaitLeaderChange(ctx context.Context, changed <-chan struct{}) error {
+func (pa *partition) awaitLeaderChange(ctx context.Context, changed <-chan struct{}) error {
 	select {
 	case <-changed:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-g.node.closing:
+	case <-pa.node.closing:
 		return ErrClosed
 	}
 }
@@ -97,26 +97,26 @@ func (n *Node) handOver(ctx context.Context) error {
 // handOver transfers leadership to another node, if there is one, and returns after that node
 // serves calls. Stopping earlier would remove a vote that the next leader needs. It first waits
 // until the partition can continue without this node.
-func (g *partition) handOver(ctx context.Context) error {
-	if !g.isLeader() || len(g.journal.Members()) == 1 {
+func (pa *partition) handOver(ctx context.Context) error {
+	if !pa.isLeader() || len(pa.journal.Members()) == 1 {
 		return nil
 	}
-	g.journal.AwaitSuccessors(ctx)
-	return g.transferAndWait(ctx, g.journal.TransferLeadership)
+	pa.journal.AwaitSuccessors(ctx)
+	return pa.transferAndWait(ctx, pa.journal.TransferLeadership)
 }
 
 // transferAndWait transfers leadership and returns after another node serves calls. Meanwhile this
 // node holds its calls, so that no new entries delay the next leader.
-func (g *partition) transferAndWait(ctx context.Context, transfer func(context.Context) error) error {
-	g.handingOver.Store(true)
-	defer g.handingOver.Store(false)
-	epoch := g.journal.Epoch()
+func (pa *partition) transferAndWait(ctx context.Context, transfer func(context.Context) error) error {
+	pa.handingOver.Store(true)
+	defer pa.handingOver.Store(false)
+	epoch := pa.journal.Epoch()
 	if err := transfer(ctx); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, handOverTimeout)
 	defer cancel()
-	return g.node.poll(ctx, func() bool { return g.journal.Epoch() > epoch && g.otherLeader() != "" })
+	return pa.node.poll(ctx, func() bool { return pa.journal.Epoch() > epoch && pa.otherLeader() != "" })
 }
 
 // handOverTimeout bounds how long a node waits for the next leader to serve.
@@ -124,31 +124,31 @@ const handOverTimeout = 2 * time.Second
 
 // catchUp waits until this node's replica of the partition has applied all that was committed
 // before the call.
-func (g *partition) catchUp(ctx context.Context) error {
-	response, err := g.node.router.call(ctx, g.prepareRequest(&clusterpb.Request{Call: &clusterpb.Request_CommitIndex{CommitIndex: new(clusterpb.CommitIndexRequest)}}))
+func (pa *partition) catchUp(ctx context.Context) error {
+	response, err := pa.node.router.call(ctx, pa.prepareRequest(&clusterpb.Request{Call: &clusterpb.Request_CommitIndex{CommitIndex: new(clusterpb.CommitIndexRequest)}}))
 	if err != nil {
 		return err
 	}
-	return g.node.poll(ctx, func() bool { return g.journal.AppliedIndex() >= response.AppliedIndex })
+	return pa.node.poll(ctx, func() bool { return pa.journal.AppliedIndex() >= response.AppliedIndex })
 }
 
 // crossPartitions describes the partition to what its leader does together with the others.
-func (g *partition) crossPartitions() crosspartition.Config {
+func (pa *partition) crossPartitions() crosspartition.Config {
 	config := crosspartition.Config{
-		Node:         g.node.config.NodeID,
-		Partition:    g.number,
-		Owner:        func(instance string) int { return g.node.partitionOf(instance).number },
-		Actors:       g.actorPartition.Load,
-		Closing:      g.node.closing,
-		SyncInterval: g.node.config.maintenanceInterval,
-		Logger:       g.node.config.Logger,
+		Node:         pa.node.config.NodeID,
+		Partition:    pa.number,
+		Owner:        func(instance string) int { return pa.node.partitionOf(instance).number },
+		Actors:       pa.actorPartition.Load,
+		Closing:      pa.node.closing,
+		SyncInterval: pa.node.config.maintenanceInterval,
+		Logger:       pa.node.config.Logger,
 	}
-	for _, other := range g.node.partitions {
+	for _, other := range pa.node.partitions {
 		config.Partitions = append(config.Partitions, crosspartition.Partition{
 			Journal: other.journal,
 			CatchUp: other.catchUp,
 			Ask: func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
-				return g.node.ask(ctx, other.prepareRequest(request))
+				return pa.node.ask(ctx, other.prepareRequest(request))
 			},
 		})
 	}
@@ -156,12 +156,12 @@ func (g *partition) crossPartitions() crosspartition.Config {
 }
 
 // receiveCrossMessages receives messages of another partition, on the leader of this one.
-func (g *partition) receiveCrossMessages(ctx context.Context, p *actors.Partition, r *clusterpb.CrossMessagesRequest) (*clusterpb.Response, error) {
+func (pa *partition) receiveCrossMessages(ctx context.Context, p *actors.Partition, r *clusterpb.CrossMessagesRequest) (*clusterpb.Response, error) {
 	if len(r.Messages) > crosspartition.MessagesMax {
 		return nil, &InputError{"cross-partition messages", fmt.Sprintf("are %d: at most %d are allowed", len(r.Messages), crosspartition.MessagesMax)}
 	}
 	for _, c := range r.Messages {
-		if err := g.checkCrossMessage(c); err != nil {
+		if err := pa.checkCrossMessage(c); err != nil {
 			return nil, err
 		}
 	}
@@ -169,11 +169,11 @@ func (g *partition) receiveCrossMessages(ctx context.Context, p *actors.Partitio
 }
 
 // checkCrossMessage returns an error for a message that no correct node sends.
-func (g *partition) checkCrossMessage(c *clusterpb.CrossMessage) error {
+func (pa *partition) checkCrossMessage(c *clusterpb.CrossMessage) error {
 	switch {
 	case c.GetEvent() == nil:
 		return &InputError{"cross-partition message", "has no event"}
-	case g.node.partitionOf(c.Instance) != g:
+	case pa.node.partitionOf(c.Instance) != pa:
 		return &InputError{"cross-partition message", "is for another partition"}
 	}
 	return nil

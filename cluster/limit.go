@@ -151,8 +151,8 @@ const contentTypeMax = 128
 
 // payloadMax returns the size limit of a received payload, in bytes. A codec may enlarge a value by
 // up to a third plus codecOverhead.
-func (g *nodeService) payloadMax() int {
-	converter := g.node.registry.PayloadConverter()
+func (s *nodeService) payloadMax() int {
+	converter := s.node.registry.PayloadConverter()
 	most := cmp.Or(max(converter.MaxBytes, 0), replay.PayloadMax)
 	if converter.Codec != nil {
 		most += most/3 + codecOverhead
@@ -164,27 +164,27 @@ func (g *nodeService) payloadMax() int {
 const codecOverhead = 4 << 10
 
 // checkPayloads returns an error if a payload is larger than a correct client sends.
-func (g *nodeService) checkPayloads(request *clusterpb.Request) error {
+func (s *nodeService) checkPayloads(request *clusterpb.Request) error {
 	switch call := request.Call.(type) {
 	case *clusterpb.Request_Start:
-		return firstError(g.checkPayload("input", call.Start.GetInput()), g.checkPayload("data", call.Start.GetSend().GetData()))
+		return firstError(s.checkPayload("input", call.Start.GetInput()), s.checkPayload("data", call.Start.GetSend().GetData()))
 	case *clusterpb.Request_Send:
-		return g.checkPayload("data", call.Send.GetData())
+		return s.checkPayload("data", call.Send.GetData())
 	case *clusterpb.Request_Query:
-		return g.checkPayload("input", call.Query.GetInput())
+		return s.checkPayload("input", call.Query.GetInput())
 	case *clusterpb.Request_Update:
-		return g.checkPayload("input", call.Update.GetInput())
+		return s.checkPayload("input", call.Update.GetInput())
 	case *clusterpb.Request_Complete:
-		if size, most := proto.Size(call.Complete.GetError()), g.payloadMax(); size > most {
+		if size, most := proto.Size(call.Complete.GetError()), s.payloadMax(); size > most {
 			return &InputError{"failure", fmt.Sprintf("has %d bytes: at most %d are allowed", size, most)}
 		}
-		return g.checkPayload("result", call.Complete.GetResult())
+		return s.checkPayload("result", call.Complete.GetResult())
 	}
 	return nil
 }
 
-func (g *nodeService) checkPayload(field string, payload *journalpb.Payload) error {
-	if size, most := len(payload.GetData()), g.payloadMax(); size > most {
+func (s *nodeService) checkPayload(field string, payload *journalpb.Payload) error {
+	if size, most := len(payload.GetData()), s.payloadMax(); size > most {
 		return &InputError{field, fmt.Sprintf("has %d bytes: at most %d are allowed", size, most)}
 	}
 	return checkText("content type of "+field, payload.GetContentType(), 0, contentTypeMax)

@@ -131,25 +131,25 @@ func (f Filter) request() *clusterpb.ListRequest {
 // purge purges the instances that a client names, except those still needed. An earlier attempt of
 // a retried purge may have been executed. A retry therefore purges nothing if a run under one of
 // the IDs may have begun since.
-func (g *partition) purge(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.PurgeRequest) (*clusterpb.Response, error) {
-	references, err := retention.NewReferences(ctx, g.journal, otherPartitionsOf(g), g.journal.Now())
+func (pa *partition) purge(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.PurgeRequest) (*clusterpb.Response, error) {
+	references, err := retention.NewReferences(ctx, pa.journal, otherPartitionsOf(pa), pa.journal.Now())
 	if err != nil {
 		return nil, err
 	}
 	var ids []string
 	for _, id := range r.Instances {
-		known, ok := g.journal.Instance(id)
+		known, ok := pa.journal.Instance(id)
 		if !ok || references.IsReferenced(known) {
 			continue
 		}
 		if request.FirstIndex != nil {
-			if err := g.inputs.CheckSameRun(id, "", request.GetFirstIndex()); err != nil {
+			if err := pa.inputs.CheckSameRun(id, "", request.GetFirstIndex()); err != nil {
 				return nil, fmt.Errorf("%w: instance %s", err, id)
 			}
 		}
 		ids = append(ids, id)
 	}
-	purged, err := retention.Purge(ctx, g.journal, p.Epoch(), ids)
+	purged, err := retention.Purge(ctx, pa.journal, p.Epoch(), ids)
 	if err != nil {
 		return nil, err
 	}

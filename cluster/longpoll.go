@@ -179,9 +179,9 @@ func (r *replicaCalls) hasNewerMembers(known []uint64) bool {
 	return slices.ContainsFunc(r.node.partitions, func(g *partition) bool { return g.journal.ConfigurationIndex() > known[g.number] })
 }
 
-func (g *partition) hasOtherLeader() bool {
-	leader := g.leader()
-	return leader != "" && leader != g.node.config.NodeID
+func (pa *partition) hasOtherLeader() bool {
+	leader := pa.leader()
+	return leader != "" && leader != pa.node.config.NodeID
 }
 
 // knowsMembers reports whether this node knows the current members, or at least those of a time

@@ -388,12 +388,12 @@ func (a *announcer) isAnnounced() bool {
 
 // isAnnounced reports whether the partition has a leader and knows this node by its address. It is
 // also true if the node has failed in the partition.
-func (g *partition) isAnnounced() bool {
-	if g.journal.Err() != nil {
+func (pa *partition) isAnnounced() bool {
+	if pa.journal.Err() != nil {
 		return true
 	}
-	self := g.self()
-	return g.leader() != "" && self != nil && self.Address == g.node.config.address()
+	self := pa.self()
+	return pa.leader() != "" && self != nil && self.Address == pa.node.config.address()
 }
 
 // self returns this node's entry among the members of the first partition, nil if it is not a
@@ -401,9 +401,9 @@ func (g *partition) isAnnounced() bool {
 func (n *Node) self() *journal.Member { return n.partitions[0].self() }
 
 // self returns this node's entry among the members of the partition, nil if it is not a member.
-func (g *partition) self() *journal.Member {
-	members := g.journal.Members()
-	i := slices.IndexFunc(members, func(m journal.Member) bool { return m.Node == g.node.config.NodeID })
+func (pa *partition) self() *journal.Member {
+	members := pa.journal.Members()
+	i := slices.IndexFunc(members, func(m journal.Member) bool { return m.Node == pa.node.config.NodeID })
 	if i < 0 {
 		return nil
 	}
@@ -501,39 +501,39 @@ func (a *announcer) isAnnouncedTo(g *partition) bool {
 }
 
 // announce announces this node to the leader of the partition, once, through any node that answers.
-func (g *partition) announce(ctx context.Context) error {
-	if g.isLeader() {
-		return g.journal.MoveMember(ctx, journal.Peer{Node: g.node.config.NodeID, Address: g.node.config.address(), Identity: g.journal.Identity()})
+func (pa *partition) announce(ctx context.Context) error {
+	if pa.isLeader() {
+		return pa.journal.MoveMember(ctx, journal.Peer{Node: pa.node.config.NodeID, Address: pa.node.config.address(), Identity: pa.journal.Identity()})
 	}
-	if g.node.config.Join == nil && len(g.journal.Members()) == 0 {
+	if pa.node.config.Join == nil && len(pa.journal.Members()) == 0 {
 		return nil // a founding member need not be added
 	}
-	starts, session := g.journal.Starts()
+	starts, session := pa.journal.Starts()
 	joinRequest := &clusterpb.JoinRequest{
-		Node: g.node.config.NodeID, Address: g.node.config.address(), NewNode: g.self() == nil, Partitions: uint32(g.node.config.Partitions),
-		Identity: g.journal.Identity(), OpenCount: starts, Session: session, Cluster: g.node.config.ClusterID,
+		Node: pa.node.config.NodeID, Address: pa.node.config.address(), NewNode: pa.self() == nil, Partitions: uint32(pa.node.config.Partitions),
+		Identity: pa.journal.Identity(), OpenCount: starts, Session: session, Cluster: pa.node.config.ClusterID,
 	}
-	if g.node.config.JoinToken != "" && g.number == 0 {
-		g.node.config.signJoin(joinRequest)
+	if pa.node.config.JoinToken != "" && pa.number == 0 {
+		pa.node.config.signJoin(joinRequest)
 	}
-	request := g.prepareRequest(&clusterpb.Request{Call: &clusterpb.Request_Join{Join: joinRequest}})
+	request := pa.prepareRequest(&clusterpb.Request{Call: &clusterpb.Request_Join{Join: joinRequest}})
 	err := errors.New("no other node is known")
 	var asked []string
-	for addresses := g.node.announcer.knownAddresses(); len(addresses) > 0; addresses = addresses[1:] {
+	for addresses := pa.node.announcer.knownAddresses(); len(addresses) > 0; addresses = addresses[1:] {
 		if slices.Contains(asked, addresses[0]) {
 			continue
 		}
 		asked = append(asked, addresses[0])
-		failure := g.node.askOnce(ctx, addresses[0], request).GetFailure()
+		failure := pa.node.askOnce(ctx, addresses[0], request).GetFailure()
 		if failure == nil || failure.Leader != "" {
-			g.node.announcer.fetchMemberHint(ctx, addresses[0])
+			pa.node.announcer.fetchMemberHint(ctx, addresses[0])
 		}
 		switch {
 		case failure == nil:
 			return nil
 		case !wire.IsRetryable(failure):
 			err = fromFailure(failure)
-			g.failIfRemovedOrCopied(err)
+			pa.failIfRemovedOrCopied(err)
 			return err
 		case failure.Leader != "":
 			addresses = slices.Insert(addresses, 1, failure.Leader)
@@ -544,10 +544,10 @@ func (g *partition) announce(ctx context.Context) error {
 }
 
 // failIfRemovedOrCopied fails the node if it was removed from the cluster or runs with a copied directory.
-func (g *partition) failIfRemovedOrCopied(err error) {
+func (pa *partition) failIfRemovedOrCopied(err error) {
 	for _, final := range []error{ErrRemoved, ErrDirectoryCopied} {
 		if errors.Is(err, final) {
-			g.journal.Fail(final)
+			pa.journal.Fail(final)
 		}
 	}
 }

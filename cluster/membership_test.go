@@ -41,78 +41,78 @@ func newTestClusterWith(t *testing.T, bootstrapPeers int, change func(*Config)) 
 	return f
 }
 
-func (f *testCluster) start(config Config) *Node {
-	f.t.Helper()
-	node := startNode(f.t, config)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.nodes[node.ID()] = node
+func (c *testCluster) start(config Config) *Node {
+	c.t.Helper()
+	node := startNode(c.t, config)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.nodes[node.ID()] = node
 	return node
 }
 
 // joiningConfig returns the configuration of a node that joins.
-func (f *testCluster) joiningConfig(id string) Config {
-	f.t.Helper()
-	config := Config{NodeID: id, Listen: loopbackAddress(f.t), Dir: f.t.TempDir(), Definitions: definitions(), Logger: testLogger(), Partitions: testPartitionsDefault}
-	for _, node := range f.all() {
+func (c *testCluster) joiningConfig(id string) Config {
+	c.t.Helper()
+	config := Config{NodeID: id, Listen: loopbackAddress(c.t), Dir: c.t.TempDir(), Definitions: definitions(), Logger: testLogger(), Partitions: testPartitionsDefault}
+	for _, node := range c.all() {
 		config.Join = append(config.Join, node.config.address())
 	}
 	return config
 }
 
 // close closes a node without notice to the others.
-func (f *testCluster) close(node *Node) {
-	f.t.Helper()
+func (c *testCluster) close(node *Node) {
+	c.t.Helper()
 	if err := node.Close(); err != nil {
-		f.t.Error(err)
+		c.t.Error(err)
 	}
-	f.forget(node)
+	c.forget(node)
 }
 
-func (f *testCluster) forget(node *Node) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.nodes, node.ID())
+func (c *testCluster) forget(node *Node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.nodes, node.ID())
 }
 
-func (f *testCluster) all() []*Node {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (c *testCluster) all() []*Node {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var nodes []*Node
-	for _, node := range f.nodes {
+	for _, node := range c.nodes {
 		nodes = append(nodes, node)
 	}
 	return nodes
 }
 
-func (f *testCluster) leader() *Node {
-	f.t.Helper()
-	return leaderOf(f.t, f.all())
+func (c *testCluster) leader() *Node {
+	c.t.Helper()
+	return leaderOf(c.t, c.all())
 }
 
 // remove removes a node through another one.
-func (f *testCluster) remove(id string) {
-	f.t.Helper()
-	ctx := testContext(f.t)
-	via := f.all()
+func (c *testCluster) remove(id string) {
+	c.t.Helper()
+	ctx := testContext(c.t)
+	via := c.all()
 	via = slices.DeleteFunc(via, func(n *Node) bool { return n.ID() == id })
-	eventually(f.t, "removed: "+id, func() bool {
+	eventually(c.t, "removed: "+id, func() bool {
 		err := via[0].RemoveNode(ctx, id)
 		if err != nil && !errors.Is(err, ErrMembershipChanging) {
-			f.t.Fatal(err)
+			c.t.Fatal(err)
 		}
 		return err == nil
 	})
 }
 
 // awaitVoters waits until the cluster has exactly these members, all with a vote.
-func (f *testCluster) awaitVoters(ids ...string) {
-	f.t.Helper()
-	ctx := testContext(f.t)
-	eventually(f.t, fmt.Sprintf("votes of %v", ids), func() bool {
-		members, err := f.all()[0].Members(ctx)
+func (c *testCluster) awaitVoters(ids ...string) {
+	c.t.Helper()
+	ctx := testContext(c.t)
+	eventually(c.t, fmt.Sprintf("votes of %v", ids), func() bool {
+		members, err := c.all()[0].Members(ctx)
 		if err != nil {
-			f.t.Fatal(err)
+			c.t.Fatal(err)
 		}
 		var voters []string
 		for _, m := range members {
@@ -126,7 +126,7 @@ func (f *testCluster) awaitVoters(ids ...string) {
 
 // startLoad starts runs through all nodes until stop is called, which returns the inputs of the
 // acknowledged ones.
-func (f *testCluster) startLoad() (stop func() []int) {
+func (c *testCluster) startLoad() (stop func() []int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	var next atomic.Int64
@@ -135,7 +135,7 @@ func (f *testCluster) startLoad() (stop func() []int) {
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				i := int(next.Add(1))
-				nodes := f.all()
+				nodes := c.all()
 				node := nodes[i%len(nodes)]
 				limited, done := context.WithTimeout(ctx, testTimeout)
 				if _, err := StartRun(limited, node.Client(), fiveActivities, fmt.Sprintf("load-%d", i), i); err == nil {
@@ -157,18 +157,18 @@ func (f *testCluster) startLoad() (stop func() []int) {
 }
 
 // expectCompleted checks that every acknowledged run completes with the right result.
-func (f *testCluster) expectCompleted(acknowledged []int) {
-	f.t.Helper()
-	ctx := testContext(f.t)
-	client := f.leader().Client()
+func (c *testCluster) expectCompleted(acknowledged []int) {
+	c.t.Helper()
+	ctx := testContext(c.t)
+	client := c.leader().Client()
 	for _, i := range acknowledged {
 		status, err := client.Wait(ctx, fmt.Sprintf("load-%d", i))
 		if err != nil || status.State != Completed {
-			f.t.Fatalf("run %d of %d: %+v, %v", i, len(acknowledged), status, err)
+			c.t.Fatalf("run %d of %d: %+v, %v", i, len(acknowledged), status, err)
 		}
 	}
 	if len(acknowledged) == 0 {
-		f.t.Error("nothing was acknowledged at all")
+		c.t.Error("nothing was acknowledged at all")
 	}
 }
 

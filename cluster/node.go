@@ -336,8 +336,8 @@ func (n *Node) LeaderOf(instanceID string) string {
 	return n.partitionOf(instanceID).leader()
 }
 
-func (g *partition) leader() string {
-	id, _ := g.journal.Leader()
+func (pa *partition) leader() string {
+	id, _ := pa.journal.Leader()
 	return id
 }
 

@@ -273,21 +273,21 @@ func TestNode_RollingRestartLogsNoError(t *testing.T) {
 
 // restart stops a node gracefully, starts it again when the others report it unreachable, and waits
 // until it is ready.
-func (f *testCluster) restart(id string) {
-	f.t.Helper()
-	node := f.nodes[id]
-	f.forget(node)
-	if err := node.Stop(testContext(f.t)); err != nil {
-		f.t.Error(err)
+func (c *testCluster) restart(id string) {
+	c.t.Helper()
+	node := c.nodes[id]
+	c.forget(node)
+	if err := node.Stop(testContext(c.t)); err != nil {
+		c.t.Error(err)
 	}
-	eventually(f.t, id+" is unreachable", func() bool {
-		members, err := f.anyNode().Members(testContext(f.t))
+	eventually(c.t, id+" is unreachable", func() bool {
+		members, err := c.anyNode().Members(testContext(c.t))
 		return err == nil && slices.ContainsFunc(members, func(m Member) bool { return m.NodeID == id && m.Liveness == MemberUnreachable })
 	})
 	config := node.config
 	config.journalLogger = nil
-	node = f.start(config)
-	eventually(f.t, id+" is ready", func() bool { return node.Health().Ready() == nil })
+	node = c.start(config)
+	eventually(c.t, id+" is ready", func() bool { return node.Health().Ready() == nil })
 }
 
 func TestNode_LogsStartAndReady(t *testing.T) {

@@ -46,18 +46,18 @@ type partition struct {
 }
 
 // setJournal sets the partition's journal, which its parts share.
-func (g *partition) setJournal(opened *journal.Journal) {
-	g.journal, g.barrier = opened, opened.Barrier
+func (pa *partition) setJournal(opened *journal.Journal) {
+	pa.journal, pa.barrier = opened, opened.Barrier
 	shared := instances.Partition{
 		Journal:  opened,
-		Registry: g.node.registry,
-		Barrier:  func(ctx context.Context) error { return g.barrier(ctx) },
-		Leads:    func(p *actors.Partition) bool { return g.actorPartition.Load() == p },
-		Answers:  &g.node.answerLimiter,
-		Members:  g.members.membersResponse,
+		Registry: pa.node.registry,
+		Barrier:  func(ctx context.Context) error { return pa.barrier(ctx) },
+		Leads:    func(p *actors.Partition) bool { return pa.actorPartition.Load() == p },
+		Answers:  &pa.node.answerLimiter,
+		Members:  pa.members.membersResponse,
 	}
-	g.inputs, g.reads = instances.NewInputs(shared), instances.NewReads(shared)
-	g.waits, g.members, g.workerLoop = runWaiter{g, opened}, memberHandler{g, opened}, workerLoop{g, opened}
+	pa.inputs, pa.reads = instances.NewInputs(shared), instances.NewReads(shared)
+	pa.waits, pa.members, pa.workerLoop = runWaiter{pa, opened}, memberHandler{pa, opened}, workerLoop{pa, opened}
 }
 
 // partitionOf returns the partition of an instance.
@@ -209,39 +209,39 @@ func (o *partitionOpener) closePartitions() error {
 
 // lead is called by the journal for each epoch in which this node leads the partition. It returns
 // when the epoch ends.
-func (g *partition) lead(ctx context.Context, epoch uint64) {
+func (pa *partition) lead(ctx context.Context, epoch uint64) {
 	select {
-	case <-g.node.opened:
+	case <-pa.node.opened:
 	case <-ctx.Done():
 		return // another partition could not be opened
 	}
 	slot := actors.PartitionConfig{
-		Partition: g.number, Now: g.journal.Now, HasIncarnations: g.hasIncarnations, AppliedIndex: g.journal.AppliedIndex,
+		Partition: pa.number, Now: pa.journal.Now, HasIncarnations: pa.hasIncarnations, AppliedIndex: pa.journal.AppliedIndex,
 		IsSuperseded: isLeadershipLost,
 	}
 	var background sync.WaitGroup
-	if len(g.node.partitions) > 1 {
-		leader := crosspartition.NewLeader(g.crossPartitions(), epoch)
+	if len(pa.node.partitions) > 1 {
+		leader := crosspartition.NewLeader(pa.crossPartitions(), epoch)
 		slot.OtherPartitions = leader
 		background.Go(func() { leader.Run(ctx) })
 	}
-	p := g.node.system.LeadPartition(ctx, slot, g.journal, epoch)
-	g.actorPartition.Store(p)
-	g.leaderNotifier.Notify()
-	background.Go(func() { g.raiseProtocol(ctx) })
+	p := pa.node.system.LeadPartition(ctx, slot, pa.journal, epoch)
+	pa.actorPartition.Store(p)
+	pa.leaderNotifier.Notify()
+	background.Go(func() { pa.raiseProtocol(ctx) })
 	sweeper := &retention.Sweeper{
-		Store: g.journal, Periods: retention.Periods(g.node.config.Retention), Epoch: epoch, Now: g.journal.Now,
-		Logger: g.node.config.Logger, OtherPartitions: otherPartitionsOf(g),
+		Store: pa.journal, Periods: retention.Periods(pa.node.config.Retention), Epoch: epoch, Now: pa.journal.Now,
+		Logger: pa.node.config.Logger, OtherPartitions: otherPartitionsOf(pa),
 	}
 	background.Go(func() { sweeper.Run(ctx) })
 	<-ctx.Done()
-	g.actorPartition.Store(nil)
+	pa.actorPartition.Store(nil)
 	p.Close()
 	background.Wait()
 }
 
 // isLeader reports whether this node leads the partition.
-func (g *partition) isLeader() bool { return g.actorPartition.Load() != nil }
+func (pa *partition) isLeader() bool { return pa.actorPartition.Load() != nil }
 
 // ledPartitions returns the partitions that this node leads.
 func (n *Node) ledPartitions() (led []*partition) {
@@ -256,20 +256,20 @@ func (n *Node) ledPartitions() (led []*partition) {
 // watchFailure fails all partitions of the node when this one fails, because they share the disk.
 // Only a removal fails just this partition: the others may still need this node's vote to remove
 // it.
-func (g *partition) watchFailure() {
+func (pa *partition) watchFailure() {
 	select {
-	case <-g.journal.Failed():
-	case <-g.node.closing:
+	case <-pa.journal.Failed():
+	case <-pa.node.closing:
 		return
 	}
 	all := true
-	for _, other := range g.node.partitions {
-		if !errors.Is(g.journal.Err(), ErrRemoved) {
-			other.journal.Fail(g.journal.Err())
+	for _, other := range pa.node.partitions {
+		if !errors.Is(pa.journal.Err(), ErrRemoved) {
+			other.journal.Fail(pa.journal.Err())
 		}
 		all = all && other.journal.Err() != nil
 	}
 	if all {
-		g.node.failOnce.Do(func() { close(g.node.failed) })
+		pa.node.failOnce.Do(func() { close(pa.node.failed) })
 	}
 }

@@ -44,12 +44,12 @@ func startPartitionsWith(t *testing.T, partitions int, maintenanceInterval time.
 }
 
 // awaitBalanced waits until no node leads two partitions more than another.
-func (f *testCluster) awaitBalanced() {
-	f.t.Helper()
-	eventually(f.t, "the leaders are spread", func() bool {
-		partitions := len(f.anyNode().partitions)
+func (c *testCluster) awaitBalanced() {
+	c.t.Helper()
+	eventually(c.t, "the leaders are spread", func() bool {
+		partitions := len(c.anyNode().partitions)
 		least, most, all := partitions, 0, 0
-		for _, node := range f.all() {
+		for _, node := range c.all() {
 			led := len(node.ledPartitions())
 			least, most, all = min(least, led), max(most, led), all+led
 		}
@@ -58,14 +58,14 @@ func (f *testCluster) awaitBalanced() {
 }
 
 // kill closes a node without transferring leadership.
-func (f *testCluster) kill(id string) {
-	f.t.Helper()
-	f.mu.Lock()
-	node := f.nodes[id]
-	delete(f.nodes, id)
-	f.mu.Unlock()
+func (c *testCluster) kill(id string) {
+	c.t.Helper()
+	c.mu.Lock()
+	node := c.nodes[id]
+	delete(c.nodes, id)
+	c.mu.Unlock()
 	if err := node.Close(); err != nil {
-		f.t.Error(err)
+		c.t.Error(err)
 	}
 }
 
@@ -153,13 +153,13 @@ func parentBody(ctx *replay.Context, how, prefix string) (string, error) {
 	return strings.Join(results, " "), nil
 }
 
-func (f *testCluster) anyNode() *Node { return f.all()[0] }
+func (c *testCluster) anyNode() *Node { return c.all()[0] }
 
 // expectState waits for the end of an instance and checks its state.
-func (f *testCluster) expectState(id string, want State) {
-	f.t.Helper()
-	eventually(f.t, fmt.Sprintf("%s is %s", id, want), func() bool {
-		status, err := f.anyNode().Client().Get(testContext(f.t), id)
+func (c *testCluster) expectState(id string, want State) {
+	c.t.Helper()
+	eventually(c.t, fmt.Sprintf("%s is %s", id, want), func() bool {
+		status, err := c.anyNode().Client().Get(testContext(c.t), id)
 		return err == nil && status.State == want
 	})
 }
@@ -263,17 +263,17 @@ func TestCrossPartition_StartsHappenOnce(t *testing.T) {
 }
 
 // moveAllLeaders transfers every partition to another leader.
-func (f *testCluster) moveAllLeaders() {
-	f.t.Helper()
+func (c *testCluster) moveAllLeaders() {
+	c.t.Helper()
 	for partition := range testPartitions {
-		epoch := f.anyNode().partitions[partition].journal.Epoch()
-		eventually(f.t, "leadership is transferred", func() bool {
-			for _, node := range f.all() {
+		epoch := c.anyNode().partitions[partition].journal.Epoch()
+		eventually(c.t, "leadership is transferred", func() bool {
+			for _, node := range c.all() {
 				if g := node.partitions[partition]; g.isLeader() && g.journal.Epoch() == epoch {
-					_ = g.journal.TransferLeadership(testContext(f.t)) // or it has already lost leadership
+					_ = g.journal.TransferLeadership(testContext(c.t)) // or it has already lost leadership
 				}
 			}
-			return f.anyNode().partitions[partition].journal.Epoch() > epoch
+			return c.anyNode().partitions[partition].journal.Epoch() > epoch
 		})
 	}
 }
@@ -281,15 +281,15 @@ func (f *testCluster) moveAllLeaders() {
 func partitionOfID(id string) int { return slots.Partition(id, testPartitions) }
 
 // makeLeader makes a node lead a partition.
-func (f *testCluster) makeLeader(partition int, id string) {
-	f.t.Helper()
-	eventually(f.t, "the node leads", func() bool {
-		for _, node := range f.all() {
+func (c *testCluster) makeLeader(partition int, id string) {
+	c.t.Helper()
+	eventually(c.t, "the node leads", func() bool {
+		for _, node := range c.all() {
 			if node.ID() != id && node.partitions[partition].isLeader() {
-				_ = node.partitions[partition].journal.TransferLeadershipTo(testContext(f.t), id) // or it has already lost leadership
+				_ = node.partitions[partition].journal.TransferLeadershipTo(testContext(c.t), id) // or it has already lost leadership
 			}
 		}
-		return f.nodes[id].partitions[partition].isLeader()
+		return c.nodes[id].partitions[partition].isLeader()
 	})
 }
 

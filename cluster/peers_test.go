@@ -183,13 +183,13 @@ func TestCluster_OnlyLeaderAnswersNotFound(t *testing.T) {
 // The called node needs a while to notice that its call has ended.
 type slowNode struct{ called, returned atomic.Bool }
 
-func (c *slowNode) Serve(ctx context.Context, _ *clusterpb.Request) *clusterpb.Response {
-	c.called.Store(true)
+func (s *slowNode) Serve(ctx context.Context, _ *clusterpb.Request) *clusterpb.Response {
+	s.called.Store(true)
 	<-ctx.Done()
 	for range 10_000 {
 		runtime.Gosched()
 	}
-	c.returned.Store(true)
+	s.returned.Store(true)
 	return new(clusterpb.Response)
 }
 

@@ -23,8 +23,8 @@ func withDefaultTimeout(ctx context.Context, limit time.Duration) (context.Conte
 }
 
 // prepareRequest sets the fields that a request to the partition's leader on another node needs.
-func (g *partition) prepareRequest(r *clusterpb.Request) *clusterpb.Request {
-	r.Protocol, r.Node, r.Partition = g.node.config.protocol, g.node.config.NodeID, uint32(g.number+1)
+func (pa *partition) prepareRequest(r *clusterpb.Request) *clusterpb.Request {
+	r.Protocol, r.Node, r.Partition = pa.node.config.protocol, pa.node.config.NodeID, uint32(pa.number+1)
 	return r
 }
 
@@ -112,16 +112,16 @@ func (r *router) callLeader(ctx context.Context, request *clusterpb.Request) *cl
 
 // leaderContext returns a context that is canceled when a node at another address leads. end must
 // be called.
-func (g *partition) leaderContext(ctx context.Context, address string) (limited context.Context, end func()) {
-	limited, end = g.leaderCalls.Begin(ctx, address)
-	g.cancelStaleCalls() // the leader may have changed since the address was read
+func (pa *partition) leaderContext(ctx context.Context, address string) (limited context.Context, end func()) {
+	limited, end = pa.leaderCalls.Begin(ctx, address)
+	pa.cancelStaleCalls() // the leader may have changed since the address was read
 	return limited, end
 }
 
 // cancelStaleCalls cancels calls in flight to a former leader.
-func (g *partition) cancelStaleCalls() {
-	if _, leader := g.journal.Leader(); leader != "" {
-		g.leaderCalls.CancelExcept(leader)
+func (pa *partition) cancelStaleCalls() {
+	if _, leader := pa.journal.Leader(); leader != "" {
+		pa.leaderCalls.CancelExcept(leader)
 	}
 }
 
@@ -158,21 +158,21 @@ func (p callPool) ask(ctx context.Context, address string, request *clusterpb.Re
 	return response
 }
 
-func (g *partition) runForwarder() {
+func (pa *partition) runForwarder() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	g.node.running.Go(func() { <-g.node.closing; cancel() })
-	g.forwarder.Run(ctx)
+	pa.node.running.Go(func() { <-pa.node.closing; cancel() })
+	pa.forwarder.Run(ctx)
 }
 
-func (g *partition) forwarderConfig() routing.Config {
+func (pa *partition) forwarderConfig() routing.Config {
 	return routing.Config{
-		Protocol:      func() uint32 { return g.journal.Protocol() },
-		CallTimeout:   g.node.config.CallTimeout,
-		OtherLeader:   g.otherLeader,
-		LeaderContext: g.leaderContext,
+		Protocol:      func() uint32 { return pa.journal.Protocol() },
+		CallTimeout:   pa.node.config.CallTimeout,
+		OtherLeader:   pa.otherLeader,
+		LeaderContext: pa.leaderContext,
 		OpenStream: func(ctx context.Context, address string, request *clusterpb.Request) (grpc.ClientStream, error) {
-			return g.node.peers.OpenStream(ctx, address, &server.StartBatchStream, g.prepareRequest(request))
+			return pa.node.peers.OpenStream(ctx, address, &server.StartBatchStream, pa.prepareRequest(request))
 		},
 	}
 }

@@ -52,8 +52,8 @@ type attackerStreamLayer struct {
 	attack attacker
 }
 
-func (c attackerStreamLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
-	conn, err := c.attack(string(address))
+func (a attackerStreamLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	conn, err := a.attack(string(address))
 	if err != nil {
 		return nil, err
 	}

@@ -58,76 +58,76 @@ func (d *dispatcher) handle(ctx context.Context, request *clusterpb.Request) (*c
 
 // handle answers a request for the partition, if this node leads it. The response holds the index
 // that a replica must have applied to show the call's effects.
-func (g *partition) handle(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	response, err := g.execute(ctx, request)
+func (pa *partition) handle(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	response, err := pa.execute(ctx, request)
 	if err == nil && response.AppliedIndex == 0 {
-		response.AppliedIndex = g.journal.AppliedIndex()
+		response.AppliedIndex = pa.journal.AppliedIndex()
 	}
 	return response, instances.WrapForgotten(request, err)
 }
 
-func (g *partition) execute(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+func (pa *partition) execute(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	if joinRequest := request.GetJoin(); joinRequest != nil {
-		return g.members.handleJoin(ctx, request.Protocol, joinRequest)
+		return pa.members.handleJoin(ctx, request.Protocol, joinRequest)
 	}
-	g.awaitLeader(ctx)
-	p := g.servingPartition()
+	pa.awaitLeader(ctx)
+	p := pa.servingPartition()
 	if p == nil {
 		return nil, journal.ErrNotLeader
 	}
 	switch call := request.Call.(type) {
 	case *clusterpb.Request_Start:
-		response, err := g.inputs.Start(ctx, p, request, call.Start)
-		return response, g.inputs.ConfirmRejection(ctx, p, err)
+		response, err := pa.inputs.Start(ctx, p, request, call.Start)
+		return response, pa.inputs.ConfirmRejection(ctx, p, err)
 	case *clusterpb.Request_Send:
-		response, err := g.inputs.Send(ctx, p, request, call.Send)
-		return response, g.inputs.ConfirmRejection(ctx, p, err)
+		response, err := pa.inputs.Send(ctx, p, request, call.Send)
+		return response, pa.inputs.ConfirmRejection(ctx, p, err)
 	case *clusterpb.Request_Control:
-		response, err := g.inputs.Control(ctx, p, request, call.Control)
-		return response, g.inputs.ConfirmRejection(ctx, p, err)
+		response, err := pa.inputs.Control(ctx, p, request, call.Control)
+		return response, pa.inputs.ConfirmRejection(ctx, p, err)
 	case *clusterpb.Request_Query:
-		return g.reads.Query(ctx, p, request.Instance, call.Query)
+		return pa.reads.Query(ctx, p, request.Instance, call.Query)
 	case *clusterpb.Request_Update:
-		return g.inputs.Update(ctx, p, request, call.Update)
+		return pa.inputs.Update(ctx, p, request, call.Update)
 	case *clusterpb.Request_Complete:
-		return g.inputs.Complete(ctx, p, request.Instance, call.Complete)
+		return pa.inputs.Complete(ctx, p, request.Instance, call.Complete)
 	case *clusterpb.Request_Pending:
-		return g.reads.Pending(ctx, p, request.Instance)
+		return pa.reads.Pending(ctx, p, request.Instance)
 	case *clusterpb.Request_Purge:
-		return g.purge(ctx, p, request, call.Purge)
+		return pa.purge(ctx, p, request, call.Purge)
 	case *clusterpb.Request_RemoveMember:
-		return g.members.removeMember(ctx, call.RemoveMember)
+		return pa.members.removeMember(ctx, call.RemoveMember)
 	case *clusterpb.Request_AdoptMember:
-		return g.members.adoptMember(ctx, call.AdoptMember)
+		return pa.members.adoptMember(ctx, call.AdoptMember)
 	case *clusterpb.Request_IssueToken:
-		return g.members.issueToken(ctx, call.IssueToken)
+		return pa.members.issueToken(ctx, call.IssueToken)
 	case *clusterpb.Request_RevokeToken:
-		return g.members.revokeToken(ctx, call.RevokeToken)
+		return pa.members.revokeToken(ctx, call.RevokeToken)
 	case *clusterpb.Request_CrossMessages:
-		return g.receiveCrossMessages(ctx, p, call.CrossMessages)
+		return pa.receiveCrossMessages(ctx, p, call.CrossMessages)
 	}
-	if err := g.barrier(ctx); err != nil {
+	if err := pa.barrier(ctx); err != nil {
 		return nil, err
 	}
-	return g.reads.Read(ctx, p, request)
+	return pa.reads.Read(ctx, p, request)
 }
 
 // ServeStartBatch implements server.Node.
-func (g *nodeService) ServeStartBatch(stream grpc.ServerStream) error {
-	return g.node.recoverer.Stream("start_batch", func() error { return g.answerStartBatch(stream) })
+func (s *nodeService) ServeStartBatch(stream grpc.ServerStream) error {
+	return s.node.recoverer.Stream("start_batch", func() error { return s.answerStartBatch(stream) })
 }
 
-func (g *nodeService) answerStartBatch(stream grpc.ServerStream) error {
+func (s *nodeService) answerStartBatch(stream grpc.ServerStream) error {
 	ctx, request := stream.Context(), new(clusterpb.Request)
 	if err := stream.RecvMsg(request); err != nil {
 		return err
 	}
-	if err := g.check(ctx, request); err != nil {
-		return stream.SendMsg(&clusterpb.Response{Protocol: g.node.config.protocol, Failure: toFailure(err)})
+	if err := s.check(ctx, request); err != nil {
+		return stream.SendMsg(&clusterpb.Response{Protocol: s.node.config.protocol, Failure: toFailure(err)})
 	}
-	err := g.node.dispatcher.startBatch(ctx, request, func(response *clusterpb.Response) error { return stream.SendMsg(response) })
+	err := s.node.dispatcher.startBatch(ctx, request, func(response *clusterpb.Response) error { return stream.SendMsg(response) })
 	if err != nil {
-		return stream.SendMsg(g.node.dispatcher.failureResponse(request, err))
+		return stream.SendMsg(s.node.dispatcher.failureResponse(request, err))
 	}
 	return nil
 }
@@ -151,7 +151,7 @@ func (d *dispatcher) startBatch(ctx context.Context, request *clusterpb.Request,
 
 // startEach answers each start as soon as possible: a refused start does not wait for those that
 // must be committed.
-func (g *partition) startEach(ctx context.Context, p *actors.Partition, starts []*clusterpb.InstanceStart, answer func(*clusterpb.StartBatchResult) error) error {
+func (pa *partition) startEach(ctx context.Context, p *actors.Partition, starts []*clusterpb.InstanceStart, answer func(*clusterpb.StartBatchResult) error) error {
 	answers := make(chan *clusterpb.StartBatchItem, len(starts))
 	var starting sync.WaitGroup
 	defer starting.Wait()
@@ -159,9 +159,9 @@ func (g *partition) startEach(ctx context.Context, p *actors.Partition, starts [
 		starting.Go(func() {
 			request := &clusterpb.Request{Instance: one.Instance, Retried: one.Retried, FirstIndex: one.FirstIndex, Call: &clusterpb.Request_Start{Start: one.Start}}
 			var response *clusterpb.Response
-			err := g.node.recoverer.Call(request, func() (err error) {
-				response, err = g.inputs.Start(ctx, p, request, one.Start)
-				return g.inputs.ConfirmRejection(ctx, p, err)
+			err := pa.node.recoverer.Call(request, func() (err error) {
+				response, err = pa.inputs.Start(ctx, p, request, one.Start)
+				return pa.inputs.ConfirmRejection(ctx, p, err)
 			})
 			if err != nil {
 				response = &clusterpb.Response{Failure: toFailure(err)}
@@ -184,7 +184,7 @@ func (g *partition) startEach(ctx context.Context, p *actors.Partition, starts [
 
 // checkStartBatch returns an error for a batch that no correct node sends. The sender has checked
 // each start.
-func (g *partition) checkStartBatch(r *clusterpb.StartBatchRequest) error {
+func (pa *partition) checkStartBatch(r *clusterpb.StartBatchRequest) error {
 	if len(r.GetStarts()) == 0 || len(r.Starts) > routing.StartBatchMax {
 		return &InputError{"starts", fmt.Sprintf("are %d: 1 to %d are allowed", len(r.GetStarts()), routing.StartBatchMax)}
 	}
@@ -195,7 +195,7 @@ func (g *partition) checkStartBatch(r *clusterpb.StartBatchRequest) error {
 		if err := firstError(checkID(one.Instance), checkStart(one.Start)); err != nil {
 			return err
 		}
-		if g.node.partitionOf(one.Instance) != g {
+		if pa.node.partitionOf(one.Instance) != pa {
 			return &InputError{"start", "is for another partition"}
 		}
 	}

@@ -224,9 +224,9 @@ type observedTransport struct {
 	onFollow func()
 }
 
-func (f observedTransport) follow(ctx context.Context, id string, from Position, pass func(RecordedEvent) bool) error {
-	f.onFollow()
-	return f.caller.follow(ctx, id, from, pass)
+func (o observedTransport) follow(ctx context.Context, id string, from Position, pass func(RecordedEvent) bool) error {
+	o.onFollow()
+	return o.caller.follow(ctx, id, from, pass)
 }
 
 func TestUpdate_AbandonedCallSaysAccepted(t *testing.T) {

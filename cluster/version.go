@@ -54,42 +54,42 @@ const raiseInterval = time.Second
 
 // raiseProtocol raises the cluster's protocol to the newest that all members speak. It returns when
 // that is this node's newest, or when ctx ends.
-func (g *partition) raiseProtocol(ctx context.Context) {
-	for g.journal.Protocol() < g.node.config.protocol {
-		if common := g.commonProtocol(ctx); common > g.journal.Protocol() {
-			g.raiseProtocolTo(ctx, common)
+func (pa *partition) raiseProtocol(ctx context.Context) {
+	for pa.journal.Protocol() < pa.node.config.protocol {
+		if common := pa.commonProtocol(ctx); common > pa.journal.Protocol() {
+			pa.raiseProtocolTo(ctx, common)
 		}
-		if g.node.sleep(ctx, raiseInterval) != nil {
+		if pa.node.sleep(ctx, raiseInterval) != nil {
 			return
 		}
 	}
 }
 
 // raiseProtocolTo raises the cluster's protocol. The caller retries failures.
-func (g *partition) raiseProtocolTo(ctx context.Context, protocol uint32) {
-	switch err := g.journal.RaiseProtocol(ctx, protocol); {
+func (pa *partition) raiseProtocolTo(ctx context.Context, protocol uint32) {
+	switch err := pa.journal.RaiseProtocol(ctx, protocol); {
 	case err == nil:
 		level := slog.LevelInfo
-		if len(g.journal.Members()) == 1 {
+		if len(pa.journal.Members()) == 1 {
 			level = slog.LevelDebug // of no interest on a single node
 		}
-		g.node.config.Logger.Log(ctx, level, "cluster protocol raised: every member speaks it", "protocol", protocol)
+		pa.node.config.Logger.Log(ctx, level, "cluster protocol raised: every member speaks it", "protocol", protocol)
 	case ctx.Err() == nil:
-		g.node.config.Logger.Warn("cluster protocol not raised, will try again", "protocol", protocol, "error", err)
+		pa.node.config.Logger.Warn("cluster protocol not raised, will try again", "protocol", protocol, "error", err)
 	}
 }
 
 // commonProtocol returns the newest protocol that all members speak, 0 if one of them does not
 // answer.
-func (g *partition) commonProtocol(ctx context.Context) uint32 {
-	common := g.node.config.protocol
-	for _, m := range g.journal.Members() {
-		if m.Node == g.node.config.NodeID {
+func (pa *partition) commonProtocol(ctx context.Context) uint32 {
+	common := pa.node.config.protocol
+	for _, m := range pa.journal.Members() {
+		if m.Node == pa.node.config.NodeID {
 			continue
 		}
 		request := membersRequest()
-		request.Protocol, request.Node = g.node.config.protocol, g.node.config.NodeID
-		response := g.node.askOnce(ctx, m.Address, request)
+		request.Protocol, request.Node = pa.node.config.protocol, pa.node.config.NodeID
+		response := pa.node.askOnce(ctx, m.Address, request)
 		if response.GetMembers() == nil {
 			return 0
 		}
@@ -102,7 +102,7 @@ func (g *partition) commonProtocol(ctx context.Context) uint32 {
 const incarnationsProtocol = 3
 
 // hasIncarnations reports whether a new run gets an incarnation.
-func (g *partition) hasIncarnations() bool { return g.journal.Protocol() >= incarnationsProtocol }
+func (pa *partition) hasIncarnations() bool { return pa.journal.Protocol() >= incarnationsProtocol }
 
 // encodeVersionError encodes a VersionError.
 func encodeVersionError(e *VersionError) *clusterpb.VersionMismatch {

@@ -96,27 +96,27 @@ func (r *router) follow(ctx context.Context, id string, from Position, pass func
 }
 
 // run returns nil after the last event of the run.
-func (f *historyWatcher) run(ctx context.Context) error {
-	g := f.partition
-	changed, cancel := g.journal.Watch(f.id)
+func (h *historyWatcher) run(ctx context.Context) error {
+	g := h.partition
+	changed, cancel := g.journal.Watch(h.id)
 	defer cancel()
 	for {
-		known, ok := g.journal.Instance(f.id)
+		known, ok := g.journal.Instance(h.id)
 		switch {
-		case f.watchedRun != nil && (!ok || isReplaced(known, f.watchedRun)):
+		case h.watchedRun != nil && (!ok || isReplaced(known, h.watchedRun)):
 			return errPurged
 		case ok:
-			f.begin(known)
-			if ended, err := f.yieldAvailable(ctx, known); ended || err != nil {
+			h.begin(known)
+			if ended, err := h.yieldAvailable(ctx, known); ended || err != nil {
 				return err
 			}
 		default:
 			// Not replicated here yet, or not existing.
-			if _, err := g.node.router.fetchStatus(ctx, f.id); err != nil {
+			if _, err := g.node.router.fetchStatus(ctx, h.id); err != nil {
 				return err
 			}
 		}
-		if f.shouldPause != nil && f.shouldPause() {
+		if h.shouldPause != nil && h.shouldPause() {
 			return errReaderStopped
 		}
 		if err := g.waits.awaitChange(ctx, changed); err != nil {
@@ -132,29 +132,29 @@ func isReplaced(known, seen *journalpb.Instance) bool {
 		known.FirstExecution == seen.FirstExecution && known.CreatedAt != seen.CreatedAt
 }
 
-func (f *historyWatcher) begin(known *journalpb.Instance) {
-	if f.watchedRun != nil {
+func (h *historyWatcher) begin(known *journalpb.Instance) {
+	if h.watchedRun != nil {
 		return
 	}
-	f.watchedRun = known
-	if f.next.Execution == 0 {
-		f.next.Execution = known.FirstExecution
+	h.watchedRun = known
+	if h.next.Execution == 0 {
+		h.next.Execution = known.FirstExecution
 	}
-	f.next.EventID = max(f.next.EventID, 1)
+	h.next.EventID = max(h.next.EventID, 1)
 }
 
 // yieldAvailable yields the events recorded so far and reports whether they were the last of the
 // run.
-func (f *historyWatcher) yieldAvailable(ctx context.Context, known *journalpb.Instance) (ended bool, err error) {
-	for f.next.Execution <= known.Execution {
-		execution := f.next.Execution
-		if err := f.yieldExecution(ctx); err != nil {
+func (h *historyWatcher) yieldAvailable(ctx context.Context, known *journalpb.Instance) (ended bool, err error) {
+	for h.next.Execution <= known.Execution {
+		execution := h.next.Execution
+		if err := h.yieldExecution(ctx); err != nil {
 			return false, err
 		}
-		if f.next.Execution > execution {
+		if h.next.Execution > execution {
 			continue
 		}
-		last, err := f.partition.journal.Event(f.id, execution, f.next.EventID-1)
+		last, err := h.partition.journal.Event(h.id, execution, h.next.EventID-1)
 		switch {
 		case instances.IsNotFound(err):
 			// The position does not exist yet, or never will.
@@ -164,15 +164,15 @@ func (f *historyWatcher) yieldAvailable(ctx context.Context, known *journalpb.In
 		case last.GetOrchestrationContinuedAsNew() == nil:
 			return journalpb.IsTerminal(last.TypeNumber()), nil
 		}
-		f.next = Position{execution + 1, 1}
+		h.next = Position{execution + 1, 1}
 	}
 	return false, nil
 }
 
 // yieldExecution yields the events of one execution recorded so far.
-func (f *historyWatcher) yieldExecution(ctx context.Context) error {
-	execution := f.next.Execution
-	for event, err := range f.partition.journal.Events(f.id, execution, f.next.EventID) {
+func (h *historyWatcher) yieldExecution(ctx context.Context) error {
+	execution := h.next.Execution
+	for event, err := range h.partition.journal.Events(h.id, execution, h.next.EventID) {
 		switch {
 		case instances.IsNotFound(err):
 			return errPurged
@@ -182,8 +182,8 @@ func (f *historyWatcher) yieldExecution(ctx context.Context) error {
 			return ctx.Err()
 		}
 		r := RecordedEvent{execution, event}
-		f.next = r.Next()
-		if !f.yield(r) {
+		h.next = r.Next()
+		if !h.yield(r) {
 			return errReaderStopped
 		}
 	}

@@ -180,16 +180,16 @@ func (n *Node) otherMemberCount() int { return len(n.partitions[0].journal.Membe
 
 // ServeWorker implements server.Node: while this node leads, it assigns activities to the calling
 // node.
-func (g *nodeService) ServeWorker(stream grpc.ServerStream) error {
-	return g.node.recoverer.Stream("work", func() error { return g.runWorkerSession(stream) })
+func (s *nodeService) ServeWorker(stream grpc.ServerStream) error {
+	return s.node.recoverer.Stream("work", func() error { return s.runWorkerSession(stream) })
 }
 
-func (g *nodeService) runWorkerSession(stream grpc.ServerStream) error {
-	n, worker := g.node, callerOf(stream.Context())
+func (s *nodeService) runWorkerSession(stream grpc.ServerStream) error {
+	n, worker := s.node, callerOf(stream.Context())
 	if worker.Kind == PrincipalNode && !n.directory.IsMember(worker.Name) {
 		return status.Error(codes.PermissionDenied, ErrNotAuthorized.Error())
 	}
-	p := g.workerPartition(stream.Context())
+	p := s.workerPartition(stream.Context())
 	if p == nil {
 		return status.Error(codes.FailedPrecondition, journal.ErrNotLeader.Error())
 	}
@@ -210,15 +210,15 @@ func (g *nodeService) runWorkerSession(stream grpc.ServerStream) error {
 
 // workerPartition returns the partition named by a worker's stream, nil if this node does not lead
 // it.
-func (g *nodeService) workerPartition(ctx context.Context) *actors.Partition {
+func (s *nodeService) workerPartition(ctx context.Context) *actors.Partition {
 	partition := 0
 	if named := metadata.ValueFromIncomingContext(ctx, partitionHeader); len(named) == 1 {
 		var err error
-		if partition, err = strconv.Atoi(named[0]); err != nil || partition < 0 || partition >= len(g.node.partitions) {
+		if partition, err = strconv.Atoi(named[0]); err != nil || partition < 0 || partition >= len(s.node.partitions) {
 			return nil
 		}
 	}
-	return g.node.partitions[partition].actorPartition.Load()
+	return s.node.partitions[partition].actorPartition.Load()
 }
 
 // A stream is either side of a worker stream.

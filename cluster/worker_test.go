@@ -32,16 +32,16 @@ func newAttemptRecorder() *attemptRecorder {
 	return &attemptRecorder{countByNode: make(map[string]int), release: make(chan struct{})}
 }
 
-func (w *attemptRecorder) definitions(node string) []replay.Definition {
+func (a *attemptRecorder) definitions(node string) []replay.Definition {
 	return []replay.Definition{
 		workerActivity.Bind(func(ctx context.Context, _ string) (string, error) {
 			info := replay.ActivityInfo(ctx)
-			w.mu.Lock()
-			w.countByNode[node]++
-			w.attempts = append(w.attempts, fmt.Sprintf("%s %d", info.IdempotencyKey(), info.Number))
-			w.mu.Unlock()
+			a.mu.Lock()
+			a.countByNode[node]++
+			a.attempts = append(a.attempts, fmt.Sprintf("%s %d", info.IdempotencyKey(), info.Number))
+			a.mu.Unlock()
 			select {
-			case <-w.release:
+			case <-a.release:
 				return node, nil
 			case <-ctx.Done():
 				return "", context.Cause(ctx)
@@ -60,16 +60,16 @@ func (w *attemptRecorder) definitions(node string) []replay.Definition {
 	}
 }
 
-func (w *attemptRecorder) countOn(node string) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.countByNode[node]
+func (a *attemptRecorder) countOn(node string) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.countByNode[node]
 }
 
-func (w *attemptRecorder) total() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.attempts)
+func (a *attemptRecorder) total() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.attempts)
 }
 
 // startWorkers starts a cluster whose nodes serve their own IDs as tags. It has one partition,

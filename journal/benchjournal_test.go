@@ -46,44 +46,44 @@ type benchMetrics struct {
 	values map[string][]float64
 }
 
-func (f *benchMetrics) add(name string, value float64) {
-	if f.values == nil {
-		f.values = map[string][]float64{}
+func (m *benchMetrics) add(name string, value float64) {
+	if m.values == nil {
+		m.values = map[string][]float64{}
 	}
-	if f.values[name] == nil {
-		f.names = append(f.names, name)
+	if m.values[name] == nil {
+		m.names = append(m.names, name)
 	}
-	f.values[name] = append(f.values[name], value)
+	m.values[name] = append(m.values[name], value)
 }
 
-func (f *benchMetrics) median(name string) float64 {
-	values := slices.Sorted(slices.Values(f.values[name]))
+func (m *benchMetrics) median(name string) float64 {
+	values := slices.Sorted(slices.Values(m.values[name]))
 	return values[len(values)/2]
 }
 
-func (f *benchMetrics) print() {
+func (m *benchMetrics) print() {
 	fmt.Println()
-	for _, name := range f.names {
-		fmt.Printf("%-44s %12.1f\n", name, f.median(name))
+	for _, name := range m.names {
+		fmt.Printf("%-44s %12.1f\n", name, m.median(name))
 	}
-	ratio := f.median("journal, appends/s") / f.median("raft alone, packed, records/s")
+	ratio := m.median("journal, appends/s") / m.median("raft alone, packed, records/s")
 	fmt.Printf("%-44s %12.2f\n", "journal against raft alone", ratio)
 }
 
-func (f *benchMetrics) measureRound(b *testing.B) {
+func (m *benchMetrics) measureRound(b *testing.B) {
 	r := measureJournal(b, Config{})
 	one, packed, cpu := measureRaft(b, int(r.packed))
-	f.add("one bare commit, p50 µs", one)
-	f.add("raft alone, packed, records/s", packed)
-	f.add("raft alone, packed, CPU µs a record", cpu)
-	f.add("journal, appends/s", r.rate)
-	f.add("journal, CPU µs an append", r.cpu)
-	f.add("appends an entry", r.packed)
-	f.add("one append alone, p50 µs", r.alone)
-	f.add("write of the log, p50 µs, at most", r.write)
-	f.add("queue delay, p50 µs, at most", r.queued)
-	f.add("snapshot stops applying, µs", r.pause)
-	f.add("bytes written an event", r.bytes)
+	m.add("one bare commit, p50 µs", one)
+	m.add("raft alone, packed, records/s", packed)
+	m.add("raft alone, packed, CPU µs a record", cpu)
+	m.add("journal, appends/s", r.rate)
+	m.add("journal, CPU µs an append", r.cpu)
+	m.add("appends an entry", r.packed)
+	m.add("one append alone, p50 µs", r.alone)
+	m.add("write of the log, p50 µs, at most", r.write)
+	m.add("queue delay, p50 µs, at most", r.queued)
+	m.add("snapshot stops applying, µs", r.pause)
+	m.add("bytes written an event", r.bytes)
 }
 
 // syncTime returns the median time of a synced write of 4 KiB, in µs.

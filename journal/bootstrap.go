@@ -115,13 +115,13 @@ func openFounding(c *Config) (*founding, error) {
 }
 
 // agree records permanently that this node has agreed to a list of founders.
-func (fd *founding) agree(list []bootstrapPeer) error {
-	fd.mu.Lock()
-	defer fd.mu.Unlock()
-	if fd.peers != nil {
+func (fo *founding) agree(list []bootstrapPeer) error {
+	fo.mu.Lock()
+	defer fo.mu.Unlock()
+	if fo.peers != nil {
 		return errors.New("already agreed to a list of founders")
 	}
-	if dir := fd.config.Dir; dir != "" {
+	if dir := fo.config.Dir; dir != "" {
 		var content bytes.Buffer
 		err := frame.WriteJSON(&content, "", map[string]any{"format": bootstrapFormat, "founders": list})
 		if err == nil {
@@ -131,24 +131,24 @@ func (fd *founding) agree(list []bootstrapPeer) error {
 			return fmt.Errorf("write list of founders: %w", err)
 		}
 	}
-	fd.peers = list
+	fo.peers = list
 	return nil
 }
 
-func (fd *founding) agreedPeers() []bootstrapPeer {
-	fd.mu.Lock()
-	defer fd.mu.Unlock()
-	return fd.peers
+func (fo *founding) agreedPeers() []bootstrapPeer {
+	fo.mu.Lock()
+	defer fo.mu.Unlock()
+	return fo.peers
 }
 
 // stateFor answers a node that wants to found a partition.
-func (fd *founding) stateFor(h *handshake) *bootstrapState {
-	s := &bootstrapState{HasLog: len(fd.identities.servers()) > 0, JoinedElection: fd.raft.CurrentTerm() > 0, Peers: fd.config.Peers}
+func (fo *founding) stateFor(h *handshake) *bootstrapState {
+	s := &bootstrapState{HasLog: len(fo.identities.servers()) > 0, JoinedElection: fo.raft.CurrentTerm() > 0, Peers: fo.config.Peers}
 	if s.HasLog {
-		s.RecordedIdentity, s.IsMember = fd.identities.recordedIdentity(h.Node)
-		s.IsRemoved = fd.members.membership().isRemoved(h.Node)
+		s.RecordedIdentity, s.IsMember = fo.identities.recordedIdentity(h.Node)
+		s.IsRemoved = fo.members.membership().isRemoved(h.Node)
 	}
-	s.AgreedPeers = fd.agreedPeers()
+	s.AgreedPeers = fo.agreedPeers()
 	return s
 }
 
@@ -158,19 +158,19 @@ func (c *Config) needsBootstrap() bool {
 }
 
 // run takes part in the founding until this node has a log, or ctx ends.
-func (fd *founding) run(ctx context.Context) {
+func (fo *founding) run(ctx context.Context) {
 	var before []bootstrapPeer
 	var logged time.Time
-	for len(fd.identities.servers()) == 0 && fd.failStop.Err() == nil {
-		round := fd.queryBootstrapPeers(ctx)
+	for len(fo.identities.servers()) == 0 && fo.failStop.Err() == nil {
+		round := fo.queryBootstrapPeers(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		next, err := fd.advanceBootstrap(round, before)
+		next, err := fo.advanceBootstrap(round, before)
 		before = next
 		if err != nil && time.Since(logged) >= bootstrapLogInterval {
 			logged = time.Now()
-			fd.config.Logger.Warn("waiting to found the cluster with Config.Peers", "error", err)
+			fo.config.Logger.Warn("waiting to found the cluster with Config.Peers", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -188,16 +188,16 @@ type bootstrapAnswer struct {
 	err   error
 }
 
-func (fd *founding) queryBootstrapPeers(ctx context.Context) bootstrapRound {
+func (fo *founding) queryBootstrapPeers(ctx context.Context) bootstrapRound {
 	round := make(bootstrapRound)
 	var mu sync.Mutex
 	var asking sync.WaitGroup
-	for _, p := range fd.config.Peers {
-		if p.Node == fd.config.Node {
+	for _, p := range fo.config.Peers {
+		if p.Node == fo.config.Node {
 			continue
 		}
 		asking.Go(func() {
-			r, err := fd.queryBootstrapPeer(ctx, p)
+			r, err := fo.queryBootstrapPeer(ctx, p)
 			mu.Lock()
 			defer mu.Unlock()
 			round[p.Node] = &bootstrapAnswer{r, err}
@@ -207,8 +207,8 @@ func (fd *founding) queryBootstrapPeers(ctx context.Context) bootstrapRound {
 	return round
 }
 
-func (fd *founding) queryBootstrapPeer(ctx context.Context, p Peer) (*handshakeReply, error) {
-	r, err := fd.identities.dialHandshake(ctx, p.Address, fd.identities.newHandshake(purposeBootstrap), bootstrapTimeout)
+func (fo *founding) queryBootstrapPeer(ctx context.Context, p Peer) (*handshakeReply, error) {
+	r, err := fo.identities.dialHandshake(ctx, p.Address, fo.identities.newHandshake(purposeBootstrap), bootstrapTimeout)
 	switch {
 	case err != nil:
 		return nil, err
@@ -225,41 +225,41 @@ func (fd *founding) queryBootstrapPeer(ctx context.Context, p Peer) (*handshakeR
 // advanceBootstrap takes the next step that the answers of a round allow. It returns the list of
 // founders if all are empty, and an error that says what this node waits for. before is the list
 // that the previous round returned.
-func (fd *founding) advanceBootstrap(round bootstrapRound, before []bootstrapPeer) ([]bootstrapPeer, error) {
-	if err := fd.checkExistingPartition(round); err != nil {
+func (fo *founding) advanceBootstrap(round bootstrapRound, before []bootstrapPeer) ([]bootstrapPeer, error) {
+	if err := fo.checkExistingPartition(round); err != nil {
 		return nil, err
 	}
-	if agreed := fd.agreedPeers(); agreed != nil {
-		return nil, fd.bootstrapIfAgreed(round, agreed)
+	if agreed := fo.agreedPeers(); agreed != nil {
+		return nil, fo.bootstrapIfAgreed(round, agreed)
 	}
-	if list := round.findAgreement(fd.config.Node, fd.identities.self.Identity); list != nil {
-		return nil, fd.agree(list)
+	if list := round.findAgreement(fo.config.Node, fo.identities.self.Identity); list != nil {
+		return nil, fo.agree(list)
 	}
-	list, err := fd.emptyBootstrapPeers(round)
+	list, err := fo.emptyBootstrapPeers(round)
 	if err != nil || !slices.Equal(list, before) {
 		return list, err
 	}
-	fd.config.Logger.Info("all founders are empty, agreeing to found the cluster", "founders", len(list))
-	return nil, fd.agree(list)
+	fo.config.Logger.Info("all founders are empty, agreeing to found the cluster", "founders", len(list))
+	return nil, fo.agree(list)
 }
 
 // checkExistingPartition returns an error if another node has a log in which this node was removed,
 // has another directory, or is no member.
-func (fd *founding) checkExistingPartition(round bootstrapRound) error {
+func (fo *founding) checkExistingPartition(round bootstrapRound) error {
 	for node, answer := range round {
 		if answer.err != nil || !answer.reply.Bootstrap.HasLog {
 			continue
 		}
 		switch s := answer.reply.Bootstrap; {
 		case s.IsRemoved:
-			_ = fd.failStop.Fail(ErrRemoved)
+			_ = fo.failStop.Fail(ErrRemoved)
 			return ErrRemoved
-		case s.RecordedIdentity == fd.identities.self.Identity:
+		case s.RecordedIdentity == fo.identities.self.Identity:
 			continue // the partition exists, with this node
 		default:
 			// This node may also be no member there: then Config.Peers names an existing cluster.
-			err := &DirectoryError{Node: fd.config.Node, Identity: fd.identities.self.Identity, Recorded: s.RecordedIdentity}
-			fd.identities.recordDirectoryRefusal(node, err)
+			err := &DirectoryError{Node: fo.config.Node, Identity: fo.identities.self.Identity, Recorded: s.RecordedIdentity}
+			fo.identities.recordDirectoryRefusal(node, err)
 			return err
 		}
 	}
@@ -282,14 +282,14 @@ func (round bootstrapRound) findAgreement(node, identity string) []bootstrapPeer
 }
 
 // emptyBootstrapPeers returns the list of the founders if all are empty and have the same Peers.
-func (fd *founding) emptyBootstrapPeers(round bootstrapRound) ([]bootstrapPeer, error) {
+func (fo *founding) emptyBootstrapPeers(round bootstrapRound) ([]bootstrapPeer, error) {
 	var list []bootstrapPeer
 	var missing []error
-	for _, p := range fd.config.Peers {
-		f := bootstrapPeer{p.Node, p.Address, fd.identities.self.Identity}
-		if p.Node != fd.config.Node {
+	for _, p := range fo.config.Peers {
+		f := bootstrapPeer{p.Node, p.Address, fo.identities.self.Identity}
+		if p.Node != fo.config.Node {
 			answer := round[p.Node]
-			if err := fd.checkEmpty(answer); err != nil {
+			if err := fo.checkEmpty(answer); err != nil {
 				missing = append(missing, fmt.Errorf("node %s at %s: %w", p.Node, p.Address, err))
 				continue
 			}
@@ -304,13 +304,13 @@ func (fd *founding) emptyBootstrapPeers(round bootstrapRound) ([]bootstrapPeer, 
 	return list, nil
 }
 
-func (fd *founding) checkEmpty(answer *bootstrapAnswer) error {
+func (fo *founding) checkEmpty(answer *bootstrapAnswer) error {
 	if answer.err != nil {
 		return answer.err
 	}
 	switch s := answer.reply.Bootstrap; {
-	case !equalPeers(s.Peers, fd.config.Peers):
-		return fmt.Errorf("its Config.Peers differ: %v there, %v on this node", s.Peers, fd.config.Peers)
+	case !equalPeers(s.Peers, fo.config.Peers):
+		return fmt.Errorf("its Config.Peers differ: %v there, %v on this node", s.Peers, fo.config.Peers)
 	case s.AgreedPeers != nil:
 		return errors.New("it has agreed to found the cluster with another directory of this node, which was lost since: " +
 			"if no node of the cluster has data yet, empty all directories and start again")
@@ -331,25 +331,25 @@ func equalPeers(a, b []Peer) bool {
 
 // bootstrapIfAgreed writes the first entry of the log if a majority of the founders, including this
 // one, has agreed to the same list.
-func (fd *founding) bootstrapIfAgreed(round bootstrapRound, list []bootstrapPeer) error {
+func (fo *founding) bootstrapIfAgreed(round bootstrapRound, list []bootstrapPeer) error {
 	agreed, bootstrapped := 0, false
 	for _, f := range list {
-		if f.Node == fd.config.Node || round.hasAgreed(f, list) {
+		if f.Node == fo.config.Node || round.hasAgreed(f, list) {
 			agreed++
 		}
-		bootstrapped = bootstrapped || f.Node != fd.config.Node && round.hasBootstrapped(f, list, fd.identities.self.Identity)
+		bootstrapped = bootstrapped || f.Node != fo.config.Node && round.hasBootstrapped(f, list, fo.identities.self.Identity)
 	}
 	if agreed <= len(list)/2 && !bootstrapped {
 		return fmt.Errorf("%d of %d founders have agreed, waiting for a majority", agreed, len(list))
 	}
-	err := fd.raft.BootstrapCluster(initialConfiguration(list)).Error()
+	err := fo.raft.BootstrapCluster(initialConfiguration(list)).Error()
 	switch {
 	case err == nil:
-		fd.config.Logger.Info("cluster founded", "founders", len(list))
+		fo.config.Logger.Info("cluster founded", "founders", len(list))
 	case errors.Is(err, raft.ErrCantBootstrap):
 		return errors.New("another founder was faster, waiting for the leader")
 	case !errors.Is(err, raft.ErrRaftShutdown):
-		_ = fd.failStop.Fail(fmt.Errorf("write first log entry: %w", err))
+		_ = fo.failStop.Fail(fmt.Errorf("write first log entry: %w", err))
 	}
 	return err
 }

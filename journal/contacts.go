@@ -40,40 +40,40 @@ func (j *Journal) monitorContacts(ctx context.Context) {
 	}
 }
 
-func (w *contactMonitor) checkMembers(now time.Time, leader string, members []Member) {
-	w.checkLeader(now, leader, members)
+func (c *contactMonitor) checkMembers(now time.Time, leader string, members []Member) {
+	c.checkLeader(now, leader, members)
 	for _, m := range members {
-		switch missing := w.loggedMissing[m.Node]; {
+		switch missing := c.loggedMissing[m.Node]; {
 		case !m.ContactKnown:
-			delete(w.loggedMissing, m.Node)
+			delete(c.loggedMissing, m.Node)
 		case missing && m.BehindKnown && !m.Unreachable: // has answered this leader
-			delete(w.loggedMissing, m.Node)
-			w.logger.Info("member answers again", "member", m.Node)
+			delete(c.loggedMissing, m.Node)
+			c.logger.Info("member answers again", "member", m.Node)
 		case !missing && m.SinceContact >= contactLogAfter:
-			w.loggedMissing[m.Node] = true
-			w.logger.Warn("member does not answer: check that it runs and is reachable", "member", m.Node, "address", m.Address,
-				"silence", m.SinceContact.Round(time.Millisecond), "error", w.lastFailure(m.Node))
+			c.loggedMissing[m.Node] = true
+			c.logger.Warn("member does not answer: check that it runs and is reachable", "member", m.Node, "address", m.Address,
+				"silence", m.SinceContact.Round(time.Millisecond), "error", c.lastFailure(m.Node))
 		}
 	}
 }
 
-func (w *contactMonitor) checkLeader(now time.Time, leader string, members []Member) {
+func (c *contactMonitor) checkLeader(now time.Time, leader string, members []Member) {
 	switch {
 	case leader != "" || len(members) == 0:
-		if w.loggedLeaderless {
-			w.logger.Info("leader known again", "leader", leader)
+		if c.loggedLeaderless {
+			c.logger.Info("leader known again", "leader", leader)
 		}
-		w.leaderlessSince, w.loggedLeaderless = time.Time{}, false
-	case w.leaderlessSince.IsZero():
-		w.leaderlessSince = now
-	case !w.loggedLeaderless && now.Sub(w.leaderlessSince) >= contactLogAfter:
-		w.loggedLeaderless = true
-		attributes := []any{"since", w.leaderlessSince}
+		c.leaderlessSince, c.loggedLeaderless = time.Time{}, false
+	case c.leaderlessSince.IsZero():
+		c.leaderlessSince = now
+	case !c.loggedLeaderless && now.Sub(c.leaderlessSince) >= contactLogAfter:
+		c.loggedLeaderless = true
+		attributes := []any{"since", c.leaderlessSince}
 		for _, m := range members {
-			if err := w.lastFailure(m.Node); err != nil {
+			if err := c.lastFailure(m.Node); err != nil {
 				attributes = append(attributes, slog.Group(m.Node, "address", m.Address, "error", err))
 			}
 		}
-		w.logger.Warn("no leader known: check that a majority of the members runs and is reachable", attributes...)
+		c.logger.Warn("no leader known: check that a majority of the members runs and is reachable", attributes...)
 	}
 }

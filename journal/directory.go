@@ -39,13 +39,13 @@ type directoryOwner struct {
 }
 
 // String returns the content of the identity file. It omits partitions if there is only one.
-func (s directoryOwner) String() string {
-	text := directoryFormat + "\nnode " + s.node + "\n"
-	if s.cluster != "" {
-		text += "cluster " + s.cluster + "\n"
+func (d directoryOwner) String() string {
+	text := directoryFormat + "\nnode " + d.node + "\n"
+	if d.cluster != "" {
+		text += "cluster " + d.cluster + "\n"
 	}
-	if s.partitions > 1 {
-		text += fmt.Sprintf("groups %d\ngroup %d\n", s.partitions, s.partition)
+	if d.partitions > 1 {
+		text += fmt.Sprintf("groups %d\ngroup %d\n", d.partitions, d.partition)
 	}
 	return text
 }

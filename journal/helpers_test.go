@@ -253,70 +253,70 @@ func newTCPTestCluster(b *testing.B, tweak func(node int, c *Config)) *testClust
 	return g
 }
 
-func (g *testCluster) startAll(t testing.TB, lead func(node int) func(context.Context, uint64)) {
+func (tc *testCluster) startAll(t testing.TB, lead func(node int) func(context.Context, uint64)) {
 	t.Helper()
 	skipIfShort(t)
 	root := t.TempDir()
-	for i := range g.nodes {
+	for i := range tc.nodes {
 		name := fmt.Sprintf("n%d", i+1)
-		if len(g.peers) == i {
-			g.peers = append(g.peers, Peer{Node: name, Address: "at-" + name})
+		if len(tc.peers) == i {
+			tc.peers = append(tc.peers, Peer{Node: name, Address: "at-" + name})
 		}
-		g.dirs = append(g.dirs, filepath.Join(root, name))
+		tc.dirs = append(tc.dirs, filepath.Join(root, name))
 	}
-	for i := range g.nodes {
-		g.start(t, i, nil, lead)
+	for i := range tc.nodes {
+		tc.start(t, i, nil, lead)
 	}
 	t.Cleanup(func() {
-		for i := range g.nodes {
-			g.stop(t, i)
+		for i := range tc.nodes {
+			tc.stop(t, i)
 		}
 	})
 }
 
-func (g *testCluster) start(t testing.TB, i int, network Network, lead func(node int) func(context.Context, uint64)) {
+func (tc *testCluster) start(t testing.TB, i int, network Network, lead func(node int) func(context.Context, uint64)) {
 	t.Helper()
-	if err := g.tryStart(t, i, network, lead); err != nil {
+	if err := tc.tryStart(t, i, network, lead); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // tryStart starts a node, or returns why it did not start.
-func (g *testCluster) tryStart(t testing.TB, i int, network Network, lead func(node int) func(context.Context, uint64)) error {
+func (tc *testCluster) tryStart(t testing.TB, i int, network Network, lead func(node int) func(context.Context, uint64)) error {
 	t.Helper()
 	if network == nil {
-		network = g.listen(g.peers[i].Address)
+		network = tc.listen(tc.peers[i].Address)
 	}
 	c := Config{
-		Node: g.peers[i].Node, Address: g.peers[i].Address, Peers: g.peers, Dir: g.dirs[i], Network: network,
+		Node: tc.peers[i].Node, Address: tc.peers[i].Address, Peers: tc.peers, Dir: tc.dirs[i], Network: network,
 		HeartbeatTimeout: 500 * time.Millisecond, ElectionTimeout: 500 * time.Millisecond, LeaderLease: 500 * time.Millisecond,
 	}
 	if lead != nil {
 		c.Lead = lead(i)
 	}
-	g.configure(i, &c)
+	tc.configure(i, &c)
 	j, err := Open(t.Context(), testConfig(c))
 	if err != nil {
 		return err
 	}
-	g.nodes[i] = j
+	tc.nodes[i] = j
 	return nil
 }
 
-func (g *testCluster) stop(t testing.TB, i int) {
+func (tc *testCluster) stop(t testing.TB, i int) {
 	t.Helper()
-	if g.nodes[i] != nil {
-		closeJournal(t, g.nodes[i])
-		g.nodes[i] = nil
+	if tc.nodes[i] != nil {
+		closeJournal(t, tc.nodes[i])
+		tc.nodes[i] = nil
 	}
 }
 
 // leader waits for a leader and returns its index.
-func (g *testCluster) leader(t testing.TB) int {
+func (tc *testCluster) leader(t testing.TB) int {
 	t.Helper()
 	leader := -1
 	waittest.Eventually(t, "a leader", func() bool {
-		for i, j := range g.nodes {
+		for i, j := range tc.nodes {
 			if j != nil && j.IsLeader() {
 				leader = i
 				return true
@@ -328,11 +328,11 @@ func (g *testCluster) leader(t testing.TB) int {
 }
 
 // awaitEqualStates waits until all running nodes have the same state.
-func (g *testCluster) awaitEqualStates(t testing.TB) {
+func (tc *testCluster) awaitEqualStates(t testing.TB) {
 	t.Helper()
 	waittest.Eventually(t, "equal states", func() bool {
 		var first *[32]byte
-		for _, j := range g.nodes {
+		for _, j := range tc.nodes {
 			if j == nil {
 				continue
 			}

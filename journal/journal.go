@@ -69,21 +69,21 @@ type goroutineGroup struct {
 }
 
 // start runs f in its own goroutine, unless wait was called.
-func (t *goroutineGroup) start(f func()) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.ended {
-		t.wg.Go(f)
+func (g *goroutineGroup) start(f func()) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.ended {
+		g.wg.Go(f)
 	}
-	return !t.ended
+	return !g.ended
 }
 
 // wait returns when all have ended. None is started afterwards.
-func (t *goroutineGroup) wait() {
-	t.mu.Lock()
-	t.ended = true
-	t.mu.Unlock()
-	t.wg.Wait()
+func (g *goroutineGroup) wait() {
+	g.mu.Lock()
+	g.ended = true
+	g.mu.Unlock()
+	g.wg.Wait()
 }
 
 // Open opens or creates the journal in config.Dir, restores the state and joins the partition.

@@ -18,9 +18,9 @@ func isReady(s Status) bool {
 }
 
 // follower returns a node that does not lead.
-func (g *faultyCluster) follower(t *testing.T) int {
+func (f *faultyCluster) follower(t *testing.T) int {
 	t.Helper()
-	return (g.leader(t) + 1) % 3
+	return (f.leader(t) + 1) % 3
 }
 
 func TestLag_FollowerWithFullDisk(t *testing.T) {
@@ -120,10 +120,10 @@ func TestRollingRestart_KeepsMajority(t *testing.T) {
 }
 
 // wantCommits checks that the running nodes commit, after an election at most.
-func (g *faultyCluster) wantCommits(t *testing.T, id string) {
+func (f *faultyCluster) wantCommits(t *testing.T, id string) {
 	t.Helper()
 	started := time.Now()
-	g.mustBegin(t, id)
+	f.mustBegin(t, id)
 	if elapsed := time.Since(started); elapsed > 10*time.Second {
 		t.Errorf("%s was begun after %v", id, elapsed)
 	}

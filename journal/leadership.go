@@ -112,22 +112,22 @@ func newLeaderStartup(l *leaderships) *leaderStartup {
 }
 
 // begin is called when leadership has changed, or becoming leader is retried.
-func (o *leaderStartup) begin() {
-	if !o.pending.Swap(true) {
-		o.timer.Reset(leaderStartupTimeout)
+func (l *leaderStartup) begin() {
+	if !l.pending.Swap(true) {
+		l.timer.Reset(leaderStartupTimeout)
 	}
 }
 
 // end is called when the node serves, or does not lead and has ended its previous leadership.
-func (o *leaderStartup) end() {
-	o.pending.Store(false)
-	o.timer.Stop()
+func (l *leaderStartup) end() {
+	l.pending.Store(false)
+	l.timer.Stop()
 }
 
-func (o *leaderStartup) onTimeout() {
-	if o.pending.Load() {
-		o.leaderships.transferIfNotServing()
-		o.timer.Reset(leaderStartupTimeout)
+func (l *leaderStartup) onTimeout() {
+	if l.pending.Load() {
+		l.leaderships.transferIfNotServing()
+		l.timer.Reset(leaderStartupTimeout)
 	}
 }
 

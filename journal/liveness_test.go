@@ -20,22 +20,22 @@ import (
 )
 
 // isBehind reports whether a node lacks anything that another has.
-func (g *testCluster) isBehind(node, behind int) bool {
-	return g.nodes[node].AppliedIndex() < g.nodes[behind].lastLocalIndex()
+func (tc *testCluster) isBehind(node, behind int) bool {
+	return tc.nodes[node].AppliedIndex() < tc.nodes[behind].lastLocalIndex()
 }
 
 // awaitCatchUp waits until a follower has what the leader had, and returns how long that took.
-func (g *testCluster) awaitCatchUp(t *testing.T, follower, leader int) time.Duration {
+func (tc *testCluster) awaitCatchUp(t *testing.T, follower, leader int) time.Duration {
 	t.Helper()
 	started := time.Now()
-	waittest.Eventually(t, "the follower has what the leader has", func() bool { return !g.isBehind(follower, leader) })
+	waittest.Eventually(t, "the follower has what the leader has", func() bool { return !tc.isBehind(follower, leader) })
 	return time.Since(started)
 }
 
 // appendFor appends once a second.
-func (g *testCluster) appendFor(t *testing.T, leader, seconds int) {
+func (tc *testCluster) appendFor(t *testing.T, leader, seconds int) {
 	t.Helper()
-	j := g.nodes[leader]
+	j := tc.nodes[leader]
 	for range seconds {
 		if err := appendNext(t, j, "a"); err != nil {
 			t.Fatal(err)

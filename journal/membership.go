@@ -154,16 +154,16 @@ func (m *members) addressFor(p Peer) raft.ServerAddress {
 // ErrMember, ErrRemoved or ErrAddressTaken.
 func (m *members) CheckAdd(p Peer) error { return m.membership().checkAdd(p) }
 
-func (g *membership) checkAdd(p Peer) error {
-	server := g.find(p.Node)
+func (m *membership) checkAdd(p Peer) error {
+	server := m.find(p.Node)
 	switch {
-	case g.isRemoved(p.Node):
+	case m.isRemoved(p.Node):
 		return ErrRemoved
 	case server != nil && hasOtherDirectory(server, p):
 		return &DirectoryError{Node: p.Node, Identity: p.Identity, Recorded: peer.IdentityOf(server)}
 	case server != nil && server.Suffrage == raft.Voter:
 		return ErrMember
-	case g.isAddressTaken(p):
+	case m.isAddressTaken(p):
 		return ErrAddressTaken
 	}
 	return nil
@@ -177,8 +177,8 @@ func hasOtherDirectory(server *raft.Server, p Peer) bool {
 }
 
 // hasAddress reports whether a node is a member at its address.
-func (g *membership) hasAddress(p Peer) bool {
-	server := g.find(p.Node)
+func (m *membership) hasAddress(p Peer) bool {
+	server := m.find(p.Node)
 	return server != nil && peer.AddressOf(server) == p.Address
 }
 
@@ -301,18 +301,18 @@ func (m *members) membership() *membership {
 	return &membership{servers: latest.Configuration().Servers, index: latest.Index(), removedNodes: m.machine.RemovedNodes()}
 }
 
-func (g *membership) find(node string) *raft.Server {
-	i := slices.IndexFunc(g.servers, func(s raft.Server) bool { return string(s.ID) == node })
+func (m *membership) find(node string) *raft.Server {
+	i := slices.IndexFunc(m.servers, func(s raft.Server) bool { return string(s.ID) == node })
 	if i < 0 {
 		return nil
 	}
-	return &g.servers[i]
+	return &m.servers[i]
 }
 
 // votersBefore returns how many voters, not counting except, have an ID less than node.
-func (g *membership) votersBefore(node string, except ...string) int {
+func (m *membership) votersBefore(node string, except ...string) int {
 	n := 0
-	for _, s := range g.servers {
+	for _, s := range m.servers {
 		if id := string(s.ID); s.Suffrage == raft.Voter && id < node && !slices.Contains(except, id) {
 			n++
 		}
@@ -321,20 +321,20 @@ func (g *membership) votersBefore(node string, except ...string) int {
 }
 
 // isRemoved reports whether a node was or will be removed.
-func (g *membership) isRemoved(node string) bool {
-	_, gone := slices.BinarySearch(g.removedNodes, node)
+func (m *membership) isRemoved(node string) bool {
+	_, gone := slices.BinarySearch(m.removedNodes, node)
 	return gone
 }
 
-func (g *membership) isAddressTaken(p Peer) bool {
-	return slices.ContainsFunc(g.servers, func(s raft.Server) bool {
+func (m *membership) isAddressTaken(p Peer) bool {
+	return slices.ContainsFunc(m.servers, func(s raft.Server) bool {
 		return peer.AddressOf(&s) == p.Address && string(s.ID) != p.Node
 	})
 }
 
-func (g *membership) voterCount() int {
+func (m *membership) voterCount() int {
 	voters := 0
-	for _, server := range g.servers {
+	for _, server := range m.servers {
 		if server.Suffrage == raft.Voter {
 			voters++
 		}

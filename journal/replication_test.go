@@ -180,11 +180,11 @@ func newestSnapshot(t *testing.T, j *Journal) (*raft.SnapshotMeta, io.ReadCloser
 
 // writeSnapshot makes a node write the newest snapshot of another, as Raft does with one that it
 // receives.
-func (g *testCluster) writeSnapshot(t *testing.T, from, to int) error {
+func (tc *testCluster) writeSnapshot(t *testing.T, from, to int) error {
 	t.Helper()
-	meta, content := newestSnapshot(t, g.nodes[from])
+	meta, content := newestSnapshot(t, tc.nodes[from])
 	defer content.Close()
-	sink, err := g.nodes[to].snapshots.Create(meta.Version, meta.Index, meta.Term, meta.Configuration, meta.ConfigurationIndex, nil)
+	sink, err := tc.nodes[to].snapshots.Create(meta.Version, meta.Index, meta.Term, meta.Configuration, meta.ConfigurationIndex, nil)
 	if err != nil {
 		return err
 	}
@@ -195,22 +195,22 @@ func (g *testCluster) writeSnapshot(t *testing.T, from, to int) error {
 }
 
 // sendSnapshot sends a node the newest snapshot of another, as if that led.
-func (g *testCluster) sendSnapshot(t *testing.T, from, to int) error {
+func (tc *testCluster) sendSnapshot(t *testing.T, from, to int) error {
 	t.Helper()
-	meta, content := newestSnapshot(t, g.nodes[from])
+	meta, content := newestSnapshot(t, tc.nodes[from])
 	defer content.Close()
-	listener := transport.NewStreams(g.listen("at-nobody"), "at-nobody", func() bool { return false })
+	listener := transport.NewStreams(tc.listen("at-nobody"), "at-nobody", func() bool { return false })
 	transport := transport.NewVerified(listener, func(string) bool { return true }, new(transport.Refusals), hclog.NewNullLogger())
 	defer transport.Close()
-	listener.Handshake, listener.RequiresHandshake = g.nodes[from].performHandshake, func() bool { return true }
+	listener.Handshake, listener.RequiresHandshake = tc.nodes[from].performHandshake, func() bool { return true }
 	request := &raft.InstallSnapshotRequest{
-		RPCHeader:       raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(g.peers[from].Node), Addr: []byte(g.peers[from].Address)},
-		SnapshotVersion: meta.Version, Term: g.nodes[from].raft.CurrentTerm(),
+		RPCHeader:       raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(tc.peers[from].Node), Addr: []byte(tc.peers[from].Address)},
+		SnapshotVersion: meta.Version, Term: tc.nodes[from].raft.CurrentTerm(),
 		LastLogIndex: meta.Index, LastLogTerm: meta.Term,
 		Configuration: raft.EncodeConfiguration(meta.Configuration), ConfigurationIndex: meta.ConfigurationIndex, Size: meta.Size,
 	}
 	var response raft.InstallSnapshotResponse
-	err := transport.InstallSnapshot(raft.ServerID(g.peers[to].Node), raft.ServerAddress(g.peers[to].Address), request, &response, content)
+	err := transport.InstallSnapshot(raft.ServerID(tc.peers[to].Node), raft.ServerAddress(tc.peers[to].Address), request, &response, content)
 	if err == nil && !response.Success {
 		err = errors.New("refused")
 	}

@@ -22,37 +22,37 @@ type requestServer struct {
 
 // serve answers on a connection whose first byte has been read, in a goroutine of the journal, and
 // closes it. ctx ends it early.
-func (h *requestServer) serve(ctx context.Context, conn net.Conn) {
+func (r *requestServer) serve(ctx context.Context, conn net.Conn) {
 	answer := func() {
 		stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 		defer stop()
 		defer conn.Close()
 		err := error(nil)
-		if sender := transport.SenderOf(conn); sender != "" && !h.journal.isAdmitted(sender) {
+		if sender := transport.SenderOf(conn); sender != "" && !r.journal.isAdmitted(sender) {
 			err = fmt.Errorf("%w: %s", transport.ErrUnknownMember, sender)
-			h.journal.refusals.Add(sender, err)
+			r.journal.refusals.Add(sender, err)
 		} else {
-			err = h.handle(ctx, &snapshot.TimeoutConn{Conn: conn})
+			err = r.handle(ctx, &snapshot.TimeoutConn{Conn: conn})
 		}
 		if err != nil && ctx.Err() == nil {
-			h.journal.config.Logger.Warn("cannot answer request", "error", err)
+			r.journal.config.Logger.Warn("cannot answer request", "error", err)
 		}
 	}
-	if !h.journal.callers.start(answer) {
+	if !r.journal.callers.start(answer) {
 		_ = conn.Close()
 	}
 }
 
-func (h *requestServer) handle(ctx context.Context, conn net.Conn) error {
+func (r *requestServer) handle(ctx context.Context, conn net.Conn) error {
 	magic := make([]byte, len(snapshot.RequestMagic)-1)
 	if _, err := io.ReadFull(conn, magic); err != nil {
 		return fmt.Errorf("read request: %w", err)
 	}
 	switch string(magic) {
 	case snapshot.RequestMagic[1:]:
-		return h.snapshots.Serve(ctx, conn)
+		return r.snapshots.Serve(ctx, conn)
 	case clock.RequestMagic[1:]:
-		return h.journal.clock.ServeReading(conn, h.journal.config.Cluster)
+		return r.journal.clock.ServeReading(conn, r.journal.config.Cluster)
 	default:
 		return fmt.Errorf("request begins with %q", snapshot.RequestMagic[:1]+string(magic))
 	}

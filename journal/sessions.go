@@ -131,19 +131,19 @@ type peerIdentities struct {
 	nodes map[string]string
 }
 
-func (l *peerIdentities) set(node, identity string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.nodes == nil {
-		l.nodes = map[string]string{}
+func (p *peerIdentities) set(node, identity string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.nodes == nil {
+		p.nodes = map[string]string{}
 	}
-	l.nodes[node] = identity
+	p.nodes[node] = identity
 }
 
-func (l *peerIdentities) get(node string) string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.nodes[node]
+func (p *peerIdentities) get(node string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.nodes[node]
 }
 
 // copyReports counts how often other nodes have reported a copy of this node's directory.

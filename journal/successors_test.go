@@ -9,21 +9,21 @@ import (
 )
 
 // makeFollowerLag makes a follower lag by more than a successor may.
-func (g *testCluster) makeFollowerLag(t *testing.T, network *networktest.Flaky, follower, leader int) {
+func (tc *testCluster) makeFollowerLag(t *testing.T, network *networktest.Flaky, follower, leader int) {
 	t.Helper()
-	network.Isolate(g.peers[follower].Address)
+	network.Isolate(tc.peers[follower].Address)
 	for range successorLag + 100 {
-		if err := appendNext(t, g.nodes[leader], "a"); err != nil {
+		if err := appendNext(t, tc.nodes[leader], "a"); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
 // measureSuccessorWait returns how long a leader waits for its successors.
-func (g *testCluster) measureSuccessorWait(t *testing.T, leader int) time.Duration {
+func (tc *testCluster) measureSuccessorWait(t *testing.T, leader int) time.Duration {
 	t.Helper()
 	started := time.Now()
-	g.nodes[leader].AwaitSuccessors(t.Context())
+	tc.nodes[leader].AwaitSuccessors(t.Context())
 	return time.Since(started)
 }
 

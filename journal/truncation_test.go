@@ -46,13 +46,13 @@ func newFaultyCluster(t *testing.T) *faultyCluster {
 
 // isolateLeader cuts the leader off when it has entries that nobody else has. It returns the
 // indexes of that leader and of the next one, which has other entries at their positions.
-func (g *faultyCluster) isolateLeader(t *testing.T, uncommitted int) (old, next int) {
+func (f *faultyCluster) isolateLeader(t *testing.T, uncommitted int) (old, next int) {
 	t.Helper()
-	old = g.leader(t)
-	j := g.nodes[old]
+	old = f.leader(t)
+	j := f.nodes[old]
 	mustAppend(t, j, newStartAppend(j.Epoch(), "before"))
-	g.awaitEqualStates(t)
-	g.network.Isolate(g.peers[old].Address)
+	f.awaitEqualStates(t)
+	f.network.Isolate(f.peers[old].Address)
 	tail := j.raft.LastIndex() + uint64(uncommitted)
 	var lost []raft.ApplyFuture
 	for i := range uncommitted {
@@ -60,7 +60,7 @@ func (g *faultyCluster) isolateLeader(t *testing.T, uncommitted int) (old, next 
 	}
 	waittest.Eventually(t, "entries that nobody else has", func() bool { return lastLogged(j) >= tail })
 	waittest.Eventually(t, "another leader", func() bool {
-		for i, other := range g.nodes {
+		for i, other := range f.nodes {
 			if i != old && other.IsLeader() {
 				next = i
 				return true
@@ -68,7 +68,7 @@ func (g *faultyCluster) isolateLeader(t *testing.T, uncommitted int) (old, next 
 		}
 		return false
 	})
-	leader := g.nodes[next]
+	leader := f.nodes[next]
 	mustAppend(t, leader, newStartAppend(leader.Epoch(), "after"))
 	for _, future := range lost {
 		if err := future.Error(); err == nil {
@@ -138,33 +138,33 @@ func truncateWithFault(t *testing.T, fault raftlogtest.WriteFault) bool {
 
 // wantMajority checks that a node has everything committed, and that it and the leader can commit
 // more, also after both were restarted.
-func (g *faultyCluster) wantMajority(t *testing.T, node, leader int) {
+func (f *faultyCluster) wantMajority(t *testing.T, node, leader int) {
 	t.Helper()
-	g.awaitEqualStates(t)
-	g.stop(t, 3-node-leader)
+	f.awaitEqualStates(t)
+	f.stop(t, 3-node-leader)
 	for i := range 5 {
-		g.mustBegin(t, fmt.Sprintf("with-two-%d", i))
+		f.mustBegin(t, fmt.Sprintf("with-two-%d", i))
 	}
 	for _, i := range []int{node, leader} {
-		g.stop(t, i)
+		f.stop(t, i)
 	}
-	for i := range g.nodes {
-		g.start(t, i, nil, nil)
+	for i := range f.nodes {
+		f.start(t, i, nil, nil)
 	}
-	g.mustBegin(t, "started-again")
-	g.awaitEqualStates(t)
+	f.mustBegin(t, "started-again")
+	f.awaitEqualStates(t)
 	for _, id := range []string{"before", "after", "with-two-0", "with-two-4", "started-again"} {
-		if last := lastEvent(t, g.nodes[node], id); last != 2 {
+		if last := lastEvent(t, f.nodes[node], id); last != 2 {
 			t.Errorf("%s has %d events", id, last)
 		}
 	}
 }
 
 // mustBegin begins an instance at whichever node leads.
-func (g *faultyCluster) mustBegin(t *testing.T, id string) {
+func (f *faultyCluster) mustBegin(t *testing.T, id string) {
 	t.Helper()
 	waittest.Eventually(t, id+" is begun", func() bool {
-		j := g.nodes[g.leader(t)]
+		j := f.nodes[f.leader(t)]
 		return tryBegin(t, j, newStartAppend(j.Epoch(), id))
 	})
 }

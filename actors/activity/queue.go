@@ -47,13 +47,13 @@ func (t *task) dequeue() {
 }
 
 // setState sets the state of all tasks in a queue. The scheduler's lock is held.
-func (l *taskQueue) setState(state State) {
-	for e := l.tasks.Front(); e != nil; e = e.Next() {
+func (t *taskQueue) setState(state State) {
+	for e := t.tasks.Front(); e != nil; e = e.Next() {
 		e.Value.(*task).state = state
 	}
 }
 
-func (l *taskQueue) first() *task { return l.tasks.Front().Value.(*task) }
+func (t *taskQueue) first() *task { return t.tasks.Front().Value.(*task) }
 
 // oldestQueued returns the task that has waited longest among eligible classes, nil if there is
 // none. The lock is held.

@@ -25,7 +25,7 @@ type workerSession struct {
 	runningByName map[string]int                  // by the names that the worker limits
 }
 
-func (r *workerSession) scheduler() *Scheduler { return r.partition.scheduler }
+func (w *workerSession) scheduler() *Scheduler { return w.partition.scheduler }
 
 // ServeWorker lets a worker run activities of the partition. in carries the worker's messages, out
 // those to the worker; neither can be used again. Results that the worker holds are taken, and
@@ -48,53 +48,53 @@ func (p *Partition) ServeWorker(ctx context.Context, in <-chan session.FromWorke
 	return err
 }
 
-func (r *workerSession) handle(m session.FromWorker) {
+func (w *workerSession) handle(m session.FromWorker) {
 	switch {
 	case m.Register != nil:
-		r.register(m.Register)
-	case r.registration == nil: // only this goroutine sets it
+		w.register(m.Register)
+	case w.registration == nil: // only this goroutine sets it
 	case m.RunningAttempt != nil:
-		r.whenRecovered(m.RunningAttempt.AttemptID, func() { r.resumeAttempt(m.RunningAttempt) })
+		w.whenRecovered(m.RunningAttempt.AttemptID, func() { w.resumeAttempt(m.RunningAttempt) })
 	case m.FreeSlots > 0:
-		r.addFreeSlots(m.FreeSlots)
+		w.addFreeSlots(m.FreeSlots)
 	case m.Heartbeat != nil:
-		r.recordHeartbeat(m.Heartbeat)
+		w.recordHeartbeat(m.Heartbeat)
 	case m.Result != nil:
-		r.whenRecovered(m.Result.AttemptID, func() { r.handleResult(m.Result) })
+		w.whenRecovered(m.Result.AttemptID, func() { w.handleResult(m.Result) })
 	case m.Drain:
-		r.scheduler().drainSession(r)
-		r.cancel(session.ErrWorkerDrained)
+		w.scheduler().drainSession(w)
+		w.cancel(session.ErrWorkerDrained)
 	}
 }
 
 // whenRecovered calls f after the operations of the attempt's instance are recovered. Before that
 // the task is not known, and f would treat the attempt as closed.
-func (r *workerSession) whenRecovered(id session.AttemptID, f func()) {
-	if !r.partition.config.Instances.DeferUntilRecovered(id.Ref.Instance, f) {
+func (w *workerSession) whenRecovered(id session.AttemptID, f func()) {
+	if !w.partition.config.Instances.DeferUntilRecovered(id.Ref.Instance, f) {
 		f()
 	}
 }
 
 // register adds the worker. It removes an earlier session of the same node.
-func (r *workerSession) register(registration *session.RegisterWorker) {
-	s := r.scheduler()
+func (w *workerSession) register(registration *session.RegisterWorker) {
+	s := w.scheduler()
 	s.slots.WithLock(func() func() {
-		if s.slots.Closed() || r.partition.isClosed() || r.registration != nil {
+		if s.slots.Closed() || w.partition.isClosed() || w.registration != nil {
 			return nil
 		}
 		var then []func()
-		for _, other := range slices.Clone(s.sessions[r.partition]) {
+		for _, other := range slices.Clone(s.sessions[w.partition]) {
 			if other.registration.Node == registration.Node {
 				then = append(then, s.removeSession(other, workerLost))
 			}
 		}
-		r.registration, r.activities = registration, make(map[string]bool)
+		w.registration, w.activities = registration, make(map[string]bool)
 		for _, name := range registration.Activities {
-			r.activities[name] = true
+			w.activities[name] = true
 		}
-		s.sessions[r.partition] = append(s.sessions[r.partition], r)
+		s.sessions[w.partition] = append(s.sessions[w.partition], w)
 		for _, l := range s.queues {
-			if r.partition == l.class.partition && r.serves(l.class) {
+			if w.partition == l.class.partition && w.serves(l.class) {
 				l.setState(Queued)
 			}
 		}
@@ -107,16 +107,16 @@ func (r *workerSession) register(registration *session.RegisterWorker) {
 }
 
 // serves reports whether the worker takes activities of a class.
-func (r *workerSession) serves(c class) bool { return r.hasTag(c.tag) && r.activities[c.name] }
+func (w *workerSession) serves(c class) bool { return w.hasTag(c.tag) && w.activities[c.name] }
 
-func (r *workerSession) hasTag(tag string) bool {
-	return tag == "" || slices.Contains(r.registration.Tags, tag)
+func (w *workerSession) hasTag(tag string) bool {
+	return tag == "" || slices.Contains(w.registration.Tags, tag)
 }
 
 // canRun reports whether the worker's limit for a name allows one more attempt.
-func (r *workerSession) canRun(name string) bool {
-	limit, limited := r.registration.Limits[name]
-	return !limited || r.runningByName[name] < limit
+func (w *workerSession) canRun(name string) bool {
+	limit, limited := w.registration.Limits[name]
+	return !limited || w.runningByName[name] < limit
 }
 
 // leastLoaded returns the worker with the most free slots that takes activities of a class, nil if
@@ -133,14 +133,14 @@ func (s *Scheduler) leastLoaded(c class) *workerSession {
 
 // assign begins the next attempt of a task on the worker, unless it is too late. The scheduler's
 // lock is held.
-func (r *workerSession) assign(t *task) {
+func (w *workerSession) assign(t *task) {
 	if t.isTooLate(t.now()) {
 		return // a timer is about to end the task
 	}
 	a := t.begin()
-	r.addAttempt(a)
-	r.freeSlots--
-	r.scheduler().counts.Remote++
+	w.addAttempt(a)
+	w.freeSlots--
+	w.scheduler().counts.Remote++
 	task := &session.AssignAttempt{
 		AttemptID:    a.id(),
 		Name:         a.Info.Name,
@@ -152,7 +152,7 @@ func (r *workerSession) assign(t *task) {
 		TimeLeft:     t.timeLeft(a),
 		QueuedFor:    max(a.QueuedFor, 1),
 	}
-	r.outbox.Put(session.ToWorker{AssignAttempt: task})
+	w.outbox.Put(session.ToWorker{AssignAttempt: task})
 }
 
 func (a *attempt) id() session.AttemptID {
@@ -160,45 +160,45 @@ func (a *attempt) id() session.AttemptID {
 }
 
 // addAttempt assigns an attempt to the worker. The scheduler's lock is held.
-func (r *workerSession) addAttempt(a *attempt) {
-	a.session, a.workerLost = r, false
-	r.attempts[a.id().Key()] = a
-	r.runningByName[a.Info.Name]++
+func (w *workerSession) addAttempt(a *attempt) {
+	a.session, a.workerLost = w, false
+	w.attempts[a.id().Key()] = a
+	w.runningByName[a.Info.Name]++
 }
 
 // removeAttempt removes an attempt that the worker no longer makes, or whose result is not wanted.
 // The scheduler's lock is held.
-func (r *workerSession) removeAttempt(a *attempt) {
+func (w *workerSession) removeAttempt(a *attempt) {
 	a.session = nil
-	delete(r.attempts, a.id().Key())
-	if r.runningByName[a.Info.Name]--; r.runningByName[a.Info.Name] <= 0 {
-		delete(r.runningByName, a.Info.Name)
+	delete(w.attempts, a.id().Key())
+	if w.runningByName[a.Info.Name]--; w.runningByName[a.Info.Name] <= 0 {
+		delete(w.runningByName, a.Info.Name)
 	}
 }
 
 // cancelAttempt tells the worker to cancel an attempt. The scheduler's lock is held.
-func (r *workerSession) cancelAttempt(a *attempt, cause error) {
-	r.removeAttempt(a)
+func (w *workerSession) cancelAttempt(a *attempt, cause error) {
+	w.removeAttempt(a)
 	command := &session.CancelAttempt{AttemptID: a.id()}
 	var timeout *replay.TimeoutError
 	if errors.As(cause, &timeout) {
 		command.Timeout = timeout.Kind
 	}
-	r.outbox.Put(session.ToWorker{CancelAttempt: command})
+	w.outbox.Put(session.ToWorker{CancelAttempt: command})
 }
 
 // addFreeSlots adds slots that have become free.
-func (r *workerSession) addFreeSlots(slots int) {
-	r.scheduler().slots.WithLock(func() func() {
-		r.freeSlots += slots
-		r.scheduler().dispatch()
+func (w *workerSession) addFreeSlots(slots int) {
+	w.scheduler().slots.WithLock(func() func() {
+		w.freeSlots += slots
+		w.scheduler().dispatch()
 		return nil
 	})
 }
 
 // findTask returns the open task of an attempt, nil if there is none. The scheduler's lock is held.
-func (r *workerSession) findTask(id session.AttemptID) *task {
-	t := r.scheduler().tasks[r.partition][operation.KeyOf(id.Ref)]
+func (w *workerSession) findTask(id session.AttemptID) *task {
+	t := w.scheduler().tasks[w.partition][operation.KeyOf(id.Ref)]
 	if t == nil || t.isOver() {
 		return nil
 	}
@@ -207,36 +207,36 @@ func (r *workerSession) findTask(id session.AttemptID) *task {
 
 // resumeAttempt continues an attempt that the worker already runs, unless it began again
 // elsewhere.
-func (r *workerSession) resumeAttempt(run *session.RunningAttempt) {
-	s := r.scheduler()
+func (w *workerSession) resumeAttempt(run *session.RunningAttempt) {
+	s := w.scheduler()
 	s.slots.WithLock(func() func() {
-		if r.partition.isClosed() || !slices.Contains(s.sessions[r.partition], r) {
+		if w.partition.isClosed() || !slices.Contains(s.sessions[w.partition], w) {
 			return nil // the next session will report it again
 		}
-		t := r.findTask(run.AttemptID)
+		t := w.findTask(run.AttemptID)
 		switch {
 		case t == nil:
-		case t.current != nil && t.current.session == r && run.Number == t.current.Info.Number:
+		case t.current != nil && t.current.session == w && run.Number == t.current.Info.Number:
 			return nil
 		case t.current == nil && t.mayBeRunning && run.Number == t.failedAttempts+1:
 			t.markRunning(t.newAttempt(t.now().Add(-run.Age)))
-			r.addAttempt(t.current)
+			w.addAttempt(t.current)
 			return nil
 		case t.current != nil && t.current.workerLost && run.Number == t.current.Info.Number:
 			t.cancelTimers(timerRejoin)
-			r.addAttempt(t.current)
+			w.addAttempt(t.current)
 			return nil
 		}
-		r.outbox.Put(session.ToWorker{CancelAttempt: &session.CancelAttempt{AttemptID: run.AttemptID}})
+		w.outbox.Put(session.ToWorker{CancelAttempt: &session.CancelAttempt{AttemptID: run.AttemptID}})
 		return nil
 	})
 }
 
 // recordHeartbeat takes a heartbeat of an attempt that the worker makes.
-func (r *workerSession) recordHeartbeat(b *session.Heartbeat) {
-	s := r.scheduler()
+func (w *workerSession) recordHeartbeat(b *session.Heartbeat) {
+	s := w.scheduler()
 	s.slots.Lock()
-	a := r.attempts[b.Key()]
+	a := w.attempts[b.Key()]
 	s.slots.Unlock()
 	if a != nil {
 		a.recordHeartbeat(b.Details)
@@ -246,25 +246,25 @@ func (r *workerSession) recordHeartbeat(b *session.Heartbeat) {
 // handleResult takes the result of an attempt. It acknowledges the result after it is recorded, or
 // if it is not wanted. If the partition is closed it acknowledges nothing, and the worker offers
 // the result to the next leader.
-func (r *workerSession) handleResult(result *session.Result) {
+func (w *workerSession) handleResult(result *session.Result) {
 	acknowledge := func(err error) {
 		if err == nil || errors.Is(err, ErrClosed) {
-			r.outbox.Put(session.ToWorker{Ack: &result.AttemptID})
+			w.outbox.Put(session.ToWorker{Ack: &result.AttemptID})
 		}
 	}
 	pending := false
-	s := r.scheduler()
+	s := w.scheduler()
 	s.slots.WithLock(func() func() {
-		t := r.findTask(result.AttemptID)
-		if t == nil || r.partition.isClosed() {
+		t := w.findTask(result.AttemptID)
+		if t == nil || w.partition.isClosed() {
 			return nil
 		}
 		t.adoptAttempt(result.Number)
 		if t.current == nil || t.current.Info.Number != result.Number {
 			return nil
 		}
-		if t.current.session == r {
-			r.removeAttempt(t.current)
+		if t.current.session == w {
+			w.removeAttempt(t.current)
 		}
 		if result.Details != nil {
 			t.details = result.Details
@@ -279,18 +279,18 @@ func (r *workerSession) handleResult(result *session.Result) {
 		return
 	}
 	if result.Pending {
-		acknowledge(r.lateResultError())
+		acknowledge(w.lateResultError())
 		return
 	}
-	r.partition.Complete(Completion{
+	w.partition.Complete(Completion{
 		Ref: result.Ref, Attempt: result.Number, Result: result.Output, Error: result.Error,
 	}, acknowledge)
 }
 
 // lateResultError returns the error for the result of an attempt that no longer counts.
-func (r *workerSession) lateResultError() error {
-	if r.partition.isClosed() {
-		return r.partition.config.ErrStopped
+func (w *workerSession) lateResultError() error {
+	if w.partition.isClosed() {
+		return w.partition.config.ErrStopped
 	}
 	return ErrClosed
 }
@@ -359,8 +359,8 @@ func (s *Scheduler) restartAttempt(a *attempt) {
 
 // detachAttempts detaches all attempts from the session without canceling them. The scheduler's
 // lock is held.
-func (r *workerSession) detachAttempts() {
-	for _, a := range r.attempts {
-		r.removeAttempt(a)
+func (w *workerSession) detachAttempts() {
+	for _, a := range w.attempts {
+		w.removeAttempt(a)
 	}
 }

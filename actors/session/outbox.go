@@ -23,44 +23,44 @@ func NewOutbox[M any]() *Outbox[M] {
 }
 
 // Put adds a message.
-func (b *Outbox[M]) Put(m M) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.append(&outboxEntry[M]{message: m})
+func (o *Outbox[M]) Put(m M) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.append(&outboxEntry[M]{message: m})
 }
 
 // Replace adds a message, or overwrites an unsent one with the same key.
-func (b *Outbox[M]) Replace(key AttemptKey, m M) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if waiting := b.latest[key]; waiting != nil {
+func (o *Outbox[M]) Replace(key AttemptKey, m M) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if waiting := o.latest[key]; waiting != nil {
 		waiting.message = m
 		return
 	}
-	b.latest[key] = &outboxEntry[M]{m, key}
-	b.append(b.latest[key])
+	o.latest[key] = &outboxEntry[M]{m, key}
+	o.append(o.latest[key])
 }
 
-func (b *Outbox[M]) append(m *outboxEntry[M]) {
-	b.messages = append(b.messages, m)
+func (o *Outbox[M]) append(m *outboxEntry[M]) {
+	o.messages = append(o.messages, m)
 	select {
-	case b.nonEmpty <- struct{}{}:
+	case o.nonEmpty <- struct{}{}:
 	default:
 	}
 }
 
 // take removes and returns the next message, nil if there is none.
-func (b *Outbox[M]) take() *M {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.messages) == 0 {
+func (o *Outbox[M]) take() *M {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.messages) == 0 {
 		return nil
 	}
-	next := b.messages[0]
-	b.messages[0] = nil
-	b.messages = b.messages[1:]
-	if b.latest[next.key] == next {
-		delete(b.latest, next.key)
+	next := o.messages[0]
+	o.messages[0] = nil
+	o.messages = o.messages[1:]
+	if o.latest[next.key] == next {
+		delete(o.latest, next.key)
 	}
 	return &next.message
 }

@@ -79,85 +79,85 @@ func (w *Worker) NextQueued() slot.Item {
 }
 
 // Run implements slot.Item.
-func (l *attempt) Run() bool {
-	l.worker.slots.RunSlot(l)
+func (a *attempt) Run() bool {
+	a.worker.slots.RunSlot(a)
 	return false
 }
 
 // Name implements slot.Item.
-func (l *attempt) Name() string { return l.assignment.Name }
+func (a *attempt) Name() string { return a.assignment.Name }
 
 // Begin implements slot.Item.
-func (l *attempt) Begin() (*slot.Invocation, bool) {
-	w := l.worker
-	if l.canceled {
-		w.canceledRunning[l.partition]--
-		w.sendToLeader(l.partition, session.FromWorker{FreeSlots: 1})
+func (a *attempt) Begin() (*slot.Invocation, bool) {
+	w := a.worker
+	if a.canceled {
+		w.canceledRunning[a.partition]--
+		w.sendToLeader(a.partition, session.FromWorker{FreeSlots: 1})
 		return nil, false
 	}
 	w.begun++
-	l.QueuedFor = slot.UnknownQueueTime
-	if l.assignment.QueuedFor > 0 {
-		l.QueuedFor = l.assignment.QueuedFor + time.Since(l.startedAt)
+	a.QueuedFor = slot.UnknownQueueTime
+	if a.assignment.QueuedFor > 0 {
+		a.QueuedFor = a.assignment.QueuedFor + time.Since(a.startedAt)
 	}
-	return &l.Invocation, true
+	return &a.Invocation, true
 }
 
 // Resolve implements slot.Resolver.
-func (l *attempt) Resolve(output *journalpb.Payload, end slot.End) {
-	w := l.worker
+func (a *attempt) Resolve(output *journalpb.Payload, end slot.End) {
+	w := a.worker
 	failed := end.Failure != nil && !end.Pending
 	w.slots.Lock()
 	defer w.slots.Unlock()
 	switch {
-	case l.canceled:
-		w.canceledRunning[l.partition]--
-		w.sendToLeader(l.partition, session.FromWorker{FreeSlots: 1})
+	case a.canceled:
+		w.canceledRunning[a.partition]--
+		w.sendToLeader(a.partition, session.FromWorker{FreeSlots: 1})
 		return
-	case failed && errors.Is(context.Cause(l.Context), replay.ErrNodeStopping):
+	case failed && errors.Is(context.Cause(a.Context), replay.ErrNodeStopping):
 		return // the leader will notice that this node is gone
 	}
-	l.result = &session.Result{AttemptID: l.assignment.AttemptID, Output: output, Pending: end.Pending}
+	a.result = &session.Result{AttemptID: a.assignment.AttemptID, Output: output, Pending: end.Pending}
 	if failed {
-		l.result.Error = engine.EncodeError(end.Failure)
+		a.result.Error = engine.EncodeError(end.Failure)
 	}
-	if !proto.Equal(l.details, l.assignment.Details) {
-		l.result.Details = l.details
+	if !proto.Equal(a.details, a.assignment.Details) {
+		a.result.Details = a.details
 	}
-	w.sendToLeader(l.partition, session.FromWorker{Result: l.result})
+	w.sendToLeader(a.partition, session.FromWorker{Result: a.result})
 }
 
-func (l *attempt) recordHeartbeat(details *journalpb.Payload) {
-	w := l.worker
+func (a *attempt) recordHeartbeat(details *journalpb.Payload) {
+	w := a.worker
 	w.slots.Lock()
 	defer w.slots.Unlock()
 	if details != nil {
-		l.details = details
+		a.details = details
 	}
-	if leader := w.leaderOutboxes[l.partition]; leader != nil && !l.canceled && l.result == nil {
-		leader.Replace(l.assignment.Key(), session.FromWorker{Heartbeat: &session.Heartbeat{AttemptID: l.assignment.AttemptID, Details: l.details}})
+	if leader := w.leaderOutboxes[a.partition]; leader != nil && !a.canceled && a.result == nil {
+		leader.Replace(a.assignment.Key(), session.FromWorker{Heartbeat: &session.Heartbeat{AttemptID: a.assignment.AttemptID, Details: a.details}})
 	}
 }
 
 // cancelAttempt cancels the attempt's context; its result is dropped. The attempt keeps its slot
 // until the body has returned. The lock of the slots is held.
-func (l *attempt) cancelAttempt(timeout replay.TimeoutKind) {
-	w := l.worker
-	delete(w.attempts, l.assignment.Key())
-	if l.result != nil {
-		w.sendToLeader(l.partition, session.FromWorker{FreeSlots: 1})
+func (a *attempt) cancelAttempt(timeout replay.TimeoutKind) {
+	w := a.worker
+	delete(w.attempts, a.assignment.Key())
+	if a.result != nil {
+		w.sendToLeader(a.partition, session.FromWorker{FreeSlots: 1})
 		return
 	}
-	l.canceled = true
-	w.canceledRunning[l.partition]++
+	a.canceled = true
+	w.canceledRunning[a.partition]++
 	if timeout != "" {
-		l.Cancel(&replay.TimeoutError{Kind: timeout})
+		a.Cancel(&replay.TimeoutError{Kind: timeout})
 	} else {
-		l.Cancel(replay.ErrActivityCanceled)
+		a.Cancel(replay.ErrActivityCanceled)
 	}
 	// An attempt that waits for a slot is not begun.
-	if at := slices.Index(w.queued, l); at >= 0 {
+	if at := slices.Index(w.queued, a); at >= 0 {
 		w.queued = slices.Delete(w.queued, at, at+1)
-		_, _ = l.Begin()
+		_, _ = a.Begin()
 	}
 }

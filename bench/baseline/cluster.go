@@ -45,7 +45,7 @@ func newRaftCluster(ctx context.Context, dir string, n int) (*raftCluster, error
 	return g, nil
 }
 
-func (g *raftCluster) open(dir string, n int) error {
+func (r *raftCluster) open(dir string, n int) error {
 	transports := make([]*raft.NetworkTransport, n)
 	var servers []raft.Server
 	for i := range transports {
@@ -54,11 +54,11 @@ func (g *raftCluster) open(dir string, n int) error {
 			return err
 		}
 		transports[i] = transport
-		g.closers = append(g.closers, transport.Close)
+		r.closers = append(r.closers, transport.Close)
 		servers = append(servers, raft.Server{ID: serverID(i), Address: transport.LocalAddr()})
 	}
 	for i, transport := range transports {
-		if err := g.openNode(filepath.Join(dir, string(serverID(i))), config(i, n), transport, servers); err != nil {
+		if err := r.openNode(filepath.Join(dir, string(serverID(i))), config(i, n), transport, servers); err != nil {
 			return err
 		}
 	}
@@ -83,7 +83,7 @@ func config(i, n int) *raft.Config {
 	return c
 }
 
-func (g *raftCluster) openNode(dir string, c *raft.Config, transport raft.Transport, servers []raft.Server) error {
+func (r *raftCluster) openNode(dir string, c *raft.Config, transport raft.Transport, servers []raft.Server) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (g *raftCluster) openNode(dir string, c *raft.Config, transport raft.Transp
 	if err != nil {
 		return fmt.Errorf("open log: %w", err)
 	}
-	g.closers = append(g.closers, bolt.Close)
+	r.closers = append(r.closers, bolt.Close)
 	cache, err := raft.NewLogCache(logCacheEntries, bolt)
 	if err != nil {
 		return err
@@ -107,16 +107,16 @@ func (g *raftCluster) openNode(dir string, c *raft.Config, transport raft.Transp
 	if err != nil {
 		return fmt.Errorf("start raft: %w", err)
 	}
-	g.nodes = append(g.nodes, node)
+	r.nodes = append(r.nodes, node)
 	return nil
 }
 
 // awaitLeader waits for a leader and returns it.
-func (g *raftCluster) awaitLeader(ctx context.Context) (*raft.Raft, error) {
+func (r *raftCluster) awaitLeader(ctx context.Context) (*raft.Raft, error) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for {
-		for _, node := range g.nodes {
+		for _, node := range r.nodes {
 			if node.State() == raft.Leader {
 				return node, nil
 			}
@@ -130,12 +130,12 @@ func (g *raftCluster) awaitLeader(ctx context.Context) (*raft.Raft, error) {
 }
 
 // close closes the nodes, then their stores and transports.
-func (g *raftCluster) close() error {
+func (r *raftCluster) close() error {
 	var errs []error
-	for _, node := range g.nodes {
+	for _, node := range r.nodes {
 		errs = append(errs, node.Shutdown().Error())
 	}
-	for _, stop := range g.closers {
+	for _, stop := range r.closers {
 		errs = append(errs, stop())
 	}
 	return errors.Join(errs...)

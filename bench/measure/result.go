@@ -31,7 +31,7 @@ type MetricKey struct {
 }
 
 // Key returns the key of the metric.
-func (f Metric) Key() MetricKey { return MetricKey{f.Name, f.At} }
+func (m Metric) Key() MetricKey { return MetricKey{m.Name, m.At} }
 
 // A Distribution is a histogram with a name.
 type Distribution struct {

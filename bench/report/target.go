@@ -22,22 +22,22 @@ type TargetResult struct {
 }
 
 // Met reports whether the result meets the target.
-func (v TargetResult) Met() bool {
-	if v.AtMost {
-		return v.Median <= v.Limit
+func (t TargetResult) Met() bool {
+	if t.AtMost {
+		return t.Median <= t.Limit
 	}
-	return v.Median >= v.Limit
+	return t.Median >= t.Limit
 }
 
 // Reached returns the fraction of the target that was reached: at least 1 if it is met.
-func (v TargetResult) Reached() float64 {
+func (t TargetResult) Reached() float64 {
 	switch {
-	case v.Met() && v.Median == v.Limit:
+	case t.Met() && t.Median == t.Limit:
 		return 1
-	case v.AtMost:
-		return v.Limit / v.Median
+	case t.AtMost:
+		return t.Limit / t.Median
 	}
-	return v.Median / v.Limit
+	return t.Median / t.Limit
 }
 
 // TargetResults returns the results of all targets that were measured.

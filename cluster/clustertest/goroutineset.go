@@ -23,11 +23,11 @@ var goroutineSets atomic.Uint64
 func newGoroutineSet() goroutineSet { return goroutineSet{fmt.Sprint(goroutineSets.Add(1))} }
 
 // run runs a function in a goroutine of the set, and waits for it.
-func (f goroutineSet) run(what func()) {
+func (g goroutineSet) run(what func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		pprof.Do(context.Background(), pprof.Labels(goroutineLabelKey, f.label), func(context.Context) { what() })
+		pprof.Do(context.Background(), pprof.Labels(goroutineLabelKey, g.label), func(context.Context) { what() })
 	}()
 	<-done
 }
@@ -37,11 +37,11 @@ func (f goroutineSet) run(what func()) {
 const leakTimeout = 10 * time.Second
 
 // leaked returns the stacks of the goroutines that are left after timeout, "" if there are none.
-func (f goroutineSet) leaked(timeout time.Duration) string {
+func (g goroutineSet) leaked(timeout time.Duration) string {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for limit := time.Now().Add(timeout); ; <-ticker.C {
-		leaked := f.stacks()
+		leaked := g.stacks()
 		if leaked == "" || time.Now().After(limit) {
 			return leaked
 		}
@@ -58,12 +58,12 @@ var pooledConnFunctions = []string{
 }
 
 // stacks returns the stacks of the set, equal ones once with their number.
-func (f goroutineSet) stacks() string {
+func (g goroutineSet) stacks() string {
 	var profile bytes.Buffer
 	if err := pprof.Lookup("goroutine").WriteTo(&profile, 1); err != nil {
 		return err.Error()
 	}
-	labelText := fmt.Sprintf("%q:%q", goroutineLabelKey, f.label)
+	labelText := fmt.Sprintf("%q:%q", goroutineLabelKey, g.label)
 	var matching []string
 	for stackBlock := range strings.SplitSeq(profile.String(), "\n\n") {
 		isPooled := slices.ContainsFunc(pooledConnFunctions, func(function string) bool { return strings.Contains(stackBlock, function+"+") })

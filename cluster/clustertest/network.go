@@ -60,26 +60,26 @@ func newNetwork(nodes int) (*network, error) {
 }
 
 // openProxy opens the proxy for a direction.
-func (w *network) openProxy(d direction) error {
+func (ne *network) openProxy(d direction) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	w.listeners = append(w.listeners, listener)
-	w.addresses[d] = listener.Addr().String()
-	w.running.Go(func() { w.accept(listener, d) })
+	ne.listeners = append(ne.listeners, listener)
+	ne.addresses[d] = listener.Addr().String()
+	ne.running.Go(func() { ne.accept(listener, d) })
 	return nil
 }
 
 // address returns the address at which remote clients reach a node, which is also the address in
 // Config.Peers.
-func (w *network) address(node int) string { return w.addresses[direction{externalNode, node}] }
+func (ne *network) address(node int) string { return ne.addresses[direction{externalNode, node}] }
 
 // routeFrom returns the route of a node: the address that it dials instead of another.
-func (w *network) routeFrom(from int) func(address string) string {
+func (ne *network) routeFrom(from int) func(address string) string {
 	routes := make(map[string]string)
-	for to := range w.listenAddresses {
-		routes[w.address(to)] = w.addresses[direction{from, to}]
+	for to := range ne.listenAddresses {
+		routes[ne.address(to)] = ne.addresses[direction{from, to}]
 	}
 	return func(address string) string {
 		if proxyAddress := routes[address]; proxyAddress != "" {
@@ -90,18 +90,18 @@ func (w *network) routeFrom(from int) func(address string) string {
 }
 
 // attach sets where a node listens.
-func (w *network) attach(node int, target string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.listenAddresses[node] = target
+func (ne *network) attach(node int, target string) {
+	ne.mu.Lock()
+	defer ne.mu.Unlock()
+	ne.listenAddresses[node] = target
 }
 
 // detach closes all connections of a node, and rejects new ones.
-func (w *network) detach(node int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.listenAddresses[node] = ""
-	for c := range w.conns {
+func (ne *network) detach(node int) {
+	ne.mu.Lock()
+	defer ne.mu.Unlock()
+	ne.listenAddresses[node] = ""
+	for c := range ne.conns {
 		if c.from == node || c.to == node {
 			c.close()
 		}
@@ -109,48 +109,48 @@ func (w *network) detach(node int) {
 }
 
 // change changes what passes, for open and new connections.
-func (w *network) change(apply func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (ne *network) change(apply func()) {
+	ne.mu.Lock()
+	defer ne.mu.Unlock()
 	apply()
-	close(w.changed)
-	w.changed = make(chan struct{})
+	close(ne.changed)
+	ne.changed = make(chan struct{})
 }
 
-func (w *network) cut(a, b int) {
-	w.change(func() { w.cuts[direction{a, b}], w.cuts[direction{b, a}] = true, true })
+func (ne *network) cut(a, b int) {
+	ne.change(func() { ne.cuts[direction{a, b}], ne.cuts[direction{b, a}] = true, true })
 }
 
-func (w *network) heal() { w.change(func() { clear(w.cuts) }) }
+func (ne *network) heal() { ne.change(func() { clear(ne.cuts) }) }
 
-func (w *network) pause(node int, paused bool) { w.change(func() { w.paused[node] = paused }) }
+func (ne *network) pause(node int, paused bool) { ne.change(func() { ne.paused[node] = paused }) }
 
 // isOpen reports whether data passes in a direction, and returns a channel that is closed when that
 // may change.
-func (w *network) isOpen(d direction) (bool, <-chan struct{}) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	blocked := w.cuts[d] || w.paused[d.from] || w.paused[d.to]
-	return !blocked, w.changed
+func (ne *network) isOpen(d direction) (bool, <-chan struct{}) {
+	ne.mu.Lock()
+	defer ne.mu.Unlock()
+	blocked := ne.cuts[d] || ne.paused[d.from] || ne.paused[d.to]
+	return !blocked, ne.changed
 }
 
 // isConnected reports whether data passes between two nodes in both directions.
-func (w *network) isConnected(a, b int) bool {
-	forth, _ := w.isOpen(direction{a, b})
-	back, _ := w.isOpen(direction{b, a})
+func (ne *network) isConnected(a, b int) bool {
+	forth, _ := ne.isOpen(direction{a, b})
+	back, _ := ne.isOpen(direction{b, a})
 	return forth && back
 }
 
 // describe returns what blocks a node's connections.
-func (w *network) describe(node int) string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (ne *network) describe(node int) string {
+	ne.mu.Lock()
+	defer ne.mu.Unlock()
 	var b strings.Builder
-	if w.paused[node] {
+	if ne.paused[node] {
 		b.WriteString(", paused")
 	}
-	for other := range w.listenAddresses {
-		if w.cuts[direction{node, other}] {
+	for other := range ne.listenAddresses {
+		if ne.cuts[direction{node, other}] {
 			fmt.Fprintf(&b, ", disconnected from %d", other)
 		}
 	}
@@ -158,9 +158,9 @@ func (w *network) describe(node int) string {
 }
 
 // awaitOpen waits until data passes in a direction. It returns false if ctx ends first.
-func (w *network) awaitOpen(ctx context.Context, d direction) bool {
+func (ne *network) awaitOpen(ctx context.Context, d direction) bool {
 	for {
-		open, changed := w.isOpen(d)
+		open, changed := ne.isOpen(d)
 		if open {
 			return ctx.Err() == nil
 		}
@@ -173,23 +173,23 @@ func (w *network) awaitOpen(ctx context.Context, d direction) bool {
 }
 
 // close closes all connections and waits for every goroutine.
-func (w *network) close() {
-	w.cancel()
-	for _, listener := range w.listeners {
+func (ne *network) close() {
+	ne.cancel()
+	for _, listener := range ne.listeners {
 		_ = listener.Close()
 	}
-	w.running.Wait()
+	ne.running.Wait()
 }
 
-func (w *network) accept(listener net.Listener, d direction) {
+func (ne *network) accept(listener net.Listener, d direction) {
 	for {
 		conn, err := listener.Accept()
 		if err == nil {
-			w.running.Go(func() { w.proxy(conn, d) })
+			ne.running.Go(func() { ne.proxy(conn, d) })
 			continue
 		}
 		select {
-		case <-w.ctx.Done():
+		case <-ne.ctx.Done():
 			return
 		case <-time.After(50 * time.Millisecond): // out of file descriptors
 		}
@@ -204,25 +204,25 @@ type proxyConn struct {
 }
 
 // proxy connects an accepted connection to its node.
-func (w *network) proxy(inbound net.Conn, d direction) {
+func (ne *network) proxy(inbound net.Conn, d direction) {
 	c := &proxyConn{direction: d}
-	c.ctx, c.close = context.WithCancel(w.ctx)
+	c.ctx, c.close = context.WithCancel(ne.ctx)
 	defer c.close()
 	defer inbound.Close()
-	if !w.addConn(c) {
+	if !ne.addConn(c) {
 		return
 	}
-	defer w.removeConn(c)
-	if !w.awaitOpen(c.ctx, d) {
+	defer ne.removeConn(c)
+	if !ne.awaitOpen(c.ctx, d) {
 		return
 	}
-	outbound, err := new(net.Dialer).DialContext(c.ctx, "tcp", w.listenAddress(d.to))
+	outbound, err := new(net.Dialer).DialContext(c.ctx, "tcp", ne.listenAddress(d.to))
 	if err != nil {
 		return
 	}
 	var forwarding sync.WaitGroup
-	forwarding.Go(func() { defer c.close(); w.forward(c.ctx, inbound, outbound, d) })
-	forwarding.Go(func() { defer c.close(); w.forward(c.ctx, outbound, inbound, direction{d.to, d.from}) })
+	forwarding.Go(func() { defer c.close(); ne.forward(c.ctx, inbound, outbound, d) })
+	forwarding.Go(func() { defer c.close(); ne.forward(c.ctx, outbound, inbound, direction{d.to, d.from}) })
 	<-c.ctx.Done()
 	_ = inbound.Close()
 	_ = outbound.Close()
@@ -230,35 +230,35 @@ func (w *network) proxy(inbound net.Conn, d direction) {
 }
 
 // addConn registers a connection if both ends run.
-func (w *network) addConn(c *proxyConn) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.listenAddresses[c.to] == "" || c.from != externalNode && w.listenAddresses[c.from] == "" {
+func (ne *network) addConn(c *proxyConn) bool {
+	ne.mu.Lock()
+	defer ne.mu.Unlock()
+	if ne.listenAddresses[c.to] == "" || c.from != externalNode && ne.listenAddresses[c.from] == "" {
 		return false
 	}
-	w.conns[c] = struct{}{}
+	ne.conns[c] = struct{}{}
 	return true
 }
 
-func (w *network) removeConn(c *proxyConn) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.conns, c)
+func (ne *network) removeConn(c *proxyConn) {
+	ne.mu.Lock()
+	defer ne.mu.Unlock()
+	delete(ne.conns, c)
 }
 
-func (w *network) listenAddress(node int) string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.listenAddresses[node]
+func (ne *network) listenAddress(node int) string {
+	ne.mu.Lock()
+	defer ne.mu.Unlock()
+	return ne.listenAddresses[node]
 }
 
 // forward copies data in one direction until either end is closed.
-func (w *network) forward(ctx context.Context, from io.Reader, to io.Writer, d direction) {
+func (ne *network) forward(ctx context.Context, from io.Reader, to io.Writer, d direction) {
 	chunk := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(chunk)
 		if n > 0 {
-			if !w.awaitOpen(ctx, d) {
+			if !ne.awaitOpen(ctx, d) {
 				return
 			}
 			if _, err := to.Write(chunk[:n]); err != nil {

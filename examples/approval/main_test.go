@@ -35,27 +35,27 @@ func newCLI(t *testing.T) *cli {
 }
 
 // expectOutput runs a command and checks that it succeeds and prints each of want.
-func (u *cli) expectOutput(command string, want ...string) {
-	u.t.Helper()
-	output, err := u.run(command)
+func (c *cli) expectOutput(command string, want ...string) {
+	c.t.Helper()
+	output, err := c.run(command)
 	if err != nil {
-		u.t.Fatalf("%s: %v\n%s", command, err, output)
+		c.t.Fatalf("%s: %v\n%s", command, err, output)
 	}
-	u.expectContains(output, want...)
+	c.expectContains(output, want...)
 }
 
-func (u *cli) expectContains(output string, want ...string) {
-	u.t.Helper()
+func (c *cli) expectContains(output string, want ...string) {
+	c.t.Helper()
 	for _, part := range want {
 		if !strings.Contains(output, part) {
-			u.t.Errorf("no %q in\n%s", part, output)
+			c.t.Errorf("no %q in\n%s", part, output)
 		}
 	}
 }
 
-func (u *cli) run(command string) (string, error) {
-	args := append([]string{"-dir", u.dir}, strings.Fields(command)...)
-	program := exec.Command(u.binary, args...)
+func (c *cli) run(command string) (string, error) {
+	args := append([]string{"-dir", c.dir}, strings.Fields(command)...)
+	program := exec.Command(c.binary, args...)
 	program.Env = append(os.Environ(), runMainEnv+"=1")
 	output, err := program.CombinedOutput()
 	return string(output), err

@@ -106,140 +106,140 @@ type processRun struct {
 	ended            chan error
 }
 
-func (h *killTest) start() *processRun {
-	h.t.Helper()
+func (k *killTest) start() *processRun {
+	k.t.Helper()
 	l := &processRun{ended: make(chan error, 1)}
-	l.command = exec.Command(h.binary, "-dir", h.dir, "-src", h.source, "-ledger", h.ledger,
+	l.command = exec.Command(k.binary, "-dir", k.dir, "-src", k.source, "-ledger", k.ledger,
 		"-width", fmt.Sprint(killWidth), "-delay", killDelay.String())
 	l.command.Stdout, l.command.Stderr = &l.report, &l.terminal
 	if err := l.command.Start(); err != nil {
-		h.t.Fatal(err)
+		k.t.Fatal(err)
 	}
 	go func() { l.ended <- l.command.Wait() }()
 	return l
 }
 
 // killMidway kills a process after it has written that many bytes to the ledger.
-func (h *killTest) killMidway(bytes int64) {
-	h.t.Helper()
-	l := h.start()
+func (k *killTest) killMidway(bytes int64) {
+	k.t.Helper()
+	l := k.start()
 	deadline := time.Now().Add(testTimeout)
-	for h.ledgerSize() < h.offset+bytes {
+	for k.ledgerSize() < k.offset+bytes {
 		select {
 		case err := <-l.ended:
-			h.t.Fatalf("ended before it was killed: %v\n%s%s", err, &l.terminal, &l.report)
+			k.t.Fatalf("ended before it was killed: %v\n%s%s", err, &l.terminal, &l.report)
 		case <-time.After(time.Millisecond):
 		}
 		if time.Now().After(deadline) {
 			_ = l.command.Process.Kill()
-			h.t.Fatalf("%d bytes of the ledger after 30 s", h.ledgerSize()-h.offset)
+			k.t.Fatalf("%d bytes of the ledger after 30 s", k.ledgerSize()-k.offset)
 		}
 	}
-	h.kill(l)
+	k.kill(l)
 }
 
 // killEarly kills a process after some time, in any phase: opening the journal, replaying,
 // counting.
-func (h *killTest) killEarly(after time.Duration) {
-	h.t.Helper()
-	l := h.start()
+func (k *killTest) killEarly(after time.Duration) {
+	k.t.Helper()
+	l := k.start()
 	select {
 	case err := <-l.ended:
-		h.t.Fatalf("ended after less than %v: %v\n%s%s", after, err, &l.terminal, &l.report)
+		k.t.Fatalf("ended after less than %v: %v\n%s%s", after, err, &l.terminal, &l.report)
 	case <-time.After(after):
 	}
-	h.kill(l)
+	k.kill(l)
 }
 
-func (h *killTest) kill(l *processRun) {
-	h.t.Helper()
+func (k *killTest) kill(l *processRun) {
+	k.t.Helper()
 	if err := l.command.Process.Kill(); err != nil {
-		h.t.Fatal(err)
+		k.t.Fatal(err)
 	}
 	if err := <-l.ended; err == nil || err.Error() != "signal: killed" {
-		h.t.Fatalf("not killed: %v\n%s%s", err, &l.terminal, &l.report)
+		k.t.Fatalf("not killed: %v\n%s%s", err, &l.terminal, &l.report)
 	}
-	if h.rootRunning && strings.Contains(l.terminal.String(), "begins") {
-		h.t.Errorf("a continued census prints that it begins: %s", &l.terminal)
+	if k.rootRunning && strings.Contains(l.terminal.String(), "begins") {
+		k.t.Errorf("a continued census prints that it begins: %s", &l.terminal)
 	}
-	h.compare()
-	if h.executed > 0 && !h.rootRunning {
-		h.t.Fatal("files were counted, but the root is not running")
+	k.compare()
+	if k.executed > 0 && !k.rootRunning {
+		k.t.Fatal("files were counted, but the root is not running")
 	}
 }
 
 // finish runs the program to its end and returns the report without times.
-func (h *killTest) finish() string {
-	h.t.Helper()
-	l := h.start()
+func (k *killTest) finish() string {
+	k.t.Helper()
+	l := k.start()
 	if err := <-l.ended; err != nil {
-		h.t.Fatalf("%v\n%s%s", err, &l.terminal, &l.report)
+		k.t.Fatalf("%v\n%s%s", err, &l.terminal, &l.report)
 	}
-	if h.compare(); h.rootRunning {
-		h.t.Error("the program has ended, the root has not")
+	if k.compare(); k.rootRunning {
+		k.t.Error("the program has ended, the root has not")
 	}
-	return h.reportWithoutTimes(l, "activities in")
+	return k.reportWithoutTimes(l, "activities in")
 }
 
 // startAgain starts the program on a completed census.
-func (h *killTest) startAgain(before string) {
-	h.t.Helper()
-	l := h.start()
+func (k *killTest) startAgain(before string) {
+	k.t.Helper()
+	l := k.start()
 	if err := <-l.ended; err != nil {
-		h.t.Fatalf("%v\n%s%s", err, &l.terminal, &l.report)
+		k.t.Fatalf("%v\n%s%s", err, &l.terminal, &l.report)
 	}
 	if !strings.Contains(l.terminal.String(), "was taken already") {
-		h.t.Errorf("the greeting is %q", &l.terminal)
+		k.t.Errorf("the greeting is %q", &l.terminal)
 	}
-	if size := h.ledgerSize(); size != h.offset {
-		h.t.Errorf("the ledger grew by %d bytes", size-h.offset)
+	if size := k.ledgerSize(); size != k.offset {
+		k.t.Errorf("the ledger grew by %d bytes", size-k.offset)
 	}
-	if diff := cmp.Diff(before, h.reportWithoutTimes(l, "nothing left to do")); diff != "" {
-		h.t.Errorf("-first +second report:\n%s", diff)
+	if diff := cmp.Diff(before, k.reportWithoutTimes(l, "nothing left to do")); diff != "" {
+		k.t.Errorf("-first +second report:\n%s", diff)
 	}
-	h.source = h.t.TempDir()
-	l = h.start()
+	k.source = k.t.TempDir()
+	l = k.start()
 	if err := <-l.ended; err == nil || !strings.Contains(l.terminal.String(), "census of another tree") {
-		h.t.Errorf("another tree: %v\n%s", err, &l.terminal)
+		k.t.Errorf("another tree: %v\n%s", err, &l.terminal)
 	}
 }
 
-func (h *killTest) reportWithoutTimes(l *processRun, want string) string {
-	h.t.Helper()
+func (k *killTest) reportWithoutTimes(l *processRun, want string) string {
+	k.t.Helper()
 	report, times, _ := strings.Cut(l.report.String(), "\nIt took")
 	if !strings.Contains(times, want) {
-		h.t.Errorf("the times are %q, want something about %q", times, want)
+		k.t.Errorf("the times are %q, want something about %q", times, want)
 	}
 	return report
 }
 
 // compare compares the ledger of the last process with the journal before and after it.
-func (h *killTest) compare() {
-	h.t.Helper()
+func (k *killTest) compare() {
+	k.t.Helper()
 	var executed []string
-	if h.ledgerSize() > h.offset {
-		executed = ledgerLines(h.t, h.ledger, h.offset)
+	if k.ledgerSize() > k.offset {
+		executed = ledgerLines(k.t, k.ledger, k.offset)
 	}
 	for _, path := range executed {
-		if h.recorded[path] > 0 {
-			h.t.Errorf("%s was executed again, after its completion was recorded", path)
+		if k.recorded[path] > 0 {
+			k.t.Errorf("%s was executed again, after its completion was recorded", path)
 		}
 	}
 	if twice := duplicates(executed); len(twice) > 0 {
-		h.t.Errorf("executed twice by one process: %q", twice)
+		k.t.Errorf("executed twice by one process: %q", twice)
 	}
-	h.offset = h.ledgerSize()
-	h.executed += len(executed)
+	k.offset = k.ledgerSize()
+	k.executed += len(executed)
 
-	recorded, rootRunning := readJournal(h.t, h.dir)
+	recorded, rootRunning := readJournal(k.t, k.dir)
 	for path, times := range recorded {
 		if times != 1 {
-			h.t.Errorf("%d completions are recorded for %s", times, path)
+			k.t.Errorf("%d completions are recorded for %s", times, path)
 		}
 	}
-	for path := range h.recorded {
+	for path := range k.recorded {
 		if recorded[path] == 0 {
-			h.t.Errorf("the completion of %s is lost", path)
+			k.t.Errorf("the completion of %s is lost", path)
 		}
 	}
 	known := make(map[string]bool)
@@ -247,16 +247,16 @@ func (h *killTest) compare() {
 		known[path] = true
 	}
 	for path := range recorded {
-		if h.recorded[path] == 0 && !known[path] {
-			h.t.Errorf("%s is recorded and was never executed", path)
+		if k.recorded[path] == 0 && !known[path] {
+			k.t.Errorf("%s is recorded and was never executed", path)
 		}
 	}
-	h.t.Logf("%4d executed, %4d of %d recorded", len(executed), len(recorded), h.files)
-	h.recorded, h.rootRunning = recorded, rootRunning
+	k.t.Logf("%4d executed, %4d of %d recorded", len(executed), len(recorded), k.files)
+	k.recorded, k.rootRunning = recorded, rootRunning
 }
 
-func (h *killTest) ledgerSize() int64 {
-	info, err := os.Stat(h.ledger)
+func (k *killTest) ledgerSize() int64 {
+	info, err := os.Stat(k.ledger)
 	if err != nil {
 		return 0
 	}

@@ -137,17 +137,17 @@ func (p *progress) Write(text []byte) (int, error) {
 // because its code changed.
 type attemptFilter struct{ slog.Handler }
 
-func (h attemptFilter) Handle(ctx context.Context, record slog.Record) error {
+func (a attemptFilter) Handle(ctx context.Context, record slog.Record) error {
 	if record.Message == "activity attempt failed" {
 		return nil
 	}
-	return h.Handler.Handle(ctx, record)
+	return a.Handler.Handle(ctx, record)
 }
 
-func (h attemptFilter) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return attemptFilter{h.Handler.WithAttrs(attrs)}
+func (a attemptFilter) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return attemptFilter{a.Handler.WithAttrs(attrs)}
 }
 
-func (h attemptFilter) WithGroup(name string) slog.Handler {
-	return attemptFilter{h.Handler.WithGroup(name)}
+func (a attemptFilter) WithGroup(name string) slog.Handler {
+	return attemptFilter{a.Handler.WithGroup(name)}
 }

@@ -88,32 +88,32 @@ func newAggregate(source string, began time.Time) *aggregate {
 	}
 }
 
-func (s *aggregate) add(path string, d Directory) {
-	s.total.Directories++
-	s.total.Totals.add(d.Totals)
+func (ag *aggregate) add(path string, d Directory) {
+	ag.total.Directories++
+	ag.total.Totals.add(d.Totals)
 	// A sum does not depend on the order of the map.
 	for language, more := range d.Languages {
-		of := s.total.Languages[language]
+		of := ag.total.Languages[language]
 		of.add(more)
-		s.total.Languages[language] = of
+		ag.total.Languages[language] = of
 	}
-	s.total.Unreadable.merge(d.Unreadable)
-	s.packages = append(s.packages, Package{path, d.Totals})
-	s.digests[path] = d.Digest
+	ag.total.Unreadable.merge(d.Unreadable)
+	ag.packages = append(ag.packages, Package{path, d.Totals})
+	ag.digests[path] = d.Digest
 }
 
-func (s *aggregate) report(ended time.Time) Report {
-	report := s.total
+func (ag *aggregate) report(ended time.Time) Report {
+	report := ag.total
 	report.Ended = ended
-	slices.SortFunc(s.packages, func(a, b Package) int { return cmp.Compare(a.Path, b.Path) })
+	slices.SortFunc(ag.packages, func(a, b Package) int { return cmp.Compare(a.Path, b.Path) })
 	lines := sha256.New()
-	for _, p := range s.packages {
-		fmt.Fprintf(lines, "%s  %s\n", s.digests[p.Path], p.Path)
+	for _, p := range ag.packages {
+		fmt.Fprintf(lines, "%s  %s\n", ag.digests[p.Path], p.Path)
 	}
 	report.Digest = hex.EncodeToString(lines.Sum(nil))
 	// Stable: directories of equal size stay sorted by path.
-	slices.SortStableFunc(s.packages, func(a, b Package) int { return cmp.Compare(b.Bytes, a.Bytes) })
-	report.Largest = slices.Clone(s.packages[:min(len(s.packages), packagesMax)])
+	slices.SortStableFunc(ag.packages, func(a, b Package) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	report.Largest = slices.Clone(ag.packages[:min(len(ag.packages), packagesMax)])
 	return report
 }
 

@@ -47,9 +47,9 @@ func startLoad(ctx context.Context, client *cluster.Client) *loadGenerator {
 	return t
 }
 
-func (t *loadGenerator) isStopped() bool {
+func (l *loadGenerator) isStopped() bool {
 	select {
-	case <-t.stopped:
+	case <-l.stopped:
 		return true
 	default:
 		return false
@@ -58,32 +58,32 @@ func (t *loadGenerator) isStopped() bool {
 
 // runErrand runs one errand. It repeats unanswered calls with the same ID, as any application
 // would.
-func (t *loadGenerator) runErrand(ctx context.Context, id string) error {
+func (l *loadGenerator) runErrand(ctx context.Context, id string) error {
 	run, err := retryUnavailable(func() (*cluster.Run[[]string], error) {
-		return cluster.StartRun(ctx, t.client, Errand, id, id, cluster.Attach())
+		return cluster.StartRun(ctx, l.client, Errand, id, id, cluster.Attach())
 	})
 	if err != nil {
 		return err
 	}
-	t.mu.Lock()
-	t.started++
-	t.mu.Unlock()
+	l.mu.Lock()
+	l.started++
+	l.mu.Unlock()
 	steps, err := retryUnavailable(func() ([]string, error) { return run.Wait(ctx) })
 	if err != nil {
 		return err
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, node := range steps {
-		t.steps[node]++
+		l.steps[node]++
 	}
 	now := time.Now()
-	if t.finished > 0 {
-		t.longestGap = max(t.longestGap, now.Sub(t.lastFinished))
+	if l.finished > 0 {
+		l.longestGap = max(l.longestGap, now.Sub(l.lastFinished))
 	}
-	t.finished, t.lastFinished = t.finished+1, now
-	close(t.changed)
-	t.changed = make(chan struct{})
+	l.finished, l.lastFinished = l.finished+1, now
+	close(l.changed)
+	l.changed = make(chan struct{})
 	return nil
 }
 
@@ -99,14 +99,14 @@ func retryUnavailable[T any](call func() (T, error)) (T, error) {
 }
 
 // await waits until more errands have finished.
-func (t *loadGenerator) await(ctx context.Context, more int) error {
-	t.mu.Lock()
-	goal := t.finished + more
-	t.mu.Unlock()
+func (l *loadGenerator) await(ctx context.Context, more int) error {
+	l.mu.Lock()
+	goal := l.finished + more
+	l.mu.Unlock()
 	for {
-		t.mu.Lock()
-		finished, changed := t.finished, t.changed
-		t.mu.Unlock()
+		l.mu.Lock()
+		finished, changed := l.finished, l.changed
+		l.mu.Unlock()
 		if finished >= goal {
 			return nil
 		}
@@ -118,21 +118,21 @@ func (t *loadGenerator) await(ctx context.Context, more int) error {
 	}
 }
 
-func (t *loadGenerator) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return fmt.Sprintf("%d started, %d finished | steps taken: n1 %d, n2 %d, n3 %d", t.started, t.finished, t.steps["n1"], t.steps["n2"], t.steps["n3"])
+func (l *loadGenerator) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return fmt.Sprintf("%d started, %d finished | steps taken: n1 %d, n2 %d, n3 %d", l.started, l.finished, l.steps["n1"], l.steps["n2"], l.steps["n3"])
 }
 
 // finish stops starting errands, waits for those started, and returns a summary. Lost errands
 // are those that were started but are not completed in the journal.
-func (t *loadGenerator) finish(ctx context.Context) (string, error) {
-	close(t.stopped)
-	t.running.Wait()
+func (l *loadGenerator) finish(ctx context.Context) (string, error) {
+	close(l.stopped)
+	l.running.Wait()
 	completed, err := retryUnavailable(func() (int, error) {
-		return t.client.Count(ctx, cluster.Filter{Name: Errand.Name(), States: []cluster.State{cluster.Completed}})
+		return l.client.Count(ctx, cluster.Filter{Name: Errand.Name(), States: []cluster.State{cluster.Completed}})
 	})
 	summary := fmt.Sprintf("started %d, finished %d, lost %d; longest time without a finished one %v",
-		t.started, completed, t.started-completed, t.longestGap.Round(time.Millisecond))
-	return summary, errors.Join(append(t.errs, err)...)
+		l.started, completed, l.started-completed, l.longestGap.Round(time.Millisecond))
+	return summary, errors.Join(append(l.errs, err)...)
 }

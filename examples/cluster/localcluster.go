@@ -58,24 +58,24 @@ func startLocalCluster(dir string) (*localCluster, error) {
 	return f, nil
 }
 
-func (f *localCluster) addresses() (all []string) {
-	for _, peer := range f.nodes[0].settings.Peers {
+func (l *localCluster) addresses() (all []string) {
+	for _, peer := range l.nodes[0].settings.Peers {
 		all = append(all, peer.Address)
 	}
 	return all
 }
 
 // restart starts killed processes and continues paused ones.
-func (f *localCluster) restart() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, p := range f.nodes {
+func (l *localCluster) restart() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.nodes {
 		var err error
 		switch p.state {
 		case paused:
 			err = p.command.Process.Signal(unpauseSignal)
 		case killed, ended:
-			err = f.start(p)
+			err = l.start(p)
 		}
 		if err != nil {
 			return fmt.Errorf("restart %s: %w", p.settings.ID, err)
@@ -86,7 +86,7 @@ func (f *localCluster) restart() error {
 }
 
 // start starts a process. The caller holds mu.
-func (f *localCluster) start(p *process) error {
+func (l *localCluster) start(p *process) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -110,25 +110,25 @@ func (f *localCluster) start(p *process) error {
 		return err
 	}
 	p.exited = make(chan struct{})
-	go f.await(p, p.command, p.exited)
+	go l.await(p, p.command, p.exited)
 	return nil
 }
 
 // await waits for the end of a process.
-func (f *localCluster) await(p *process, command *exec.Cmd, exited chan struct{}) {
+func (l *localCluster) await(p *process, command *exec.Cmd, exited chan struct{}) {
 	_ = command.Wait()
-	f.mu.Lock()
+	l.mu.Lock()
 	if p.command == command && p.state != killed {
 		p.state = ended
 	}
-	f.mu.Unlock()
+	l.mu.Unlock()
 	close(exited)
 }
 
 // kill kills a node's process and returns when it has ended.
-func (f *localCluster) kill(id string) error {
+func (l *localCluster) kill(id string) error {
 	var gone chan struct{}
-	err := f.withRunning(id, func(p *process) error {
+	err := l.withRunning(id, func(p *process) error {
 		p.state, gone = killed, p.exited
 		return p.command.Process.Kill()
 	})
@@ -139,8 +139,8 @@ func (f *localCluster) kill(id string) error {
 }
 
 // pause stops a node's process without ending it.
-func (f *localCluster) pause(id string) error {
-	return f.withRunning(id, func(p *process) error {
+func (l *localCluster) pause(id string) error {
+	return l.withRunning(id, func(p *process) error {
 		err := p.command.Process.Signal(pauseSignal)
 		if err == nil {
 			p.state = paused
@@ -150,10 +150,10 @@ func (f *localCluster) pause(id string) error {
 }
 
 // withRunning calls a function with the process of a running node.
-func (f *localCluster) withRunning(id string, do func(*process) error) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, p := range f.nodes {
+func (l *localCluster) withRunning(id string, do func(*process) error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.nodes {
 		if p.settings.ID != id {
 			continue
 		}
@@ -166,27 +166,27 @@ func (f *localCluster) withRunning(id string, do func(*process) error) error {
 }
 
 // states returns the nodes and their states, in order.
-func (f *localCluster) states() (ids, states []string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, p := range f.nodes {
+func (l *localCluster) states() (ids, states []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.nodes {
 		ids, states = append(ids, p.settings.ID), append(states, p.state)
 	}
 	return ids, states
 }
 
 // close ends all processes.
-func (f *localCluster) close() {
-	f.mu.Lock()
+func (l *localCluster) close() {
+	l.mu.Lock()
 	var gone []chan struct{}
-	for _, p := range f.nodes {
+	for _, p := range l.nodes {
 		if p.exited != nil {
 			p.state = killed
 			_ = p.command.Process.Kill() // also if paused
 			gone = append(gone, p.exited)
 		}
 	}
-	f.mu.Unlock()
+	l.mu.Unlock()
 	for _, ended := range gone {
 		<-ended
 	}

@@ -93,13 +93,13 @@ type rateLimiter struct {
 	next  time.Time
 }
 
-func (p *rateLimiter) wait(ctx *replay.Context) error {
+func (r *rateLimiter) wait(ctx *replay.Context) error {
 	now := ctx.Now()
-	if p.next.Before(now) {
-		p.next = now
+	if r.next.Before(now) {
+		r.next = now
 	}
-	delay := p.next.Sub(now)
-	p.next = p.next.Add(p.every)
+	delay := r.next.Sub(now)
+	r.next = r.next.Add(r.every)
 	if delay == 0 {
 		return nil
 	}

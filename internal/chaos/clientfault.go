@@ -72,27 +72,27 @@ func blockedCode(ctx context.Context, s *injection) error {
 const blockedCaller = -200
 
 // blockedID returns an instance ID of the target partition.
-func (s *injection) blockedID() string {
+func (inj *injection) blockedID() string {
 	for {
-		if id := fmt.Sprintf("blocked-%d", s.random.Uint64()); slots.Partition(id, s.fleet.template.Partitions) == s.partition {
+		if id := fmt.Sprintf("blocked-%d", inj.random.Uint64()); slots.Partition(id, inj.fleet.template.Partitions) == inj.partition {
 			return id
 		}
 	}
 }
 
 // endBlocked stops the node that runs the instance, restarts it, and terminates the instance.
-func (s *injection) endBlocked(ctx context.Context, caller client, id string) error {
-	leader, err := s.fleet.awaitLeader(ctx, s.partition)
+func (inj *injection) endBlocked(ctx context.Context, caller client, id string) error {
+	leader, err := inj.fleet.awaitLeader(ctx, inj.partition)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(s.fleet.node(leader).stop(), s.fleet.start(ctx)); err != nil {
+	if err := errors.Join(inj.fleet.node(leader).stop(), inj.fleet.start(ctx)); err != nil {
 		return err
 	}
 	limited, cancel := context.WithTimeout(ctx, terminateTimeout)
 	defer cancel()
 	if call := caller.do(limited, evidence.Request{Kind: evidence.Terminate, Instance: id}); call.Outcome != evidence.Acked {
-		s.addViolation("%s, whose code blocks, was not terminated: %s %s", id, call.Code, call.Message)
+		inj.addViolation("%s, whose code blocks, was not terminated: %s %s", id, call.Code, call.Message)
 	}
 	return nil
 }

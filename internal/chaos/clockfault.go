@@ -12,14 +12,14 @@ import (
 var clockSteps = []time.Duration{time.Hour, -time.Hour, 26 * time.Hour, -26 * time.Hour}
 
 // setClock sets the error of a node's wall clock.
-func (s *injection) setClock(ctx context.Context, node *process, by time.Duration) error {
+func (inj *injection) setClock(ctx context.Context, node *process, by time.Duration) error {
 	var state host.NodeStatus
-	return s.fleet.post(ctx, node, host.ClockPath, by, &state)
+	return inj.fleet.post(ctx, node, host.ClockPath, by, &state)
 }
 
 // resetClock corrects a node's wall clock.
-func (s *injection) resetClock(ctx context.Context, node *process) error {
-	err := s.setClock(ctx, node, 0)
+func (inj *injection) resetClock(ctx context.Context, node *process) error {
+	err := inj.setClock(ctx, node, 0)
 	if errors.Is(err, errNotRunning) {
 		return nil // the next process starts with the right time
 	}

@@ -45,7 +45,7 @@ func flipBit(ctx context.Context, s *injection) error {
 }
 
 // randomByte chooses a random byte of the files in a directory.
-func (s *injection) randomByte(dir string) (name string, offset int64, err error) {
+func (inj *injection) randomByte(dir string) (name string, offset int64, err error) {
 	var names []string
 	var sizes []int64
 	total := int64(0)
@@ -66,7 +66,7 @@ func (s *injection) randomByte(dir string) (name string, offset int64, err error
 	if total == 0 {
 		return "", 0, fmt.Errorf("no data in %s", dir)
 	}
-	at := s.random.Int64N(total)
+	at := inj.random.Int64N(total)
 	for i, size := range sizes {
 		if at < size {
 			return names[i], at, nil
@@ -136,13 +136,13 @@ func (b *bit) invert() error {
 }
 
 // injectSyncFault makes strace inject a fault into every sync of a node's process.
-func (s *injection) injectSyncFault(id, what string) error {
-	s.addNodes(id)
+func (inj *injection) injectSyncFault(id, what string) error {
+	inj.addNodes(id)
 	strace, err := exec.LookPath("strace")
 	if err != nil {
 		return &skipError{"strace is not installed"}
 	}
-	command := exec.Command(strace, "-f", "-qq", "-o", "/dev/null", "-p", fmt.Sprint(s.fleet.node(id).pid()),
+	command := exec.Command(strace, "-f", "-qq", "-o", "/dev/null", "-p", fmt.Sprint(inj.fleet.node(id).pid()),
 		"-e", "trace=fsync,fdatasync", "-e", "inject=fsync,fdatasync:"+what)
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := command.Start(); err != nil {
@@ -150,7 +150,7 @@ func (s *injection) injectSyncFault(id, what string) error {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- command.Wait() }()
-	s.onHeal(func(context.Context) error {
+	inj.onHeal(func(context.Context) error {
 		_ = command.Process.Signal(syscall.SIGINT) // detaches from the process
 		<-ended
 		return nil

@@ -43,25 +43,27 @@ type skipError struct{ why string }
 
 func (e *skipError) Error() string { return "skipped: " + e.why }
 
-func (s *injection) addNodes(ids ...string) { s.nodes = append(s.nodes, ids...) }
+func (inj *injection) addNodes(ids ...string) { inj.nodes = append(inj.nodes, ids...) }
 
-func (s *injection) onHeal(heal func(ctx context.Context) error) { s.heals = append(s.heals, heal) }
+func (inj *injection) onHeal(heal func(ctx context.Context) error) {
+	inj.heals = append(inj.heals, heal)
+}
 
 // heal undoes everything, in reverse order.
-func (s *injection) heal(ctx context.Context) error {
+func (inj *injection) heal(ctx context.Context) error {
 	var errs []error
-	for len(s.heals) > 0 {
-		last := len(s.heals) - 1
-		errs = append(errs, s.heals[last](ctx))
-		s.heals = s.heals[:last]
+	for len(inj.heals) > 0 {
+		last := len(inj.heals) - 1
+		errs = append(errs, inj.heals[last](ctx))
+		inj.heals = inj.heals[:last]
 	}
 	return errors.Join(errs...)
 }
 
 // follower returns a random node that does not lead the partition.
-func (s *injection) follower() string {
-	others := s.fleet.nodeIDsExcept(s.leader)
-	return others[s.random.IntN(len(others))]
+func (inj *injection) follower() string {
+	others := inj.fleet.nodeIDsExcept(inj.leader)
+	return others[inj.random.IntN(len(others))]
 }
 
 const (
@@ -111,24 +113,24 @@ var faults = []fault{
 }
 
 // kill kills nodes with SIGKILL. Healing restarts them.
-func (s *injection) kill(ids ...string) error {
-	s.addNodes(ids...)
-	s.onHeal(s.fleet.start)
+func (inj *injection) kill(ids ...string) error {
+	inj.addNodes(ids...)
+	inj.onHeal(inj.fleet.start)
 	var errs []error
 	for _, id := range ids {
-		errs = append(errs, s.fleet.node(id).kill())
+		errs = append(errs, inj.fleet.node(id).kill())
 	}
 	return errors.Join(errs...)
 }
 
-func (s *injection) pause(id string) error {
-	s.addNodes(id)
-	node := s.fleet.node(id)
-	s.onHeal(func(ctx context.Context) error {
+func (inj *injection) pause(id string) error {
+	inj.addNodes(id)
+	node := inj.fleet.node(id)
+	inj.onHeal(func(ctx context.Context) error {
 		if err := node.resume(); err != nil {
 			return err
 		}
-		return readAfterResume(ctx, s.fleet, id)
+		return readAfterResume(ctx, inj.fleet, id)
 	})
 	return node.pause()
 }
@@ -150,19 +152,19 @@ func readAfterResume(ctx context.Context, f *fleet, id string) error {
 }
 
 // isolate cuts off what a node receives, what it sends, or both, until the fault is healed.
-func (s *injection) isolate(id string, in, out bool) error {
-	s.addNodes(id)
-	s.onHeal(s.fleet.healNetwork)
-	return s.cut(id, in, out)
+func (inj *injection) isolate(id string, in, out bool) error {
+	inj.addNodes(id)
+	inj.onHeal(inj.fleet.healNetwork)
+	return inj.cut(id, in, out)
 }
 
 // cut cuts off what a node receives (in) and what it sends (out).
-func (s *injection) cut(id string, in, out bool) error {
+func (inj *injection) cut(id string, in, out bool) error {
 	var errs []error
-	for _, other := range s.fleet.nodeIDsExcept(id) {
+	for _, other := range inj.fleet.nodeIDsExcept(id) {
 		errs = append(errs,
-			s.fleet.network.Set(other, id, link.Condition{Cut: in}),
-			s.fleet.network.Set(id, other, link.Condition{Cut: out}))
+			inj.fleet.network.Set(other, id, link.Condition{Cut: in}),
+			inj.fleet.network.Set(id, other, link.Condition{Cut: out}))
 	}
 	return errors.Join(errs...)
 }
@@ -230,10 +232,10 @@ func onAllLinks(c link.Condition) func(context.Context, *injection) error {
 func (f *fleet) healNetwork(context.Context) error { return f.network.Heal() }
 
 // drain stops a node gracefully, by SIGTERM.
-func (s *injection) drain(id string) error {
-	s.addNodes(id)
-	s.onHeal(s.fleet.start)
-	return s.fleet.node(id).stop()
+func (inj *injection) drain(id string) error {
+	inj.addNodes(id)
+	inj.onHeal(inj.fleet.start)
+	return inj.fleet.node(id).stop()
 }
 
 // rotateKeys gives every node a new certificate from a new authority. At each step a follower is

@@ -15,8 +15,8 @@ import (
 const refusalTimeout = 15 * time.Second
 
 // addViolation records that something happened that must not happen.
-func (s *injection) addViolation(format string, arguments ...any) {
-	s.violations = append(s.violations, fmt.Sprintf(format, arguments...))
+func (inj *injection) addViolation(format string, arguments ...any) {
+	inj.violations = append(inj.violations, fmt.Sprintf(format, arguments...))
 }
 
 // wipeNode deletes a node's directory while it is down and starts it with its usual configuration,
@@ -83,27 +83,27 @@ func (f *fleet) startAll(ctx context.Context, ids []string) error {
 }
 
 // wipe kills a node and deletes its directory.
-func (s *injection) wipe(node *process) error {
+func (inj *injection) wipe(node *process) error {
 	return errors.Join(node.kill(), os.RemoveAll(node.settings().Dir))
 }
 
 // expectRefused starts a node with a wrong directory, and waits until it refuses to take part.
-func (s *injection) expectRefused(ctx context.Context, node *process) {
+func (inj *injection) expectRefused(ctx context.Context, node *process) {
 	node.setDamaged(true) // it may end by itself
 	defer node.setDamaged(false)
-	if refused := s.fleet.awaitRefusal(ctx, node); refused != "" {
-		s.addViolation("%s", refused)
+	if refused := inj.fleet.awaitRefusal(ctx, node); refused != "" {
+		inj.addViolation("%s", refused)
 	}
 }
 
 // replaceWithNew removes a node from the cluster and starts one with a new name in its place.
-func (s *injection) replaceWithNew(ctx context.Context, node *process) error {
+func (inj *injection) replaceWithNew(ctx context.Context, node *process) error {
 	lost := node.settings()
-	err := errors.Join(node.kill(), os.RemoveAll(lost.Dir), s.fleet.remove(ctx, lost.NodeID))
+	err := errors.Join(node.kill(), os.RemoveAll(lost.Dir), inj.fleet.remove(ctx, lost.NodeID))
 	if err != nil {
 		return err
 	}
-	return s.fleet.startReplacement(ctx, node)
+	return inj.fleet.startReplacement(ctx, node)
 }
 
 // cloneNode starts a process on a copy of a node's directory beside the cluster, with that node's

@@ -114,14 +114,14 @@ func (l *load) newDriver(seed uint64) *driver {
 	return w
 }
 
-func (w *driver) loop(prefix string, drive func(w *driver, id string)) {
-	for n := 0; w.load.ctx.Err() == nil; n++ {
-		w.remote = w.random.IntN(remoteShare) == 0
-		w.load.startMu.RLock()
-		drive(w, fmt.Sprintf("%s-%d", prefix, n))
-		w.load.startMu.RUnlock()
-		w.load.endedCount.Add(1)
-		sleep(w.load.ctx, w.randomDuration(0, thinkTimeMax))
+func (d *driver) loop(prefix string, drive func(w *driver, id string)) {
+	for n := 0; d.load.ctx.Err() == nil; n++ {
+		d.remote = d.random.IntN(remoteShare) == 0
+		d.load.startMu.RLock()
+		drive(d, fmt.Sprintf("%s-%d", prefix, n))
+		d.load.startMu.RUnlock()
+		d.load.endedCount.Add(1)
+		sleep(d.load.ctx, d.randomDuration(0, thinkTimeMax))
 	}
 }
 
@@ -135,17 +135,17 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (w *driver) randomDuration(least, most time.Duration) time.Duration {
-	return least + time.Duration(w.random.Int64N(int64(most-least)))
+func (d *driver) randomDuration(least, most time.Duration) time.Duration {
+	return least + time.Duration(d.random.Int64N(int64(most-least)))
 }
 
 // request returns a request whose ID is unique to the client.
-func (w *driver) request(kind evidence.Kind, id, name string, input any) evidence.Request {
+func (d *driver) request(kind evidence.Kind, id, name string, input any) evidence.Request {
 	request := evidence.Request{Kind: kind, Instance: id, Name: name}
 	switch kind {
 	case evidence.Start, evidence.Send, evidence.SendOrStart, evidence.Update:
-		w.requestCount++
-		request.RequestID = fmt.Sprintf("%d/%d", w.id, w.requestCount)
+		d.requestCount++
+		request.RequestID = fmt.Sprintf("%d/%d", d.id, d.requestCount)
 		request.Input = encode(input)
 	}
 	return request
@@ -161,156 +161,156 @@ func encode(value any) json.RawMessage {
 }
 
 // call makes a call and retries it across recoveries of the fleet.
-func (w *driver) call(kind evidence.Kind, id, name string, input any) evidence.Call {
-	ctx, cancel := context.WithTimeout(w.load.callCtx, callTimeout)
+func (d *driver) call(kind evidence.Kind, id, name string, input any) evidence.Call {
+	ctx, cancel := context.WithTimeout(d.load.callCtx, callTimeout)
 	defer cancel()
-	return w.do(ctx, w.request(kind, id, name, input))
+	return d.do(ctx, d.request(kind, id, name, input))
 }
 
-func (w *driver) driveChain(id string) {
-	blob := make([]byte, w.random.IntN(2000))
+func (d *driver) driveChain(id string) {
+	blob := make([]byte, d.random.IntN(2000))
 	for i := range blob {
-		blob[i] = ' ' + byte(w.random.IntN(95))
+		blob[i] = ' ' + byte(d.random.IntN(95))
 	}
-	in := host.ChainInput{Blob: string(blob), Value: w.random.IntN(1000), Pause: w.randomDuration(0, workMax)}
+	in := host.ChainInput{Blob: string(blob), Value: d.random.IntN(1000), Pause: d.randomDuration(0, workMax)}
 	// Only an instance that has ended can be purged.
-	if ended := w.run(id, host.Chain, in); ended && w.random.IntN(purgeShare) == 0 {
-		w.call(evidence.Purge, id, "", nil)
+	if ended := d.run(id, host.Chain, in); ended && d.random.IntN(purgeShare) == 0 {
+		d.call(evidence.Purge, id, "", nil)
 	}
 }
 
-func (w *driver) driveFan(id string) {
-	w.run(id, host.Fan, host.FanInput{Value: w.random.IntN(1000), Pause: w.randomDuration(0, workMax)})
+func (d *driver) driveFan(id string) {
+	d.run(id, host.Fan, host.FanInput{Value: d.random.IntN(1000), Pause: d.randomDuration(0, workMax)})
 }
 
-func (w *driver) driveTree(id string) {
-	w.run(id, host.Tree, host.TreeInput{Depth: 1 + w.random.IntN(3), Value: w.random.IntN(1000)})
+func (d *driver) driveTree(id string) {
+	d.run(id, host.Tree, host.TreeInput{Depth: 1 + d.random.IntN(3), Value: d.random.IntN(1000)})
 }
 
 // run starts an instance and waits for its end. It terminates or cancels some instances before
 // their end. It reports whether the instance is known to have ended.
-func (w *driver) run(id, name string, input any) (ended bool) {
-	if started := w.call(evidence.Start, id, name, input); started.Outcome != evidence.Acked {
+func (d *driver) run(id, name string, input any) (ended bool) {
+	if started := d.call(evidence.Start, id, name, input); started.Outcome != evidence.Acked {
 		return false
 	}
-	if w.random.IntN(terminateShare) == 0 {
-		sleep(w.load.ctx, w.randomDuration(0, 4*workMax))
+	if d.random.IntN(terminateShare) == 0 {
+		sleep(d.load.ctx, d.randomDuration(0, 4*workMax))
 		end := []evidence.Kind{evidence.Terminate, evidence.Cancel}
-		w.call(end[w.random.IntN(len(end))], id, "", nil)
+		d.call(end[d.random.IntN(len(end))], id, "", nil)
 	}
-	return w.call(evidence.Wait, id, "", nil).Outcome == evidence.Acked
+	return d.call(evidence.Wait, id, "", nil).Outcome == evidence.Acked
 }
 
 // driveCycle lets two senders send a cycle its events, each in order.
-func (w *driver) driveCycle(id string) {
+func (d *driver) driveCycle(id string) {
 	const senders = 2
-	each := 2 + w.random.IntN(4)
-	in := host.CycleInput{Rounds: each, PerRound: senders, Delay: w.randomDuration(0, delayMax)}
-	if started := w.call(evidence.Start, id, host.Cycle, in); started.Outcome != evidence.Acked {
+	each := 2 + d.random.IntN(4)
+	in := host.CycleInput{Rounds: each, PerRound: senders, Delay: d.randomDuration(0, delayMax)}
+	if started := d.call(evidence.Start, id, host.Cycle, in); started.Outcome != evidence.Acked {
 		return
 	}
-	other := &driver{client: w.client, load: w.load, random: rand.New(rand.NewPCG(w.random.Uint64(), 0))}
-	other.requestCount = w.requestCount + 1_000_000_000 // so that their request IDs differ
+	other := &driver{client: d.client, load: d.load, random: rand.New(rand.NewPCG(d.random.Uint64(), 0))}
+	other.requestCount = d.requestCount + 1_000_000_000 // so that their request IDs differ
 	var sending sync.WaitGroup
 	sending.Go(func() { other.sendNumbers(id, "b", each) })
-	w.sendNumbers(id, "a", each)
+	d.sendNumbers(id, "a", each)
 	sending.Wait()
-	w.call(evidence.Wait, id, "", nil)
+	d.call(evidence.Wait, id, "", nil)
 }
 
 // driveSleep runs a cycle with one round, which waits for its timer.
-func (w *driver) driveSleep(id string) {
-	in := host.CycleInput{Rounds: 1, Delay: w.randomDuration(time.Second, sleepMax)}
-	if started := w.call(evidence.Start, id, host.Cycle, in); started.Outcome == evidence.Acked {
-		w.call(evidence.Wait, id, "", nil)
+func (d *driver) driveSleep(id string) {
+	in := host.CycleInput{Rounds: 1, Delay: d.randomDuration(time.Second, sleepMax)}
+	if started := d.call(evidence.Start, id, host.Cycle, in); started.Outcome == evidence.Acked {
+		d.call(evidence.Wait, id, "", nil)
 	}
 }
 
-func (w *driver) sendNumbers(id, sender string, n int) {
+func (d *driver) sendNumbers(id, sender string, n int) {
 	for i := range n {
-		sleep(w.load.ctx, w.randomDuration(0, thinkTimeMax))
-		w.call(evidence.Send, id, host.Number, fmt.Sprintf("%s-%d", sender, i))
+		sleep(d.load.ctx, d.randomDuration(0, thinkTimeMax))
+		d.call(evidence.Send, id, host.Number, fmt.Sprintf("%s-%d", sender, i))
 	}
 }
 
 // driveRelay starts a chain of instances and waits for the ends of all.
-func (w *driver) driveRelay(id string) {
-	in := host.RelayInput{First: id, Value: w.random.IntN(1000)}
-	if started := w.call(evidence.Start, id, host.Relay, in); started.Outcome != evidence.Acked {
+func (d *driver) driveRelay(id string) {
+	in := host.RelayInput{First: id, Value: d.random.IntN(1000)}
+	if started := d.call(evidence.Start, id, host.Relay, in); started.Outcome != evidence.Acked {
 		return
 	}
 	for leg := range host.RelayLegs {
-		w.retryWhile(evidence.NotFound, func() evidence.Call { return w.call(evidence.Wait, host.LegID(id, leg), "", nil) })
+		d.retryWhile(evidence.NotFound, func() evidence.Call { return d.call(evidence.Wait, host.LegID(id, leg), "", nil) })
 	}
 }
 
 // retryWhile repeats a call while it is refused with a transient code.
-func (w *driver) retryWhile(transient string, call func() evidence.Call) {
-	deadline := w.fleet.log.Now() + callTimeout
-	for call().Code == transient && w.fleet.log.Now() < deadline && w.load.callCtx.Err() == nil {
-		sleep(w.load.callCtx, thinkTimeMax)
+func (d *driver) retryWhile(transient string, call func() evidence.Call) {
+	deadline := d.fleet.log.Now() + callTimeout
+	for call().Code == transient && d.fleet.log.Now() < deadline && d.load.callCtx.Err() == nil {
+		sleep(d.load.callCtx, thinkTimeMax)
 	}
 }
 
 // driveTally lets two senders update a tally, and then ends it.
-func (w *driver) driveTally(id string) {
-	if started := w.call(evidence.Start, id, host.Tally, w.random.IntN(1000)); started.Outcome != evidence.Acked {
+func (d *driver) driveTally(id string) {
+	if started := d.call(evidence.Start, id, host.Tally, d.random.IntN(1000)); started.Outcome != evidence.Acked {
 		return
 	}
-	other := &driver{client: w.client, load: w.load, random: rand.New(rand.NewPCG(w.random.Uint64(), 0))}
+	other := &driver{client: d.client, load: d.load, random: rand.New(rand.NewPCG(d.random.Uint64(), 0))}
 	other.firstNode++
-	other.requestCount = w.requestCount + 1_000_000_000
+	other.requestCount = d.requestCount + 1_000_000_000
 	var sending sync.WaitGroup
 	sending.Go(func() { other.sendUpdates(id) })
-	w.sendUpdates(id)
+	d.sendUpdates(id)
 	sending.Wait()
-	w.requestCount = max(w.requestCount, other.requestCount-1_000_000_000) // so that later request IDs differ too
-	w.call(evidence.Send, id, host.Number, "end")
-	w.call(evidence.Wait, id, "", nil)
+	d.requestCount = max(d.requestCount, other.requestCount-1_000_000_000) // so that later request IDs differ too
+	d.call(evidence.Send, id, host.Number, "end")
+	d.call(evidence.Wait, id, "", nil)
 }
 
-func (w *driver) sendUpdates(id string) {
-	for range 2 + w.random.IntN(4) {
-		sleep(w.load.ctx, w.randomDuration(0, thinkTimeMax))
-		w.retryWhile(evidence.NoHandler, func() evidence.Call { return w.call(evidence.Update, id, host.Add, 1+w.random.IntN(9)) })
+func (d *driver) sendUpdates(id string) {
+	for range 2 + d.random.IntN(4) {
+		sleep(d.load.ctx, d.randomDuration(0, thinkTimeMax))
+		d.retryWhile(evidence.NoHandler, func() evidence.Call { return d.call(evidence.Update, id, host.Add, 1+d.random.IntN(9)) })
 	}
 }
 
 // driveRegister lets several clients call one instance concurrently, for the linearizability check.
-func (w *driver) driveRegister(id string) {
+func (d *driver) driveRegister(id string) {
 	const callers, calls = 3, 12
 	var calling sync.WaitGroup
 	for i := range callers {
-		caller := w.newCaller(i)
+		caller := d.newCaller(i)
 		calling.Go(func() { caller.callRegister(id, calls, i == 0) })
 	}
 	calling.Wait()
-	w.requestCount += calls + 1
+	d.requestCount += calls + 1
 }
 
-func (w *driver) callRegister(id string, calls int, owner bool) {
+func (d *driver) callRegister(id string, calls int, owner bool) {
 	if owner {
-		w.call(evidence.Start, id, host.Register, nil)
+		d.call(evidence.Start, id, host.Register, nil)
 	}
 	for range calls {
-		sleep(w.load.ctx, w.randomDuration(0, thinkTimeMax))
-		switch n := w.random.IntN(20); {
+		sleep(d.load.ctx, d.randomDuration(0, thinkTimeMax))
+		switch n := d.random.IntN(20); {
 		case n < 6:
-			w.call(evidence.Send, id, host.Number, "x")
+			d.call(evidence.Send, id, host.Number, "x")
 		case n < 8:
-			w.call(evidence.SendOrStart, id, host.Register, "x")
+			d.call(evidence.SendOrStart, id, host.Register, "x")
 		case n == 8:
-			w.callBriefly(evidence.Send, id, host.Number, "x")
+			d.callBriefly(evidence.Send, id, host.Number, "x")
 		case n < 18:
-			w.call(evidence.Read, id, "", nil)
+			d.call(evidence.Read, id, "", nil)
 		default:
-			w.call(evidence.Start, id, host.Register, nil)
+			d.call(evidence.Start, id, host.Register, nil)
 		}
 	}
 	if owner {
-		w.call(evidence.Terminate, id, "", nil)
+		d.call(evidence.Terminate, id, "", nil)
 	}
-	w.call(evidence.Read, id, "", nil)
+	d.call(evidence.Read, id, "", nil)
 }
 
 const (
@@ -322,28 +322,28 @@ const (
 
 // probe continuously writes to one partition through its own node, and reads that node's own state.
 // Together the probes show for how long a partition accepted no writes.
-func (w *driver) probe(prefix string, partition int) {
-	partitions := w.fleet.template.Partitions
+func (d *driver) probe(prefix string, partition int) {
+	partitions := d.fleet.template.Partitions
 	probeEvery := time.Duration(partitions) * probeEvery
-	for n := 0; w.load.ctx.Err() == nil; n++ {
+	for n := 0; d.load.ctx.Err() == nil; n++ {
 		id := fmt.Sprintf("%s-%d", prefix, n)
 		if slots.Partition(id, partitions) != partition {
 			continue
 		}
-		for w.load.ctx.Err() == nil {
-			if w.call(evidence.Start, id, host.Register, nil).Outcome == evidence.Acked {
+		for d.load.ctx.Err() == nil {
+			if d.call(evidence.Start, id, host.Register, nil).Outcome == evidence.Acked {
 				break
 			}
-			sleep(w.load.ctx, probeEvery)
+			sleep(d.load.ctx, probeEvery)
 		}
-		for i := 0; i < probeSends && w.load.ctx.Err() == nil; i++ {
-			w.call(evidence.Send, id, host.Number, fmt.Sprint(i))
+		for i := 0; i < probeSends && d.load.ctx.Err() == nil; i++ {
+			d.call(evidence.Send, id, host.Number, fmt.Sprint(i))
 			if i%10 == 0 {
-				stale := w.request(evidence.Read, id, "", nil)
+				stale := d.request(evidence.Read, id, "", nil)
 				stale.Stale = true
-				w.do(w.load.ctx, stale)
+				d.do(d.load.ctx, stale)
 			}
-			sleep(w.load.ctx, probeEvery)
+			sleep(d.load.ctx, probeEvery)
 		}
 	}
 }

@@ -26,40 +26,40 @@ const (
 
 // newCaller returns one of several clients that call a driver's instance concurrently, with its own
 // client number and first node. Every second one is a remote client.
-func (w *driver) newCaller(i int) *driver {
-	other := &driver{client: w.client, load: w.load, random: rand.New(rand.NewPCG(w.random.Uint64(), uint64(i)))}
-	other.id = w.id*10 + i + 1000
+func (d *driver) newCaller(i int) *driver {
+	other := &driver{client: d.client, load: d.load, random: rand.New(rand.NewPCG(d.random.Uint64(), uint64(i)))}
+	other.id = d.id*10 + i + 1000
 	other.firstNode += i
-	other.requestCount = w.requestCount
+	other.requestCount = d.requestCount
 	other.remote = i%2 == 1
 	return other
 }
 
 // callBriefly makes a call once, with a context that ends soon or has ended.
-func (w *driver) callBriefly(kind evidence.Kind, id, name string, input any) evidence.Call {
-	request := w.request(kind, id, name, input)
-	if request.Limit = time.Duration(w.random.Int64N(int64(briefTimeoutMax))); w.random.IntN(4) == 0 {
+func (d *driver) callBriefly(kind evidence.Kind, id, name string, input any) evidence.Call {
+	request := d.request(kind, id, name, input)
+	if request.Limit = time.Duration(d.random.Int64N(int64(briefTimeoutMax))); d.random.IntN(4) == 0 {
 		request.Limit = -1
 	}
-	single := w.client
+	single := d.client
 	single.noFailover = true
-	return single.do(w.load.ctx, request)
+	return single.do(d.load.ctx, request)
 }
 
 // driveEntity lets several clients call an entity and one watch it, concurrently, and then ends it.
-func (w *driver) driveEntity(id string) {
-	in := host.EntityInput{Sum: w.random.IntN(1000)}
-	if started := w.call(evidence.Start, id, host.Entity, in); started.Outcome != evidence.Acked {
+func (d *driver) driveEntity(id string) {
+	in := host.EntityInput{Sum: d.random.IntN(1000)}
+	if started := d.call(evidence.Start, id, host.Entity, in); started.Outcome != evidence.Acked {
 		return
 	}
 	var calling, watching sync.WaitGroup
-	watcher := w.newCaller(entityCallers)
+	watcher := d.newCaller(entityCallers)
 	watching.Go(func() { watcher.watchAll(id) })
 	for i := range entityCallers {
-		caller := w.newCaller(i)
+		caller := d.newCaller(i)
 		calling.Go(func() {
 			for n := range entityCalls {
-				sleep(w.load.ctx, caller.randomDuration(0, thinkTimeMax))
+				sleep(d.load.ctx, caller.randomDuration(0, thinkTimeMax))
 				if i == 0 && n == entityCalls/2 {
 					caller.suspendBriefly(id)
 				}
@@ -68,32 +68,32 @@ func (w *driver) driveEntity(id string) {
 		})
 	}
 	calling.Wait()
-	w.requestCount += entityCalls
-	w.call(evidence.Send, id, host.Number, host.End)
-	w.call(evidence.Wait, id, "", nil)
+	d.requestCount += entityCalls
+	d.call(evidence.Send, id, host.Number, host.End)
+	d.call(evidence.Wait, id, "", nil)
 	watching.Wait()
 }
 
 // suspendBriefly suspends an instance for a short time.
-func (w *driver) suspendBriefly(id string) {
-	w.call(evidence.Suspend, id, "", nil)
-	sleep(w.load.ctx, w.randomDuration(0, 2*thinkTimeMax))
-	w.call(evidence.Resume, id, "", nil)
+func (d *driver) suspendBriefly(id string) {
+	d.call(evidence.Suspend, id, "", nil)
+	sleep(d.load.ctx, d.randomDuration(0, 2*thinkTimeMax))
+	d.call(evidence.Resume, id, "", nil)
 }
 
 // callEntity makes one random call.
-func (w *driver) callEntity(id string) {
-	call := w.call
-	if w.random.IntN(briefShare) == 0 {
-		call = w.callBriefly
+func (d *driver) callEntity(id string) {
+	call := d.call
+	if d.random.IntN(briefShare) == 0 {
+		call = d.callBriefly
 	}
-	switch n := w.random.IntN(20); {
+	switch n := d.random.IntN(20); {
 	case n < 7:
-		w.retryWhile(evidence.NoHandler, func() evidence.Call { return call(evidence.Update, id, host.Add, 1+w.random.IntN(9)) })
+		d.retryWhile(evidence.NoHandler, func() evidence.Call { return call(evidence.Update, id, host.Add, 1+d.random.IntN(9)) })
 	case n < 12:
 		call(evidence.Send, id, host.Number, "tick")
 	case n < 16:
-		w.retryWhile(evidence.NoHandler, func() evidence.Call { return call(evidence.Query, id, host.Sum, nil) })
+		d.retryWhile(evidence.NoHandler, func() evidence.Call { return call(evidence.Query, id, host.Sum, nil) })
 	case n < 19:
 		call(evidence.Get, id, "", nil)
 	default:
@@ -102,15 +102,15 @@ func (w *driver) callEntity(id string) {
 }
 
 // watchAll watches an instance from its start to its end, at one node after the other.
-func (w *driver) watchAll(id string) {
-	ctx, cancel := context.WithTimeout(w.load.callCtx, callTimeout)
+func (d *driver) watchAll(id string) {
+	ctx, cancel := context.WithTimeout(d.load.callCtx, callTimeout)
 	defer cancel()
-	w.noFailover = true
+	d.noFailover = true
 	var from evidence.Position
 	for n := 0; ctx.Err() == nil; n++ {
-		w.firstNode, w.remote = n, n%2 == 1
-		limit := w.randomDuration(watchMin, watchMax)
-		call := w.do(ctx, evidence.Request{Kind: evidence.Watch, Instance: id, From: from, Limit: limit})
+		d.firstNode, d.remote = n, n%2 == 1
+		limit := d.randomDuration(watchMin, watchMax)
+		call := d.do(ctx, evidence.Request{Kind: evidence.Watch, Instance: id, From: from, Limit: limit})
 		if len(call.WatchedEvents) > 0 {
 			from = call.Next
 		}
@@ -124,26 +124,26 @@ func (w *driver) watchAll(id string) {
 }
 
 // driveApproval lets several clients complete an activity concurrently, each with its own value.
-func (w *driver) driveApproval(id string) {
-	value := w.random.IntN(1000)
-	if started := w.call(evidence.Start, id, host.Approval, value); started.Outcome != evidence.Acked {
+func (d *driver) driveApproval(id string) {
+	value := d.random.IntN(1000)
+	if started := d.call(evidence.Start, id, host.Approval, value); started.Outcome != evidence.Acked {
 		return
 	}
-	ctx, cancel := context.WithTimeout(w.load.callCtx, callTimeout)
+	ctx, cancel := context.WithTimeout(d.load.callCtx, callTimeout)
 	defer cancel()
-	for w.fleet.log.Token(id) == "" && ctx.Err() == nil {
+	for d.fleet.log.Token(id) == "" && ctx.Err() == nil {
 		sleep(ctx, backoffMin)
 	}
 	var completing sync.WaitGroup
 	for i := range completers {
-		caller := w.newCaller(i)
+		caller := d.newCaller(i)
 		done := evidence.TaskResult{Value: value + 1, Nonce: fmt.Sprintf("%s by %d", id, i)}
 		completing.Go(func() {
 			caller.do(ctx, evidence.Request{
-				Kind: evidence.Complete, Instance: id, Token: w.fleet.log.Token(id), Input: encode(done),
+				Kind: evidence.Complete, Instance: id, Token: d.fleet.log.Token(id), Input: encode(done),
 			})
 		})
 	}
 	completing.Wait()
-	w.call(evidence.Wait, id, "", nil)
+	d.call(evidence.Wait, id, "", nil)
 }

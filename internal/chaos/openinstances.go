@@ -23,44 +23,44 @@ type openInstances struct {
 }
 
 // start starts the instances, an equal share through each node.
-func (b *openInstances) start(ctx context.Context, out io.Writer) error {
-	if b.count == 0 {
+func (o *openInstances) start(ctx context.Context, out io.Writer) error {
+	if o.count == 0 {
 		return nil
 	}
 	began := time.Now()
-	errs := make([]error, len(b.fleet.nodes))
+	errs := make([]error, len(o.fleet.nodes))
 	var filling sync.WaitGroup
-	for i, node := range b.fleet.nodes {
-		share := host.StartOpenRequest{Prefix: "open-" + node.id, Count: b.count / len(b.fleet.nodes)}
-		filling.Go(func() { errs[i] = b.fleet.post(ctx, node, host.FillPath, share, new(struct{})) })
+	for i, node := range o.fleet.nodes {
+		share := host.StartOpenRequest{Prefix: "open-" + node.id, Count: o.count / len(o.fleet.nodes)}
+		filling.Go(func() { errs[i] = o.fleet.post(ctx, node, host.FillPath, share, new(struct{})) })
 	}
 	filling.Wait()
-	fmt.Fprintf(out, "%d open instances started in %v\n", b.count, time.Since(began).Round(time.Second))
+	fmt.Fprintf(out, "%d open instances started in %v\n", o.count, time.Since(began).Round(time.Second))
 	return errors.Join(errs...)
 }
 
 // sampleMemory samples the memory of the nodes.
-func (b *openInstances) sampleMemory() {
-	for _, node := range b.fleet.nodes {
+func (o *openInstances) sampleMemory() {
+	for _, node := range o.fleet.nodes {
 		if bytes, err := residentBytes(node.pid()); err == nil {
-			b.memory = max(b.memory, bytes)
+			o.memory = max(o.memory, bytes)
 		}
 	}
 }
 
 // report writes how long recoveries of the open instances took.
-func (b *openInstances) report(out io.Writer) error {
-	if b.count == 0 {
+func (o *openInstances) report(out io.Writer) error {
+	if o.count == 0 {
 		return nil
 	}
-	logs, err := filepath.Glob(filepath.Join(b.fleet.dir, "*.log"))
+	logs, err := filepath.Glob(filepath.Join(o.fleet.dir, "*.log"))
 	if err != nil {
 		return err
 	}
 	var took []time.Duration
 	for _, log := range logs {
 		if err := eachLine(log, func(line string) {
-			if operations, d, ok := parseRecovery(line); ok && operations >= b.count/(2*b.fleet.template.Partitions) {
+			if operations, d, ok := parseRecovery(line); ok && operations >= o.count/(2*o.fleet.template.Partitions) {
 				took = append(took, d)
 			}
 		}); err != nil {
@@ -68,7 +68,7 @@ func (b *openInstances) report(out io.Writer) error {
 		}
 	}
 	fmt.Fprintf(out, "open operations recovered %d times, in %v (p50), %v (max); a node used %d MB (max)\n",
-		len(took), quantile(took, 0.5), quantile(took, 1), b.memory>>20)
+		len(took), quantile(took, 0.5), quantile(took, 1), o.memory>>20)
 	return nil
 }
 

@@ -49,63 +49,63 @@ func appliedAmong(states []host.NodeStatus, partition int) (highest uint64) {
 	return highest
 }
 
-func (s *injection) returnWithSnapshot(ctx context.Context, id string) error {
-	if err := s.fleet.start(ctx); err != nil {
+func (inj *injection) returnWithSnapshot(ctx context.Context, id string) error {
+	if err := inj.fleet.start(ctx); err != nil {
 		return err
 	}
-	deadline := s.fleet.log.Now() + recoveryTimeout
+	deadline := inj.fleet.log.Now() + recoveryTimeout
 	for {
-		installed, err := s.fleet.countInstalls(id, s.partition)
+		installed, err := inj.fleet.countInstalls(id, inj.partition)
 		if err != nil {
 			return err
 		}
-		if node := s.fleet.node(id); installed > node.snapshotsSeen[s.partition] {
-			node.snapshotsSeen[s.partition] = installed
+		if node := inj.fleet.node(id); installed > node.snapshotsSeen[inj.partition] {
+			node.snapshotsSeen[inj.partition] = installed
 			break
 		}
-		if sleep(ctx, shortTime); ctx.Err() != nil || s.fleet.log.Now() > deadline {
-			s.addShortcoming("%s was away, but was sent no snapshot", id)
+		if sleep(ctx, shortTime); ctx.Err() != nil || inj.fleet.log.Now() > deadline {
+			inj.addShortcoming("%s was away, but was sent no snapshot", id)
 			return nil
 		}
 	}
-	return s.leadAndRepeat(ctx, id)
+	return inj.leadAndRepeat(ctx, id)
 }
 
 // leadAndRepeat stops one leader of the partition after the other until a node leads, and repeats
 // calls through that node.
-func (s *injection) leadAndRepeat(ctx context.Context, id string) error {
+func (inj *injection) leadAndRepeat(ctx context.Context, id string) error {
 	for range electionsMax {
-		leader, err := s.fleet.awaitLeader(ctx, s.partition)
+		leader, err := inj.fleet.awaitLeader(ctx, inj.partition)
 		if err != nil {
 			return err
 		}
 		if leader == id {
-			return s.repeat(ctx, id)
+			return inj.repeat(ctx, id)
 		}
-		if err := s.fleet.node(leader).stop(); err != nil {
+		if err := inj.fleet.node(leader).stop(); err != nil {
 			return err
 		}
-		if _, err := s.fleet.awaitLeader(ctx, s.partition, leader); err != nil {
+		if _, err := inj.fleet.awaitLeader(ctx, inj.partition, leader); err != nil {
 			return err
 		}
-		if err := s.fleet.start(ctx); err != nil {
+		if err := inj.fleet.start(ctx); err != nil {
 			return err
 		}
 	}
-	s.addShortcoming("%s did not lead after %d elections", id, electionsMax)
+	inj.addShortcoming("%s did not lead after %d elections", id, electionsMax)
 	return nil
 }
 
 // repeat repeats acknowledged requests on a node. Their instances belong to the partition and are
 // never purged.
-func (s *injection) repeat(ctx context.Context, id string) error {
-	for nodeIndex, node := range s.fleet.nodes {
+func (inj *injection) repeat(ctx context.Context, id string) error {
+	for nodeIndex, node := range inj.fleet.nodes {
 		if node.id != id {
 			continue
 		}
-		again := client{fleet: s.fleet, id: repeatClient, firstNode: nodeIndex}
+		again := client{fleet: inj.fleet, id: repeatClient, firstNode: nodeIndex}
 		for _, kind := range []evidence.Kind{evidence.Start, evidence.Send} {
-			for _, call := range s.fleet.log.Acked(kind, "cycle-", s.partition, repeatedCalls) {
+			for _, call := range inj.fleet.log.Acked(kind, "cycle-", inj.partition, repeatedCalls) {
 				call.Request.Repeated = true
 				again.do(ctx, call.Request)
 			}

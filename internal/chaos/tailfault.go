@@ -34,23 +34,23 @@ func fullDiskTail(ctx context.Context, s *injection) error {
 }
 
 // writeTail sends events through the leader, which waits in vain for a majority.
-func (s *injection) writeTail(ctx context.Context) {
+func (inj *injection) writeTail(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, tailTimeout)
 	defer cancel()
 	var nodeIndex int
-	for i, node := range s.fleet.nodes {
-		if node.id == s.leader {
+	for i, node := range inj.fleet.nodes {
+		if node.id == inj.leader {
 			nodeIndex = i
 		}
 	}
-	targets := s.fleet.log.Acked(evidence.Start, "register-", s.partition, tailEvents)
+	targets := inj.fleet.log.Acked(evidence.Start, "register-", inj.partition, tailEvents)
 	var sending sync.WaitGroup
 	for i, target := range targets {
-		sender := client{fleet: s.fleet, id: tailSender - i, firstNode: nodeIndex, noFailover: true}
+		sender := client{fleet: inj.fleet, id: tailSender - i, firstNode: nodeIndex, noFailover: true}
 		sending.Go(func() {
 			sender.do(ctx, evidence.Request{
 				Kind: evidence.Send, Instance: target.Instance, Name: host.Number,
-				RequestID: "tail/" + target.Instance + "/" + s.leader + "/" + s.fleet.log.Now().String(), Input: encode("tail"),
+				RequestID: "tail/" + target.Instance + "/" + inj.leader + "/" + inj.fleet.log.Now().String(), Input: encode("tail"),
 			})
 		})
 	}

@@ -98,27 +98,27 @@ func awaitResult(t testing.TB, propose func(done func(error))) error {
 	}
 }
 
-func (s *openedJournal) append(a *journalpb.Append) error {
-	s.t.Helper()
-	return awaitResult(s.t, func(done func(error)) { s.Append(a, done) })
+func (o *openedJournal) append(a *journalpb.Append) error {
+	o.t.Helper()
+	return awaitResult(o.t, func(done func(error)) { o.Append(a, done) })
 }
 
-func (s *openedJournal) mustAppend(a *journalpb.Append) {
-	s.t.Helper()
-	if err := s.append(a); err != nil {
-		s.t.Fatalf("append to %s: %v", a.Instance, err)
+func (o *openedJournal) mustAppend(a *journalpb.Append) {
+	o.t.Helper()
+	if err := o.append(a); err != nil {
+		o.t.Fatalf("append to %s: %v", a.Instance, err)
 	}
 }
 
-func (s *openedJournal) attempt(a *journalpb.Attempt) error {
-	s.t.Helper()
-	return awaitResult(s.t, func(done func(error)) { s.Attempt(a, done) })
+func (o *openedJournal) attempt(a *journalpb.Attempt) error {
+	o.t.Helper()
+	return awaitResult(o.t, func(done func(error)) { o.Attempt(a, done) })
 }
 
-func (s *openedJournal) purge(epoch uint64, instances ...string) (purged int, err error) {
-	s.t.Helper()
-	err = awaitResult(s.t, func(done func(error)) {
-		s.Purge(&journalpb.Purge{Epoch: epoch, Instances: instances}, func(n int, err error) {
+func (o *openedJournal) purge(epoch uint64, instances ...string) (purged int, err error) {
+	o.t.Helper()
+	err = awaitResult(o.t, func(done func(error)) {
+		o.Purge(&journalpb.Purge{Epoch: epoch, Instances: instances}, func(n int, err error) {
 			purged = n
 			done(err)
 		})
@@ -128,14 +128,14 @@ func (s *openedJournal) purge(epoch uint64, instances ...string) (purged int, er
 
 // wantEvents checks how many events an instance has, and that they have no gaps. 0 means that the
 // instance is unknown.
-func (s *openedJournal) wantEvents(instance string, want uint64) {
-	s.t.Helper()
-	last, err := lastEvent(s.Journal, instance)
+func (o *openedJournal) wantEvents(instance string, want uint64) {
+	o.t.Helper()
+	last, err := lastEvent(o.Journal, instance)
 	if err != nil {
-		s.t.Errorf("%s: %v", instance, err)
+		o.t.Errorf("%s: %v", instance, err)
 	}
 	if last != want {
-		s.t.Errorf("%s has %d events, want %d", instance, last, want)
+		o.t.Errorf("%s has %d events, want %d", instance, last, want)
 	}
 }
 
@@ -153,18 +153,18 @@ func lastEvent(j Journal, instance string) (uint64, error) {
 }
 
 // beginAppend is the append that begins an instance, with an activity.
-func (s *openedJournal) beginAppend(instance string) *journalpb.Append {
-	return newAppend(s.epoch, instance, 1, startedEvent(), scheduledEvent())
+func (o *openedJournal) beginAppend(instance string) *journalpb.Append {
+	return newAppend(o.epoch, instance, 1, startedEvent(), scheduledEvent())
 }
 
 // stepAppend is the append that completes the activity at first-1 and schedules the next.
-func (s *openedJournal) stepAppend(instance string, first uint64) *journalpb.Append {
-	return newAppend(s.epoch, instance, first, completedEvent(first-1), scheduledEvent())
+func (o *openedJournal) stepAppend(instance string, first uint64) *journalpb.Append {
+	return newAppend(o.epoch, instance, first, completedEvent(first-1), scheduledEvent())
 }
 
 // endAppend is the append that completes the activity at first-1 and the instance.
-func (s *openedJournal) endAppend(instance string, first uint64) *journalpb.Append {
-	return newAppend(s.epoch, instance, first, completedEvent(first-1), endedEvent())
+func (o *openedJournal) endAppend(instance string, first uint64) *journalpb.Append {
+	return newAppend(o.epoch, instance, first, completedEvent(first-1), endedEvent())
 }
 
 func startedEvent() *journalpb.Event {

@@ -21,15 +21,15 @@ type sizeCheckingStore struct {
 	reserved, written atomic.Int64 // bytes, in total
 }
 
-func (r *sizeCheckingStore) Write(op string, reserved int, fill func(store.Batch) error) error {
-	return r.Store.Write(op, reserved, func(b store.Batch) error {
+func (s *sizeCheckingStore) Write(op string, reserved int, fill func(store.Batch) error) error {
+	return s.Store.Write(op, reserved, func(b store.Batch) error {
 		counted := &countingBatch{Batch: b}
 		err := fill(counted)
 		if counted.bytes > reserved {
-			r.t.Errorf("a batch of %d bytes got a size hint of %d", counted.bytes, reserved)
+			s.t.Errorf("a batch of %d bytes got a size hint of %d", counted.bytes, reserved)
 		}
-		r.reserved.Add(int64(reserved))
-		r.written.Add(int64(counted.bytes))
+		s.reserved.Add(int64(reserved))
+		s.written.Add(int64(counted.bytes))
 		return err
 	})
 }

@@ -54,22 +54,22 @@ func newFiveActivityRun() *fiveActivityRun {
 }
 
 // run returns the appends of the n-th run. IDs are not in order.
-func (h *fiveActivityRun) run(n int) [][]byte {
+func (f *fiveActivityRun) run(n int) [][]byte {
 	digits := fmt.Appendf(nil, "%016x", uint64(n)*0x9e3779b97f4a7c15)
-	records := make([][]byte, len(h.records))
-	for i, record := range h.records {
+	records := make([][]byte, len(f.records))
+	for i, record := range f.records {
 		records[i] = bytes.Clone(record)
-		for _, at := range h.digits[i] {
+		for _, at := range f.digits[i] {
 			copy(records[i][at:], digits)
 		}
 	}
 	return records
 }
 
-func (h *fiveActivityRun) runs(first, n int) [][][]byte {
+func (f *fiveActivityRun) runs(first, n int) [][][]byte {
 	batch := make([][][]byte, n)
 	for i := range batch {
-		batch[i] = h.run(first + i)
+		batch[i] = f.run(first + i)
 	}
 	return batch
 }
@@ -200,34 +200,34 @@ func newCostMeter(m *Machine) *costMeter {
 	return x
 }
 
-func (x *costMeter) apply(do func() (appends int)) {
+func (c *costMeter) apply(do func() (appends int)) {
 	start := time.Now()
-	x.appends += do()
+	c.appends += do()
 	elapsed := time.Since(start)
-	x.applying += elapsed
-	x.slowest = max(x.slowest, elapsed)
+	c.applying += elapsed
+	c.slowest = max(c.slowest, elapsed)
 }
 
 // report returns the cost since the last report.
-func (x *costMeter) report() string {
-	metrics := testStoreOf(x.m).Metrics()
+func (c *costMeter) report() string {
+	metrics := testStoreOf(c.m).Metrics()
 	var flushed, compacted uint64
 	for _, level := range metrics.Levels {
 		flushed += level.TableBytesFlushed
 		compacted += level.TableBytesCompacted
 	}
-	x.m.mu.RLock()
-	inMemory := len(x.m.instances)
-	x.m.mu.RUnlock()
+	c.m.mu.RLock()
+	inMemory := len(c.m.instances)
+	c.m.mu.RUnlock()
 	cpu := cpuTime()
 	runtime.GC()
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
 	report := fmt.Sprintf("%7.0f appends/s, %5.2f µs of processor time each; slowest batch %v; %d MB flushed, %d MB compacted, %d in L0; heap %d MB of %d, cache %d MB, resident %d MB; %d in memory; disk %d MB",
-		float64(x.appends)/x.applying.Seconds(), float64((cpu-x.cpu).Nanoseconds())/1000/float64(x.appends), x.slowest.Round(time.Millisecond),
-		(flushed-x.flushed)>>20, (compacted-x.compacted)>>20, metrics.Levels[0].Sublevels,
+		float64(c.appends)/c.applying.Seconds(), float64((cpu-c.cpu).Nanoseconds())/1000/float64(c.appends), c.slowest.Round(time.Millisecond),
+		(flushed-c.flushed)>>20, (compacted-c.compacted)>>20, metrics.Levels[0].Sublevels,
 		memory.HeapAlloc>>20, (memory.HeapSys-memory.HeapReleased)>>20, metrics.BlockCache.Size>>20, residentBytes()>>20, inMemory, metrics.DiskSpaceUsage()>>20)
-	*x = costMeter{m: x.m, cpu: cpuTime(), flushed: flushed, compacted: compacted}
+	*c = costMeter{m: c.m, cpu: cpuTime(), flushed: flushed, compacted: compacted}
 	return report
 }
 

@@ -89,15 +89,15 @@ func (m *Machine) removeChainedStart(target string) {
 // requesting instance. Only the first chained start appended for a target counts. Chained yields
 // the starts that waited at the beginning of the iteration and still wait when it reaches them. The
 // caller owns the messages.
-func (m *reads) Chained() iter.Seq[*journalpb.ChainedStart] {
+func (re *reads) Chained() iter.Seq[*journalpb.ChainedStart] {
 	return func(yield func(*journalpb.ChainedStart) bool) {
-		m.mu.RLock()
-		targets := slices.Sorted(maps.Keys(m.chainedStarts))
-		m.mu.RUnlock()
+		re.mu.RLock()
+		targets := slices.Sorted(maps.Keys(re.chainedStarts))
+		re.mu.RUnlock()
 		for _, target := range targets {
-			m.mu.RLock()
-			c, ok := m.chainedStarts[target]
-			m.mu.RUnlock()
+			re.mu.RLock()
+			c, ok := re.chainedStarts[target]
+			re.mu.RUnlock()
 			if ok && !yield(c.message()) {
 				return
 			}
@@ -107,10 +107,10 @@ func (m *reads) Chained() iter.Seq[*journalpb.ChainedStart] {
 
 // HasChainedStart reports whether a chained start of the instance target waits. Children with the
 // close policy "abandon" count.
-func (m *reads) HasChainedStart(target string) bool {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	_, waits := m.chainedStarts[target]
+func (re *reads) HasChainedStart(target string) bool {
+	re.mu.RLock()
+	defer re.mu.RUnlock()
+	_, waits := re.chainedStarts[target]
 	return waits
 }
 

@@ -59,8 +59,8 @@ func (m *Machine) setCondition(c *setConditionCommand) error {
 
 // WithCondition yields the running instances that have a condition, that is, that do not proceed.
 // Its cost is proportional to their number. It has the guarantees of Instances.
-func (m *reads) WithCondition() iter.Seq[*journalpb.Instance] {
-	return m.matchingInstances(conditionInstances, func(in *instance) bool { return in.memberships().hasCondition })
+func (re *reads) WithCondition() iter.Seq[*journalpb.Instance] {
+	return re.matchingInstances(conditionInstances, func(in *instance) bool { return in.memberships().hasCondition })
 }
 
 // restoreCondition sets an encoded condition of a snapshot or store.

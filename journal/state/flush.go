@@ -139,47 +139,47 @@ type frozenInstance struct {
 }
 
 // markDirty must be called before an instance is changed.
-func (m *flusher) markDirty(in *instance) {
-	if m.store == nil || in.dirtyGeneration == m.generation {
+func (fl *flusher) markDirty(in *instance) {
+	if fl.store == nil || in.dirtyGeneration == fl.generation {
 		return
 	}
-	m.freezeForFlush(in)
-	m.idle.remove(in)
-	in.dirtyGeneration = m.generation
-	m.dirty = append(m.dirty, in)
-	m.dirtyBytes += in.memBytes
+	fl.freezeForFlush(in)
+	fl.idle.remove(in)
+	in.dirtyGeneration = fl.generation
+	fl.dirty = append(fl.dirty, in)
+	fl.dirtyBytes += in.memBytes
 }
 
 // freezeForFlush freezes an instance that the flush in progress has yet to write.
-func (m *flusher) freezeForFlush(in *instance) {
-	if f := m.current; f != nil && in.dirtyGeneration == f.generation {
-		m.freeze(f, in)
+func (fl *flusher) freezeForFlush(in *instance) {
+	if f := fl.current; f != nil && in.dirtyGeneration == f.generation {
+		fl.freeze(f, in)
 	}
 }
 
 // recordRemoval must be called before an instance that has ended is removed.
-func (m *flusher) recordRemoval(in *instance) {
-	if m.store == nil {
+func (fl *flusher) recordRemoval(in *instance) {
+	if fl.store == nil {
 		return
 	}
-	m.freezeForFlush(in)
-	m.idle.remove(in)
+	fl.freezeForFlush(in)
+	fl.idle.remove(in)
 	in.purged = true
 	if in.instanceNumber != 0 {
-		m.removals = append(m.removals, removal{in.id, in.instanceNumber, in.chunks, in.execution})
-		m.purged[in.id] = m.generation
+		fl.removals = append(fl.removals, removal{in.id, in.instanceNumber, in.chunks, in.execution})
+		fl.purged[in.id] = fl.generation
 	}
 }
 
 // freeze captures what is to be written of an instance, once per flush.
-func (m *flusher) freeze(f *flush, in *instance) {
+func (fl *flusher) freeze(f *flush, in *instance) {
 	if in.frozenGeneration == f.generation || in.purged || in.execution == 0 {
 		return
 	}
 	in.frozenGeneration = f.generation
 	if in.instanceNumber == 0 {
-		m.lastNumber++
-		in.instanceNumber, in.dbNumber = m.lastNumber, m.dbNumber
+		fl.lastNumber++
+		in.instanceNumber, in.dbNumber = fl.lastNumber, fl.dbNumber
 	}
 	frozen := frozenInstance{in: in, number: in.instanceNumber, hashBefore: in.storedHash, hashAfter: in.chainHash, setsBefore: in.sets, setsAfter: in.memberships()}
 	for i := range in.executions {
@@ -218,16 +218,16 @@ func (f *flush) appendHeader(in *instance) []byte {
 }
 
 // after returns the part of an execution after a position.
-func (x execution) after(p position) execution {
+func (e execution) after(p position) execution {
 	switch {
-	case x.number < p.execution:
-		x.events = nil
-	case x.number == p.execution && x.first <= p.event:
-		x.events = x.events[min(p.event+1-x.first, uint64(len(x.events))):]
-		x.first = p.event + 1
+	case e.number < p.execution:
+		e.events = nil
+	case e.number == p.execution && e.first <= p.event:
+		e.events = e.events[min(p.event+1-e.first, uint64(len(e.events))):]
+		e.first = p.event + 1
 	}
-	x.events = x.events[:len(x.events):len(x.events)]
-	return x
+	e.events = e.events[:len(e.events):len(e.events)]
+	return e
 }
 
 // timersWithout returns the timers that are not in others. Both are short.
@@ -244,110 +244,110 @@ func timersWithout(timers, others []timerKey) []timerKey {
 // Advance records that all records of the entries up to index are applied; term is that of the
 // last. It starts a flush when one is due. It waits for the flush in progress only if another is
 // already due. The error is a *StoreError.
-func (m *flusher) Advance(index, term uint64) error {
-	m.mu.Lock()
-	m.index, m.term, m.partial = index, term, false
-	if m.store == nil {
-		m.mu.Unlock()
+func (fl *flusher) Advance(index, term uint64) error {
+	fl.mu.Lock()
+	fl.index, fl.term, fl.partial = index, term, false
+	if fl.store == nil {
+		fl.mu.Unlock()
 		return nil
 	}
-	m.entries++
-	m.evictExcess()
-	m.startFlushIfDue()
+	fl.entries++
+	fl.evictExcess()
+	fl.startFlushIfDue()
 	var inFlight *flush
-	if m.isFlushDue() {
-		inFlight = m.current
+	if fl.isFlushDue() {
+		inFlight = fl.current
 	}
-	m.mu.Unlock()
+	fl.mu.Unlock()
 	if inFlight == nil {
-		return m.store.Err()
+		return fl.store.Err()
 	}
 	select {
 	case <-inFlight.done:
-		return m.Advance(index, term)
-	case <-m.store.Failed():
-		return m.store.Err()
+		return fl.Advance(index, term)
+	case <-fl.store.Failed():
+		return fl.store.Err()
 	}
 }
 
 // isFlushDue reports whether enough is dirty for a flush.
-func (m *flusher) isFlushDue() bool {
-	o := &m.options
-	return m.dirtyBytes >= o.FlushBytes || m.entries >= o.FlushEntries
+func (fl *flusher) isFlushDue() bool {
+	o := &fl.options
+	return fl.dirtyBytes >= o.FlushBytes || fl.entries >= o.FlushEntries
 }
 
 // startFlushIfDue starts a flush if one is due or awaited, no other is in progress, and the last
 // entry is applied completely. m.mu must be held.
-func (m *flusher) startFlushIfDue() {
-	if m.current != nil || m.partial || !m.isFlushDue() && len(m.waiters) == 0 {
+func (fl *flusher) startFlushIfDue() {
+	if fl.current != nil || fl.partial || !fl.isFlushDue() && len(fl.waiters) == 0 {
 		return
 	}
 	f := &flush{
-		generation: m.generation, meta: storeMeta{index: m.index, term: m.term, epoch: m.epoch, metadata: m.metadata},
-		instances: m.dirty, removals: m.removals, chainedChanges: m.chainedChanges,
+		generation: fl.generation, meta: storeMeta{index: fl.index, term: fl.term, epoch: fl.epoch, metadata: fl.metadata},
+		instances: fl.dirty, removals: fl.removals, chainedChanges: fl.chainedChanges,
 		done: make(chan struct{}),
 	}
-	m.generation++
-	m.entries, m.dirtyBytes = 0, 0
-	m.dirty, m.removals, m.chainedChanges = nil, nil, nil
+	fl.generation++
+	fl.entries, fl.dirtyBytes = 0, 0
+	fl.dirty, fl.removals, fl.chainedChanges = nil, nil, nil
 	f.frozen = make([]frozenInstance, 0, len(f.instances))
-	m.current = f
-	m.flushes.Go(func() { m.runFlush(f) })
+	fl.current = f
+	fl.flushes.Go(func() { fl.runFlush(f) })
 }
 
 // Flush returns when everything applied up to index is on disk in the store. Advance must have
 // reached index, or must reach it soon. Flush may take seconds, because a flush pauses while it has
 // time. Later changes may be on disk, too. The error is ctx's or a *StoreError.
-func (m *flusher) Flush(ctx context.Context, index uint64) error {
-	if m.store == nil {
+func (fl *flusher) Flush(ctx context.Context, index uint64) error {
+	if fl.store == nil {
 		return nil
 	}
-	m.mu.Lock()
-	if m.durable >= index {
-		m.mu.Unlock()
-		return m.store.Err()
+	fl.mu.Lock()
+	if fl.durable >= index {
+		fl.mu.Unlock()
+		return fl.store.Err()
 	}
 	w := waiter{index, make(chan struct{})}
-	m.waiters = append(m.waiters, w)
-	m.startFlushIfDue()
-	m.mu.Unlock()
+	fl.waiters = append(fl.waiters, w)
+	fl.startFlushIfDue()
+	fl.mu.Unlock()
 	select {
 	case <-w.done:
 		return nil
-	case <-m.store.Failed():
-		return m.store.Err()
+	case <-fl.store.Failed():
+		return fl.store.Err()
 	case <-ctx.Done():
 		return fmt.Errorf("flush: %w", ctx.Err())
 	}
 }
 
 // runFlush runs a flush to its end.
-func (m *flusher) runFlush(f *flush) {
+func (fl *flusher) runFlush(f *flush) {
 	defer close(f.done)
 	f.pacer = store.StartPacer()
-	m.forEachInBatches(f, func(in *instance) { m.freeze(f, in) })
-	f.meta.lastNumber = m.lastNumber // only freezing assigns numbers
-	if m.store.Write("write changes", f.batchBytes(), func(b store.Batch) error { return m.fillBatch(f, b) }) != nil {
+	fl.forEachInBatches(f, func(in *instance) { fl.freeze(f, in) })
+	f.meta.lastNumber = fl.lastNumber // only freezing assigns numbers
+	if fl.store.Write("write changes", f.batchBytes(), func(b store.Batch) error { return fl.fillBatch(f, b) }) != nil {
 		return // m.current stays set, so that no further flush starts
 	}
-	m.mu.Lock()
-	m.commits++
+	fl.mu.Lock()
+	fl.commits++
 	for i := range f.removals {
-		if id := f.removals[i].id; m.purged[id] == f.generation {
-			delete(m.purged, id)
+		if id := f.removals[i].id; fl.purged[id] == f.generation {
+			delete(fl.purged, id)
 		}
 	}
-	m.mu.Unlock()
-	m.forEachInBatches(f, func(in *instance) { m.trimWritten(f, in) })
-	if m.store.Sync() != nil {
+	fl.mu.Unlock()
+	fl.forEachInBatches(f, func(in *instance) { fl.trimWritten(f, in) })
+	if fl.store.Sync() != nil {
 		return
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.durable = f.meta.index
-	m.current = nil
-	m.notifyWaiters()
-	m.startFlushIfDue()
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	fl.durable = f.meta.index
+	fl.current = nil
+	fl.notifyWaiters()
+	fl.startFlushIfDue()
 }
 
 // notifyWaiters wakes the waiters whose index is durable.
@@ -365,35 +365,35 @@ func (f *flushState) notifyWaiters() {
 const instancesPerLock = 128
 
 // forEachInBatches calls do with each instance of a flush, and releases the lock in between.
-func (m *flusher) forEachInBatches(f *flush, do func(*instance)) {
+func (fl *flusher) forEachInBatches(f *flush, do func(*instance)) {
 	for step := range slices.Chunk(f.instances, instancesPerLock) {
-		m.mu.Lock()
+		fl.mu.Lock()
 		for _, in := range step {
 			do(in)
 		}
-		m.mu.Unlock()
-		m.pause(f)
+		fl.mu.Unlock()
+		fl.pause(f)
 	}
 }
 
 // pause pauses the flush if its pacer requires a pause.
-func (m *flusher) pause(f *flush) { f.pacer.Pause(m.pauseShare, m.store.Failed(), nil) }
+func (fl *flusher) pause(f *flush) { f.pacer.Pause(fl.pauseShare, fl.store.Failed(), nil) }
 
 // pauseShare returns the share of a full pause that a flush may take, from 0 to 1. It shrinks as
 // new changes accumulate, and is 0 when the machine is about to be closed.
-func (m *flusher) pauseShare() float64 {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if m.unpaced {
+func (fl *flusher) pauseShare() float64 {
+	fl.mu.RLock()
+	defer fl.mu.RUnlock()
+	if fl.unpaced {
 		return 0
 	}
-	o := &m.options
-	dirty := max(float64(m.dirtyBytes)/float64(o.FlushBytes), float64(m.entries)/float64(o.FlushEntries))
+	o := &fl.options
+	dirty := max(float64(fl.dirtyBytes)/float64(o.FlushBytes), float64(fl.entries)/float64(o.FlushEntries))
 	return max(1-dirty, 0)
 }
 
 // trimWritten drops from memory what the store now holds.
-func (m *flusher) trimWritten(f *flush, in *instance) {
+func (fl *flusher) trimWritten(f *flush, in *instance) {
 	if in.purged || in.frozenGeneration != f.generation {
 		return
 	}
@@ -410,16 +410,16 @@ func (m *flusher) trimWritten(f *flush, in *instance) {
 		return
 	}
 	if !in.isRunning() {
-		m.evict(in) // most ended instances are never read again
+		fl.evict(in) // most ended instances are never read again
 		return
 	}
-	m.idle.add(in)
-	m.evictExcess()
+	fl.idle.add(in)
+	fl.evictExcess()
 }
 
 // fillBatch puts a flush into a batch. After a crash the store holds the whole batch, or neither it
 // nor any later one.
-func (m *flusher) fillBatch(f *flush, b store.Batch) error {
+func (fl *flusher) fillBatch(f *flush, b store.Batch) error {
 	w := &batchWriter{batch: b}
 	for i := range f.removals {
 		w.setErr(f.removals[i].writeTo(b))
@@ -430,7 +430,7 @@ func (m *flusher) fillBatch(f *flush, b store.Batch) error {
 	for i := range f.frozen {
 		w.putInstance(&f.frozen[i])
 		if i%instancesPerLock == 0 {
-			m.pause(f)
+			fl.pause(f)
 		}
 	}
 	w.set([]byte{keyMeta}, f.meta.appendTo)

@@ -19,15 +19,15 @@ import (
 // event count, then each event preceded by its length. All integers are eight bytes, big-endian.
 // Replicas that have applied the same records have the same hashes. It reads all events. The error
 // wraps ErrNotFound if the instance is not known, or is a *StoreError.
-func (m *reads) Hash(instance string) ([sha256.Size]byte, error) {
+func (re *reads) Hash(instance string) ([sha256.Size]byte, error) {
 	h := sha256.New()
-	latest, err := m.history(instance, 0)
+	latest, err := re.history(instance, 0)
 	if err != nil {
 		return [sha256.Size]byte{}, err
 	}
-	first, err := m.firstExecution(instance, &latest)
+	first, err := re.firstExecution(instance, &latest)
 	if errors.Is(err, errDatabaseReplaced) {
-		return m.Hash(instance)
+		return re.Hash(instance)
 	}
 	if err != nil {
 		return [sha256.Size]byte{}, err
@@ -35,7 +35,7 @@ func (m *reads) Hash(instance string) ([sha256.Size]byte, error) {
 	for number := first; number <= latest.tail.number; number++ {
 		x := latest
 		if number < latest.tail.number {
-			if x, err = m.history(instance, number); err != nil {
+			if x, err = re.history(instance, number); err != nil {
 				return [sha256.Size]byte{}, err
 			}
 		}
@@ -52,17 +52,17 @@ func (m *reads) Hash(instance string) ([sha256.Size]byte, error) {
 }
 
 // firstExecution returns the number of the first execution in memory or in the store.
-func (m *reads) firstExecution(instance string, latest *history) (first uint64, err error) {
+func (re *reads) firstExecution(instance string, latest *history) (first uint64, err error) {
 	first = latest.tail.number
-	m.mu.RLock()
-	if in, inMemory := m.instances[instance]; inMemory && len(in.executions) > 0 {
+	re.mu.RLock()
+	if in, inMemory := re.instances[instance]; inMemory && len(in.executions) > 0 {
 		first = in.executions[0].number
 	}
-	m.mu.RUnlock()
-	if m.store == nil || latest.instanceNumber == 0 {
+	re.mu.RUnlock()
+	if re.store == nil || latest.instanceNumber == 0 {
 		return first, nil
 	}
-	err = m.store.view("read a history", latest.dbNumber, func(r store.Reader) error {
+	err = re.store.view("read a history", latest.dbNumber, func(r store.Reader) error {
 		from, to := chunkKey{instanceNumber: latest.instanceNumber}, chunkKey{instanceNumber: latest.instanceNumber + 1}
 		return scanRecords(r, from.appendTo(nil), to.appendTo(nil), func(key, _ []byte) (bool, error) {
 			var at chunkKey
@@ -89,9 +89,9 @@ func (m *reads) firstExecution(instance string, latest *history) (first uint64, 
 // Replicas that have applied the same records have the same digest. Digest reads the index and no
 // history; the hash chain of a history is verified when it is read. The digest is all zeros if the
 // store cannot be read.
-func (m *reads) Digest() [sha256.Size]byte {
+func (re *reads) Digest() [sha256.Size]byte {
 	d := digester{hash: sha256.New()}
-	err := m.digestInstances(&d)
+	err := re.digestInstances(&d)
 	if err != nil {
 		return [sha256.Size]byte{}
 	}
@@ -127,15 +127,15 @@ func newDigestEntry(in *instance) digestEntry {
 }
 
 // digestInstances captures a consistent view and digests its instances.
-func (m *reads) digestInstances(d *digester) error {
-	if m.store == nil {
-		d.capture(m, func() {})
+func (re *reads) digestInstances(d *digester) error {
+	if re.store == nil {
+		d.capture(re, func() {})
 		d.writeInMemoryBelow(nil)
 		return nil
 	}
-	return m.store.view("read everything", 0, func(from store.Reader) (err error) {
+	return re.store.view("read everything", 0, func(from store.Reader) (err error) {
 		var iter store.Iterator
-		d.capture(m, func() {
+		d.capture(re, func() {
 			iter, err = from.NewIter([]byte{keyInstance}, endOfKind(keyInstance))
 		})
 		if err != nil {

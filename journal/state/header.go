@@ -69,29 +69,29 @@ func (in *instance) appendHeader(b []byte) []byte {
 	return b
 }
 
-func (h *indexEntry) appendTo(b []byte) []byte {
-	b = appendUint(b, fieldHeaderExecution, h.execution)
-	b = appendUint(b, fieldHeaderLast, h.last)
-	b = appendUint(b, fieldHeaderStatus, uint64(h.status))
-	if h.suspended {
+func (i *indexEntry) appendTo(b []byte) []byte {
+	b = appendUint(b, fieldHeaderExecution, i.execution)
+	b = appendUint(b, fieldHeaderLast, i.last)
+	b = appendUint(b, fieldHeaderStatus, uint64(i.status))
+	if i.suspended {
 		b = appendUint(b, fieldHeaderSuspended, 1)
 	}
-	b = appendText(b, fieldHeaderName, h.name)
-	b = appendText(b, fieldHeaderVersion, h.version)
-	b = appendUint(b, fieldHeaderStatusEvent, h.statusEvent)
-	for key, value := range h.tags {
+	b = appendText(b, fieldHeaderName, i.name)
+	b = appendText(b, fieldHeaderVersion, i.version)
+	b = appendUint(b, fieldHeaderStatusEvent, i.statusEvent)
+	for key, value := range i.tags {
 		b = appendPair(b, fieldHeaderTag, key, func(b []byte) []byte { return appendText(b, fieldSecond, value) })
 	}
-	b = appendUint(b, fieldHeaderFirst, h.first)
-	if h.parent != nil {
+	b = appendUint(b, fieldHeaderFirst, i.first)
+	if i.parent != nil {
 		b = protowire.AppendTag(b, fieldHeaderParent, protowire.BytesType)
-		b = protowire.AppendVarint(b, uint64(h.parent.size()))
-		b = h.parent.encode(b)
+		b = protowire.AppendVarint(b, uint64(i.parent.size()))
+		b = i.parent.encode(b)
 	}
-	b = appendText(b, fieldHeaderRequest, h.requestID)
-	b = appendUint(b, fieldHeaderCreated, uint64(h.created))
-	b = appendUint(b, fieldHeaderUpdated, uint64(h.updated))
-	return appendUint(b, fieldHeaderIncarnation, h.incarnation)
+	b = appendText(b, fieldHeaderRequest, i.requestID)
+	b = appendUint(b, fieldHeaderCreated, uint64(i.created))
+	b = appendUint(b, fieldHeaderUpdated, uint64(i.updated))
+	return appendUint(b, fieldHeaderIncarnation, i.incarnation)
 }
 
 func (op *operation) appendTo(b []byte) []byte {

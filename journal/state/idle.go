@@ -45,15 +45,15 @@ func (l *idleList) remove(in *instance) {
 }
 
 // evictExcess evicts the longest idle instances until the idle list is within MemoryBytes.
-func (m *flusher) evictExcess() {
-	for m.idle.bytes > m.options.MemoryBytes {
-		m.evict(m.idle.oldest)
+func (fl *flusher) evictExcess() {
+	for fl.idle.bytes > fl.options.MemoryBytes {
+		fl.evict(fl.idle.oldest)
 	}
 }
 
 // evict removes a clean instance from memory.
-func (m *flusher) evict(in *instance) {
-	m.idle.remove(in)
-	m.updateSets(in, in.memberships(), memberships{})
-	delete(m.instances, in.id)
+func (fl *flusher) evict(in *instance) {
+	fl.idle.remove(in)
+	fl.updateSets(in, in.memberships(), memberships{})
+	delete(fl.instances, in.id)
 }

@@ -43,7 +43,7 @@ type execution struct {
 }
 
 // lastEventID returns the event_id of the last event.
-func (x *execution) lastEventID() uint64 { return x.first + uint64(len(x.events)) - 1 }
+func (e *execution) lastEventID() uint64 { return e.first + uint64(len(e.events)) - 1 }
 
 // indexEntry is the index entry of an instance. It is derived from the histories alone: an append,
 // the restoring of a snapshot and the undoing of a refused append all call fold for each event.
@@ -255,40 +255,40 @@ func (in *instance) message() *journalpb.Instance {
 }
 
 // beginExecution applies the first event of an execution.
-func (h *indexEntry) beginExecution(number uint64, e eventFields) (reason string) {
+func (i *indexEntry) beginExecution(number uint64, e eventFields) (reason string) {
 	var started journalpb.OrchestrationStarted
 	if err := proto.Unmarshal(e.body, &started); err != nil {
 		return "OrchestrationStarted does not decode"
 	}
-	if reason := h.validateIncarnation(started.Incarnation); reason != "" {
+	if reason := i.validateIncarnation(started.Incarnation); reason != "" {
 		return reason
 	}
-	if h.status != journalpb.Status_STATUS_CONTINUED_AS_NEW {
-		h.first, h.created, h.requestID, h.parent = number, e.timestamp, started.RequestId, nil
+	if i.status != journalpb.Status_STATUS_CONTINUED_AS_NEW {
+		i.first, i.created, i.requestID, i.parent = number, e.timestamp, started.RequestId, nil
 	}
 	if p := started.Parent; p != nil {
 		ref := refOf(p)
-		h.parent = &ref
+		i.parent = &ref
 	}
-	h.incarnation = started.Incarnation
-	h.execution, h.status = number, journalpb.Status_STATUS_RUNNING
-	h.name, h.version, h.tags = started.Name, started.Version, started.Tags
-	h.suspended, h.statusEvent = false, 0
+	i.incarnation = started.Incarnation
+	i.execution, i.status = number, journalpb.Status_STATUS_RUNNING
+	i.name, i.version, i.tags = started.Name, started.Version, started.Tags
+	i.suspended, i.statusEvent = false, 0
 	for _, event := range started.Inbox {
-		h.deliver(event.Name)
+		i.deliver(event.Name)
 	}
 	return ""
 }
 
 // validateIncarnation checks the incarnation at the beginning of an execution. The next execution
 // of a run keeps it; the next run under the same ID must have a larger one.
-func (h *indexEntry) validateIncarnation(next uint64) (reason string) {
-	continued := h.status == journalpb.Status_STATUS_CONTINUED_AS_NEW
+func (i *indexEntry) validateIncarnation(next uint64) (reason string) {
+	continued := i.status == journalpb.Status_STATUS_CONTINUED_AS_NEW
 	switch {
-	case continued && next != h.incarnation:
-		return fmt.Sprintf("the run has incarnation %d and continues with %d", h.incarnation, next)
-	case !continued && h.incarnation != 0 && next <= h.incarnation:
-		return fmt.Sprintf("incarnation %d is not larger than the previous run's %d", next, h.incarnation)
+	case continued && next != i.incarnation:
+		return fmt.Sprintf("the run has incarnation %d and continues with %d", i.incarnation, next)
+	case !continued && i.incarnation != 0 && next <= i.incarnation:
+		return fmt.Sprintf("incarnation %d is not larger than the previous run's %d", next, i.incarnation)
 	}
 	return ""
 }
@@ -303,30 +303,30 @@ var terminalStatus = map[int]journalpb.Status{
 }
 
 // endExecution applies a terminal event.
-func (h *indexEntry) endExecution(eventType int) {
-	h.status = terminalStatus[eventType]
-	h.open, h.bufferedEvents, h.suspended = nil, nil, false
+func (i *indexEntry) endExecution(eventType int) {
+	i.status = terminalStatus[eventType]
+	i.open, i.bufferedEvents, i.suspended = nil, nil, false
 }
 
 // subscribe consumes the oldest buffered external event of the name, or opens a subscription.
-func (h *indexEntry) subscribe(id uint64, name string) {
-	if h.bufferedEvents[name] == 0 {
-		h.open = append(h.open, operation{id: id, eventType: journalpb.TypeExternalSubscribed, target: name})
+func (i *indexEntry) subscribe(id uint64, name string) {
+	if i.bufferedEvents[name] == 0 {
+		i.open = append(i.open, operation{id: id, eventType: journalpb.TypeExternalSubscribed, target: name})
 		return
 	}
-	if h.bufferedEvents[name]--; h.bufferedEvents[name] == 0 {
-		delete(h.bufferedEvents, name)
+	if i.bufferedEvents[name]--; i.bufferedEvents[name] == 0 {
+		delete(i.bufferedEvents, name)
 	}
 }
 
 // deliver completes the oldest subscription to the name, or buffers the external event.
-func (h *indexEntry) deliver(name string) {
-	if at, ok := h.open.oldestSubscription(name); ok {
-		h.open = slices.Delete(h.open, at, at+1)
+func (i *indexEntry) deliver(name string) {
+	if at, ok := i.open.oldestSubscription(name); ok {
+		i.open = slices.Delete(i.open, at, at+1)
 		return
 	}
-	if h.bufferedEvents == nil {
-		h.bufferedEvents = map[string]int{}
+	if i.bufferedEvents == nil {
+		i.bufferedEvents = map[string]int{}
 	}
-	h.bufferedEvents[name]++
+	i.bufferedEvents[name]++
 }

@@ -39,21 +39,21 @@ type chunkKey struct {
 
 const historyKeySize = 1 + 3*8
 
-func (p chunkKey) appendTo(b []byte) []byte {
+func (c chunkKey) appendTo(b []byte) []byte {
 	b = append(b, keyHistory)
-	b = binary.BigEndian.AppendUint64(b, p.instanceNumber)
-	b = binary.BigEndian.AppendUint64(b, p.execution)
-	return binary.BigEndian.AppendUint64(b, p.first)
+	b = binary.BigEndian.AppendUint64(b, c.instanceNumber)
+	b = binary.BigEndian.AppendUint64(b, c.execution)
+	return binary.BigEndian.AppendUint64(b, c.first)
 }
 
 // parse decodes the key of a chunk.
-func (p *chunkKey) parse(key []byte) error {
+func (c *chunkKey) parse(key []byte) error {
 	if len(key) != historyKeySize || key[0] != keyHistory {
 		return fmt.Errorf("invalid history key of %d bytes: %w", len(key), ErrCorrupt)
 	}
-	p.instanceNumber = binary.BigEndian.Uint64(key[1:])
-	p.execution = binary.BigEndian.Uint64(key[9:])
-	p.first = binary.BigEndian.Uint64(key[17:])
+	c.instanceNumber = binary.BigEndian.Uint64(key[1:])
+	c.execution = binary.BigEndian.Uint64(key[9:])
+	c.first = binary.BigEndian.Uint64(key[17:])
 	return nil
 }
 
@@ -69,20 +69,20 @@ type timerKey struct {
 const signBit = 1 << 63
 
 // compareByEvent orders the timers of one instance.
-func (a timerKey) compareByEvent(other timerKey) int {
-	return cmp.Or(cmp.Compare(a.execution, other.execution), cmp.Compare(a.event, other.event))
+func (t timerKey) compareByEvent(other timerKey) int {
+	return cmp.Or(cmp.Compare(t.execution, other.execution), cmp.Compare(t.event, other.event))
 }
 
 // compareByTime orders timers as their keys are ordered.
-func (a timerKey) compareByTime(other timerKey) int {
-	return cmp.Or(cmp.Compare(a.fireAt, other.fireAt), a.compareByEvent(other), cmp.Compare(a.instance, other.instance))
+func (t timerKey) compareByTime(other timerKey) int {
+	return cmp.Or(cmp.Compare(t.fireAt, other.fireAt), t.compareByEvent(other), cmp.Compare(t.instance, other.instance))
 }
 
-func (a *timerKey) appendTo(b []byte) []byte {
-	b = timerKeyAt(b, a.fireAt)
-	b = binary.BigEndian.AppendUint64(b, a.execution)
-	b = binary.BigEndian.AppendUint64(b, a.event)
-	return append(b, a.instance...)
+func (t *timerKey) appendTo(b []byte) []byte {
+	b = timerKeyAt(b, t.fireAt)
+	b = binary.BigEndian.AppendUint64(b, t.execution)
+	b = binary.BigEndian.AppendUint64(b, t.event)
+	return append(b, t.instance...)
 }
 
 // timerKeyAt returns the first possible key of a timer that is due at a time.
@@ -90,14 +90,14 @@ func timerKeyAt(b []byte, at int64) []byte {
 	return binary.BigEndian.AppendUint64(append(b, keyTimer), uint64(at)^signBit)
 }
 
-func (a *timerKey) parse(key []byte) error {
+func (t *timerKey) parse(key []byte) error {
 	if len(key) < historyKeySize || key[0] != keyTimer {
 		return fmt.Errorf("invalid timer key of %d bytes: %w", len(key), ErrCorrupt)
 	}
-	a.fireAt = int64(binary.BigEndian.Uint64(key[1:]) ^ signBit)
-	a.execution = binary.BigEndian.Uint64(key[9:])
-	a.event = binary.BigEndian.Uint64(key[17:])
-	a.instance = string(key[25:])
+	t.fireAt = int64(binary.BigEndian.Uint64(key[1:]) ^ signBit)
+	t.execution = binary.BigEndian.Uint64(key[9:])
+	t.event = binary.BigEndian.Uint64(key[17:])
+	t.instance = string(key[25:])
 	return nil
 }
 

@@ -148,20 +148,20 @@ func (s *recordStore) probe(id string) (in *instance, err error) {
 
 // lookup calls f with the current state of an instance, from memory or the store, and reports
 // whether it exists. f must not keep the instance or call user code.
-func (m *reads) lookup(id string, f func(*instance)) (found bool, err error) {
-	m.mu.RLock()
-	in, inMemory := m.instances[id]
+func (re *reads) lookup(id string, f func(*instance)) (found bool, err error) {
+	re.mu.RLock()
+	in, inMemory := re.instances[id]
 	if inMemory {
-		defer m.mu.RUnlock()
+		defer re.mu.RUnlock()
 		f(in)
 		return true, nil
 	}
-	_, purged := m.purged[id]
-	m.mu.RUnlock()
-	if purged || m.store == nil {
+	_, purged := re.purged[id]
+	re.mu.RUnlock()
+	if purged || re.store == nil {
 		return false, nil
 	}
-	if in, err = m.store.instance(id); in == nil || err != nil {
+	if in, err = re.store.instance(id); in == nil || err != nil {
 		return false, err
 	}
 	f(in)
@@ -170,9 +170,9 @@ func (m *reads) lookup(id string, f func(*instance)) (found bool, err error) {
 
 // isOrphaned reports whether the parent no longer waits for a child: the operation that started it
 // is not open.
-func (m *reads) isOrphaned(parent *operationRef) (bool, error) {
+func (re *reads) isOrphaned(parent *operationRef) (bool, error) {
 	waits := false
-	_, err := m.lookup(parent.instance, func(in *instance) {
+	_, err := re.lookup(parent.instance, func(in *instance) {
 		at, open := in.open.find(parent.event)
 		waits = open && in.execution == parent.execution && in.incarnation == parent.incarnation &&
 			in.open[at].eventType == journalpb.TypeSubOrchestrationScheduled

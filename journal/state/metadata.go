@@ -71,30 +71,30 @@ func (m *Machine) changeMetadata(c *metadataChange) error {
 }
 
 // apply returns the metadata after a change, or the reason for refusing it.
-func (md metadata) apply(c *metadataChange) (metadata, error) {
-	if c.clock.After(md.clock) {
-		md.clock = c.clock
+func (m metadata) apply(c *metadataChange) (metadata, error) {
+	if c.clock.After(m.clock) {
+		m.clock = c.clock
 	}
-	md.protocol = max(md.protocol, c.protocol)
-	if at, known := slices.BinarySearch(md.removed, c.removedNode); c.removedNode != "" && !known {
-		md.removed = slices.Insert(slices.Clone(md.removed), at, c.removedNode)
+	m.protocol = max(m.protocol, c.protocol)
+	if at, known := slices.BinarySearch(m.removed, c.removedNode); c.removedNode != "" && !known {
+		m.removed = slices.Insert(slices.Clone(m.removed), at, c.removedNode)
 	}
 	var err error
 	if c.issuedToken != nil {
-		md.tokens, err = issueToken(md.tokens, c.issuedToken, md.clock)
+		m.tokens, err = issueToken(m.tokens, c.issuedToken, m.clock)
 	}
 	if c.usedToken != nil && err == nil {
-		md.tokens, err = useToken(md.tokens, c.usedToken, md.clock)
+		m.tokens, err = useToken(m.tokens, c.usedToken, m.clock)
 	}
 	if len(c.revokedToken) > 0 && err == nil {
-		md.tokens, err = revokeToken(md.tokens, c.revokedToken)
+		m.tokens, err = revokeToken(m.tokens, c.revokedToken)
 	}
-	return md, err
+	return m, err
 }
 
-func (md metadata) message() *journalpb.PartitionMetadata {
-	message := &journalpb.PartitionMetadata{Clock: md.clock.UnixNano(), Removed: md.removed, Protocol: md.protocol}
-	for _, t := range md.tokens {
+func (m metadata) message() *journalpb.PartitionMetadata {
+	message := &journalpb.PartitionMetadata{Clock: m.clock.UnixNano(), Removed: m.removed, Protocol: m.protocol}
+	for _, t := range m.tokens {
 		message.Tokens = append(message.Tokens, &journalpb.JoinToken{Key: []byte(t.key), ExpiresAt: t.expires.UnixNano(), Node: t.node})
 	}
 	return message
@@ -109,21 +109,21 @@ func metadataOf(message *journalpb.PartitionMetadata) metadata {
 }
 
 // encode returns the encoded PartitionMetadata.
-func (md metadata) encode() []byte {
+func (m metadata) encode() []byte {
 	b := []byte(nil)
-	if !md.clock.IsZero() {
-		b = appendUint(b, 1, uint64(md.clock.UnixNano()))
+	if !m.clock.IsZero() {
+		b = appendUint(b, 1, uint64(m.clock.UnixNano()))
 	}
-	for _, node := range md.removed {
+	for _, node := range m.removed {
 		b = protowire.AppendTag(b, 2, protowire.BytesType)
 		b = protowire.AppendString(b, node)
 	}
-	for _, t := range md.tokens {
+	for _, t := range m.tokens {
 		b = protowire.AppendTag(b, 3, protowire.BytesType)
 		b = protowire.AppendBytes(b, t.encode())
 	}
-	if md.protocol != 0 {
-		b = appendUint(b, 4, uint64(md.protocol))
+	if m.protocol != 0 {
+		b = appendUint(b, 4, uint64(m.protocol))
 	}
 	return b
 }
@@ -138,23 +138,23 @@ func parseMetadata(b []byte) (metadata, error) {
 
 // Clock returns the latest recorded cluster time, the zero time before the first. It never
 // decreases.
-func (m *reads) Clock() clustertime.Time {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.metadata.clock
+func (re *reads) Clock() clustertime.Time {
+	re.mu.RLock()
+	defer re.mu.RUnlock()
+	return re.metadata.clock
 }
 
 // RemovedNodes returns the nodes that were removed from the partition, sorted by name. The slice is
 // shared and must not be changed.
-func (m *reads) RemovedNodes() []string {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.metadata.removed
+func (re *reads) RemovedNodes() []string {
+	re.mu.RLock()
+	defer re.mu.RUnlock()
+	return re.metadata.removed
 }
 
 // Protocol returns the cluster's protocol, 1 or more. It never decreases.
-func (m *reads) Protocol() uint32 {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return max(m.metadata.protocol, 1)
+func (re *reads) Protocol() uint32 {
+	re.mu.RLock()
+	defer re.mu.RUnlock()
+	return max(re.metadata.protocol, 1)
 }

@@ -43,10 +43,10 @@ type model struct {
 }
 
 // nextIncarnation returns the incarnation of the next run.
-func (w *model) nextIncarnation() uint64 {
+func (mod *model) nextIncarnation() uint64 {
 	const without = 10
-	w.runs++
-	return max(w.runs, without) - without
+	mod.runs++
+	return max(mod.runs, without) - without
 }
 
 func newModel(t testing.TB, seed uint64, newMachine newMachineFunc) *model {
@@ -58,52 +58,52 @@ func newModel(t testing.TB, seed uint64, newMachine newMachineFunc) *model {
 }
 
 // step applies a random valid record.
-func (w *model) step(t testing.TB) {
+func (mod *model) step(t testing.TB) {
 	t.Helper()
-	a := w.instances[w.r.IntN(len(w.instances))]
+	a := mod.instances[mod.r.IntN(len(mod.instances))]
 	var err error
-	switch w.r.IntN(20) {
+	switch mod.r.IntN(20) {
 	case 0:
-		applyEpoch(t, w.m)
+		applyEpoch(t, mod.m)
 	case 1, 2:
-		err = w.purge()
+		err = mod.purge()
 	case 3, 4, 5, 6:
 		err = a.failAttempt()
 	case 7, 8:
 		err = a.setCondition()
 	default:
-		err = w.append(a)
+		err = mod.append(a)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (w *model) append(a *instanceModel) error {
+func (mod *model) append(a *instanceModel) error {
 	a.stalled = ""
-	err := applyAppend(w.m, a.instance, a.nextAppend()...)
-	delete(w.chainedStarts, a.instance)
+	err := applyAppend(mod.m, a.instance, a.nextAppend()...)
+	delete(mod.chainedStarts, a.instance)
 	for _, c := range a.chainedStarts {
-		exists := slices.ContainsFunc(w.instances, func(a *instanceModel) bool { return a.instance == c.target && a.execution > 0 })
-		if _, waits := w.chainedStarts[c.target]; !exists && !waits {
-			w.chainedStarts[c.target] = c.ref
+		exists := slices.ContainsFunc(mod.instances, func(a *instanceModel) bool { return a.instance == c.target && a.execution > 0 })
+		if _, waits := mod.chainedStarts[c.target]; !exists && !waits {
+			mod.chainedStarts[c.target] = c.ref
 		}
 	}
 	return err
 }
 
 // purge purges up to two instances that have ended, and one that never existed.
-func (w *model) purge() error {
+func (mod *model) purge() error {
 	ids, want := []string{"nobody"}, uint64(0)
 	for range 2 {
-		a := w.instances[w.r.IntN(len(w.instances))]
+		a := mod.instances[mod.r.IntN(len(mod.instances))]
 		ids = append(ids, a.instance)
 		if a.execution > 0 && !a.running {
-			*a = instanceModel{model: w, instance: a.instance}
+			*a = instanceModel{model: mod, instance: a.instance}
 			want++
 		}
 	}
-	purged, err := purge(w.m, ids...)
+	purged, err := purge(mod.m, ids...)
 	if err == nil && purged != want {
 		return fmt.Errorf("%d of %v purged, want %d", purged, ids, want)
 	}
@@ -111,11 +111,11 @@ func (w *model) purge() error {
 }
 
 // failAttempt fails an attempt of an open activity, if there is one.
-func (a *instanceModel) failAttempt() error {
-	for _, id := range a.openIDs() {
-		if a.running && a.open[id] == journalpb.TypeActivityScheduled && a.model.r.IntN(2) == 0 {
-			a.failed[id] += uint32(a.model.r.IntN(3))
-			return applyAttempt(a.model.m, a.instance, a.execution, id, a.failed[id])
+func (i *instanceModel) failAttempt() error {
+	for _, id := range i.openIDs() {
+		if i.running && i.open[id] == journalpb.TypeActivityScheduled && i.model.r.IntN(2) == 0 {
+			i.failed[id] += uint32(i.model.r.IntN(3))
+			return applyAttempt(i.model.m, i.instance, i.execution, id, i.failed[id])
 		}
 	}
 	return nil
@@ -123,123 +123,123 @@ func (a *instanceModel) failAttempt() error {
 
 // setCondition stalls the instance, or removes its condition. A condition of an instance that has
 // proceeded is refused.
-func (a *instanceModel) setCondition() error {
-	stalled := []string{"", "here", "there"}[a.model.r.IntN(3)]
-	late := uint64(a.model.r.IntN(4) / 3)
-	err := applyCondition(a.model.m, a.model.m.Epoch(), a.instance, a.incarnation, a.execution, a.last-late, stalled)
-	if !a.running || late > 0 {
+func (i *instanceModel) setCondition() error {
+	stalled := []string{"", "here", "there"}[i.model.r.IntN(3)]
+	late := uint64(i.model.r.IntN(4) / 3)
+	err := applyCondition(i.model.m, i.model.m.Epoch(), i.instance, i.incarnation, i.execution, i.last-late, stalled)
+	if !i.running || late > 0 {
 		var conflict *ConflictError
 		if !errors.As(err, &conflict) {
 			return fmt.Errorf("a condition of an instance that has proceeded: %w", err)
 		}
 		return nil
 	}
-	a.stalled = stalled
+	i.stalled = stalled
 	return err
 }
 
 // nextAppend returns the segments of a next valid append.
-func (a *instanceModel) nextAppend() []*journalpb.Segment {
-	a.chainedStarts = nil
-	if !a.running {
-		return []*journalpb.Segment{a.begin()}
+func (i *instanceModel) nextAppend() []*journalpb.Segment {
+	i.chainedStarts = nil
+	if !i.running {
+		return []*journalpb.Segment{i.begin()}
 	}
-	first := a.last + 1
+	first := i.last + 1
 	var events []*journalpb.Event
-	for range 1 + a.model.r.IntN(4) {
-		a.last++
-		events = append(events, a.nextEvent())
+	for range 1 + i.model.r.IntN(4) {
+		i.last++
+		events = append(events, i.nextEvent())
 	}
-	switch a.model.r.IntN(12) {
+	switch i.model.r.IntN(12) {
 	case 0:
-		a.running, a.suspended = false, false
-		a.last++
-		return []*journalpb.Segment{segmentOf(a.execution, first, append(events, completed())...)}
+		i.running, i.suspended = false, false
+		i.last++
+		return []*journalpb.Segment{segmentOf(i.execution, first, append(events, completed())...)}
 	case 1:
-		s := segmentOf(a.execution, first, append(events, continued())...)
-		return []*journalpb.Segment{s, a.begin()}
+		s := segmentOf(i.execution, first, append(events, continued())...)
+		return []*journalpb.Segment{s, i.begin()}
 	}
-	return []*journalpb.Segment{segmentOf(a.execution, first, events...)}
+	return []*journalpb.Segment{segmentOf(i.execution, first, events...)}
 }
 
 // begin writes the first event of an execution: of a new run, sometimes as a child.
-func (a *instanceModel) begin() *journalpb.Segment {
-	start := started(a.instance)
-	if !a.running {
-		a.parent, a.incarnation = nil, a.model.nextIncarnation()
-		for _, other := range a.model.instances {
+func (i *instanceModel) begin() *journalpb.Segment {
+	start := started(i.instance)
+	if !i.running {
+		i.parent, i.incarnation = nil, i.model.nextIncarnation()
+		for _, other := range i.model.instances {
 			for _, id := range other.openIDs() {
-				if other.running && other.open[id] == journalpb.TypeSubOrchestrationScheduled && a.model.r.IntN(2) == 0 {
-					a.parent = &operationRef{other.instance, other.execution, id, other.incarnation}
+				if other.running && other.open[id] == journalpb.TypeSubOrchestrationScheduled && i.model.r.IntN(2) == 0 {
+					i.parent = &operationRef{other.instance, other.execution, id, other.incarnation}
 					start = startedBy(other.instance, other.execution, id)
 					start.GetOrchestrationStarted().Parent.Incarnation = other.incarnation
 				}
 			}
 		}
 	}
-	start.GetOrchestrationStarted().Incarnation = a.incarnation
-	a.execution++
-	a.last, a.running, a.suspended, a.statusSet = 1, true, false, 0
-	a.open, a.failed, a.subscribed = map[uint64]int{}, map[uint64]uint32{}, map[uint64]string{}
-	return segmentOf(a.execution, 1, start)
+	start.GetOrchestrationStarted().Incarnation = i.incarnation
+	i.execution++
+	i.last, i.running, i.suspended, i.statusSet = 1, true, false, 0
+	i.open, i.failed, i.subscribed = map[uint64]int{}, map[uint64]uint32{}, map[uint64]string{}
+	return segmentOf(i.execution, 1, start)
 }
 
-func (a *instanceModel) nextEvent() *journalpb.Event {
-	if len(a.open) > 0 && a.model.r.IntN(2) == 0 {
-		return a.completionEvent()
+func (i *instanceModel) nextEvent() *journalpb.Event {
+	if len(i.open) > 0 && i.model.r.IntN(2) == 0 {
+		return i.completionEvent()
 	}
-	switch a.model.r.IntN(8) {
+	switch i.model.r.IntN(8) {
 	case 0, 1:
-		a.open[a.last] = journalpb.TypeActivityScheduled
+		i.open[i.last] = journalpb.TypeActivityScheduled
 		return activity()
 	case 2:
-		a.open[a.last] = journalpb.TypeTimerCreated
-		return timer(int64(a.last) * 7)
+		i.open[i.last] = journalpb.TypeTimerCreated
+		return timer(int64(i.last) * 7)
 	case 3:
-		a.open[a.last] = journalpb.TypeSubOrchestrationScheduled
-		return child(a.instance + "-child")
+		i.open[i.last] = journalpb.TypeSubOrchestrationScheduled
+		return child(i.instance + "-child")
 	case 4:
-		target := fmt.Sprintf("i-%d", a.model.r.IntN(2*len(a.model.instances)))
-		a.chainedStarts = append(a.chainedStarts, chainedStart{ref: operationRef{a.instance, a.execution, a.last, a.incarnation}, target: target})
+		target := fmt.Sprintf("i-%d", i.model.r.IntN(2*len(i.model.instances)))
+		i.chainedStarts = append(i.chainedStarts, chainedStart{ref: operationRef{i.instance, i.execution, i.last, i.incarnation}, target: target})
 		return chained(target)
 	case 5:
-		return a.lifecycleEvent()
+		return i.lifecycleEvent()
 	}
-	return a.subscriptionEvent()
+	return i.subscriptionEvent()
 }
 
-func (a *instanceModel) lifecycleEvent() *journalpb.Event {
-	switch a.model.r.IntN(3) {
+func (i *instanceModel) lifecycleEvent() *journalpb.Event {
+	switch i.model.r.IntN(3) {
 	case 0:
-		a.suspended = true
+		i.suspended = true
 		return suspended()
 	case 1:
-		a.suspended = false
+		i.suspended = false
 		return resumed()
 	}
-	a.statusSet = a.last
+	i.statusSet = i.last
 	return statusSet()
 }
 
-func (a *instanceModel) subscriptionEvent() *journalpb.Event {
-	name := string(rune('a'+a.last%26)) + a.instance
-	for _, inUse := range a.subscribed {
+func (i *instanceModel) subscriptionEvent() *journalpb.Event {
+	name := string(rune('a'+i.last%26)) + i.instance
+	for _, inUse := range i.subscribed {
 		if inUse == name {
-			a.open[a.last] = journalpb.TypeActivityScheduled
+			i.open[i.last] = journalpb.TypeActivityScheduled
 			return activity()
 		}
 	}
-	a.open[a.last], a.subscribed[a.last] = journalpb.TypeExternalSubscribed, name
+	i.open[i.last], i.subscribed[i.last] = journalpb.TypeExternalSubscribed, name
 	return subscribed(name)
 }
 
-func (a *instanceModel) completionEvent() *journalpb.Event {
-	ids := a.openIDs()
-	id := ids[a.model.r.IntN(len(ids))]
-	kind := a.open[id]
-	delete(a.open, id)
-	delete(a.failed, id)
-	if a.model.r.IntN(4) == 0 {
+func (i *instanceModel) completionEvent() *journalpb.Event {
+	ids := i.openIDs()
+	id := ids[i.model.r.IntN(len(ids))]
+	kind := i.open[id]
+	delete(i.open, id)
+	delete(i.failed, id)
+	if i.model.r.IntN(4) == 0 {
 		return canceled(id)
 	}
 	switch kind {
@@ -250,28 +250,28 @@ func (a *instanceModel) completionEvent() *journalpb.Event {
 	case journalpb.TypeSubOrchestrationScheduled:
 		return childDone(id)
 	}
-	return externalEvent(a.subscribed[id])
+	return externalEvent(i.subscribed[id])
 }
 
-func (a *instanceModel) openIDs() []uint64 { return slices.Sorted(maps.Keys(a.open)) }
+func (i *instanceModel) openIDs() []uint64 { return slices.Sorted(maps.Keys(i.open)) }
 
 // isOrphaned is the model's answer for a child.
-func (a *instanceModel) isOrphaned() bool {
-	if !a.running || a.parent == nil {
+func (i *instanceModel) isOrphaned() bool {
+	if !i.running || i.parent == nil {
 		return false
 	}
-	for _, p := range a.model.instances {
-		if p.instance == a.parent.instance && p.running && p.execution == a.parent.execution && p.incarnation == a.parent.incarnation {
-			return p.open[a.parent.event] != journalpb.TypeSubOrchestrationScheduled
+	for _, p := range i.model.instances {
+		if p.instance == i.parent.instance && p.running && p.execution == i.parent.execution && p.incarnation == i.parent.incarnation {
+			return p.open[i.parent.event] != journalpb.TypeSubOrchestrationScheduled
 		}
 	}
 	return true
 }
 
 // expected is the index according to the model.
-func (w *model) expected() []string {
+func (mod *model) expected() []string {
 	var all []string
-	for _, a := range w.instances {
+	for _, a := range mod.instances {
 		if a.execution == 0 {
 			continue
 		}
@@ -291,7 +291,7 @@ func (w *model) expected() []string {
 			}
 		}
 	}
-	for target, ref := range w.chainedStarts {
+	for target, ref := range mod.chainedStarts {
 		all = append(all, fmt.Sprintf("chained %s by %v", target, ref))
 	}
 	slices.Sort(all)
@@ -299,25 +299,25 @@ func (w *model) expected() []string {
 }
 
 // actual is the index according to the machine.
-func (w *model) actual() []string {
+func (mod *model) actual() []string {
 	var all []string
-	for in := range w.m.Instances() {
+	for in := range mod.m.Instances() {
 		all = append(all, fmt.Sprintf("%s/%d %d.%d running %v suspended %v status %d", in.Instance, in.Incarnation, in.Execution, in.LastEventId,
 			in.Status == journalpb.Status_STATUS_RUNNING, in.Suspended, in.StatusEventId))
 	}
-	for in := range w.m.Unbegun() {
+	for in := range mod.m.Unbegun() {
 		all = append(all, "unbegun "+in.Instance)
 	}
-	for in := range w.m.WithCondition() {
+	for in := range mod.m.WithCondition() {
 		all = append(all, "held "+in.Instance+" "+in.Condition.GetSource())
 	}
-	for in := range w.m.Orphans() {
+	for in := range mod.m.Orphans() {
 		all = append(all, "orphan "+in.Instance)
 	}
-	for op := range w.m.OpenOperations() {
+	for op := range mod.m.OpenOperations() {
 		all = append(all, fmt.Sprintf("open %s/%d/%d kind %d failed %d", op.Ref.Instance, op.Ref.Incarnation, op.Ref.EventId, op.Kind, op.Attempt.GetFailed()))
 	}
-	for c := range w.m.Chained() {
+	for c := range mod.m.Chained() {
 		ref := refOf(c.Ref)
 		all = append(all, fmt.Sprintf("chained %s by %v", c.Chained.Instance, ref))
 	}
@@ -326,26 +326,26 @@ func (w *model) actual() []string {
 }
 
 // check compares the index with the model, and the sets with the instances that belong to them.
-func (w *model) check(t testing.TB) {
+func (mod *model) check(t testing.TB) {
 	t.Helper()
-	if got, want := w.actual(), w.expected(); !slices.Equal(got, want) {
+	if got, want := mod.actual(), mod.expected(); !slices.Equal(got, want) {
 		t.Fatalf("the index\n\t%s\nthe model\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
 	}
-	w.m.mu.RLock()
-	defer w.m.mu.RUnlock()
-	for id, in := range w.m.instances {
+	mod.m.mu.RLock()
+	defer mod.m.mu.RUnlock()
+	for id, in := range mod.m.instances {
 		after := in.memberships()
-		if (w.m.busy[id] != nil) != after.busy || (w.m.unbegun[id] != nil) != after.unbegun || (w.m.children[id] != nil) != after.child ||
-			(w.m.withCondition[id] != nil) != after.hasCondition {
+		if (mod.m.busy[id] != nil) != after.busy || (mod.m.unbegun[id] != nil) != after.unbegun || (mod.m.children[id] != nil) != after.child ||
+			(mod.m.withCondition[id] != nil) != after.hasCondition {
 			t.Fatalf("%s is not in the sets where it belongs", id)
 		}
 		if want := in.sortedAttempts(); len(want) != len(in.attempts) {
 			t.Fatalf("%s keeps attempts of closed operations", id)
 		}
 	}
-	for _, set := range []map[string]*instance{w.m.busy, w.m.unbegun, w.m.children, w.m.withCondition} {
+	for _, set := range []map[string]*instance{mod.m.busy, mod.m.unbegun, mod.m.children, mod.m.withCondition} {
 		for id := range set {
-			if w.m.instances[id] != set[id] {
+			if mod.m.instances[id] != set[id] {
 				t.Fatalf("%s is in a set but not in the index", id)
 			}
 		}

@@ -30,19 +30,19 @@ type storedContents struct {
 	contents contents
 }
 
-func (k *storedContents) read(from store.Reader) (err error) {
-	k.dbNumber = from.DatabaseNumber()
-	if k.meta, err = readStoreMeta(from); err != nil {
+func (s *storedContents) read(from store.Reader) (err error) {
+	s.dbNumber = from.DatabaseNumber()
+	if s.meta, err = readStoreMeta(from); err != nil {
 		return err
 	}
-	k.contents = newContents()
-	k.contents.epoch, k.contents.metadata = k.meta.epoch, k.meta.metadata
+	s.contents = newContents()
+	s.contents.epoch, s.contents.metadata = s.meta.epoch, s.meta.metadata
 	return scanRecords(from, []byte{keyChained}, endOfKind(keyChained), func(key, record []byte) (bool, error) {
 		var c chainedStart
 		if err := c.parse(append([]byte(nil), record...)); err != nil {
 			return false, err
 		}
-		k.contents.chainedStarts[c.target] = c
+		s.contents.chainedStarts[c.target] = c
 		return true, nil
 	})
 }

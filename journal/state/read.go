@@ -19,42 +19,42 @@ import (
 type reads struct{ flusher }
 
 // Epoch returns the current epoch, 0 before the first.
-func (m *reads) Epoch() uint64 {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.epoch
+func (re *reads) Epoch() uint64 {
+	re.mu.RLock()
+	defer re.mu.RUnlock()
+	return re.epoch
 }
 
 // Instance returns the index entry of an instance. The caller owns the message.
-func (m *reads) Instance(id string) (message *journalpb.Instance, ok bool) {
-	ok, _ = m.lookup(id, func(in *instance) { message = in.message() })
+func (re *reads) Instance(id string) (message *journalpb.Instance, ok bool) {
+	ok, _ = re.lookup(id, func(in *instance) { message = in.message() })
 	return message, ok
 }
 
 // Instances yields all instances in order of their IDs. An instance that exists during the whole
 // iteration is yielded once; one that is created or purged meanwhile may be yielded. Each is
 // current when it is yielded.
-func (m *reads) Instances() iter.Seq[*journalpb.Instance] {
-	return m.matchingInstances(allInstances, func(*instance) bool { return true })
+func (re *reads) Instances() iter.Seq[*journalpb.Instance] {
+	return re.matchingInstances(allInstances, func(*instance) bool { return true })
 }
 
 // Unbegun yields the running instances whose latest execution holds only OrchestrationStarted, in
 // order of their IDs. No turn of their code is recorded: the leader had no code for them, or failed
 // before it recorded the turn. The cost is proportional to what it yields. It has the guarantees of
 // Instances.
-func (m *reads) Unbegun() iter.Seq[*journalpb.Instance] {
-	return m.matchingInstances(unbegunInstances, func(in *instance) bool { return in.memberships().unbegun })
+func (re *reads) Unbegun() iter.Seq[*journalpb.Instance] {
+	return re.matchingInstances(unbegunInstances, func(in *instance) bool { return in.memberships().unbegun })
 }
 
 // Orphans yields, in order of their IDs, the running children whose parents no longer wait for
 // them: the operation that scheduled the child was canceled, its execution has ended, or the parent
 // was purged. The cost is proportional to the number of running children. It has the guarantees of
 // Instances.
-func (m *reads) Orphans() iter.Seq[*journalpb.Instance] {
+func (re *reads) Orphans() iter.Seq[*journalpb.Instance] {
 	return func(yield func(*journalpb.Instance) bool) {
-		for in := range m.matchingInstances(childInstances, func(in *instance) bool { return in.memberships().child }) {
+		for in := range re.matchingInstances(childInstances, func(in *instance) bool { return in.memberships().child }) {
 			parent := refOf(in.Parent)
-			orphaned, err := m.isOrphaned(&parent)
+			orphaned, err := re.isOrphaned(&parent)
 			if err != nil || orphaned && !yield(in) {
 				return
 			}
@@ -63,11 +63,11 @@ func (m *reads) Orphans() iter.Seq[*journalpb.Instance] {
 }
 
 // matchingInstances yields the instances of a set that match.
-func (m *reads) matchingInstances(set instanceSet, match func(*instance) bool) iter.Seq[*journalpb.Instance] {
+func (re *reads) matchingInstances(set instanceSet, match func(*instance) bool) iter.Seq[*journalpb.Instance] {
 	return func(yield func(*journalpb.Instance) bool) {
-		for c := range m.members(set) {
+		for c := range re.members(set) {
 			var message *journalpb.Instance
-			_, err := m.viewMember(&c, func(in *instance) {
+			_, err := re.viewMember(&c, func(in *instance) {
 				if match(in) {
 					message = in.message()
 				}
@@ -82,11 +82,11 @@ func (m *reads) matchingInstances(set instanceSet, match func(*instance) bool) i
 // OpenOperations yields the open operations of all instances, in order of instance and event_id.
 // The cost is proportional to what is open. Instances are visited with the guarantees of Instances;
 // the operations of each are current when it is visited.
-func (m *reads) OpenOperations() iter.Seq[*journalpb.Operation] {
+func (re *reads) OpenOperations() iter.Seq[*journalpb.Operation] {
 	return func(yield func(*journalpb.Operation) bool) {
-		for c := range m.members(busyInstances) {
+		for c := range re.members(busyInstances) {
 			var busy openInstance
-			if _, err := m.viewMember(&c, busy.copy); err != nil || !busy.yield(c.id, yield) {
+			if _, err := re.viewMember(&c, busy.copy); err != nil || !busy.yield(c.id, yield) {
 				return
 			}
 		}
@@ -95,10 +95,10 @@ func (m *reads) OpenOperations() iter.Seq[*journalpb.Operation] {
 
 // InstanceOperations yields the open operations of one instance, in order of event_id; none for an
 // unknown instance. It is a consistent view.
-func (m *reads) InstanceOperations(instance string) iter.Seq[*journalpb.Operation] {
+func (re *reads) InstanceOperations(instance string) iter.Seq[*journalpb.Operation] {
 	return func(yield func(*journalpb.Operation) bool) {
 		var busy openInstance
-		if _, err := m.lookup(instance, busy.copy); err == nil {
+		if _, err := re.lookup(instance, busy.copy); err == nil {
 			busy.yield(instance, yield)
 		}
 	}
@@ -132,9 +132,9 @@ func (o *openInstance) yield(instance string, yield func(*journalpb.Operation) b
 // the beginning of the iteration. An execution of 0 means the latest; a from of 0 means 1. Each
 // event is decoded at its turn, and the caller owns it. An error ends the iteration: ErrNotFound,
 // also if the instance is purged meanwhile, a *StoreError, or a decoding error.
-func (m *reads) Events(instance string, execution, from uint64) iter.Seq2[*journalpb.Event, error] {
+func (re *reads) Events(instance string, execution, from uint64) iter.Seq2[*journalpb.Event, error] {
 	return func(yield func(*journalpb.Event, error) bool) {
-		h, err := m.history(instance, execution)
+		h, err := re.history(instance, execution)
 		if err != nil {
 			yield(nil, err)
 			return
@@ -153,8 +153,8 @@ func (m *reads) Events(instance string, execution, from uint64) iter.Seq2[*journ
 
 // Event returns one event of an execution; an execution of 0 means the latest. The caller owns the
 // message. The error wraps ErrNotFound if the event does not exist, or is a *StoreError.
-func (m *reads) Event(instance string, execution, id uint64) (*journalpb.Event, error) {
-	h, err := m.history(instance, execution)
+func (re *reads) Event(instance string, execution, id uint64) (*journalpb.Event, error) {
+	h, err := re.history(instance, execution)
 	if err != nil {
 		return nil, err
 	}
@@ -181,9 +181,9 @@ type history struct {
 }
 
 // history returns an execution, the latest for 0.
-func (m *reads) history(id string, number uint64) (h history, err error) {
-	h = history{machine: m, instance: id}
-	found, err := m.lookup(id, func(in *instance) { h.locate(in, number) })
+func (re *reads) history(id string, number uint64) (h history, err error) {
+	h = history{machine: re, instance: id}
+	found, err := re.lookup(id, func(in *instance) { h.locate(in, number) })
 	if err != nil {
 		return h, err
 	}
@@ -191,9 +191,9 @@ func (m *reads) history(id string, number uint64) (h history, err error) {
 		return h, fmt.Errorf("instance %q: %w", id, ErrNotFound)
 	}
 	if h.last == 0 && h.instanceNumber != 0 {
-		h.last, err = m.store.lastStoredEvent(h.dbNumber, h.instanceNumber, number)
+		h.last, err = re.store.lastStoredEvent(h.dbNumber, h.instanceNumber, number)
 		if errors.Is(err, errDatabaseReplaced) {
-			return m.history(id, number)
+			return re.history(id, number)
 		}
 		if err != nil {
 			return h, err

@@ -81,13 +81,13 @@ type member struct {
 //
 // Instances in memory at the beginning are looked up again at their turn. The others are read from
 // the store one page at a time, so that nothing is locked while the caller's code runs.
-func (m *reads) members(set instanceSet) iter.Seq[member] {
+func (re *reads) members(set instanceSet) iter.Seq[member] {
 	return func(yield func(member) bool) {
-		m.mu.RLock()
-		inMemory := slices.Collect(maps.Keys(set.inMemory(&m.contents)))
-		m.mu.RUnlock()
+		re.mu.RLock()
+		inMemory := slices.Collect(maps.Keys(set.inMemory(&re.contents)))
+		re.mu.RUnlock()
 		slices.Sort(inMemory) // without the lock: there may be many
-		for c := range m.storedMembers(set) {
+		for c := range re.storedMembers(set) {
 			for len(inMemory) > 0 && inMemory[0] < c.id {
 				if !yield(member{id: inMemory[0]}) {
 					return
@@ -110,13 +110,13 @@ func (m *reads) members(set instanceSet) iter.Seq[member] {
 }
 
 // storedMembers yields the members in the store.
-func (m *reads) storedMembers(set instanceSet) iter.Seq[member] {
+func (re *reads) storedMembers(set instanceSet) iter.Seq[member] {
 	return func(yield func(member) bool) {
-		if m.store == nil {
+		if re.store == nil {
 			return
 		}
 		for from := []byte{set.kind}; from != nil; {
-			page, next, err := m.readPage(set, from)
+			page, next, err := re.readPage(set, from)
 			if err != nil {
 				return // the store has failed
 			}
@@ -135,11 +135,11 @@ const pageInstances = 256
 
 // readPage reads the next page of members from the store. The page after it begins at next; nil if
 // there is none.
-func (m *reads) readPage(set instanceSet, from []byte) (page []member, next []byte, err error) {
-	m.mu.RLock()
-	commits := m.commits
-	m.mu.RUnlock()
-	err = m.store.view("read the index", 0, func(r store.Reader) error {
+func (re *reads) readPage(set instanceSet, from []byte) (page []member, next []byte, err error) {
+	re.mu.RLock()
+	commits := re.commits
+	re.mu.RUnlock()
+	err = re.store.view("read the index", 0, func(r store.Reader) error {
 		headers, err := newHeaderReader(r)
 		if err != nil {
 			return err
@@ -193,17 +193,17 @@ func (r *headerReader) read(kind byte, id string, record []byte) (*instance, err
 func (r *headerReader) close() { _ = r.iter.Close() } // its error was returned before
 
 // viewMember calls f with the current state of a member, if it still exists.
-func (m *reads) viewMember(c *member, f func(*instance)) (found bool, err error) {
+func (re *reads) viewMember(c *member, f func(*instance)) (found bool, err error) {
 	if c.stored == nil {
-		return m.lookup(c.id, f)
+		return re.lookup(c.id, f)
 	}
-	m.mu.RLock()
-	_, inMemory := m.instances[c.id]
-	_, purged := m.purged[c.id]
-	fresh := !inMemory && !purged && m.commits == c.commits
-	m.mu.RUnlock()
+	re.mu.RLock()
+	_, inMemory := re.instances[c.id]
+	_, purged := re.purged[c.id]
+	fresh := !inMemory && !purged && re.commits == c.commits
+	re.mu.RUnlock()
 	if !fresh {
-		return m.lookup(c.id, f)
+		return re.lookup(c.id, f)
 	}
 	f(c.stored)
 	return true, nil

@@ -145,53 +145,53 @@ func (w *snapshotWriter) write(b []byte) {
 // Segment{execution = 1, first_event_id = 2, events = 3}. It is written by hand, because the events
 // and the attempts are encoded already.
 
-func (w instanceEncoder) size() int {
-	n := 1 + protowire.SizeBytes(len(w.id))
-	for i := range w.executions {
-		n += 1 + protowire.SizeBytes(w.executions[i].size())
+func (e instanceEncoder) size() int {
+	n := 1 + protowire.SizeBytes(len(e.id))
+	for i := range e.executions {
+		n += 1 + protowire.SizeBytes(e.executions[i].size())
 	}
-	for i := range w.attempts {
-		n += 1 + protowire.SizeBytes(len(w.attempts[i].encoded))
+	for i := range e.attempts {
+		n += 1 + protowire.SizeBytes(len(e.attempts[i].encoded))
 	}
-	if w.condition != nil {
-		n += 1 + protowire.SizeBytes(len(w.condition))
+	if e.condition != nil {
+		n += 1 + protowire.SizeBytes(len(e.condition))
 	}
 	return n
 }
 
-func (w instanceEncoder) encode(b []byte) []byte {
+func (e instanceEncoder) encode(b []byte) []byte {
 	b = protowire.AppendTag(b, 1, protowire.BytesType)
-	b = protowire.AppendString(b, w.id)
-	for i := range w.executions {
+	b = protowire.AppendString(b, e.id)
+	for i := range e.executions {
 		b = protowire.AppendTag(b, 2, protowire.BytesType)
-		b = protowire.AppendVarint(b, uint64(w.executions[i].size()))
-		b = w.executions[i].encode(b)
+		b = protowire.AppendVarint(b, uint64(e.executions[i].size()))
+		b = e.executions[i].encode(b)
 	}
-	for i := range w.attempts {
+	for i := range e.attempts {
 		b = protowire.AppendTag(b, 3, protowire.BytesType)
-		b = protowire.AppendBytes(b, w.attempts[i].encoded)
+		b = protowire.AppendBytes(b, e.attempts[i].encoded)
 	}
-	if w.condition != nil {
+	if e.condition != nil {
 		b = protowire.AppendTag(b, 4, protowire.BytesType)
-		b = protowire.AppendBytes(b, w.condition)
+		b = protowire.AppendBytes(b, e.condition)
 	}
 	return b
 }
 
-func (x *execution) size() int {
-	n := 1 + protowire.SizeVarint(x.number) + 1 + protowire.SizeVarint(1)
-	for _, event := range x.events {
+func (e *execution) size() int {
+	n := 1 + protowire.SizeVarint(e.number) + 1 + protowire.SizeVarint(1)
+	for _, event := range e.events {
 		n += 1 + protowire.SizeBytes(len(event))
 	}
 	return n
 }
 
-func (x *execution) encode(b []byte) []byte {
+func (e *execution) encode(b []byte) []byte {
 	b = protowire.AppendTag(b, 1, protowire.VarintType)
-	b = protowire.AppendVarint(b, x.number)
+	b = protowire.AppendVarint(b, e.number)
 	b = protowire.AppendTag(b, 2, protowire.VarintType)
 	b = protowire.AppendVarint(b, 1)
-	for _, event := range x.events {
+	for _, event := range e.events {
 		b = protowire.AppendTag(b, 3, protowire.BytesType)
 		b = protowire.AppendBytes(b, event)
 	}

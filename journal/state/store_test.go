@@ -49,10 +49,10 @@ func newRandomLog(t testing.TB, seed uint64, entries int) *randomLog {
 
 // play applies the entries that a machine does not have yet, up to one. It returns false if the
 // store has failed.
-func (s *randomLog) play(m *Machine, to int) bool {
+func (r *randomLog) play(m *Machine, to int) bool {
 	from, _ := m.Applied()
 	for i := from; i < uint64(to); i++ {
-		for _, record := range s.entries[i] {
+		for _, record := range r.entries[i] {
 			var failed *StoreError
 			if _, err := m.Apply(record); errors.As(err, &failed) {
 				return false
@@ -94,11 +94,11 @@ func dump(t testing.TB, m *Machine) string {
 	return strings.Join(append(all, fmt.Sprintf("epoch %d digest %x", m.Epoch(), m.Digest())), "\n\t")
 }
 
-func (s *randomLog) check(t testing.TB, m *Machine, what string) {
+func (r *randomLog) check(t testing.TB, m *Machine, what string) {
 	t.Helper()
 	index, _ := m.Applied()
-	if got := dump(t, m); got != s.dumps[index] {
-		t.Fatalf("%s, entry %d:\n\t%s\nin memory:\n\t%s", what, index, got, s.dumps[index])
+	if got := dump(t, m); got != r.dumps[index] {
+		t.Fatalf("%s, entry %d:\n\t%s\nin memory:\n\t%s", what, index, got, r.dumps[index])
 	}
 }
 
@@ -215,13 +215,13 @@ func playUntilFailure(t testing.TB, s *randomLog, fs vfs.FS) (durable uint64, do
 // failAfter lets a number of writes pass and fails the others.
 type failAfter struct{ left atomic.Int64 }
 
-func (c *failAfter) String() string { return "cut" }
+func (f *failAfter) String() string { return "cut" }
 
-func (c *failAfter) MaybeError(op errorfs.Op) error {
+func (f *failAfter) MaybeError(op errorfs.Op) error {
 	if op.Kind.ReadOrWrite() != errorfs.OpIsWrite {
 		return nil
 	}
-	if c.left.Add(-1) >= 0 {
+	if f.left.Add(-1) >= 0 {
 		return nil
 	}
 	return errorfs.ErrInjected

@@ -13,11 +13,11 @@ import (
 // first. Its cost is proportional to what it yields and to the instances in memory. A timer that is
 // open during the whole iteration is yielded once; one that is created or closed meanwhile may be
 // yielded.
-func (m *reads) TimersDue(before int64) iter.Seq[*journalpb.Operation] {
+func (re *reads) TimersDue(before int64) iter.Seq[*journalpb.Operation] {
 	return func(yield func(*journalpb.Operation) bool) {
-		for a := range m.timersBefore(before) {
+		for a := range re.timersBefore(before) {
 			var due *journalpb.Operation
-			_, err := m.lookup(a.instance, func(in *instance) {
+			_, err := re.lookup(a.instance, func(in *instance) {
 				if at, open := in.open.find(a.event); open && in.execution == a.execution && in.open[at].isTimer() && in.open[at].fireAt == a.fireAt {
 					due = in.open[at].message(in.id, in.execution, in.incarnation)
 				}
@@ -31,10 +31,10 @@ func (m *reads) TimersDue(before int64) iter.Seq[*journalpb.Operation] {
 
 // timersBefore yields timers, each once: those in memory at the beginning, and those in the store,
 // one page at a time.
-func (m *reads) timersBefore(before int64) iter.Seq[timerKey] {
+func (re *reads) timersBefore(before int64) iter.Seq[timerKey] {
 	return func(yield func(timerKey) bool) {
-		inMemory := m.memoryTimers(before)
-		for a := range m.storedTimers(before) {
+		inMemory := re.memoryTimers(before)
+		for a := range re.storedTimers(before) {
 			for len(inMemory) > 0 && inMemory[0].compareByTime(a) < 0 {
 				if !yield(inMemory[0]) {
 					return
@@ -56,24 +56,24 @@ func (m *reads) timersBefore(before int64) iter.Seq[timerKey] {
 	}
 }
 
-func (m *reads) memoryTimers(before int64) (inMemory []timerKey) {
-	m.mu.RLock()
-	for _, in := range m.busy {
+func (re *reads) memoryTimers(before int64) (inMemory []timerKey) {
+	re.mu.RLock()
+	for _, in := range re.busy {
 		inMemory = in.appendTimers(inMemory)
 	}
-	m.mu.RUnlock()
+	re.mu.RUnlock()
 	inMemory = slices.DeleteFunc(inMemory, func(a timerKey) bool { return a.fireAt >= before })
 	slices.SortFunc(inMemory, timerKey.compareByTime)
 	return inMemory
 }
 
-func (m *reads) storedTimers(before int64) iter.Seq[timerKey] {
+func (re *reads) storedTimers(before int64) iter.Seq[timerKey] {
 	return func(yield func(timerKey) bool) {
-		if m.store == nil {
+		if re.store == nil {
 			return
 		}
 		for from := []byte{keyTimer}; from != nil; {
-			page, next, err := m.store.readTimers(from, timerKeyAt(nil, before))
+			page, next, err := re.store.readTimers(from, timerKeyAt(nil, before))
 			if err != nil {
 				return // the store has failed
 			}

@@ -99,18 +99,18 @@ func revokeToken(tokens []joinToken, key []byte) ([]joinToken, error) {
 }
 
 // Tokens returns the known tokens, in order of their keys.
-func (m *reads) Tokens() []*journalpb.JoinToken {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.metadata.message().Tokens
+func (re *reads) Tokens() []*journalpb.JoinToken {
+	re.mu.RLock()
+	defer re.mu.RUnlock()
+	return re.metadata.message().Tokens
 }
 
 // TokenExpiry returns the cluster time at which a token expires, the zero time if it is not known.
-func (m *reads) TokenExpiry(key []byte) clustertime.Time {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if at, known := findToken(m.metadata.tokens, string(key)); known {
-		return m.metadata.tokens[at].expires
+func (re *reads) TokenExpiry(key []byte) clustertime.Time {
+	re.mu.RLock()
+	defer re.mu.RUnlock()
+	if at, known := findToken(re.metadata.tokens, string(key)); known {
+		return re.metadata.tokens[at].expires
 	}
 	return clustertime.Time{}
 }

@@ -48,30 +48,30 @@ func encodeError(err error) *journalpb.Error {
 type errorEncoder struct{ records, bytes int }
 
 // encode returns nil for a nil error, or after errorCauseMax records.
-func (b *errorEncoder) encode(err error) *journalpb.Error {
-	if err == nil || b.records == 0 {
+func (ee *errorEncoder) encode(err error) *journalpb.Error {
+	if err == nil || ee.records == 0 {
 		return nil
 	}
 	switch e := err.(type) {
 	case *host.AnnotatedError:
-		record := b.encode(e.Err)
+		record := ee.encode(e.Err)
 		if e.Code != "" {
-			record = b.setCode(record, b.boundedText(e.Code))
+			record = ee.setCode(record, ee.boundedText(e.Code))
 		}
 		record.NonRetryable = record.NonRetryable || e.NonRetryable
 		return record
 	case *replay.Error:
-		return b.encodeDecoded(e)
+		return ee.encodeDecoded(e)
 	case multiError:
 		// A multiError is the Cause of a *replay.Error; encodeDecoded encodes its other elements.
-		return b.encode(e[0])
+		return ee.encode(e[0])
 	}
-	b.records--
+	ee.records--
 	record := encodeTyped(err)
-	record.Message = b.boundedText(err.Error())
-	record.Stack = b.boundedText(record.Stack)
+	record.Message = ee.boundedText(err.Error())
+	record.Stack = ee.boundedText(record.Stack)
 	for i, cause := range causesOf(err) {
-		if encoded := b.encode(cause); i == 0 {
+		if encoded := ee.encode(cause); i == 0 {
 			record.Cause = encoded
 		} else if encoded != nil {
 			record.OtherCauses = append(record.OtherCauses, encoded)
@@ -83,8 +83,8 @@ func (b *errorEncoder) encode(err error) *journalpb.Error {
 // multiError holds the causes of an error that wraps more than one.
 type multiError []error
 
-func (s multiError) Error() string   { return errors.Join(s...).Error() }
-func (s multiError) Unwrap() []error { return s }
+func (m multiError) Error() string   { return errors.Join(m...).Error() }
+func (m multiError) Unwrap() []error { return m }
 
 // encodeTyped returns the code and details for the type of an error.
 func encodeTyped(err error) *journalpb.Error {
@@ -119,19 +119,19 @@ func encodeTyped(err error) *journalpb.Error {
 }
 
 // encodeDecoded encodes an error that was read from a journal.
-func (b *errorEncoder) encodeDecoded(e *replay.Error) *journalpb.Error {
+func (ee *errorEncoder) encodeDecoded(e *replay.Error) *journalpb.Error {
 	if sealed := sealedRecord(e); sealed != nil {
 		return sealed
 	}
-	b.records--
-	record := &journalpb.Error{Code: b.boundedText(e.Code), Message: b.boundedText(e.Message), NonRetryable: e.NonRetryable}
+	ee.records--
+	record := &journalpb.Error{Code: ee.boundedText(e.Code), Message: ee.boundedText(e.Message), NonRetryable: e.NonRetryable}
 	if typed := e.Host().Typed; typed != nil {
 		record.Details = encodeDetails(typed)
 	}
-	record.Cause = b.encode(e.Cause)
+	record.Cause = ee.encode(e.Cause)
 	if causes, ok := e.Cause.(multiError); ok {
 		for _, cause := range causes[1:] {
-			if encoded := b.encode(cause); encoded != nil {
+			if encoded := ee.encode(cause); encoded != nil {
 				record.OtherCauses = append(record.OtherCauses, encoded)
 			}
 		}
@@ -151,29 +151,29 @@ func encodeDetails(value any) *journalpb.Payload {
 
 // setCode gives a record a code. A record that already has one becomes the cause, so that errors.Is
 // still finds its code.
-func (b *errorEncoder) setCode(record *journalpb.Error, code string) *journalpb.Error {
+func (ee *errorEncoder) setCode(record *journalpb.Error, code string) *journalpb.Error {
 	switch {
 	case record.Code == "":
 		record.Code = code
 		return record
-	case b.records == 0:
+	case ee.records == 0:
 		return record
 	}
-	b.records--
+	ee.records--
 	return &journalpb.Error{Code: code, Message: record.Message, NonRetryable: record.NonRetryable, Cause: record}
 }
 
 // boundedText cuts a text to the bounds and replaces invalid UTF-8, which records must not contain.
 // Errors of commands and of binary protocols often do.
-func (b *errorEncoder) boundedText(text string) string {
-	if maximum := min(errorTextMax, b.bytes); len(text) > maximum {
+func (ee *errorEncoder) boundedText(text string) string {
+	if maximum := min(errorTextMax, ee.bytes); len(text) > maximum {
 		end := maximum
 		for end > 0 && !utf8.RuneStart(text[end]) {
 			end--
 		}
 		text = text[:end] + "…"
 	}
-	b.bytes -= min(len(text), b.bytes)
+	ee.bytes -= min(len(text), ee.bytes)
 	return strings.ToValidUTF8(text, "\uFFFD")
 }
 

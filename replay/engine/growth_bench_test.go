@@ -38,10 +38,10 @@ var workloads = []workload{
 }
 
 // start returns an execution of the workload after its first turn.
-func (g workload) start(tb testing.TB) *Execution {
+func (w workload) start(tb testing.TB) *Execution {
 	registry, err := NewRegistry(replay.Orchestration[any, any]("chain").Bind(func(ctx *replay.Context, _ any) (any, error) {
 		for n := 0; ; n++ {
-			if err := g.step(ctx, n); err != nil {
+			if err := w.step(ctx, n); err != nil {
 				return nil, err
 			}
 		}
@@ -59,7 +59,7 @@ func (g workload) start(tb testing.TB) *Execution {
 }
 
 // advance performs one step: it completes the open activity.
-func (g workload) advance(tb testing.TB, x *Execution) *Turn {
+func (w workload) advance(tb testing.TB, x *Execution) *Turn {
 	var source uint64
 	for id, op := range x.openOperations.all() {
 		if op.eventType == journalpb.TypeActivityScheduled {

@@ -26,60 +26,60 @@ type inboxEvent struct {
 }
 
 // deliver returns the subscription that the event belongs to, or buffers the event and returns nil.
-func (b *inbox) deliver(a inboxEvent) *operation {
-	if op, ok := popQueue(&b.waiting, a.event.Name); ok {
+func (in *inbox) deliver(a inboxEvent) *operation {
+	if op, ok := popQueue(&in.waiting, a.event.Name); ok {
 		return op
 	}
-	b.lastSeq++
-	b.events++
-	b.bytes += len(a.event.Data.GetData())
-	a.seq = b.lastSeq
-	queue, _ := b.buffered.get(a.event.Name)
-	b.buffered.set(a.event.Name, append(queue, a))
+	in.lastSeq++
+	in.events++
+	in.bytes += len(a.event.Data.GetData())
+	a.seq = in.lastSeq
+	queue, _ := in.buffered.get(a.event.Name)
+	in.buffered.set(a.event.Name, append(queue, a))
 	return nil
 }
 
 // subscribe returns the buffered event for the subscription, or keeps the subscription.
-func (b *inbox) subscribe(op *operation) (accepted inboxEvent, ok bool) {
-	if accepted, ok := b.take(op.name); ok {
+func (in *inbox) subscribe(op *operation) (accepted inboxEvent, ok bool) {
+	if accepted, ok := in.take(op.name); ok {
 		return accepted, true
 	}
-	queue, _ := b.waiting.get(op.name)
-	b.waiting.set(op.name, append(queue, op))
+	queue, _ := in.waiting.get(op.name)
+	in.waiting.set(op.name, append(queue, op))
 	return inboxEvent{}, false
 }
 
 // take removes and returns the oldest buffered event of that name.
-func (b *inbox) take(name string) (oldest inboxEvent, ok bool) {
-	if oldest, ok = popQueue(&b.buffered, name); ok {
-		b.events--
-		b.bytes -= len(oldest.event.Data.GetData())
+func (in *inbox) take(name string) (oldest inboxEvent, ok bool) {
+	if oldest, ok = popQueue(&in.buffered, name); ok {
+		in.events--
+		in.bytes -= len(oldest.event.Data.GetData())
 	}
 	return oldest, ok
 }
 
 // hasSubscription reports whether a subscription waits for an event of that name.
-func (b *inbox) hasSubscription(name string) bool {
-	_, ok := b.waiting.get(name)
+func (in *inbox) hasSubscription(name string) bool {
+	_, ok := in.waiting.get(name)
 	return ok
 }
 
-func (b *inbox) unsubscribe(op *operation) {
-	waiting, _ := b.waiting.get(op.name)
+func (in *inbox) unsubscribe(op *operation) {
+	waiting, _ := in.waiting.get(op.name)
 	i := slices.Index(waiting, op)
 	switch {
 	case i < 0:
 	case len(waiting) == 1:
-		b.waiting.delete(op.name)
+		in.waiting.delete(op.name)
 	default:
-		b.waiting.set(op.name, append(waiting[:i:i], waiting[i+1:]...))
+		in.waiting.set(op.name, append(waiting[:i:i], waiting[i+1:]...))
 	}
 }
 
 // unconsumedEvents returns the buffered events in order of arrival.
-func (b *inbox) unconsumedEvents() []*journalpb.ExternalEvent {
+func (in *inbox) unconsumedEvents() []*journalpb.ExternalEvent {
 	var all []inboxEvent
-	for _, queue := range b.buffered.all() {
+	for _, queue := range in.buffered.all() {
 		all = append(all, queue...)
 	}
 	slices.SortFunc(all, func(a, b inboxEvent) int { return cmp.Compare(a.seq, b.seq) })

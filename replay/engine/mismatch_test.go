@@ -22,9 +22,9 @@ import (
 type callSite struct{ source string }
 
 // markNext records the line after its caller.
-func (p *callSite) markNext() {
+func (c *callSite) markNext() {
 	_, file, line, _ := runtime.Caller(1)
-	p.source = fmt.Sprintf("engine/%s:%d", path.Base(file), line+1)
+	c.source = fmt.Sprintf("engine/%s:%d", path.Base(file), line+1)
 }
 
 // expectMismatch replays a history and compares the mismatch.

@@ -21,17 +21,17 @@ type Monitor struct {
 
 // EventID returns the event_id that the execution consumed last; the code is running the step that
 // follows it.
-func (w *Monitor) EventID() uint64 { return w.eventID.Load() }
+func (m *Monitor) EventID() uint64 { return m.eventID.Load() }
 
 // Abandon stops the execution permanently. Running code continues until its next durable call
 // blocks. After that no coroutine is resumed, except to be ended by [Execution.Evict].
 // [Execution.Turn] and [Execution.Replay] return an error, and nothing more is logged.
-func (w *Monitor) Abandon() { w.abandoned.Store(true) }
+func (m *Monitor) Abandon() { m.abandoned.Store(true) }
 
 // OnForeignCall sets a function that is called when a durable call comes from a goroutine that the
 // author's code started: once for each execution, on that goroutine. It must be set before the
 // first execution is monitored. The next turn, if any, returns the same [replay.Mismatch].
-func (w *Monitor) OnForeignCall(f func(*replay.Mismatch)) { w.onForeignCall = f }
+func (m *Monitor) OnForeignCall(f func(*replay.Mismatch)) { m.onForeignCall = f }
 
 // SetMonitor sets the execution's monitor. It must be called before the first event.
 func (x *Execution) SetMonitor(w *Monitor) {

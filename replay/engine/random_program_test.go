@@ -25,10 +25,10 @@ type programEnv struct {
 
 var scriptHandle = replay.Orchestration[int, string]("script")
 
-func (w *programEnv) registry(t *testing.T) *engine.Registry {
+func (p *programEnv) registry(t *testing.T) *engine.Registry {
 	return registryOf(t, scriptHandle.Bind(func(ctx *replay.Context, generation int) (string, error) {
-		in := &interpreter{env: w, seed: w.seed + uint64(generation)<<32, generation: generation, lock: replay.NewSemaphore(1 + int(w.seed%2))}
-		w.cancelSeen[generation+1] = false
+		in := &interpreter{env: p, seed: p.seed + uint64(generation)<<32, generation: generation, lock: replay.NewSemaphore(1 + int(p.seed%2))}
+		p.cancelSeen[generation+1] = false
 		return in.run(ctx)
 	}))
 }

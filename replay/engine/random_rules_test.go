@@ -92,9 +92,9 @@ func checkRules(t *testing.T, in *instance, next *journalpb.Event) {
 }
 
 // arrivedCounts returns the number of arrived events by name.
-func (j *historyChecker) arrivedCounts() map[string]int {
+func (h *historyChecker) arrivedCounts() map[string]int {
 	counts := make(map[string]int)
-	for name, n := range j.arrivals {
+	for name, n := range h.arrivals {
 		counts[name] = n
 	}
 	return counts
@@ -109,140 +109,140 @@ func isInput(event *journalpb.Event) bool {
 	return false
 }
 
-func (j *historyChecker) violation(event *journalpb.Event, format string, args ...any) {
-	j.t.Helper()
-	j.t.Errorf("execution %d, event %d, %s: %s", j.in.execution(), event.EventId, engine.Describe(event), fmt.Sprintf(format, args...))
+func (h *historyChecker) violation(event *journalpb.Event, format string, args ...any) {
+	h.t.Helper()
+	h.t.Errorf("execution %d, event %d, %s: %s", h.in.execution(), event.EventId, engine.Describe(event), fmt.Sprintf(format, args...))
 }
 
 // checkSuspension checks that a suspended instance records only messages.
-func (j *historyChecker) checkSuspension(event *journalpb.Event) {
+func (h *historyChecker) checkSuspension(event *journalpb.Event) {
 	switch eventType := event.TypeNumber(); {
 	case event.GetOrchestrationSuspended() != nil, event.GetOrchestrationResumed() != nil:
-		if suspends := event.GetOrchestrationSuspended() != nil; suspends == j.suspended {
-			j.violation(event, "suspended is %t", j.suspended)
+		if suspends := event.GetOrchestrationSuspended() != nil; suspends == h.suspended {
+			h.violation(event, "suspended is %t", h.suspended)
 		}
-		j.suspended = !j.suspended
-	case j.suspended && journalpb.SchedulingType(eventType) == 0:
+		h.suspended = !h.suspended
+	case h.suspended && journalpb.SchedulingType(eventType) == 0:
 		switch eventType {
 		case journalpb.TypeExternalEvent, journalpb.TypeOrchestrationCancelRequested, journalpb.TypeOrchestrationTerminated:
 		default:
-			j.violation(event, "while suspended")
+			h.violation(event, "while suspended")
 		}
 	}
 }
 
-func (j *historyChecker) checkEvent(event *journalpb.Event) {
+func (h *historyChecker) checkEvent(event *journalpb.Event) {
 	switch body := event.Body.(type) {
 	case *journalpb.Event_OrchestrationStarted:
-		j.status = body.OrchestrationStarted.Status
+		h.status = body.OrchestrationStarted.Status
 		for _, e := range body.OrchestrationStarted.Inbox {
 			if !slices.Contains(body.OrchestrationStarted.RequestIds, e.RequestId) {
-				j.addRequest(event, e.RequestId)
+				h.addRequest(event, e.RequestId)
 			}
-			j.arrive(e)
+			h.arrive(e)
 		}
 		for _, id := range body.OrchestrationStarted.RequestIds {
-			if !j.requests[id] {
-				j.addRequest(event, id)
+			if !h.requests[id] {
+				h.addRequest(event, id)
 			}
 		}
 		if carried := body.OrchestrationStarted.CancelRequested; carried != nil {
-			j.cancels++
-			j.reason = carried.Reason
+			h.cancels++
+			h.reason = carried.Reason
 		}
 	case *journalpb.Event_ActivityScheduled, *journalpb.Event_TimerCreated:
-		j.schedule(event)
+		h.schedule(event)
 	case *journalpb.Event_SubOrchestrationScheduled:
-		j.schedule(event)
-		j.checkInstanceID(event, body.SubOrchestrationScheduled.Instance)
+		h.schedule(event)
+		h.checkInstanceID(event, body.SubOrchestrationScheduled.Instance)
 	case *journalpb.Event_OrchestrationChained:
-		j.checkInstanceID(event, body.OrchestrationChained.Instance)
+		h.checkInstanceID(event, body.OrchestrationChained.Instance)
 	case *journalpb.Event_ExternalSubscribed:
 		name := body.ExternalSubscribed.Name
-		j.seen[event.EventId] = true
-		j.names[event.EventId] = name
-		j.inOrder[name] = append(j.inOrder[name], event.EventId)
+		h.seen[event.EventId] = true
+		h.names[event.EventId] = name
+		h.inOrder[name] = append(h.inOrder[name], event.EventId)
 	case *journalpb.Event_ExternalEvent:
-		j.addRequest(event, body.ExternalEvent.RequestId)
-		j.arrive(body.ExternalEvent)
+		h.addRequest(event, body.ExternalEvent.RequestId)
+		h.arrive(body.ExternalEvent)
 	case *journalpb.Event_CancelRequested:
-		j.cancel(event)
+		h.cancel(event)
 	case *journalpb.Event_OrchestrationCancelRequested:
-		j.addRequest(event, body.OrchestrationCancelRequested.RequestId)
-		j.reason = body.OrchestrationCancelRequested.Reason
-		if j.cancels++; j.cancels > 1 {
-			j.violation(event, "once more")
+		h.addRequest(event, body.OrchestrationCancelRequested.RequestId)
+		h.reason = body.OrchestrationCancelRequested.Reason
+		if h.cancels++; h.cancels > 1 {
+			h.violation(event, "once more")
 		}
 	case *journalpb.Event_SideEffectRecorded:
-		j.checkSideEffect(event)
+		h.checkSideEffect(event)
 	case *journalpb.Event_StatusSet:
-		j.checkStatus(event, body.StatusSet.Value)
+		h.checkStatus(event, body.StatusSet.Value)
 	default:
 		if completes := journalpb.SchedulingType(event.TypeNumber()); completes != 0 {
-			j.close(event, completes)
+			h.close(event, completes)
 		}
 	}
 }
 
-func (j *historyChecker) addRequest(event *journalpb.Event, id string) {
-	if j.requests[id] {
-		j.violation(event, "request %s is taken twice", id)
+func (h *historyChecker) addRequest(event *journalpb.Event, id string) {
+	if h.requests[id] {
+		h.violation(event, "request %s is taken twice", id)
 	}
-	j.requests[id] = id != ""
+	h.requests[id] = id != ""
 	if id != "" {
-		j.order = append(j.order, id)
+		h.order = append(h.order, id)
 	}
 }
 
-func (j *historyChecker) schedule(event *journalpb.Event) {
-	j.open[event.EventId] = event.TypeNumber()
-	j.seen[event.EventId] = true
+func (h *historyChecker) schedule(event *journalpb.Event) {
+	h.open[event.EventId] = event.TypeNumber()
+	h.seen[event.EventId] = true
 }
 
 // close checks that a completed operation was open and of the right type.
-func (j *historyChecker) close(event *journalpb.Event, eventType int) {
+func (h *historyChecker) close(event *journalpb.Event, eventType int) {
 	source := event.SourceEventId
-	if open := j.open[source]; open == 0 || open != eventType {
-		j.violation(event, "was scheduled %t, is open as %q", j.seen[source], journalpb.TypeName(open))
+	if open := h.open[source]; open == 0 || open != eventType {
+		h.violation(event, "was scheduled %t, is open as %q", h.seen[source], journalpb.TypeName(open))
 	}
-	delete(j.open, source)
+	delete(h.open, source)
 }
 
 // cancel checks that a canceled operation was open. The event of a subscription may have arrived
 // while the instance was suspended; it then goes to the next one.
-func (j *historyChecker) cancel(event *journalpb.Event) {
-	name, subscribed := j.names[event.SourceEventId]
+func (h *historyChecker) cancel(event *journalpb.Event) {
+	name, subscribed := h.names[event.SourceEventId]
 	if !subscribed {
-		j.close(event, j.open[event.SourceEventId])
+		h.close(event, h.open[event.SourceEventId])
 		return
 	}
-	at := slices.Index(j.inOrder[name], event.SourceEventId)
-	if at < j.effective[name] {
-		j.violation(event, "the subscription has had its event")
+	at := slices.Index(h.inOrder[name], event.SourceEventId)
+	if at < h.effective[name] {
+		h.violation(event, "the subscription has had its event")
 	}
-	delete(j.names, event.SourceEventId)
-	j.inOrder[name] = slices.Delete(j.inOrder[name], at, at+1)
+	delete(h.names, event.SourceEventId)
+	h.inOrder[name] = slices.Delete(h.inOrder[name], at, at+1)
 }
 
 // checkInstanceID checks an ID that is derived from the event or chosen by the program.
-func (j *historyChecker) checkInstanceID(event *journalpb.Event, id string) {
-	if id != fmt.Sprintf("i::%d.%d", j.in.execution(), event.EventId) && !strings.HasPrefix(id, "chosen-") {
-		j.violation(event, "instance %q", id)
+func (h *historyChecker) checkInstanceID(event *journalpb.Event, id string) {
+	if id != fmt.Sprintf("i::%d.%d", h.in.execution(), event.EventId) && !strings.HasPrefix(id, "chosen-") {
+		h.violation(event, "instance %q", id)
 	}
 }
 
 // arrive gives the k-th event to the k-th subscription that was not canceled.
-func (j *historyChecker) arrive(e *journalpb.ExternalEvent) {
-	j.arrived = append(j.arrived, e)
-	j.arrivals[e.Name]++
+func (h *historyChecker) arrive(e *journalpb.ExternalEvent) {
+	h.arrived = append(h.arrived, e)
+	h.arrivals[e.Name]++
 }
 
 // unconsumedEvents returns the events that no subscription received, in order.
-func (j *historyChecker) unconsumedEvents() []*journalpb.ExternalEvent {
+func (h *historyChecker) unconsumedEvents() []*journalpb.ExternalEvent {
 	consumed := make(map[string]int)
 	var rest []*journalpb.ExternalEvent
-	for _, e := range j.arrived {
-		if consumed[e.Name]++; consumed[e.Name] > len(j.inOrder[e.Name]) {
+	for _, e := range h.arrived {
+		if consumed[e.Name]++; consumed[e.Name] > len(h.inOrder[e.Name]) {
 			rest = append(rest, e)
 		}
 	}
@@ -250,84 +250,84 @@ func (j *historyChecker) unconsumedEvents() []*journalpb.ExternalEvent {
 }
 
 // waitingCount returns the number of subscriptions without an event.
-func (j *historyChecker) waitingCount() int {
+func (h *historyChecker) waitingCount() int {
 	n := 0
-	for name, subscriptions := range j.inOrder {
-		n += max(len(subscriptions)-j.arrivals[name], 0)
+	for name, subscriptions := range h.inOrder {
+		n += max(len(subscriptions)-h.arrivals[name], 0)
 	}
 	return n
 }
 
-func (j *historyChecker) checkSideEffect(event *journalpb.Event) {
+func (h *historyChecker) checkSideEffect(event *journalpb.Event) {
 	label := event.GetSideEffectRecorded().Label
 	if !strings.HasPrefix(label, "tenuto.patch/") {
 		return
 	}
-	if j.markers[label] {
-		j.violation(event, "a second marker")
+	if h.markers[label] {
+		h.violation(event, "a second marker")
 	}
-	j.markers[label] = true
+	h.markers[label] = true
 }
 
 // checkStatus reads the statuses with which a program reports its OnClose functions and their
 // calls: last registered first, each once, and none before the end of the body.
-func (j *historyChecker) checkStatus(event *journalpb.Event, value *journalpb.Payload) {
-	j.status = value
+func (h *historyChecker) checkStatus(event *journalpb.Event, value *journalpb.Payload) {
+	h.status = value
 	what, name, _ := strings.Cut(strings.Trim(string(value.Data), `"`), " ")
 	switch what {
 	case "registers":
-		j.closers = append(j.closers, name)
+		h.closers = append(h.closers, name)
 	case "closes":
-		j.closing = true
-		if last := len(j.closers) - 1; last < 0 || j.closers[last] != name {
-			j.violation(event, "of %q", j.closers)
+		h.closing = true
+		if last := len(h.closers) - 1; last < 0 || h.closers[last] != name {
+			h.violation(event, "of %q", h.closers)
 		} else {
-			j.closers = j.closers[:last]
+			h.closers = h.closers[:last]
 		}
 	}
 }
 
-func (j *historyChecker) checkEnd(last, next *journalpb.Event) {
+func (h *historyChecker) checkEnd(last, next *journalpb.Event) {
 	continued := last.GetOrchestrationContinuedAsNew()
 	switch {
-	case !j.in.ended:
+	case !h.in.ended:
 		switch {
 		case journalpb.IsTerminal(last.TypeNumber()) || next != nil:
-			j.violation(last, "goes on")
-		case !j.suspended && len(j.open)+j.waitingCount() == 0:
-			j.violation(last, "the code waits for nothing")
+			h.violation(last, "goes on")
+		case !h.suspended && len(h.open)+h.waitingCount() == 0:
+			h.violation(last, "the code waits for nothing")
 		}
 		return
 	case last.GetOrchestrationTerminated() != nil:
 		return
-	case len(j.open)+j.waitingCount() > 0:
-		j.violation(last, "open after the end: %v, %d subscriptions", j.open, j.waitingCount())
-	case continued == nil && len(j.closers) > 0:
-		j.violation(last, "clean-up was not called: %q", j.closers)
-	case continued != nil && j.closing:
-		j.violation(last, "clean-up was called")
-	case last.GetOrchestrationCanceled() != nil && j.cancels == 0:
-		j.violation(last, "nobody asked for it")
+	case len(h.open)+h.waitingCount() > 0:
+		h.violation(last, "open after the end: %v, %d subscriptions", h.open, h.waitingCount())
+	case continued == nil && len(h.closers) > 0:
+		h.violation(last, "clean-up was not called: %q", h.closers)
+	case continued != nil && h.closing:
+		h.violation(last, "clean-up was called")
+	case last.GetOrchestrationCanceled() != nil && h.cancels == 0:
+		h.violation(last, "nobody asked for it")
 	}
 	if continued != nil {
-		j.checkSuccessor(last, continued, next)
+		h.checkSuccessor(last, continued, next)
 	}
 }
 
 // checkSuccessor checks the carried-over events in order, the status, and the name.
-func (j *historyChecker) checkSuccessor(last *journalpb.Event, continued *journalpb.OrchestrationContinuedAsNew, next *journalpb.Event) {
-	if diff := cmp.Diff(j.unconsumedEvents(), continued.Inbox, protocmp.Transform()); diff != "" {
-		j.violation(last, "inbox (-want +got):\n%s", diff)
+func (h *historyChecker) checkSuccessor(last *journalpb.Event, continued *journalpb.OrchestrationContinuedAsNew, next *journalpb.Event) {
+	if diff := cmp.Diff(h.unconsumedEvents(), continued.Inbox, protocmp.Transform()); diff != "" {
+		h.violation(last, "inbox (-want +got):\n%s", diff)
 	}
 	if next == nil {
 		return
 	}
-	want := &journalpb.OrchestrationStarted{Name: "script", Version: continued.Version, Input: continued.Input, Inbox: continued.Inbox, Status: j.status,
-		RequestIds: j.order[max(len(j.order)-256, 0):]}
-	if j.cancels > 0 && !j.in.cancelSeen {
-		want.CancelRequested = &journalpb.OrchestrationCancelRequested{Reason: j.reason}
+	want := &journalpb.OrchestrationStarted{Name: "script", Version: continued.Version, Input: continued.Input, Inbox: continued.Inbox, Status: h.status,
+		RequestIds: h.order[max(len(h.order)-256, 0):]}
+	if h.cancels > 0 && !h.in.cancelSeen {
+		want.CancelRequested = &journalpb.OrchestrationCancelRequested{Reason: h.reason}
 	}
 	if !proto.Equal(want, next.GetOrchestrationStarted()) || next.EventId != 1 || next.Timestamp < last.Timestamp {
-		j.violation(last, "is followed by %v", next)
+		h.violation(last, "is followed by %v", next)
 	}
 }

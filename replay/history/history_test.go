@@ -17,7 +17,7 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
-const recordedFiles = "../testdata/histories/*.jsonl"
+const recordedFiles = "../engine/testdata/histories/*.jsonl"
 
 // histories returns the recorded histories of package replay, with events of every type.
 func histories(t testing.TB) []*history.History {

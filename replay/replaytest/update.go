@@ -82,8 +82,8 @@ type update struct {
 }
 
 // observe ends the updates that an event completes or aborts.
-func (us updates) observe(id string, event *journalpb.Event) {
-	for _, u := range us {
+func (up updates) observe(id string, event *journalpb.Event) {
+	for _, u := range up {
 		if u.id != id || u.done {
 			continue
 		}

@@ -24,12 +24,12 @@ func (a allowances) covers(files *token.FileSet, pos token.Pos) bool {
 
 // findAllowances reads the comments. It reports comments without a reason, which allow
 // nothing.
-func (p *inspection) findAllowances() (allowances, error) {
+func (in *inspection) findAllowances() (allowances, error) {
 	allowed := make(allowances)
-	for _, file := range p.Files {
+	for _, file := range in.Files {
 		for _, group := range file.Comments {
 			for _, comment := range group.List {
-				if err := p.readAllowance(allowed, group, comment); err != nil {
+				if err := in.readAllowance(allowed, group, comment); err != nil {
 					return nil, err
 				}
 			}
@@ -38,7 +38,7 @@ func (p *inspection) findAllowances() (allowances, error) {
 	return allowed, nil
 }
 
-func (p *inspection) readAllowance(allowed allowances, group *ast.CommentGroup, comment *ast.Comment) error {
+func (in *inspection) readAllowance(allowed allowances, group *ast.CommentGroup, comment *ast.Comment) error {
 	reason, ok := strings.CutPrefix(comment.Text, allowPrefix)
 	if !ok || reason != "" && reason[0] != ' ' && reason[0] != '\t' {
 		return nil
@@ -46,25 +46,25 @@ func (p *inspection) readAllowance(allowed allowances, group *ast.CommentGroup, 
 	// A second comment on the line is not a reason.
 	reason, _, _ = strings.Cut(reason, "//")
 	if strings.TrimSpace(reason) == "" {
-		p.report(finding{missingReason, comment.Pos(), "tenuto:allow gives no reason", ""})
+		in.report(finding{missingReason, comment.Pos(), "tenuto:allow gives no reason", ""})
 		return nil
 	}
-	alone, err := p.standsAlone(comment)
+	alone, err := in.standsAlone(comment)
 	if err != nil {
 		return err
 	}
-	at := p.Fset.Position(comment.Pos())
+	at := in.Fset.Position(comment.Pos())
 	if alone {
-		at.Line = p.Fset.Position(group.End()).Line + 1
+		at.Line = in.Fset.Position(group.End()).Line + 1
 	}
 	allowed[sourceLine{at.Filename, at.Line}] = true
 	return nil
 }
 
 // standsAlone reports whether no code precedes the comment on its line.
-func (p *inspection) standsAlone(comment *ast.Comment) (bool, error) {
-	file := p.Fset.File(comment.Pos())
-	content, err := p.ReadFile(file.Name())
+func (in *inspection) standsAlone(comment *ast.Comment) (bool, error) {
+	file := in.Fset.File(comment.Pos())
+	content, err := in.ReadFile(file.Name())
 	if err != nil {
 		return false, err
 	}

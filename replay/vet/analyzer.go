@@ -98,98 +98,98 @@ func isAnalyzed(pass *analysis.Pass) bool {
 }
 
 // collectCalls finds bound bodies, and arguments of package replay's functions that are exempt.
-func (p *inspection) collectCalls() {
-	for c := range p.root.Preorder((*ast.CallExpr)(nil)) {
+func (in *inspection) collectCalls() {
+	for c := range in.root.Preorder((*ast.CallExpr)(nil)) {
 		call := c.Node().(*ast.CallExpr)
-		name := replayFunction(p.callee(call))
+		name := replayFunction(in.callee(call))
 		if exemption, ok := exemptArguments[name]; ok && len(call.Args) > exemption.argument {
-			p.exempt[call.Args[exemption.argument]] = true
+			in.exempt[call.Args[exemption.argument]] = true
 		}
 		if name == "OrchestrationHandle.Bind" && len(call.Args) > 0 {
-			p.bound[p.bodyOf(call.Args[0])] = true
+			in.bound[in.bodyOf(call.Args[0])] = true
 		}
 	}
 }
 
 // bodyOf returns the literal or the object to which an argument refers.
-func (p *inspection) bodyOf(argument ast.Expr) any {
+func (in *inspection) bodyOf(argument ast.Expr) any {
 	switch e := ast.Unparen(argument).(type) {
 	case *ast.FuncLit:
 		return e
 	case *ast.Ident:
-		return origin(p.TypesInfo.Uses[e])
+		return origin(in.TypesInfo.Uses[e])
 	case *ast.SelectorExpr:
-		return origin(p.TypesInfo.Uses[e.Sel])
+		return origin(in.TypesInfo.Uses[e.Sel])
 	case *ast.IndexExpr:
-		return p.bodyOf(e.X)
+		return in.bodyOf(e.X)
 	}
 	return nil
 }
 
 // findFunctions lists the functions of the package.
-func (p *inspection) findFunctions() {
-	p.root.Inspect([]ast.Node{(*ast.FuncDecl)(nil), (*ast.FuncLit)(nil), (*ast.ValueSpec)(nil)}, func(c inspector.Cursor) bool {
+func (in *inspection) findFunctions() {
+	in.root.Inspect([]ast.Node{(*ast.FuncDecl)(nil), (*ast.FuncLit)(nil), (*ast.ValueSpec)(nil)}, func(c inspector.Cursor) bool {
 		switch n := c.Node().(type) {
 		case *ast.FuncDecl:
-			object := origin(p.TypesInfo.Defs[n.Name])
+			object := origin(in.TypesInfo.Defs[n.Name])
 			if object == nil || n.Body == nil {
 				return false
 			}
 			orchestration := hasParameter(object.Type().(*types.Signature), isContext)
-			p.addFunction(&function{c, object, orchestration, theOrchestration})
+			in.addFunction(&function{c, object, orchestration, theOrchestration})
 			return !orchestration
 		case *ast.FuncLit:
-			if hasParameter(p.signature(n), isContext) {
-				p.addFunction(&function{c, nil, true, theOrchestration})
+			if hasParameter(in.signature(n), isContext) {
+				in.addFunction(&function{c, nil, true, theOrchestration})
 				return false
 			}
 		case *ast.ValueSpec:
-			p.addVariables(c, n)
+			in.addVariables(c, n)
 		}
 		return true
 	})
 }
 
-func (p *inspection) addFunction(c *function) {
-	p.functions = append(p.functions, c)
+func (in *inspection) addFunction(c *function) {
+	in.functions = append(in.functions, c)
 	if c.object != nil {
-		p.effects[c.object] = new(effects)
+		in.effects[c.object] = new(effects)
 	}
 }
 
 // addVariables adds package variables that begin as a function, such as "var now = time.Now".
-func (p *inspection) addVariables(c inspector.Cursor, spec *ast.ValueSpec) {
+func (in *inspection) addVariables(c inspector.Cursor, spec *ast.ValueSpec) {
 	if len(spec.Names) != len(spec.Values) {
 		return
 	}
 	for i, name := range spec.Names {
-		object := p.TypesInfo.Defs[name]
-		if object == nil || object.Parent() != p.Pkg.Scope() {
+		object := in.TypesInfo.Defs[name]
+		if object == nil || object.Parent() != in.Pkg.Scope() {
 			continue
 		}
 		if signature, ok := object.Type().Underlying().(*types.Signature); ok && !hasParameter(signature, isContext) {
-			p.addFunction(&function{c.ChildAt(edge.ValueSpec_Values, i), object, false, ""})
+			in.addFunction(&function{c.ChildAt(edge.ValueSpec_Values, i), object, false, ""})
 		}
 	}
 }
 
-func (p *inspection) signature(literal *ast.FuncLit) *types.Signature {
-	if t, ok := p.TypesInfo.TypeOf(literal).(*types.Signature); ok {
+func (in *inspection) signature(literal *ast.FuncLit) *types.Signature {
+	if t, ok := in.TypesInfo.TypeOf(literal).(*types.Signature); ok {
 		return t
 	}
 	return new(types.Signature)
 }
 
 // check reports what one function of orchestration code does.
-func (p *inspection) check(c *function) {
-	p.examine(c, c.cursor, func(f finding) { p.report(f) })
-	p.checkRanges(c)
-	p.checkOrder(c)
-	p.checkFutures(c)
-	p.checkDefers(c)
-	p.checkExempt(c)
-	p.checkReplaying(c)
-	p.checkReceiver(c)
+func (in *inspection) check(c *function) {
+	in.examine(c, c.cursor, func(f finding) { in.report(f) })
+	in.checkRanges(c)
+	in.checkOrder(c)
+	in.checkFutures(c)
+	in.checkDefers(c)
+	in.checkExempt(c)
+	in.checkReplaying(c)
+	in.checkReceiver(c)
 }
 
 // A finding is something that code does at a position, and the rule that it concerns.
@@ -206,8 +206,8 @@ type reportKey struct {
 	message string
 }
 
-func (p *inspection) report(f finding) {
-	if f.rule.advice == "" || p.allowed.covers(p.Fset, f.pos) {
+func (in *inspection) report(f finding) {
+	if f.rule.advice == "" || in.allowed.covers(in.Fset, f.pos) {
 		return
 	}
 	message := f.action
@@ -215,14 +215,14 @@ func (p *inspection) report(f finding) {
 		message += ", which " + f.via
 	}
 	message += ": " + f.rule.advice
-	if key := (reportKey{f.pos, message}); !p.reported[key] {
-		p.reported[key] = true
-		p.Report(analysis.Diagnostic{Pos: f.pos, Category: f.rule.name, Message: message})
+	if key := (reportKey{f.pos, message}); !in.reported[key] {
+		in.reported[key] = true
+		in.Report(analysis.Diagnostic{Pos: f.pos, Category: f.rule.name, Message: message})
 	}
 }
 
 // position returns "file.go:12".
-func (p *inspection) position(pos token.Pos) string {
-	at := p.Fset.Position(pos)
+func (in *inspection) position(pos token.Pos) string {
+	at := in.Fset.Position(pos)
 	return filepath.Base(at.Filename) + ":" + strconv.Itoa(at.Line)
 }

@@ -28,8 +28,8 @@ func TestRules(t *testing.T) {
 // durable calls.
 type ignoreExtraFacts struct{ *testing.T }
 
-func (w ignoreExtraFacts) Errorf(format string, arguments ...any) {
+func (i ignoreExtraFacts) Errorf(format string, arguments ...any) {
 	if text := fmt.Sprintf(format, arguments...); !strings.Contains(text, ": unexpected fact: ") {
-		w.T.Error(text)
+		i.T.Error(text)
 	}
 }

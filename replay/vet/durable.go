@@ -56,8 +56,8 @@ func isDurable(name string) bool { return slices.Contains(durableCalls, name) }
 func isOrdered(name string) bool { return isDurable(name) || slices.Contains(orderedCalls, name) }
 
 // callee returns the called function, method or variable; nil if it has no name.
-func (p *inspection) callee(call *ast.CallExpr) types.Object {
-	return origin(typeutil.Callee(p.TypesInfo, call))
+func (in *inspection) callee(call *ast.CallExpr) types.Object {
+	return origin(typeutil.Callee(in.TypesInfo, call))
 }
 
 // origin returns the generic declaration of which obj is an instance, or obj.
@@ -96,8 +96,8 @@ func isGoContext(t types.Type) bool { return t != nil && isNamed(t, "context", "
 
 // underlying returns the underlying type of an expression, never nil: the invalid type if it
 // has none.
-func (p *inspection) underlying(e ast.Expr) types.Type {
-	if t := p.TypesInfo.TypeOf(e); t != nil {
+func (in *inspection) underlying(e ast.Expr) types.Type {
+	if t := in.TypesInfo.TypeOf(e); t != nil {
 		return t.Underlying()
 	}
 	return types.Typ[types.Invalid]

@@ -12,40 +12,40 @@ import (
 // examine yields the findings in a region of a function. It skips functions that run
 // elsewhere: activities, bodies of go statements, functions of replay.SideEffect, and
 // orchestrations in other code.
-func (p *inspection) examine(c *function, region inspector.Cursor, yield func(finding)) {
+func (in *inspection) examine(c *function, region inspector.Cursor, yield func(finding)) {
 	region.Inspect(nil, func(at inspector.Cursor) bool {
 		node := at.Node()
-		if p.exempt[node] && node != c.cursor.Node() {
+		if in.exempt[node] && node != c.cursor.Node() {
 			return false
 		}
 		switch n := node.(type) {
 		case *ast.FuncLit:
-			return n == c.cursor.Node() || p.runsHere(c, n)
+			return n == c.cursor.Node() || in.runsHere(c, n)
 		case *ast.GoStmt:
 			yield(finding{goroutine, n.Pos(), "starts a goroutine", ""})
 			return false
 		case *ast.CallExpr:
-			p.examineCall(c, n, yield)
+			in.examineCall(c, n, yield)
 		case *ast.Ident:
-			p.examineName(c, at, n, yield)
+			in.examineName(c, at, n, yield)
 		default:
-			p.examineChannel(at, yield)
-			p.examineWrites(c, node, yield)
+			in.examineChannel(at, yield)
+			in.examineWrites(c, node, yield)
 		}
 		return true
 	})
 }
 
 // runsHere reports whether a literal belongs to the function around it.
-func (p *inspection) runsHere(c *function, literal *ast.FuncLit) bool {
-	signature := p.signature(literal)
+func (in *inspection) runsHere(c *function, literal *ast.FuncLit) bool {
+	signature := in.signature(literal)
 	if hasParameter(signature, isContext) {
 		return c.orchestration
 	}
 	return !hasParameter(signature, isGoContext)
 }
 
-func (p *inspection) examineChannel(at inspector.Cursor, yield func(finding)) {
+func (in *inspection) examineChannel(at inspector.Cursor, yield func(finding)) {
 	found := func(action string) { yield(finding{channel, at.Node().Pos(), action, ""}) }
 	switch n := at.Node().(type) {
 	case *ast.SelectStmt:
@@ -59,30 +59,30 @@ func (p *inspection) examineChannel(at inspector.Cursor, yield func(finding)) {
 			found("receives from a channel")
 		}
 	case *ast.RangeStmt:
-		if _, isChannel := p.underlying(n.X).(*types.Chan); isChannel {
+		if _, isChannel := in.underlying(n.X).(*types.Chan); isChannel {
 			found("receives from a channel")
 		}
 	}
 }
 
 // examineCall yields findings about a call as a whole.
-func (p *inspection) examineCall(c *function, call *ast.CallExpr, yield func(finding)) {
-	p.examineWrites(c, call, yield)
-	if p.isBuiltin(call, "close") {
+func (in *inspection) examineCall(c *function, call *ast.CallExpr, yield func(finding)) {
+	in.examineWrites(c, call, yield)
+	if in.isBuiltin(call, "close") {
 		yield(finding{channel, call.Pos(), "closes a channel", ""})
 	}
-	called := p.callee(call)
+	called := in.callee(call)
 	if _, ok := called.(*types.Builtin); ok {
 		return
 	}
-	if r := p.TypesInfo.TypeOf(call); isGoContext(r) && (called == nil || ruleFor(called) == nil) {
-		yield(finding{goContext, call.Pos(), "calls " + p.text(call.Fun) + " for a context.Context", ""})
+	if r := in.TypesInfo.TypeOf(call); isGoContext(r) && (called == nil || ruleFor(called) == nil) {
+		yield(finding{goContext, call.Pos(), "calls " + in.text(call.Fun) + " for a context.Context", ""})
 	}
-	if p.isAtomicWrite(call, called) {
-		p.examineWrite(c, call.Fun.(*ast.SelectorExpr).X, yield)
+	if in.isAtomicWrite(call, called) {
+		in.examineWrite(c, call.Fun.(*ast.SelectorExpr).X, yield)
 	}
-	if p.isUnknown(called) && p.passesContext(call) {
-		action := "calls " + p.text(call.Fun)
+	if in.isUnknown(called) && in.passesContext(call) {
+		action := "calls " + in.text(call.Fun)
 		yield(finding{durable, call.Pos(), action, ""})
 		yield(finding{ordered, call.Pos(), action, ""})
 	}
@@ -90,7 +90,7 @@ func (p *inspection) examineCall(c *function, call *ast.CallExpr, yield func(fin
 
 // isAtomicWrite reports whether a call changes its receiver from package sync/atomic, or a
 // sync.Map.
-func (p *inspection) isAtomicWrite(call *ast.CallExpr, called types.Object) bool {
+func (in *inspection) isAtomicWrite(call *ast.CallExpr, called types.Object) bool {
 	fn, ok := called.(*types.Func)
 	if _, isSelector := call.Fun.(*ast.SelectorExpr); !ok || !isSelector || fn.Pkg() == nil {
 		return false
@@ -106,17 +106,17 @@ func (p *inspection) isAtomicWrite(call *ast.CallExpr, called types.Object) bool
 
 // isUnknown reports whether the called function was not analyzed, such as a function value, an
 // interface method or a function of another module.
-func (p *inspection) isUnknown(called types.Object) bool {
-	return replayFunction(called) == "" && (called == nil || p.effectsOf(called) == nil)
+func (in *inspection) isUnknown(called types.Object) bool {
+	return replayFunction(called) == "" && (called == nil || in.effectsOf(called) == nil)
 }
 
 // passesContext reports whether an argument is a *replay.Context.
-func (p *inspection) passesContext(call *ast.CallExpr) bool {
-	if p.TypesInfo.Types[call.Fun].IsType() {
+func (in *inspection) passesContext(call *ast.CallExpr) bool {
+	if in.TypesInfo.Types[call.Fun].IsType() {
 		return false
 	}
 	for _, argument := range call.Args {
-		if t := p.TypesInfo.TypeOf(argument); t != nil && isContext(t) {
+		if t := in.TypesInfo.TypeOf(argument); t != nil && isContext(t) {
 			return true
 		}
 	}
@@ -124,23 +124,23 @@ func (p *inspection) passesContext(call *ast.CallExpr) bool {
 }
 
 // examineName yields findings about the use of a function or variable.
-func (p *inspection) examineName(c *function, at inspector.Cursor, name *ast.Ident, yield func(finding)) {
-	switch object := origin(p.TypesInfo.Uses[name]).(type) {
+func (in *inspection) examineName(c *function, at inspector.Cursor, name *ast.Ident, yield func(finding)) {
+	switch object := origin(in.TypesInfo.Uses[name]).(type) {
 	case *types.Func:
-		p.examineFunction(at, name, object, yield)
+		in.examineFunction(at, name, object, yield)
 	case *types.Var:
 		if object.IsField() {
-			p.examineField(at, name, object, yield)
+			in.examineField(at, name, object, yield)
 		} else {
-			p.examineVariable(c, at, name, object, yield)
+			in.examineVariable(c, at, name, object, yield)
 		}
 	}
 }
 
-func (p *inspection) examineFunction(at inspector.Cursor, name *ast.Ident, fn *types.Func, yield func(finding)) {
+func (in *inspection) examineFunction(at inspector.Cursor, name *ast.Ident, fn *types.Func, yield func(finding)) {
 	call := callOf(at)
 	if called := replayFunction(fn); called != "" {
-		action := "calls " + p.text(qualifiedName(at))
+		action := "calls " + in.text(qualifiedName(at))
 		if isDurable(called) {
 			yield(finding{durable, name.Pos(), action, ""})
 		}
@@ -151,12 +151,12 @@ func (p *inspection) examineFunction(at inspector.Cursor, name *ast.Ident, fn *t
 	}
 	switch {
 	case call != nil:
-		if ruleFor(fn) == goContext && isForLog(p, at) {
+		if ruleFor(fn) == goContext && isForLog(in, at) {
 			return
 		}
-		p.findingsOf(fn, name.Pos(), "calls", yield)
+		in.findingsOf(fn, name.Pos(), "calls", yield)
 	case !hasParameter(fn.Signature(), isGoContext): // naming an activity does not run it
-		p.findingsOf(fn, name.Pos(), "uses", yield)
+		in.findingsOf(fn, name.Pos(), "uses", yield)
 	}
 }
 
@@ -172,9 +172,9 @@ func isForLog(p *inspection, at inspector.Cursor) bool {
 	return false
 }
 
-func (p *inspection) examineField(at inspector.Cursor, name *ast.Ident, field *types.Var, yield func(finding)) {
+func (in *inspection) examineField(at inspector.Cursor, name *ast.Ident, field *types.Var, yield func(finding)) {
 	if at.ParentEdgeKind() == edge.SelectorExpr_Sel && isGoContext(field.Type()) {
-		yield(finding{goContext, name.Pos(), "uses " + p.text(qualifiedName(at)) + ", a context.Context", ""})
+		yield(finding{goContext, name.Pos(), "uses " + in.text(qualifiedName(at)) + ", a context.Context", ""})
 	}
 }
 
@@ -201,7 +201,7 @@ func qualifiedName(at inspector.Cursor) ast.Expr {
 }
 
 // text returns the source of an expression, shortened to 40 bytes.
-func (p *inspection) text(e ast.Expr) string {
+func (in *inspection) text(e ast.Expr) string {
 	const max = 40
 	text := types.ExprString(e)
 	if len(text) > max {

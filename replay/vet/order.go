@@ -12,22 +12,22 @@ import (
 )
 
 // checkRanges reports loops over maps that make ordered calls.
-func (p *inspection) checkRanges(c *function) {
+func (in *inspection) checkRanges(c *function) {
 	for at := range c.cursor.Preorder((*ast.RangeStmt)(nil)) {
 		loop := at.Node().(*ast.RangeStmt)
-		if !p.isMapRange(loop) {
+		if !in.isMapRange(loop) {
 			continue
 		}
-		if action := p.orderedIn(c, at.ChildAt(edge.RangeStmt_Body, -1)); action != "" {
-			p.report(finding{mapOrder, loop.Pos(), "ranges over a map and " + action, ""})
+		if action := in.orderedIn(c, at.ChildAt(edge.RangeStmt_Body, -1)); action != "" {
+			in.report(finding{mapOrder, loop.Pos(), "ranges over a map and " + action, ""})
 		}
 	}
 }
 
 // orderedIn returns the first ordered call in a region, or "".
-func (p *inspection) orderedIn(c *function, region inspector.Cursor) string {
+func (in *inspection) orderedIn(c *function, region inspector.Cursor) string {
 	action := ""
-	p.examine(c, region, func(f finding) {
+	in.examine(c, region, func(f finding) {
 		if f.rule == ordered && action == "" {
 			action = f.action
 			if f.via != "" {
@@ -39,11 +39,11 @@ func (p *inspection) orderedIn(c *function, region inspector.Cursor) string {
 }
 
 // isMapRange reports whether a loop runs in map order.
-func (p *inspection) isMapRange(loop *ast.RangeStmt) bool {
-	if call, ok := ast.Unparen(loop.X).(*ast.CallExpr); ok && isMapSequence(p.callee(call)) {
+func (in *inspection) isMapRange(loop *ast.RangeStmt) bool {
+	if call, ok := ast.Unparen(loop.X).(*ast.CallExpr); ok && isMapSequence(in.callee(call)) {
 		return true
 	}
-	_, isMap := p.underlying(loop.X).(*types.Map)
+	_, isMap := in.underlying(loop.X).(*types.Map)
 	return isMap
 }
 
@@ -64,30 +64,30 @@ type orderUse struct {
 }
 
 // checkOrder reports values in map order that reach the history.
-func (p *inspection) checkOrder(c *function) {
-	p.trackOrder(c, func(use orderUse) {
-		if !use.returned || p.isBody(c) {
-			p.report(finding{mapOrder, use.pos, use.action, ""})
+func (in *inspection) checkOrder(c *function) {
+	in.trackOrder(c, func(use orderUse) {
+		if !use.returned || in.isBody(c) {
+			in.report(finding{mapOrder, use.pos, use.action, ""})
 		}
 	})
 }
 
 // trackOrder follows values in map order from their creation until they are sorted or their
 // order matters.
-func (p *inspection) trackOrder(c *function, yield func(orderUse)) {
+func (in *inspection) trackOrder(c *function, yield func(orderUse)) {
 	for at := range c.cursor.Preorder((*ast.RangeStmt)(nil), (*ast.CallExpr)(nil)) {
 		switch n := at.Node().(type) {
 		case *ast.RangeStmt:
-			if p.isMapRange(n) {
-				for _, v := range p.filledVariables(at) {
-					p.trackVariable(c, v, n.End(), "fills "+v.Name()+" in the order of a map ("+p.position(n.Pos())+")", yield)
+			if in.isMapRange(n) {
+				for _, v := range in.filledVariables(at) {
+					in.trackVariable(c, v, n.End(), "fills "+v.Name()+" in the order of a map ("+in.position(n.Pos())+")", yield)
 				}
 			}
 		case *ast.CallExpr:
-			if cause := p.unorderedCall(n); cause != "" {
-				if v := p.assignedTo(at); v != nil {
-					p.trackVariable(c, v, n.End(), cause, yield)
-				} else if use, ok := p.orderUseOf(c, at, cause); ok {
+			if cause := in.unorderedCall(n); cause != "" {
+				if v := in.assignedTo(at); v != nil {
+					in.trackVariable(c, v, n.End(), cause, yield)
+				} else if use, ok := in.orderUseOf(c, at, cause); ok {
 					yield(use)
 				}
 			}
@@ -96,7 +96,7 @@ func (p *inspection) trackOrder(c *function, yield func(orderUse)) {
 }
 
 // filledVariables returns the outer variables to which a loop appends.
-func (p *inspection) filledVariables(loop inspector.Cursor) []*types.Var {
+func (in *inspection) filledVariables(loop inspector.Cursor) []*types.Var {
 	var variables []*types.Var
 	for at := range loop.ChildAt(edge.RangeStmt_Body, -1).Preorder((*ast.AssignStmt)(nil)) {
 		assign := at.Node().(*ast.AssignStmt)
@@ -104,10 +104,10 @@ func (p *inspection) filledVariables(loop inspector.Cursor) []*types.Var {
 			continue
 		}
 		name, ok := assign.Lhs[0].(*ast.Ident)
-		if !ok || !p.isAppend(assign) {
+		if !ok || !in.isAppend(assign) {
 			continue
 		}
-		v, ok := p.TypesInfo.Uses[name].(*types.Var)
+		v, ok := in.TypesInfo.Uses[name].(*types.Var)
 		if ok && !isDeclaredIn(v, loop.Node()) && !slices.Contains(variables, v) {
 			variables = append(variables, v)
 		}
@@ -116,40 +116,40 @@ func (p *inspection) filledVariables(loop inspector.Cursor) []*types.Var {
 }
 
 // isAppend reports whether an assignment is an append, or += of a string.
-func (p *inspection) isAppend(assign *ast.AssignStmt) bool {
+func (in *inspection) isAppend(assign *ast.AssignStmt) bool {
 	if assign.Tok == token.ADD_ASSIGN {
-		t, ok := p.underlying(assign.Lhs[0]).(*types.Basic)
+		t, ok := in.underlying(assign.Lhs[0]).(*types.Basic)
 		return ok && t.Info()&types.IsString != 0
 	}
 	call, ok := ast.Unparen(assign.Rhs[0]).(*ast.CallExpr)
-	return ok && p.isBuiltin(call, "append")
+	return ok && in.isBuiltin(call, "append")
 }
 
-func (p *inspection) isBuiltin(call *ast.CallExpr, name string) bool {
-	builtin, ok := p.callee(call).(*types.Builtin)
+func (in *inspection) isBuiltin(call *ast.CallExpr, name string) bool {
+	builtin, ok := in.callee(call).(*types.Builtin)
 	return ok && builtin.Name() == name
 }
 
 // unorderedCall describes why a call returns something in map order; "" if it does not.
-func (p *inspection) unorderedCall(call *ast.CallExpr) string {
-	called := p.callee(call)
+func (in *inspection) unorderedCall(call *ast.CallExpr) string {
+	called := in.callee(call)
 	fn, ok := called.(*types.Func)
 	if !ok || fn.Pkg() == nil {
 		return ""
 	}
 	if fn.Pkg().Path() == expMaps && isMapSequence(fn) {
-		return "calls " + p.nameOf(fn)
+		return "calls " + in.nameOf(fn)
 	}
 	if fn.Pkg().Path() == "slices" && fn.Name() == "Collect" && len(call.Args) == 1 {
 		inner, ok := ast.Unparen(call.Args[0]).(*ast.CallExpr)
-		if ok && isMapSequence(p.callee(inner)) {
-			return "collects " + p.text(inner)
+		if ok && isMapSequence(in.callee(inner)) {
+			return "collects " + in.text(inner)
 		}
 	}
-	if found := p.effectsOf(called); found != nil {
+	if found := in.effectsOf(called); found != nil {
 		for _, e := range found.Effects {
 			if e.Rule == unordered.name {
-				return "calls " + p.nameOf(fn) + ", which " + e.Path
+				return "calls " + in.nameOf(fn) + ", which " + e.Path
 			}
 		}
 	}
@@ -158,9 +158,9 @@ func (p *inspection) unorderedCall(call *ast.CallExpr) string {
 
 // assignedTo returns the variable to which an expression, or its first value, is assigned; nil
 // if there is none.
-func (p *inspection) assignedTo(at inspector.Cursor) *types.Var {
+func (in *inspection) assignedTo(at inspector.Cursor) *types.Var {
 	if name := targetOf(at); name != nil {
-		v, _ := p.TypesInfo.ObjectOf(name).(*types.Var)
+		v, _ := in.TypesInfo.ObjectOf(name).(*types.Var)
 		return v
 	}
 	return nil
@@ -185,16 +185,16 @@ func targetOf(at inspector.Cursor) *ast.Ident {
 
 // trackVariable yields the first use of a variable, after a position, for which its order matters.
 // It yields nothing if the variable is sorted before that use.
-func (p *inspection) trackVariable(c *function, v *types.Var, after token.Pos, cause string, yield func(orderUse)) {
+func (in *inspection) trackVariable(c *function, v *types.Var, after token.Pos, cause string, yield func(orderUse)) {
 	for at := range c.cursor.Preorder((*ast.Ident)(nil)) {
 		name := at.Node().(*ast.Ident)
-		if name.Pos() < after || p.TypesInfo.Uses[name] != v {
+		if name.Pos() < after || in.TypesInfo.Uses[name] != v {
 			continue
 		}
-		if p.isSorted(at) {
+		if in.isSorted(at) {
 			return
 		}
-		if use, ok := p.orderUseOf(c, at, cause); ok {
+		if use, ok := in.orderUseOf(c, at, cause); ok {
 			yield(use)
 			return
 		}
@@ -203,9 +203,9 @@ func (p *inspection) trackVariable(c *function, v *types.Var, after token.Pos, c
 
 // isSorted reports whether a value is passed to a function, or receives a method call, whose
 // name contains "sort".
-func (p *inspection) isSorted(at inspector.Cursor) bool {
+func (in *inspection) isSorted(at inspector.Cursor) bool {
 	for outer := range at.Enclosing((*ast.CallExpr)(nil)) {
-		called := p.callee(outer.Node().(*ast.CallExpr))
+		called := in.callee(outer.Node().(*ast.CallExpr))
 		if called == nil {
 			continue
 		}
@@ -225,30 +225,30 @@ var orderPreserving = []string{
 
 // orderUseOf reports whether the order of a value matters, and why: it reaches a durable call,
 // is returned, or a loop over it makes ordered calls.
-func (p *inspection) orderUseOf(c *function, at inspector.Cursor, cause string) (orderUse, bool) {
+func (in *inspection) orderUseOf(c *function, at inspector.Cursor, cause string) (orderUse, bool) {
 	pos := at.Node().Pos()
 	for {
 		switch at.ParentEdgeKind() {
 		case edge.ParenExpr_X, edge.CompositeLit_Elts, edge.KeyValueExpr_Value, edge.UnaryExpr_X, edge.SliceExpr_X:
 			at = at.Parent()
 		case edge.ReturnStmt_Results:
-			if p.returnsFrom(c, at) {
+			if in.returnsFrom(c, at) {
 				return orderUse{pos, cause + " and returns it", true}, true
 			}
 			return orderUse{}, false
 		case edge.RangeStmt_X:
 			body := at.Parent().ChildAt(edge.RangeStmt_Body, -1)
-			if action := p.orderedIn(c, body); action != "" {
+			if action := in.orderedIn(c, body); action != "" {
 				return orderUse{pos, cause + ", ranges over it and " + action, false}, true
 			}
 			return orderUse{}, false
 		case edge.CallExpr_Args:
 			at = at.Parent()
 			call := at.Node().(*ast.CallExpr)
-			if p.preservesOrder(call) {
+			if in.preservesOrder(call) {
 				continue
 			}
-			if action := p.orderedCall(c, call); action != "" {
+			if action := in.orderedCall(c, call); action != "" {
 				return orderUse{pos, cause + " and " + action + " with it", false}, true
 			}
 			return orderUse{}, false
@@ -260,7 +260,7 @@ func (p *inspection) orderUseOf(c *function, at inspector.Cursor, cause string) 
 
 // returnsFrom reports whether a return statement ends the function itself and not a literal
 // inside it.
-func (p *inspection) returnsFrom(c *function, at inspector.Cursor) bool {
+func (in *inspection) returnsFrom(c *function, at inspector.Cursor) bool {
 	for outer := range at.Enclosing((*ast.FuncLit)(nil), (*ast.FuncDecl)(nil)) {
 		return outer.Node() == c.cursor.Node()
 	}
@@ -268,25 +268,25 @@ func (p *inspection) returnsFrom(c *function, at inspector.Cursor) bool {
 }
 
 // preservesOrder reports whether the result of a call has the order of an argument.
-func (p *inspection) preservesOrder(call *ast.CallExpr) bool {
-	if p.TypesInfo.Types[call.Fun].IsType() || p.isBuiltin(call, "append") {
+func (in *inspection) preservesOrder(call *ast.CallExpr) bool {
+	if in.TypesInfo.Types[call.Fun].IsType() || in.isBuiltin(call, "append") {
 		return true
 	}
-	called := p.callee(call)
-	return called != nil && slices.Contains(orderPreserving, p.nameOf(called))
+	called := in.callee(call)
+	return called != nil && slices.Contains(orderPreserving, in.nameOf(called))
 }
 
 // orderedCall describes an ordered call, or returns "". Arguments do not count.
-func (p *inspection) orderedCall(c *function, call *ast.CallExpr) string {
+func (in *inspection) orderedCall(c *function, call *ast.CallExpr) string {
 	at, ok := c.cursor.FindNode(call.Fun)
 	if !ok {
 		return ""
 	}
-	if action := p.orderedIn(c, at); action != "" {
+	if action := in.orderedIn(c, at); action != "" {
 		return action
 	}
-	if p.isUnknown(p.callee(call)) && p.passesContext(call) {
-		return "calls " + p.text(call.Fun)
+	if in.isUnknown(in.callee(call)) && in.passesContext(call) {
+		return "calls " + in.text(call.Fun)
 	}
 	return ""
 }

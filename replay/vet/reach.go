@@ -18,16 +18,16 @@ type effect struct {
 
 func (*effects) AFact() {}
 
-func (r *effects) String() string {
-	texts := make([]string, len(r.Effects))
-	for i, e := range r.Effects {
+func (ef *effects) String() string {
+	texts := make([]string, len(ef.Effects))
+	for i, e := range ef.Effects {
 		texts[i] = e.Rule + ": " + e.Path
 	}
 	return strings.Join(texts, "; ")
 }
 
-func (r *effects) has(rule *rule) bool {
-	for _, e := range r.Effects {
+func (ef *effects) has(rule *rule) bool {
+	for _, e := range ef.Effects {
 		if e.Rule == rule.name {
 			return true
 		}
@@ -44,19 +44,19 @@ func (c *changedFact) String() string { return "changed at " + c.Where }
 
 // findEffects computes the effects of all functions of the package, up to a fixed point, and
 // exports them.
-func (p *inspection) findEffects() {
+func (in *inspection) findEffects() {
 	for again := true; again; {
 		again = false
-		for _, c := range p.functions {
-			if c.object != nil && p.addEffects(c) {
+		for _, c := range in.functions {
+			if c.object != nil && in.addEffects(c) {
 				again = true
 			}
 		}
 	}
-	for object, found := range p.effects {
+	for object, found := range in.effects {
 		fn, isFunction := object.(*types.Func)
 		if len(found.Effects) > 0 || isFunction && hasParameter(fn.Signature(), isContext) {
-			p.ExportObjectFact(object, found)
+			in.ExportObjectFact(object, found)
 		}
 	}
 }
@@ -64,22 +64,22 @@ func (p *inspection) findEffects() {
 // addEffects adds the effects that the body of a function shows so far. Violations in
 // orchestration code are reported where they are, so callers need only know whether the order
 // of the call matters.
-func (p *inspection) addEffects(c *function) bool {
-	known := p.effects[c.object]
+func (in *inspection) addEffects(c *function) bool {
+	known := in.effects[c.object]
 	before := len(known.Effects)
 	add := func(f finding) {
 		isViolation := f.rule.advice != ""
-		if !f.rule.transitive || isViolation && c.orchestration || known.has(f.rule) || p.allowed.covers(p.Fset, f.pos) {
+		if !f.rule.transitive || isViolation && c.orchestration || known.has(f.rule) || in.allowed.covers(in.Fset, f.pos) {
 			return
 		}
-		path := f.action + " (" + p.position(f.pos) + ")"
+		path := f.action + " (" + in.position(f.pos) + ")"
 		if f.via != "" {
 			path += ", which " + f.via
 		}
 		known.Effects = append(known.Effects, effect{f.rule.name, path})
 	}
-	p.examine(c, c.cursor, add)
-	p.trackOrder(c, func(use orderUse) {
+	in.examine(c, c.cursor, add)
+	in.trackOrder(c, func(use orderUse) {
 		if use.returned {
 			add(finding{unordered, use.pos, use.action, ""})
 		}
@@ -89,15 +89,15 @@ func (p *inspection) addEffects(c *function) bool {
 
 // effectsOf returns the known effects of a function or variable of any package; nil if nothing
 // is known.
-func (p *inspection) effectsOf(object types.Object) *effects {
+func (in *inspection) effectsOf(object types.Object) *effects {
 	if object == nil || object.Pkg() == nil {
 		return nil
 	}
-	if object.Pkg() == p.Pkg {
-		return p.effects[object]
+	if object.Pkg() == in.Pkg {
+		return in.effects[object]
 	}
 	found := new(effects)
-	if p.ImportObjectFact(object, found) {
+	if in.ImportObjectFact(object, found) {
 		return found
 	}
 	return nil
@@ -105,27 +105,27 @@ func (p *inspection) effectsOf(object types.Object) *effects {
 
 // nameOf returns a function's name relative to this package: "price", "Cart.Total",
 // "time.Now", "os.File.Read".
-func (p *inspection) nameOf(object types.Object) string {
+func (in *inspection) nameOf(object types.Object) string {
 	name := object.Name()
 	if fn, ok := object.(*types.Func); ok {
 		if receiver := receiverName(fn); receiver != "" {
 			name = receiver + "." + name
 		}
 	}
-	if object.Pkg() != nil && object.Pkg() != p.Pkg {
+	if object.Pkg() != nil && object.Pkg() != in.Pkg {
 		name = object.Pkg().Name() + "." + name
 	}
 	return name
 }
 
 // findingsOf yields the findings of a use of an object.
-func (p *inspection) findingsOf(object types.Object, pos token.Pos, verb string, yield func(finding)) {
-	action := verb + " " + p.nameOf(object)
+func (in *inspection) findingsOf(object types.Object, pos token.Pos, verb string, yield func(finding)) {
+	action := verb + " " + in.nameOf(object)
 	if r := ruleFor(object); r != nil {
 		yield(finding{r, pos, action, ""})
 		return
 	}
-	if found := p.effectsOf(object); found != nil {
+	if found := in.effectsOf(object); found != nil {
 		for _, e := range found.Effects {
 			// checkOrder handles results in map order.
 			if r := rulesByName[e.Rule]; r != nil && r != unordered {

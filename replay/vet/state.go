@@ -19,23 +19,23 @@ type change struct {
 
 // collectChanges finds the changes of all variables, and exports which package variables change
 // after initialization.
-func (p *inspection) collectChanges() {
-	for at := range p.root.Preorder((*ast.AssignStmt)(nil), (*ast.IncDecStmt)(nil), (*ast.RangeStmt)(nil), (*ast.CallExpr)(nil)) {
-		for _, target := range p.writeTargets(at.Node()) {
-			if root, variable := p.rootOf(target); variable != nil {
-				p.targets[root] = true
-				p.addChange(at, variable, root.Pos())
+func (in *inspection) collectChanges() {
+	for at := range in.root.Preorder((*ast.AssignStmt)(nil), (*ast.IncDecStmt)(nil), (*ast.RangeStmt)(nil), (*ast.CallExpr)(nil)) {
+		for _, target := range in.writeTargets(at.Node()) {
+			if root, variable := in.rootOf(target); variable != nil {
+				in.targets[root] = true
+				in.addChange(at, variable, root.Pos())
 			}
 		}
 	}
-	for variable, changes := range p.changes {
-		if variable.Pkg() == p.Pkg && isPackageLevel(variable) {
-			p.ExportObjectFact(variable, &changedFact{p.position(changes[0].pos)})
+	for variable, changes := range in.changes {
+		if variable.Pkg() == in.Pkg && isPackageLevel(variable) {
+			in.ExportObjectFact(variable, &changedFact{in.position(changes[0].pos)})
 		}
 	}
 }
 
-func (p *inspection) addChange(at inspector.Cursor, variable *types.Var, pos token.Pos) {
+func (in *inspection) addChange(at inspector.Cursor, variable *types.Var, pos token.Pos) {
 	found := change{pos: pos}
 	for outer := range at.Enclosing((*ast.FuncLit)(nil), (*ast.FuncDecl)(nil)) {
 		switch n := outer.Node().(type) {
@@ -50,18 +50,18 @@ func (p *inspection) addChange(at inspector.Cursor, variable *types.Var, pos tok
 		}
 	}
 	// Tests replace package variables by fakes.
-	if isPackageLevel(variable) && p.isTest(pos) && !p.isTest(variable.Pos()) {
+	if isPackageLevel(variable) && in.isTest(pos) && !in.isTest(variable.Pos()) {
 		return
 	}
-	p.changes[variable] = append(p.changes[variable], found)
+	in.changes[variable] = append(in.changes[variable], found)
 }
 
-func (p *inspection) isTest(pos token.Pos) bool {
-	return strings.HasSuffix(p.Fset.Position(pos).Filename, "_test.go")
+func (in *inspection) isTest(pos token.Pos) bool {
+	return strings.HasSuffix(in.Fset.Position(pos).Filename, "_test.go")
 }
 
 // writeTargets returns the expressions to which a statement or call writes.
-func (p *inspection) writeTargets(node ast.Node) []ast.Expr {
+func (in *inspection) writeTargets(node ast.Node) []ast.Expr {
 	switch n := node.(type) {
 	case *ast.AssignStmt:
 		return n.Lhs
@@ -72,16 +72,16 @@ func (p *inspection) writeTargets(node ast.Node) []ast.Expr {
 			return slices.DeleteFunc([]ast.Expr{n.Key, n.Value}, func(e ast.Expr) bool { return e == nil })
 		}
 	case *ast.CallExpr:
-		return p.callWriteTargets(n)
+		return in.callWriteTargets(n)
 	}
 	return nil
 }
 
-func (p *inspection) callWriteTargets(call *ast.CallExpr) []ast.Expr {
+func (in *inspection) callWriteTargets(call *ast.CallExpr) []ast.Expr {
 	if len(call.Args) == 0 {
 		return nil
 	}
-	switch called := p.callee(call).(type) {
+	switch called := in.callee(call).(type) {
 	case *types.Builtin:
 		if slices.Contains([]string{"delete", "clear", "copy"}, called.Name()) {
 			return call.Args[:1]
@@ -100,15 +100,15 @@ func (p *inspection) callWriteTargets(call *ast.CallExpr) []ast.Expr {
 
 // rootOf returns the variable that contains the written expression, and its identifier: m for
 // m[k].f. The variable is nil if the statement declares it.
-func (p *inspection) rootOf(target ast.Expr) (*ast.Ident, *types.Var) {
+func (in *inspection) rootOf(target ast.Expr) (*ast.Ident, *types.Var) {
 	for {
 		switch e := target.(type) {
 		case *ast.Ident:
-			variable, _ := origin(p.TypesInfo.Uses[e]).(*types.Var)
+			variable, _ := origin(in.TypesInfo.Uses[e]).(*types.Var)
 			return e, variable
 		case *ast.SelectorExpr:
 			if name, ok := e.X.(*ast.Ident); ok {
-				if _, isPackage := p.TypesInfo.Uses[name].(*types.PkgName); isPackage {
+				if _, isPackage := in.TypesInfo.Uses[name].(*types.PkgName); isPackage {
 					target = e.Sel
 					continue
 				}
@@ -132,21 +132,21 @@ func isPackageLevel(v *types.Var) bool {
 	return v.Pkg() != nil && v.Parent() == v.Pkg().Scope()
 }
 
-func (p *inspection) examineWrites(c *function, node ast.Node, yield func(finding)) {
-	for _, target := range p.writeTargets(node) {
-		p.examineWrite(c, target, yield)
+func (in *inspection) examineWrites(c *function, node ast.Node, yield func(finding)) {
+	for _, target := range in.writeTargets(node) {
+		in.examineWrite(c, target, yield)
 	}
 }
 
 // examineWrite yields writes to package variables and to variables of the function around an
 // orchestration. Tests may use the latter to watch their orchestrations.
-func (p *inspection) examineWrite(c *function, target ast.Expr, yield func(finding)) {
-	root, variable := p.rootOf(target)
+func (in *inspection) examineWrite(c *function, target ast.Expr, yield func(finding)) {
+	root, variable := in.rootOf(target)
 	switch {
 	case variable == nil:
 	case isPackageLevel(variable):
-		yield(finding{global, root.Pos(), "writes the package variable " + p.nameOf(variable), ""})
-	case c.orchestration && !isDeclaredIn(variable, c.cursor.Node()) && !p.isTest(root.Pos()):
+		yield(finding{global, root.Pos(), "writes the package variable " + in.nameOf(variable), ""})
+	case c.orchestration && !isDeclaredIn(variable, c.cursor.Node()) && !in.isTest(root.Pos()):
 		yield(finding{shared, root.Pos(), "writes " + variable.Name() + ", which is declared outside of " + c.description, ""})
 	}
 }
@@ -156,34 +156,34 @@ func isDeclaredIn(object types.Object, node ast.Node) bool {
 }
 
 // examineVariable yields findings about the use of a variable that is not a field.
-func (p *inspection) examineVariable(c *function, at inspector.Cursor, name *ast.Ident, v *types.Var, yield func(finding)) {
+func (in *inspection) examineVariable(c *function, at inspector.Cursor, name *ast.Ident, v *types.Var, yield func(finding)) {
 	switch {
-	case p.belongsToOtherInstance(c, v):
-		yield(finding{shared, name.Pos(), "uses " + p.nameOf(v) + ", which is declared outside of " + c.description + " and belongs to one instance", ""})
+	case in.belongsToOtherInstance(c, v):
+		yield(finding{shared, name.Pos(), "uses " + in.nameOf(v) + ", which is declared outside of " + c.description + " and belongs to one instance", ""})
 	case isPackageLevel(v):
-		p.findingsOf(v, name.Pos(), verbOf(at), yield)
-		if where := p.changedAt(v); where != "" && !p.targets[name] {
-			yield(finding{global, name.Pos(), "reads the package variable " + p.nameOf(v) + ", which is changed at " + where, ""})
+		in.findingsOf(v, name.Pos(), verbOf(at), yield)
+		if where := in.changedAt(v); where != "" && !in.targets[name] {
+			yield(finding{global, name.Pos(), "reads the package variable " + in.nameOf(v) + ", which is changed at " + where, ""})
 		}
 	case !c.orchestration:
 	case isContext(v.Type()):
-		if !isDeclaredIn(v, p.enclosingFunction(c, at)) {
+		if !isDeclaredIn(v, in.enclosingFunction(c, at)) {
 			yield(finding{captured, name.Pos(), "uses " + v.Name() + ", the *replay.Context of a function around this one", ""})
 		}
 	case isDeclaredIn(v, c.cursor.Node()):
 	case isGoContext(v.Type()):
 		yield(finding{goContext, name.Pos(), "uses " + v.Name() + ", a context.Context from outside of the orchestration", ""})
-	case !p.targets[name] && !p.isTest(name.Pos()):
-		if pos := p.changedLater(c, v); pos.IsValid() {
-			yield(finding{sharedRead, name.Pos(), "reads " + v.Name() + ", which is changed outside of the orchestration (" + p.position(pos) + ")", ""})
+	case !in.targets[name] && !in.isTest(name.Pos()):
+		if pos := in.changedLater(c, v); pos.IsValid() {
+			yield(finding{sharedRead, name.Pos(), "reads " + v.Name() + ", which is changed outside of the orchestration (" + in.position(pos) + ")", ""})
 		}
 	}
 }
 
 // belongsToOtherInstance reports whether a variable outside the orchestration holds a value
 // that is valid only in one instance.
-func (p *inspection) belongsToOtherInstance(c *function, v *types.Var) bool {
-	return c.orchestration && !isDeclaredIn(v, c.cursor.Node()) && !p.isTest(v.Pos()) &&
+func (in *inspection) belongsToOtherInstance(c *function, v *types.Var) bool {
+	return c.orchestration && !isDeclaredIn(v, c.cursor.Node()) && !in.isTest(v.Pos()) &&
 		(isFuture(v.Type()) || isReplayType(v.Type(), "Semaphore") || isReplayType(v.Type(), "Saga"))
 }
 
@@ -195,24 +195,24 @@ func verbOf(at inspector.Cursor) string {
 }
 
 // changedAt returns where a package variable changes, or "".
-func (p *inspection) changedAt(v *types.Var) string {
-	if v.Pkg() == p.Pkg {
-		if changes := p.changes[v]; len(changes) > 0 {
-			return p.position(changes[0].pos)
+func (in *inspection) changedAt(v *types.Var) string {
+	if v.Pkg() == in.Pkg {
+		if changes := in.changes[v]; len(changes) > 0 {
+			return in.position(changes[0].pos)
 		}
 		return ""
 	}
 	found := new(changedFact)
-	if p.ImportObjectFact(v, found) {
+	if in.ImportObjectFact(v, found) {
 		return found.Where
 	}
 	return ""
 }
 
 // enclosingFunction returns the innermost function around a use that has a *replay.Context.
-func (p *inspection) enclosingFunction(c *function, at inspector.Cursor) ast.Node {
+func (in *inspection) enclosingFunction(c *function, at inspector.Cursor) ast.Node {
 	for outer := range at.Enclosing((*ast.FuncLit)(nil)) {
-		if literal := outer.Node().(*ast.FuncLit); hasParameter(p.signature(literal), isContext) {
+		if literal := outer.Node().(*ast.FuncLit); hasParameter(in.signature(literal), isContext) {
 			return literal
 		}
 	}
@@ -222,9 +222,9 @@ func (p *inspection) enclosingFunction(c *function, at inspector.Cursor) ast.Nod
 // changedLater returns where a variable of the function around an orchestration may change while
 // the orchestration runs. That is code after the orchestration, or in another function, which may
 // run at any time.
-func (p *inspection) changedLater(c *function, v *types.Var) token.Pos {
+func (in *inspection) changedLater(c *function, v *types.Var) token.Pos {
 	node := c.cursor.Node()
-	for _, change := range p.changes[v] {
+	for _, change := range in.changes[v] {
 		inside := node.Pos() <= change.pos && change.pos < node.End()
 		inOtherFunction := change.inner != nil && (node.Pos() < change.inner.Pos() || node.End() > change.inner.End())
 		if !inside && (inOtherFunction || change.pos > node.End()) {
@@ -236,9 +236,9 @@ func (p *inspection) changedLater(c *function, v *types.Var) token.Pos {
 
 // checkReceiver reports that the body of an orchestration writes to its receiver, which all
 // instances on a node share.
-func (p *inspection) checkReceiver(c *function) {
+func (in *inspection) checkReceiver(c *function) {
 	fn, ok := c.object.(*types.Func)
-	if !ok || !p.bound[fn] || fn.Signature().Recv() == nil {
+	if !ok || !in.bound[fn] || fn.Signature().Recv() == nil {
 		return
 	}
 	receiver := fn.Signature().Recv()
@@ -246,19 +246,19 @@ func (p *inspection) checkReceiver(c *function) {
 		return
 	}
 	for at := range c.cursor.Preorder((*ast.AssignStmt)(nil), (*ast.IncDecStmt)(nil), (*ast.RangeStmt)(nil), (*ast.CallExpr)(nil)) {
-		for _, target := range p.writeTargets(at.Node()) {
-			root, variable := p.rootOf(target)
+		for _, target := range in.writeTargets(at.Node()) {
+			root, variable := in.rootOf(target)
 			if variable == receiver && root != target {
-				p.report(finding{shared, root.Pos(), "writes " + p.text(target) + " of the receiver of an orchestration", ""})
+				in.report(finding{shared, root.Pos(), "writes " + in.text(target) + " of the receiver of an orchestration", ""})
 			}
 		}
 	}
 }
 
 // isBody reports whether a function is the body of an orchestration, whose result is recorded.
-func (p *inspection) isBody(c *function) bool {
+func (in *inspection) isBody(c *function) bool {
 	if c.object != nil {
-		return p.bound[c.object]
+		return in.bound[c.object]
 	}
-	return c.cursor.ParentEdgeKind() == edge.CallExpr_Args && p.bound[c.cursor.Node()]
+	return c.cursor.ParentEdgeKind() == edge.CallExpr_Args && in.bound[c.cursor.Node()]
 }

@@ -86,17 +86,17 @@ type actorGroup struct {
 	peak    int
 }
 
-func (c *actorGroup) wake(i int) {
-	m := c.dispatcher.NewMailbox()
-	m.RegisterHandlers(&groupActor{group: c, number: i}, c.dispatcher)
+func (a *actorGroup) wake(i int) {
+	m := a.dispatcher.NewMailbox()
+	m.RegisterHandlers(&groupActor{group: a, number: i}, a.dispatcher)
 	m.PostUserMessage("act")
 }
 
 // state returns the actors whose turns have begun, and how many run.
-func (c *actorGroup) state() (at []int, running int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Clone(c.started), c.running
+func (a *actorGroup) state() (at []int, running int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.started), a.running
 }
 
 type groupActor struct {
@@ -104,12 +104,12 @@ type groupActor struct {
 	number int
 }
 
-func (m *groupActor) InvokeSystemMessage(any) {}
+func (g *groupActor) InvokeSystemMessage(any) {}
 
-func (m *groupActor) InvokeUserMessage(any) {
-	c := m.group
+func (g *groupActor) InvokeUserMessage(any) {
+	c := g.group
 	c.mu.Lock()
-	c.started = append(c.started, m.number)
+	c.started = append(c.started, g.number)
 	c.running++
 	c.peak = max(c.peak, c.running)
 	c.mu.Unlock()
@@ -119,7 +119,7 @@ func (m *groupActor) InvokeUserMessage(any) {
 	c.mu.Unlock()
 }
 
-func (m *groupActor) EscalateFailure(reason, message any) { panic(fmt.Sprint(reason, message)) }
+func (g *groupActor) EscalateFailure(reason, message any) { panic(fmt.Sprint(reason, message)) }
 
 var _ actor.MessageInvoker = (*groupActor)(nil)
 

@@ -13,20 +13,20 @@ type recordingActor struct {
 	messages []any
 }
 
-func (i *recordingActor) InvokeSystemMessage(message any) { i.messages = append(i.messages, message) }
+func (r *recordingActor) InvokeSystemMessage(message any) { r.messages = append(r.messages, message) }
 
-func (i *recordingActor) InvokeUserMessage(message any) {
+func (r *recordingActor) InvokeUserMessage(message any) {
 	if message == "panic" {
 		panic("of an actor")
 	}
-	i.messages = append(i.messages, message)
+	r.messages = append(r.messages, message)
 }
 
 // EscalateFailure does what the supervisor of every actor does.
-func (i *recordingActor) EscalateFailure(reason, message any) {
-	i.messages = append(i.messages, reason, message)
-	i.mailbox.PostSystemMessage(&actor.SuspendMailbox{})
-	i.mailbox.PostSystemMessage("stop")
+func (r *recordingActor) EscalateFailure(reason, message any) {
+	r.messages = append(r.messages, reason, message)
+	r.mailbox.PostSystemMessage(&actor.SuspendMailbox{})
+	r.mailbox.PostSystemMessage("stop")
 }
 
 func TestMailbox_ActorSemantics(t *testing.T) {

@@ -18,11 +18,11 @@ type Timer[K comparable] struct {
 }
 
 // before reports whether a fires before b. b may be nil.
-func (a *Timer[K]) before(b *Timer[K]) bool {
-	if b == nil || a.Due != b.Due {
-		return b == nil || a.Due.Before(b.Due)
+func (t *Timer[K]) before(b *Timer[K]) bool {
+	if b == nil || t.Due != b.Due {
+		return b == nil || t.Due.Before(b.Due)
 	}
-	return a.sequence < b.sequence
+	return t.sequence < b.sequence
 }
 
 // Timers holds timers in the order in which they are due. It is not safe for concurrent use.

@@ -33,28 +33,28 @@ func NewTurnLimiter[T TurnTaker](inFlightMax int) TurnLimiter[T] {
 }
 
 // Max returns how many turns may be in flight.
-func (s *TurnLimiter[T]) Max() int { return s.inFlightMax }
+func (t *TurnLimiter[T]) Max() int { return t.inFlightMax }
 
 // InFlight returns how many turns are in flight or granted.
-func (s *TurnLimiter[T]) InFlight() int { return s.inFlight }
+func (t *TurnLimiter[T]) InFlight() int { return t.inFlight }
 
 // Waiting returns how many instances wait for a turn.
-func (s *TurnLimiter[T]) Waiting() int { return len(s.waiting) }
+func (t *TurnLimiter[T]) Waiting() int { return len(t.waiting) }
 
 // Acquire begins a turn of an instance and returns true, or queues the instance, which is woken
 // later.
-func (s *TurnLimiter[T]) Acquire(in T) bool {
+func (t *TurnLimiter[T]) Acquire(in T) bool {
 	state := in.TurnState()
 	switch {
 	case *state == turnGranted:
 	case *state == turnWaiting:
 		return false
-	case s.inFlight >= s.inFlightMax:
+	case t.inFlight >= t.inFlightMax:
 		*state = turnWaiting
-		s.waiting = append(s.waiting, in)
+		t.waiting = append(t.waiting, in)
 		return false
 	default:
-		s.inFlight++
+		t.inFlight++
 	}
 	*state = turnInFlight
 	return true
@@ -62,22 +62,22 @@ func (s *TurnLimiter[T]) Acquire(in T) bool {
 
 // Release ends the turn of an instance, or its wait for one. It returns the next instance, if any,
 // which the caller must wake.
-func (s *TurnLimiter[T]) Release(in T) (next T, woken bool) {
+func (t *TurnLimiter[T]) Release(in T) (next T, woken bool) {
 	var none T
 	previous := *in.TurnState()
 	*in.TurnState() = turnNone
 	if previous != turnInFlight && previous != turnGranted {
 		return none, false // if it is in waiting, it is skipped later
 	}
-	for len(s.waiting) > 0 {
-		next, s.waiting[0] = s.waiting[0], none
-		s.waiting = s.waiting[1:]
+	for len(t.waiting) > 0 {
+		next, t.waiting[0] = t.waiting[0], none
+		t.waiting = t.waiting[1:]
 		if *next.TurnState() == turnWaiting {
 			*next.TurnState() = turnGranted
 			return next, true
 		}
 	}
-	s.waiting = nil
-	s.inFlight--
+	t.waiting = nil
+	t.inFlight--
 	return none, false
 }

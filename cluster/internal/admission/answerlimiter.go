@@ -40,7 +40,7 @@ func NewAnswerLimiter(most int64) AnswerLimiter { return AnswerLimiter{semaphore
 
 // Reserve waits until the bytes of an answer are available. The reservation ends when the call of
 // ctx ends. Calls from within the process reserve nothing.
-func (b AnswerLimiter) Reserve(ctx context.Context, paged bool) error {
+func (a AnswerLimiter) Reserve(ctx context.Context, paged bool) error {
 	call, remote := ctx.Value(answerCallKey{}).(*answerCall)
 	if !remote {
 		return nil
@@ -51,13 +51,13 @@ func (b AnswerLimiter) Reserve(ctx context.Context, paged bool) error {
 	}
 	waiting, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
-	if err := b.bytes.Acquire(waiting, bytes); err != nil {
+	if err := a.bytes.Acquire(waiting, bytes); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		return &actors.BusyError{RetryAfter: answerRetryAfter, Bound: BoundAnswers, Reason: "the node is sending too many long answers"}
 	}
-	call.releaseAtEnd(func() { b.bytes.Release(bytes) })
+	call.releaseAtEnd(func() { a.bytes.Release(bytes) })
 	return nil
 }
 

@@ -23,56 +23,56 @@ func NewBatchQueue[T any](most, bytesMax int, size func(T) int) *BatchQueue[T] {
 }
 
 // Put adds an item and reports whether the queue accepted it. After Close it accepts none.
-func (o *BatchQueue[T]) Put(one T) bool {
-	o.mu.Lock()
-	ended := o.closed
+func (b *BatchQueue[T]) Put(one T) bool {
+	b.mu.Lock()
+	ended := b.closed
 	if !ended {
-		o.items = append(o.items, one)
+		b.items = append(b.items, one)
 	}
-	o.mu.Unlock()
+	b.mu.Unlock()
 	if !ended {
-		o.signal()
+		b.signal()
 	}
 	return !ended
 }
 
 // Ready returns a channel that has a value when there are items to take.
-func (o *BatchQueue[T]) Ready() <-chan struct{} { return o.ready }
+func (b *BatchQueue[T]) Ready() <-chan struct{} { return b.ready }
 
-func (o *BatchQueue[T]) signal() {
+func (b *BatchQueue[T]) signal() {
 	select {
-	case o.ready <- struct{}{}:
+	case b.ready <- struct{}{}:
 	default:
 	}
 }
 
 // Take removes a batch after a receive from Ready. The batch is empty if another sender was faster.
-func (o *BatchQueue[T]) Take() (batch []T) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (b *BatchQueue[T]) Take() (batch []T) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	n, bytes := 0, 0
-	for n < min(len(o.items), o.itemsMax) && (n == 0 || bytes < o.bytesMax) {
-		bytes += o.size(o.items[n])
+	for n < min(len(b.items), b.itemsMax) && (n == 0 || bytes < b.bytesMax) {
+		bytes += b.size(b.items[n])
 		n++
 	}
-	batch = o.items[:n:n]
-	o.items = o.items[n:]
-	if len(o.items) > 0 {
-		o.signal()
+	batch = b.items[:n:n]
+	b.items = b.items[n:]
+	if len(b.items) > 0 {
+		b.signal()
 	}
 	return batch
 }
 
 // Run calls sendBatch from atOnce goroutines until ctx ends, and returns the items left. An item is
 // sent at once if a sender is free; otherwise items collect into batches.
-func (o *BatchQueue[T]) Run(ctx context.Context, atOnce int, sendBatch func(ctx context.Context, batch []T)) (left []T) {
+func (b *BatchQueue[T]) Run(ctx context.Context, atOnce int, sendBatch func(ctx context.Context, batch []T)) (left []T) {
 	var sending sync.WaitGroup
 	for range atOnce {
 		sending.Go(func() {
 			for {
 				select {
-				case <-o.ready:
-					if batch := o.Take(); len(batch) > 0 {
+				case <-b.ready:
+					if batch := b.Take(); len(batch) > 0 {
 						sendBatch(ctx, batch)
 					}
 				case <-ctx.Done():
@@ -82,13 +82,13 @@ func (o *BatchQueue[T]) Run(ctx context.Context, atOnce int, sendBatch func(ctx 
 		})
 	}
 	sending.Wait()
-	return o.Close()
+	return b.Close()
 }
 
 // Close makes Put refuse further items, and returns those that are left.
-func (o *BatchQueue[T]) Close() (left []T) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	left, o.items, o.closed = o.items, nil, true
+func (b *BatchQueue[T]) Close() (left []T) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	left, b.items, b.closed = b.items, nil, true
 	return left
 }

@@ -43,10 +43,10 @@ type callSlot struct {
 
 // withSlot returns an Asker that acquires a slot before it calls ask. It refuses the call if it gets
 // no slot.
-func (p *callSlot) withSlot(ask Asker) Asker {
+func (c *callSlot) withSlot(ask Asker) Asker {
 	return func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
-		if !p.acquired {
-			if p.acquired = p.limiter.acquire(ctx); !p.acquired {
+		if !c.acquired {
+			if c.acquired = c.limiter.acquire(ctx); !c.acquired {
 				return noSlotResponse(ctx)
 			}
 		}
@@ -54,11 +54,11 @@ func (p *callSlot) withSlot(ask Asker) Asker {
 	}
 }
 
-func (p *callSlot) release() {
-	if p.acquired && p.limiter.slots != nil {
-		<-p.limiter.slots
+func (c *callSlot) release() {
+	if c.acquired && c.limiter.slots != nil {
+		<-c.limiter.slots
 	}
-	p.acquired = false
+	c.acquired = false
 }
 
 func noSlotResponse(ctx context.Context) *clusterpb.Response {
@@ -71,12 +71,12 @@ func noSlotResponse(ctx context.Context) *clusterpb.Response {
 }
 
 // acquire waits for a slot and reports whether it got one.
-func (g CallLimiter) acquire(ctx context.Context) bool {
-	if g.slots == nil {
+func (c CallLimiter) acquire(ctx context.Context) bool {
+	if c.slots == nil {
 		return true
 	}
 	select {
-	case g.slots <- struct{}{}:
+	case c.slots <- struct{}{}:
 		return true
 	default:
 	}
@@ -87,7 +87,7 @@ func (g CallLimiter) acquire(ctx context.Context) bool {
 	limit := time.NewTimer(wait)
 	defer limit.Stop()
 	select {
-	case g.slots <- struct{}{}:
+	case c.slots <- struct{}{}:
 		return true
 	case <-limit.C:
 	case <-ctx.Done():

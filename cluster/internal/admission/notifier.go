@@ -14,22 +14,22 @@ type Notifier struct {
 
 // Next returns a channel that is closed at the next Notify. The caller must get it before it checks
 // the state that may change.
-func (b *Notifier) Next() <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.changed == nil {
-		b.changed = make(chan struct{})
+func (n *Notifier) Next() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.changed == nil {
+		n.changed = make(chan struct{})
 	}
-	return b.changed
+	return n.changed
 }
 
 // Notify closes the channel of every earlier Next.
-func (b *Notifier) Notify() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.changed != nil {
-		close(b.changed)
-		b.changed = nil
+func (n *Notifier) Notify() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.changed != nil {
+		close(n.changed)
+		n.changed = nil
 	}
 }
 

@@ -44,10 +44,10 @@ type StartLimiter struct {
 }
 
 // Rejected returns how many starts were rejected here.
-func (t *StartLimiter) Rejected() uint64 { return t.rejected.Load() }
+func (s *StartLimiter) Rejected() uint64 { return s.rejected.Load() }
 
 // Queued returns how many starts wait here.
-func (t *StartLimiter) Queued() int { return int(t.queued.Load()) }
+func (s *StartLimiter) Queued() int { return int(s.queued.Load()) }
 
 // traffic counts starts over a period of startQueueRiseInterval: those that were admitted at once
 // or queued (arrived), and those that were admitted. isRising reports whether startQueueRiseFactor
@@ -121,8 +121,8 @@ const (
 // intercept makes starts pass the limiter before they are sent. A start that already has a call
 // slot passes: it was admitted, found no leader, and would hold the slot while it waits here. A nil
 // limiter admits everything.
-func (t *StartLimiter) intercept(closing <-chan struct{}, slot *callSlot, ask Asker) Asker {
-	if t == nil {
+func (s *StartLimiter) intercept(closing <-chan struct{}, slot *callSlot, ask Asker) Asker {
+	if s == nil {
 		return ask
 	}
 	return func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
@@ -130,33 +130,33 @@ func (t *StartLimiter) intercept(closing <-chan struct{}, slot *callSlot, ask As
 			return ask(ctx, request)
 		}
 		if !slot.acquired {
-			if refused := t.admit(ctx, closing); refused != nil {
+			if refused := s.admit(ctx, closing); refused != nil {
 				return refused
 			}
 		}
 		begin := time.Now()
 		response := ask(ctx, request)
-		t.observe(response, begin)
+		s.observe(response, begin)
 		return response
 	}
 }
 
 // admit returns nil if a start is admitted, at once or after a wait, or else its rejection.
-func (t *StartLimiter) admit(ctx context.Context, closing <-chan struct{}) (refused *clusterpb.Response) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (s *StartLimiter) admit(ctx context.Context, closing <-chan struct{}) (refused *clusterpb.Response) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	now, waits := time.Now(), retriesBusy(ctx)
-	behind := waits && t.queue.Len() > 0 && !t.isNewestFirst()
-	if !behind && t.allow(now) {
-		t.traffic.arrived++
+	behind := waits && s.queue.Len() > 0 && !s.isNewestFirst()
+	if !behind && s.allow(now) {
+		s.traffic.arrived++
 		return nil
 	}
-	if !waits || t.queue.Len() >= startQueueMax || !hasTimeLeft(ctx, t.retryAfter) {
-		return t.reject()
+	if !waits || s.queue.Len() >= startQueueMax || !hasTimeLeft(ctx, s.retryAfter) {
+		return s.reject()
 	}
 	w := &queuedStart{ctx, now, make(chan admitDecision, 1)}
-	slot := t.enqueue(w)
-	t.mu.Unlock()
+	slot := s.enqueue(w)
+	s.mu.Unlock()
 	came, closed := decisionExpired, false
 	select {
 	case came = <-w.decision:
@@ -164,82 +164,82 @@ func (t *StartLimiter) admit(ctx context.Context, closing <-chan struct{}) (refu
 	case <-closing:
 		closed = true
 	}
-	t.mu.Lock()
-	t.remove(slot)
+	s.mu.Lock()
+	s.remove(slot)
 	switch {
 	case closed:
 		return wire.NotLeader("the start was not sent")
 	case came == decisionAdmitted:
 		return nil
 	case came == decisionShed:
-		return t.rejectWith(startQueueWait, BoundQueue, "starts arrive faster than the leader accepts them")
+		return s.rejectWith(startQueueWait, BoundQueue, "starts arrive faster than the leader accepts them")
 	}
-	return t.reject()
+	return s.reject()
 }
 
 // reject rejects a start on the leader's behalf. t.mu must be held.
-func (t *StartLimiter) reject() *clusterpb.Response {
-	return t.rejectWith(t.retryAfter, actors.BoundDelay, "the leader accepts no more starts for now")
+func (s *StartLimiter) reject() *clusterpb.Response {
+	return s.rejectWith(s.retryAfter, actors.BoundDelay, "the leader accepts no more starts for now")
 }
 
 // rejectWith rejects a start. t.mu must be held.
-func (t *StartLimiter) rejectWith(again time.Duration, bound actors.Bound, reason string) *clusterpb.Response {
-	t.rejected.Add(1)
+func (s *StartLimiter) rejectWith(again time.Duration, bound actors.Bound, reason string) *clusterpb.Response {
+	s.rejected.Add(1)
 	return &clusterpb.Response{Failure: wire.Busy(&actors.BusyError{RetryAfter: again, Bound: bound, Reason: reason})}
 }
 
 // allow reports whether one more start is admitted now. t.mu must be held.
-func (t *StartLimiter) allow(now time.Time) bool {
-	t.nextInterval(now)
-	if t.limit == 0 {
+func (s *StartLimiter) allow(now time.Time) bool {
+	s.nextInterval(now)
+	if s.limit == 0 {
 		return true
 	}
-	t.tokens += t.limit * now.Sub(t.refilledAt).Seconds() / limiterInterval.Seconds()
-	t.tokens, t.refilledAt = min(t.tokens, max(limiterBurst*t.limit, 1)), now
-	if t.tokens < 1 {
+	s.tokens += s.limit * now.Sub(s.refilledAt).Seconds() / limiterInterval.Seconds()
+	s.tokens, s.refilledAt = min(s.tokens, max(limiterBurst*s.limit, 1)), now
+	if s.tokens < 1 {
 		return false
 	}
-	t.tokens--
-	t.traffic.admitted++
+	s.tokens--
+	s.traffic.admitted++
 	return true
 }
 
 // nextInterval begins a new interval if the current one is over. t.mu must be held.
-func (t *StartLimiter) nextInterval(now time.Time) {
-	over := t.current
+func (s *StartLimiter) nextInterval(now time.Time) {
+	over := s.current
 	slices := now.Sub(over.began).Seconds() / limiterInterval.Seconds()
 	if slices < 1 {
 		return
 	}
 	left := math.Pow(1-limiterRateWeight, slices)
-	t.rate, t.current = left*t.rate+(1-left)*float64(over.accepted)/slices, interval{began: now}
-	if t.limit == 0 {
+	s.rate, s.current = left*s.rate+(1-left)*float64(over.accepted)/slices, interval{began: now}
+	if s.limit == 0 {
 		return
 	}
 	if !over.overloaded && over.accepted > 0 {
-		t.limit = limiterIncrease*t.limit + limiterIncrement
+		s.limit = limiterIncrease*s.limit + limiterIncrement
 	}
-	if t.queue.Len() == 0 && now.Sub(t.overloadedAt) >= limiterResetDelay {
-		t.limit = 0
+	if s.queue.Len() == 0 && now.Sub(s.overloadedAt) >= limiterResetDelay {
+		s.limit = 0
 	}
 }
 
 // observe records the outcome of an admitted start. A rejection because of one instance's bound, or
 // for lack of a call slot, says nothing about the leader.
-func (t *StartLimiter) observe(response *clusterpb.Response, begin time.Time) {
+func (s *StartLimiter) observe(response *clusterpb.Response, begin time.Time) {
 	failure := response.GetFailure()
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	now := time.Now()
 	switch {
 	case failure == nil:
-		t.current.accepted, t.retryAfter = t.current.accepted+1, min(max(now.Sub(begin), startRetryAfterMin), startRetryAfterMax)
+		s.current.accepted, s.retryAfter = s.current.accepted+1, min(max(now.Sub(begin), startRetryAfterMin), startRetryAfterMax)
 		if response.GetStart().GetOverloaded() {
-			t.decreaseLimit(now, begin, limiterDecreaseOverloaded)
+			s.decreaseLimit(now, begin, limiterDecreaseOverloaded)
 		}
 	case failure.Code == wire.CodeBusy && failure.Bound != string(actors.BoundInstance) && failure.Bound != string(BoundCalls):
-		t.decreaseLimit(now, begin, limiterDecreaseRejected)
-		t.tokens = min(t.tokens, -limiterPause*t.limit)
+		s.decreaseLimit(now, begin, limiterDecreaseRejected)
+		s.tokens = min(s.tokens, -limiterPause*s.limit)
 	}
 }
 
@@ -247,79 +247,79 @@ func (t *StartLimiter) observe(response *clusterpb.Response, begin time.Time) {
 // interval, and only because of starts admitted under the current limit. (TCP lowers its window
 // once for all segments in flight, RFC 3168 and RFC 6582, so that one stall does not count many
 // times.) The first limit is the recent rate. t.mu must be held.
-func (t *StartLimiter) decreaseLimit(now, begin time.Time, left float64) {
-	t.overloadedAt, t.current.overloaded = now, true
+func (s *StartLimiter) decreaseLimit(now, begin time.Time, left float64) {
+	s.overloadedAt, s.current.overloaded = now, true
 	switch {
-	case t.limit == 0:
-		t.limit, t.tokens, t.refilledAt = max(t.rate, float64(t.current.accepted))+limiterIncrement, 0, now
-		t.retryAfter = max(t.retryAfter, startRetryAfterMin)
-	case begin.Before(t.decreasedAt) || now.Sub(t.decreasedAt) < limiterInterval:
+	case s.limit == 0:
+		s.limit, s.tokens, s.refilledAt = max(s.rate, float64(s.current.accepted))+limiterIncrement, 0, now
+		s.retryAfter = max(s.retryAfter, startRetryAfterMin)
+	case begin.Before(s.decreasedAt) || now.Sub(s.decreasedAt) < limiterInterval:
 		return
 	default:
-		t.limit = max(left*t.limit, limiterIncrement)
+		s.limit = max(left*s.limit, limiterIncrement)
 	}
-	t.decreasedAt = now
+	s.decreasedAt = now
 }
 
 // enqueue adds a start to the queue. t.mu must be held.
-func (t *StartLimiter) enqueue(w *queuedStart) *list.Element {
-	slot := t.queue.PushBack(w)
-	t.queued.Store(int64(t.queue.Len()))
-	if t.queue.Len() == 1 {
-		t.traffic = traffic{began: w.queuedAt}
-		if t.timer == nil {
-			t.timer = time.AfterFunc(limiterTick, t.processQueue)
+func (s *StartLimiter) enqueue(w *queuedStart) *list.Element {
+	slot := s.queue.PushBack(w)
+	s.queued.Store(int64(s.queue.Len()))
+	if s.queue.Len() == 1 {
+		s.traffic = traffic{began: w.queuedAt}
+		if s.timer == nil {
+			s.timer = time.AfterFunc(limiterTick, s.processQueue)
 		} else {
-			t.timer.Reset(limiterTick)
+			s.timer.Reset(limiterTick)
 		}
 	}
-	t.traffic.arrived++
+	s.traffic.arrived++
 	return slot
 }
 
 // remove removes a start from the queue. t.mu must be held.
-func (t *StartLimiter) remove(slot *list.Element) {
-	t.queue.Remove(slot) // no effect if it was removed before
-	t.queued.Store(int64(t.queue.Len()))
+func (s *StartLimiter) remove(slot *list.Element) {
+	s.queue.Remove(slot) // no effect if it was removed before
+	s.queued.Store(int64(s.queue.Len()))
 }
 
 // processQueue admits queued starts, and ends the wait of those that are expired or to be shed.
-func (t *StartLimiter) processQueue() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (s *StartLimiter) processQueue() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	now := time.Now()
-	for t.queue.Len() > 0 && !hasTimeLeft(t.oldest().ctx, t.retryAfter) {
-		t.resolve(t.queue.Front(), decisionExpired)
+	for s.queue.Len() > 0 && !hasTimeLeft(s.oldest().ctx, s.retryAfter) {
+		s.resolve(s.queue.Front(), decisionExpired)
 	}
-	for t.queue.Len() > 0 && t.allow(now) {
-		next := t.queue.Front()
-		if t.isNewestFirst() {
-			next = t.queue.Back()
+	for s.queue.Len() > 0 && s.allow(now) {
+		next := s.queue.Front()
+		if s.isNewestFirst() {
+			next = s.queue.Back()
 		}
-		t.resolve(next, decisionAdmitted)
+		s.resolve(next, decisionAdmitted)
 	}
-	if over := t.traffic; now.Sub(over.began) >= startQueueRiseInterval {
-		t.traffic = traffic{began: now, isRising: float64(over.arrived) > startQueueRiseFactor*float64(over.admitted)}
+	if over := s.traffic; now.Sub(over.began) >= startQueueRiseInterval {
+		s.traffic = traffic{began: now, isRising: float64(over.arrived) > startQueueRiseFactor*float64(over.admitted)}
 	}
-	for t.traffic.isRising && t.queue.Len() > startQueueShedAbove && now.Sub(t.oldest().queuedAt) >= startQueueWait {
-		t.resolve(t.queue.Front(), decisionShed)
+	for s.traffic.isRising && s.queue.Len() > startQueueShedAbove && now.Sub(s.oldest().queuedAt) >= startQueueWait {
+		s.resolve(s.queue.Front(), decisionShed)
 	}
-	if t.queue.Len() > 0 {
-		t.timer.Reset(limiterTick)
+	if s.queue.Len() > 0 {
+		s.timer.Reset(limiterTick)
 	}
 }
 
 // isNewestFirst reports whether the newest queued starts are admitted first. t.mu must be held.
-func (t *StartLimiter) isNewestFirst() bool {
-	soon := t.limit * startQueueLongWait.Seconds() / limiterInterval.Seconds()
-	return t.traffic.isRising || float64(t.queue.Len()) > soon
+func (s *StartLimiter) isNewestFirst() bool {
+	soon := s.limit * startQueueLongWait.Seconds() / limiterInterval.Seconds()
+	return s.traffic.isRising || float64(s.queue.Len()) > soon
 }
 
 // oldest returns the start that has waited longest. t.mu must be held.
-func (t *StartLimiter) oldest() *queuedStart { return t.queue.Front().Value.(*queuedStart) }
+func (s *StartLimiter) oldest() *queuedStart { return s.queue.Front().Value.(*queuedStart) }
 
 // resolve ends the wait of a start. t.mu must be held.
-func (t *StartLimiter) resolve(slot *list.Element, v admitDecision) {
+func (s *StartLimiter) resolve(slot *list.Element, v admitDecision) {
 	slot.Value.(*queuedStart).decision <- v
-	t.remove(slot)
+	s.remove(slot)
 }

@@ -34,19 +34,19 @@ type Balancer struct {
 type Exclusions map[string]int
 
 // NextRound begins a round.
-func (l Exclusions) NextRound() {
-	for node := range l {
-		if l[node]--; l[node] <= 0 {
-			delete(l, node)
+func (e Exclusions) NextRound() {
+	for node := range e {
+		if e[node]--; e[node] <= 0 {
+			delete(e, node)
 		}
 	}
 }
 
 // Exclude excludes a node for exclusionRounds.
-func (l Exclusions) Exclude(node string) { l[node] = exclusionRounds }
+func (e Exclusions) Exclude(node string) { e[node] = exclusionRounds }
 
-func (l Exclusions) filter(nodes []string) []string {
-	return slices.DeleteFunc(nodes, func(node string) bool { return l[node] > 0 })
+func (e Exclusions) filter(nodes []string) []string {
+	return slices.DeleteFunc(nodes, func(node string) bool { return e[node] > 0 })
 }
 
 // New returns a balancer that has seen no round.

@@ -47,21 +47,21 @@ func newBatcher(ask func(ctx context.Context, request *clusterpb.Request) *clust
 }
 
 // put adds a message. After run has returned, put answers it at once with an error.
-func (c *batcher) put(p pendingMessage) {
-	if !c.outbox.Put(p) {
+func (b *batcher) put(p pendingMessage) {
+	if !b.outbox.Put(p) {
 		p.done(actors.Answer{Err: actors.ErrStopped})
 	}
 }
 
 // run sends messages until ctx ends. Then it answers the rest with an error.
-func (c *batcher) run(ctx context.Context) {
-	for _, p := range c.outbox.Run(ctx, requestsInFlightMax, c.sendBatch) {
+func (b *batcher) run(ctx context.Context) {
+	for _, p := range b.outbox.Run(ctx, requestsInFlightMax, b.sendBatch) {
 		p.done(actors.Answer{Err: actors.ErrStopped})
 	}
 }
 
 // sendBatch sends a batch to the leader of the other partition, once.
-func (c *batcher) sendBatch(ctx context.Context, batch []pendingMessage) {
+func (b *batcher) sendBatch(ctx context.Context, batch []pendingMessage) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	crossRequest := new(clusterpb.CrossMessagesRequest)
@@ -71,7 +71,7 @@ func (c *batcher) sendBatch(ctx context.Context, batch []pendingMessage) {
 			Attach: p.message.Attach, ChildOf: p.message.ChildOf, Incarnation: p.message.Incarnation,
 		})
 	}
-	response := c.ask(ctx, &clusterpb.Request{Call: &clusterpb.Request_CrossMessages{CrossMessages: crossRequest}})
+	response := b.ask(ctx, &clusterpb.Request{Call: &clusterpb.Request_CrossMessages{CrossMessages: crossRequest}})
 	results := response.GetCrossMessages().GetResults()
 	for i, p := range batch {
 		switch {

@@ -12,8 +12,8 @@ import (
 )
 
 // Complete completes or fails an attempt from outside.
-func (h *Inputs) Complete(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.CompleteRequest) (*clusterpb.Response, error) {
-	if err := h.Barrier(ctx); err != nil {
+func (i *Inputs) Complete(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.CompleteRequest) (*clusterpb.Response, error) {
+	if err := i.Barrier(ctx); err != nil {
 		return nil, err
 	}
 	ref := &journalpb.OperationRef{Instance: instance, Incarnation: r.Incarnation, Execution: r.Execution, EventId: r.EventId}

@@ -12,13 +12,13 @@ import (
 )
 
 // Control cancels, terminates, suspends, resumes or retries an instance.
-func (h *Inputs) Control(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.ControlRequest) (*clusterpb.Response, error) {
+func (i *Inputs) Control(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.ControlRequest) (*clusterpb.Response, error) {
 	done := &clusterpb.Response{Result: &clusterpb.Response_Control{Control: new(clusterpb.ControlResult)}}
 	if r.Kind == clusterpb.ControlRequest_KIND_RETRY {
-		if err := h.Barrier(ctx); err != nil { // a retry records nothing that would prove leadership
+		if err := i.Barrier(ctx); err != nil { // a retry records nothing that would prove leadership
 			return nil, err
 		}
-		if err := h.retry(p, request); err != nil {
+		if err := i.retry(p, request); err != nil {
 			return nil, err
 		}
 		return done, nil
@@ -29,10 +29,10 @@ func (h *Inputs) Control(ctx context.Context, p *actors.Partition, request *clus
 	}
 	message := actors.Message{Message: engine.Message{Event: event}}
 	if r.Kind == clusterpb.ControlRequest_KIND_TERMINATE {
-		return done, h.terminate(ctx, p, request, r.Reason, message)
+		return done, i.terminate(ctx, p, request, r.Reason, message)
 	}
-	_, _, err := h.repetitions.deliver(p, request, r.RequestId, message).await(ctx)
-	if err := h.repetitions.ignoreIfRecorded(ctx, request, r.RequestId, err); err != nil {
+	_, _, err := i.repetitions.deliver(p, request, r.RequestId, message).await(ctx)
+	if err := i.repetitions.ignoreIfRecorded(ctx, request, r.RequestId, err); err != nil {
 		return nil, err
 	}
 	return done, nil
@@ -40,12 +40,12 @@ func (h *Inputs) Control(ctx context.Context, p *actors.Partition, request *clus
 
 // retry makes a stalled instance try again. It accepts a repeated call for an instance that is not
 // stalled: an earlier attempt may have succeeded.
-func (h *Inputs) retry(p *actors.Partition, request *clusterpb.Request) error {
-	known, ok := h.Journal.Instance(request.Instance)
+func (i *Inputs) retry(p *actors.Partition, request *clusterpb.Request) error {
+	known, ok := i.Journal.Instance(request.Instance)
 	if !ok {
 		return actors.ErrNotFound
 	}
-	if state := h.reads.StateOf(p, known); state != stalled && state != waitingForCode && !request.Retried {
+	if state := i.reads.StateOf(p, known); state != stalled && state != waitingForCode && !request.Retried {
 		return fmt.Errorf("%w: it is %s", ErrNotStalled, state)
 	}
 	p.Retry(request.Instance)
@@ -54,14 +54,14 @@ func (h *Inputs) retry(p *actors.Partition, request *clusterpb.Request) error {
 
 // terminate ends an instance. A termination has no request ID; a repeated call must not end a run
 // that began after the call was first sent.
-func (h *Inputs) terminate(ctx context.Context, p *actors.Partition, request *clusterpb.Request, reason string, m actors.Message) error {
+func (i *Inputs) terminate(ctx context.Context, p *actors.Partition, request *clusterpb.Request, reason string, m actors.Message) error {
 	if request.FirstIndex != nil {
-		if err := h.repetitions.CheckSameRun(request.Instance, "", request.GetFirstIndex()); err != nil {
+		if err := i.repetitions.CheckSameRun(request.Instance, "", request.GetFirstIndex()); err != nil {
 			return err
 		}
 	}
 	_, err := Await(ctx, Deliver(p, request.Instance, m))
-	return h.repetitions.ignoreIfTerminated(request, reason, err)
+	return i.repetitions.ignoreIfTerminated(request, reason, err)
 }
 
 // controlEvent returns the event of a control request, nil for an unknown kind.

@@ -27,20 +27,20 @@ func NewInputs(g Partition) *Inputs {
 
 // CheckSameRun returns [actors.ErrForgotten] if another call began the latest run after the retried
 // call was first sent.
-func (h *Inputs) CheckSameRun(instance, requestID string, first uint64) error {
-	return h.repetitions.CheckSameRun(instance, requestID, first)
+func (i *Inputs) CheckSameRun(instance, requestID string, first uint64) error {
+	return i.repetitions.CheckSameRun(instance, requestID, first)
 }
 
 // FindInput finds the input with a request ID in the latest run of an instance, from a position on;
 // nil if there is none.
-func (h *Inputs) FindInput(ctx context.Context, instance string, from Position, requestID string) (Position, *journalpb.Event, error) {
-	return h.repetitions.FindInput(ctx, instance, from, requestID)
+func (i *Inputs) FindInput(ctx context.Context, instance string, from Position, requestID string) (Position, *journalpb.Event, error) {
+	return i.repetitions.FindInput(ctx, instance, from, requestID)
 }
 
 // ConfirmRejection returns why an input was rejected, if a barrier confirms that this node still
 // leads. Such a rejection follows from a read, and no append confirms it. A former leader that does
 // not know its successor may lack the successor's commits.
-func (h *Inputs) ConfirmRejection(ctx context.Context, p *actors.Partition, refusal error) error {
+func (i *Inputs) ConfirmRejection(ctx context.Context, p *actors.Partition, refusal error) error {
 	switch {
 	case refusal == nil:
 		return nil
@@ -48,32 +48,32 @@ func (h *Inputs) ConfirmRejection(ctx context.Context, p *actors.Partition, refu
 		!errors.Is(refusal, actors.ErrRequestIDReused):
 		return refusal
 	}
-	if err := h.Barrier(ctx); err != nil {
+	if err := i.Barrier(ctx); err != nil {
 		return fmt.Errorf("%w: %v", journal.ErrNotLeader, err) // nothing was done, whatever the reason
 	}
-	if !h.Leads(p) {
+	if !i.Leads(p) {
 		return journal.ErrNotLeader
 	}
 	return refusal
 }
 
 // Start starts an instance, or attaches to it.
-func (h *Inputs) Start(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.StartRequest) (*clusterpb.Response, error) {
+func (i *Inputs) Start(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.StartRequest) (*clusterpb.Response, error) {
 	instance := request.Instance
-	if begun := h.repetitions.findStartedRun(request, r); begun.first > 0 {
-		return h.startResponse(actors.Answer{FirstExecution: begun.first, Incarnation: begun.incarnation}), nil
+	if begun := i.repetitions.findStartedRun(request, r); begun.first > 0 {
+		return i.startResponse(actors.Answer{FirstExecution: begun.first, Incarnation: begun.incarnation}), nil
 	}
-	switch found, err := h.repetitions.findRunWithEvent(ctx, request, r.Send); {
+	switch found, err := i.repetitions.findRunWithEvent(ctx, request, r.Send); {
 	case err != nil:
 		return nil, err
 	case found.first > 0:
-		return h.startResponse(actors.Answer{FirstExecution: found.first, Incarnation: found.incarnation, Attached: true}), nil
+		return i.startResponse(actors.Answer{FirstExecution: found.first, Incarnation: found.incarnation, Attached: true}), nil
 	}
 	version := r.Version
 	if version == "" {
-		version = h.Registry.Newest(r.Name)
+		version = i.Registry.Newest(r.Name)
 	}
-	if !h.Registry.HasOrchestration(r.Name, version) {
+	if !i.Registry.HasOrchestration(r.Name, version) {
 		return nil, fmt.Errorf("%w: %q, version %q", ErrNoCode, r.Name, version)
 	}
 	started := Deliver(p, instance, actors.Message{
@@ -94,12 +94,12 @@ func (h *Inputs) Start(ctx context.Context, p *actors.Partition, request *cluste
 	var sent *input
 	if r.Send != nil {
 		// Right after the start, so that both are in one turn.
-		sent = h.repetitions.deliver(p, request, r.Send.RequestId, ExternalEvent(r.Send))
+		sent = i.repetitions.deliver(p, request, r.Send.RequestId, ExternalEvent(r.Send))
 	}
 	answer, err := Await(ctx, started)
 	if err == nil && sent != nil {
 		_, _, err = sent.await(ctx)
-		err = h.repetitions.ignoreIfRecorded(ctx, request, r.Send.RequestId, err)
+		err = i.repetitions.ignoreIfRecorded(ctx, request, r.Send.RequestId, err)
 		if errors.Is(err, actors.ErrBusy) {
 			// The start is committed; the same call can be repeated to send the event.
 			err = fmt.Errorf("%w: the event: %v", journal.ErrUnknownOutcome, err)
@@ -108,13 +108,13 @@ func (h *Inputs) Start(ctx context.Context, p *actors.Partition, request *cluste
 	if err != nil {
 		return nil, err
 	}
-	return h.startResponse(answer), nil
+	return i.startResponse(answer), nil
 }
 
 // startResponse returns the response to a start. A replica that has applied its AppliedIndex shows
 // this run and not an earlier one.
-func (h *Inputs) startResponse(a actors.Answer) *clusterpb.Response {
-	return &clusterpb.Response{AppliedIndex: h.Journal.AppliedIndex(), Result: &clusterpb.Response_Start{Start: &clusterpb.StartResult{
+func (i *Inputs) startResponse(a actors.Answer) *clusterpb.Response {
+	return &clusterpb.Response{AppliedIndex: i.Journal.AppliedIndex(), Result: &clusterpb.Response_Start{Start: &clusterpb.StartResult{
 		FirstExecution: a.FirstExecution, Attached: a.Attached, Overloaded: a.Overloaded,
 		Incarnation: a.Incarnation,
 	}}}
@@ -141,9 +141,9 @@ func ExternalEvent(r *clusterpb.SendRequest) actors.Message {
 }
 
 // Send delivers an external event.
-func (h *Inputs) Send(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.SendRequest) (*clusterpb.Response, error) {
-	_, _, err := h.repetitions.deliver(p, request, r.RequestId, ExternalEvent(r)).await(ctx)
-	if err := h.repetitions.ignoreIfRecorded(ctx, request, r.RequestId, err); err != nil {
+func (i *Inputs) Send(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.SendRequest) (*clusterpb.Response, error) {
+	_, _, err := i.repetitions.deliver(p, request, r.RequestId, ExternalEvent(r)).await(ctx)
+	if err := i.repetitions.ignoreIfRecorded(ctx, request, r.RequestId, err); err != nil {
 		return nil, err
 	}
 	return &clusterpb.Response{Result: &clusterpb.Response_Send{Send: new(clusterpb.SendResult)}}, nil

@@ -9,16 +9,16 @@ import (
 )
 
 // Pending returns the open operations of an instance, on the leader.
-func (h *Reads) Pending(ctx context.Context, p *actors.Partition, instance string) (*clusterpb.Response, error) {
-	if err := h.Barrier(ctx); err != nil {
+func (re *Reads) Pending(ctx context.Context, p *actors.Partition, instance string) (*clusterpb.Response, error) {
+	if err := re.Barrier(ctx); err != nil {
 		return nil, err
 	}
-	if _, ok := h.Journal.Instance(instance); !ok {
+	if _, ok := re.Journal.Instance(instance); !ok {
 		return nil, actors.ErrNotFound
 	}
 	result := new(clusterpb.PendingResult)
-	for open := range h.Journal.InstanceOperations(instance) {
-		event, err := h.Journal.Event(open.Ref.Instance, open.Ref.Execution, open.Ref.EventId)
+	for open := range re.Journal.InstanceOperations(instance) {
+		event, err := re.Journal.Event(open.Ref.Instance, open.Ref.Execution, open.Ref.EventId)
 		if err != nil {
 			return nil, err
 		}

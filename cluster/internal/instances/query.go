@@ -10,8 +10,8 @@ import (
 )
 
 // Query runs a query on the live instance, on the leader.
-func (h *Reads) Query(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.QueryRequest) (*clusterpb.Response, error) {
-	if err := h.Barrier(ctx); err != nil {
+func (re *Reads) Query(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.QueryRequest) (*clusterpb.Response, error) {
+	if err := re.Barrier(ctx); err != nil {
 		return nil, err
 	}
 	answer, err := awaitAnswer(ctx, Deliver(p, instance, actors.Message{Query: &actors.Query{Name: r.Name, Input: r.Input}}))

@@ -27,9 +27,9 @@ type Reads struct{ Partition }
 func NewReads(g Partition) *Reads { return &Reads{g} }
 
 // Read answers from this node's replica. p is nil where this node does not lead.
-func (h *Reads) Read(ctx context.Context, p *actors.Partition, request *clusterpb.Request) (*clusterpb.Response, error) {
-	index := h.Journal.AppliedIndex() // taken first: the reads show at least this index
-	response, err := h.lookUp(ctx, p, request)
+func (re *Reads) Read(ctx context.Context, p *actors.Partition, request *clusterpb.Request) (*clusterpb.Response, error) {
+	index := re.Journal.AppliedIndex() // taken first: the reads show at least this index
+	response, err := re.lookUp(ctx, p, request)
 	switch {
 	case IsNotFound(err): // purged meanwhile
 		return nil, actors.ErrNotFound
@@ -40,20 +40,20 @@ func (h *Reads) Read(ctx context.Context, p *actors.Partition, request *clusterp
 	return response, nil
 }
 
-func (h *Reads) lookUp(ctx context.Context, p *actors.Partition, request *clusterpb.Request) (*clusterpb.Response, error) {
+func (re *Reads) lookUp(ctx context.Context, p *actors.Partition, request *clusterpb.Request) (*clusterpb.Response, error) {
 	switch call := request.Call.(type) {
 	case *clusterpb.Request_Get:
-		return h.get(p, request.Instance)
+		return re.get(p, request.Instance)
 	case *clusterpb.Request_History:
-		return h.history(ctx, request.Instance, call.History)
+		return re.history(ctx, request.Instance, call.History)
 	case *clusterpb.Request_List:
-		return h.list(ctx, p, call.List)
+		return re.list(ctx, p, call.List)
 	case *clusterpb.Request_Executions:
-		return h.executions(p, request.Instance)
+		return re.executions(p, request.Instance)
 	case *clusterpb.Request_ListTokens:
-		return &clusterpb.Response{Result: &clusterpb.Response_ListTokens{ListTokens: &clusterpb.ListTokensResult{Tokens: h.Journal.Tokens()}}}, nil
+		return &clusterpb.Response{Result: &clusterpb.Response_ListTokens{ListTokens: &clusterpb.ListTokensResult{Tokens: re.Journal.Tokens()}}}, nil
 	case *clusterpb.Request_Members: // this node became leader during the call
-		return h.Members(), nil
+		return re.Members(), nil
 	case *clusterpb.Request_CommitIndex:
 		return &clusterpb.Response{Result: &clusterpb.Response_CommitIndex{CommitIndex: new(clusterpb.CommitIndexResult)}}, nil
 	}
@@ -63,11 +63,11 @@ func (h *Reads) lookUp(ctx context.Context, p *actors.Partition, request *cluste
 // IsNotFound reports whether the journal does not have what was asked for.
 func IsNotFound(err error) bool { return errors.Is(err, state.ErrNotFound) }
 
-func (h *Reads) history(ctx context.Context, instance string, r *clusterpb.HistoryRequest) (*clusterpb.Response, error) {
-	if err := h.Answers.Reserve(ctx, r.Paged); err != nil {
+func (re *Reads) history(ctx context.Context, instance string, r *clusterpb.HistoryRequest) (*clusterpb.Response, error) {
+	if err := re.Answers.Reserve(ctx, r.Paged); err != nil {
 		return nil, err
 	}
-	known, ok := h.Journal.Instance(instance)
+	known, ok := re.Journal.Instance(instance)
 	if !ok || r.Execution > known.Execution { // Events rejects an older one that is gone
 		return nil, actors.ErrNotFound
 	}
@@ -76,7 +76,7 @@ func (h *Reads) history(ctx context.Context, instance string, r *clusterpb.Histo
 		result.Execution = known.Execution
 	}
 	size := 0
-	for event, err := range h.Journal.Events(instance, result.Execution, max(r.FromEventId, 1)) {
+	for event, err := range re.Journal.Events(instance, result.Execution, max(r.FromEventId, 1)) {
 		if err != nil {
 			return nil, err
 		}
@@ -97,14 +97,14 @@ func (h *Reads) history(ctx context.Context, instance string, r *clusterpb.Histo
 // executionsMax bounds how many executions [Client.Executions] returns.
 const executionsMax = 1000
 
-func (h *Reads) executions(p *actors.Partition, instance string) (*clusterpb.Response, error) {
-	known, ok := h.Journal.Instance(instance)
+func (re *Reads) executions(p *actors.Partition, instance string) (*clusterpb.Response, error) {
+	known, ok := re.Journal.Instance(instance)
 	if !ok {
 		return nil, actors.ErrNotFound
 	}
 	result := new(clusterpb.ExecutionsResult)
 	for number := max(known.Execution, executionsMax) - executionsMax + 1; number <= known.Execution; number++ {
-		execution, err := h.execution(p, known, number)
+		execution, err := re.execution(p, known, number)
 		if err != nil {
 			return nil, err
 		}
@@ -113,8 +113,8 @@ func (h *Reads) executions(p *actors.Partition, instance string) (*clusterpb.Res
 	return &clusterpb.Response{Result: &clusterpb.Response_Executions{Executions: result}}, nil
 }
 
-func (h *Reads) execution(p *actors.Partition, known *journalpb.Instance, number uint64) (*clusterpb.Execution, error) {
-	first, err := h.Journal.Event(known.Instance, number, 1)
+func (re *Reads) execution(p *actors.Partition, known *journalpb.Instance, number uint64) (*clusterpb.Execution, error) {
+	first, err := re.Journal.Event(known.Instance, number, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -126,10 +126,10 @@ func (h *Reads) execution(p *actors.Partition, known *journalpb.Instance, number
 		UpdatedAt: known.UpdatedAt,
 	}
 	if number == known.Execution {
-		execution.State = string(h.StateOf(p, known))
+		execution.State = string(re.StateOf(p, known))
 		return execution, nil
 	}
-	last, err := h.lastEventOf(known.Instance, number, first)
+	last, err := re.lastEventOf(known.Instance, number, first)
 	if err != nil {
 		return nil, err
 	}
@@ -141,14 +141,14 @@ func (h *Reads) execution(p *actors.Partition, known *journalpb.Instance, number
 
 // lastEventOf returns the last event of an execution that has ended. It uses an exponential search,
 // because reading a long history is slow.
-func (h *Reads) lastEventOf(instance string, execution uint64, first *journalpb.Event) (*journalpb.Event, error) {
+func (re *Reads) lastEventOf(instance string, execution uint64, first *journalpb.Event) (*journalpb.Event, error) {
 	last, behind := first, uint64(0)
 	for step := uint64(1); behind == 0 || last.EventId+1 < behind; {
 		probe := last.EventId + step
 		if behind > 0 {
 			probe = (last.EventId + behind) / 2
 		}
-		event, err := h.Journal.Event(instance, execution, probe)
+		event, err := re.Journal.Event(instance, execution, probe)
 		switch {
 		case err == nil:
 			last, step = event, 2*step
@@ -161,16 +161,16 @@ func (h *Reads) lastEventOf(instance string, execution uint64, first *journalpb.
 	return last, nil
 }
 
-func (h *Reads) list(ctx context.Context, p *actors.Partition, r *clusterpb.ListRequest) (*clusterpb.Response, error) {
+func (re *Reads) list(ctx context.Context, p *actors.Partition, r *clusterpb.ListRequest) (*clusterpb.Response, error) {
 	result := new(clusterpb.ListResult)
-	for known := range h.Journal.Instances() {
+	for known := range re.Journal.Instances() {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		if known.Instance <= r.After && r.After != "" || !matches(known, r) {
 			continue
 		}
-		state := h.StateOf(p, known)
+		state := re.StateOf(p, known)
 		if len(r.States) > 0 && !slices.Contains(r.States, string(state)) {
 			continue
 		}

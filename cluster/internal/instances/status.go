@@ -20,12 +20,12 @@ const (
 	continuedAsNew actors.State = "continued as new"
 )
 
-func (h *Reads) get(p *actors.Partition, instance string) (*clusterpb.Response, error) {
-	known, ok := h.Journal.Instance(instance)
+func (re *Reads) get(p *actors.Partition, instance string) (*clusterpb.Response, error) {
+	known, ok := re.Journal.Instance(instance)
 	if !ok {
 		return nil, actors.ErrNotFound
 	}
-	status, err := h.statusOf(p, known)
+	status, err := re.statusOf(p, known)
 	if err != nil {
 		return nil, err
 	}
@@ -33,17 +33,17 @@ func (h *Reads) get(p *actors.Partition, instance string) (*clusterpb.Response, 
 }
 
 // statusOf returns the status of an instance.
-func (h *Reads) statusOf(p *actors.Partition, known *journalpb.Instance) (*clusterpb.Status, error) {
+func (re *Reads) statusOf(p *actors.Partition, known *journalpb.Instance) (*clusterpb.Status, error) {
 	status := IndexedStatus(known)
-	return status, h.FillStatus(p, known, status)
+	return status, re.FillStatus(p, known, status)
 }
 
 // FillStatus adds what only the histories hold. p is nil where this node does not lead.
-func (h *Reads) FillStatus(p *actors.Partition, known *journalpb.Instance, status *clusterpb.Status) error {
-	if err := h.fillState(p, known, status); err != nil {
+func (re *Reads) FillStatus(p *actors.Partition, known *journalpb.Instance, status *clusterpb.Status) error {
+	if err := re.fillState(p, known, status); err != nil {
 		return err
 	}
-	return h.fillCustomStatus(known, status)
+	return re.fillCustomStatus(known, status)
 }
 
 // IndexedStatus returns the part of a status that the index holds.
@@ -65,12 +65,12 @@ func IndexedStatus(known *journalpb.Instance) *clusterpb.Status {
 
 // fillCustomStatus adds the custom status, set in this execution or carried over from an earlier
 // one.
-func (h *Reads) fillCustomStatus(known *journalpb.Instance, status *clusterpb.Status) error {
+func (re *Reads) fillCustomStatus(known *journalpb.Instance, status *clusterpb.Status) error {
 	if known.StatusEventId == 0 && known.Execution == known.FirstExecution {
 		return nil
 	}
 	source := max(known.StatusEventId, 1)
-	event, err := h.Journal.Event(known.Instance, known.Execution, source)
+	event, err := re.Journal.Event(known.Instance, known.Execution, source)
 	if err != nil {
 		return err
 	}
@@ -82,15 +82,15 @@ func (h *Reads) fillCustomStatus(known *journalpb.Instance, status *clusterpb.St
 }
 
 // fillState adds the instance's state, and its result or mismatch.
-func (h *Reads) fillState(p *actors.Partition, known *journalpb.Instance, status *clusterpb.Status) error {
+func (re *Reads) fillState(p *actors.Partition, known *journalpb.Instance, status *clusterpb.Status) error {
 	if known.Status != journalpb.Status_STATUS_RUNNING {
-		last, err := h.Journal.Event(known.Instance, known.Execution, known.LastEventId)
+		last, err := re.Journal.Event(known.Instance, known.Execution, known.LastEventId)
 		if err == nil {
 			FillEnd(last, status)
 		}
 		return err
 	}
-	status.State = string(h.StateOf(p, known))
+	status.State = string(re.StateOf(p, known))
 	if mismatch := mismatchOf(p, known.Instance); mismatch != nil {
 		status.Mismatch = &clusterpb.Mismatch{
 			Kind:     string(mismatch.Kind),
@@ -116,14 +116,14 @@ func mismatchOf(p *actors.Partition, instance string) *replay.Mismatch {
 }
 
 // StateOf returns the state of an instance. p is nil where this node does not lead.
-func (h *Reads) StateOf(p *actors.Partition, known *journalpb.Instance) actors.State {
+func (re *Reads) StateOf(p *actors.Partition, known *journalpb.Instance) actors.State {
 	if ended, ok := endStates[known.Status]; ok {
 		return ended
 	}
 	switch {
 	case mismatchOf(p, known.Instance) != nil:
 		return stalled
-	case p != nil && !h.Registry.HasOrchestration(known.Name, known.Version):
+	case p != nil && !re.Registry.HasOrchestration(known.Name, known.Version):
 		return waitingForCode
 	case known.Condition.GetKind() == journalpb.ConditionKind_CONDITION_KIND_STALLED:
 		return stalled

@@ -21,11 +21,11 @@ func IsInInbox(inbox []*journalpb.ExternalEvent, requestID string) bool {
 }
 
 // Update validates an update and records it, on the leader. The response holds its position.
-func (h *Inputs) Update(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.UpdateRequest) (*clusterpb.Response, error) {
-	if err := h.Barrier(ctx); err != nil {
+func (i *Inputs) Update(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.UpdateRequest) (*clusterpb.Response, error) {
+	if err := i.Barrier(ctx); err != nil {
 		return nil, err
 	}
-	known, ok := h.Journal.Instance(request.Instance)
+	known, ok := i.Journal.Instance(request.Instance)
 	if !ok {
 		return nil, actors.ErrNotFound
 	}
@@ -36,30 +36,30 @@ func (h *Inputs) Update(ctx context.Context, p *actors.Partition, request *clust
 	case err != nil:
 		return nil, err
 	case validation.Err != nil:
-		return h.handleRejectedUpdate(ctx, request, r, validation.Err)
+		return i.handleRejectedUpdate(ctx, request, r, validation.Err)
 	}
 	event := ExternalEvent(&clusterpb.SendRequest{Name: name, Data: r.Input, RequestId: r.RequestId})
-	answer, found, err := h.repetitions.deliver(p, request, r.RequestId, event).await(ctx)
+	answer, found, err := i.repetitions.deliver(p, request, r.RequestId, event).await(ctx)
 	switch {
 	case err != nil:
-		return h.handleUnrecordedUpdate(ctx, request, r, err)
+		return i.handleUnrecordedUpdate(ctx, request, r, err)
 	case answer.Dropped: // the update was recorded before
-		return h.findUpdate(ctx, request, r, found)
+		return i.findUpdate(ctx, request, r, found)
 	}
-	return h.findUpdate(ctx, request, r, Position{known.Execution, known.LastEventId + 1})
+	return i.findUpdate(ctx, request, r, Position{known.Execution, known.LastEventId + 1})
 }
 
 // handleRejectedUpdate answers an update that the instance's validation has rejected, or that the
 // validation could not examine.
-func (h *Inputs) handleRejectedUpdate(ctx context.Context, request *clusterpb.Request, r *clusterpb.UpdateRequest, refusal error) (*clusterpb.Response, error) {
+func (i *Inputs) handleRejectedUpdate(ctx context.Context, request *clusterpb.Request, r *clusterpb.UpdateRequest, refusal error) (*clusterpb.Response, error) {
 	if request.Retried {
-		response, err := h.findUpdate(ctx, request, r, Position{})
+		response, err := i.findUpdate(ctx, request, r, Position{})
 		if !errors.Is(err, actors.ErrNotFound) {
 			return response, err
 		}
 	}
 	if request.FirstIndex != nil {
-		if err := h.repetitions.CheckSameRun(request.Instance, r.RequestId, request.GetFirstIndex()); err != nil {
+		if err := i.repetitions.CheckSameRun(request.Instance, r.RequestId, request.GetFirstIndex()); err != nil {
 			return nil, err
 		}
 	}
@@ -72,11 +72,11 @@ func (h *Inputs) handleRejectedUpdate(ctx context.Context, request *clusterpb.Re
 // handleUnrecordedUpdate answers an update that was not recorded now, because of err. A retry may
 // find the update recorded by an earlier attempt, and must not fail because of that attempt's
 // effects.
-func (h *Inputs) handleUnrecordedUpdate(ctx context.Context, request *clusterpb.Request, r *clusterpb.UpdateRequest, err error) (*clusterpb.Response, error) {
+func (i *Inputs) handleUnrecordedUpdate(ctx context.Context, request *clusterpb.Request, r *clusterpb.UpdateRequest, err error) (*clusterpb.Response, error) {
 	if !request.Retried {
 		return nil, err
 	}
-	response, findErr := h.findUpdate(ctx, request, r, Position{})
+	response, findErr := i.findUpdate(ctx, request, r, Position{})
 	if errors.Is(findErr, actors.ErrNotFound) {
 		return nil, err
 	}
@@ -85,8 +85,8 @@ func (h *Inputs) handleUnrecordedUpdate(ctx context.Context, request *clusterpb.
 
 // findUpdate returns the position of an update in the histories. The error is [actors.ErrNotFound] if it
 // is not there: the instance was purged, or the update was never recorded.
-func (h *Inputs) findUpdate(ctx context.Context, request *clusterpb.Request, r *clusterpb.UpdateRequest, from Position) (*clusterpb.Response, error) {
-	at, event, err := h.repetitions.FindInput(ctx, request.Instance, from, r.RequestId)
+func (i *Inputs) findUpdate(ctx context.Context, request *clusterpb.Request, r *clusterpb.UpdateRequest, from Position) (*clusterpb.Response, error) {
+	at, event, err := i.repetitions.FindInput(ctx, request.Instance, from, r.RequestId)
 	switch {
 	case err != nil:
 		return nil, err

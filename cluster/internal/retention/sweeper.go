@@ -76,17 +76,17 @@ type Sweeper struct {
 }
 
 // Run sweeps repeatedly until ctx ends.
-func (k *Sweeper) Run(ctx context.Context) {
-	shortest := k.Periods.shortest()
+func (s *Sweeper) Run(ctx context.Context) {
+	shortest := s.Periods.shortest()
 	if shortest == 0 {
 		return
 	}
 	for ctx.Err() == nil {
-		next, err := k.sweep(ctx)
+		next, err := s.sweep(ctx)
 		if err != nil && ctx.Err() == nil {
-			k.Logger.Warn("cannot purge the instances whose retention has passed, will try again", "error", err)
+			s.Logger.Warn("cannot purge the instances whose retention has passed, will try again", "error", err)
 		}
-		sleepContext(ctx, max(next.Sub(k.Now()), min(sweepIntervalMin, shortest)))
+		sleepContext(ctx, max(next.Sub(s.Now()), min(sweepIntervalMin, shortest)))
 	}
 }
 
@@ -101,25 +101,25 @@ func sleepContext(ctx context.Context, d time.Duration) {
 
 // sweep purges what is due, in batches. It returns the earliest time at which another instance can
 // be due. That is at most the shortest retention away, because running instances may end meanwhile.
-func (k *Sweeper) sweep(ctx context.Context) (next clustertime.Time, err error) {
-	next = k.Now().Add(k.Periods.shortest())
-	references, err := NewReferences(ctx, k.Store, k.OtherPartitions, k.Now())
+func (s *Sweeper) sweep(ctx context.Context) (next clustertime.Time, err error) {
+	next = s.Now().Add(s.Periods.shortest())
+	references, err := NewReferences(ctx, s.Store, s.OtherPartitions, s.Now())
 	if err != nil {
 		return next, err
 	}
 	var batch []string
 	visited := 0
-	for known := range k.Store.Instances() {
+	for known := range s.Store.Instances() {
 		if visited++; visited%sweepScanBatch == 0 {
 			sleepContext(ctx, sweepScanPause)
 		}
 		if ctx.Err() != nil {
 			return next, ctx.Err()
 		}
-		due, ok := k.due(known)
+		due, ok := s.due(known)
 		switch {
 		case !ok:
-		case due.After(k.Now()):
+		case due.After(s.Now()):
 			if due.Before(next) {
 				next = due
 			}
@@ -127,29 +127,29 @@ func (k *Sweeper) sweep(ctx context.Context) (next clustertime.Time, err error) 
 			batch = append(batch, known.Instance)
 		}
 		if len(batch) == sweepBatch {
-			if err := k.purge(ctx, batch); err != nil {
+			if err := s.purge(ctx, batch); err != nil {
 				return next, err
 			}
 			batch = nil
 			sleepContext(ctx, sweepBatchPause)
 		}
 	}
-	return next, k.purge(ctx, batch)
+	return next, s.purge(ctx, batch)
 }
 
 // due returns when an instance is to be purged, and whether it is to be purged at all.
-func (k *Sweeper) due(known *journalpb.Instance) (clustertime.Time, bool) {
-	retained := k.Periods.forStatus(known.Status)
+func (s *Sweeper) due(known *journalpb.Instance) (clustertime.Time, bool) {
+	retained := s.Periods.forStatus(known.Status)
 	return clustertime.FromUnixNano(known.UpdatedAt).Add(retained), retained > 0
 }
 
-func (k *Sweeper) purge(ctx context.Context, ids []string) error {
+func (s *Sweeper) purge(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	purged, err := Purge(ctx, k.Store, k.Epoch, ids)
+	purged, err := Purge(ctx, s.Store, s.Epoch, ids)
 	if err == nil {
-		k.Logger.Debug("purged by retention", "instances", purged)
+		s.Logger.Debug("purged by retention", "instances", purged)
 	}
 	return err
 }

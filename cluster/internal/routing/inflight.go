@@ -29,45 +29,45 @@ type inFlightCall struct {
 }
 
 // Begin returns a context that ends when CancelIf cancels the call. end must be called.
-func (a *InFlight) Begin(ctx context.Context, address string) (limited context.Context, end func()) {
+func (i *InFlight) Begin(ctx context.Context, address string) (limited context.Context, end func()) {
 	limited, cancel := context.WithCancel(ctx)
 	begun := &inFlightCall{address: address, since: time.Now(), cancel: cancel}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.calls == nil {
-		a.calls = make(map[*inFlightCall]struct{})
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.calls == nil {
+		i.calls = make(map[*inFlightCall]struct{})
 	}
-	a.calls[begun] = struct{}{}
+	i.calls[begun] = struct{}{}
 	return limited, func() {
 		cancel()
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		delete(a.calls, begun)
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		delete(i.calls, begun)
 	}
 }
 
 // CancelExcept cancels the calls to all addresses but the leader's.
-func (a *InFlight) CancelExcept(leader string) {
-	a.CancelIf(func(address string) bool { return address != leader })
+func (i *InFlight) CancelExcept(leader string) {
+	i.CancelIf(func(address string) bool { return address != leader })
 }
 
 // CancelIf cancels the calls to addresses for which lost is true.
-func (a *InFlight) CancelIf(lost func(address string) bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for open := range a.calls {
+func (i *InFlight) CancelIf(lost func(address string) bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for open := range i.calls {
 		if lost(open.address) {
 			open.cancel()
-			delete(a.calls, open)
+			delete(i.calls, open)
 		}
 	}
 }
 
 // SlowAddress returns the address of a call in flight since before a time, "" if there is none.
-func (a *InFlight) SlowAddress(before time.Time) string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for open := range a.calls {
+func (i *InFlight) SlowAddress(before time.Time) string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for open := range i.calls {
 		if open.since.Before(before) {
 			return open.address
 		}
@@ -79,9 +79,9 @@ func (a *InFlight) SlowAddress(before time.Time) string {
 type MaxIndex struct{ atomic.Uint64 }
 
 // Advance records an index that an answer has shown.
-func (h *MaxIndex) Advance(index uint64) {
-	for seen := h.Load(); index > seen; seen = h.Load() {
-		h.CompareAndSwap(seen, index)
+func (m *MaxIndex) Advance(index uint64) {
+	for seen := m.Load(); index > seen; seen = m.Load() {
+		m.CompareAndSwap(seen, index)
 	}
 }
 

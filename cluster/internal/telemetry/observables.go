@@ -38,8 +38,8 @@ func readEach[N ~int | ~uint64 | ~float64](of func(*PartitionSample) N) func(*Sa
 }
 
 // attributesWith returns the partition's attributes and one more.
-func (g *PartitionSample) attributesWith(a attribute.KeyValue) []attribute.KeyValue {
-	return append([]attribute.KeyValue{a}, g.attributes...)
+func (p *PartitionSample) attributesWith(a attribute.KeyValue) []attribute.KeyValue {
+	return append([]attribute.KeyValue{a}, p.attributes...)
 }
 
 func boolToFloat(holds bool) float64 {

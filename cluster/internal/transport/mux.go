@@ -104,9 +104,9 @@ func Listen(address string, dialer *Dialer, opened <-chan struct{}, logger *slog
 	return p, nil
 }
 
-func (p *Mux) accept() {
+func (m *Mux) accept() {
 	for {
-		conn, err := p.listener.Accept()
+		conn, err := m.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
@@ -115,12 +115,12 @@ func (p *Mux) accept() {
 			select {
 			case <-time.After(100 * time.Millisecond):
 				continue
-			case <-p.closing:
+			case <-m.closing:
 				return
 			}
 		}
-		if p.addHandshaking(conn) {
-			p.running.Go(func() { p.dispatch(conn) })
+		if m.addHandshaking(conn) {
+			m.running.Go(func() { m.dispatch(conn) })
 		}
 	}
 }
@@ -128,67 +128,67 @@ func (p *Mux) accept() {
 // addHandshaking registers a connection whose purpose is not known yet. If there are HandshakesMax
 // already, it closes the oldest: a legitimate peer completes its handshake quickly. If the port is
 // closing, it closes the connection and returns false.
-func (p *Mux) addHandshaking(conn net.Conn) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (m *Mux) addHandshaking(conn net.Conn) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	select {
-	case <-p.closing:
+	case <-m.closing:
 		_ = conn.Close()
 		return false
 	default:
 	}
-	if len(p.handshaking) == HandshakesMax {
-		_ = p.handshaking[0].Close()
-		p.handshaking = slices.Delete(p.handshaking, 0, 1)
+	if len(m.handshaking) == HandshakesMax {
+		_ = m.handshaking[0].Close()
+		m.handshaking = slices.Delete(m.handshaking, 0, 1)
 	}
-	p.handshaking = append(p.handshaking, conn)
+	m.handshaking = append(m.handshaking, conn)
 	return true
 }
 
-func (p *Mux) removeHandshaking(conn net.Conn) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if i := slices.Index(p.handshaking, conn); i >= 0 {
-		p.handshaking = slices.Delete(p.handshaking, i, i+1)
+func (m *Mux) removeHandshaking(conn net.Conn) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if i := slices.Index(m.handshaking, conn); i >= 0 {
+		m.handshaking = slices.Delete(m.handshaking, i, i+1)
 	}
 }
 
 // dispatch does the handshake of a connection and passes it to the listener for its purpose.
-func (p *Mux) dispatch(conn net.Conn) {
+func (m *Mux) dispatch(conn net.Conn) {
 	_ = conn.SetDeadline(time.Now().Add(HandshakeTimeout))
-	l, err := p.handshake(conn)
-	p.removeHandshaking(conn)
+	l, err := m.handshake(conn)
+	m.removeHandshaking(conn)
 	if err != nil {
 		_ = conn.Close()
-		p.refusals.log(conn, err)
+		m.refusals.log(conn, err)
 		return
 	}
 	_ = l.SetDeadline(time.Time{})
-	p.listenerFor(l.purpose).deliver(l)
+	m.listenerFor(l.purpose).deliver(l)
 }
 
 // handshake determines the purpose and the peer of a connection, and accepts it if the peer is
 // authorized.
-func (p *Mux) handshake(conn net.Conn) (*Link, error) {
+func (m *Mux) handshake(conn net.Conn) (*Link, error) {
 	l := &Link{Conn: conn, raw: conn, accepted: true}
 	var err error
-	if p.dialer.TLSSource == nil {
+	if m.dialer.TLSSource == nil {
 		l.handshakeResult, err = readPreamble(conn)
 	} else {
-		err = p.handshakeTLS(l)
+		err = m.handshakeTLS(l)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := p.authorize(l.purpose, l.peer); err != nil {
+	if err := m.authorize(l.purpose, l.peer); err != nil {
 		_, _ = l.Conn.Write([]byte{handshakeStatus(err)})
 		return nil, err
 	}
-	if err := p.links.add(l); err != nil {
+	if err := m.links.add(l); err != nil {
 		return nil, err
 	}
 	if _, err := l.Write([]byte{Admitted}); err != nil {
-		p.links.remove(l)
+		m.links.remove(l)
 		return nil, err
 	}
 	return l, nil
@@ -213,8 +213,8 @@ func readPreamble(from io.Reader) (handshakeResult, error) {
 	return handshakeResult{purpose: required, peer: Principal{Kind: KindLocal}}, nil
 }
 
-func (p *Mux) handshakeTLS(l *Link) error {
-	conn := tls.Server(l.raw, p.dialer.TLSSource.serverConfig())
+func (m *Mux) handshakeTLS(l *Link) error {
+	conn := tls.Server(l.raw, m.dialer.TLSSource.serverConfig())
 	if err := conn.Handshake(); err != nil {
 		var plain tls.RecordHeaderError
 		if errors.As(err, &plain) && plain.Conn != nil {
@@ -223,7 +223,7 @@ func (p *Mux) handshakeTLS(l *Link) error {
 		}
 		return fmt.Errorf("handshake: %w", err)
 	}
-	found, err := p.dialer.TLSSource.handshakeOf(conn.ConnectionState())
+	found, err := m.dialer.TLSSource.handshakeOf(conn.ConnectionState())
 	if err != nil {
 		return err
 	}
@@ -232,22 +232,22 @@ func (p *Mux) handshakeTLS(l *Link) error {
 }
 
 // authorize returns an error if a peer with a valid certificate must not connect for a purpose.
-func (p *Mux) authorize(required Purpose, peer Principal) error {
+func (m *Mux) authorize(required Purpose, peer Principal) error {
 	switch {
-	case p.dialer.TLSSource == nil: // peers are not authenticated
+	case m.dialer.TLSSource == nil: // peers are not authenticated
 	case required == Raft && peer.Kind != KindNode:
 		return fmt.Errorf("%s opened a Raft connection but is not a node", peer)
-	case required == Raft && !p.isOpen():
+	case required == Raft && !m.isOpen():
 		return errNotReady
-	case required == Raft && !p.links.isMember(peer.Name):
+	case required == Raft && !m.links.isMember(peer.Name):
 		return fmt.Errorf("%s opened a Raft connection but is not a member", peer)
 	}
 	return nil
 }
 
-func (p *Mux) isOpen() bool {
+func (m *Mux) isOpen() bool {
 	select {
-	case <-p.opened:
+	case <-m.opened:
 		return true
 	default:
 		return false
@@ -255,34 +255,34 @@ func (p *Mux) isOpen() bool {
 }
 
 // Calls returns the listener for calls.
-func (p *Mux) Calls() net.Listener { return p.calls }
+func (m *Mux) Calls() net.Listener { return m.calls }
 
 // Addr returns the address of the port.
-func (p *Mux) Addr() net.Addr { return p.listener.Addr() }
+func (m *Mux) Addr() net.Addr { return m.listener.Addr() }
 
 // IsMember reports whether a node belongs to the cluster.
-func (p *Mux) IsMember(nodeID string) bool { return p.links.isMember(nodeID) }
+func (m *Mux) IsMember(nodeID string) bool { return m.links.isMember(nodeID) }
 
-func (p *Mux) listenerFor(required Purpose) *purposeListener {
+func (m *Mux) listenerFor(required Purpose) *purposeListener {
 	if required == Raft {
-		return p.raft
+		return m.raft
 	}
-	return p.calls
+	return m.calls
 }
 
 // Close stops listening and waits for every goroutine of the mux. It does not close connections
 // that it has passed on.
-func (p *Mux) Close() {
-	p.closed.Do(func() {
-		p.mu.Lock()
-		close(p.closing)
-		for _, conn := range p.handshaking {
+func (m *Mux) Close() {
+	m.closed.Do(func() {
+		m.mu.Lock()
+		close(m.closing)
+		for _, conn := range m.handshaking {
 			_ = conn.Close()
 		}
-		p.mu.Unlock()
-		_ = p.listener.Close()
+		m.mu.Unlock()
+		_ = m.listener.Close()
 	})
-	p.running.Wait()
+	m.running.Wait()
 }
 
 // rejectionLog logs refused connections, at most refusalsPerSecond a second.
@@ -326,10 +326,10 @@ func (r *rejectionLog) due() (omitted int, due bool) {
 }
 
 // RefusalLinesLeft returns how many more refusals may be logged in this second.
-func (p *Mux) RefusalLinesLeft() int {
-	p.refusals.mu.Lock()
-	defer p.refusals.mu.Unlock()
-	return refusalsPerSecond - p.refusals.logged
+func (m *Mux) RefusalLinesLeft() int {
+	m.refusals.mu.Lock()
+	defer m.refusals.mu.Unlock()
+	return refusalsPerSecond - m.refusals.logged
 }
 
 // A purposeListener is the listener for one purpose. It also opens connections for that purpose to
@@ -346,40 +346,40 @@ func newPurposeListener(p *Mux, purpose Purpose) *purposeListener {
 	return &purposeListener{mux: p, purpose: purpose, conns: make(chan net.Conn), done: make(chan struct{})}
 }
 
-func (d *purposeListener) deliver(conn net.Conn) {
+func (p *purposeListener) deliver(conn net.Conn) {
 	select {
-	case d.conns <- conn:
-	case <-d.done:
+	case p.conns <- conn:
+	case <-p.done:
 		_ = conn.Close()
-	case <-d.mux.closing:
+	case <-p.mux.closing:
 		_ = conn.Close()
 	}
 }
 
 // Accept waits for the next connection for this purpose.
-func (d *purposeListener) Accept() (net.Conn, error) {
+func (p *purposeListener) Accept() (net.Conn, error) {
 	select {
-	case conn := <-d.conns:
+	case conn := <-p.conns:
 		return conn, nil
-	case <-d.done:
+	case <-p.done:
 		return nil, net.ErrClosed
-	case <-d.mux.closing:
+	case <-p.mux.closing:
 		return nil, net.ErrClosed
 	}
 }
 
 // Close closes only this listener.
-func (d *purposeListener) Close() error {
-	d.closeOnce.Do(func() { close(d.done) })
+func (p *purposeListener) Close() error {
+	p.closeOnce.Do(func() { close(p.done) })
 	return nil
 }
 
 // Addr returns the address of the port.
-func (d *purposeListener) Addr() net.Addr { return d.mux.listener.Addr() }
+func (p *purposeListener) Addr() net.Addr { return p.mux.listener.Addr() }
 
 // Dial opens a connection for the same purpose to another node.
-func (d *purposeListener) Dial(address string, timeout time.Duration) (net.Conn, error) {
+func (p *purposeListener) Dial(address string, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	return d.mux.dialer.Dial(ctx, address, d.purpose)
+	return p.mux.dialer.Dial(ctx, address, p.purpose)
 }

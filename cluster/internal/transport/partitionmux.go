@@ -39,56 +39,56 @@ type partitionListener struct {
 
 // SplitByPartition starts to dispatch Raft connections to the given number of partitions. Close
 // waits until the dispatching has ended.
-func (p *Mux) SplitByPartition(partitions int) {
+func (m *Mux) SplitByPartition(partitions int) {
 	if partitions == 1 {
 		return
 	}
-	mux := &partitionMux{listener: p.raft}
+	mux := &partitionMux{listener: m.raft}
 	for i := range partitions {
 		mux.partitions = append(mux.partitions, &partitionListener{mux: mux, number: i, conns: make(chan net.Conn), done: make(chan struct{})})
 	}
-	p.partitionMux = mux
-	p.running.Go(mux.accept)
+	m.partitionMux = mux
+	m.running.Go(mux.accept)
 }
 
 // NetworkOf returns the network that connects a partition to the same partition on other nodes.
-func (p *Mux) NetworkOf(partition int) Network {
-	if p.partitionMux == nil {
-		return p.raft
+func (m *Mux) NetworkOf(partition int) Network {
+	if m.partitionMux == nil {
+		return m.raft
 	}
-	return p.partitionMux.partitions[partition]
+	return m.partitionMux.partitions[partition]
 }
 
 // accept dispatches connections until the port closes.
-func (b *partitionMux) accept() {
-	defer b.handshakes.Wait()
+func (p *partitionMux) accept() {
+	defer p.handshakes.Wait()
 	for {
-		conn, err := b.listener.Accept()
+		conn, err := p.listener.Accept()
 		if err != nil {
 			return
 		}
-		if b.listener.mux.addHandshaking(conn) {
-			b.handshakes.Go(func() { b.dispatch(conn) })
+		if p.listener.mux.addHandshaking(conn) {
+			p.handshakes.Go(func() { p.dispatch(conn) })
 		}
 	}
 }
 
-func (b *partitionMux) dispatch(conn net.Conn) {
+func (p *partitionMux) dispatch(conn net.Conn) {
 	_ = conn.SetDeadline(time.Now().Add(HandshakeTimeout))
-	partition, err := b.readHeader(conn)
-	b.listener.mux.removeHandshaking(conn)
+	partition, err := p.readHeader(conn)
+	p.listener.mux.removeHandshaking(conn)
 	if err != nil {
 		_ = conn.Close()
-		b.listener.mux.refusals.log(conn, err)
+		p.listener.mux.refusals.log(conn, err)
 		return
 	}
 	_ = conn.SetDeadline(time.Time{})
-	b.partitions[partition].deliver(conn)
+	p.partitions[partition].deliver(conn)
 }
 
 // readHeader reads the header and returns its partition. It returns an error if the other node has
 // another number of partitions.
-func (b *partitionMux) readHeader(from io.Reader) (partition int, err error) {
+func (p *partitionMux) readHeader(from io.Reader) (partition int, err error) {
 	var header [3]byte
 	if _, err := io.ReadFull(from, header[:1]); err != nil {
 		return 0, err
@@ -99,51 +99,51 @@ func (b *partitionMux) readHeader(from io.Reader) (partition int, err error) {
 	if _, err := io.ReadFull(from, header[1:]); err != nil {
 		return 0, err
 	}
-	if int(header[2]) != len(b.partitions) || header[1] >= header[2] {
-		return 0, fmt.Errorf("connection for partition %d of %d, this node has %d", header[1], header[2], len(b.partitions))
+	if int(header[2]) != len(p.partitions) || header[1] >= header[2] {
+		return 0, fmt.Errorf("connection for partition %d of %d, this node has %d", header[1], header[2], len(p.partitions))
 	}
 	return int(header[1]), nil
 }
 
-func (e *partitionListener) deliver(conn net.Conn) {
+func (p *partitionListener) deliver(conn net.Conn) {
 	select {
-	case e.conns <- conn:
-	case <-e.done:
+	case p.conns <- conn:
+	case <-p.done:
 		_ = conn.Close()
-	case <-e.mux.listener.mux.closing:
+	case <-p.mux.listener.mux.closing:
 		_ = conn.Close()
 	}
 }
 
 // Accept implements Network.
-func (e *partitionListener) Accept() (net.Conn, error) {
+func (p *partitionListener) Accept() (net.Conn, error) {
 	select {
-	case conn := <-e.conns:
+	case conn := <-p.conns:
 		return conn, nil
-	case <-e.done:
+	case <-p.done:
 		return nil, net.ErrClosed
-	case <-e.mux.listener.mux.closing:
+	case <-p.mux.listener.mux.closing:
 		return nil, net.ErrClosed
 	}
 }
 
 // Close implements Network: it closes only this partition's listener.
-func (e *partitionListener) Close() error {
-	e.closeOnce.Do(func() { close(e.done) })
+func (p *partitionListener) Close() error {
+	p.closeOnce.Do(func() { close(p.done) })
 	return nil
 }
 
 // Addr implements Network.
-func (e *partitionListener) Addr() net.Addr { return e.mux.listener.Addr() }
+func (p *partitionListener) Addr() net.Addr { return p.mux.listener.Addr() }
 
 // Dial implements Network.
-func (e *partitionListener) Dial(address string, timeout time.Duration) (net.Conn, error) {
-	conn, err := e.mux.listener.Dial(address, timeout)
+func (p *partitionListener) Dial(address string, timeout time.Duration) (net.Conn, error) {
+	conn, err := p.mux.listener.Dial(address, timeout)
 	if err != nil {
 		return nil, err
 	}
 	_ = conn.SetWriteDeadline(time.Now().Add(timeout))
-	if _, err := conn.Write([]byte{PartitionMagic, byte(e.number), byte(len(e.mux.partitions))}); err != nil {
+	if _, err := conn.Write([]byte{PartitionMagic, byte(p.number), byte(len(p.mux.partitions))}); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return conn, conn.SetWriteDeadline(time.Time{})

@@ -39,37 +39,37 @@ func NewTLSSource(source func() (*Keys, error), cluster string, owner func(Princ
 }
 
 // Current returns the keys of the source, or the last valid ones.
-func (r *TLSSource) Current() (*Keys, error) {
-	keys, refused, err := r.refresh(r.source())
+func (t *TLSSource) Current() (*Keys, error) {
+	keys, refused, err := t.refresh(t.source())
 	if refused != nil {
-		r.logger.Error("new TLS keys rejected, keeping the old ones", "error", refused)
+		t.logger.Error("new TLS keys rejected, keeping the old ones", "error", refused)
 	}
 	return keys, err
 }
 
 // refresh returns the keys to use: the source's, or the last valid ones if the source's are not
 // valid. refused is why the source's keys are not used, unless that was returned before.
-func (r *TLSSource) refresh(value *Keys, sourceErr error) (keys *Keys, refused, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if sourceErr == nil && (value == nil || value != r.keys) {
-		sourceErr = r.verify(value)
+func (t *TLSSource) refresh(value *Keys, sourceErr error) (keys *Keys, refused, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if sourceErr == nil && (value == nil || value != t.keys) {
+		sourceErr = t.verify(value)
 	}
 	switch {
 	case sourceErr == nil:
-		r.keys, r.rejectedReason = value, ""
+		t.keys, t.rejectedReason = value, ""
 		return value, nil, nil
-	case r.keys == nil:
+	case t.keys == nil:
 		return nil, nil, sourceErr
 	}
-	if reason := sourceErr.Error(); reason != r.rejectedReason {
-		r.rejectedReason, refused = reason, sourceErr
+	if reason := sourceErr.Error(); reason != t.rejectedReason {
+		t.rejectedReason, refused = reason, sourceErr
 	}
-	return r.keys, refused, nil
+	return t.keys, refused, nil
 }
 
 // verify returns an error for keys that peers would reject.
-func (r *TLSSource) verify(keys *Keys) error {
+func (t *TLSSource) verify(keys *Keys) error {
 	if keys == nil || keys.Certificate == nil || len(keys.Certificate.Certificate) == 0 || keys.Roots == nil {
 		return errors.New("no certificate or no authorities")
 	}
@@ -81,19 +81,19 @@ func (r *TLSSource) verify(keys *Keys) error {
 		}
 		chain = append(chain, certificate)
 	}
-	owner, err := r.verifyChain(chain, keys.Roots, x509.ExtKeyUsageClientAuth)
+	owner, err := t.verifyChain(chain, keys.Roots, x509.ExtKeyUsageClientAuth)
 	if err == nil && owner.Kind == KindNode {
-		_, err = r.verifyChain(chain, keys.Roots, x509.ExtKeyUsageServerAuth)
+		_, err = t.verifyChain(chain, keys.Roots, x509.ExtKeyUsageServerAuth)
 	}
 	if err != nil {
 		return err
 	}
-	return r.checkOwner(owner)
+	return t.checkOwner(owner)
 }
 
 // verifyChain returns the owner of the first certificate of a chain, if the chain ends at an
 // authority and the certificate is for this cluster.
-func (r *TLSSource) verifyChain(chain []*x509.Certificate, roots *x509.CertPool, usage x509.ExtKeyUsage) (Principal, error) {
+func (t *TLSSource) verifyChain(chain []*x509.Certificate, roots *x509.CertPool, usage x509.ExtKeyUsage) (Principal, error) {
 	if len(chain) == 0 {
 		return Principal{}, errors.New("no certificate")
 	}
@@ -105,7 +105,7 @@ func (r *TLSSource) verifyChain(chain []*x509.Certificate, roots *x509.CertPool,
 	if err != nil {
 		return Principal{}, err
 	}
-	return principalOf(chain[0], r.cluster)
+	return principalOf(chain[0], t.cluster)
 }
 
 // A Purpose is what a connection is for.
@@ -142,7 +142,7 @@ type handshakeResult struct {
 // serverConfig returns the configuration for accepted connections. That configuration rejects only
 // invalid certificates. Authorization comes after the handshake, because the TLS library reports
 // every rejection within it as a bad certificate.
-func (r *TLSSource) serverConfig() *tls.Config {
+func (t *TLSSource) serverConfig() *tls.Config {
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		ClientAuth: tls.RequireAndVerifyClientCert,
@@ -150,14 +150,14 @@ func (r *TLSSource) serverConfig() *tls.Config {
 		// Each connection must prove again that its certificate is valid.
 		SessionTicketsDisabled: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
-			_, err := r.handshakeOf(state)
+			_, err := t.handshakeOf(state)
 			return err
 		},
 	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			keys, err := r.Current()
+			keys, err := t.Current()
 			if err != nil {
 				return nil, err
 			}
@@ -169,12 +169,12 @@ func (r *TLSSource) serverConfig() *tls.Config {
 }
 
 // handshakeOf returns the result of a handshake whose chain has been verified.
-func (r *TLSSource) handshakeOf(state tls.ConnectionState) (*handshakeResult, error) {
+func (t *TLSSource) handshakeOf(state tls.ConnectionState) (*handshakeResult, error) {
 	required, err := purposeOf(state.NegotiatedProtocol)
 	if err != nil {
 		return nil, err
 	}
-	peer, err := principalOf(state.PeerCertificates[0], r.cluster)
+	peer, err := principalOf(state.PeerCertificates[0], t.cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -183,8 +183,8 @@ func (r *TLSSource) handshakeOf(state tls.ConnectionState) (*handshakeResult, er
 
 // clientConfig returns the configuration for a connection to a node. It accepts only nodes, and
 // only the node with that ID unless nodeID is "".
-func (r *TLSSource) clientConfig(required Purpose, nodeID string) (*tls.Config, error) {
-	keys, err := r.Current()
+func (t *TLSSource) clientConfig(required Purpose, nodeID string) (*tls.Config, error) {
+	keys, err := t.Current()
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +199,7 @@ func (r *TLSSource) clientConfig(required Purpose, nodeID string) (*tls.Config, 
 		// VerifyConnection verifies everything else.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
-			peer, err := r.verifyChain(state.PeerCertificates, keys.Roots, x509.ExtKeyUsageServerAuth)
+			peer, err := t.verifyChain(state.PeerCertificates, keys.Roots, x509.ExtKeyUsageServerAuth)
 			switch {
 			case err != nil:
 				return err

@@ -111,20 +111,20 @@ func (c *checker) partitionOf(instance string) int {
 }
 
 // exists reports whether the instance is there at the end of the run.
-func (of *instance) exists() bool { return of != nil && len(of.executions) > 0 }
+func (i *instance) exists() bool { return i != nil && len(i.executions) > 0 }
 
 // mayBePurged reports whether a purge of the instance was acknowledged or has an unknown outcome.
-func (of *instance) mayBePurged() bool {
-	return of != nil && (of.purgeOutcome == evidence.Acked || of.purgeOutcome == evidence.Unknown)
+func (i *instance) mayBePurged() bool {
+	return i != nil && (i.purgeOutcome == evidence.Acked || i.purgeOutcome == evidence.Unknown)
 }
 
 // name returns the name of the orchestration.
-func (of *instance) name() string {
-	return of.executions[0].events[0].GetOrchestrationStarted().GetName()
+func (i *instance) name() string {
+	return i.executions[0].events[0].GetOrchestrationStarted().GetName()
 }
 
-func (of *instance) last() *journalpb.Event {
-	return of.executions[len(of.executions)-1].last()
+func (i *instance) last() *journalpb.Event {
+	return i.executions[len(i.executions)-1].last()
 }
 
 func (h *history) last() *journalpb.Event { return h.events[len(h.events)-1] }

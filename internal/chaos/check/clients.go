@@ -63,8 +63,8 @@ func positionOf(get evidence.Call) evidence.Position {
 }
 
 // endPosition returns the position of the last event.
-func (of *instance) endPosition() evidence.Position {
-	last := of.executions[len(of.executions)-1]
+func (i *instance) endPosition() evidence.Position {
+	last := i.executions[len(i.executions)-1]
 	return evidence.Position{Execution: last.number, EventID: uint64(len(last.events))}
 }
 
@@ -171,8 +171,8 @@ var commandEventTypes = map[evidence.Kind]int{
 	evidence.Suspend: journalpb.TypeOrchestrationSuspended,
 }
 
-func (of *instance) has(eventType int) bool {
-	return slices.ContainsFunc(of.executions, func(h *history) bool {
+func (i *instance) has(eventType int) bool {
+	return slices.ContainsFunc(i.executions, func(h *history) bool {
 		return slices.ContainsFunc(h.events, func(event *journalpb.Event) bool { return event.TypeNumber() == eventType })
 	})
 }

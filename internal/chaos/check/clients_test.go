@@ -14,51 +14,51 @@ import (
 )
 
 // callAll makes calls of the kinds that the older workloads do not make.
-func (w *recorder) callAll() {
-	w.t.Helper()
-	w.call(evidence.Start, "entity-0", host.Entity, host.EntityInput{Sum: 10})
+func (r *recorder) callAll() {
+	r.t.Helper()
+	r.call(evidence.Start, "entity-0", host.Entity, host.EntityInput{Sum: 10})
 	for range host.EntityInputs + 1 {
-		w.call(evidence.Send, "entity-0", host.Number, "tick")
+		r.call(evidence.Send, "entity-0", host.Number, "tick")
 	}
-	w.call(evidence.Get, "entity-0", "", nil)
-	w.call(evidence.Suspend, "entity-0", "", nil)
-	w.call(evidence.Resume, "entity-0", "", nil)
+	r.call(evidence.Get, "entity-0", "", nil)
+	r.call(evidence.Suspend, "entity-0", "", nil)
+	r.call(evidence.Resume, "entity-0", "", nil)
 	for _, kind := range []evidence.Kind{evidence.Update, evidence.Query} {
 		name := map[evidence.Kind]string{evidence.Update: host.Add, evidence.Query: host.Sum}[kind]
-		for w.call(kind, "entity-0", name, 5); w.last().Code == evidence.NoHandler; w.call(kind, "entity-0", name, 5) {
+		for r.call(kind, "entity-0", name, 5); r.last().Code == evidence.NoHandler; r.call(kind, "entity-0", name, 5) {
 			runtime.Gosched() // the successor has no handler yet
 		}
 	}
-	w.call(evidence.List, "entity-0", "", nil)
-	w.call(evidence.Send, "entity-0", host.Number, host.End)
-	w.call(evidence.Wait, "entity-0", "", nil)
-	w.call(evidence.Get, "entity-0", "", nil)
-	w.do(evidence.Request{Kind: evidence.Watch, Instance: "entity-0"})
-	w.do(evidence.Request{Kind: evidence.Send, Instance: "entity-0", Name: host.Number, RequestID: "ended", Limit: -1, Input: []byte(`"x"`)})
+	r.call(evidence.List, "entity-0", "", nil)
+	r.call(evidence.Send, "entity-0", host.Number, host.End)
+	r.call(evidence.Wait, "entity-0", "", nil)
+	r.call(evidence.Get, "entity-0", "", nil)
+	r.do(evidence.Request{Kind: evidence.Watch, Instance: "entity-0"})
+	r.do(evidence.Request{Kind: evidence.Send, Instance: "entity-0", Name: host.Number, RequestID: "ended", Limit: -1, Input: []byte(`"x"`)})
 
-	w.call(evidence.Start, "approval-0", host.Approval, 1)
-	for w.log.Token("approval-0") == "" {
+	r.call(evidence.Start, "approval-0", host.Approval, 1)
+	for r.log.Token("approval-0") == "" {
 		runtime.Gosched()
 	}
 	for _, nonce := range []string{"first", "second"} {
 		done, err := json.Marshal(evidence.TaskResult{Value: 2, Nonce: nonce})
 		if err != nil {
-			w.t.Fatal(err)
+			r.t.Fatal(err)
 		}
-		w.do(evidence.Request{Kind: evidence.Complete, Instance: "approval-0", Token: w.log.Token("approval-0"), Input: done})
+		r.do(evidence.Request{Kind: evidence.Complete, Instance: "approval-0", Token: r.log.Token("approval-0"), Input: done})
 	}
-	w.call(evidence.Wait, "approval-0", "", nil)
+	r.call(evidence.Wait, "approval-0", "", nil)
 
-	w.call(evidence.Start, "chain-3", host.Chain, host.ChainInput{Pause: time.Minute})
-	w.call(evidence.Cancel, "chain-3", "", nil)
-	w.call(evidence.Wait, "chain-3", "", nil)
-	w.call(evidence.SendOrStart, "register-1", host.Register, "x")
-	w.call(evidence.Terminate, "register-1", "", nil)
+	r.call(evidence.Start, "chain-3", host.Chain, host.ChainInput{Pause: time.Minute})
+	r.call(evidence.Cancel, "chain-3", "", nil)
+	r.call(evidence.Wait, "chain-3", "", nil)
+	r.call(evidence.SendOrStart, "register-1", host.Register, "x")
+	r.call(evidence.Terminate, "register-1", "", nil)
 }
 
 // last returns the answer to the last call.
-func (w *recorder) last() evidence.Answer {
-	calls := w.log.Record().Calls
+func (r *recorder) last() evidence.Answer {
+	calls := r.log.Record().Calls
 	return calls[len(calls)-1].Answer
 }
 
@@ -131,42 +131,42 @@ var brokenEntities = map[string]func(f *evidenceEditor){
 }
 
 // lastCall returns the last call of a kind on an instance.
-func (f *evidenceEditor) lastCall(kind evidence.Kind, id string) (last *evidence.Call) {
-	f.t.Helper()
-	for i := range f.Calls {
-		if call := &f.Calls[i]; call.Kind == kind && call.Instance == id {
+func (ee *evidenceEditor) lastCall(kind evidence.Kind, id string) (last *evidence.Call) {
+	ee.t.Helper()
+	for i := range ee.Calls {
+		if call := &ee.Calls[i]; call.Kind == kind && call.Instance == id {
 			last = call
 		}
 	}
 	if last == nil {
-		f.t.Fatalf("no %s of %s", kind, id)
+		ee.t.Fatalf("no %s of %s", kind, id)
 	}
 	return last
 }
 
 // addFaultFreePhase adds a fault-free phase after all that is recorded. Its probes' writes take
 // write, and the machine's own work takes control.
-func (f *evidenceEditor) addFaultFreePhase(write, control time.Duration) *evidence.FaultFreePhase {
-	begin := time.Hour * time.Duration(1+len(f.FaultFreePhases))
+func (ee *evidenceEditor) addFaultFreePhase(write, control time.Duration) *evidence.FaultFreePhase {
+	begin := time.Hour * time.Duration(1+len(ee.FaultFreePhases))
 	phase := evidence.FaultFreePhase{Begin: begin, LoadEnd: begin + 10*time.Minute, End: begin + 20*time.Minute}
 	for i := range latenciesMin {
-		sent := *f.call(evidence.Send, "register-0", 0)
+		sent := *ee.call(evidence.Send, "register-0", 0)
 		sent.Instance, sent.RequestID, sent.Remote = "probe-0", "", i == 0
 		sent.Outcome, sent.Begin = evidence.Acked, begin+time.Duration(i)*time.Second
 		sent.End = sent.Begin + write
-		f.Calls = append(f.Calls, sent)
+		ee.Calls = append(ee.Calls, sent)
 		phase.Noise = append(phase.Noise, control)
 	}
 	of := evidence.Instance{ID: "probe-0"}
-	for r := range f.Replicas {
-		f.instances(r, "register-0", func(register *evidence.Instance) { of.State, of.Executions = register.State, register.Executions })
-		if !f.Replicas[r].Complete || len(f.FaultFreePhases) > 0 {
+	for r := range ee.Replicas {
+		ee.instances(r, "register-0", func(register *evidence.Instance) { of.State, of.Executions = register.State, register.Executions })
+		if !ee.Replicas[r].Complete || len(ee.FaultFreePhases) > 0 {
 			continue
 		}
-		f.Replicas[r].Instances = append(f.Replicas[r].Instances, of)
+		ee.Replicas[r].Instances = append(ee.Replicas[r].Instances, of)
 	}
-	f.FaultFreePhases = append(f.FaultFreePhases, phase)
-	return &f.FaultFreePhases[len(f.FaultFreePhases)-1]
+	ee.FaultFreePhases = append(ee.FaultFreePhases, phase)
+	return &ee.FaultFreePhases[len(ee.FaultFreePhases)-1]
 }
 
 var (
@@ -196,9 +196,9 @@ var (
 	}
 )
 
-func (f *evidenceEditor) clearRemote() {
-	for i := range f.Calls {
-		f.Calls[i].Remote = false
+func (ee *evidenceEditor) clearRemote() {
+	for i := range ee.Calls {
+		ee.Calls[i].Remote = false
 	}
 }
 

@@ -73,98 +73,98 @@ func goodEvidence(t *testing.T) string {
 	return dir
 }
 
-func (w *recorder) runAll() {
-	w.call(evidence.Start, "chain-0", host.Chain, host.ChainInput{Blob: `<é">`, Value: 7})
-	w.call(evidence.Start, "fan-0", host.Fan, host.FanInput{Value: 3})
-	w.call(evidence.Start, "tree-0", host.Tree, host.TreeInput{Depth: 2, Value: 3})
-	w.call(evidence.Start, "cycle-0", host.Cycle, host.CycleInput{Rounds: 2, PerRound: 2, Delay: 20 * time.Millisecond})
+func (r *recorder) runAll() {
+	r.call(evidence.Start, "chain-0", host.Chain, host.ChainInput{Blob: `<é">`, Value: 7})
+	r.call(evidence.Start, "fan-0", host.Fan, host.FanInput{Value: 3})
+	r.call(evidence.Start, "tree-0", host.Tree, host.TreeInput{Depth: 2, Value: 3})
+	r.call(evidence.Start, "cycle-0", host.Cycle, host.CycleInput{Rounds: 2, PerRound: 2, Delay: 20 * time.Millisecond})
 	for _, number := range []string{"a-0", "a-1", "b-0", "b-1"} {
-		w.call(evidence.Send, "cycle-0", host.Number, number)
+		r.call(evidence.Send, "cycle-0", host.Number, number)
 	}
-	close(w.sent)
-	w.call(evidence.Start, "relay-4", host.Relay, host.RelayInput{First: "relay-4", Value: 5})
+	close(r.sent)
+	r.call(evidence.Start, "relay-4", host.Relay, host.RelayInput{First: "relay-4", Value: 5})
 	for leg := range host.RelayLegs {
-		w.awaitStart(host.LegID("relay-4", leg))
-		w.call(evidence.Wait, host.LegID("relay-4", leg), "", nil)
+		r.awaitStart(host.LegID("relay-4", leg))
+		r.call(evidence.Wait, host.LegID("relay-4", leg), "", nil)
 	}
-	w.call(evidence.Start, "tally-0", host.Tally, 7)
-	w.call(evidence.Update, "tally-0", host.Add, 1)
-	w.call(evidence.Update, "tally-0", host.Add, 2)
-	w.call(evidence.Send, "tally-0", host.Number, "end")
-	w.call(evidence.Wait, "tally-0", "", nil)
-	w.call(evidence.Read, "register-0", "", nil)
-	w.call(evidence.Start, "register-0", host.Register, nil)
-	w.call(evidence.Send, "register-0", host.Number, "x")
-	w.call(evidence.Send, "register-0", host.Number, "y")
-	w.call(evidence.Read, "register-0", "", nil)
-	w.call(evidence.Start, "register-0", host.Register, nil)
-	w.call(evidence.Terminate, "register-0", "", nil)
-	w.call(evidence.Send, "register-0", host.Number, "z")
-	w.call(evidence.Read, "register-0", "", nil)
-	w.call(evidence.Start, "chain-1", host.Chain, host.ChainInput{})
-	w.call(evidence.Wait, "chain-1", "", nil)
-	w.call(evidence.Purge, "chain-1", "", nil)
-	w.call(evidence.Start, "chain-2", host.Chain, host.ChainInput{Pause: time.Minute})
-	w.call(evidence.Terminate, "chain-2", "", nil)
-	w.callAll()
+	r.call(evidence.Start, "tally-0", host.Tally, 7)
+	r.call(evidence.Update, "tally-0", host.Add, 1)
+	r.call(evidence.Update, "tally-0", host.Add, 2)
+	r.call(evidence.Send, "tally-0", host.Number, "end")
+	r.call(evidence.Wait, "tally-0", "", nil)
+	r.call(evidence.Read, "register-0", "", nil)
+	r.call(evidence.Start, "register-0", host.Register, nil)
+	r.call(evidence.Send, "register-0", host.Number, "x")
+	r.call(evidence.Send, "register-0", host.Number, "y")
+	r.call(evidence.Read, "register-0", "", nil)
+	r.call(evidence.Start, "register-0", host.Register, nil)
+	r.call(evidence.Terminate, "register-0", "", nil)
+	r.call(evidence.Send, "register-0", host.Number, "z")
+	r.call(evidence.Read, "register-0", "", nil)
+	r.call(evidence.Start, "chain-1", host.Chain, host.ChainInput{})
+	r.call(evidence.Wait, "chain-1", "", nil)
+	r.call(evidence.Purge, "chain-1", "", nil)
+	r.call(evidence.Start, "chain-2", host.Chain, host.ChainInput{Pause: time.Minute})
+	r.call(evidence.Terminate, "chain-2", "", nil)
+	r.callAll()
 	for _, id := range []string{"chain-0", "fan-0", "tree-0", "cycle-0", "chain-2"} {
-		w.call(evidence.Wait, id, "", nil)
+		r.call(evidence.Wait, id, "", nil)
 	}
 }
 
-func (w *recorder) call(kind evidence.Kind, id, name string, input any) {
-	w.t.Helper()
+func (r *recorder) call(kind evidence.Kind, id, name string, input any) {
+	r.t.Helper()
 	request := evidence.Request{Kind: kind, Instance: id, Name: name}
 	switch kind {
 	case evidence.Start, evidence.Send, evidence.SendOrStart, evidence.Update:
-		w.serial++
-		request.RequestID = fmt.Sprint(w.serial)
+		r.serial++
+		request.RequestID = fmt.Sprint(r.serial)
 		encoded, err := json.Marshal(input)
 		if err != nil {
-			w.t.Fatal(err)
+			r.t.Fatal(err)
 		}
 		request.Input = encoded
 	}
-	w.do(request)
+	r.do(request)
 }
 
-func (w *recorder) do(request evidence.Request) {
-	w.t.Helper()
-	call := evidence.Call{Request: request, Node: "node", Generation: 1, Begin: w.log.Now()}
-	call.Answer = host.Execute(w.t.Context(), w.client, request)
-	call.End = w.log.Now()
-	w.log.Call(call)
+func (r *recorder) do(request evidence.Request) {
+	r.t.Helper()
+	call := evidence.Call{Request: request, Node: "node", Generation: 1, Begin: r.log.Now()}
+	call.Answer = host.Execute(r.t.Context(), r.client, request)
+	call.End = r.log.Now()
+	r.log.Call(call)
 }
 
 // awaitStart waits until an instance exists.
-func (w *recorder) awaitStart(id string) {
-	w.t.Helper()
+func (r *recorder) awaitStart(id string) {
+	r.t.Helper()
 	for {
-		_, err := w.client.Get(w.t.Context(), id)
+		_, err := r.client.Get(r.t.Context(), id)
 		if err == nil {
 			return
 		}
 		if !errors.Is(err, cluster.ErrNotFound) {
-			w.t.Fatal(err)
+			r.t.Fatal(err)
 		}
 		runtime.Gosched()
 	}
 }
 
-func (w *recorder) collect(request host.ReportRequest) {
-	w.t.Helper()
+func (r *recorder) collect(request host.ReportRequest) {
+	r.t.Helper()
 	var reported bytes.Buffer
-	begin := w.log.Now()
-	if err := host.Report(w.t.Context(), w.node, request, &reported); err != nil {
-		w.t.Fatal(err)
+	begin := r.log.Now()
+	if err := host.Report(r.t.Context(), r.node, request, &reported); err != nil {
+		r.t.Fatal(err)
 	}
 	replica, err := evidence.ReadReplica(&reported)
 	if err != nil {
-		w.t.Fatal(err)
+		r.t.Fatal(err)
 	}
 	replica.Node, replica.Stale, replica.Complete = "node", request.Stale, len(request.IDs) == 0
-	replica.Begin, replica.End = begin, w.log.Now()
-	w.log.Replica(replica)
+	replica.Begin, replica.End = begin, r.log.Now()
+	r.log.Replica(replica)
 }
 
 // An evidenceEditor changes evidence.
@@ -183,19 +183,19 @@ func editEvidence(t *testing.T, dir string) *evidenceEditor {
 }
 
 // history changes the history of one execution, in all replicas.
-func (f *evidenceEditor) history(id string, number uint64, change func([]*journalpb.Event) []*journalpb.Event) {
-	f.t.Helper()
+func (ee *evidenceEditor) history(id string, number uint64, change func([]*journalpb.Event) []*journalpb.Event) {
+	ee.t.Helper()
 	done := false
 	var encoded [][]byte
-	for r := range f.Replicas {
-		f.instances(r, id, func(of *evidence.Instance) {
+	for r := range ee.Replicas {
+		ee.instances(r, id, func(of *evidence.Instance) {
 			for e := range of.Executions {
 				execution := &of.Executions[e]
 				if execution.Number != number {
 					continue
 				}
 				if len(execution.Events) > 0 {
-					encoded = encodeAll(f.t, change(decodeAll(f.t, execution.Events)))
+					encoded = encodeAll(ee.t, change(decodeAll(ee.t, execution.Events)))
 					execution.Events, done = encoded, true
 				}
 				execution.Length, execution.Digest = len(encoded), digest(encoded)
@@ -203,29 +203,29 @@ func (f *evidenceEditor) history(id string, number uint64, change func([]*journa
 		})
 	}
 	if !done {
-		f.t.Fatalf("there is no %s/%d", id, number)
+		ee.t.Fatalf("there is no %s/%d", id, number)
 	}
 }
 
 // event changes the first event of a type.
-func (f *evidenceEditor) event(id string, number uint64, eventType int, change func(*journalpb.Event)) {
-	f.t.Helper()
-	f.history(id, number, func(events []*journalpb.Event) []*journalpb.Event {
+func (ee *evidenceEditor) event(id string, number uint64, eventType int, change func(*journalpb.Event)) {
+	ee.t.Helper()
+	ee.history(id, number, func(events []*journalpb.Event) []*journalpb.Event {
 		for _, event := range events {
 			if event.TypeNumber() == eventType {
 				change(event)
 				return events
 			}
 		}
-		f.t.Fatalf("%s/%d has no %s", id, number, journalpb.TypeName(eventType))
+		ee.t.Fatalf("%s/%d has no %s", id, number, journalpb.TypeName(eventType))
 		return nil
 	})
 }
 
 // duplicate inserts a copy of the first event of a type before the last event.
-func (f *evidenceEditor) duplicate(id string, number uint64, eventType int) {
-	f.t.Helper()
-	f.history(id, number, func(events []*journalpb.Event) []*journalpb.Event {
+func (ee *evidenceEditor) duplicate(id string, number uint64, eventType int) {
+	ee.t.Helper()
+	ee.history(id, number, func(events []*journalpb.Event) []*journalpb.Event {
 		last := len(events) - 1
 		for _, event := range events {
 			if event.TypeNumber() == eventType {
@@ -236,43 +236,43 @@ func (f *evidenceEditor) duplicate(id string, number uint64, eventType int) {
 				return append(events[:last:last], repeated, terminal)
 			}
 		}
-		f.t.Fatalf("%s/%d has no %s", id, number, journalpb.TypeName(eventType))
+		ee.t.Fatalf("%s/%d has no %s", id, number, journalpb.TypeName(eventType))
 		return nil
 	})
 }
 
 // instances calls fn for an instance in a replica, if it exists.
-func (f *evidenceEditor) instances(replica int, id string, fn func(*evidence.Instance)) {
-	for i := range f.Replicas[replica].Instances {
-		if of := &f.Replicas[replica].Instances[i]; of.ID == id {
+func (ee *evidenceEditor) instances(replica int, id string, fn func(*evidence.Instance)) {
+	for i := range ee.Replicas[replica].Instances {
+		if of := &ee.Replicas[replica].Instances[i]; of.ID == id {
 			fn(of)
 		}
 	}
 }
 
 // call returns the n-th call of a kind on an instance.
-func (f *evidenceEditor) call(kind evidence.Kind, id string, n int) *evidence.Call {
-	f.t.Helper()
-	for i := range f.Calls {
-		if call := &f.Calls[i]; call.Kind == kind && call.Instance == id {
+func (ee *evidenceEditor) call(kind evidence.Kind, id string, n int) *evidence.Call {
+	ee.t.Helper()
+	for i := range ee.Calls {
+		if call := &ee.Calls[i]; call.Kind == kind && call.Instance == id {
 			if n--; n < 0 {
 				return call
 			}
 		}
 	}
-	f.t.Fatalf("no such %s of %s", kind, id)
+	ee.t.Fatalf("no such %s of %s", kind, id)
 	return nil
 }
 
 // effect returns the first effect of an instance with that label, started or finished.
-func (f *evidenceEditor) effect(id, label string, finished bool) *evidence.Effect {
-	f.t.Helper()
-	for i := range f.Effects {
-		if e := &f.Effects[i]; e.Instance == id && e.Task.Label == label && e.Finished == finished {
+func (ee *evidenceEditor) effect(id, label string, finished bool) *evidence.Effect {
+	ee.t.Helper()
+	for i := range ee.Effects {
+		if e := &ee.Effects[i]; e.Instance == id && e.Task.Label == label && e.Finished == finished {
 			return e
 		}
 	}
-	f.t.Fatalf("no such effect of %s", id)
+	ee.t.Fatalf("no such effect of %s", id)
 	return nil
 }
 

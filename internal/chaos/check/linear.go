@@ -168,9 +168,9 @@ func (c *checker) firstShown() map[string]time.Duration {
 
 // Visualize writes an HTML page of the first calls that are not linearizable, if any, to a
 // directory.
-func (v *Result) Visualize(dir string) error {
-	if v.linearFailure == nil {
+func (r *Result) Visualize(dir string) error {
+	if r.linearFailure == nil {
 		return nil
 	}
-	return porcupine.VisualizePath(v.linearFailure.model, v.linearFailure.info, filepath.Join(dir, "history.html"))
+	return porcupine.VisualizePath(r.linearFailure.model, r.linearFailure.info, filepath.Join(dir, "history.html"))
 }

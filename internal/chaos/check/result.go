@@ -182,34 +182,34 @@ var (
 )
 
 // Uncovered lists what the run did not exercise.
-func (v *Result) Uncovered() []string {
+func (r *Result) Uncovered() []string {
 	names := slices.Clone(requiredCounts)
-	if v.partitions > 0 {
+	if r.partitions > 0 {
 		names = append(names, requiredCurrent...)
 	}
-	if v.partitions > 1 {
+	if r.partitions > 1 {
 		names = append(names, requiredCrossPartition...)
 	}
 	var uncovered []string
 	for _, name := range names {
-		if v.Counts[name] == 0 {
+		if r.Counts[name] == 0 {
 			uncovered = append(uncovered, "no "+name)
 		}
 	}
-	if used := v.Counts[countPartitions]; used < v.partitions {
-		uncovered = append(uncovered, fmt.Sprintf("of %d partitions only %d had a leader and instances", v.partitions, used))
+	if used := r.Counts[countPartitions]; used < r.partitions {
+		uncovered = append(uncovered, fmt.Sprintf("of %d partitions only %d had a leader and instances", r.partitions, used))
 	}
 	return uncovered
 }
 
 // Report writes the counts, the result of each invariant, and at most violationsMax violations of
 // each.
-func (v *Result) Report(w io.Writer) {
-	for _, name := range slices.Sorted(maps.Keys(v.Counts)) {
-		fmt.Fprintf(w, "%8d %s\n", v.Counts[name], name)
+func (r *Result) Report(w io.Writer) {
+	for _, name := range slices.Sorted(maps.Keys(r.Counts)) {
+		fmt.Fprintf(w, "%8d %s\n", r.Counts[name], name)
 	}
 	reported := make(map[string]int)
-	for _, violation := range v.Violations {
+	for _, violation := range r.Violations {
 		if reported[violation.Invariant]++; reported[violation.Invariant] <= violationsMax {
 			fmt.Fprintf(w, "VIOLATED %s: %s\n", violation.Invariant, violation.Detail)
 		}

@@ -76,23 +76,23 @@ type CallBatches [][]LoadCall
 
 const callBatchSize = 4096
 
-func (l *CallBatches) add(call LoadCall) {
-	last := len(*l) - 1
-	if last < 0 || len((*l)[last]) == callBatchSize {
-		*l = append(*l, make([]LoadCall, 0, callBatchSize))
+func (c *CallBatches) add(call LoadCall) {
+	last := len(*c) - 1
+	if last < 0 || len((*c)[last]) == callBatchSize {
+		*c = append(*c, make([]LoadCall, 0, callBatchSize))
 		last++
 	}
-	(*l)[last] = append((*l)[last], call)
+	(*c)[last] = append((*c)[last], call)
 }
 
 // Write writes a result for [LoadResult.Read]. It must be cheap, because it runs on the measured
 // machine and must not delay heartbeats.
-func (b *LoadResult) Write(w io.Writer) error {
+func (l *LoadResult) Write(w io.Writer) error {
 	batches := gob.NewEncoder(w)
-	if err := batches.Encode(LoadResult{Processors: b.Processors, RunQueue: b.RunQueue}); err != nil {
+	if err := batches.Encode(LoadResult{Processors: l.Processors, RunQueue: l.RunQueue}); err != nil {
 		return err
 	}
-	for _, batch := range b.Calls {
+	for _, batch := range l.Calls {
 		if err := batches.Encode(batch); err != nil {
 			return err
 		}
@@ -101,9 +101,9 @@ func (b *LoadResult) Write(w io.Writer) error {
 }
 
 // Read reads a result written by [LoadResult.Write], up to the end of the input.
-func (b *LoadResult) Read(r io.Reader) error {
+func (l *LoadResult) Read(r io.Reader) error {
 	batches := gob.NewDecoder(r)
-	if err := batches.Decode(b); err != nil {
+	if err := batches.Decode(l); err != nil {
 		return err
 	}
 	for {
@@ -113,7 +113,7 @@ func (b *LoadResult) Read(r io.Reader) error {
 		} else if err != nil {
 			return err
 		}
-		b.Calls = append(b.Calls, batch)
+		l.Calls = append(l.Calls, batch)
 	}
 }
 
@@ -156,59 +156,59 @@ type loadRun struct {
 }
 
 // runClosedLoop runs callers that wait for one instance to end before they start the next.
-func (p *loadRun) runClosedLoop(ctx context.Context) {
-	for caller := range p.Callers {
-		p.runCaller(ctx, caller, 0)
+func (l *loadRun) runClosedLoop(ctx context.Context) {
+	for caller := range l.Callers {
+		l.runCaller(ctx, caller, 0)
 	}
 }
 
 // runCaller makes the nth call of a caller, then the next one. Each call has its own goroutine, as
 // in runOpenLoop.
-func (p *loadRun) runCaller(ctx context.Context, caller, n int) {
-	p.calling.Go(func() {
-		p.makeCall(ctx, fmt.Sprintf("%s-%d-%d", p.Prefix, caller, n))
-		if time.Since(p.began) < p.For && ctx.Err() == nil {
-			p.runCaller(ctx, caller, n+1)
+func (l *loadRun) runCaller(ctx context.Context, caller, n int) {
+	l.calling.Go(func() {
+		l.makeCall(ctx, fmt.Sprintf("%s-%d-%d", l.Prefix, caller, n))
+		if time.Since(l.began) < l.For && ctx.Err() == nil {
+			l.runCaller(ctx, caller, n+1)
 		}
 	})
 }
 
 // runOpenLoop starts calls at the given rate, in small batches.
-func (p *loadRun) runOpenLoop(ctx context.Context) {
+func (l *loadRun) runOpenLoop(ctx context.Context) {
 	batches := time.NewTicker(5 * time.Millisecond)
 	defer batches.Stop()
-	for begun := 0; time.Since(p.began) < p.For && ctx.Err() == nil; <-batches.C {
-		for due := int(time.Since(p.began).Seconds() * p.PerSecond); begun < due; begun++ {
-			id := fmt.Sprintf("%s-%d", p.Prefix, begun)
+	for begun := 0; time.Since(l.began) < l.For && ctx.Err() == nil; <-batches.C {
+		for due := int(time.Since(l.began).Seconds() * l.PerSecond); begun < due; begun++ {
+			id := fmt.Sprintf("%s-%d", l.Prefix, begun)
 			select {
-			case p.slots <- struct{}{}:
-				p.calling.Go(func() {
-					p.makeCall(ctx, id)
-					<-p.slots
+			case l.slots <- struct{}{}:
+				l.calling.Go(func() {
+					l.makeCall(ctx, id)
+					<-l.slots
 				})
 			default:
-				p.record(LoadCall{At: time.Since(p.began), Failure: OverLimit})
+				l.record(LoadCall{At: time.Since(l.began), Failure: OverLimit})
 			}
 		}
 	}
 }
 
-func (p *loadRun) makeCall(ctx context.Context, id string) {
+func (l *loadRun) makeCall(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(ctx, loadCallTimeout)
 	defer cancel()
 	begin := time.Now()
-	call := LoadCall{At: begin.Sub(p.began)}
+	call := LoadCall{At: begin.Sub(l.began)}
 	starting := ctx
-	if !p.RetryBusy {
+	if !l.RetryBusy {
 		starting = cluster.WithoutBusyRetries(ctx)
 	}
-	run, err := cluster.StartRun(starting, p.client, brief, id, 0)
+	run, err := cluster.StartRun(starting, l.client, brief, id, 0)
 	if err == nil {
 		call.Accepted = time.Since(begin)
 		_, err = run.Wait(ctx)
 	}
 	call.Took, call.Failure = time.Since(begin), failureOf(err)
-	p.record(call)
+	l.record(call)
 }
 
 func failureOf(err error) string {
@@ -226,8 +226,8 @@ func failureOf(err error) string {
 	return err.Error()
 }
 
-func (p *loadRun) record(call LoadCall) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.calls.add(call)
+func (l *loadRun) record(call LoadCall) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls.add(call)
 }

@@ -63,21 +63,21 @@ func newClockModel(t *testing.T, choose func(n int) int) *clockModel {
 	return w
 }
 
-func (w *clockModel) start(i int) {
-	n := w.nodes[i]
+func (c *clockModel) start(i int) {
+	n := c.nodes[i]
 	recorded, epoch := clustertime.Time{}, uint64(0)
 	if n.applied > 0 {
-		last := w.records[n.applied-1]
+		last := c.records[n.applied-1]
 		recorded, epoch = last.time, last.epoch
 	}
-	n.clock = New(n.wall.now, func() uint64 { return w.term }, recorded, epoch, n.sample)
+	n.clock = New(n.wall.now, func() uint64 { return c.term }, recorded, epoch, n.sample)
 }
 
 // deliver hands a node the records up to a moment.
-func (w *clockModel) deliver(i int, until time.Time) {
-	n := w.nodes[i]
-	for n.clock != nil && n.applied < len(w.records) && !w.records[n.applied].at.After(until) {
-		r := w.records[n.applied]
+func (c *clockModel) deliver(i int, until time.Time) {
+	n := c.nodes[i]
+	for n.clock != nil && n.applied < len(c.records) && !c.records[n.applied].at.After(until) {
+		r := c.records[n.applied]
 		n.applied++
 		n.clock.Observe(r.time, r.epoch, r.term)
 	}
@@ -86,10 +86,10 @@ func (w *clockModel) deliver(i int, until time.Time) {
 const maxDelivery = 2 * time.Second // of records
 
 // deliverAll delivers some records to each node, and makes all sample their clocks.
-func (w *clockModel) deliverAll() {
-	for i, n := range w.nodes {
-		delay := []time.Duration{0, time.Millisecond, 30 * time.Millisecond, maxDelivery}[w.choose(4)]
-		w.deliver(i, time.Now().Add(-delay))
+func (c *clockModel) deliverAll() {
+	for i, n := range c.nodes {
+		delay := []time.Duration{0, time.Millisecond, 30 * time.Millisecond, maxDelivery}[c.choose(4)]
+		c.deliver(i, time.Now().Add(-delay))
 		if n.clock == nil {
 			continue
 		}
@@ -99,149 +99,149 @@ func (w *clockModel) deliverAll() {
 	}
 }
 
-func (w *clockModel) record(clock clustertime.Time) {
-	w.records = append(w.records, clockRecord{clock, w.epoch, w.term, time.Now()})
+func (c *clockModel) record(clock clustertime.Time) {
+	c.records = append(c.records, clockRecord{clock, c.epoch, c.term, time.Now()})
 }
 
 // advance lets time pass, with a leader if there is one.
-func (w *clockModel) advance(d time.Duration) {
+func (c *clockModel) advance(d time.Duration) {
 	for ; d > 0; d -= Interval {
 		time.Sleep(min(d, Interval))
-		if w.leader >= 0 {
-			w.checkNoEarlyTimer()
-			w.record(w.nodes[w.leader].clock.Now())
+		if c.leader >= 0 {
+			c.checkNoEarlyTimer()
+			c.record(c.nodes[c.leader].clock.Now())
 		}
-		w.deliverAll()
+		c.deliverAll()
 	}
 }
 
 // checkNoEarlyTimer checks the leader's time: it must not be ahead of what has passed since any
 // earlier moment, except by the rate of catching up.
-func (w *clockModel) checkNoEarlyTimer() {
-	now, at := w.nodes[w.leader].clock.Now(), time.Now()
-	for _, span := range w.spans {
+func (c *clockModel) checkNoEarlyTimer() {
+	now, at := c.nodes[c.leader].clock.Now(), time.Now()
+	for _, span := range c.spans {
 		passed := at.Sub(span.at)
 		if early := now.Sub(span.time) - passed - passed/CatchUpDivisor; early > time.Microsecond {
-			w.t.Fatalf("a timer that was set %v ago fires %v early", passed, early)
+			c.t.Fatalf("a timer that was set %v ago fires %v early", passed, early)
 		}
 	}
-	if len(w.spans) > 0 {
-		first := w.spans[0]
-		if late := at.Sub(first.at) - now.Sub(first.time); late > w.maxLag {
-			w.t.Fatalf("the time is %v behind, and may be %v", late, w.maxLag)
+	if len(c.spans) > 0 {
+		first := c.spans[0]
+		if late := at.Sub(first.at) - now.Sub(first.time); late > c.maxLag {
+			c.t.Fatalf("the time is %v behind, and may be %v", late, c.maxLag)
 		}
 	}
-	w.spans = append(w.spans, clockSpan{at, now})
+	c.spans = append(c.spans, clockSpan{at, now})
 }
 
 // becomeLeader makes a node the leader.
-func (w *clockModel) becomeLeader(i int) {
-	w.stepDown()
-	w.term++
-	w.deliver(i, time.Now())
-	n := w.nodes[i]
+func (c *clockModel) becomeLeader(i int) {
+	c.stepDown()
+	c.term++
+	c.deliver(i, time.Now())
+	n := c.nodes[i]
 	started := n.clock.StartLeading(func() (known []Reading) {
-		for j, other := range w.nodes {
+		for j, other := range c.nodes {
 			if j != i && other.clock != nil {
 				known = append(known, other.clock.reading())
 			}
 		}
 		return known
 	})
-	w.epoch++
-	w.record(started)
-	n.clock.SetLeaderEpoch(w.epoch)
-	w.leader = i
-	w.deliver(i, time.Now())
-	w.maxLag += 2 * (maxDelivery + Interval)
-	w.checkNoEarlyTimer()
+	c.epoch++
+	c.record(started)
+	n.clock.SetLeaderEpoch(c.epoch)
+	c.leader = i
+	c.deliver(i, time.Now())
+	c.maxLag += 2 * (maxDelivery + Interval)
+	c.checkNoEarlyTimer()
 }
 
-func (w *clockModel) stepDown() {
-	if w.leader >= 0 {
-		w.nodes[w.leader].clock.StopLeading()
-		w.leader = -1
+func (c *clockModel) stepDown() {
+	if c.leader >= 0 {
+		c.nodes[c.leader].clock.StopLeading()
+		c.leader = -1
 	}
 }
 
 // setWallClock sets a wall clock, unless another one has an unsampled change.
-func (w *clockModel) setWallClock(i int) {
-	if w.hasUnsampledSet() {
+func (c *clockModel) setWallClock(i int) {
+	if c.hasUnsampledSet() {
 		return
 	}
 	all := append(clockSteps(), 0, time.Second, -time.Second)
-	w.nodes[i].wall.set(all[w.choose(len(all))])
-	w.nodes[i].unsampledSet = true
+	c.nodes[i].wall.set(all[c.choose(len(all))])
+	c.nodes[i].unsampledSet = true
 }
 
 // restartAll stops all nodes, unless none has recorded who leads, and starts two or three of them
 // later.
-func (w *clockModel) restartAll() {
-	left, uncertain := w.choose(4), w.hasUnsampledSet() // 3: none stays down
+func (c *clockModel) restartAll() {
+	left, uncertain := c.choose(4), c.hasUnsampledSet() // 3: none stays down
 	informed := 0                                       // of those that come back
-	for i, n := range w.nodes {
-		if n.sample.Epoch == w.epoch && i != left {
+	for i, n := range c.nodes {
+		if n.sample.Epoch == c.epoch && i != left {
 			informed++
 		}
 	}
 	if informed == 0 || informed == 1 && uncertain {
 		return
 	}
-	w.stepDown()
-	for _, n := range w.nodes {
+	c.stepDown()
+	for _, n := range c.nodes {
 		n.clock = nil
 	}
-	outage := []time.Duration{0, time.Second, time.Hour, 9 * time.Hour}[w.choose(4)]
+	outage := []time.Duration{0, time.Second, time.Hour, 9 * time.Hour}[c.choose(4)]
 	time.Sleep(outage)
-	if informed > 1 && w.choose(2) == 0 {
-		w.setWallClock(w.choose(3))
+	if informed > 1 && c.choose(2) == 0 {
+		c.setWallClock(c.choose(3))
 	}
-	w.maxLag += 2 * Interval
-	if w.hasUnsampledSet() {
-		w.maxLag += outage // a clock that was set back shows that no time has passed
+	c.maxLag += 2 * Interval
+	if c.hasUnsampledSet() {
+		c.maxLag += outage // a clock that was set back shows that no time has passed
 	}
-	for i := range w.nodes {
+	for i := range c.nodes {
 		if i != left {
-			w.start(i)
+			c.start(i)
 		}
 	}
-	w.becomeLeader((left + 1 + w.choose(2)) % 3)
+	c.becomeLeader((left + 1 + c.choose(2)) % 3)
 	if left < 3 {
-		w.start(left)
+		c.start(left)
 	}
 }
 
-func (w *clockModel) hasUnsampledSet() bool {
-	return slices.ContainsFunc(w.nodes, func(n *clockNode) bool { return n.unsampledSet })
+func (c *clockModel) hasUnsampledSet() bool {
+	return slices.ContainsFunc(c.nodes, func(n *clockNode) bool { return n.unsampledSet })
 }
 
 // restart stops one node and starts it again.
-func (w *clockModel) restart(i int) {
-	if i == w.leader {
-		w.becomeLeader((i + 1) % 3)
+func (c *clockModel) restart(i int) {
+	if i == c.leader {
+		c.becomeLeader((i + 1) % 3)
 	}
-	w.nodes[i].clock = nil
-	w.advance(time.Duration(w.choose(3)) * Interval)
-	w.start(i)
+	c.nodes[i].clock = nil
+	c.advance(time.Duration(c.choose(3)) * Interval)
+	c.start(i)
 }
 
-func (w *clockModel) run(length int) {
+func (c *clockModel) run(length int) {
 	for range length {
-		switch w.choose(8) {
+		switch c.choose(8) {
 		case 0, 1:
-			w.advance([]time.Duration{time.Millisecond, Interval, 10 * Interval, time.Minute}[w.choose(4)])
+			c.advance([]time.Duration{time.Millisecond, Interval, 10 * Interval, time.Minute}[c.choose(4)])
 		case 2, 3:
-			w.becomeLeader(w.choose(3))
+			c.becomeLeader(c.choose(3))
 		case 4:
-			w.setWallClock(w.choose(3))
+			c.setWallClock(c.choose(3))
 		case 5:
-			w.restart(w.choose(3))
+			c.restart(c.choose(3))
 		case 6:
-			w.restartAll()
+			c.restartAll()
 		case 7: // no leader for a while
-			w.stepDown()
+			c.stepDown()
 			time.Sleep(10 * time.Millisecond)
-			w.becomeLeader(w.choose(3))
+			c.becomeLeader(c.choose(3))
 		}
 	}
 }

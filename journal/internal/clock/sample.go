@@ -33,11 +33,11 @@ const clockLagMax = 48 * time.Hour
 // readingAt returns the cluster time when the wall clock shows wall: the sample's time plus the
 // progress of the wall clock since the sample. The wall clock may be wrong, but must not have been
 // set since. Without a usable sample readingAt returns wall itself.
-func (m Sample) readingAt(wall int64) Reading {
-	if m == (Sample{}) || m.Wall-m.Time.UnixNano() > int64(clockLagMax) {
+func (s Sample) readingAt(wall int64) Reading {
+	if s == (Sample{}) || s.Wall-s.Time.UnixNano() > int64(clockLagMax) {
 		return Reading{Time: clustertime.FromUnixNano(wall)}
 	}
-	return Reading{Time: m.Time.Add(time.Duration(max(0, wall-m.Wall))), Epoch: m.Epoch}
+	return Reading{Time: s.Time.Add(time.Duration(max(0, wall-s.Wall))), Epoch: s.Epoch}
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -54,11 +54,11 @@ const (
 	clockFileSize  = len(clockFileMagic) + 3*8 + crc32.Size
 )
 
-func (m Sample) encode() []byte {
+func (s Sample) encode() []byte {
 	b := append(make([]byte, 0, clockFileSize), clockFileMagic...)
-	b = binary.LittleEndian.AppendUint64(b, m.Epoch)
-	b = binary.LittleEndian.AppendUint64(b, uint64(m.Time.UnixNano()))
-	b = binary.LittleEndian.AppendUint64(b, uint64(m.Wall))
+	b = binary.LittleEndian.AppendUint64(b, s.Epoch)
+	b = binary.LittleEndian.AppendUint64(b, uint64(s.Time.UnixNano()))
+	b = binary.LittleEndian.AppendUint64(b, uint64(s.Wall))
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
@@ -89,12 +89,12 @@ func ReadSample(dir string) Sample {
 }
 
 // write writes the sample in place.
-func (m Sample) write(dir string, sync bool) error {
+func (s Sample) write(dir string, sync bool) error {
 	f, err := os.OpenFile(filepath.Join(dir, clockFile), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteAt(m.encode(), 0)
+	_, err = f.WriteAt(s.encode(), 0)
 	if err == nil && sync {
 		err = f.Sync()
 	}

@@ -29,45 +29,45 @@ func NewFlaky() *Flaky {
 }
 
 // Isolate closes all connections of a node and prevents new ones until join.
-func (n *Flaky) Isolate(address string) {
-	n.mu.Lock()
-	n.isolated[address] = true
-	n.mu.Unlock()
-	for _, c := range n.connsOf(address) {
+func (f *Flaky) Isolate(address string) {
+	f.mu.Lock()
+	f.isolated[address] = true
+	f.mu.Unlock()
+	for _, c := range f.connsOf(address) {
 		_ = c.Close()
 	}
 }
 
-func (n *Flaky) Reconnect(address string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.isolated, address)
+func (f *Flaky) Reconnect(address string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.isolated, address)
 }
 
 // Pause stops a node until the returned function is called.
-func (n *Flaky) Pause(address string) (resume func()) {
+func (f *Flaky) Pause(address string) (resume func()) {
 	resumed := make(chan struct{})
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.paused[address] = resumed
-	for c := range n.open {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.paused[address] = resumed
+	for c := range f.open {
 		if c.owner == address {
 			c.resume = resumed
 		}
 	}
 	return func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		delete(n.paused, address)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.paused, address)
 		close(resumed)
 	}
 }
 
 // Stall stops all data on a node's present connections for ever.
-func (n *Flaky) Stall(address string) []*FlakyConn {
-	stuck := n.connsOf(address)
-	n.mu.Lock()
-	defer n.mu.Unlock()
+func (f *Flaky) Stall(address string) []*FlakyConn {
+	stuck := f.connsOf(address)
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for _, c := range stuck {
 		c.resume = make(chan struct{})
 	}
@@ -75,18 +75,18 @@ func (n *Flaky) Stall(address string) []*FlakyConn {
 }
 
 // StallAfter stops all data on a node's next connection that has carried that many bytes.
-func (n *Flaky) StallAfter(address string, bytes int) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.stallLimits[address] = bytes
+func (f *Flaky) StallAfter(address string, bytes int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stallLimits[address] = bytes
 }
 
 // CountReads returns how often a connection is read while d passes.
-func (n *Flaky) CountReads(d time.Duration) int {
+func (f *Flaky) CountReads(d time.Duration) int {
 	count := func() int {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		return n.reads
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.reads
 	}
 	before := count()
 	time.Sleep(d)
@@ -94,10 +94,10 @@ func (n *Flaky) CountReads(d time.Duration) int {
 }
 
 // connsOf returns a node's ends of its connections.
-func (n *Flaky) connsOf(address string) (ends []*FlakyConn) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for c := range n.open {
+func (f *Flaky) connsOf(address string) (ends []*FlakyConn) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for c := range f.open {
 		if c.owner == address {
 			ends = append(ends, c)
 		}
@@ -105,17 +105,17 @@ func (n *Flaky) connsOf(address string) (ends []*FlakyConn) {
 	return ends
 }
 
-func (n *Flaky) add(conn net.Conn, owner string) *FlakyConn {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	c := &FlakyConn{Conn: conn, network: n, owner: owner, resume: n.paused[owner], closed: make(chan struct{})}
-	n.open[c] = struct{}{}
+func (f *Flaky) add(conn net.Conn, owner string) *FlakyConn {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := &FlakyConn{Conn: conn, network: f, owner: owner, resume: f.paused[owner], closed: make(chan struct{})}
+	f.open[c] = struct{}{}
 	return c
 }
 
 // Listen opens the listener of an address.
-func (n *Flaky) Listen(address string) Network {
-	return &flakyListener{n.Memory.Listen(address).(*memoryListener), n}
+func (f *Flaky) Listen(address string) Network {
+	return &flakyListener{f.Memory.Listen(address).(*memoryListener), f}
 }
 
 // flakyListener is a Network.
@@ -125,34 +125,34 @@ type flakyListener struct {
 }
 
 // Accept implements net.Listener.
-func (d *flakyListener) Accept() (net.Conn, error) {
-	conn, err := d.memoryListener.Accept()
+func (f *flakyListener) Accept() (net.Conn, error) {
+	conn, err := f.memoryListener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return d.flaky.add(conn, d.address), nil
+	return f.flaky.add(conn, f.address), nil
 }
 
 // Dial implements Network.
-func (d *flakyListener) Dial(address string, timeout time.Duration) (net.Conn, error) {
-	d.flaky.mu.Lock()
-	isolated, stopped := d.flaky.isolated[d.address] || d.flaky.isolated[address], d.flaky.paused[d.address]
-	d.flaky.mu.Unlock()
+func (f *flakyListener) Dial(address string, timeout time.Duration) (net.Conn, error) {
+	f.flaky.mu.Lock()
+	isolated, stopped := f.flaky.isolated[f.address] || f.flaky.isolated[address], f.flaky.paused[f.address]
+	f.flaky.mu.Unlock()
 	if stopped != nil {
 		select {
 		case <-stopped:
-		case <-d.closed:
+		case <-f.closed:
 		}
 	}
 	if isolated {
 		time.Sleep(min(timeout, time.Second))
 		return nil, errConnRefused
 	}
-	conn, err := d.memoryListener.Dial(address, timeout)
+	conn, err := f.memoryListener.Dial(address, timeout)
 	if err != nil {
 		return nil, err
 	}
-	return d.flaky.add(conn, d.address), nil
+	return f.flaky.add(conn, f.address), nil
 }
 
 // FlakyConn is one end of a connection.

@@ -26,11 +26,11 @@ func NewMemory() *Memory {
 var errConnRefused = errors.New("connection refused")
 
 // Listen opens the listener of an address, in place of a previous one.
-func (n *Memory) Listen(address string) Network {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	d := &memoryListener{network: n, address: address, dials: make(chan net.Conn), closed: make(chan struct{})}
-	n.listeners[address] = d
+func (m *Memory) Listen(address string) Network {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d := &memoryListener{network: m, address: address, dials: make(chan net.Conn), closed: make(chan struct{})}
+	m.listeners[address] = d
 	return d
 }
 
@@ -44,29 +44,29 @@ type memoryListener struct {
 }
 
 // Accept implements net.Listener.
-func (d *memoryListener) Accept() (net.Conn, error) {
+func (m *memoryListener) Accept() (net.Conn, error) {
 	select {
-	case conn := <-d.dials:
+	case conn := <-m.dials:
 		return conn, nil
-	case <-d.closed:
+	case <-m.closed:
 		return nil, net.ErrClosed
 	}
 }
 
 // Close implements net.Listener.
-func (d *memoryListener) Close() error {
-	d.once.Do(func() { close(d.closed) })
+func (m *memoryListener) Close() error {
+	m.once.Do(func() { close(m.closed) })
 	return nil
 }
 
 // Addr implements net.Listener.
-func (d *memoryListener) Addr() net.Addr { return memoryAddress(d.address) }
+func (m *memoryListener) Addr() net.Addr { return memoryAddress(m.address) }
 
 // Dial implements Network.
-func (d *memoryListener) Dial(address string, timeout time.Duration) (net.Conn, error) {
-	d.network.mu.Lock()
-	other := d.network.listeners[address]
-	d.network.mu.Unlock()
+func (m *memoryListener) Dial(address string, timeout time.Duration) (net.Conn, error) {
+	m.network.mu.Lock()
+	other := m.network.listeners[address]
+	m.network.mu.Unlock()
 	if other == nil {
 		return nil, errConnRefused
 	}

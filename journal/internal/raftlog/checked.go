@@ -66,19 +66,19 @@ func openChecked(l *Checked) (*Checked, error) {
 
 // Reread reads and verifies the whole log and resets the fields accordingly. There must be no
 // concurrent writes.
-func (l *Checked) Reread() error {
-	found, err := l.scan()
+func (c *Checked) Reread() error {
+	found, err := c.scan()
 	if err != nil {
 		return err
 	}
-	l.writeMu.Lock()
-	defer l.writeMu.Unlock()
-	l.failedWrites = failedWrites{}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.tail, l.sizes, l.configurations = found.tail, found.sizes, found.configurations
-	l.recountBytesSinceSnapshot()
-	l.diverged.Store(false)
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
+	c.failedWrites = failedWrites{}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tail, c.sizes, c.configurations = found.tail, found.sizes, found.configurations
+	c.recountBytesSinceSnapshot()
+	c.diverged.Store(false)
 	return nil
 }
 
@@ -90,26 +90,26 @@ type logContent struct {
 }
 
 // scan reads and verifies the whole log.
-func (l *Checked) scan() (found logContent, err error) {
-	first, last, err := l.bounds()
+func (c *Checked) scan() (found logContent, err error) {
+	first, last, err := c.bounds()
 	if err != nil {
 		return found, err
 	}
 	saved := logTail{}
-	if l.stable != nil {
-		saved = l.stable.savedTail()
+	if c.stable != nil {
+		saved = c.stable.savedTail()
 	}
 	for index := first; index <= last && index > 0; index++ {
 		var log raft.Log
-		before, sum, err := l.read(index, &log)
+		before, sum, err := c.read(index, &log)
 		if err != nil {
 			return found, err
 		}
 		if index > first && before != found.tail.sum {
-			return found, l.damagedError(index, "checksum of the previous entry does not match")
+			return found, c.damagedError(index, "checksum of the previous entry does not match")
 		}
 		if index == saved.index && sum != saved.sum {
-			return found, l.damagedError(index, "checksum differs from that of the entry that was written")
+			return found, c.damagedError(index, "checksum differs from that of the entry that was written")
 		}
 		found.tail = logTail{index, sum}
 		found.sizes = append(found.sizes, entrySize(&log))
@@ -118,16 +118,16 @@ func (l *Checked) scan() (found logContent, err error) {
 		}
 	}
 	if saved.index > found.tail.index {
-		return found, l.damagedError(saved.index, fmt.Sprintf("it was written, but the log ends at %d", found.tail.index))
+		return found, c.damagedError(saved.index, fmt.Sprintf("it was written, but the log ends at %d", found.tail.index))
 	}
 	return found, nil
 }
 
-func (l *Checked) bounds() (first, last uint64, err error) {
+func (c *Checked) bounds() (first, last uint64, err error) {
 	var has [2]uint64
-	err = l.store.call(func() (err error) {
-		if has[0], err = l.store.FirstIndex(); err == nil {
-			has[1], err = l.store.LastIndex()
+	err = c.store.call(func() (err error) {
+		if has[0], err = c.store.FirstIndex(); err == nil {
+			has[1], err = c.store.LastIndex()
 		}
 		return err
 	})
@@ -137,15 +137,15 @@ func (l *Checked) bounds() (first, last uint64, err error) {
 	return has[0], has[1], nil
 }
 
-func (l *Checked) damagedError(index uint64, reason string) error {
-	return &diskfile.DamagedError{Path: l.path, Index: index, Reason: reason}
+func (c *Checked) damagedError(index uint64, reason string) error {
+	return &diskfile.DamagedError{Path: c.path, Index: index, Reason: reason}
 }
 
 // read reads and verifies one entry. It returns the checksum of the entry before and that of this
 // one. The error is raft.ErrLogNotFound, a *diskfile.DamagedError or one of the store.
-func (l *Checked) read(index uint64, log *raft.Log) (before, sum uint32, err error) {
+func (c *Checked) read(index uint64, log *raft.Log) (before, sum uint32, err error) {
 	stored := &raft.Log{}
-	err = l.store.call(func() error { return l.store.GetLog(index, stored) })
+	err = c.store.call(func() error { return c.store.GetLog(index, stored) })
 	if err == nil {
 		*log = *stored
 	}
@@ -154,21 +154,21 @@ func (l *Checked) read(index uint64, log *raft.Log) (before, sum uint32, err err
 	case errors.Is(err, raft.ErrLogNotFound):
 		return 0, 0, err
 	case errors.As(err, &damaged):
-		return 0, 0, l.damagedError(index, damaged.Reason)
+		return 0, 0, c.damagedError(index, damaged.Reason)
 	case err != nil && !isSystemError(err):
-		return 0, 0, l.damagedError(index, err.Error())
+		return 0, 0, c.damagedError(index, err.Error())
 	case err != nil:
-		return 0, 0, fmt.Errorf("read entry %d of %s: %w", index, l.path, err)
+		return 0, 0, fmt.Errorf("read entry %d of %s: %w", index, c.path, err)
 	case log.Index != index:
-		return 0, 0, l.damagedError(index, fmt.Sprintf("its own index is %d", log.Index))
+		return 0, 0, c.damagedError(index, fmt.Sprintf("its own index is %d", log.Index))
 	case len(log.Extensions) < checksumsSize:
-		return 0, 0, l.damagedError(index, "no checksums")
+		return 0, 0, c.damagedError(index, "no checksums")
 	}
 	sums := log.Extensions[len(log.Extensions)-checksumsSize:]
 	log.Extensions = slices.Clip(log.Extensions[:len(log.Extensions)-checksumsSize])
 	before, sum = binary.BigEndian.Uint32(sums), binary.BigEndian.Uint32(sums[4:])
 	if checksumEntry(before, log) != sum {
-		return 0, 0, l.damagedError(index, "checksum mismatch")
+		return 0, 0, c.damagedError(index, "checksum mismatch")
 	}
 	return before, sum, nil
 }
@@ -198,30 +198,30 @@ func checksumEntry(before uint32, log *raft.Log) uint32 {
 func entrySize(log *raft.Log) uint32 { return uint32(len(log.Data) + len(log.Extensions) + 64) }
 
 // GetLog implements raft.LogStore.
-func (l *Checked) GetLog(index uint64, log *raft.Log) error {
-	_, _, err := l.read(index, log)
+func (c *Checked) GetLog(index uint64, log *raft.Log) error {
+	_, _, err := c.read(index, log)
 	return err
 }
 
 // FirstIndex implements raft.LogStore.
-func (l *Checked) FirstIndex() (uint64, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.firstIndex(), nil
+func (c *Checked) FirstIndex() (uint64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.firstIndex(), nil
 }
 
-func (l *Checked) firstIndex() uint64 {
-	if l.tail.index == 0 {
+func (c *Checked) firstIndex() uint64 {
+	if c.tail.index == 0 {
 		return 0
 	}
-	return l.tail.index + 1 - uint64(len(l.sizes))
+	return c.tail.index + 1 - uint64(len(c.sizes))
 }
 
 // LastIndex implements raft.LogStore.
-func (l *Checked) LastIndex() (uint64, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.tail.index, nil
+func (c *Checked) LastIndex() (uint64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.tail.index, nil
 }
 
 // IsMonotonic implements raft.MonotonicLogStore: the log has no gaps, so Raft deletes the log after
@@ -229,81 +229,81 @@ func (l *Checked) LastIndex() (uint64, error) {
 func (*Checked) IsMonotonic() bool { return true }
 
 // StoreLog implements raft.LogStore.
-func (l *Checked) StoreLog(log *raft.Log) error { return l.StoreLogs([]*raft.Log{log}) }
+func (c *Checked) StoreLog(log *raft.Log) error { return c.StoreLogs([]*raft.Log{log}) }
 
 // StoreLogs implements raft.LogStore. A full disk does not fail the node, because it may have room
 // again. A leader then steps down, and a follower does not acknowledge. Raft is reopened if it
 // assumes entries that are gone (see failedwrites.go). After any other error the content of the
 // Disk is unknown, and the node fails.
-func (l *Checked) StoreLogs(logs []*raft.Log) error {
-	if err := l.checkWritable(); err != nil || len(logs) == 0 {
+func (c *Checked) StoreLogs(logs []*raft.Log) error {
+	if err := c.checkWritable(); err != nil || len(logs) == 0 {
 		return err
 	}
-	if err := l.disk.write(func() error { return l.append(logs) }); err != nil {
-		return l.handleWriteError("write log", err)
+	if err := c.disk.write(func() error { return c.append(logs) }); err != nil {
+		return c.handleWriteError("write log", err)
 	}
-	l.hasStored.Store(true)
-	l.diskFull.Store(false)
+	c.hasStored.Store(true)
+	c.diskFull.Store(false)
 	return nil
 }
 
 // checkWritable returns an error if the log refuses writes.
-func (l *Checked) checkWritable() error {
-	if err := l.failStop.Err(); err != nil {
+func (c *Checked) checkWritable() error {
+	if err := c.failStop.Err(); err != nil {
 		return err
 	}
-	if l.diverged.Load() {
+	if c.diverged.Load() {
 		return ErrReopening
 	}
 	return nil
 }
 
 // append stores entries and saves the new tail.
-func (l *Checked) append(logs []*raft.Log) error {
-	l.writeMu.Lock()
-	defer l.writeMu.Unlock()
-	if err := l.deleteSurplus(); err != nil {
+func (c *Checked) append(logs []*raft.Log) error {
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
+	if err := c.deleteSurplus(); err != nil {
 		return err
 	}
-	if err := l.prepareAppend(logs[0].Index); err != nil {
+	if err := c.prepareAppend(logs[0].Index); err != nil {
 		return err
 	}
-	sealed, tail := addChecksums(l.tail.sum, logs)
-	if err := l.write(sealed, tail); err != nil {
-		return l.handleAppendError(err)
+	sealed, tail := addChecksums(c.tail.sum, logs)
+	if err := c.write(sealed, tail); err != nil {
+		return c.handleAppendError(err)
 	}
-	l.failedWrites.truncated = false
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.tail = tail
+	c.failedWrites.truncated = false
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tail = tail
 	for _, log := range logs {
 		size := entrySize(log)
-		l.sizes = append(l.sizes, size)
-		l.bytesSinceSnapshot += uint64(size)
-		l.writtenBytes += uint64(size)
+		c.sizes = append(c.sizes, size)
+		c.bytesSinceSnapshot += uint64(size)
+		c.writtenBytes += uint64(size)
 	}
-	if l.bytesSinceSnapshot >= l.snapshotBytes {
-		l.RequestSnapshot()
+	if c.bytesSinceSnapshot >= c.snapshotBytes {
+		c.RequestSnapshot()
 	}
 	return nil
 }
 
 // write stores entries with checksums and saves the last of them as the tail.
-func (l *Checked) write(sealed []*raft.Log, tail logTail) error {
-	if err := l.store.call(func() error { return l.store.StoreLogs(sealed) }); err != nil || l.stable == nil {
+func (c *Checked) write(sealed []*raft.Log, tail logTail) error {
+	if err := c.store.call(func() error { return c.store.StoreLogs(sealed) }); err != nil || c.stable == nil {
 		return err
 	}
-	return l.stable.setTail(tail, false)
+	return c.stable.setTail(tail, false)
 }
 
 // handleWriteError fails the node unless the error may be temporary.
-func (l *Checked) handleWriteError(what string, err error) error {
-	err = fmt.Errorf("%s %s: %w", what, l.path, err)
+func (c *Checked) handleWriteError(what string, err error) error {
+	err = fmt.Errorf("%s %s: %w", what, c.path, err)
 	if diskfile.IsFull(err) {
-		l.diskFull.Store(true)
+		c.diskFull.Store(true)
 		return err
 	}
-	return l.failStop.Fail(err)
+	return c.failStop.Fail(err)
 }
 
 // addChecksums returns copies of entries with their checksums, and the new tail.
@@ -330,107 +330,107 @@ func addChecksums(before uint32, logs []*raft.Log) ([]*raft.Log, logTail) {
 // prepareAppend prepares the log for an entry with this index. An index beyond the next one occurs
 // only after a snapshot has replaced the whole log and Raft could not delete the log. prepareAppend
 // then deletes it. It returns an error if the index exists.
-func (l *Checked) prepareAppend(index uint64) error {
+func (c *Checked) prepareAppend(index uint64) error {
 	switch {
-	case l.tail.index == 0 || index == l.tail.index+1:
+	case c.tail.index == 0 || index == c.tail.index+1:
 		return nil
-	case index <= l.tail.index:
+	case index <= c.tail.index:
 		return fmt.Errorf("entry %d already exists", index)
 	}
-	return l.deleteEntries(l.firstIndex(), l.tail.index)
+	return c.deleteEntries(c.firstIndex(), c.tail.index)
 }
 
 // DeleteRange implements raft.LogStore, for ranges that include the first or the last entry.
-func (l *Checked) DeleteRange(first, last uint64) error {
-	if err := l.checkWritable(); err != nil {
+func (c *Checked) DeleteRange(first, last uint64) error {
+	if err := c.checkWritable(); err != nil {
 		return err
 	}
-	l.writeMu.Lock()
-	defer l.writeMu.Unlock()
-	before := l.tail.index
-	err := l.deleteSurplus()
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
+	before := c.tail.index
+	err := c.deleteSurplus()
 	if err == nil {
-		err = l.deleteEntries(first, last)
+		err = c.deleteEntries(first, last)
 	}
 	if err != nil {
-		return l.handleWriteError("truncate log", err)
+		return c.handleWriteError("truncate log", err)
 	}
-	l.recordTruncation(first, before)
+	c.recordTruncation(first, before)
 	return nil
 }
 
-func (l *Checked) deleteEntries(first, last uint64) error {
-	first, last = max(first, l.firstIndex()), min(last, l.tail.index)
-	if l.tail.index == 0 || first > last {
+func (c *Checked) deleteEntries(first, last uint64) error {
+	first, last = max(first, c.firstIndex()), min(last, c.tail.index)
+	if c.tail.index == 0 || first > last {
 		return nil
 	}
-	tail := l.tail
-	if last == l.tail.index {
+	tail := c.tail
+	if last == c.tail.index {
 		var err error
-		if tail, err = l.prepareTruncation(first); err != nil {
+		if tail, err = c.prepareTruncation(first); err != nil {
 			return err
 		}
-	} else if first != l.firstIndex() {
+	} else if first != c.firstIndex() {
 		return fmt.Errorf("entries %d to %d are in the middle of the log and cannot be deleted", first, last)
 	}
-	if err := l.store.call(func() error { return l.store.DeleteRange(first, last) }); err != nil {
-		return l.handleDeleteError(err)
+	if err := c.store.call(func() error { return c.store.DeleteRange(first, last) }); err != nil {
+		return c.handleDeleteError(err)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	at, n := int(first-l.firstIndex()), int(last-first)+1
-	l.sizes = slices.Delete(l.sizes, at, at+n)
-	l.tail = tail
-	l.recountBytesSinceSnapshot()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at, n := int(first-c.firstIndex()), int(last-first)+1
+	c.sizes = slices.Delete(c.sizes, at, at+n)
+	c.tail = tail
+	c.recountBytesSinceSnapshot()
 	return nil
 }
 
 // prepareTruncation saves the new tail before the entries from first on are deleted, and returns
 // it.
-func (l *Checked) prepareTruncation(first uint64) (logTail, error) {
+func (c *Checked) prepareTruncation(first uint64) (logTail, error) {
 	tail := logTail{}
-	if first > l.firstIndex() {
+	if first > c.firstIndex() {
 		var log raft.Log
-		_, sum, err := l.read(first-1, &log)
+		_, sum, err := c.read(first-1, &log)
 		if err != nil {
 			return tail, err
 		}
 		tail = logTail{first - 1, sum}
 	}
-	if l.stable == nil {
+	if c.stable == nil {
 		return tail, nil
 	}
-	return tail, l.stable.setTail(tail, true)
+	return tail, c.stable.setTail(tail, true)
 }
 
 // RecordSnapshot records that everything up to index is in a snapshot on disk.
-func (l *Checked) RecordSnapshot(index uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.snapshotIndex = max(l.snapshotIndex, index)
-	l.recountBytesSinceSnapshot()
+func (c *Checked) RecordSnapshot(index uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.snapshotIndex = max(c.snapshotIndex, index)
+	c.recountBytesSinceSnapshot()
 }
 
-func (l *Checked) recountBytesSinceSnapshot() {
-	l.bytesSinceSnapshot = 0
-	first := l.firstIndex()
-	for i, size := range l.sizes {
-		if first+uint64(i) > l.snapshotIndex {
-			l.bytesSinceSnapshot += uint64(size)
+func (c *Checked) recountBytesSinceSnapshot() {
+	c.bytesSinceSnapshot = 0
+	first := c.firstIndex()
+	for i, size := range c.sizes {
+		if first+uint64(i) > c.snapshotIndex {
+			c.bytesSinceSnapshot += uint64(size)
 		}
 	}
-	if l.bytesSinceSnapshot >= l.snapshotBytes {
-		l.RequestSnapshot()
+	if c.bytesSinceSnapshot >= c.snapshotBytes {
+		c.RequestSnapshot()
 	}
 }
 
 // CountWithin returns how many of the last entries fit into bytesMax bytes.
-func (l *Checked) CountWithin(bytesMax uint64) uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (c *Checked) CountWithin(bytesMax uint64) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	n, bytes := 0, uint64(0)
-	for ; n < len(l.sizes); n++ {
-		if bytes += uint64(l.sizes[len(l.sizes)-1-n]); bytes > bytesMax {
+	for ; n < len(c.sizes); n++ {
+		if bytes += uint64(c.sizes[len(c.sizes)-1-n]); bytes > bytesMax {
 			break
 		}
 	}
@@ -445,31 +445,31 @@ type Stats struct {
 }
 
 // Stats returns the metrics of the log.
-func (l *Checked) Stats() Stats {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return Stats{l.writtenBytes, len(l.sizes), l.bytesSinceSnapshot}
+func (c *Checked) Stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Stats{c.writtenBytes, len(c.sizes), c.bytesSinceSnapshot}
 }
 
 // SnapshotDue returns a channel that holds a token when the log has grown by its snapshotBytes
 // since the newest snapshot.
-func (l *Checked) SnapshotDue() <-chan struct{} { return l.snapshotDue }
+func (c *Checked) SnapshotDue() <-chan struct{} { return c.snapshotDue }
 
 // RequestSnapshot puts a token into SnapshotDue.
-func (l *Checked) RequestSnapshot() { putToken(l.snapshotDue) }
+func (c *Checked) RequestSnapshot() { putToken(c.snapshotDue) }
 
 // ReopenDue returns a channel that holds a token when the log has diverged.
-func (l *Checked) ReopenDue() <-chan struct{} { return l.reopenDue }
+func (c *Checked) ReopenDue() <-chan struct{} { return c.reopenDue }
 
 // HasDiverged reports whether Raft assumes entries that are gone. The log then refuses writes until
 // Reread.
-func (l *Checked) HasDiverged() bool { return l.diverged.Load() }
+func (c *Checked) HasDiverged() bool { return c.diverged.Load() }
 
 // HasStored reports whether an entry was stored since the log was opened.
-func (l *Checked) HasStored() bool { return l.hasStored.Load() }
+func (c *Checked) HasStored() bool { return c.hasStored.Load() }
 
 // IsDiskFull reports whether the last write failed because the disk is full.
-func (l *Checked) IsDiskFull() bool { return l.diskFull.Load() }
+func (c *Checked) IsDiskFull() bool { return c.diskFull.Load() }
 
 // putToken puts a token into a channel of capacity one.
 func putToken(ch chan struct{}) {
@@ -480,21 +480,21 @@ func putToken(ch chan struct{}) {
 }
 
 // HasEntry reports whether an entry is in the log.
-func (l *Checked) HasEntry(index uint64) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return index > 0 && l.firstIndex() <= index && index <= l.tail.index
+func (c *Checked) HasEntry(index uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return index > 0 && c.firstIndex() <= index && index <= c.tail.index
 }
 
 // UpdateConfiguration sets the configuration of a snapshot to the latest one up to its index, from
 // the log as it was opened. That is committed, like everything that is applied.
-func (l *Checked) UpdateConfiguration(point *raft.SnapshotMeta) error {
-	for _, index := range l.configurations {
+func (c *Checked) UpdateConfiguration(point *raft.SnapshotMeta) error {
+	for _, index := range c.configurations {
 		if index <= point.ConfigurationIndex || index > point.Index {
 			continue
 		}
 		var log raft.Log
-		if err := l.GetLog(index, &log); err != nil {
+		if err := c.GetLog(index, &log); err != nil {
 			return err
 		}
 		point.Configuration, point.ConfigurationIndex = raft.DecodeConfiguration(log.Data), index

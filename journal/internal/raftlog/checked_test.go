@@ -23,11 +23,11 @@ type alteredLogs struct {
 	alter func(*raft.Log)
 }
 
-func (c *alteredLogs) GetLog(index uint64, log *raft.Log) error {
-	err := c.LogStore.GetLog(index, log)
-	if err == nil && index == c.index {
+func (a *alteredLogs) GetLog(index uint64, log *raft.Log) error {
+	err := a.LogStore.GetLog(index, log)
+	if err == nil && index == a.index {
 		log.Data, log.Extensions = slices.Clone(log.Data), slices.Clone(log.Extensions)
-		c.alter(log)
+		a.alter(log)
 	}
 	return err
 }

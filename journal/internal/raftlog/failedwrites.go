@@ -38,52 +38,52 @@ var ErrReopening = errors.New("raft is being reopened on its log")
 // deleted. If Raft has deleted conflicting entries, which lie after all snapshots, it appends
 // others next. If it has deleted the log because of an installed snapshot, it appends none. The log
 // has then diverged if it had entries after the snapshot.
-func (l *Checked) recordTruncation(first, before uint64) {
-	if before == 0 || l.tail.index == before {
+func (c *Checked) recordTruncation(first, before uint64) {
+	if before == 0 || c.tail.index == before {
 		return // nothing, or a prefix
 	}
-	l.mu.Lock()
-	conflict, replaced := first > l.snapshotIndex, before <= l.snapshotIndex
-	l.mu.Unlock()
+	c.mu.Lock()
+	conflict, replaced := first > c.snapshotIndex, before <= c.snapshotIndex
+	c.mu.Unlock()
 	switch {
 	case conflict:
-		l.failedWrites.truncated = true
+		c.failedWrites.truncated = true
 	case !replaced:
-		l.markDiverged()
+		c.markDiverged()
 	}
 }
 
 // handleAppendError determines the effect of a failed append, and returns its error.
-func (l *Checked) handleAppendError(err error) error {
+func (c *Checked) handleAppendError(err error) error {
 	if !diskfile.IsFull(err) {
 		return err
 	}
-	_, last, boundsErr := l.bounds()
+	_, last, boundsErr := c.bounds()
 	if boundsErr != nil {
 		return fmt.Errorf("%w, after: %v", boundsErr, err)
 	}
-	if last > l.tail.index {
-		l.failedWrites.surplus = last
+	if last > c.tail.index {
+		c.failedWrites.surplus = last
 	}
-	if l.failedWrites.truncated {
-		l.markDiverged()
+	if c.failedWrites.truncated {
+		c.markDiverged()
 	}
 	return err
 }
 
 // handleDeleteError determines the effect of a failed deletion, and returns its error.
-func (l *Checked) handleDeleteError(err error) error {
+func (c *Checked) handleDeleteError(err error) error {
 	if !diskfile.IsFull(err) {
 		return err
 	}
-	first, last, boundsErr := l.bounds()
+	first, last, boundsErr := c.bounds()
 	switch {
 	case boundsErr != nil:
 		return fmt.Errorf("%w, after: %v", boundsErr, err)
-	case first != l.firstIndex() || last != l.tail.index:
-		l.markDiverged() // the deletion took effect
-	case l.stable != nil:
-		if tailErr := l.stable.setTail(l.tail, false); tailErr != nil { // undo prepareTruncation
+	case first != c.firstIndex() || last != c.tail.index:
+		c.markDiverged() // the deletion took effect
+	case c.stable != nil:
+		if tailErr := c.stable.setTail(c.tail, false); tailErr != nil { // undo prepareTruncation
 			return fmt.Errorf("%w, after: %v", tailErr, err)
 		}
 	}
@@ -91,26 +91,26 @@ func (l *Checked) handleDeleteError(err error) error {
 }
 
 // deleteSurplus deletes what a failed append has left after the tail.
-func (l *Checked) deleteSurplus() error {
-	if l.failedWrites.surplus == 0 {
+func (c *Checked) deleteSurplus() error {
+	if c.failedWrites.surplus == 0 {
 		return nil
 	}
-	if l.stable != nil {
-		if err := l.stable.setTail(l.tail, true); err != nil { // the saved tail may be ahead
+	if c.stable != nil {
+		if err := c.stable.setTail(c.tail, true); err != nil { // the saved tail may be ahead
 			return err
 		}
 	}
-	first, last := l.tail.index+1, l.failedWrites.surplus
-	if err := l.store.call(func() error { return l.store.DeleteRange(first, last) }); err != nil {
+	first, last := c.tail.index+1, c.failedWrites.surplus
+	if err := c.store.call(func() error { return c.store.DeleteRange(first, last) }); err != nil {
 		return err
 	}
-	l.failedWrites.surplus = 0
+	c.failedWrites.surplus = 0
 	return nil
 }
 
 // markDiverged blocks the log until Raft has been reopened on it.
-func (l *Checked) markDiverged() {
-	if l.diverged.CompareAndSwap(false, true) {
-		putToken(l.reopenDue)
+func (c *Checked) markDiverged() {
+	if c.diverged.CompareAndSwap(false, true) {
+		putToken(c.reopenDue)
 	}
 }

@@ -45,7 +45,7 @@ func TestTruncation_FailedAppendLeavesNoTail(t *testing.T) {
 	}
 }
 
-func (l *Checked) tailIndex() uint64 {
-	last, _ := l.LastIndex()
+func (c *Checked) tailIndex() uint64 {
+	last, _ := c.LastIndex()
 	return last
 }

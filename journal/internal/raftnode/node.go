@@ -48,43 +48,43 @@ func Start(transport Transport, open func(transport raft.Transport, again bool) 
 
 // Reopen shuts Raft down, prepares its stores, and starts it again. Only one goroutine may call it,
 // and not concurrently with shutdown.
-func (r *Node) Reopen(prepare func() error) error {
-	r.callMu.Lock()
-	defer r.callMu.Unlock()
-	r.run.close()
-	if err := r.current.Load().Shutdown().Error(); err != nil {
+func (n *Node) Reopen(prepare func() error) error {
+	n.callMu.Lock()
+	defer n.callMu.Unlock()
+	n.run.close()
+	if err := n.current.Load().Shutdown().Error(); err != nil {
 		return err
 	}
 	if err := prepare(); err != nil {
 		return err
 	}
-	r.run = &runTransport{Transport: r.transport, WithPreVote: r.transport}
-	current, err := r.open(r.run, true)
+	n.run = &runTransport{Transport: n.transport, WithPreVote: n.transport}
+	current, err := n.open(n.run, true)
 	if err != nil {
 		return err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for o := range r.observers {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for o := range n.observers {
 		current.RegisterObserver(o)
 	}
-	r.current.Store(current)
-	close(r.reopenedCh)
-	r.reopenedCh = make(chan struct{})
+	n.current.Store(current)
+	close(n.reopenedCh)
+	n.reopenedCh = make(chan struct{})
 	return nil
 }
 
 // Reopened returns a channel that is closed when Raft is reopened the next time.
-func (r *Node) Reopened() <-chan struct{} {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.reopenedCh
+func (n *Node) Reopened() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.reopenedCh
 }
 
 // Shutdown ends Raft and closes its transport.
-func (r *Node) Shutdown() error {
-	r.run.close()
-	return errors.Join(r.current.Load().Shutdown().Error(), r.transport.Close())
+func (n *Node) Shutdown() error {
+	n.run.close()
+	return errors.Join(n.current.Load().Shutdown().Error(), n.transport.Close())
 }
 
 // runTransport is the transport of one start of Raft. It is not closed with Raft. It answers
@@ -123,9 +123,9 @@ type guardedFuture[F raft.Future] struct {
 }
 
 // Error implements raft.Future.
-func (a *guardedFuture[F]) Error() error {
-	err := a.future.Error()
-	a.once.Do(a.done)
+func (g *guardedFuture[F]) Error() error {
+	err := g.future.Error()
+	g.once.Do(g.done)
 	return err
 }
 
@@ -133,7 +133,7 @@ func (a *guardedFuture[F]) Error() error {
 type guardedIndexFuture[F raft.IndexFuture] struct{ guardedFuture[F] }
 
 // Index implements raft.IndexFuture.
-func (a *guardedIndexFuture[F]) Index() uint64 { return a.future.Index() }
+func (g *guardedIndexFuture[F]) Index() uint64 { return g.future.Index() }
 
 // guardedApplyFuture is a guarded raft.ApplyFuture.
 type guardedApplyFuture struct {
@@ -149,129 +149,129 @@ func callRaft[F raft.Future](r *Node, query func(*raft.Raft) F) guardedFuture[F]
 	return guardedFuture[F]{future: query(r.current.Load()), done: r.callMu.RUnlock}
 }
 
-func (r *Node) call(query func(*raft.Raft) raft.Future) raft.Future {
-	f := callRaft(r, query)
+func (n *Node) call(query func(*raft.Raft) raft.Future) raft.Future {
+	f := callRaft(n, query)
 	return &f
 }
 
-func (r *Node) callIndex(query func(*raft.Raft) raft.IndexFuture) raft.IndexFuture {
-	return &guardedIndexFuture[raft.IndexFuture]{callRaft(r, query)}
+func (n *Node) callIndex(query func(*raft.Raft) raft.IndexFuture) raft.IndexFuture {
+	return &guardedIndexFuture[raft.IndexFuture]{callRaft(n, query)}
 }
 
 // Apply is raft.Raft.Apply.
-func (r *Node) Apply(data []byte, limit time.Duration) raft.ApplyFuture {
+func (n *Node) Apply(data []byte, limit time.Duration) raft.ApplyFuture {
 	return &guardedApplyFuture{guardedIndexFuture[raft.ApplyFuture]{
-		callRaft(r, func(current *raft.Raft) raft.ApplyFuture { return current.Apply(data, limit) }),
+		callRaft(n, func(current *raft.Raft) raft.ApplyFuture { return current.Apply(data, limit) }),
 	}}
 }
 
 // Barrier is raft.Raft.Barrier.
-func (r *Node) Barrier(limit time.Duration) raft.Future {
-	return r.call(func(current *raft.Raft) raft.Future { return current.Barrier(limit) })
+func (n *Node) Barrier(limit time.Duration) raft.Future {
+	return n.call(func(current *raft.Raft) raft.Future { return current.Barrier(limit) })
 }
 
 // VerifyLeader is raft.Raft.VerifyLeader.
-func (r *Node) VerifyLeader() raft.Future {
-	return r.call((*raft.Raft).VerifyLeader)
+func (n *Node) VerifyLeader() raft.Future {
+	return n.call((*raft.Raft).VerifyLeader)
 }
 
 // Snapshot is raft.Raft.Snapshot.
-func (r *Node) Snapshot() raft.Future {
-	return r.call(func(current *raft.Raft) raft.Future { return current.Snapshot() })
+func (n *Node) Snapshot() raft.Future {
+	return n.call(func(current *raft.Raft) raft.Future { return current.Snapshot() })
 }
 
 // LeadershipTransfer is raft.Raft.LeadershipTransfer.
-func (r *Node) LeadershipTransfer() raft.Future {
-	return r.call((*raft.Raft).LeadershipTransfer)
+func (n *Node) LeadershipTransfer() raft.Future {
+	return n.call((*raft.Raft).LeadershipTransfer)
 }
 
 // LeadershipTransferToServer is raft.Raft.LeadershipTransferToServer.
-func (r *Node) LeadershipTransferToServer(id raft.ServerID, address raft.ServerAddress) raft.Future {
-	return r.call(func(current *raft.Raft) raft.Future { return current.LeadershipTransferToServer(id, address) })
+func (n *Node) LeadershipTransferToServer(id raft.ServerID, address raft.ServerAddress) raft.Future {
+	return n.call(func(current *raft.Raft) raft.Future { return current.LeadershipTransferToServer(id, address) })
 }
 
 // AddVoter is raft.Raft.AddVoter.
-func (r *Node) AddVoter(id raft.ServerID, address raft.ServerAddress, previous uint64, limit time.Duration) raft.IndexFuture {
-	return r.callIndex(func(current *raft.Raft) raft.IndexFuture { return current.AddVoter(id, address, previous, limit) })
+func (n *Node) AddVoter(id raft.ServerID, address raft.ServerAddress, previous uint64, limit time.Duration) raft.IndexFuture {
+	return n.callIndex(func(current *raft.Raft) raft.IndexFuture { return current.AddVoter(id, address, previous, limit) })
 }
 
 // AddNonvoter is raft.Raft.AddNonvoter.
-func (r *Node) AddNonvoter(id raft.ServerID, address raft.ServerAddress, previous uint64, limit time.Duration) raft.IndexFuture {
-	return r.callIndex(func(current *raft.Raft) raft.IndexFuture { return current.AddNonvoter(id, address, previous, limit) })
+func (n *Node) AddNonvoter(id raft.ServerID, address raft.ServerAddress, previous uint64, limit time.Duration) raft.IndexFuture {
+	return n.callIndex(func(current *raft.Raft) raft.IndexFuture { return current.AddNonvoter(id, address, previous, limit) })
 }
 
 // DemoteVoter is raft.Raft.DemoteVoter.
-func (r *Node) DemoteVoter(id raft.ServerID, previous uint64, limit time.Duration) raft.IndexFuture {
-	return r.callIndex(func(current *raft.Raft) raft.IndexFuture { return current.DemoteVoter(id, previous, limit) })
+func (n *Node) DemoteVoter(id raft.ServerID, previous uint64, limit time.Duration) raft.IndexFuture {
+	return n.callIndex(func(current *raft.Raft) raft.IndexFuture { return current.DemoteVoter(id, previous, limit) })
 }
 
 // BootstrapCluster is raft.Raft.BootstrapCluster.
-func (r *Node) BootstrapCluster(members raft.Configuration) raft.Future {
-	return r.call(func(current *raft.Raft) raft.Future { return current.BootstrapCluster(members) })
+func (n *Node) BootstrapCluster(members raft.Configuration) raft.Future {
+	return n.call(func(current *raft.Raft) raft.Future { return current.BootstrapCluster(members) })
 }
 
 // RemoveServer is raft.Raft.RemoveServer.
-func (r *Node) RemoveServer(id raft.ServerID, previous uint64, limit time.Duration) raft.IndexFuture {
-	return r.callIndex(func(current *raft.Raft) raft.IndexFuture { return current.RemoveServer(id, previous, limit) })
+func (n *Node) RemoveServer(id raft.ServerID, previous uint64, limit time.Duration) raft.IndexFuture {
+	return n.callIndex(func(current *raft.Raft) raft.IndexFuture { return current.RemoveServer(id, previous, limit) })
 }
 
 // RegisterObserver registers an observer with Raft, and again after each reopen.
-func (r *Node) RegisterObserver(o *raft.Observer) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.observers[o] = struct{}{}
-	r.current.Load().RegisterObserver(o)
+func (n *Node) RegisterObserver(o *raft.Observer) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.observers[o] = struct{}{}
+	n.current.Load().RegisterObserver(o)
 }
 
 // DeregisterObserver undoes RegisterObserver.
-func (r *Node) DeregisterObserver(o *raft.Observer) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.observers, o)
-	r.current.Load().DeregisterObserver(o)
+func (n *Node) DeregisterObserver(o *raft.Observer) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.observers, o)
+	n.current.Load().DeregisterObserver(o)
 }
 
 // GetConfiguration is raft.Raft.GetConfiguration, which answers at once.
-func (r *Node) GetConfiguration() raft.ConfigurationFuture {
-	return r.current.Load().GetConfiguration()
+func (n *Node) GetConfiguration() raft.ConfigurationFuture {
+	return n.current.Load().GetConfiguration()
 }
 
 // ReloadConfig is raft.Raft.ReloadConfig.
-func (r *Node) ReloadConfig(c raft.ReloadableConfig) error {
-	return r.current.Load().ReloadConfig(c)
+func (n *Node) ReloadConfig(c raft.ReloadableConfig) error {
+	return n.current.Load().ReloadConfig(c)
 }
 
 // ReloadableConfig is raft.Raft.ReloadableConfig.
-func (r *Node) ReloadableConfig() raft.ReloadableConfig {
-	return r.current.Load().ReloadableConfig()
+func (n *Node) ReloadableConfig() raft.ReloadableConfig {
+	return n.current.Load().ReloadableConfig()
 }
 
 // LeaderWithID is raft.Raft.LeaderWithID.
-func (r *Node) LeaderWithID() (raft.ServerAddress, raft.ServerID) {
-	return r.current.Load().LeaderWithID()
+func (n *Node) LeaderWithID() (raft.ServerAddress, raft.ServerID) {
+	return n.current.Load().LeaderWithID()
 }
 
 // LeaderCh is raft.Raft.LeaderCh. After Raft has been reopened, an earlier channel delivers nothing
 // more; call LeaderCh again.
-func (r *Node) LeaderCh() <-chan bool { return r.current.Load().LeaderCh() }
+func (n *Node) LeaderCh() <-chan bool { return n.current.Load().LeaderCh() }
 
 // State is raft.Raft.State.
-func (r *Node) State() raft.RaftState { return r.current.Load().State() }
+func (n *Node) State() raft.RaftState { return n.current.Load().State() }
 
 // Stats is raft.Raft.Stats.
-func (r *Node) Stats() map[string]string { return r.current.Load().Stats() }
+func (n *Node) Stats() map[string]string { return n.current.Load().Stats() }
 
 // LastContact is raft.Raft.LastContact.
-func (r *Node) LastContact() time.Time { return r.current.Load().LastContact() }
+func (n *Node) LastContact() time.Time { return n.current.Load().LastContact() }
 
 // CurrentTerm is raft.Raft.CurrentTerm.
-func (r *Node) CurrentTerm() uint64 { return r.current.Load().CurrentTerm() }
+func (n *Node) CurrentTerm() uint64 { return n.current.Load().CurrentTerm() }
 
 // LastIndex is raft.Raft.LastIndex.
-func (r *Node) LastIndex() uint64 { return r.current.Load().LastIndex() }
+func (n *Node) LastIndex() uint64 { return n.current.Load().LastIndex() }
 
 // CommitIndex is raft.Raft.CommitIndex.
-func (r *Node) CommitIndex() uint64 { return r.current.Load().CommitIndex() }
+func (n *Node) CommitIndex() uint64 { return n.current.Load().CommitIndex() }
 
 // AppliedIndex is raft.Raft.AppliedIndex.
-func (r *Node) AppliedIndex() uint64 { return r.current.Load().AppliedIndex() }
+func (n *Node) AppliedIndex() uint64 { return n.current.Load().AppliedIndex() }

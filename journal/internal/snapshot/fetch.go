@@ -56,23 +56,23 @@ type Fetcher struct {
 
 // Run asks one node after the other until one has sent a snapshot, ctx ends, or Timeout is over.
 // The error wraps the failures of the last round.
-func (a *Fetcher) Run(ctx context.Context, addresses []string) (*Manifest, error) {
+func (f *Fetcher) Run(ctx context.Context, addresses []string) (*Manifest, error) {
 	if len(addresses) == 0 {
 		return nil, errors.New("no other node is known")
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, f.Timeout)
 	defer cancel()
 	for {
 		var failures []error
 		for _, address := range addresses {
-			m, err := a.FetchFrom(ctx, address)
+			m, err := f.FetchFrom(ctx, address)
 			if err == nil {
-				a.Logger.Info("snapshot fetched", "index", m.Index, "from", m.Node, "address", address)
+				f.Logger.Info("snapshot fetched", "index", m.Index, "from", m.Node, "address", address)
 				return m, nil
 			}
 			failures = append(failures, fmt.Errorf("ask %s: %w", address, err))
 		}
-		a.Logger.Warn("cannot fetch a snapshot yet, trying again", "least", a.MinIndex, "error", errors.Join(failures...))
+		f.Logger.Warn("cannot fetch a snapshot yet, trying again", "least", f.MinIndex, "error", errors.Join(failures...))
 		select {
 		case <-ctx.Done():
 			return nil, errors.Join(failures...)
@@ -82,13 +82,13 @@ func (a *Fetcher) Run(ctx context.Context, addresses []string) (*Manifest, error
 }
 
 // FetchFrom asks one node.
-func (a *Fetcher) FetchFrom(ctx context.Context, address string) (*Manifest, error) {
-	conn, err := a.Dial(address, dialTimeout)
+func (f *Fetcher) FetchFrom(ctx context.Context, address string) (*Manifest, error) {
+	conn, err := f.Dial(address, dialTimeout)
 	if err != nil {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	m, err := a.exchange(&TimeoutConn{conn})
+	m, err := f.exchange(&TimeoutConn{conn})
 	if stop() {
 		err = errors.Join(err, conn.Close())
 	}
@@ -98,8 +98,8 @@ func (a *Fetcher) FetchFrom(ctx context.Context, address string) (*Manifest, err
 	return m, nil
 }
 
-func (a *Fetcher) exchange(conn net.Conn) (*Manifest, error) {
-	q := Request{Cluster: a.Cluster, Node: a.Node, MinIndex: a.MinIndex}
+func (f *Fetcher) exchange(conn net.Conn) (*Manifest, error) {
+	q := Request{Cluster: f.Cluster, Node: f.Node, MinIndex: f.MinIndex}
 	if err := frame.WriteJSON(conn, RequestMagic, q); err != nil {
 		return nil, fmt.Errorf("send request: %w", err)
 	}
@@ -110,7 +110,7 @@ func (a *Fetcher) exchange(conn net.Conn) (*Manifest, error) {
 	if r.Refusal != "" {
 		return nil, errors.New(r.Refusal)
 	}
-	return a.Snapshots.Fetch(conn, a.MinIndex)
+	return f.Snapshots.Fetch(conn, f.MinIndex)
 }
 
 // TimeoutConn bounds each read and each write by requestTimeout.

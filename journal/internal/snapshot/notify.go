@@ -29,15 +29,15 @@ func NewNotifying(store raft.SnapshotStore, done func(uint64)) (*Notifying, erro
 }
 
 // Count returns how many snapshots were written since the store was opened.
-func (s *Notifying) Count() uint64 { return s.count.Load() }
+func (n *Notifying) Count() uint64 { return n.count.Load() }
 
 // Create implements raft.SnapshotStore.
-func (s *Notifying) Create(version raft.SnapshotVersion, index, term uint64, members raft.Configuration, membersIndex uint64, transport raft.Transport) (raft.SnapshotSink, error) {
-	sink, err := s.SnapshotStore.Create(version, index, term, members, membersIndex, transport)
+func (n *Notifying) Create(version raft.SnapshotVersion, index, term uint64, members raft.Configuration, membersIndex uint64, transport raft.Transport) (raft.SnapshotSink, error) {
+	sink, err := n.SnapshotStore.Create(version, index, term, members, membersIndex, transport)
 	if err != nil {
 		return nil, err
 	}
-	return &notifyingSink{SnapshotSink: sink, store: s, index: index}, nil
+	return &notifyingSink{SnapshotSink: sink, store: n, index: index}, nil
 }
 
 type notifyingSink struct {

@@ -32,52 +32,52 @@ func NewServer(h Server) *Server {
 }
 
 // Serve answers a request whose magic has been read.
-func (h *Server) Serve(ctx context.Context, conn net.Conn) error {
+func (s *Server) Serve(ctx context.Context, conn net.Conn) error {
 	var q Request
 	if err := frame.ReadJSON(conn, &q); err != nil {
 		return fmt.Errorf("read request: %w", err)
 	}
 	select {
-	case h.busy <- struct{}{}:
-		defer func() { <-h.busy }()
+	case s.busy <- struct{}{}:
+		defer func() { <-s.busy }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	m, err := h.findSnapshot(&q)
+	m, err := s.findSnapshot(&q)
 	if err != nil {
 		return errors.Join(err, frame.WriteJSON(conn, "", Reply{Refusal: err.Error()}))
 	}
-	return h.send(conn, m, &q)
+	return s.send(conn, m, &q)
 }
 
 // findSnapshot returns the newest snapshot if it satisfies the request, or takes one now. A
 // snapshot holds only what is committed, so this node need not lead.
-func (h *Server) findSnapshot(q *Request) (*Manifest, error) {
-	if q.Cluster != h.Cluster {
-		return nil, fmt.Errorf("this node belongs to cluster %q", h.Cluster)
+func (s *Server) findSnapshot(q *Request) (*Manifest, error) {
+	if q.Cluster != s.Cluster {
+		return nil, fmt.Errorf("this node belongs to cluster %q", s.Cluster)
 	}
-	if h.Snapshots == nil {
+	if s.Snapshots == nil {
 		return nil, errors.New("this node keeps everything in memory")
 	}
 	for again := true; ; again = false {
-		all, err := h.Snapshots.Manifests()
+		all, err := s.Snapshots.Manifests()
 		if err != nil {
 			return nil, err
 		}
 		if len(all) > 0 && all[0].Index >= q.MinIndex {
 			return all[0], nil
 		}
-		if applied := h.AppliedIndex(); !again || applied < q.MinIndex {
+		if applied := s.AppliedIndex(); !again || applied < q.MinIndex {
 			return nil, fmt.Errorf("this node has applied entries up to %d, not %d", applied, q.MinIndex)
 		}
-		if err := h.TakeSnapshot(); err != nil {
+		if err := s.TakeSnapshot(); err != nil {
 			return nil, fmt.Errorf("take snapshot: %w", err)
 		}
 	}
 }
 
-func (h *Server) send(conn net.Conn, m *Manifest, q *Request) error {
-	stream, err := h.Snapshots.newStream(m)
+func (s *Server) send(conn net.Conn, m *Manifest, q *Request) error {
+	stream, err := s.Snapshots.newStream(m)
 	if err != nil {
 		return errors.Join(err, frame.WriteJSON(conn, "", Reply{Refusal: err.Error()}))
 	}
@@ -88,7 +88,7 @@ func (h *Server) send(conn net.Conn, m *Manifest, q *Request) error {
 	if err = errors.Join(err, stream.Close()); err != nil {
 		return fmt.Errorf("send snapshot: %w", err)
 	}
-	h.OnServed()
-	h.Logger.Info("snapshot sent", "index", m.Index, "to", q.Node)
+	s.OnServed()
+	s.Logger.Info("snapshot sent", "index", m.Index, "to", q.Node)
 	return nil
 }

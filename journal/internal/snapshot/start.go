@@ -61,9 +61,9 @@ func NewStarting(snapshots *Notifying, logs Log, applied, term uint64) (*Startin
 }
 
 // List implements raft.SnapshotStore.
-func (h *Starting) List() ([]*raft.SnapshotMeta, error) {
-	all, err := h.Notifying.List()
-	if point := h.startMeta.Swap(nil); point != nil && err == nil {
+func (s *Starting) List() ([]*raft.SnapshotMeta, error) {
+	all, err := s.Notifying.List()
+	if point := s.startMeta.Swap(nil); point != nil && err == nil {
 		all = append([]*raft.SnapshotMeta{point}, all...)
 	}
 	return all, err

@@ -90,27 +90,27 @@ func Open(files vfs.FS, dir, node, cluster string, log *slog.Logger) (*Store, er
 }
 
 // Create implements raft.SnapshotStore.
-func (c *Store) Create(version raft.SnapshotVersion, index, term uint64, members raft.Configuration, membersIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
-	return c.create(version, index, term, raft.EncodeConfiguration(members), membersIndex)
+func (st *Store) Create(version raft.SnapshotVersion, index, term uint64, members raft.Configuration, membersIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
+	return st.create(version, index, term, raft.EncodeConfiguration(members), membersIndex)
 }
 
-func (c *Store) create(version raft.SnapshotVersion, index, term uint64, members []byte, membersIndex uint64) (*Sink, error) {
-	s := &Sink{store: c, manifest: Manifest{
-		Format: manifestFormat, Node: c.node, Cluster: c.cluster, Partition: c.Partition, ID: fmt.Sprintf(NameFormat, index, term),
+func (st *Store) create(version raft.SnapshotVersion, index, term uint64, members []byte, membersIndex uint64) (*Sink, error) {
+	s := &Sink{store: st, manifest: Manifest{
+		Format: manifestFormat, Node: st.node, Cluster: st.cluster, Partition: st.Partition, ID: fmt.Sprintf(NameFormat, index, term),
 		Version: version, Index: index, Term: term, Members: members, MembersIndex: membersIndex,
 	}}
 	// This node may take a snapshot while it receives one of the same entries; neither may
 	// overwrite or remove the other's files.
-	s.path = c.FS.PathJoin(c.Dir, fmt.Sprintf("%s.%d%s", s.manifest.ID, c.created.Add(1), unfinishedSuffix))
-	if err := errors.Join(c.FS.RemoveAll(s.path), c.FS.MkdirAll(s.path, 0o700)); err != nil {
+	s.path = st.FS.PathJoin(st.Dir, fmt.Sprintf("%s.%d%s", s.manifest.ID, st.created.Add(1), unfinishedSuffix))
+	if err := errors.Join(st.FS.RemoveAll(s.path), st.FS.MkdirAll(s.path, 0o700)); err != nil {
 		return nil, fmt.Errorf("create snapshot: %w", err)
 	}
 	return s, nil
 }
 
 // List implements raft.SnapshotStore: the newest first.
-func (c *Store) List() ([]*raft.SnapshotMeta, error) {
-	all, err := c.Manifests()
+func (st *Store) List() ([]*raft.SnapshotMeta, error) {
+	all, err := st.Manifests()
 	if err != nil {
 		return nil, err
 	}
@@ -123,8 +123,8 @@ func (c *Store) List() ([]*raft.SnapshotMeta, error) {
 
 // Manifests returns the intact manifests of the snapshots, newest first, and quarantines the other
 // snapshots.
-func (c *Store) Manifests() ([]*Manifest, error) {
-	names, err := c.FS.List(c.Dir)
+func (st *Store) Manifests() ([]*Manifest, error) {
+	names, err := st.FS.List(st.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("list snapshots: %w", err)
 	}
@@ -134,13 +134,13 @@ func (c *Store) Manifests() ([]*Manifest, error) {
 		if strings.HasSuffix(name, unfinishedSuffix) || strings.HasSuffix(name, QuarantineSuffix) {
 			continue
 		}
-		m, err := c.manifest(name)
+		m, err := st.manifest(name)
 		var format *diskfile.FormatError
 		if errors.As(err, &format) {
 			return nil, err // it is intact, and another version can read it
 		}
 		if err != nil {
-			if err := c.Quarantine(name, err); err != nil {
+			if err := st.Quarantine(name, err); err != nil {
 				return nil, err
 			}
 			continue
@@ -150,33 +150,33 @@ func (c *Store) Manifests() ([]*Manifest, error) {
 	return all, nil
 }
 
-func (c *Store) manifest(id string) (*Manifest, error) {
-	content, err := diskfile.Read(c.FS, c.FS.PathJoin(c.Dir, id, ManifestFile))
+func (st *Store) manifest(id string) (*Manifest, error) {
+	content, err := diskfile.Read(st.FS, st.FS.PathJoin(st.Dir, id, ManifestFile))
 	if err != nil {
 		return nil, err
 	}
 	m, err := parseManifest(content)
 	var format *diskfile.FormatError
 	if errors.As(err, &format) {
-		format.Path = c.FS.PathJoin(c.Dir, id)
+		format.Path = st.FS.PathJoin(st.Dir, id)
 	}
 	if err == nil && m.ID != id {
 		err = fmt.Errorf("its manifest belongs to snapshot %s", m.ID)
 	}
-	if err == nil && m.Cluster != c.cluster {
+	if err == nil && m.Cluster != st.cluster {
 		err = fmt.Errorf("it belongs to cluster %q", m.Cluster)
 	}
-	if err == nil && m.Partition != c.Partition {
+	if err == nil && m.Partition != st.Partition {
 		err = fmt.Errorf("it belongs to partition %d", m.Partition)
 	}
 	return m, err
 }
 
 // Quarantine sets a damaged snapshot aside so that it is not used again.
-func (c *Store) Quarantine(id string, reason error) error {
-	path := c.FS.PathJoin(c.Dir, id)
-	c.Logger.Error("snapshot damaged, moved to quarantine", "path", path, "error", reason)
-	err := errors.Join(c.FS.RemoveAll(path+QuarantineSuffix), c.FS.Rename(path, path+QuarantineSuffix), diskfile.SyncDir(c.FS, c.Dir))
+func (st *Store) Quarantine(id string, reason error) error {
+	path := st.FS.PathJoin(st.Dir, id)
+	st.Logger.Error("snapshot damaged, moved to quarantine", "path", path, "error", reason)
+	err := errors.Join(st.FS.RemoveAll(path+QuarantineSuffix), st.FS.Rename(path, path+QuarantineSuffix), diskfile.SyncDir(st.FS, st.Dir))
 	if err != nil {
 		return fmt.Errorf("quarantine snapshot: %w", err)
 	}
@@ -185,8 +185,8 @@ func (c *Store) Quarantine(id string, reason error) error {
 
 // NewestIndex returns the index of the newest snapshot that the directory has had, damaged or not,
 // from the names there; 0 if it has had none.
-func (c *Store) NewestIndex() (index uint64, err error) {
-	names, err := c.FS.List(c.Dir)
+func (st *Store) NewestIndex() (index uint64, err error) {
+	names, err := st.FS.List(st.Dir)
 	if err != nil {
 		return 0, fmt.Errorf("list snapshots: %w", err)
 	}
@@ -202,8 +202,8 @@ func (c *Store) NewestIndex() (index uint64, err error) {
 
 // HasDamagedFile reports whether an immutable file of a quarantined snapshot is damaged. The state
 // may share the file and not have noticed yet.
-func (c *Store) HasDamagedFile() (bool, error) {
-	quarantined, err := c.quarantined()
+func (st *Store) HasDamagedFile() (bool, error) {
+	quarantined, err := st.quarantined()
 	if err != nil {
 		return false, err
 	}
@@ -212,7 +212,7 @@ func (c *Store) HasDamagedFile() (bool, error) {
 			if !IsImmutable(f.Name) {
 				continue
 			}
-			size, sum, err := diskfile.Checksum(c.FS, c.FS.PathJoin(c.Dir, name, FilesDir, f.Name))
+			size, sum, err := diskfile.Checksum(st.FS, st.FS.PathJoin(st.Dir, name, FilesDir, f.Name))
 			if err != nil || size != f.Size || sum != f.CRC32C {
 				return true, nil
 			}
@@ -223,8 +223,8 @@ func (c *Store) HasDamagedFile() (bool, error) {
 
 // quarantined returns the manifests of the quarantined snapshots by directory name, as far as the
 // Manifests can be read.
-func (c *Store) quarantined() (map[string]*Manifest, error) {
-	names, err := c.FS.List(c.Dir)
+func (st *Store) quarantined() (map[string]*Manifest, error) {
+	names, err := st.FS.List(st.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("list snapshots: %w", err)
 	}
@@ -233,7 +233,7 @@ func (c *Store) quarantined() (map[string]*Manifest, error) {
 		if !strings.HasSuffix(name, QuarantineSuffix) {
 			continue
 		}
-		content, err := diskfile.Read(c.FS, c.FS.PathJoin(c.Dir, name, ManifestFile))
+		content, err := diskfile.Read(st.FS, st.FS.PathJoin(st.Dir, name, ManifestFile))
 		if err != nil {
 			continue
 		}
@@ -245,9 +245,9 @@ func (c *Store) quarantined() (map[string]*Manifest, error) {
 }
 
 // Configurations returns the members in all manifests that can be read, newest first.
-func (c *Store) Configurations() (all []raft.Configuration) {
-	manifests, _ := c.Manifests() // an earlier call has reported the error
-	quarantined, _ := c.quarantined()
+func (st *Store) Configurations() (all []raft.Configuration) {
+	manifests, _ := st.Manifests() // an earlier call has reported the error
+	quarantined, _ := st.quarantined()
 	manifests = slices.AppendSeq(manifests, maps.Values(quarantined))
 	slices.SortFunc(manifests, func(a, b *Manifest) int { return cmp.Compare(b.Index, a.Index) })
 	for _, m := range manifests {
@@ -257,12 +257,12 @@ func (c *Store) Configurations() (all []raft.Configuration) {
 }
 
 // Open implements raft.SnapshotStore. The reader returns the stream that a follower is sent.
-func (c *Store) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
-	m, err := c.manifest(id)
+func (st *Store) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+	m, err := st.manifest(id)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open snapshot %s: %w", id, err)
 	}
-	r, err := c.newStream(m)
+	r, err := st.newStream(m)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open snapshot %s: %w", id, err)
 	}
@@ -271,10 +271,10 @@ func (c *Store) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 
 // Install puts the files of a snapshot into a directory: links to immutable ones, copies of the
 // others. It reads and checks each.
-func (c *Store) Install(m *Manifest, to string) error {
+func (st *Store) Install(m *Manifest, to string) error {
 	for _, f := range m.Files {
-		from := c.FS.PathJoin(c.Dir, m.ID, FilesDir, f.Name)
-		size, sum, err := diskfile.Checksum(c.FS, from)
+		from := st.FS.PathJoin(st.Dir, m.ID, FilesDir, f.Name)
+		size, sum, err := diskfile.Checksum(st.FS, from)
 		if err != nil {
 			return fmt.Errorf("read snapshot: %w", err)
 		}
@@ -285,11 +285,11 @@ func (c *Store) Install(m *Manifest, to string) error {
 		if IsImmutable(f.Name) {
 			copyFile = vfs.LinkOrCopy
 		}
-		if err := copyFile(c.FS, from, c.FS.PathJoin(to, f.Name)); err != nil {
+		if err := copyFile(st.FS, from, st.FS.PathJoin(to, f.Name)); err != nil {
 			return fmt.Errorf("install snapshot: %w", err)
 		}
 	}
-	return diskfile.SyncDir(c.FS, to)
+	return diskfile.SyncDir(st.FS, to)
 }
 
 // IsImmutable reports whether a file of the state is written once.
@@ -297,49 +297,49 @@ func IsImmutable(name string) bool { return strings.HasSuffix(name, ".sst") }
 
 // checksumFiles returns the manifest entries of the files in a directory. It reads an immutable
 // file only if the checksum of the file is not known.
-func (c *Store) checksumFiles(dir, database string) ([]File, error) {
-	names, err := c.FS.List(dir)
+func (st *Store) checksumFiles(dir, database string) ([]File, error) {
+	names, err := st.FS.List(dir)
 	if err != nil {
 		return nil, err
 	}
 	slices.Sort(names)
-	known, err := c.knownChecksums(database)
+	known, err := st.knownChecksums(database)
 	if err != nil {
 		return nil, err
 	}
 	var all []File
 	now := map[fileKey]uint32{}
 	for _, name := range names {
-		path := c.FS.PathJoin(dir, name)
-		info, err := c.FS.Stat(path)
+		path := st.FS.PathJoin(dir, name)
+		info, err := st.FS.Stat(path)
 		if err != nil {
 			return nil, err
 		}
 		key := fileKey{database, name, info.Size()}
 		sum, seen := known[key]
 		if !seen || !IsImmutable(name) {
-			if key.size, sum, err = diskfile.Checksum(c.FS, path); err != nil {
+			if key.size, sum, err = diskfile.Checksum(st.FS, path); err != nil {
 				return nil, err
 			}
 		}
 		now[key] = sum
 		all = append(all, File{name, key.size, sum})
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.checksums = now
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.checksums = now
 	return all, nil
 }
 
 // knownChecksums returns the known checksums of the files of a database: after a start, those in
 // the newest snapshot.
-func (c *Store) knownChecksums(database string) (map[fileKey]uint32, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.checksums != nil {
-		return c.checksums, nil
+func (st *Store) knownChecksums(database string) (map[fileKey]uint32, error) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.checksums != nil {
+		return st.checksums, nil
 	}
-	all, err := c.Manifests()
+	all, err := st.Manifests()
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
@@ -351,21 +351,21 @@ func (c *Store) knownChecksums(database string) (map[fileKey]uint32, error) {
 }
 
 // removeOld removes all but the newest snapshots, and the quarantined ones.
-func (c *Store) removeOld() error {
-	all, err := c.Manifests()
+func (st *Store) removeOld() error {
+	all, err := st.Manifests()
 	if err != nil {
 		return err
 	}
-	names, err := c.FS.List(c.Dir)
+	names, err := st.FS.List(st.Dir)
 	for _, name := range names {
 		if strings.HasSuffix(name, QuarantineSuffix) {
-			err = errors.Join(err, c.FS.RemoveAll(c.FS.PathJoin(c.Dir, name)))
+			err = errors.Join(err, st.FS.RemoveAll(st.FS.PathJoin(st.Dir, name)))
 		}
 	}
 	for _, m := range all[min(Max, len(all)):] {
-		path := c.FS.PathJoin(c.Dir, m.ID)
+		path := st.FS.PathJoin(st.Dir, m.ID)
 		// Rename first: a partly removed snapshot must not look like a whole one.
-		err = errors.Join(err, c.FS.Rename(path, path+unfinishedSuffix), c.FS.RemoveAll(path+unfinishedSuffix))
+		err = errors.Join(err, st.FS.Rename(path, path+unfinishedSuffix), st.FS.RemoveAll(path+unfinishedSuffix))
 	}
 	return err
 }

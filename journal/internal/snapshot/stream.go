@@ -51,13 +51,13 @@ type stream struct {
 	ended    chan struct{}
 }
 
-func (c *Store) newStream(m *Manifest) (*stream, error) {
+func (st *Store) newStream(m *Manifest) (*stream, error) {
 	encoded, err := m.Encode()
 	if err != nil {
 		return nil, err
 	}
 	r, w := io.Pipe()
-	s := &stream{store: c, manifest: m, pipe: r, ended: make(chan struct{})}
+	s := &stream{store: st, manifest: m, pipe: r, ended: make(chan struct{})}
 	go func() {
 		defer close(s.ended)
 		w.CloseWithError(s.write(w, encoded))
@@ -67,7 +67,7 @@ func (c *Store) newStream(m *Manifest) (*stream, error) {
 
 // InstallStream replaces the state of a machine by the snapshot that a reader of Open, which may be
 // wrapped by Raft, belongs to.
-func (c *Store) InstallStream(r io.ReadCloser, machine *state.Machine) error {
+func (st *Store) InstallStream(r io.ReadCloser, machine *state.Machine) error {
 	if wrapper, ok := r.(raft.ReadCloserWrapper); ok {
 		r = wrapper.WrappedReadCloser()
 	}
@@ -75,7 +75,7 @@ func (c *Store) InstallStream(r io.ReadCloser, machine *state.Machine) error {
 	if !ok {
 		return fmt.Errorf("unexpected snapshot type %T", r)
 	}
-	return machine.Install(func(dir string) error { return c.Install(sent.manifest, dir) })
+	return machine.Install(func(dir string) error { return st.Install(sent.manifest, dir) })
 }
 
 // Read implements io.Reader.
@@ -173,7 +173,7 @@ func (s *Sink) unpack(r *frame.Reader) error {
 }
 
 // readManifest reads the beginning of a stream.
-func (c *Store) readManifest(r *frame.Reader) (*Manifest, error) {
+func (st *Store) readManifest(r *frame.Reader) (*Manifest, error) {
 	var magic [len(streamMagic)]byte
 	if err := r.Bytes(magic[:]); err != nil {
 		return nil, err
@@ -189,10 +189,10 @@ func (c *Store) readManifest(r *frame.Reader) (*Manifest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("received snapshot: %w", err)
 	}
-	if sent.Cluster != c.cluster {
+	if sent.Cluster != st.cluster {
 		return nil, fmt.Errorf("received a snapshot of cluster %q", sent.Cluster)
 	}
-	if sent.Partition != c.Partition {
+	if sent.Partition != st.Partition {
 		return nil, fmt.Errorf("received a snapshot of partition %d", sent.Partition)
 	}
 	return sent, nil
@@ -216,16 +216,16 @@ func (s *Sink) unpackFiles(r *frame.Reader, sent *Manifest) error {
 }
 
 // Fetch receives a snapshot that this node has requested. Its index must be least or higher.
-func (c *Store) Fetch(from io.Reader, least uint64) (*Manifest, error) {
+func (st *Store) Fetch(from io.Reader, least uint64) (*Manifest, error) {
 	r := frame.NewReader(from)
-	sent, err := c.readManifest(r)
+	sent, err := st.readManifest(r)
 	if err != nil {
 		return nil, err
 	}
 	if sent.Index < least {
 		return nil, fmt.Errorf("received a snapshot of entry %d, requested %d", sent.Index, least)
 	}
-	s, err := c.create(sent.Version, sent.Index, sent.Term, sent.Members, sent.MembersIndex)
+	s, err := st.create(sent.Version, sent.Index, sent.Term, sent.Members, sent.MembersIndex)
 	if err != nil {
 		return nil, err
 	}

@@ -28,15 +28,15 @@ type Acked struct {
 }
 
 // sendOnce sends a message once and records the answer or the failure.
-func (t *Acked) sendOnce(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	started := t.Acks.Next()
-	err := t.Transport.AppendEntries(id, target, args, resp)
+func (a *Acked) sendOnce(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	started := a.Acks.Next()
+	err := a.Transport.AppendEntries(id, target, args, resp)
 	if err != nil {
-		return t.recordError(id, err)
+		return a.recordError(id, err)
 	}
-	t.Liveness.recordContact(id, started)
+	a.Liveness.recordContact(id, started)
 	if resp.Success {
-		t.Acks.record(id, Ack{started, time.Now(), args.Term, resp.LastLog})
+		a.Acks.record(id, Ack{started, time.Now(), args.Term, resp.LastLog})
 	}
 	return nil
 }
@@ -44,28 +44,28 @@ func (t *Acked) sendOnce(id raft.ServerID, target raft.ServerAddress, args *raft
 // AppendEntries implements raft.Transport. If a message about entries fails, it sends probes until
 // the follower answers one. It returns an error only for a heartbeat, or after awaitContact has
 // returned false.
-func (t *Acked) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	err := t.sendOnce(id, target, args, resp)
+func (a *Acked) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	err := a.sendOnce(id, target, args, resp)
 	if isHeartbeat(args) {
 		return err
 	}
-	for pause := contactPollInterval; err != nil && t.awaitContact(id, target, args.Term, pause); pause = min(2*pause, retryPauseMax) {
+	for pause := contactPollInterval; err != nil && a.awaitContact(id, target, args.Term, pause); pause = min(2*pause, retryPauseMax) {
 		makeProbe(args)
 		*resp = raft.AppendEntriesResponse{}
-		err = t.sendOnce(id, target, args, resp)
+		err = a.sendOnce(id, target, args, resp)
 	}
 	if err == nil && resp.Success {
-		t.recordConfirmed(id, args)
+		a.recordConfirmed(id, args)
 	}
 	return err
 }
 
 // InstallSnapshot implements raft.Transport. After a failure it returns when awaitContact does:
 // Raft opens the snapshot again for each attempt.
-func (t *Acked) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
-	err := t.Transport.InstallSnapshot(id, target, args, resp, data)
+func (a *Acked) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	err := a.Transport.InstallSnapshot(id, target, args, resp, data)
 	if err != nil {
-		t.awaitContact(id, target, args.Term, contactPollInterval)
+		a.awaitContact(id, target, args.Term, contactPollInterval)
 	}
 	return err
 }
@@ -73,11 +73,11 @@ func (t *Acked) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, arg
 // awaitContact waits until a node answers a heartbeat that begins from now on, and at least for
 // pause. It returns false if this node no longer leads in that term, or if the other is no member
 // any more or has another address.
-func (t *Acked) awaitContact(id raft.ServerID, target raft.ServerAddress, term uint64, pause time.Duration) bool {
-	since, earliest := t.Acks.Next(), time.Now().Add(pause)
-	for t.IsReplicatingTo(raft.Server{ID: id, Address: target}, term) {
+func (a *Acked) awaitContact(id raft.ServerID, target raft.ServerAddress, term uint64, pause time.Duration) bool {
+	since, earliest := a.Acks.Next(), time.Now().Add(pause)
+	for a.IsReplicatingTo(raft.Server{ID: id, Address: target}, term) {
 		time.Sleep(contactPollInterval)
-		if !time.Now().Before(earliest) && t.Liveness.hasContactSince(id, since) {
+		if !time.Now().Before(earliest) && a.Liveness.hasContactSince(id, since) {
 			return true
 		}
 	}
@@ -85,20 +85,20 @@ func (t *Acked) awaitContact(id raft.ServerID, target raft.ServerAddress, term u
 }
 
 // RequestVote implements raft.Transport.
-func (t *Acked) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
-	return t.recordError(id, t.Transport.RequestVote(id, target, args, resp))
+func (a *Acked) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+	return a.recordError(id, a.Transport.RequestVote(id, target, args, resp))
 }
 
 // RequestPreVote implements raft.WithPreVote.
-func (t *Acked) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
-	return t.recordError(id, t.Transport.RequestPreVote(id, target, args, resp))
+func (a *Acked) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+	return a.recordError(id, a.Transport.RequestPreVote(id, target, args, resp))
 }
 
 // recordError records err as the reason why a node has not answered, unless it is nil, and returns
 // it.
-func (t *Acked) recordError(id raft.ServerID, err error) error {
+func (a *Acked) recordError(id raft.ServerID, err error) error {
 	if err != nil {
-		t.Liveness.recordFailure(id, err)
+		a.Liveness.recordFailure(id, err)
 	}
 	return err
 }

@@ -22,35 +22,35 @@ type unreachableTransport struct {
 	sent     []raft.AppendEntriesRequest // without heartbeats
 }
 
-func (d *unreachableTransport) setDown(isDown bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.down = isDown
+func (u *unreachableTransport) setDown(isDown bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.down = isDown
 }
 
-func (d *unreachableTransport) sentMessages() []raft.AppendEntriesRequest {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.sent
+func (u *unreachableTransport) sentMessages() []raft.AppendEntriesRequest {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.sent
 }
 
-func (d *unreachableTransport) AppendEntries(_ raft.ServerID, _ raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (u *unreachableTransport) AppendEntries(_ raft.ServerID, _ raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	if args.PrevLogEntry > 0 {
-		d.sent = append(d.sent, *args)
+		u.sent = append(u.sent, *args)
 	}
-	if d.down {
+	if u.down {
 		return errNoReply
 	}
-	*resp = d.response
+	*resp = u.response
 	return nil
 }
 
-func (d *unreachableTransport) InstallSnapshot(raft.ServerID, raft.ServerAddress, *raft.InstallSnapshotRequest, *raft.InstallSnapshotResponse, io.Reader) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.down {
+func (u *unreachableTransport) InstallSnapshot(raft.ServerID, raft.ServerAddress, *raft.InstallSnapshotRequest, *raft.InstallSnapshotResponse, io.Reader) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.down {
 		return errNoReply
 	}
 	return nil

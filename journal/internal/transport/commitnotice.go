@@ -24,12 +24,12 @@ type entryID struct{ index, term uint64 }
 
 // OnCommitted is called for each committed entry by the goroutine that applies entries. It does not
 // block.
-func (t *Acked) OnCommitted(index, term uint64) {
+func (a *Acked) OnCommitted(index, term uint64) {
 	entry := entryID{index, term}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.lastCommitted = entry
-	for p := range t.openPipelines {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lastCommitted = entry
+	for p := range a.openPipelines {
 		if p.isAwaiting(entry) {
 			p.queueNotice(entry)
 		}
@@ -38,47 +38,47 @@ func (t *Acked) OnCommitted(index, term uint64) {
 
 // recordConfirmed records the last message that a server has confirmed before a pipeline to it is
 // opened.
-func (t *Acked) recordConfirmed(id raft.ServerID, args *raft.AppendEntriesRequest) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.confirmed == nil {
-		t.confirmed = make(map[raft.ServerID]*raft.AppendEntriesRequest)
+func (a *Acked) recordConfirmed(id raft.ServerID, args *raft.AppendEntriesRequest) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.confirmed == nil {
+		a.confirmed = make(map[raft.ServerID]*raft.AppendEntriesRequest)
 	}
-	if before := t.confirmed[id]; before == nil || before.Term <= args.Term {
-		t.confirmed[id] = requestAfter(args)
+	if before := a.confirmed[id]; before == nil || before.Term <= args.Term {
+		a.confirmed[id] = requestAfter(args)
 	}
 }
 
 // resumePipeline lets a new pipeline to a server continue from the last message that the server has
 // confirmed. The last entry of that message may be committed already: then a notice is due now. mu
 // is held.
-func (t *Acked) resumePipeline(id raft.ServerID, p *pipeline) {
-	if sent := t.confirmed[id]; sent != nil {
-		delete(t.confirmed, id)
+func (a *Acked) resumePipeline(id raft.ServerID, p *pipeline) {
+	if sent := a.confirmed[id]; sent != nil {
+		delete(a.confirmed, id)
 		p.lastSent.Store(sent)
 	}
-	t.queueLatestNotice(p)
+	a.queueLatestNotice(p)
 }
 
 // recheckCommit queues a notice if an entry was committed after Raft made the message being sent,
 // and before lastSent recorded the message: OnCommitted has missed it.
-func (t *Acked) recheckCommit(p *pipeline) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.queueLatestNotice(p)
+func (a *Acked) recheckCommit(p *pipeline) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.queueLatestNotice(p)
 }
 
 // queueLatestNotice queues a notice of the latest commit if p waits for it. mu is held.
-func (t *Acked) queueLatestNotice(p *pipeline) {
-	if p.isAwaiting(t.lastCommitted) {
-		p.queueNotice(t.lastCommitted)
+func (a *Acked) queueLatestNotice(p *pipeline) {
+	if p.isAwaiting(a.lastCommitted) {
+		p.queueNotice(a.lastCommitted)
 	}
 }
 
 // reportPipelineEnd reports that a pipeline has ended, or could not be opened.
-func (t *Acked) reportPipelineEnd() {
-	if t.OnPipelineEnd != nil {
-		t.OnPipelineEnd()
+func (a *Acked) reportPipelineEnd() {
+	if a.OnPipelineEnd != nil {
+		a.OnPipelineEnd()
 	}
 }
 

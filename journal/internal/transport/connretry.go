@@ -46,21 +46,21 @@ func (e *dialError) Error() string { return e.err.Error() }
 func (e *dialError) Unwrap() error { return e.err }
 
 // RequestVote implements raft.Transport.
-func (t *Verified) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
-	return retryDeadConn(func() error { return t.NetworkTransport.RequestVote(id, target, args, resp) })
+func (v *Verified) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+	return retryDeadConn(func() error { return v.NetworkTransport.RequestVote(id, target, args, resp) })
 }
 
 // RequestPreVote implements raft.WithPreVote.
-func (t *Verified) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
-	return retryDeadConn(func() error { return t.NetworkTransport.RequestPreVote(id, target, args, resp) })
+func (v *Verified) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+	return retryDeadConn(func() error { return v.NetworkTransport.RequestPreVote(id, target, args, resp) })
 }
 
 // TimeoutNow implements raft.Transport.
-func (t *Verified) TimeoutNow(id raft.ServerID, target raft.ServerAddress, args *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
-	return retryDeadConn(func() error { return t.NetworkTransport.TimeoutNow(id, target, args, resp) })
+func (v *Verified) TimeoutNow(id raft.ServerID, target raft.ServerAddress, args *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
+	return retryDeadConn(func() error { return v.NetworkTransport.TimeoutNow(id, target, args, resp) })
 }
 
 // AppendEntries implements raft.Transport.
-func (t *Verified) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	return retryDeadConn(func() error { return t.NetworkTransport.AppendEntries(id, target, args, resp) })
+func (v *Verified) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	return retryDeadConn(func() error { return v.NetworkTransport.AppendEntries(id, target, args, resp) })
 }

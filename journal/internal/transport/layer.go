@@ -68,7 +68,7 @@ type closeNotifyConn struct {
 }
 
 // Close implements net.Conn.
-func (e *closeNotifyConn) Close() error {
-	e.once.Do(func() { close(e.closedCh) })
-	return e.Conn.Close()
+func (c *closeNotifyConn) Close() error {
+	c.once.Do(func() { close(c.closedCh) })
+	return c.Conn.Close()
 }

@@ -25,42 +25,42 @@ type pipeline struct {
 }
 
 // AppendEntriesPipeline implements raft.Transport.
-func (t *Acked) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
-	inner, err := t.Transport.AppendEntriesPipeline(id, target)
+func (a *Acked) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
+	inner, err := a.Transport.AppendEntriesPipeline(id, target)
 	if err != nil {
-		t.reportPipelineEnd()
+		a.reportPipelineEnd()
 		return nil, err // unwrapped: Raft compares it
 	}
 	p := &pipeline{
 		AppendPipeline: inner, responses: make(chan raft.AppendFuture), closed: make(chan struct{}),
-		notices: make(chan entryID, 1), sendSlot: make(chan struct{}, 1), onEnd: t.reportPipelineEnd,
+		notices: make(chan entryID, 1), sendSlot: make(chan struct{}, 1), onEnd: a.reportPipelineEnd,
 	}
-	p.recheckCommit = func() { t.recheckCommit(p) }
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.openPipelines == nil {
-		t.openPipelines = make(map[*pipeline]struct{})
+	p.recheckCommit = func() { a.recheckCommit(p) }
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.openPipelines == nil {
+		a.openPipelines = make(map[*pipeline]struct{})
 	}
-	t.openPipelines[p] = struct{}{}
-	t.resumePipeline(id, p)
-	t.pipelines.Go(p.sendNotices)
-	t.pipelines.Go(func() {
-		defer t.forget(p)
+	a.openPipelines[p] = struct{}{}
+	a.resumePipeline(id, p)
+	a.pipelines.Go(p.sendNotices)
+	a.pipelines.Go(func() {
+		defer a.forget(p)
 		p.forwardResponses()
 	})
 	return p, nil
 }
 
-func (t *Acked) forget(p *pipeline) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.openPipelines, p)
+func (a *Acked) forget(p *pipeline) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.openPipelines, p)
 }
 
 // Close implements raft.WithClose. Raft closes its transport when it no longer uses any pipeline.
-func (t *Acked) Close() error {
-	err := t.Transport.Close()
-	t.pipelines.Wait()
+func (a *Acked) Close() error {
+	err := a.Transport.Close()
+	a.pipelines.Wait()
 	return err
 }
 

@@ -205,18 +205,18 @@ type stream struct {
 }
 
 // recordActivity records traffic, and closes idle connections to the same address after a timeout.
-func (c *stream) recordActivity(n int, err error) {
+func (s *stream) recordActivity(n int, err error) {
 	if n > 0 {
-		c.lastActivity.Store(int64(time.Since(c.streams.startedAt)))
+		s.lastActivity.Store(int64(time.Since(s.streams.startedAt)))
 	}
-	if c.to != "" && errors.Is(err, os.ErrDeadlineExceeded) {
-		c.streams.closeIdle(c.to)
+	if s.to != "" && errors.Is(err, os.ErrDeadlineExceeded) {
+		s.streams.closeIdle(s.to)
 	}
 }
 
 // idle returns the time since the last traffic.
-func (c *stream) idle() time.Duration {
-	return time.Since(c.streams.startedAt) - time.Duration(c.lastActivity.Load())
+func (s *stream) idle() time.Duration {
+	return time.Since(s.streams.startedAt) - time.Duration(s.lastActivity.Load())
 }
 
 // incomingConn is an accepted connection. It belongs to Raft unless its first byte is that of a
@@ -272,9 +272,9 @@ const requestFirstByte = 't'
 var errMuted = errors.New("this node sends nothing while its disk is stalled or its log is reopened")
 
 // Read implements net.Conn.
-func (c *stream) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	c.recordActivity(n, err)
+func (s *stream) Read(b []byte) (int, error) {
+	n, err := s.Conn.Read(b)
+	s.recordActivity(n, err)
 	return n, err
 }
 
@@ -284,38 +284,38 @@ func (c *stream) Read(b []byte) (int, error) {
 //
 // Raft allows hours for a large snapshot. So each Write on a dialed connection must end within
 // IOTimeout. One goroutine writes.
-func (c *stream) Write(b []byte) (int, error) {
-	if c.streams.isMuted() {
-		return 0, errors.Join(errMuted, c.Close())
+func (s *stream) Write(b []byte) (int, error) {
+	if s.streams.isMuted() {
+		return 0, errors.Join(errMuted, s.Close())
 	}
-	if c.to != "" {
+	if s.to != "" {
 		by := time.Now().Add(IOTimeout)
-		if !c.writeDeadline.IsZero() && c.writeDeadline.Before(by) {
-			by = c.writeDeadline
+		if !s.writeDeadline.IsZero() && s.writeDeadline.Before(by) {
+			by = s.writeDeadline
 		}
-		_ = c.Conn.SetWriteDeadline(by)
+		_ = s.Conn.SetWriteDeadline(by)
 	}
-	n, err := c.Conn.Write(b)
-	c.recordActivity(n, err)
+	n, err := s.Conn.Write(b)
+	s.recordActivity(n, err)
 	return n, err
 }
 
 // SetDeadline implements net.Conn.
-func (c *stream) SetDeadline(t time.Time) error {
-	c.writeDeadline = t
-	return c.Conn.SetDeadline(t)
+func (s *stream) SetDeadline(t time.Time) error {
+	s.writeDeadline = t
+	return s.Conn.SetDeadline(t)
 }
 
 // SetWriteDeadline implements net.Conn.
-func (c *stream) SetWriteDeadline(t time.Time) error {
-	c.writeDeadline = t
-	return c.Conn.SetWriteDeadline(t)
+func (s *stream) SetWriteDeadline(t time.Time) error {
+	s.writeDeadline = t
+	return s.Conn.SetWriteDeadline(t)
 }
 
 // Close implements net.Conn.
-func (c *stream) Close() error {
-	c.streams.mu.Lock()
-	delete(c.streams.open, c)
-	c.streams.mu.Unlock()
-	return c.Conn.Close()
+func (s *stream) Close() error {
+	s.streams.mu.Lock()
+	delete(s.streams.open, s)
+	s.streams.mu.Unlock()
+	return s.Conn.Close()
 }

@@ -68,30 +68,30 @@ func NewVerified(s *Streams, isMember func(string) bool, refusals *Refusals, log
 }
 
 // Consumer implements raft.Transport.
-func (t *Verified) Consumer() <-chan raft.RPC { return t.messages }
+func (v *Verified) Consumer() <-chan raft.RPC { return v.messages }
 
 // SetHeartbeatHandler implements raft.Transport.
-func (t *Verified) SetHeartbeatHandler(handle func(raft.RPC)) { t.heartbeat.Store(&handle) }
+func (v *Verified) SetHeartbeatHandler(handle func(raft.RPC)) { v.heartbeat.Store(&handle) }
 
 // Close implements raft.WithClose.
-func (t *Verified) Close() error {
-	err := t.NetworkTransport.Close() // also closes the streams
-	t.running.Wait()
+func (v *Verified) Close() error {
+	err := v.NetworkTransport.Close() // also closes the streams
+	v.running.Wait()
 	return err
 }
 
 // acceptRetryInterval is the pause after a failed accept.
 const acceptRetryInterval = 100 * time.Millisecond
 
-func (t *Verified) accept() {
+func (v *Verified) accept() {
 	for {
-		conn, err := t.streams.Accept()
+		conn, err := v.streams.Accept()
 		if err == nil {
-			t.running.Go(func() { t.receive(conn) })
+			v.running.Go(func() { v.receive(conn) })
 			continue
 		}
 		select {
-		case <-t.closing:
+		case <-v.closing:
 			return
 		case <-time.After(acceptRetryInterval):
 		}
@@ -99,26 +99,26 @@ func (t *Verified) accept() {
 }
 
 // receive passes on messages of a connection until it ends.
-func (t *Verified) receive(conn net.Conn) {
-	sender, ok := t.classify(conn)
+func (v *Verified) receive(conn net.Conn) {
+	sender, ok := v.classify(conn)
 	if !ok {
 		_ = conn.Close()
 		return
 	}
 	ends := &closeNotifyConn{Conn: conn, closedCh: make(chan struct{})}
 	in := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: &acceptLayer{conn: ends, acceptSlot: make(chan struct{}, 1), closing: make(chan struct{})}, Timeout: IOTimeout, Logger: t.logger,
+		Stream: &acceptLayer{conn: ends, acceptSlot: make(chan struct{}, 1), closing: make(chan struct{})}, Timeout: IOTimeout, Logger: v.logger,
 	})
 	defer in.Close() // also closes the connection
 	in.SetHeartbeatHandler(func(message raft.RPC) {
-		if t.admit(sender, message) {
-			(*t.heartbeat.Load())(message)
+		if v.admit(sender, message) {
+			(*v.heartbeat.Load())(message)
 		}
 	})
 	for {
 		select {
 		case message := <-in.Consumer():
-			if !t.admit(sender, message) {
+			if !v.admit(sender, message) {
 				if message.Reader != nil {
 					return // an unread snapshot follows the message
 				}
@@ -127,24 +127,24 @@ func (t *Verified) receive(conn net.Conn) {
 			if message.Reader != nil {
 				message.Reader = &snapshotReader{from: message.Reader, conn: conn}
 			}
-			if t.skipAppliedSnapshot(message) {
+			if v.skipAppliedSnapshot(message) {
 				continue
 			}
-			if entries, ok := message.Command.(*raft.AppendEntriesRequest); ok && t.ReportCommit != nil {
-				t.ReportCommit(entries.Term, entries.LeaderCommitIndex)
+			if entries, ok := message.Command.(*raft.AppendEntriesRequest); ok && v.ReportCommit != nil {
+				v.ReportCommit(entries.Term, entries.LeaderCommitIndex)
 			}
-			if preVote, ok := message.Command.(*raft.RequestPreVoteRequest); ok && t.DelayPreVote != nil {
+			if preVote, ok := message.Command.(*raft.RequestPreVoteRequest); ok && v.DelayPreVote != nil {
 				// Nothing else comes over this connection before it is answered.
-				t.DelayPreVote(preVote, t.closing)
+				v.DelayPreVote(preVote, v.closing)
 			}
 			select {
-			case t.messages <- message:
-			case <-t.closing:
+			case v.messages <- message:
+			case <-v.closing:
 				return
 			}
 		case <-ends.closedCh:
 			return
-		case <-t.closing:
+		case <-v.closing:
 			return
 		}
 	}
@@ -152,7 +152,7 @@ func (t *Verified) receive(conn net.Conn) {
 
 // classify determines the purpose of a connection and its sender. It reports whether messages of
 // Raft follow.
-func (t *Verified) classify(conn net.Conn) (Sender, bool) {
+func (v *Verified) classify(conn net.Conn) (Sender, bool) {
 	from := Sender{Node: SenderOf(conn)}
 	from.IsAuthenticated = from.Node != ""
 	in, ok := conn.(*incomingConn)
@@ -164,19 +164,19 @@ func (t *Verified) classify(conn net.Conn) (Sender, bool) {
 		return from, false
 	case start != handshakeFirstByte:
 		return from, true
-	case t.Identities == nil:
+	case v.Identities == nil:
 		return from, false
 	}
-	return t.Identities.AnswerHandshake(in, from)
+	return v.Identities.AnswerHandshake(in, from)
 }
 
 // skipAppliedSnapshot answers for Raft when a leader sends a snapshot of what is already applied
 // here. The leader may not know that it was installed, or another snapshot came first. Raft would
 // undo what was applied since. Refusing the snapshot would not help: the leader would send it again
 // and again, and never entries.
-func (t *Verified) skipAppliedSnapshot(message raft.RPC) bool {
+func (v *Verified) skipAppliedSnapshot(message raft.RPC) bool {
 	request, ok := message.Command.(*raft.InstallSnapshotRequest)
-	if !ok || t.HasAppliedSnapshot == nil || !t.HasAppliedSnapshot(request) {
+	if !ok || v.HasAppliedSnapshot == nil || !v.HasAppliedSnapshot(request) {
 		return false
 	}
 	_, err := io.Copy(io.Discard, message.Reader)
@@ -203,10 +203,10 @@ func (r *snapshotReader) Read(b []byte) (int, error) {
 }
 
 // admit reports whether Raft may see a message; otherwise it answers the message with an error.
-func (t *Verified) admit(from Sender, message raft.RPC) bool {
-	err := t.checkMessage(from, message.Command)
+func (v *Verified) admit(from Sender, message raft.RPC) bool {
+	err := v.checkMessage(from, message.Command)
 	if err != nil {
-		t.refusals.Add(from.Node, err)
+		v.refusals.Add(from.Node, err)
 		message.Respond(nil, err)
 	}
 	return err == nil
@@ -219,7 +219,7 @@ var (
 	errMalformed     = errors.New("malformed message")
 )
 
-func (t *Verified) checkMessage(from Sender, command any) error {
+func (v *Verified) checkMessage(from Sender, command any) error {
 	message, ok := command.(raft.WithRPCHeader)
 	if !ok {
 		return fmt.Errorf("%w: type %T", errMalformed, command)
@@ -228,7 +228,7 @@ func (t *Verified) checkMessage(from Sender, command any) error {
 	if from.Node != "" && claimed != from.Node {
 		return fmt.Errorf("%w: %s claims to be %.100q", ErrForgedSender, from.Node, claimed)
 	}
-	if err := t.checkSender(Sender{claimed, from.IsAuthenticated, from.Process}); err != nil {
+	if err := v.checkSender(Sender{claimed, from.IsAuthenticated, from.Process}); err != nil {
 		return err
 	}
 	if entries, ok := command.(*raft.AppendEntriesRequest); ok && !hasConsecutiveEntries(entries) {
@@ -238,22 +238,22 @@ func (t *Verified) checkMessage(from Sender, command any) error {
 }
 
 // checkSender returns an error if messages of a sender must be refused.
-func (t *Verified) checkSender(from Sender) error {
+func (v *Verified) checkSender(from Sender) error {
 	switch {
-	case t.Identities != nil:
-		return t.Identities.Authorize(from)
-	case from.IsAuthenticated && !t.isMember(from.Node):
+	case v.Identities != nil:
+		return v.Identities.Authorize(from)
+	case from.IsAuthenticated && !v.isMember(from.Node):
 		return fmt.Errorf("%w: %s", ErrUnknownMember, from.Node)
 	}
 	return nil
 }
 
 // EncodePeer implements raft.Transport.
-func (t *Verified) EncodePeer(id raft.ServerID, address raft.ServerAddress) []byte {
-	if t.Identities == nil {
-		return t.NetworkTransport.EncodePeer(id, address)
+func (v *Verified) EncodePeer(id raft.ServerID, address raft.ServerAddress) []byte {
+	if v.Identities == nil {
+		return v.NetworkTransport.EncodePeer(id, address)
 	}
-	return t.Identities.EncodePeer(id, address)
+	return v.Identities.EncodePeer(id, address)
 }
 
 // hasConsecutiveEntries reports whether entries have consecutive indexes after PrevLogEntry. Raft

@@ -21,18 +21,18 @@ func newCompactionScheduler() *compactionScheduler {
 
 // TrySchedule implements pebble.CompactionScheduler. A refused compaction waits and does not ask
 // again.
-func (g *compactionScheduler) TrySchedule() (bool, pebble.CompactionGrantHandle) {
-	if !g.enabled.Load() {
+func (c *compactionScheduler) TrySchedule() (bool, pebble.CompactionGrantHandle) {
+	if !c.enabled.Load() {
 		return false, nil
 	}
-	return g.ConcurrencyLimitScheduler.TrySchedule()
+	return c.ConcurrencyLimitScheduler.TrySchedule()
 }
 
 // enable permits compactions and starts waiting ones. handle.Done starts them, as at the end of a
 // compaction.
-func (g *compactionScheduler) enable() {
-	g.enabled.Store(true)
-	if granted, handle := g.ConcurrencyLimitScheduler.TrySchedule(); granted {
+func (c *compactionScheduler) enable() {
+	c.enabled.Store(true)
+	if granted, handle := c.ConcurrencyLimitScheduler.TrySchedule(); granted {
 		handle.Done()
 	}
 }

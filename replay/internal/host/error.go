@@ -28,8 +28,8 @@ type AnnotatedError struct {
 	NonRetryable bool
 }
 
-func (m *AnnotatedError) Error() string { return m.Err.Error() }
-func (m *AnnotatedError) Unwrap() error { return m.Err }
+func (a *AnnotatedError) Error() string { return a.Err.Error() }
+func (a *AnnotatedError) Unwrap() error { return a.Err }
 
 // DecodedError is what the engine keeps in an error that it read from the journal.
 type DecodedError struct {
