@@ -11,8 +11,8 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// format is the number in Entry.format.
-const format = 1
+// currentFormat is the number in Entry.format.
+const currentFormat = 1
 
 // The field numbers of Entry.
 const (
@@ -163,7 +163,7 @@ func Pack(records ...[]byte) []byte {
 	}
 	b := make([]byte, 0, size)
 	b = protowire.AppendTag(b, fieldEntryFormat, protowire.VarintType)
-	b = protowire.AppendVarint(b, format)
+	b = protowire.AppendVarint(b, currentFormat)
 	for _, r := range records {
 		b = append(b, r...)
 	}
@@ -182,8 +182,8 @@ func Unpack(records [][]byte, entry []byte) ([][]byte, error) {
 		b = b[n:]
 		switch {
 		case number == fieldEntryFormat && wire == protowire.VarintType:
-			if format, n = protowire.ConsumeVarint(b); n >= 0 && format != format {
-				return nil, &diskfile.FormatError{Path: "an entry of the log", Want: fmt.Sprint(format), Have: fmt.Sprint(format)}
+			if format, n = protowire.ConsumeVarint(b); n >= 0 && format != currentFormat {
+				return nil, &diskfile.FormatError{Path: "an entry of the log", Want: fmt.Sprint(currentFormat), Have: fmt.Sprint(format)}
 			}
 		case number == fieldEntryRecords && wire == protowire.BytesType:
 			var sealed []byte
