@@ -82,7 +82,7 @@ func (adm *admission) shouldShed(now time.Time) bool {
 }
 
 // retryAfter estimates the time until the messages now in flight are answered. It returns the delay
-// of the latest message, but 50 ms to 2 s.
+// of the latest message, limited to the range from 50 ms to 2 s.
 func (adm *admission) retryAfter() time.Duration {
 	return min(max(adm.latestDelay, retryAfterMin), retryAfterMax)
 }

@@ -26,7 +26,8 @@ func (s *System) runBody(run *slot.Invocation) {
 	})
 }
 
-// traceAttempt returns the context for the body, and what to call after the body has returned.
+// traceAttempt returns the context for the body, and a function to call after the body has
+// returned.
 func (s *System) traceAttempt(run *slot.Invocation) (ctx context.Context, ended func(AttemptOutcome)) {
 	if s.config.Tracer == nil {
 		return run.Context, func(AttemptOutcome) {}

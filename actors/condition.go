@@ -45,8 +45,8 @@ type conditionInstances interface {
 }
 
 // record records why an instance does not continue, so that every node can show it and a new leader
-// knows it; nil removes the condition. The proposal is repeated until it is committed or no longer
-// true.
+// retries the instance; nil removes the condition. The proposal is repeated until it is committed
+// or no longer true.
 func (c *conditions) record(meta *journalpb.Instance, condition *journalpb.Condition) {
 	c.propose(&journalpb.SetCondition{
 		Instance: meta.Instance, Epoch: c.epoch, Incarnation: meta.Incarnation,

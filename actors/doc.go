@@ -5,7 +5,8 @@
 // It guarantees:
 //
 //  1. [Partition.Deliver] is the only way to send a message to an instance. An instance takes
-//     messages in the order of delivery, and takes all waiting messages in one turn.
+//     messages in the order of delivery, up to 1,024 in one turn. While it is stalled it takes only
+//     a termination.
 //  2. Effects follow the commit: an activity, a timer or a child starts, and a caller gets an
 //     answer, only after the events that record it are committed.
 //  3. Every message is answered once. An answer without an error means that the message is

@@ -64,8 +64,8 @@ func (in *instance) parent() *journalpb.OperationRef {
 	return meta.GetParent()
 }
 
-// cancelOpenOperations cancels what is open in a terminated execution. A termination runs no code,
-// so no events record the cancellations.
+// cancelOpenOperations cancels the open operations of a terminated execution. A termination runs no
+// code, so no events record the cancellations.
 func (in *instance) cancelOpenOperations() {
 	p, open := in.partition, make(map[uint64]bool)
 	for event, err := range p.journal.Events(in.id, in.executionNumber, 1) {

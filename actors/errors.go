@@ -16,8 +16,9 @@ var (
 	ErrInstanceExists = replay.ErrInstanceExists
 	// ErrEnded is returned if the instance has ended and takes no more input. Nothing was done.
 	ErrEnded = errors.New("tenuto: the instance has ended")
-	// ErrForgotten is returned for a repeated message if the instance cannot know whether it was
-	// recorded: long ago, or by an earlier run. This time nothing was done.
+	// ErrForgotten is returned for a repeated message if the instance cannot tell whether the
+	// message was recorded before, either long ago or by an earlier run. This time nothing was
+	// done.
 	ErrForgotten = errors.New("tenuto: whether the call was carried out before is no longer known")
 	// ErrRequestIDReused is returned if the execution has recorded an input of another kind or
 	// name under the same request ID. Nothing was done.

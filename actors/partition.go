@@ -59,7 +59,8 @@ type Partition struct {
 
 // Lead opens the partition whose journal this node has led since epoch. Messages can be delivered
 // at once. Open operations are recovered in the background; instances with waiting messages come
-// first. ctx bounds the partition's life, but the caller must still call Close.
+// first. The end of ctx stops recovery, repetitions and activities, but the caller must still call
+// Close.
 func (s *System) Lead(ctx context.Context, journal Journal, epoch uint64) *Partition {
 	return s.LeadPartition(ctx, PartitionConfig{}, journal, epoch)
 }
@@ -273,8 +274,8 @@ func (p *Partition) forget(in *instance) {
 	p.resumeTimers()
 }
 
-// putBack returns messages to the front of the inbox. With a reason the instance is stalled; it
-// stays awake, so that no message wakes it.
+// putBack returns messages to the front of the inbox. With a reason the instance is stalled. It
+// then stays marked as awake, so that new messages do not wake its actor.
 func (p *Partition) putBack(in *instance, batch []Message, reason error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

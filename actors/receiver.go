@@ -56,7 +56,7 @@ func (r *receiver) receive(c *CrossMessage, done func(Answer)) {
 	})
 }
 
-// close remembers no further callbacks. The partition's lock is held.
+// close makes the receiver store no further callbacks. The partition's lock is held.
 func (r *receiver) close() { r.closed = true }
 
 // withExistingInstance adds the existing instance, and its last event if it has ended, to the

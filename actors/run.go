@@ -65,8 +65,8 @@ func (r *runs) assignIncarnation(m *Message, instance string, execution uint64) 
 }
 
 // chooseVersion returns the version that a new instance runs. Without code of that name it returns
-// engine.NewestVersion, so that a node with the code chooses. It does so only if every node knows
-// that version, which came with protocol 3.
+// engine.NewestVersion, so that a node with the code chooses. It does so only if every node
+// supports that version, which protocol 3 introduced.
 func (r *runs) chooseVersion(name, requested string) string {
 	switch newest := r.registry.Newest(name); {
 	case requested != "" && requested != engine.NewestVersion:

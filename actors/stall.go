@@ -9,7 +9,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// stalls are the instances that cannot continue, and who wants to know.
+// stalls holds the instances that cannot continue, and the channels to notify when an instance
+// stalls.
 type stalls struct {
 	mu             *sync.Mutex // the partition's, which guards the fields below
 	count          int

@@ -27,7 +27,7 @@
 //     replay. The same holds for the error of an operation.
 //  5. Code that disagrees with its history is detected at the first event that
 //     differs (see [Mismatch]). The history is never overwritten.
-//  6. A panic in orchestration code fails only that instance, with its stack.
+//  6. A panic in orchestration code fails only that instance and records the stack.
 //  7. A value that is larger than [PayloadConverter.MaxBytes], or not of the handle's type, causes
 //     a [*PayloadError], live and on replay.
 //  8. With a [Codec], the engine records, logs and shows (in a [Mismatch], for

@@ -25,7 +25,7 @@ type attempt struct {
 	startedAt clustertime.Time
 
 	// The scheduler's lock guards the fields below.
-	session               *workerSession   // the worker that makes it; nil: this node, or a lost worker
+	session               *workerSession   // of the worker that makes it; nil: this node, or lost
 	workerLost            bool             // its worker is lost and may come back
 	lastHeartbeat         clustertime.Time // the last sign of life
 	detailsRecordedAt     clustertime.Time // when details were last recorded

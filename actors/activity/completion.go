@@ -55,9 +55,9 @@ func (p *Partition) decodedBody(event *journalpb.Event) *journalpb.Event {
 	return body
 }
 
-// Complete ends an attempt, whether it is pending or its body still runs. An error fails
-// the attempt as if the body had returned it; the retry policy applies. done is called once, with
-// nil after the end is committed. It must not block.
+// Complete ends an attempt, whether it is pending or its body still runs. An error fails the
+// attempt as if the body had returned it; the retry policy applies. done is called once, with nil
+// after the end is committed. It must not block.
 //
 // done gets [ErrClosed] if the attempt no longer counts. It gets nil instead if the attempt
 // ended with the same outcome, and no later attempt has failed or ended the activity since. Other

@@ -61,7 +61,7 @@ type Instances interface {
 // ended before.
 type Finisher interface{ Finish(dropped bool) }
 
-// A Partition is the activities of one partition, on the node that leads it. Its methods may be
+// A Partition holds the activities of one partition, on the node that leads it. Its methods may be
 // called concurrently.
 type Partition struct {
 	scheduler *Scheduler

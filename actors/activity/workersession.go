@@ -11,8 +11,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A workerSession is a worker on another node, as the leader sees it. The scheduler's lock
-// guards its fields, except the outbox, which has its own.
+// A workerSession is a worker on another node, as the leader sees it. The scheduler's lock guards
+// its fields, except the outbox, which has its own.
 type workerSession struct {
 	partition *Partition
 	outbox    *session.Outbox[session.ToWorker]
@@ -68,7 +68,7 @@ func (w *workerSession) handle(m session.FromWorker) {
 }
 
 // whenRecovered calls f after the operations of the attempt's instance are recovered. Before that
-// the task is not known, and f would treat the attempt as closed.
+// the scheduler does not have the task, and f would treat the attempt as closed.
 func (w *workerSession) whenRecovered(id session.AttemptID, f func()) {
 	if !w.partition.config.Instances.DeferUntilRecovered(id.Ref.Instance, f) {
 		f()

@@ -1,4 +1,4 @@
-// Package session is the connection between the leader of a partition and a worker, which runs
+// Package session runs the connection between the leader of a partition and a worker, which runs
 // activities for it.
 //
 // It guarantees:
@@ -8,6 +8,6 @@
 //  2. Each side's messages arrive in the order in which they were put into its [Outbox], except
 //     that a later heartbeat of an attempt replaces one that is not sent.
 //
-// Callers must not assume that a message in the outbox arrives: the session may end first. What
-// matters is therefore said again in the next session.
+// Callers must not assume that a message in the outbox arrives: the session may end first. The
+// worker therefore sends its registration, attempts and results again in the next session.
 package session

@@ -17,7 +17,7 @@ type Config struct {
 	Partitions int        // each leader is offered 1/Partitions of the slots
 }
 
-// A Worker is this node as a worker of the leaders of other nodes.
+// A Worker runs attempts on this node for leaders on other nodes.
 type Worker struct {
 	config Config
 	slots  *slot.Pool
@@ -49,7 +49,7 @@ func New(config Config) *Worker {
 	return w
 }
 
-// Close cancels what runs here for other nodes.
+// Close cancels the attempts that run here for other nodes.
 func (w *Worker) Close() { w.cancel(replay.ErrNodeStopping) }
 
 // Begun returns how many attempts have begun. The lock of the slots is held.
@@ -93,7 +93,7 @@ func (w *Worker) Run(ctx context.Context, registration session.RegisterWorker, i
 // drainTimeout is how long a stopping worker waits for the leader to take its drain message.
 const drainTimeout = 500 * time.Millisecond
 
-// drain cancels what runs here for other nodes, and sends Drain.
+// drain cancels the attempts that run here for other nodes, and sends Drain.
 func (w *Worker) drain(box *session.Outbox[session.FromWorker]) {
 	w.slots.Lock()
 	defer w.slots.Unlock()

@@ -90,7 +90,7 @@ const (
 	intervalMax            = 1 << 61 // 73 years: times must not overflow
 )
 
-// RetryAfter returns whether an attempt that failed is retried, and the delay before the retry.
+// RetryAfter reports whether a failed attempt is retried, and returns the delay before the retry.
 // Attempts are numbered from 1. chance, between 0 and 1, selects the jitter.
 func RetryAfter(options *journalpb.ActivityOptions, attempt int, failure error, chance float64) (delay time.Duration, again bool) {
 	policy := options.GetRetry()

@@ -19,8 +19,8 @@ type Attempt struct {
 	Input *journalpb.Payload
 	// Details holds what an earlier attempt reported, nil if none.
 	Details *journalpb.Payload
-	// RecordHeartbeat is called on each heartbeat; its details are nil if they could not be encoded.
-	// Without it, heartbeats have no effect.
+	// RecordHeartbeat is called on each heartbeat; its details are nil if they could not be
+	// encoded. Without it, heartbeats have no effect.
 	RecordHeartbeat func(details *journalpb.Payload)
 
 	payloads      PayloadConverter
@@ -120,8 +120,8 @@ func (a *Attempt) Heartbeat(details any) error {
 	return err
 }
 
-// HeartbeatDetails stores the details that an earlier attempt reported in what into points to. It
-// returns false if there are none or they cannot be decoded.
+// HeartbeatDetails stores the details that an earlier attempt reported in the variable that into
+// points to. It returns false if there are none or they cannot be decoded.
 func (a *Attempt) HeartbeatDetails(into any) bool {
 	return a.Details != nil && a.payloads.Decode(a.detailsInfo(), a.Details, into) == nil
 }

@@ -1,7 +1,7 @@
 // Package engine executes orchestrations written with package replay: it turns the history of one
 // execution and new messages into the events to append.
 //
-// A host keeps an [Execution] for each instance in memory. It calls [Execution.Replay] with the
+// The caller keeps an [Execution] for each instance in memory. It calls [Execution.Replay] with the
 // recorded history, then [Execution.Turn] with messages, and appends the events of each [Turn]. A
 // [Registry] holds the code and runs attempts of activities.
 //

@@ -24,7 +24,7 @@ type Execution struct {
 	logger      *slog.Logger
 	monitor     *Monitor
 	ownMonitor  Monitor                         // the monitor until SetMonitor is called
-	foreignCall atomic.Pointer[replay.Mismatch] // a durable call from a goroutine that the author started
+	foreignCall atomic.Pointer[replay.Mismatch] // a durable call from another goroutine
 	explainer   *Execution                      // the second replay, if a mismatch was explained
 
 	// The cursor: event_id and timestamp of the last event consumed.

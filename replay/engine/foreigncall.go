@@ -30,8 +30,7 @@ func (x *Execution) currentCoroutine(what string) *coroutine {
 //     fails.
 //   - On a goroutine that the author started, it ends the goroutine, whose deferred functions run,
 //     and stalls the instance of the Context. A panic on that goroutine would end the process.
-//   - A function that [iter.Pull] runs is part of the code that pulls, so the call
-//     continues.
+//   - A function that [iter.Pull] runs is part of the code that pulls, so the call continues.
 func (x *Execution) stopForeignCall(what string) {
 	callers := make([]uintptr, 4096)
 	callers = callers[:runtime.Callers(3, callers)]

@@ -18,7 +18,7 @@ type inbox struct {
 	events, bytes int
 }
 
-// An arrival is an external event with its position among the buffered events of all names.
+// An inboxEvent is an external event with its position among the buffered events of all names.
 type inboxEvent struct {
 	seq     uint64
 	event   *journalpb.ExternalEvent

@@ -43,8 +43,8 @@ func (p PayloadConverter) Encode(info replay.PayloadInfo, value any) (*journalpb
 	return p.seal(payload)
 }
 
-// Decode converts a payload and stores the value in what into points to. A missing payload leaves
-// it unchanged. The error is a [*replay.PayloadError] or a [*replay.CodecError].
+// Decode converts a payload and stores the value in the variable that into points to. A missing
+// payload leaves it unchanged. The error is a [*replay.PayloadError] or a [*replay.CodecError].
 func (p PayloadConverter) Decode(info replay.PayloadInfo, payload *journalpb.Payload, into any) error {
 	plain, err := p.open(payload)
 	if err != nil {
@@ -57,8 +57,8 @@ func (p PayloadConverter) Decode(info replay.PayloadInfo, payload *journalpb.Pay
 // encoding/json's or a [*replay.PayloadTooLargeError].
 func Encode(value any) (*journalpb.Payload, error) { return marshal(value, replay.PayloadMax) }
 
-// Decode converts a payload like the zero [PayloadConverter] and stores the value in what into
-// points to. A missing payload leaves it unchanged.
+// Decode converts a payload like the zero [PayloadConverter] and stores the value in the variable
+// that into points to. A missing payload leaves it unchanged.
 func Decode(payload *journalpb.Payload, into any) error {
 	plain, err := PayloadConverter{}.open(payload)
 	if err != nil {

@@ -152,8 +152,8 @@ func (x *Execution) park(s *scope, promises ...*promise) error {
 	return w.err
 }
 
-// result returns the result of a resolved promise. A recorded value is stored in what into points
-// to, any other is returned.
+// result returns the result of a resolved promise. A recorded value is stored in the variable that
+// into points to, any other is returned.
 func (x *Execution) result(p *promise, into any) (value any, err error) {
 	switch {
 	case p.err != nil:

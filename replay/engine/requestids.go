@@ -8,9 +8,9 @@ import (
 )
 
 // requestIDs holds the request IDs of recorded inputs, by which repeated inputs are detected. An
-// execution knows the IDs of its own inputs and the latest ones of earlier executions. For older
-// IDs it knows only the journal index up to which they were recorded. So it can report that a
-// repeated input may have been recorded (see [Forgotten]).
+// execution has the IDs of its own inputs and the latest ones of earlier executions. Of older IDs
+// it has only the journal index up to which they were recorded. So it can report that a repeated
+// input may have been recorded (see [Forgotten]).
 type requestIDs struct {
 	// known maps each ID to the inputChecksum of its input; 0 if an earlier execution recorded the
 	// input, because its checksum is not carried over.
@@ -100,7 +100,7 @@ func (r *requestIDs) beginTurn() {
 	r.appliedCount = len(r.recent)
 }
 
-// latestIndex returns the largest index of requests and of those removed from recent.
+// latestIndex returns the largest index of the given requests and of those removed from recent.
 func (r *requestIDs) latestIndex(info []request) uint64 {
 	latest := r.droppedIndex
 	for _, one := range info {

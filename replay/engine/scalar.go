@@ -24,7 +24,7 @@ func appendScalar(data []byte, value any) (appended []byte, ok bool) {
 	return data, false
 }
 
-// readScalar decodes JSON into what into points to, if that is of a simple type.
+// readScalar decodes JSON into the variable that into points to, if that is of a simple type.
 func readScalar(data []byte, into any) (ok bool) {
 	switch v := into.(type) {
 	case *int:

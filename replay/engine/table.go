@@ -9,7 +9,7 @@ const smallTableMax = 8
 // every instance in memory.
 type table[K comparable, V any] struct {
 	entries []entry[K, V] // unordered
-	byKey   map[K]V       // replaces few above smallTableMax entries, until it is empty
+	byKey   map[K]V       // replaces entries above smallTableMax entries, until it is empty
 }
 
 type entry[K comparable, V any] struct {

@@ -37,8 +37,8 @@ const (
 	Ended
 	// Postponed: this execution has continued as new; the message is for the next one.
 	Postponed
-	// Forgotten: the message is sent again, and the execution cannot know whether it was recorded
-	// before: long ago, or by an earlier incarnation. It is not recorded.
+	// Forgotten: the message is sent again, and the execution cannot tell whether it was recorded
+	// before, either long ago or by an earlier incarnation. It is not recorded.
 	Forgotten
 	// RequestIDReused: this execution has recorded an input of another type or name with the same
 	// request ID. The message is not recorded.
@@ -214,7 +214,8 @@ func (x *Execution) disposition(message Message) Disposition {
 	case x.isForgotten(message):
 		return Forgotten
 	case event.GetOrchestrationCancelRequested().GetByParent():
-		// Recorded even after other cancel requests, so that the next leader knows of it.
+		// Recorded even after other cancel requests, so that the next leader finds it in the
+		// history.
 		return dropIf(x.canceledByParent)
 	case eventType == journalpb.TypeOrchestrationCancelRequested:
 		return dropIf(x.cancelRequest != nil)

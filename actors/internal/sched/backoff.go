@@ -2,7 +2,8 @@ package sched
 
 import "time"
 
-// What was refused is tried again after a delay that doubles from BackoffMin to BackoffMax.
+// A refused message or proposal is sent again after a delay that doubles from BackoffMin to
+// BackoffMax.
 const (
 	BackoffMin = 100 * time.Millisecond
 	BackoffMax = 5 * time.Second

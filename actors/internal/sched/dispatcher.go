@@ -19,7 +19,7 @@ type Runnable interface{ Run() (abandoned bool) }
 //
 // At most activeMax mailboxes run at once; others wait in the order in which they were woken. One
 // log entry wakes hundreds of actors, and the runtime's scheduler has no priorities: without the
-// bound, heartbeats would wait for a processor behind all of them.
+// bound, heartbeats would wait for a processor until all of them have run.
 type Dispatcher struct {
 	running   sync.WaitGroup
 	activeMax int

@@ -9,13 +9,13 @@ type IdleLinks[T any] struct {
 // Idle reports whether the element is in the list.
 func (l *IdleLinks[T]) Idle() bool { return l.idle }
 
-// An Idler can be in an idle list. Its zero value is no element.
+// An Idler can be in an idle list. Its zero value means no element.
 type Idler[T any] interface {
 	comparable
 	IdleLinks() *IdleLinks[T]
 }
 
-// An IdleList holds what is idle, least recently used first. The links are in the elements. The
+// An IdleList holds idle elements, least recently used first. The links are in the elements. The
 // caller's lock guards it.
 type IdleList[T Idler[T]] struct {
 	oldest, newest T

@@ -17,7 +17,7 @@ type Timer[K comparable] struct {
 	index    int    // in the heap
 }
 
-// before reports whether a fires before b. b may be nil.
+// before reports whether t fires before b. A nil b counts as later than any timer.
 func (t *Timer[K]) before(b *Timer[K]) bool {
 	if b == nil || t.Due != b.Due {
 		return b == nil || t.Due.Before(b.Due)

@@ -10,8 +10,8 @@ type TurnLimiter[T TurnTaker] struct {
 	waiting     []T
 }
 
-// A TurnTaker is what takes turns. TurnState returns its state at the limiter, which only the
-// limiter changes.
+// A TurnTaker takes turns. TurnState returns its state at the limiter, which only the limiter
+// changes.
 type TurnTaker interface{ TurnState() *TurnState }
 
 // A TurnState is the state of an instance at the turn limiter.

@@ -28,8 +28,8 @@ type Starter interface{ Start(sched.Runnable) }
 // can begin, nil if there is none. The pool's lock is held.
 type Source interface{ NextQueued() Item }
 
-// A Pool is the slots of a node. It runs attempts of partitions that the node leads, and attempts
-// that leaders on other nodes assign.
+// A Pool holds the slots of a node. It runs attempts of partitions that the node leads, and
+// attempts that leaders on other nodes assign.
 //
 // Its lock also guards the state of its sources, because to free a slot and to take the next
 // attempt must be one step.

@@ -8,7 +8,7 @@
 //  1. Code that has run for 1 to 1.5 s counts as blocked. Its stack is logged then, and every 10
 //     minutes.
 //  2. The owner of blocked code decides whether the code is abandoned. After [Watchdog.Abandon],
-//     [Watchdog.Leave] reports so.
+//     [Watchdog.Leave] reports that it was.
 //
 // Goroutines of abandoned code do not end before the code returns.
 package usercode

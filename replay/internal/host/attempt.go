@@ -9,19 +9,18 @@ import (
 	"unicode/utf8"
 )
 
-// AttemptKey is the key of the context of an activity's body under which it has its
-// *replay.Attempt.
+// AttemptKey is the key of the *replay.Attempt in the context of an activity's body.
 type AttemptKey struct{}
 
-// HeartbeatKey is the key of that context under which it has its [Heartbeats].
+// HeartbeatKey is the key of the [Heartbeats] in that context.
 type HeartbeatKey struct{}
 
-// Heartbeats are those of one call of an activity.
+// Heartbeats reports and reads the heartbeats of one call of an activity.
 type Heartbeats interface {
 	// Heartbeat reports progress. The error says why the details cannot be encoded.
 	Heartbeat(details any) error
-	// HeartbeatDetails stores the details that an earlier attempt reported in what into points to. It
-	// returns false if there are none or they cannot be decoded.
+	// HeartbeatDetails stores the details that an earlier attempt reported in the variable that
+	// into points to. It returns false if there are none or they cannot be decoded.
 	HeartbeatDetails(into any) bool
 }
 

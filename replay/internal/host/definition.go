@@ -9,7 +9,8 @@ type Definition struct {
 	Err           error // the binding is invalid
 }
 
-// A Decoder stores the encoded value that a function of user code receives in what into points to.
+// A Decoder decodes the value that a function of user code receives, and stores it in the variable
+// that into points to.
 type Decoder func(into any) error
 
 // An Orchestration is one version of the code of an orchestration.

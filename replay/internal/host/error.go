@@ -31,7 +31,7 @@ type AnnotatedError struct {
 func (a *AnnotatedError) Error() string { return a.Err.Error() }
 func (a *AnnotatedError) Unwrap() error { return a.Err }
 
-// DecodedError is what the engine keeps in an error that it read from the journal.
+// A DecodedError holds what the engine keeps in an error that it read from the journal.
 type DecodedError struct {
 	Typed  error // value of a registered type
 	Sealed any   // the record, if it is still encoded by a codec
@@ -47,7 +47,7 @@ type PayloadText struct {
 	Detailed bool // it identifies the payload and its event_id
 }
 
-// A MismatchText is what the engine keeps in a mismatch.
+// A MismatchText holds what the engine keeps in a mismatch.
 type MismatchText struct {
 	// Redact returns the description of an event without payloads; nil if none are described.
 	Redact func(description string) string

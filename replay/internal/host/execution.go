@@ -64,7 +64,8 @@ type Scope interface {
 	StartChild(orchestration string, input any, options ChildOptions) *Future
 	StartChain(orchestration string, input any, options ChildOptions) error
 	Subscribe(event string) *Future
-	// SideEffect calls fn, or takes its recorded result, and stores the value in what into points to.
+	// SideEffect calls fn, or takes its recorded result, and stores the value in the variable that
+	// into points to.
 	SideEffect(label string, fn func() (any, error), into any) error
 	// HandleUpdate registers the handler of an update. A handler without Run is an error.
 	HandleUpdate(name string, handler UpdateHandler) error
@@ -72,8 +73,8 @@ type Scope interface {
 	// Go starts a coroutine. fn gets a scope of its own within this one.
 	Go(fn func(inner Scope) (any, error)) *Future
 
-	// Await waits until the promise of a future is resolved and returns its result. A recorded value
-	// is stored in what into points to, any other is returned.
+	// Await waits until the promise of a future is resolved and returns its result. A recorded
+	// value is stored in the variable that into points to, any other is returned.
 	Await(p Promise, into any) (value any, err error)
 	// Result is Await for a resolved promise. It does not check the scope.
 	Result(p Promise, into any) (value any, err error)
@@ -92,12 +93,12 @@ type Scope interface {
 
 	// Cause returns why the scope has ended, nil while it has not.
 	Cause() error
-	// Observe records that err is returned to the code, if it is the cancellation of the instance. It
-	// returns err.
+	// Observe records that err is returned to the code, if it is the cancellation of the instance.
+	// It returns err.
 	Observe(err error) error
 	// Nested returns a new scope in this one; Shielded one that ends only with the body.
 	Nested() Scope
 	Shielded() Scope
-	// End ends the scope and cancels what is open in it.
+	// End ends the scope and cancels the open operations in it.
 	End(cause error)
 }
