@@ -24,7 +24,7 @@ var ErrActivityClosed = activity.ErrClosed
 //
 // An instance that is stalled or waits for code records nothing: the error is [ErrStalled]. The
 // leader keeps the first result and records it when the instance continues. A new leader does not
-// know that result. So the caller must repeat the call until it returns nil (this value was
+// have that result. So the caller must repeat the call until it returns nil (this value was
 // recorded) or [ErrActivityClosed] (this value was not recorded).
 //
 // Other errors: [ErrActivityClosed], [*replay.TokenError], [*UnavailableError].
@@ -92,7 +92,7 @@ const (
 	ActivityEnding = activity.Ending
 )
 
-// An OpenOperation is something that an instance waits for.
+// An OpenOperation is an operation that an instance has scheduled and that is not closed yet.
 type OpenOperation struct {
 	// EventType is the type of the event that scheduled the operation: ActivityScheduled,
 	// TimerCreated, ExternalSubscribed or SubOrchestrationScheduled.

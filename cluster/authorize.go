@@ -126,7 +126,8 @@ func actionOf(request *clusterpb.Request) Action {
 	return ""
 }
 
-// A nodeService implements server.Node. It checks every call from the network, even if the sender has checked it.
+// A nodeService implements server.Node. It checks every call from the network, even if the sender
+// has checked it.
 type nodeService struct{ node *Node }
 
 func (s *nodeService) Serve(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {

@@ -13,8 +13,8 @@ import (
 )
 
 // A leaderBalancer spreads the leaders of partitions over the nodes. It moves one partition at a
-// time. The node with the most weight decides alone: from its replicas it knows all leaders and how
-// fast each journal grows. It asks only the node that would take over.
+// time. The node with the most weight decides alone: its replicas show all leaders and how fast
+// each journal grows. It asks only the node that would take over.
 //
 // Each round calls moveToWaitingCode first. Nodes report their code when they register as workers.
 type leaderBalancer struct {
@@ -45,9 +45,9 @@ func (b *leaderBalancer) run() {
 	}
 }
 
-// moveToWaitingCode hands over partitions in which instances wait for code of another node, and reports
-// whether it moved any. That node must have all code of this one too, so no partition moves back
-// and forth.
+// moveToWaitingCode hands over partitions in which instances wait for code of another node, and
+// reports whether it moved any. That node must have all code of this one too, so no partition moves
+// back and forth.
 func (b *leaderBalancer) moveToWaitingCode(ctx context.Context) (moved bool) {
 	n := b.node
 	for _, g := range n.partitions {
@@ -77,8 +77,8 @@ func (b *leaderBalancer) moveToWaitingCode(ctx context.Context) (moved bool) {
 	return moved
 }
 
-// workersWithAllCode returns the workers that have all code of this node and may lead the partition,
-// ordered by name.
+// workersWithAllCode returns the workers that have all code of this node and may lead the
+// partition, ordered by name.
 func (b *leaderBalancer) workersWithAllCode(g *partition, p *actors.Partition) (workers []*session.RegisterWorker) {
 	for _, m := range g.journal.Members() {
 		worker := p.Registration(m.Node)
@@ -123,9 +123,9 @@ func transferTo(ctx context.Context, g *partition, node string) (transferred boo
 	return err == nil
 }
 
-// filterNodesWithCode removes other nodes that are not registered as workers or lack code of this node.
-// It removes none if this node leads no partition. A worker that does not report its code counts as
-// having all.
+// filterNodesWithCode removes other nodes that are not registered as workers or lack code of this
+// node. It removes none if this node leads no partition. A worker that does not report its code
+// counts as having all.
 func (b *leaderBalancer) filterNodesWithCode(nodes []string) []string {
 	n := b.node
 	led := n.ledPartitions()

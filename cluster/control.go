@@ -31,14 +31,14 @@ func (c *Client) Suspend(ctx context.Context, id, reason string) error {
 	return c.control(ctx, id, "suspend", clusterpb.ControlRequest_KIND_SUSPEND, reason)
 }
 
-// Resume lets a suspended instance go on. Errors are those of [Client.Cancel].
+// Resume continues a suspended instance. Errors are those of [Client.Cancel].
 func (c *Client) Resume(ctx context.Context, id, reason string) error {
 	return c.control(ctx, id, "resume", clusterpb.ControlRequest_KIND_RESUME, reason)
 }
 
-// Retry makes a stalled instance try again. Use it after its code was fixed on a running node. A new leader tries again by itself. Errors are those of
-// [Client.Cancel] without [ErrEnded]; and [ErrNotStalled], with the state, if the instance is
-// neither stalled nor waiting for code.
+// Retry makes a stalled instance try again. Use it after its code was fixed on a running node. A
+// new leader tries again by itself. Errors are those of [Client.Cancel] without [ErrEnded]; and
+// [ErrNotStalled], with the state, if the instance is neither stalled nor waiting for code.
 func (c *Client) Retry(ctx context.Context, id string) error {
 	return c.control(ctx, id, "retry", clusterpb.ControlRequest_KIND_RETRY, "")
 }

@@ -155,7 +155,7 @@ type remoteTransport struct {
 	probeTimeout         time.Duration      // of the next probe; 0: probeTimeoutMin
 }
 
-// A remotePartition is what a remote client knows of a partition.
+// A remotePartition is the state that a remote client keeps for a partition.
 type remotePartition struct {
 	leaderAddress  string             // address of the leader, if known; guarded by remoteTransport.mu
 	leaderNotifier admission.Notifier // notifies when the address changes

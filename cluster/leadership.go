@@ -13,8 +13,8 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// While leadership changes, a node holds its calls until it serves them itself or knows the new
-// leader. If it refused them, their backoff would grow and could last longer than the change.
+// While leadership changes, a node holds its calls until it serves them itself or the new leader is
+// known. If it refused them, their backoff would grow and could last longer than the change.
 
 // servingPartition returns the actors.Partition if this node leads the partition and is not handing
 // it over, otherwise nil.
@@ -132,7 +132,7 @@ func (pa *partition) catchUp(ctx context.Context) error {
 	return pa.node.poll(ctx, func() bool { return pa.journal.AppliedIndex() >= response.AppliedIndex })
 }
 
-// crossPartitions describes the partition to what its leader does together with the others.
+// crossPartitions returns the configuration of package crosspartition for this partition.
 func (pa *partition) crossPartitions() crosspartition.Config {
 	config := crosspartition.Config{
 		Node:         pa.node.config.NodeID,

@@ -39,8 +39,8 @@ func firstError(errs ...error) error {
 	return nil
 }
 
-// clampedUnixNanos returns a time as nanoseconds since 1970, clamped to int64. It returns 1 instead of 0,
-// because 0 means no time.
+// clampedUnixNanos returns a time as nanoseconds since 1970, clamped to int64. It returns 1 instead
+// of 0, because 0 means no time.
 func clampedUnixNanos(t time.Time) int64 {
 	switch {
 	case t.Before(time.Unix(0, math.MinInt64)):

@@ -22,8 +22,8 @@ const (
 	// Bounds of one answer: events, and approximate bytes of them.
 	pollEventsMax = 256
 	pollBytesMax  = 1 << 20
-	// How long a node holds a request for the members while it knows no newer ones, and how often
-	// it checks.
+	// How long a node holds a request for the members while it has no newer ones, and how often it
+	// checks.
 	membersPollTimeout  = 2 * time.Second
 	membersPollInterval = 100 * time.Millisecond
 )
@@ -139,9 +139,9 @@ func (r *replicaCalls) pollWatch(ctx context.Context, request *clusterpb.Request
 	}, nil
 }
 
-// knownMembers returns the members as this node knows them; of one partition if the request names
-// one. A node that is being added or still reads its log may know outdated members, so it answers
-// only if it is a member, and knows its leader as a member. A removed node does not answer.
+// knownMembers returns the members according to this node; of one partition if the request names
+// one. A node that is being added or still reads its log may have outdated members, so it answers
+// only if it and its leader are among them. A removed node does not answer.
 func (r *replicaCalls) knownMembers(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	if err := r.awaitMembers(ctx, request.GetMembers().GetKnownIndexes()); err != nil {
 		return nil, err
@@ -184,8 +184,8 @@ func (pa *partition) hasOtherLeader() bool {
 	return leader != "" && leader != pa.node.config.NodeID
 }
 
-// knowsMembers reports whether this node knows the current members, or at least those of a time
-// when it was a member itself.
+// knowsMembers reports whether this node has the current members, or at least those of a time when
+// it was a member itself.
 func (r *replicaCalls) knowsMembers() bool {
 	first := r.node.partitions[0]
 	leader := first.leader()

@@ -48,7 +48,7 @@ var (
 	ErrLastVoter = journal.ErrLastVoter
 )
 
-// A Member is a node of the cluster, as the leader sees it.
+// A Member is a node of the cluster, according to the leader.
 type Member struct {
 	NodeID  string
 	Address string
@@ -87,10 +87,10 @@ const (
 	MemberUnknown Liveness = "unknown"
 )
 
-// Members returns the nodes of the cluster as the leader knows them, ordered by ID. Without a
-// leader it returns the members that the answering node knows: none of them is a Leader, and
-// Liveness is unknown. Before a client of [Dial] returns such an answer, it asks all nodes that it
-// knows, for up to 1 s. The first node that answers may be cut off from the others or rejected by
+// Members returns the nodes of the cluster according to the leader, ordered by ID. Without a leader
+// it returns the members according to the answering node: none of them is a Leader, and Liveness is
+// unknown. Before a client of [Dial] returns such an answer, it asks all nodes whose addresses it
+// has, for up to 1 s. The first node that answers may be cut off from the others or rejected by
 // them. The error is an [*UnavailableError] or [ErrNotAuthorized].
 func (c *Client) Members(ctx context.Context) ([]Member, error) {
 	response, err := c.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_Members{Members: new(clusterpb.MembersRequest)}})
@@ -190,7 +190,7 @@ type memberHandler struct {
 	journal   *journal.Journal
 }
 
-// membersResponse returns the members of the partition as this node knows them.
+// membersResponse returns the members of the partition according to this node.
 func (h *memberHandler) membersResponse() *clusterpb.Response {
 	leader, _ := h.journal.Leader()
 	// Read before the members, so that they are of this configuration or a newer one.
@@ -299,7 +299,7 @@ func (h *memberHandler) handleJoin(ctx context.Context, protocol uint32, r *clus
 	return joinResponse(), nil
 }
 
-// peerOf returns what a node announces about itself.
+// peerOf returns the Peer that a join request describes.
 func peerOf(r *clusterpb.JoinRequest) journal.Peer {
 	return journal.Peer{Node: r.Node, Address: r.Address, Identity: r.Identity, Starts: r.OpenCount, Session: r.Session}
 }
@@ -349,8 +349,8 @@ const (
 	noLeaderTimeout  = time.Second
 )
 
-// maintainMembership announces this node to the leaders if its address has changed or it knows no
-// leader. A node that knows no leader may have been removed: members ignore a removed node, so it
+// maintainMembership announces this node to the leaders if its address has changed or a leader is
+// unknown. A node that finds no leader may have been removed: members ignore a removed node, so it
 // must ask.
 func (a *announcer) maintainMembership() {
 	lastAnnounced := time.Now()
@@ -376,7 +376,7 @@ func (n *Node) hasFailed() bool {
 	}
 }
 
-// isAnnounced reports whether each partition has a leader and knows this node by its address.
+// isAnnounced reports whether each partition has a leader and lists this node with its address.
 func (a *announcer) isAnnounced() bool {
 	for _, g := range a.node.partitions {
 		if !g.isAnnounced() {
@@ -386,8 +386,8 @@ func (a *announcer) isAnnounced() bool {
 	return true
 }
 
-// isAnnounced reports whether the partition has a leader and knows this node by its address. It is
-// also true if the node has failed in the partition.
+// isAnnounced reports whether the partition has a leader and lists this node with its address. It
+// is also true if the node has failed in the partition.
 func (pa *partition) isAnnounced() bool {
 	if pa.journal.Err() != nil {
 		return true
@@ -481,7 +481,7 @@ func isPermanentJoinError(err error) bool {
 	return errors.As(err, new(*InputError))
 }
 
-// announce announces this node to the leaders of all partitions, once. Partitions that already know
+// announce announces this node to the leaders of all partitions, once. Partitions that already list
 // the node are skipped, so a repeated call continues where the last one failed.
 func (a *announcer) announce(ctx context.Context) error {
 	for _, g := range a.node.partitions {
@@ -543,7 +543,8 @@ func (pa *partition) announce(ctx context.Context) error {
 	return err
 }
 
-// failIfRemovedOrCopied fails the node if it was removed from the cluster or runs with a copied directory.
+// failIfRemovedOrCopied fails the node if it was removed from the cluster or runs with a copied
+// directory.
 func (pa *partition) failIfRemovedOrCopied(err error) {
 	for _, final := range []error{ErrRemoved, ErrDirectoryCopied} {
 		if errors.Is(err, final) {

@@ -79,8 +79,9 @@ type Node struct {
 // ctx bounds the start. If it ends later, the node begins to stop as if by [Node.Stop]. The error
 // is a [*ConfigError] for an invalid field, [ErrDiskFull], or says what could not be opened. For a
 // node that was not added, it is [ErrMemberExists], [ErrRemoved], [ErrAddressTaken],
-// [ErrTokenRequired] or another token error, [*VersionError] or [*UnavailableError]. After an error
-// nothing is left running.
+// [ErrOtherDirectory], [ErrDirectoryCopied], [ErrPartitionCount], [ErrOtherCluster],
+// [ErrNotAuthorized], [ErrTokenRequired] or another token error, [*VersionError] or
+// [*UnavailableError]. After an error nothing is left running.
 func Start(ctx context.Context, config Config) (*Node, error) {
 	if ctx == nil {
 		return nil, &InputError{"context", "is nil"}
@@ -318,7 +319,7 @@ func (n *Node) ID() string {
 	return n.config.NodeID
 }
 
-// Leader returns the ID of the leader as far as this node knows, "" if it knows none. With several
+// Leader returns the ID of the leader according to this node, "" if it is unknown. With several
 // partitions it is the leader of the first; see [Node.LeaderOf].
 func (n *Node) Leader() string {
 	if n.check() != nil {
@@ -327,8 +328,8 @@ func (n *Node) Leader() string {
 	return n.partitions[0].leader()
 }
 
-// LeaderOf returns the ID of the leader of an instance's partition as far as this node knows, "" if
-// it knows none.
+// LeaderOf returns the ID of the leader of an instance's partition according to this node, "" if it
+// is unknown.
 func (n *Node) LeaderOf(instanceID string) string {
 	if n.check() != nil {
 		return ""
@@ -353,7 +354,7 @@ func (n *Node) Client() *Client {
 	return &Client{transport: &n.router, converter: n.registry.PayloadConverter()}
 }
 
-// release does nothing: a node's client owns nothing.
+// release does nothing: a node's client holds no resources of its own.
 func (r *router) release() error { return nil }
 
 // Failed returns a channel that is closed when the node has failed. A node fails when it finds

@@ -28,8 +28,8 @@ func (pa *partition) prepareRequest(r *clusterpb.Request) *clusterpb.Request {
 	return r
 }
 
-// A router sends the calls of this node's clients to the leader, or answers them from the replicas. It
-// implements caller.
+// A router sends the calls of this node's clients to the leader, or answers them from the replicas.
+// It implements caller.
 type router struct{ node *Node }
 
 // call sends a request to the leader and returns its response.
@@ -88,7 +88,7 @@ func (n *Node) poll(ctx context.Context, holds func() bool) error {
 }
 
 // callLeader sends one attempt of a call to the leader of the request's partition: this node, or
-// the leader that it knows.
+// the known leader elsewhere.
 func (r *router) callLeader(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 	if removed := r.node.removedFailure(); removed != nil {
 		return removed

@@ -95,7 +95,7 @@ type SendOption func(*clusterpb.SendRequest)
 // of another name or for an update. If an earlier execution has recorded the ID, or the run has
 // ended, the event is not recorded, and that is not an error.
 //
-// This holds for all calls with the same ID, from any program. An execution knows the IDs of all
+// This holds for all calls with the same ID, from any program. An execution keeps the IDs of all
 // its own inputs (events, updates, cancellations, suspensions, resumptions) and at least the latest
 // 256 of the earlier executions of its run. An event under an older ID is recorded again. So is an
 // event that is sent to a later run. Retries of one call by this package have no such limit: the

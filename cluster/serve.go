@@ -15,11 +15,11 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// A dispatcher passes a request to what answers it.
+// A dispatcher passes a request to the part of the node that answers it.
 type dispatcher struct{ node *Node }
 
-// serve answers a request. If this node does not lead, the failure names the leader that it knows.
-// A panic becomes the call's failure.
+// serve answers a request. If this node does not lead, the failure names the leader, if known. A
+// panic becomes the call's failure.
 func (d *dispatcher) serve(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 	var response *clusterpb.Response
 	err := d.node.recoverer.Call(request, func() (err error) {

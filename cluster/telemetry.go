@@ -26,7 +26,7 @@ func (n *Node) AddMeterProvider(provider metric.MeterProvider) error {
 }
 
 // SpanIDs generates span IDs for OpenTelemetry's SDK. Unlike the SDK's own generator, it derives
-// the IDs of execution spans from what was recorded. So an attempt on any node knows its parent
+// the IDs of execution spans from recorded events. So an attempt on any node can name its parent
 // span before that span ends. Every node of the cluster needs it:
 //
 //	sdktrace.NewTracerProvider(sdktrace.WithIDGenerator(cluster.SpanIDs{}), …)

@@ -21,15 +21,16 @@ import (
 var (
 	// ErrTokenRequired: the cluster adds nodes only with a token.
 	ErrTokenRequired = errors.New("tenuto: this cluster adds nodes only with a token: set Config.JoinToken")
-	// ErrTokenInvalid: the cluster does not know the token, or the node's request is not signed
-	// with it. The cluster forgets a token when it is revoked, or a day after it has expired.
+	// ErrTokenInvalid: the cluster has no record of the token, or the node's request is not signed
+	// with it. The cluster deletes the record when the token is revoked, or a day after it has
+	// expired.
 	ErrTokenInvalid = errors.New("tenuto: the token is unknown to this cluster")
 	// ErrTokenExpired: the token has expired.
 	ErrTokenExpired = errors.New("tenuto: the token has expired")
 	// ErrTokenUsed: another node has used the token.
 	ErrTokenUsed = errors.New("tenuto: the token was used by another node")
-	// ErrTooManyTokens: the cluster already knows 256 tokens. It knows each until it is revoked, or
-	// until a day after it has expired; see [Client.RevokeJoinToken].
+	// ErrTooManyTokens: the cluster already has records of 256 tokens. It keeps each until the
+	// token is revoked, or until a day after it has expired; see [Client.RevokeJoinToken].
 	ErrTooManyTokens = errors.New("tenuto: too many join tokens")
 )
 
@@ -41,13 +42,13 @@ const (
 )
 
 // A token is tokenPrefix and, in base64, a private key and the name of the cluster. The cluster
-// knows only the public key. A joining node signs its request, so another node cannot use a copy of
-// that request.
+// stores only the public key. A joining node signs its request, so another node cannot use a copy
+// of that request.
 const tokenPrefix = "tenuto-join-"
 
 // IssueJoinToken returns a token with which one node may join ([Config.JoinToken]), and the cluster
 // time at which it expires. lifetime is 1 s to 30 days; 0 means 1 hour. Any node that has the token
-// can use it, so treat it like a password. The cluster does not know the token and cannot show it
+// can use it, so treat it like a password. The cluster does not store the token and cannot show it
 // again.
 //
 // Errors: [ErrTooManyTokens], [ErrNotAuthorized], [*InputError], [*UnavailableError].
@@ -71,7 +72,7 @@ func (c *Client) IssueJoinToken(ctx context.Context, lifetime time.Duration) (to
 	return formatToken(private, result.GetCluster()), time.Unix(0, result.GetExpiresAt()), nil
 }
 
-// A JoinToken is what the cluster knows about a join token; it does not know the token itself.
+// A JoinToken is the record that the cluster keeps of a join token, without the token itself.
 type JoinToken struct {
 	// ID names the token and is not secret: its public key, in base64.
 	ID      string
@@ -80,8 +81,8 @@ type JoinToken struct {
 	UsedBy string
 }
 
-// JoinTokens returns the tokens that the cluster knows, ordered by expiry. It knows each until it
-// is revoked, or until a day after it has expired.
+// JoinTokens returns the records of tokens, ordered by expiry. The cluster keeps each until the
+// token is revoked, or until a day after it has expired.
 //
 // Errors: [ErrNotAuthorized], [*UnavailableError].
 func (c *Client) JoinTokens(ctx context.Context) ([]JoinToken, error) {
@@ -102,8 +103,8 @@ func (c *Client) JoinTokens(ctx context.Context) ([]JoinToken, error) {
 // RevokeJoinToken invalidates a token, named by its ID or by the token itself. A node that has
 // joined with it remains a member.
 //
-// Errors: [ErrTokenInvalid] if the cluster knows no such token, [ErrProtocol] while a member does
-// not speak protocol 3, [ErrNotAuthorized], [*InputError], [*UnavailableError].
+// Errors: [ErrTokenInvalid] if the cluster has no record of the token, [ErrProtocol] while a member
+// does not speak protocol 3, [ErrNotAuthorized], [*InputError], [*UnavailableError].
 func (c *Client) RevokeJoinToken(ctx context.Context, id string) error {
 	key, err := tokenKey(id)
 	if err != nil {
@@ -202,7 +203,8 @@ func (c Config) signJoin(r *clusterpb.JoinRequest) {
 	r.TokenSignature = ed25519.Sign(key, tokenMessage(c.ClusterID, r))
 }
 
-// tokenMessage returns what is signed: the cluster, the node's ID and its address.
+// tokenMessage returns the bytes that a joining node signs: the cluster, the node's ID and its
+// address.
 func tokenMessage(cluster string, r *clusterpb.JoinRequest) []byte {
 	message := []byte("tenuto join 1")
 	for _, part := range []string{cluster, r.Node, r.Address} {
@@ -225,7 +227,7 @@ func parseToken(token string) (key ed25519.PrivateKey, cluster string, err error
 	return ed25519.NewKeyFromSeed(decoded[:ed25519.SeedSize]), string(decoded[ed25519.SeedSize:]), nil
 }
 
-// validateToken returns what is wrong with a token, without showing the token.
+// validateToken returns an error for an invalid token. Its text does not contain the token.
 func (c Config) validateToken() error {
 	_, cluster, err := parseToken(c.JoinToken)
 	switch {

@@ -27,7 +27,8 @@ const (
 	runPurged                          // a later run; the histories of this one are purged
 )
 
-// visibilityIn returns what is visible of a run if latest is the latest run under its ID.
+// visibilityIn returns the visibility of a run on a replica where latest is the latest run under
+// its ID.
 func (r runRef) visibilityIn(latest runRef) runVisibility {
 	switch {
 	case r.incarnation == 0 && latest.first >= r.first, r == latest:
@@ -177,7 +178,7 @@ func (w *runWaiter) earlierEndStatus(known *journalpb.Instance, run runRef) (*cl
 	return status, nil
 }
 
-// fillEvent adds to a run's status what one of its events says.
+// fillEvent adds the content of one event to the status of its run.
 func fillEvent(event *journalpb.Event, status *clusterpb.Status) {
 	status.LastEventId, status.UpdatedAt = event.EventId, event.Timestamp
 	if set := event.GetStatusSet(); set != nil {

@@ -180,8 +180,8 @@ func (c *Cluster) Resume(i int) {
 }
 
 // Leader waits for a leader and returns its number. The leader is connected to a majority of the
-// nodes, and these know it as their leader. So right after a leader was killed, disconnected or
-// paused, Leader returns another one. Without a majority the test fails.
+// nodes, and these follow it. So right after a leader was killed, disconnected or paused, Leader
+// returns another one. Without a majority the test fails.
 func (c *Cluster) Leader() int {
 	c.t.Helper()
 	leader := -1

@@ -27,9 +27,9 @@
 //  2. Blocked traffic is delayed, not lost: it continues at Heal or Resume, unless
 //     one of the ends has timed out meanwhile. Traffic in flight when a node was
 //     killed is lost.
-//  3. A finished test leaves nothing behind: no goroutine, no listener, no file.
-//     It fails if a goroutine does not end, including those of activities.
-//     Pooled connections of an HTTP client do not count.
+//  3. When a test has finished, no goroutine, listener or file of its cluster remains. The test
+//     fails if a goroutine does not end, including those of activities. Pooled connections of an
+//     HTTP client do not count.
 //  4. Tests with their own clusters may run in parallel.
 //
 // # What may not be assumed

@@ -49,7 +49,7 @@ func (g goroutineSet) leaked(timeout time.Duration) string {
 }
 
 // pooledConnFunctions are the functions of goroutines that an HTTP client starts for a connection.
-// It keeps the connection for its next call, so they belong to no attempt.
+// It keeps the connection for its next call, so they do not count as leaked.
 var pooledConnFunctions = []string{
 	"net/http.(*persistConn).readLoop",
 	"net/http.(*persistConn).writeLoop",

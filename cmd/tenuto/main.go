@@ -38,8 +38,8 @@
 //
 // After 3, the error says whether nothing was done or the outcome is unknown. Look at the instance
 // before you repeat a command; repeating "token" issues another token. "members" also exits with 3
-// if no node that it reaches knows a leader (with several partitions: of the first). It first lists
-// what one node knows.
+// if no node that it reaches names a leader (with several partitions: of the first). It first lists
+// the members according to one node.
 package main
 
 import (

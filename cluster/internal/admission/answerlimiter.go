@@ -18,9 +18,9 @@ const (
 	AnswersInFlightBytesMax = 256 << 20
 	// HistoryPageBytes: a page takes no further event after this many bytes of events.
 	HistoryPageBytes = 1 << 20
-	// PageReserveBytes is reserved for a page: the events and the encoded message, each up to twice HistoryPageBytes. A
-	// page with a last event of 4 MiB (the limit of an append) takes up to 10 MiB, which exceeds
-	// the reservation.
+	// PageReserveBytes is reserved for a page: the events and the encoded message, each up to twice
+	// HistoryPageBytes. A page with a last event of 4 MiB (the limit of an append) takes up to 10
+	// MiB, which exceeds the reservation.
 	PageReserveBytes = 4 * HistoryPageBytes
 	// Reserved for a whole history, because its size is unknown before it is read.
 	historyReserveBytes = 2 * 64 << 20
@@ -90,7 +90,7 @@ func (c *answerCall) end() {
 	c.release, c.ended = nil, true
 }
 
-// StatsHandler tells an answerCall when its call has ended.
+// StatsHandler notifies an answerCall when its call has ended.
 type StatsHandler struct{}
 
 // TagRPC implements stats.Handler.

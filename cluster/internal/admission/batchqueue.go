@@ -17,7 +17,8 @@ type BatchQueue[T any] struct {
 	closed bool
 }
 
-// NewBatchQueue returns an empty queue for batches of those bounds. size returns the bytes of an item.
+// NewBatchQueue returns an empty queue. most and bytesMax bound a batch, in items and in bytes;
+// size returns the bytes of an item.
 func NewBatchQueue[T any](most, bytesMax int, size func(T) int) *BatchQueue[T] {
 	return &BatchQueue[T]{itemsMax: most, bytesMax: bytesMax, size: size, ready: make(chan struct{}, 1)}
 }

@@ -41,8 +41,8 @@ type callSlot struct {
 	acquired bool
 }
 
-// withSlot returns an Asker that acquires a slot before it calls ask. It refuses the call if it gets
-// no slot.
+// withSlot returns an Asker that acquires a slot before it calls ask. It refuses the call if it
+// gets no slot.
 func (c *callSlot) withSlot(ask Asker) Asker {
 	return func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 		if !c.acquired {

@@ -7,12 +7,12 @@
 //
 //   - limit.go of package cluster refuses requests that are too long, at the caller and again at
 //     every node that receives them.
-//   - [StartLimiter], for starts only: as many per interval as the leader accepts. Up to 65,536 wait;
-//     while more arrive than are admitted, all but 128 are refused after 2 s ([BoundQueue]).
+//   - [StartLimiter], for starts only: as many per interval as the leader accepts. Up to 65,536
+//     wait; while more arrive than are admitted, all but 128 are refused after 2 s ([BoundQueue]).
 //   - [CallLimiter]: 1,024 calls per partition in flight to its leader, or waiting for one. Others
 //     wait 0.5 s for a slot ([BoundCalls]).
-//   - [BatchQueue]: starts and messages that wait to be sent together. The CallLimiter bounds starts,
-//     and open operations bound messages.
+//   - [BatchQueue]: starts and messages that wait to be sent together. The CallLimiter bounds
+//     starts, and open operations bound messages.
 //
 // On the node that receives a call:
 //
@@ -22,8 +22,8 @@
 //   - package journal: records that wait for an entry (actors.BoundJournal).
 //   - [AnswerLimiter]: 256 MiB of long answers in flight ([BoundAnswers]).
 //
-// A [Retrier] sends a refused call again until its context ends; a [RetryBudget] bounds how many do so
-// as soon as the leader allows.
+// A [Retrier] sends a refused call again until its context ends; a [RetryBudget] bounds how many do
+// so as soon as the leader allows.
 //
 // # Guarantees
 //

@@ -85,9 +85,9 @@ func (r Retrier) Do(ctx context.Context, request *clusterpb.Request, ask Asker) 
 // noBusyRetries is the key of contexts whose calls are not retried under overload.
 type noBusyRetries struct{}
 
-// WithoutBusyRetries returns a context whose calls fail with a [actors.BusyError] under overload at once,
-// instead of being retried until the context ends. It is for callers that can shed work themselves
-// or have an alternative to waiting.
+// WithoutBusyRetries returns a context whose calls fail with a [actors.BusyError] under overload at
+// once, instead of being retried until the context ends. It is for callers that can shed work
+// themselves or have an alternative to waiting.
 func WithoutBusyRetries(ctx context.Context) context.Context {
 	return context.WithValue(ctx, noBusyRetries{}, true)
 }

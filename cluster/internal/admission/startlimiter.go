@@ -113,7 +113,7 @@ const (
 	startQueueRiseInterval = 500 * time.Millisecond
 	// The queue is long if admitting all of it would take longer than this.
 	startQueueLongWait = time.Second
-	// Bounds of the retry delay that rejected callers are told.
+	// Bounds of the retry delay in rejections.
 	startRetryAfterMin = 50 * time.Millisecond
 	startRetryAfterMax = 2 * time.Second
 )
@@ -177,18 +177,18 @@ func (s *StartLimiter) admit(ctx context.Context, closing <-chan struct{}) (refu
 	return s.reject()
 }
 
-// reject rejects a start on the leader's behalf. t.mu must be held.
+// reject rejects a start without asking the leader. s.mu must be held.
 func (s *StartLimiter) reject() *clusterpb.Response {
 	return s.rejectWith(s.retryAfter, actors.BoundDelay, "the leader accepts no more starts for now")
 }
 
-// rejectWith rejects a start. t.mu must be held.
+// rejectWith rejects a start. s.mu must be held.
 func (s *StartLimiter) rejectWith(again time.Duration, bound actors.Bound, reason string) *clusterpb.Response {
 	s.rejected.Add(1)
 	return &clusterpb.Response{Failure: wire.Busy(&actors.BusyError{RetryAfter: again, Bound: bound, Reason: reason})}
 }
 
-// allow reports whether one more start is admitted now. t.mu must be held.
+// allow reports whether one more start is admitted now. s.mu must be held.
 func (s *StartLimiter) allow(now time.Time) bool {
 	s.nextInterval(now)
 	if s.limit == 0 {
@@ -204,7 +204,7 @@ func (s *StartLimiter) allow(now time.Time) bool {
 	return true
 }
 
-// nextInterval begins a new interval if the current one is over. t.mu must be held.
+// nextInterval begins a new interval if the current one is over. s.mu must be held.
 func (s *StartLimiter) nextInterval(now time.Time) {
 	over := s.current
 	slices := now.Sub(over.began).Seconds() / limiterInterval.Seconds()
@@ -246,7 +246,7 @@ func (s *StartLimiter) observe(response *clusterpb.Response, begin time.Time) {
 // decreaseLimit multiplies the limit by left when the leader is overloaded: at most once per
 // interval, and only because of starts admitted under the current limit. (TCP lowers its window
 // once for all segments in flight, RFC 3168 and RFC 6582, so that one stall does not count many
-// times.) The first limit is the recent rate. t.mu must be held.
+// times.) The first limit is the recent rate. s.mu must be held.
 func (s *StartLimiter) decreaseLimit(now, begin time.Time, left float64) {
 	s.overloadedAt, s.current.overloaded = now, true
 	switch {
@@ -261,7 +261,7 @@ func (s *StartLimiter) decreaseLimit(now, begin time.Time, left float64) {
 	s.decreasedAt = now
 }
 
-// enqueue adds a start to the queue. t.mu must be held.
+// enqueue adds a start to the queue. s.mu must be held.
 func (s *StartLimiter) enqueue(w *queuedStart) *list.Element {
 	slot := s.queue.PushBack(w)
 	s.queued.Store(int64(s.queue.Len()))
@@ -277,7 +277,7 @@ func (s *StartLimiter) enqueue(w *queuedStart) *list.Element {
 	return slot
 }
 
-// remove removes a start from the queue. t.mu must be held.
+// remove removes a start from the queue. s.mu must be held.
 func (s *StartLimiter) remove(slot *list.Element) {
 	s.queue.Remove(slot) // no effect if it was removed before
 	s.queued.Store(int64(s.queue.Len()))
@@ -309,16 +309,16 @@ func (s *StartLimiter) processQueue() {
 	}
 }
 
-// isNewestFirst reports whether the newest queued starts are admitted first. t.mu must be held.
+// isNewestFirst reports whether the newest queued starts are admitted first. s.mu must be held.
 func (s *StartLimiter) isNewestFirst() bool {
 	soon := s.limit * startQueueLongWait.Seconds() / limiterInterval.Seconds()
 	return s.traffic.isRising || float64(s.queue.Len()) > soon
 }
 
-// oldest returns the start that has waited longest. t.mu must be held.
+// oldest returns the start that has waited longest. s.mu must be held.
 func (s *StartLimiter) oldest() *queuedStart { return s.queue.Front().Value.(*queuedStart) }
 
-// resolve ends the wait of a start. t.mu must be held.
+// resolve ends the wait of a start. s.mu must be held.
 func (s *StartLimiter) resolve(slot *list.Element, v admitDecision) {
 	slot.Value.(*queuedStart).decision <- v
 	s.remove(slot)

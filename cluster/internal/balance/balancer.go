@@ -52,8 +52,9 @@ func (e Exclusions) filter(nodes []string) []string {
 // New returns a balancer that has seen no round.
 func New() *Balancer { return &Balancer{excluded: make(Exclusions)} }
 
-// Weights returns the weight of each partition: one half is constant, the other half is proportional
-// to its load. The mean weight is 1. applied holds the applied index of each partition.
+// Weights returns the weight of each partition: one half is constant, the other half is
+// proportional to its load. The mean weight is 1. applied holds the applied index of each
+// partition.
 func (b *Balancer) Weights(applied []uint64) []float64 {
 	weights := make([]float64, len(applied))
 	if b.appliedIndexes == nil {

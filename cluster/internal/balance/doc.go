@@ -3,11 +3,13 @@
 //
 // # Guarantees
 //
-//  1. Of all nodes with the same view, only one decides on a move, and moves one partition.
+//  1. Among nodes that see the same leaders and weights, only one decides on a move, and moves one
+//     partition.
 //  2. A move to spread leaders follows three rounds in which the same leaders were uneven, and ten
 //     rounds after the last move. It reduces the difference between two nodes, so none moves back.
 //
 // # What may not be assumed
 //
-//   - That nodes have the same view: the node that would take over is asked first, and may decline.
+//   - That nodes see the same leaders and weights: the node that would take over is asked first,
+//     and may decline.
 package balance

@@ -1,6 +1,6 @@
-// Package crosspartition does what the leader of a partition does together with the other
-// partitions: it sends and receives cross-partition messages, reviews new leaders of the others, and
-// applies the first partition's decisions about members.
+// Package crosspartition does the work of a partition's leader that concerns the other partitions.
+// It sends and receives cross-partition messages, checks shared operations after another partition
+// has a new leader, and applies the first partition's decisions about members.
 //
 // # Guarantees
 //

@@ -40,7 +40,7 @@ type Config struct {
 	Logger       *slog.Logger
 }
 
-// A Leader does, for one epoch, what the leader of a partition does together with the other
+// A Leader does, for one epoch, the work of a partition's leader that concerns the other
 // partitions.
 type Leader struct {
 	Config

@@ -38,8 +38,8 @@ func (i *Inputs) FindInput(ctx context.Context, instance string, from Position, 
 }
 
 // ConfirmRejection returns why an input was rejected, if a barrier confirms that this node still
-// leads. Such a rejection follows from a read, and no append confirms it. A former leader that does
-// not know its successor may lack the successor's commits.
+// leads. Such a rejection follows from a read, and no append confirms it. A former leader that has
+// not noticed its successor may lack the successor's commits.
 func (i *Inputs) ConfirmRejection(ctx context.Context, p *actors.Partition, refusal error) error {
 	switch {
 	case refusal == nil:

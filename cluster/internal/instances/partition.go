@@ -11,7 +11,7 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
-// A Partition is what answering calls needs of a partition.
+// A Partition holds the parts of a partition that are needed to answer calls.
 type Partition struct {
 	Journal  *journal.Journal
 	Registry *engine.Registry
@@ -21,7 +21,7 @@ type Partition struct {
 	Leads func(*actors.Partition) bool
 	// Answers bounds the bytes of long answers.
 	Answers *admission.AnswerLimiter
-	// Members returns the members as this node knows them.
+	// Members returns the members according to this node.
 	Members func() *clusterpb.Response
 }
 

@@ -219,8 +219,8 @@ func (r *repetitions) findInputSince(ctx context.Context, instance, requestID st
 	return Position{}, index, nil
 }
 
-// findInputInExecution looks for the input with a request ID in one execution. It also returns the first
-// event of the execution.
+// findInputInExecution looks for the input with a request ID in one execution. It also returns the
+// first event of the execution.
 func (r *repetitions) findInputInExecution(ctx context.Context, instance string, execution uint64, requestID string) (at Position, started *journalpb.OrchestrationStarted, err error) {
 	for event, err := range r.Journal.Events(instance, execution, 1) {
 		switch {

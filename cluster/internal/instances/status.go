@@ -38,7 +38,8 @@ func (re *Reads) statusOf(p *actors.Partition, known *journalpb.Instance) (*clus
 	return status, re.FillStatus(p, known, status)
 }
 
-// FillStatus adds what only the histories hold. p is nil where this node does not lead.
+// FillStatus adds the fields of a status that only the histories hold. p is nil where this node
+// does not lead.
 func (re *Reads) FillStatus(p *actors.Partition, known *journalpb.Instance, status *clusterpb.Status) error {
 	if err := re.fillState(p, known, status); err != nil {
 		return err

@@ -83,8 +83,8 @@ func (i *Inputs) handleUnrecordedUpdate(ctx context.Context, request *clusterpb.
 	return response, findErr
 }
 
-// findUpdate returns the position of an update in the histories. The error is [actors.ErrNotFound] if it
-// is not there: the instance was purged, or the update was never recorded.
+// findUpdate returns the position of an update in the histories. The error is [actors.ErrNotFound]
+// if it is not there: the instance was purged, or the update was never recorded.
 func (i *Inputs) findUpdate(ctx context.Context, request *clusterpb.Request, r *clusterpb.UpdateRequest, from Position) (*clusterpb.Response, error) {
 	at, event, err := i.repetitions.FindInput(ctx, request.Instance, from, r.RequestId)
 	switch {

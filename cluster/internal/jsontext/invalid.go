@@ -13,8 +13,8 @@ import (
 // textDepthMax bounds how deep Invalid searches a value; encoding/json refuses cycles itself.
 const textDepthMax = 1000
 
-// Invalid finds a string that is not UTF-8 in what encoding/json would write of a value, and returns
-// its path, which begins with name.
+// Invalid finds a string that is not UTF-8 in what encoding/json would write of a value, and
+// returns its path, which begins with name.
 func Invalid(name string, value any) (at, text string, found bool) {
 	return invalid(name, reflect.ValueOf(value), 0)
 }

@@ -9,16 +9,16 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// A node that was away does not know the members that joined meanwhile, and refuses their Raft
-// connections, from which it would learn of them. When it announces itself, it therefore also asks
-// for the members and accepts the answer for a while.
+// A node that was down has no record of the members that joined meanwhile. It refuses their Raft
+// connections, over which it would receive that record. When it announces itself, it therefore also
+// asks for the members and accepts the answer for a while.
 
 // memberHintTTL bounds the use of a member hint. The hint ends earlier once the node's own log has
-// reached the hint's index: the log then knows who was removed or replaced since. A node that has
-// not caught up by then asks again.
+// reached the hint's index: the log then shows which nodes were removed or replaced since. A node
+// that has not caught up by then asks again.
 const memberHintTTL = time.Minute
 
-// A Hint is what another node has answered about the members.
+// A Hint is another node's answer to a request for the members.
 type Hint struct {
 	Nodes map[string]string // IDs by address
 	// Identities of the members' directories, by ID; "" if none is recorded.
@@ -35,15 +35,15 @@ type Replica interface {
 	CommitIndex() uint64
 }
 
-// A Directory knows the members of the cluster: by this node's log, or by a hint.
+// A Directory holds the members of the cluster, from this node's log or from a hint.
 type Directory struct {
 	Opened   <-chan struct{}   // closed when all partitions are open
 	Replicas iter.Seq[Replica] // by partition
 	hint     atomic.Pointer[Hint]
 }
 
-// Learn keeps what another node has answered, for up to memberHintTTL after it was asked. It ignores
-// an answer without a leader: that node may know no more than this one.
+// Learn keeps what another node has answered, for up to memberHintTTL after it was asked. It
+// ignores an answer without a leader: that node's members may be no newer than this node's.
 func (d *Directory) Learn(received *clusterpb.MembersResult, asked time.Time) {
 	hint := &Hint{
 		Nodes: make(map[string]string), Identities: make(map[string]string),
@@ -80,7 +80,8 @@ func (d *Directory) IsMember(nodeID string) bool {
 }
 
 // IsInFirstPartition reports whether the first partition has a member with that ID and directory
-// identity; an identity of "" matches any. The first partition may know more than the others.
+// identity; an identity of "" matches any. The first partition may have members that the others do
+// not have yet.
 func (d *Directory) IsInFirstPartition(nodeID, identity string) bool {
 	select {
 	case <-d.Opened:

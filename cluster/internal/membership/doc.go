@@ -1,4 +1,4 @@
-// Package membership knows which nodes are members of the cluster, and where they are.
+// Package membership determines which nodes are members of the cluster, and their addresses.
 //
 // # Guarantees
 //
@@ -8,6 +8,6 @@
 //
 // # What may not be assumed
 //
-//   - That the members are current: a node that was away knows those of its log, and a hint for up
-//     to a minute.
+//   - That the members are current: a node that was down uses those of its log, and those of a hint
+//     for up to a minute.
 package membership

@@ -27,10 +27,11 @@ type Partition interface {
 type References struct {
 	store           Store
 	otherPartitions []Partition
-	knownAt         clustertime.Time // from before this node caught up with the other partitions
-	// parentsOfOrphans of running children that they do not wait for, or that another partition owns
+	knownAt         clustertime.Time // before this node caught up with the other partitions
+	// parentsOfOrphans holds the parents of running children that they do not wait for, or that
+	// another partition owns.
 	parentsOfOrphans map[string]bool
-	scanned          map[string]bool // parents whose open operations are in awaited
+	scanned          map[string]bool // parents whose open operations are in openOperations
 	openOperations   map[operationKey]bool
 }
 
@@ -76,8 +77,8 @@ func (r *References) ownerOf(instance string) Partition {
 
 // isReferencedByOthers reports whether another partition still needs an ended instance. Its parent
 // there may wait for it. Or a chained start there is not acknowledged yet and would start the
-// instance again. An instance created after since counts as referenced, because this node may not
-// know what the other partitions say about it.
+// instance again. An instance created at knownAt or later counts as referenced, because this node
+// may lack what the other partitions have recorded about it.
 func (r *References) isReferencedByOthers(known *journalpb.Instance) bool {
 	if len(r.otherPartitions) == 0 {
 		return false

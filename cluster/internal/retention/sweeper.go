@@ -65,7 +65,7 @@ type Store interface {
 }
 
 // A Sweeper purges instances whose retention is over, during one leadership. It keeps no state: the
-// next leader finds in the journal what is left to purge.
+// next leader finds in the journal the instances that are left to purge.
 type Sweeper struct {
 	Store           Store
 	Periods         Periods
@@ -99,8 +99,9 @@ func sleepContext(ctx context.Context, d time.Duration) {
 	}
 }
 
-// sweep purges what is due, in batches. It returns the earliest time at which another instance can
-// be due. That is at most the shortest retention away, because running instances may end meanwhile.
+// sweep purges the instances that are due, in batches. It returns the earliest time at which
+// another instance can be due. That is at most the shortest retention away, because running
+// instances may end meanwhile.
 func (s *Sweeper) sweep(ctx context.Context) (next clustertime.Time, err error) {
 	next = s.Now().Add(s.Periods.shortest())
 	references, err := NewReferences(ctx, s.Store, s.OtherPartitions, s.Now())

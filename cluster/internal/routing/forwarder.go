@@ -30,7 +30,7 @@ const (
 // startBatchProtocol is the first protocol version with batches of starts.
 const startBatchProtocol = 2
 
-// Config is what a Forwarder needs of a partition.
+// Config gives a Forwarder access to its partition.
 type Config struct {
 	Protocol    func() uint32 // of the cluster
 	CallTimeout time.Duration

@@ -56,7 +56,7 @@ var service = grpc.ServiceDesc{
 	Streams: []grpc.StreamDesc{WorkStream, StartBatchStream},
 }
 
-// Config is what a server needs besides a node.
+// Config configures a Server.
 type Config struct {
 	IsMember func(nodeID string) bool
 	Refusal  error // of a stream that only members may open

@@ -81,8 +81,8 @@ const (
 	instanceCountShare    = 50
 )
 
-// refreshCounts returns the latest counts of a partition and counts again if that is due. It returns
-// nil if the node does not lead. m.mu must be held.
+// refreshCounts returns the latest counts of a partition and counts again if that is due. It
+// returns nil if the node does not lead. m.mu must be held.
 func (m *Metrics) refreshCounts(ctx context.Context, partition int, leads bool) map[actors.State]int {
 	c := m.instanceCountsOf(partition)
 	if !leads {

@@ -159,8 +159,8 @@ func (t *Tracing) recordEnd(instance string, execution uint64, terminal *journal
 	span.End(trace.WithTimestamp(time.Unix(0, terminal.Timestamp)))
 }
 
-// StartCall makes the span of a call that starts an instance. It returns the context within the span
-// and the span's traceparent. ended must be called with the outcome of the call.
+// StartCall makes the span of a call that starts an instance. It returns the context within the
+// span and the span's traceparent. ended must be called with the outcome of the call.
 func (t *Tracing) StartCall(ctx context.Context, orchestration, instance string) (traced context.Context, traceparent string, ended func(error)) {
 	return startCall(ctx, t.tracer, orchestration, instance)
 }

@@ -8,7 +8,8 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Credentials returns what tells gRPC the peer of a connection, whose handshake is already done.
+// Credentials returns gRPC credentials that report the peer of a connection, whose handshake is
+// already done.
 func Credentials() credentials.TransportCredentials { return linkCredentials{} }
 
 // PeerOf returns the peer of the connection over which a call arrived.

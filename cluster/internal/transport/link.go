@@ -14,9 +14,10 @@ const (
 	// The timeout of a TCP connect, which takes one round trip on a working network. It bounds how
 	// long callers of an unreachable node queue up.
 	connectTimeout = time.Second
-	// UnackedTimeMax is how long sent data may stay unacknowledged before the connection is replaced. When a cut
-	// network works again, the old connection would wait for the next TCP retransmission, and those
-	// become rarer. With one packet in three lost, few connections reach this limit.
+	// UnackedTimeMax is how long sent data may stay unacknowledged before the connection is
+	// replaced. When a cut network works again, the old connection would wait for the next TCP
+	// retransmission, and those become rarer. With one packet in three lost, few connections reach
+	// this limit.
 	UnackedTimeMax = 3 * time.Second
 	// HandshakesMax bounds concurrent handshakes. A further one closes the oldest.
 	HandshakesMax = 128

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// With several partitions, the dialing side begins each Raft connection with a header of three
-// bytes: PartitionMagic, the partition, and the number of partitions. No Raft message begins with
-// PartitionMagic, so nodes with different numbers of partitions do not misread each other. With one
-// partition there is no header.
+// PartitionMagic is the first byte of a Raft connection between nodes with several partitions. The
+// dialing side sends a header of three bytes: PartitionMagic, the partition, and the number of
+// partitions. No Raft message begins with PartitionMagic, so nodes with different numbers of
+// partitions do not misread each other. With one partition there is no header.
 const PartitionMagic = 0xC7
 
 // A Network accepts connections from the other nodes of a partition and dials them.

@@ -176,8 +176,8 @@ func (n *Node) AwaitConnection(ctx context.Context) error {
 	}
 }
 
-// closeUnused closes the gRPC clients of nodes that are neither called nor connected. gRPC would dial
-// them forever. Calls that wait for such a connection get an error.
+// closeUnused closes the gRPC clients of nodes that are neither called nor connected. gRPC would
+// dial them forever. Calls that wait for such a connection get an error.
 func (p *Pool) closeUnused(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

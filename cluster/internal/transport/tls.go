@@ -28,8 +28,8 @@ type TLSSource struct {
 	rejectedReason string // why newer keys are not; each reason is logged once
 }
 
-// NewTLSSource returns a TLS source, or an error if its keys are not valid now. owner rejects keys
-// that belong to another principal.
+// NewTLSSource returns a TLS source, or an error if its keys are not valid now. owner returns an
+// error for keys that belong to another principal.
 func NewTLSSource(source func() (*Keys, error), cluster string, owner func(Principal) error, logger *slog.Logger) (*TLSSource, error) {
 	r := &TLSSource{source: source, cluster: cluster, checkOwner: owner, logger: logger}
 	if _, err := r.Current(); err != nil {
@@ -132,7 +132,7 @@ func purposeOf(protocol string) (Purpose, error) {
 	return 0, fmt.Errorf("unknown protocol %.100q", protocol)
 }
 
-// A handshake is what is known of the other side after the handshake.
+// A handshakeResult describes the other side of a connection after the handshake.
 type handshakeResult struct {
 	purpose Purpose
 	peer    Principal

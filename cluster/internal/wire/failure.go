@@ -71,8 +71,8 @@ func DedupPrefix(text string) string {
 // errorPrefix begins the text of every outermost error.
 const errorPrefix = "tenuto: "
 
-// WithLastAttempt adds the failure of the last attempt to the error that ended a call. If the failure's
-// text contains that error, the result does not repeat it.
+// WithLastAttempt adds the failure of the last attempt to the error that ended a call. If the
+// failure's text contains that error, the result does not repeat it.
 func WithLastAttempt(err error, last string) error {
 	if strings.Contains(last, err.Error()) {
 		return &RemoteError{Message: TrimPrefix(last), Err: err}
