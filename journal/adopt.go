@@ -11,10 +11,10 @@ import (
 
 // AdoptMember records that a member has lost its directory and has another one, and returns when
 // that is committed. It must be called on the leader. The member loses its vote until it has caught
-// up, like a new one: the lost directory may have voted in any term so far, and the new one does
-// not know for whom. To Raft the two directories are different servers. The old one loses its vote
-// before the new one is added. No node counts an answer of one as that of the other. Repeating the
-// call is no error.
+// up, like a new one: the lost directory may have voted in any term so far, and the new one has no
+// record of these votes. To Raft the two directories are different servers. The old one loses its
+// vote before the new one is added. No node counts an answer of one as that of the other. Repeating
+// the call is no error.
 //
 // A majority of the other members must be running with their directories, because these hold the
 // entries that the lost directory has acknowledged.

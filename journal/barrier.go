@@ -105,8 +105,8 @@ func (j *Journal) awaitReadIndex(ctx context.Context) error {
 	return j.fsm.await(ctx, j.lastCommandIndex(committed))
 }
 
-// verifyLeadership returns nil after a majority has confirmed that it knows no later leader, in
-// answers to RPCs begun since the call. The library also counts answers to older RPCs.
+// verifyLeadership returns nil after a majority has confirmed that it has seen no later term,
+// in answers to RPCs begun since the call. The library also counts answers to older RPCs.
 // verifyLeadership then asks it again, and each verification sends new RPCs.
 func (j *Journal) verifyLeadership(ctx context.Context, r *leadership) error {
 	since := j.acks.Next()

@@ -163,9 +163,9 @@ type Network interface {
 	Dial(address string, timeout time.Duration) (net.Conn, error)
 }
 
-// Sender is a connection of a Network that knows the node at its other end. Raft messages on it are
-// accepted in the name of that node only, and only while it is a member. For a connection that does
-// not implement Sender, or returns "", the name in the message is trusted.
+// Sender is a connection of a Network that authenticates the node at its other end. Raft messages
+// on it are accepted in the name of that node only, and only while it is a member. For a connection
+// that does not implement Sender, or returns "", the name in the message is trusted.
 type Sender interface {
 	Sender() string
 }

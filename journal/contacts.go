@@ -14,7 +14,7 @@ const (
 	contactLogAfter = 10 * time.Second
 )
 
-// contactMonitor logs members that do not answer the leader, and that this node knows no leader. It
+// contactMonitor logs members that do not answer the leader, and the absence of a leader. It
 // logs each case once; the library would log it ten times a second.
 type contactMonitor struct {
 	logger           *slog.Logger

@@ -23,7 +23,7 @@ const (
 	directoryFormat = "tenuto journal 2"
 )
 
-// directory is the journal's own directory, locked and with a verified stamp.
+// directory is the journal's own directory, locked and with a verified owner.
 type directory struct {
 	path string
 	lock *os.File
@@ -50,7 +50,7 @@ func (d directoryOwner) String() string {
 	return text
 }
 
-// partitionsInOwner returns the number of partitions in a stamp.
+// partitionsInOwner returns the number of partitions in an identity file.
 func partitionsInOwner(text string) int {
 	for line := range strings.Lines(text) {
 		var partitions int
@@ -62,7 +62,7 @@ func partitionsInOwner(text string) int {
 }
 
 // openDirectory creates the directory if it is missing, locks it against other processes and
-// verifies its stamp. A directory without an identity gets the given one, or a random one.
+// verifies its owner. A directory without an identity gets the given one, or a random one.
 func openDirectory(path string, want directoryOwner, identity string) (*directory, error) {
 	if path == "" {
 		return &directory{self: peer.NewProcess(identity)}, nil
@@ -91,8 +91,8 @@ func openDirectory(path string, want directoryOwner, identity string) (*director
 	return d, nil
 }
 
-// checkOwner verifies the stamp, or writes it to a directory without one. The stamp is synced
-// before the log is created, so a log without a stamp is an error.
+// checkOwner verifies the identity file, or writes it to a directory without one. That file is
+// synced before the log is created, so a log without it is an error.
 func (d *directory) checkOwner(by directoryOwner) error {
 	want := by.String()
 	have, err := os.ReadFile(filepath.Join(d.path, ownerFile))

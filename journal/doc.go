@@ -37,7 +37,7 @@
 // # What may not be assumed
 //
 // Reads without Barrier may be stale. A node whose IsLeader returns true may have lost leadership
-// without knowing it yet; only a committed record proves leadership. The order of records of
+// and not detected it yet; only a committed record proves leadership. The order of records of
 // different goroutines is undefined. After ErrUnknownOutcome a record may still be committed later.
 // A purge hides data from reads at once; the data leaves the disk only after the log and the
 // snapshots with it have been replaced and the state store has compacted it. A directory that was
@@ -51,7 +51,7 @@
 // The directory holds:
 //
 //   - "lock", locked while the journal is open;
-//   - "identity", text: format and node;
+//   - "identity", text: format, node, cluster and partition;
 //   - "directory-id", a sector of 512 bytes that ends with its CRC-32C: the identity of the
 //     directory, how often it was opened, and whether its log was created, in partition 0 also
 //     those of all others (see identity.go);
@@ -77,11 +77,11 @@
 //
 //	manifest = JSON, 0x0A, CRC-32C of the JSON in 8 hexadecimal digits, 0x0A
 //
-// The JSON names its format (1), the node that took the snapshot, Raft's metadata (id, version,
-// index, term, members, members_index), the last entry in the files (applied, applied_term), the
-// database that the files belong to, and for each file its name, size and CRC-32C. The name of an
-// unfinished snapshot ends with ".tmp", that of a damaged one with ".damaged". A follower that lags
-// is sent
+// The JSON names its format (1), the node that took the snapshot, its cluster and partition
+// (group), Raft's metadata (id, version, index, term, members, members_index), the last entry in
+// the files (applied, applied_term), the database that the files belong to, and for each file its
+// name, size and CRC-32C. The name of an unfinished snapshot ends with ".tmp", that of a damaged
+// one with ".damaged". A follower that lags is sent
 //
 //	stream  = "tenuto-1" frame(manifest) files trailer
 //	files   = frame(256 KiB or the rest of a file)*, for each file

@@ -68,7 +68,7 @@ type handshakeReply struct {
 	Bootstrap *bootstrapState `json:"founding,omitempty"`
 }
 
-// identities knows which directory and which process each node is. It identifies this node to the
+// identities records the directory and the process of each node. It identifies this node to the
 // others, and decides whose messages are accepted.
 type identities struct {
 	config *Config
@@ -280,7 +280,7 @@ func (i *identities) checkHandshake(h *handshake, authenticated string) error {
 }
 
 // recordMisdirected records that a member expects another directory of this node, unless that
-// member's log lags behind what this node knows.
+// member's log is older than this node's.
 func (i *identities) recordMisdirected(h *handshake) {
 	recorded, _ := i.recordedIdentity(i.config.Node)
 	if _, known := i.recordedIdentity(h.Node); known && recorded == i.self.Identity {

@@ -142,7 +142,7 @@ func (m *members) AddMember(ctx context.Context, p Peer) error {
 }
 
 // addressFor returns the address of a new member for Raft's configuration. It includes the identity
-// unless members may run a build that does not know identities.
+// unless members may run a build without identities.
 func (m *members) addressFor(p Peer) raft.ServerAddress {
 	if m.machine.Protocol() < identityProtocol && !m.identities.hasRecordedIdentities() {
 		return raft.ServerAddress(p.Address)
@@ -342,7 +342,7 @@ func (m *membership) voterCount() int {
 	return voters
 }
 
-// change asks Raft for another configuration.
+// change proposes another configuration to Raft.
 type change func() raft.IndexFuture
 
 // changeMembers makes one change at a time. plan returns the change for the current members, or nil

@@ -23,7 +23,7 @@ type metadata struct {
 }
 
 // ForgetChainedStart removes a chained start, or that of an abandoned child, whose instance was
-// started in another partition; the state machine cannot learn of that otherwise. done and the
+// started in another partition; the state machine cannot detect that itself. done and the
 // errors are as in Append; the only refusal of the state machine is *state.StaleEpochError.
 // Repeating it changes nothing.
 func (m *metadata) ForgetChainedStart(epoch uint64, target string, done func(error)) {

@@ -65,10 +65,10 @@ func (p *proposer) Attempt(a *journalpb.Attempt, done func(error)) {
 }
 
 // Purge removes instances with everything stored of them, and reports how many were removed.
-// transport.running, unknown and repeated instances are skipped. Afterwards their IDs are as if never used.
-// If such an instance has requested a chained start, or that of an abandoned child, the request is
-// retained until the start is made. done and the errors are as in Append; the only refusal of the
-// state machine is *state.StaleEpochError.
+// Running, unknown and repeated instances are skipped. The ID of a removed instance is as if never
+// used. If a removed instance has requested a chained start, or that of an abandoned child, the
+// request is retained until the start is made. done and the errors are as in Append; the only
+// refusal of the state machine is *state.StaleEpochError.
 func (p *proposer) Purge(purge *journalpb.Purge, done func(purged int, err error)) {
 	purged := new(uint64)
 	p.propose(proposal{record: entry.EncodePurge(purge), outcome: purged, done: func(err error) {
@@ -81,8 +81,8 @@ func (p *proposer) Purge(purge *journalpb.Purge, done func(purged int, err error
 }
 
 // SetCondition records with an instance why it does not make progress. done and the errors are as
-// in Append. Before the cluster uses protocol 3 the error is a *VersionError: older builds do not
-// know the record.
+// in Append. Before the cluster uses protocol 3 the error is a *VersionError: older builds
+// refuse the record.
 func (p *proposer) SetCondition(c *journalpb.SetCondition, done func(error)) {
 	if protocol := p.machine.Protocol(); protocol < conditionsProtocol {
 		done(&VersionError{Node: p.config.Node, Oldest: conditionsProtocol, Newest: p.config.Protocol, Required: protocol})

@@ -20,7 +20,7 @@ import (
 //     process answers there with the same identity, that is the node, and the new process is
 //     refused. The reply says so, and the new process fails.
 //
-// A member refuses one of two processes, not both. It does not refuse a process that it knows
+// A member refuses one of two processes, not both. It does not refuse a recorded process
 // because of another one at the recorded address, if that one could not replace it
 // (checkProcessOrder). If a copy is started while the node is down, the process that members see
 // first continues: it may have acknowledged what the other lacks. If some members have seen one

@@ -212,7 +212,7 @@ func (r *stateLoader) findGap(applied uint64, all []*snapshot.Manifest) (*logGap
 }
 
 // peerAddresses returns possible addresses of other nodes of the partition, from everything that
-// this one knows: its log, its snapshots including quarantined ones, and its Config.
+// this one has: its log, its snapshots including quarantined ones, and its Config.
 func peerAddresses(c *Config, snapshots *snapshot.Store, logs raft.LogStore) []string {
 	var addresses []string
 	addAddress := func(node, address string) {

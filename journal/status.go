@@ -6,20 +6,20 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Status is the role and the progress of a node, as far as it knows them itself.
+// Status is the role and the progress of a node, from its own log and its leader's messages.
 type Status struct {
 	// Leader is the leader; empty if none is known.
 	Leader string
 	// IsLeader reports whether this node leads and its epoch is committed.
 	IsLeader bool
-	// Candidate reports whether it asks for votes.
+	// Candidate reports whether it requests votes.
 	Candidate bool
 	// Member reports whether it is a member by its own log, Voter whether it has a vote there.
 	Member bool
 	Voter  bool
 	Term   uint64
 	// Applied is the index of the last entry that reads show. Behind is the number of entries not
-	// yet applied that it knows to be committed, from its own log or from the leader's latest
+	// yet applied but committed, by its own log or from the leader's latest
 	// message.
 	Applied uint64
 	Behind  uint64

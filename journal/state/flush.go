@@ -277,7 +277,7 @@ func (fl *flusher) isFlushDue() bool {
 }
 
 // startFlushIfDue starts a flush if one is due or awaited, no other is in progress, and the last
-// entry is applied completely. m.mu must be held.
+// entry is applied completely. fl.mu must be held.
 func (fl *flusher) startFlushIfDue() {
 	if fl.current != nil || fl.partial || !fl.isFlushDue() && len(fl.waiters) == 0 {
 		return
@@ -328,7 +328,7 @@ func (fl *flusher) runFlush(f *flush) {
 	fl.forEachInBatches(f, func(in *instance) { fl.freeze(f, in) })
 	f.meta.lastNumber = fl.lastNumber // only freezing assigns numbers
 	if fl.store.Write("write changes", f.batchBytes(), func(b store.Batch) error { return fl.fillBatch(f, b) }) != nil {
-		return // m.current stays set, so that no further flush starts
+		return // fl.current stays set, so that no further flush starts
 	}
 	fl.mu.Lock()
 	fl.commits++

@@ -182,8 +182,8 @@ func (d *digester) addStored(id string, record []byte) error {
 	return nil
 }
 
-// writeInMemoryBelow digests the instances in memory that come before an ID, or all of them if it is
-// nil.
+// writeInMemoryBelow digests the instances in memory that come before an ID, or all of them if
+// it is nil.
 func (d *digester) writeInMemoryBelow(id *string) {
 	for len(d.inMemory) > 0 && (id == nil || d.inMemory[0].id < *id) {
 		d.write(&d.inMemory[0])

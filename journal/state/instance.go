@@ -117,8 +117,8 @@ func (in *instance) appendSegments(segments []segment, protocol uint32, known fu
 	return nil
 }
 
-// validateAppend checks that segments continue the histories. It changes nothing. lastOf returns
-// the last event_id of an execution.
+// validateAppend checks that segments continue the histories. It changes nothing. lastEventOf
+// returns the last event_id of an execution.
 func (in *instance) validateAppend(segments []segment, lastEventOf func(*instance, uint64) (uint64, error)) error {
 	if in.id == "" || !utf8.ValidString(in.id) {
 		return in.invalid(&segment{}, 0, "the instance ID must be non-empty UTF-8")
@@ -162,8 +162,8 @@ func (in *instance) validateAppend(segments []segment, lastEventOf func(*instanc
 	return nil
 }
 
-// executionInMemory returns an execution, nil if none of its events is in memory. It searches from the latest
-// backwards.
+// executionInMemory returns an execution, nil if none of its events is in memory. It searches from
+// the latest backward.
 func (in *instance) executionInMemory(number uint64) *execution {
 	for i := len(in.executions) - 1; i >= 0; i-- {
 		if in.executions[i].number == number {

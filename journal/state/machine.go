@@ -122,8 +122,8 @@ func (m *Machine) purge(p *purgeCommand) (purged uint64, err error) {
 	return purged, nil
 }
 
-// lastEventOf returns the last event_id of an execution, 0 if it does not exist. For earlier executions
-// it may read the store.
+// lastEventOf returns the last event_id of an execution, 0 if it does not exist. For earlier
+// executions it may read the store.
 func (m *Machine) lastEventOf(in *instance, number uint64) (uint64, error) {
 	if number == in.execution {
 		return in.last, nil

@@ -11,8 +11,8 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// NewestProtocol is the newest protocol whose records a machine knows. Records of a protocol newer
-// than the cluster's are refused.
+// NewestProtocol is the newest protocol whose records a machine applies. Records of a protocol
+// newer than the cluster's are refused.
 const NewestProtocol = 3
 
 // metadata is the state of the partition itself, beside the instances. It is replaced and never

@@ -110,8 +110,8 @@ func readChunk(iter store.Iterator) (c chunk, at chunkKey, err error) {
 	return c, at, nil
 }
 
-// chunkWithEvent returns the chunk that contains the event at. The error is errDatabaseReplaced if there is
-// none.
+// chunkWithEvent returns the chunk that contains the event at. The error is
+// errDatabaseReplaced if there is none.
 func (s *recordStore) chunkWithEvent(dbNumber uint64, at chunkKey) (c chunk, start uint64, err error) {
 	missing := false
 	err = s.view("read a history", dbNumber, func(from store.Reader) (err error) {

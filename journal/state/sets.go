@@ -9,7 +9,7 @@ import (
 )
 
 // sets holds the sets that a new leader reads without knowing IDs. Whether an instance belongs to a
-// set depends on that instance alone. move updates the sets, so the cost of reading a set is
+// set depends on that instance alone. updateSets updates the sets, so the cost of reading a set is
 // proportional to its size.
 type sets struct {
 	busy          map[string]*instance // with open operations

@@ -52,7 +52,7 @@ func (w *watchers) remove(instance string, ch chan struct{}) {
 	w.byInstance[instance] = rest
 }
 
-// notify signals that an instance has changed; runs is whether it is running.
+// notify signals that an instance has changed; isRunning reports whether it is running.
 func (w *watchers) notify(instance string, isRunning bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

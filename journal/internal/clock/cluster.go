@@ -15,7 +15,7 @@ const Interval = time.Second
 // leader's wall clock. 1/2000 (500 ppm) is also the highest rate at which NTP corrects a clock.
 const CatchUpDivisor = 2000
 
-// Clock is the cluster time as this node knows it: the time that a leader has recorded, plus
+// Clock is the cluster time on this node: the time that a leader has recorded, plus
 // the time since then by this node's monotonic clock. Setting a wall clock does not change it; it
 // slowly approaches the wall clock of the leader. It never goes back while this node leads.
 // Otherwise it goes back only to the time of a new leader. That may be behind, because earlier
@@ -39,7 +39,7 @@ type Clock struct {
 	recorded      clustertime.Time // the latest recorded time that was applied here
 	recordedEpoch uint64           // the epoch in force when recorded was applied
 	sample        Sample           // read from disk at the start
-	current       bool             // as in IsClockCurrent
+	current       bool             // as in IsCurrent
 	leading       bool             // set by StartLeading: recorded times are this node's own
 }
 
@@ -53,8 +53,8 @@ func New(wall func() time.Time, term func() uint64, recorded clustertime.Time, e
 }
 
 // Observe processes the latest recorded time, the epoch in force, and the term of the entry that
-// was applied. A time recorded in the node's present term is current: its leader was alive when
-// this node learned of that term.
+// was applied. A time recorded in the node's present term is current: its leader was running when
+// this node received that term.
 func (c *Clock) Observe(recorded clustertime.Time, epoch, term uint64) {
 	if !c.isNewRecord(recorded, epoch) {
 		return
@@ -154,7 +154,7 @@ func (c *Clock) timeAt(now time.Time) clustertime.Time {
 
 // takeSample returns the cluster time and the wall clock at the same moment. On a leader, the
 // cluster time approaches this wall clock from now on. Only takeSample and Sample.readingAt
-// let a wall clock influence the cluster time. current is as in IsClockCurrent.
+// let a wall clock influence the cluster time. current is as in IsCurrent.
 func (c *Clock) takeSample() (saved Sample, current bool) {
 	wall := c.wall().UnixNano()
 	c.mu.Lock()
@@ -167,7 +167,7 @@ func (c *Clock) takeSample() (saved Sample, current bool) {
 	return Sample{Epoch: c.epoch, Time: c.base, Wall: wall}, c.current
 }
 
-// reading returns what this node knows of the time.
+// reading returns this node's Reading.
 func (c *Clock) reading() Reading {
 	wall := c.wall().UnixNano()
 	c.mu.Lock()

@@ -12,7 +12,7 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/internal/frame"
 )
 
-// Reading is what a node knows of the cluster time.
+// Reading is a node's answer to a request for the cluster time.
 type Reading struct {
 	// Time is the node's cluster time, or the time from its clock sample and its wall clock.
 	Time clustertime.Time `json:"time"`

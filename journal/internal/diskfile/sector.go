@@ -7,8 +7,9 @@ import (
 	"os"
 )
 
-// A sector ends with the CRC-32C of what is before it.
 const (
+	// SectorSize is the size of a sector, which ends with the CRC-32C of the bytes before it.
+	// SectorContent is the number of those bytes.
 	SectorSize    = 512
 	SectorContent = SectorSize - crc32.Size
 )

@@ -20,6 +20,7 @@ type Flaky struct {
 	reads       int // of all connections
 }
 
+// NewFlaky returns a network without listeners and faults.
 func NewFlaky() *Flaky {
 	return &Flaky{
 		Memory:   NewMemory(),
@@ -28,7 +29,7 @@ func NewFlaky() *Flaky {
 	}
 }
 
-// Isolate closes all connections of a node and prevents new ones until join.
+// Isolate closes all connections of a node and prevents new ones until Reconnect.
 func (f *Flaky) Isolate(address string) {
 	f.mu.Lock()
 	f.isolated[address] = true
@@ -38,6 +39,7 @@ func (f *Flaky) Isolate(address string) {
 	}
 }
 
+// Reconnect undoes Isolate.
 func (f *Flaky) Reconnect(address string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -63,7 +65,7 @@ func (f *Flaky) Pause(address string) (resume func()) {
 	}
 }
 
-// Stall stops all data on a node's present connections for ever.
+// Stall stops all data on a node's present connections forever.
 func (f *Flaky) Stall(address string) []*FlakyConn {
 	stuck := f.connsOf(address)
 	f.mu.Lock()

@@ -19,6 +19,7 @@ type Memory struct {
 	listeners map[string]*memoryListener
 }
 
+// NewMemory returns a network without listeners.
 func NewMemory() *Memory {
 	return &Memory{listeners: map[string]*memoryListener{}}
 }

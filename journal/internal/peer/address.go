@@ -16,7 +16,7 @@ import (
 // an unknown server, whatever its name.
 //
 // The configuration holds the identity after the address, as "host:port#identity". A member that
-// was added by a build before protocol 3 has none until the leader records it; see recordIdentity.
+// was added by a build before protocol 3 has none until the leader records it.
 const IdentitySeparator = "#"
 
 // Address returns an address as in Raft's configuration.
@@ -72,8 +72,8 @@ type Process struct {
 	Session string `json:"session"`
 }
 
-// NewProcess returns the identity of a node that keeps everything in memory: each start is
-// a new directory.
+// NewProcess returns the first process of a new directory. A node that keeps everything in memory
+// has a new directory at each start.
 func NewProcess(identity string) Process {
 	if identity == "" {
 		identity = NewIdentity()

@@ -27,7 +27,7 @@ type Checked struct {
 	stable   *StableFile // holds the saved tail; nil in memory
 	failStop FailStop
 	disk     *Disk
-	// snapshotDue holds a token when the log has grown by bytesMax since the newest snapshot.
+	// snapshotDue holds a token when the log has grown by snapshotBytes since the newest snapshot.
 	snapshotDue   chan struct{}
 	snapshotBytes uint64
 	// configurations are the indexes of the configuration entries in the log when it was opened.
@@ -55,8 +55,8 @@ type Checked struct {
 // checksumsSize is the size of the two checksums at the end of Extensions.
 const checksumsSize = 8
 
-// Open reads the whole log, verifies it, and verifies that it reaches the saved tail.
-// Errors are a *diskfile.DamagedError or those of the store.
+// openChecked reads the whole log, verifies it, and verifies that it reaches the saved tail. Errors
+// are a *diskfile.DamagedError or those of the store.
 func openChecked(l *Checked) (*Checked, error) {
 	if err := l.Reread(); err != nil {
 		return nil, err
@@ -234,7 +234,7 @@ func (c *Checked) StoreLog(log *raft.Log) error { return c.StoreLogs([]*raft.Log
 // StoreLogs implements raft.LogStore. A full disk does not fail the node, because it may have room
 // again. A leader then steps down, and a follower does not acknowledge. Raft is reopened if it
 // assumes entries that are gone (see failedwrites.go). After any other error the content of the
-// Disk is unknown, and the node fails.
+// disk is unknown, and the node fails.
 func (c *Checked) StoreLogs(logs []*raft.Log) error {
 	if err := c.checkWritable(); err != nil || len(logs) == 0 {
 		return err

@@ -144,9 +144,11 @@ func recoverPanics(path string, onPanic func(), f func() error) (err error) {
 	return f()
 }
 
-// Reasons of a *DamagedError for files that must exist.
+// Reasons of a *diskfile.DamagedError for files that must exist.
 const (
+	// MissingReason says what is lost and what to do.
 	MissingReason = "it is missing, and it recorded what this node has promised to the others. " + MissingRemedy
+	// MissingRemedy says what to do.
 	MissingRemedy = "If it was moved, put it back. " +
 		"If it is lost, empty the whole directory of the node and start the node again: it then has another identity, " +
 		"which the cluster refuses until it has adopted it (tenuto adopt NODE IDENTITY). " +

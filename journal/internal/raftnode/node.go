@@ -15,14 +15,14 @@ import (
 // and started again on the same stores, state machine and transport.
 //
 // The library drops futures that are between its loops when it shuts down. So callers hold a read
-// lock from the call until the future has answered, and reopen waits for that lock.
+// lock from the call until the future has answered, and Reopen waits for that lock.
 type Node struct {
 	transport Transport
 	open      func(transport raft.Transport, again bool) (*raft.Raft, error)
 
 	callMu  sync.RWMutex
 	current atomic.Pointer[raft.Raft]
-	run     *runTransport // of current; changed only by reopen
+	run     *runTransport // of current; changed only by Reopen
 
 	mu         sync.Mutex
 	observers  map[*raft.Observer]struct{}
@@ -36,7 +36,7 @@ type Transport interface {
 	raft.WithClose
 }
 
-// Start starts Raft on a transport. shutdown closes the transport. If Start returns an
+// Start starts Raft on a transport. Shutdown closes the transport. If Start returns an
 // error, the caller must close it.
 func Start(transport Transport, open func(transport raft.Transport, again bool) (*raft.Raft, error)) (*Node, error) {
 	r := &Node{transport: transport, open: open, observers: map[*raft.Observer]struct{}{}, reopenedCh: make(chan struct{})}
@@ -47,7 +47,7 @@ func Start(transport Transport, open func(transport raft.Transport, again bool) 
 }
 
 // Reopen shuts Raft down, prepares its stores, and starts it again. Only one goroutine may call it,
-// and not concurrently with shutdown.
+// and not concurrently with Shutdown.
 func (n *Node) Reopen(prepare func() error) error {
 	n.callMu.Lock()
 	defer n.callMu.Unlock()

@@ -21,6 +21,7 @@ import (
 // with frame and stream as in a snapshot from the leader. No message of the Raft library begins
 // like that.
 const (
+	// RequestMagic begins a request.
 	RequestMagic = "tenuto-ask-1"
 	// requestTimeout bounds each read and write of either side. The other node may have to take the
 	// snapshot first, or to serve another node.

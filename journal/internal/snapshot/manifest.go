@@ -13,6 +13,7 @@ import (
 )
 
 const (
+	// ManifestFile is the name of the file with the manifest.
 	ManifestFile = "manifest"
 	// FilesDir holds the files of a snapshot, beside its manifest.
 	FilesDir = "state"

@@ -29,7 +29,7 @@ type Log interface {
 // that very entry. An entry of another term is left over from before a snapshot that a leader has
 // sent.
 //
-// The log must also have the last entry of the newest snapshot. As a leader, Raft knows the terms
+// The log must also have the last entry of the newest snapshot. As a leader, Raft has the terms
 // of the entries in its log and of the snapshot that it started with. If a follower's last entry is
 // that of the snapshot, Raft needs its term. Otherwise it would send the same snapshot again and
 // again.

@@ -21,7 +21,8 @@ import (
 
 const (
 	// Max is how many snapshots are retained.
-	Max     = 2
+	Max = 2
+	// DirName is the directory of the snapshots.
 	DirName = "snapshots"
 	// NameFormat is the name of a snapshot, from its index and term.
 	NameFormat = "%016x-%016x"
@@ -222,7 +223,7 @@ func (st *Store) HasDamagedFile() (bool, error) {
 }
 
 // quarantined returns the manifests of the quarantined snapshots by directory name, as far as the
-// Manifests can be read.
+// manifests can be read.
 func (st *Store) quarantined() (map[string]*Manifest, error) {
 	names, err := st.FS.List(st.Dir)
 	if err != nil {

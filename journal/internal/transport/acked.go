@@ -8,7 +8,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Acked records the answers to its messages in acks and liveness.
+// Acked records the answers to its messages in Acks and Liveness, and hides failures of messages
+// about entries from Raft.
 type Acked struct {
 	Transport
 	Acks     *Acks
@@ -106,7 +107,7 @@ func (a *Acked) recordError(id raft.ServerID, err error) error {
 // makeProbe turns a message into one that asks whether the follower has what precedes its entries.
 // The entries need not stay in memory: Raft sends them after the answer. The probe carries no
 // commit index. Otherwise the follower could take other entries at the same indexes, which it still
-// has, for committed. And an old commit index would make it believe that it is up to date (see
+// has, for committed. And an old commit index would make it report that it is up to date (see
 // leadercommit.go).
 func makeProbe(r *raft.AppendEntriesRequest) {
 	r.Entries, r.LeaderCommitIndex = nil, 0

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A follower that stores nothing, because its disk is full or nothing reaches it, does not know
+// A follower that stores nothing, because its disk is full or nothing reaches it, cannot detect
 // what it lacks. So the journal compares what is applied here with the commit index in the leader's
 // messages about entries. It reads that index before Raft does, even if the entries cannot be
 // stored. A leader sends such a message to every follower at least every 2 x Config.CommitTimeout,

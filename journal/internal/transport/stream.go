@@ -52,8 +52,8 @@ type streamAddress string
 func (streamAddress) Network() string  { return "tcp" }
 func (a streamAddress) String() string { return string(a) }
 
-// NewStreams returns the streams of a network, which may be nil for a single node. Others reach this
-// node at address.
+// NewStreams returns the streams of a network, which may be nil for a single node. Others reach
+// this node at address.
 func NewStreams(network Network, address string, isMuted func() bool) *Streams {
 	return &Streams{
 		network: network, address: streamAddress(address), isMuted: isMuted,
@@ -67,7 +67,7 @@ func NewStreams(network Network, address string, isMuted func() bool) *Streams {
 // Serve accepts connections from now on. It is called once, when Raft has started.
 func (s *Streams) Serve() { close(s.serving) }
 
-// Accept implements net.Listener. After disconnect it blocks until Close, because Raft would retry
+// Accept implements net.Listener. After Disconnect it blocks until Close, because Raft would retry
 // in a loop.
 func (s *Streams) Accept() (net.Conn, error) {
 	select {

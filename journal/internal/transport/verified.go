@@ -15,7 +15,7 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/internal/peer"
 )
 
-// Identities knows the directories and the processes of the nodes.
+// Identities verifies the directories and the processes of the nodes.
 type Identities interface {
 	// AnswerHandshake answers the handshake on an accepted connection, whose first byte has been
 	// read. from is the sender as far as the connection proves it. AnswerHandshake returns the
@@ -171,9 +171,9 @@ func (v *Verified) classify(conn net.Conn) (Sender, bool) {
 }
 
 // skipAppliedSnapshot answers for Raft when a leader sends a snapshot of what is already applied
-// here. The leader may not know that it was installed, or another snapshot came first. Raft would
-// undo what was applied since. Refusing the snapshot would not help: the leader would send it again
-// and again, and never entries.
+// here. The leader may not have received the answer that it was installed, or another snapshot came
+// first. Raft would undo what was applied since. Refusing the snapshot would not help: the leader
+// would send it again and again, and never entries.
 func (v *Verified) skipAppliedSnapshot(message raft.RPC) bool {
 	request, ok := message.Command.(*raft.InstallSnapshotRequest)
 	if !ok || v.HasAppliedSnapshot == nil || !v.HasAppliedSnapshot(request) {
@@ -214,6 +214,8 @@ func (v *Verified) admit(from Sender, message raft.RPC) bool {
 
 // Reasons to refuse a message.
 var (
+	// ErrForgedSender means that a message has the name of a node other than its sender.
+	// ErrUnknownMember means that its sender is not a member.
 	ErrForgedSender  = errors.New("sender claims another node's name")
 	ErrUnknownMember = errors.New("sender is not a member")
 	errMalformed     = errors.New("malformed message")

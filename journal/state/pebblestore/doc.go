@@ -14,7 +14,7 @@
 // # Errors
 //
 // This package works around three behaviors of Pebble. First, Pebble continues on data that it
-// knows to be wrong if Fatalf returns, and retries for ever after a background error. In both cases
+// found wrong if Fatalf returns, and retries forever after a background error. In both cases
 // this package ends the goroutine (runtime.Goexit). Second, Pebble panics when it cannot sync a
 // directory; goexitFS ends the goroutine before. Third, an Open that fails late makes running
 // compactions panic, so compactionScheduler starts none before Open returns. A call that may end

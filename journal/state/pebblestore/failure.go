@@ -60,7 +60,7 @@ func (s *Store) Err() error {
 
 // runGuarded runs f in a goroutine of its own, and returns when f has returned or the store has
 // failed. A fatal error ends the goroutine in which it occurs. Other goroutines of Pebble may then
-// wait for it for ever.
+// wait for it forever.
 func (s *Store) runGuarded(op string, f func() error) error {
 	result := make(chan error, 1)
 	go func() {
@@ -105,7 +105,7 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 	l.options.Logger.Warn(strings.TrimSpace(fmt.Sprintf(format, args...)))
 }
 
-// Fatalf must not return: Pebble would continue on data that it knows to be wrong. Ending the
+// Fatalf must not return: Pebble would continue on data that it found wrong. Ending the
 // goroutine unwinds its stack and releases its locks.
 func (l pebbleLogger) Fatalf(format string, args ...any) {
 	fatal := &fatalError{text: fmt.Sprintf(format, args...)}
@@ -127,7 +127,7 @@ func (e *fatalError) Error() string   { return e.text }
 func (e *fatalError) Unwrap() []error { return e.causes }
 
 // backgroundError ends the goroutine of a flush or compaction that has failed, because Pebble would
-// retry at once and for ever. While the database is being closed, it only records the error.
+// retry at once and forever. While the database is being closed, it only records the error.
 func (s *Store) backgroundError(err error) {
 	if s.closing.Load() {
 		_ = s.Fail("write in the background", err)

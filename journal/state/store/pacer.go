@@ -10,8 +10,8 @@ type Pacer struct {
 }
 
 const (
-	// Work pauses after PacerWork, for PacerPauseRatio times as long as it has worked, but at most
-	// for PacerMaxPause at once.
+	// PacerWork is how long work runs before it pauses: for PacerPauseRatio times as long as it has
+	// worked, but at most for PacerMaxPause at once.
 	PacerWork       = 2 * time.Millisecond
 	PacerPauseRatio = 7
 	PacerMaxPause   = 50 * time.Millisecond

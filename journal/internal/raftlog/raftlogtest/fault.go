@@ -18,6 +18,7 @@ type WriteFault struct {
 	LogOnly     bool // only writes of the log fail: the stable file is written in place
 }
 
+// String describes the fault.
 func (f WriteFault) String() string {
 	return fmt.Sprintf("%s at write %d, stays %t, done %t", errName(f.Errno), f.At, f.Persists, f.TakesEffect)
 }
@@ -95,12 +96,15 @@ type FaultyLogs struct {
 	Writes *FaultyWrites
 }
 
+// StoreLog implements raft.LogStore.
 func (l *FaultyLogs) StoreLog(log *raft.Log) error { return l.StoreLogs([]*raft.Log{log}) }
 
+// StoreLogs implements raft.LogStore.
 func (l *FaultyLogs) StoreLogs(logs []*raft.Log) error {
 	return l.Writes.do(true, func() error { return l.LogStore.StoreLogs(logs) })
 }
 
+// DeleteRange implements raft.LogStore.
 func (l *FaultyLogs) DeleteRange(first, last uint64) error {
 	return l.Writes.do(true, func() error { return l.LogStore.DeleteRange(first, last) })
 }

@@ -43,7 +43,7 @@ func (im DirImage) Write(t testing.TB, dir string) {
 	}
 }
 
-// Names are the files whose names begin with prefix, sorted.
+// Names returns the files whose names begin with prefix, sorted.
 func (im DirImage) Names(prefix string) []string {
 	var names []string
 	for name := range im {
@@ -62,6 +62,7 @@ type Bit struct {
 	Mask byte
 }
 
+// String describes the bit.
 func (b Bit) String() string { return fmt.Sprintf("%s at %d, mask %#x", b.Name, b.At, b.Mask) }
 
 // RandomBit picks a bit of the named files. Each file is equally likely, so that small files are
