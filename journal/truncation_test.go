@@ -87,6 +87,9 @@ func lastLogged(j *Journal) uint64 {
 // A node whose uncommitted tail is truncated meets an error at each write of the truncation in
 // turn. It continues without a restart when the disk has room again, or it fails and reports so.
 func TestTruncation_FailedWrites(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: starts three nodes for each write of a truncation")
+	}
 	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EIO} {
 		for _, stays := range []bool{false, true} {
 			for _, done := range []bool{false, true} {
