@@ -88,7 +88,7 @@ func (n *Node) poll(ctx context.Context, holds func() bool) error {
 }
 
 // callLeader sends one attempt of a call to the leader of the request's partition: this node, or
-// the known leader elsewhere.
+// the known leader on another node.
 func (r *router) callLeader(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 	if removed := r.node.removedFailure(); removed != nil {
 		return removed

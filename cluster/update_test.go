@@ -77,7 +77,7 @@ func countEvents(t *testing.T, client *Client, id string, execution uint64, hold
 }
 
 func hasRequestID(id string) func(*journalpb.Event) bool {
-	return func(event *journalpb.Event) bool { return instances.RequestIDOf(event) == id }
+	return func(event *journalpb.Event) bool { return event.InputRequestID() == id }
 }
 
 func isUpdateEvent(event *journalpb.Event) bool {

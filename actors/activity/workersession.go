@@ -30,7 +30,7 @@ func (w *workerSession) scheduler() *Scheduler { return w.partition.scheduler }
 // ServeWorker lets a worker run activities of the partition. in carries the worker's messages, out
 // those to the worker; neither can be used again. Results that the worker holds are taken, and
 // attempts that it already runs continue if still wanted. Attempts unfinished when the session
-// ends begin again elsewhere, unless the worker rejoins within Config.RejoinTimeout.
+// ends begin again on other nodes, unless the worker rejoins within Config.RejoinTimeout.
 //
 // It returns an error that says why the session ended:
 //   - the cause of ctx, if ctx ends;
@@ -205,8 +205,8 @@ func (w *workerSession) findTask(id session.AttemptID) *task {
 	return t
 }
 
-// resumeAttempt continues an attempt that the worker already runs, unless it began again
-// elsewhere.
+// resumeAttempt continues an attempt that the worker already runs, unless it began again on
+// another node.
 func (w *workerSession) resumeAttempt(run *session.RunningAttempt) {
 	s := w.scheduler()
 	s.slots.WithLock(func() func() {
@@ -297,7 +297,7 @@ func (w *workerSession) lateResultError() error {
 
 // Why a session was removed, for the log.
 const (
-	workerLost    = "worker lost, its attempts begin elsewhere unless it rejoins"
+	workerLost    = "worker lost, its attempts begin on other nodes unless it rejoins"
 	workerDrained = "worker drained"
 )
 

@@ -37,7 +37,7 @@ type FromWorker struct {
 	Heartbeat *Heartbeat
 	Result    *Result
 	// Drain comes last: the worker is stopping, and attempts without a result are to begin again
-	// elsewhere. The leader then ends the session.
+	// on another node. The leader then ends the session.
 	Drain bool
 }
 

@@ -136,3 +136,18 @@ func SchedulingType(eventType int) int {
 	}
 	return 0
 }
+
+// InputRequestID returns the request ID of an input of a client, "" if the event is none.
+func (e *Event) InputRequestID() string {
+	switch body := e.Body.(type) {
+	case *Event_ExternalEvent:
+		return body.ExternalEvent.RequestId
+	case *Event_OrchestrationCancelRequested:
+		return body.OrchestrationCancelRequested.RequestId
+	case *Event_OrchestrationSuspended:
+		return body.OrchestrationSuspended.RequestId
+	case *Event_OrchestrationResumed:
+		return body.OrchestrationResumed.RequestId
+	}
+	return ""
+}

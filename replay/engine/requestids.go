@@ -47,7 +47,7 @@ const (
 
 // add adds the ID of an input that is being recorded, if it has one.
 func (r *requestIDs) add(event *journalpb.Event) {
-	if id := requestID(event); id != "" {
+	if id := event.InputRequestID(); id != "" {
 		r.addAt(id, inputChecksum(event), notApplied)
 	}
 }
@@ -70,7 +70,7 @@ func (r *requestIDs) has(id string) bool {
 
 // isRepeat reports whether the input recorded under the known ID had the same type and name.
 func (r *requestIDs) isRepeat(event *journalpb.Event) bool {
-	kind := r.known[requestID(event)]
+	kind := r.known[event.InputRequestID()]
 	return kind == 0 || kind == inputChecksum(event)
 }
 

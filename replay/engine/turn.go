@@ -267,30 +267,15 @@ func (x *Execution) isDone() bool { return x.progress >= codeDone }
 
 // isKnownRequest reports whether an input with the same request ID was recorded.
 func (x *Execution) isKnownRequest(event *journalpb.Event) bool {
-	return x.requestIDs.has(requestID(event))
+	return x.requestIDs.has(event.InputRequestID())
 }
 
 // isForgotten reports whether an input with an unknown request ID may have been recorded before. An
 // event that arrives together with the start of its instance cannot have been.
 func (x *Execution) isForgotten(message Message) bool {
-	id := requestID(message.Event)
+	id := message.Event.InputRequestID()
 	if !message.Retried || id == "" || x.starting && id == x.startInfo.requestID {
 		return false
 	}
 	return message.FirstIndex < x.requestIDs.horizon
-}
-
-// requestID returns the request ID of an input, "" if it has none.
-func requestID(event *journalpb.Event) string {
-	switch body := event.Body.(type) {
-	case *journalpb.Event_ExternalEvent:
-		return body.ExternalEvent.RequestId
-	case *journalpb.Event_OrchestrationCancelRequested:
-		return body.OrchestrationCancelRequested.RequestId
-	case *journalpb.Event_OrchestrationSuspended:
-		return body.OrchestrationSuspended.RequestId
-	case *journalpb.Event_OrchestrationResumed:
-		return body.OrchestrationResumed.RequestId
-	}
-	return ""
 }

@@ -143,7 +143,7 @@ func (r *repetitions) FindInput(ctx context.Context, instance string, from Posit
 				return Position{}, nil, ctx.Err()
 			case err != nil:
 				return Position{}, nil, err
-			case RequestIDOf(event) == requestID:
+			case event.InputRequestID() == requestID:
 				return Position{execution, event.EventId}, event, nil
 			}
 		}
@@ -230,7 +230,7 @@ func (r *repetitions) findInputInExecution(ctx context.Context, instance string,
 			return Position{}, nil, ctx.Err()
 		case event.EventId == 1:
 			started = event.GetOrchestrationStarted()
-		case RequestIDOf(event) == requestID:
+		case event.InputRequestID() == requestID:
 			return Position{execution, event.EventId}, started, nil
 		}
 	}
@@ -253,19 +253,4 @@ func (r *repetitions) CheckSameRun(instance, requestID string, first uint64) err
 		return actors.ErrForgotten
 	}
 	return nil
-}
-
-// RequestIDOf returns the request ID of an input, "" if the event is none.
-func RequestIDOf(event *journalpb.Event) string {
-	switch body := event.Body.(type) {
-	case *journalpb.Event_ExternalEvent:
-		return body.ExternalEvent.RequestId
-	case *journalpb.Event_OrchestrationCancelRequested:
-		return body.OrchestrationCancelRequested.RequestId
-	case *journalpb.Event_OrchestrationSuspended:
-		return body.OrchestrationSuspended.RequestId
-	case *journalpb.Event_OrchestrationResumed:
-		return body.OrchestrationResumed.RequestId
-	}
-	return ""
 }
