@@ -5,6 +5,8 @@ import (
 
 	"github.com/tenuto-dev/tenuto/actors/activity"
 	"github.com/tenuto-dev/tenuto/actors/session"
+	"github.com/tenuto-dev/tenuto/actors/worker"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
@@ -13,6 +15,7 @@ func (p *Partition) leadActivities() *activity.Partition {
 	return p.system.activities.Lead(activity.PartitionConfig{
 		Context: p.context, ErrStopped: ErrStopped, Epoch: p.epoch, Now: p.now, Logger: p.logger,
 		Journal: p.journal, Timers: p.timers, Instances: activityInstances{p},
+		Worker: localWorker{p.system.worker, p.config.Partition},
 	})
 }
 
@@ -25,6 +28,13 @@ func (a activityInstances) Complete(ref *journalpb.OperationRef, event *journalp
 
 func (a activityInstances) DeferUntilRecovered(instance string, f func()) bool {
 	return a.partition.recovery.deferUntilRecovered(instance, f)
+}
+
+func (a activityInstances) IsRecovered(instance string) bool {
+	r := a.partition.recovery
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.isRecovered(instance)
 }
 
 // CompleteActivity ends an attempt from outside; see [activity.Partition.Complete]. done gets
@@ -40,24 +50,29 @@ func (p *Partition) ActivityState(ref *journalpb.OperationRef) activity.State {
 
 // Registration returns what a node has registered, nil if it is not a worker of the partition. The
 // caller must not change it.
-func (p *Partition) Registration(node string) *session.RegisterWorker {
+func (p *Partition) Registration(node string) *clusterpb.RegisterWorker {
 	return p.activities.Registration(node)
 }
 
 // ServeWorker lets a worker run activities of the partition; see [activity.Partition.ServeWorker].
-func (p *Partition) ServeWorker(ctx context.Context, in <-chan session.FromWorker, out chan<- session.ToWorker) error {
+func (p *Partition) ServeWorker(ctx context.Context, in <-chan *clusterpb.FromWorker, out chan<- *clusterpb.ToWorker) error {
 	return p.activities.ServeWorker(ctx, in, out)
 }
 
-// serveSelf makes this node its own worker if it still has attempts or results that an earlier
-// leader assigned to it.
-func (p *Partition) serveSelf() {
-	if !p.system.worker.HasAttempts(p.config.Partition) {
-		return
-	}
-	fromWorker, toWorker := make(chan session.FromWorker), make(chan session.ToWorker)
-	p.selfSession.Go(func() { _ = p.activities.ServeWorker(p.context, fromWorker, toWorker) })
-	p.selfSession.Go(func() {
-		_ = p.system.worker.Run(p.context, session.RegisterWorker{Partition: p.config.Partition}, toWorker, fromWorker)
-	})
+// localWorker implements activity.LocalWorker for one partition.
+type localWorker struct {
+	*worker.Worker
+	partition int
+}
+
+func (l localWorker) Handle(m *clusterpb.ToWorker) *clusterpb.FromWorker {
+	return l.Worker.Handle(l.partition, m)
+}
+
+func (l localWorker) Register(leader session.Sender[clusterpb.FromWorker]) []*clusterpb.FromWorker {
+	return l.RegisterLocal(l.partition, leader)
+}
+
+func (l localWorker) Unregister(leader session.Sender[clusterpb.FromWorker]) {
+	l.Worker.Unregister(l.partition, leader)
 }

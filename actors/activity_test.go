@@ -17,7 +17,7 @@ import (
 var work = replay.Activity[int, string]("work")
 
 // call calls the activity once, with the given options.
-func call(options ...replay.ActivityOption) replay.Definition {
+func call(options ...replay.Option) replay.Definition {
 	return program("call", func(ctx *replay.Context, _ string) (string, error) { return work.Call(ctx, 0, options...) })
 }
 
@@ -72,7 +72,7 @@ func TestActivityRetry_ExponentialBackoff(t *testing.T) {
 
 // runFailing runs call with that body. It returns the error with which it failed, and the number
 // of attempts.
-func runFailing(t *testing.T, body func(int) (string, error), options ...replay.ActivityOption) (attempts int, failure error) {
+func runFailing(t *testing.T, body func(int) (string, error), options ...replay.Option) (attempts int, failure error) {
 	t.Helper()
 	n := lead(t, newTestJournal(), actors.Config{}, call(options...),
 		work.Bind(func(context.Context, int) (string, error) {
@@ -92,7 +92,7 @@ func TestActivityRetry_PolicyStopsRetries(t *testing.T) {
 	codes := replay.Retry(replay.RetryPolicy{NonRetryableCodes: []string{"gone"}})
 	for name, c := range map[string]struct {
 		body    func(attempt int) (string, error)
-		option  replay.ActivityOption
+		option  replay.Option
 		want    int
 		message string
 	}{
@@ -346,14 +346,14 @@ func TestActivityResult_RetriedUntilRecorded(t *testing.T) {
 		runs := 0
 		n := lead(t, newTestJournal(), actors.Config{}, call(),
 			work.Bind(func(context.Context, int) (string, error) { runs++; return "done", nil }))
-		refusals := 0
+		rejections := 0
 		n.journal.configure(func(j *testJournal) {
-			j.check = refuseFirstOf(t, 5, "ActivityCompleted", &refusals)
+			j.check = rejectFirstOf(t, 5, "ActivityCompleted", &rejections)
 		})
 		n.start("c", "call", "").want(nil)
 		n.wantOutput("c", "done")
-		if runs != 1 || refusals != 5 {
-			t.Errorf("%d runs, %d refusals", runs, refusals)
+		if runs != 1 || rejections != 5 {
+			t.Errorf("%d runs, %d rejections", runs, rejections)
 		}
 	})
 }

@@ -6,18 +6,18 @@ import (
 )
 
 const (
-	// New starts are refused if, for delayInterval, every external message has taken longer than
+	// New starts are rejected if, for delayInterval, every external message has taken longer than
 	// delayTarget until it was recorded.
 	delayTarget   = 100 * time.Millisecond
 	delayInterval = 100 * time.Millisecond
 	// Answers report overload at half of the delay, the messages and the interval at which starts
-	// are refused. All three are required, so that one slow sync does not count as overload.
+	// are rejected. All three are required, so that one slow sync does not count as overload.
 	overloadDelay       = delayTarget / 2
 	overloadMinInFlight = shedMinInFlight / 2
 	overloadInterval    = delayInterval / 2
 	// delayExpiry is how long a measured delay counts if no further message is recorded.
 	delayExpiry = time.Second
-	// shedMinInFlight is the fewest messages in flight at which starts are refused: a few slow
+	// shedMinInFlight is the fewest messages in flight at which starts are rejected: a few slow
 	// messages are not a queue.
 	shedMinInFlight = 256
 	// Bounds of BusyError.RetryAfter.
@@ -28,7 +28,7 @@ const (
 )
 
 // An admission bounds the external messages in flight: those that wait for a turn or for its
-// commit. A refusal here is cheap, because nothing has been done for the message. Internal messages
+// commit. A rejection here is cheap, because nothing has been done for the message. Internal messages
 // do not count, because the open operations bound them. The partition's lock guards it.
 type admission struct {
 	mu         *sync.Mutex // the partition's
@@ -69,12 +69,12 @@ func (adm *admission) recordDelay(elapsed time.Duration, now time.Time) {
 	adm.aboveTargetSince, adm.aboveOverloadSince = since(adm.aboveTargetSince, delayTarget), since(adm.aboveOverloadSince, overloadDelay)
 }
 
-// isOverloaded reports whether new starts will be refused if the load grows.
+// isOverloaded reports whether new starts will be rejected if the load grows.
 func (adm *admission) isOverloaded(now time.Time) bool {
 	return adm.inFlight.messages >= overloadMinInFlight && !adm.aboveOverloadSince.IsZero() && now.Sub(adm.aboveOverloadSince) >= overloadInterval
 }
 
-// shouldShed reports whether new starts are refused. The queue then does not get shorter, so more
+// shouldShed reports whether new starts are rejected. The queue then does not get shorter, so more
 // starts would only delay all messages.
 func (adm *admission) shouldShed(now time.Time) bool {
 	return adm.inFlight.messages >= shedMinInFlight && !adm.aboveTargetSince.IsZero() &&
@@ -87,9 +87,9 @@ func (adm *admission) retryAfter() time.Duration {
 	return min(max(adm.latestDelay, retryAfterMin), retryAfterMax)
 }
 
-// refusal returns the error for a message that does not fit; nil if it fits. in is nil if the
+// rejection returns the error for a message that does not fit; nil if it fits. in is nil if the
 // instance has no actor. The partition's lock is held.
-func (adm *admission) refusal(in *instance, m *Message, bytes int) *BusyError {
+func (adm *admission) rejection(in *instance, m *Message, bytes int) *BusyError {
 	config := adm.config
 	var bound Bound
 	reason := ""
@@ -99,7 +99,7 @@ func (adm *admission) refusal(in *instance, m *Message, bytes int) *BusyError {
 	case !adm.inFlight.fits(bytes, config.InFlightMax, config.InFlightBytesMax):
 		bound, reason = BoundInFlight, "too many messages in flight in the partition"
 	case m.startEvent() != nil && adm.shouldShed(time.Now()):
-		bound, reason = BoundDelay, "messages take too long to commit: new starts are refused"
+		bound, reason = BoundDelay, "messages take too long to commit: new starts are rejected"
 	default:
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
-// wantBusy fails unless a message was refused at once without an effect.
+// wantBusy fails unless a message was rejected at once without an effect.
 func wantBusy(t *testing.T, r *reply) *actors.BusyError {
 	t.Helper()
 	var busy *actors.BusyError
@@ -71,7 +71,7 @@ func TestAdmission_LimitsMessagesAndBytes(t *testing.T) {
 							t.Errorf("the bound is %q", bound)
 						}
 						if _, ok := n.journal.Instance(fmt.Sprintf("c%d", i)); ok {
-							t.Error("a refused start was executed")
+							t.Error("a rejected start was executed")
 						}
 					default:
 						consumed = append(consumed, r)
@@ -95,7 +95,7 @@ func TestAdmission_LimitsMessagesAndBytes(t *testing.T) {
 	}
 }
 
-// With twice the load that the journal takes, new starts are refused once messages take too long,
+// With twice the load that the journal takes, new starts are rejected once messages take too long,
 // and running instances continue.
 func TestAdmission_ShedsStartsNotCompletions(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestAdmission_ShedsStartsNotCompletions(t *testing.T) {
 		n := lead(t, j, actors.Config{}, call(), c.slowWork("leader", time.Millisecond))
 		j.configure(func(j *testJournal) { j.commitDelay = constantDelay(150 * time.Millisecond) })
 		var consumed []string
-		refused := 0
+		rejected := 0
 		for i := range 400 {
 			for k := range 5 {
 				id := fmt.Sprintf("c%d-%d", i, k)
@@ -113,20 +113,20 @@ func TestAdmission_ShedsStartsNotCompletions(t *testing.T) {
 				case a := <-r.ch:
 					r.ch <- a
 					if busy := wantBusy(t, r); busy.RetryAfter != 150*time.Millisecond || busy.Bound != actors.BoundDelay {
-						t.Errorf("refused with %+v", busy)
+						t.Errorf("rejected with %+v", busy)
 					}
 					if _, ok := n.journal.Instance(id); ok {
-						t.Error("a refused start was executed")
+						t.Error("a rejected start was executed")
 					}
-					refused++
+					rejected++
 				default:
 					consumed = append(consumed, id)
 				}
 			}
 			time.Sleep(time.Millisecond)
 		}
-		if refused < 200 || len(consumed) < 200 {
-			t.Errorf("%d refused, %d taken", refused, len(consumed))
+		if rejected < 200 || len(consumed) < 200 {
+			t.Errorf("%d rejected, %d taken", rejected, len(consumed))
 		}
 		for _, id := range consumed {
 			n.wantOutput(id, "leader 1")
@@ -177,7 +177,7 @@ func TestAdmission_SlowJournalIsNotOverload(t *testing.T) {
 		time.Sleep(time.Minute)
 		for i := range 1000 {
 			if _, ok := n.journal.Instance(fmt.Sprintf("c%d", i)); !ok {
-				t.Fatalf("start %d was refused", i)
+				t.Fatalf("start %d was rejected", i)
 			}
 		}
 	})

@@ -49,12 +49,12 @@ func benchmarkHello5(b *testing.B, inFlight int) {
 	system := actors.NewSystem(actors.Config{Registry: registry, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	partition := system.Lead(b.Context(), journal, journal.newEpoch(b))
 	input := payload(b, "hello")
-	// A start beyond the bounds is refused at once, and repeated.
-	var refused atomic.Bool
-	noteRefusal := func(a actors.Answer) {
+	// A start beyond the bounds is rejected at once, and repeated.
+	var rejected atomic.Bool
+	noteRejection := func(a actors.Answer) {
 		switch {
 		case errors.Is(a.Err, actors.ErrBusy):
-			refused.Store(true)
+			rejected.Store(true)
 		case a.Err != nil:
 			b.Error(a.Err)
 			freeSlots <- struct{}{}
@@ -65,9 +65,9 @@ func benchmarkHello5(b *testing.B, inFlight int) {
 	for i := range b.N {
 		<-freeSlots
 		start := message(&journalpb.OrchestrationStarted{Name: "hello5", Input: input})
-		start.Done = noteRefusal
+		start.Done = noteRejection
 		id := fmt.Sprint("i", i)
-		for partition.Deliver(id, start); refused.Swap(false); partition.Deliver(id, start) {
+		for partition.Deliver(id, start); rejected.Swap(false); partition.Deliver(id, start) {
 			runtime.Gosched()
 		}
 	}

@@ -7,14 +7,14 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/tenuto-dev/tenuto/actors/internal/slot"
+	"github.com/tenuto-dev/tenuto/actors/worker"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // runBody runs the body of an attempt and resolves the attempt with what the body returns.
-func (s *System) runBody(run *slot.Invocation) {
+func (s *System) runBody(run *worker.Attempt) {
 	ctx, ended := s.traceAttempt(run)
 	run.BodyStartedAt = time.Now()
 	s.config.Registry.RunActivity(ctx, &run.Info, func(output *journalpb.Payload, err error) {
@@ -22,20 +22,20 @@ func (s *System) runBody(run *slot.Invocation) {
 		outcome := outcomeOf(failure, pending)
 		ended(outcome)
 		s.observeAttempt(run, outcome)
-		run.Resolver.Resolve(output, slot.End{Failure: failure, Pending: pending})
+		run.Resolve(output, failure, pending)
 	})
 }
 
 // traceAttempt returns the context for the body, and a function to call after the body has
 // returned.
-func (s *System) traceAttempt(run *slot.Invocation) (ctx context.Context, ended func(AttemptOutcome)) {
+func (s *System) traceAttempt(run *worker.Attempt) (ctx context.Context, ended func(AttemptOutcome)) {
 	if s.config.Tracer == nil {
 		return run.Context, func(AttemptOutcome) {}
 	}
 	return s.config.Tracer.Attempt(run.Context, &run.Info.Attempt, run.TraceContext)
 }
 
-func (s *System) observeAttempt(run *slot.Invocation, outcome AttemptOutcome) {
+func (s *System) observeAttempt(run *worker.Attempt, outcome AttemptOutcome) {
 	if s.config.Observer != nil {
 		s.config.Observer.Attempted(&run.Info.Attempt, run.QueuedFor, time.Since(run.BodyStartedAt), outcome)
 	}

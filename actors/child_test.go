@@ -42,9 +42,9 @@ func waitingChild() replay.Definition {
 func TestChild_ResultRecordedOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, parent(), waitingChild())
-		refusals := 0
+		rejections := 0
 		n.journal.configure(func(j *testJournal) {
-			j.check = refuseFirstOf(t, 3, "SubOrchestrationCompleted", &refusals)
+			j.check = rejectFirstOf(t, 3, "SubOrchestrationCompleted", &rejections)
 		})
 		n.start("p", "parent", "").want(nil)
 		waitIdle()
@@ -52,8 +52,8 @@ func TestChild_ResultRecordedOnce(t *testing.T) {
 		n.wantOutput("p", "a")
 		n.wantHistory("p", "OrchestrationStarted", "SubOrchestrationScheduled",
 			"SubOrchestrationCompleted of 2", "OrchestrationCompleted")
-		if refusals != 3 {
-			t.Errorf("%d refusals", refusals)
+		if rejections != 3 {
+			t.Errorf("%d rejections", rejections)
 		}
 	})
 }
@@ -132,7 +132,7 @@ func TestChild_CanceledByParent(t *testing.T) {
 	})
 }
 
-// The parent cancels the child while the child's start is refused. The start is repeated, so the
+// The parent cancels the child while the child's start is rejected. The start is repeated, so the
 // cancellation must be too.
 func TestChild_CanceledBeforeStart(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
@@ -140,13 +140,13 @@ func TestChild_CanceledBeforeStart(t *testing.T) {
 		n.journal.configure(func(j *testJournal) {
 			j.check = func(a *journalpb.Append) error {
 				if a.Instance == "kid" && j.log[len(j.log)-1].Instance == "p" && len(j.log) < 2 {
-					return errRefused
+					return errRejected
 				}
 				return nil
 			}
 		})
 		n.start("p", "fickle", "").want(nil)
-		time.Sleep(time.Second) // the start was refused some times
+		time.Sleep(time.Second) // the start was rejected some times
 		n.send("p", "word", "").want(nil)
 		n.awaitStatus("kid", journalpb.Status_STATUS_CANCELED)
 	})
@@ -201,7 +201,7 @@ func TestChild_EndReportedByNextLeader(t *testing.T) {
 		j.configure(func(j *testJournal) {
 			j.check = func(a *journalpb.Append) error {
 				if a.Instance == "p" {
-					return errRefused
+					return errRejected
 				}
 				return nil
 			}

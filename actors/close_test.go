@@ -124,7 +124,7 @@ func TestSystemClose_AbandonsBlockedActivity(t *testing.T) {
 	})
 }
 
-func TestPartitionClose_CancelsActivities(t *testing.T) {
+func TestSystemClose_CancelsActivities(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		j := newTestJournal()
 		ended := make(chan error, 1)

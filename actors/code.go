@@ -73,6 +73,7 @@ func (in *instance) HandleBlocked(first bool) (abandonReason string, then func()
 	if first {
 		p.releaseTurn(in)
 		p.system.dispatcher.ReleaseBlocked()
+		p.resumeTimers()
 	}
 	switch {
 	case p.closed:

@@ -74,7 +74,7 @@ func TestCompleteActivity_DuplicateUnderCodec(t *testing.T) {
 			if err := complete(done, "granted", nil); err != nil {
 				t.Errorf("completed: %v", err)
 			}
-			if err := complete(final, "", replay.NonRetryable(errors.New("refused"))); err != nil {
+			if err := complete(final, "", replay.NonRetryable(errors.New("rejected"))); err != nil {
 				t.Errorf("failed: %v", err)
 			}
 		}

@@ -91,7 +91,7 @@ func TestCompleteActivity_Succeeds(t *testing.T) {
 		n.wantOutput("c", "granted")
 		n.wantHistory("c", "OrchestrationStarted", "ActivityScheduled", "ActivityCompleted of 2", "OrchestrationCompleted")
 		n.wantCompletion(nil, o.last(), "granted", nil) // again
-		n.wantCompletion(activity.ErrClosed, o.last(), "refused", nil)
+		n.wantCompletion(activity.ErrClosed, o.last(), "rejected", nil)
 		n.wantCompletion(activity.ErrClosed, o.last(), "", errFull)
 		if len(o.all()) != 1 {
 			t.Errorf("%d attempts", len(o.all()))
@@ -202,14 +202,14 @@ func TestPendingActivity_NotRestartedByNextLeader(t *testing.T) {
 		n.close()
 		n = lead(t, j, actors.Config{}, code...)
 		n.wantCompletion(nil, o.last(), "granted", nil)
-		n.wantCompletion(activity.ErrClosed, o.last(), "refused", nil)
+		n.wantCompletion(activity.ErrClosed, o.last(), "rejected", nil)
 	})
 }
 
 // The timeouts of a pending attempt continue, with and without a failover.
 func TestPendingActivity_Timeouts(t *testing.T) {
 	for name, c := range map[string]struct {
-		option replay.ActivityOption
+		option replay.Option
 		kind   replay.TimeoutKind
 	}{
 		"start-to-close":    {replay.StartToClose(time.Hour), replay.TimeoutStartToClose},
@@ -258,7 +258,7 @@ func TestCompleteActivity_AnsweredOnClose(t *testing.T) {
 		n := lead(t, j, actors.Config{}, o.bind(), call())
 		n.start("c", "call", "").want(nil)
 		waitIdle()
-		j.configure(func(j *testJournal) { j.check = func(*journalpb.Append) error { return errRefused } })
+		j.configure(func(j *testJournal) { j.check = func(*journalpb.Append) error { return errRejected } })
 		var calls sync.WaitGroup
 		for range 2 { // the second meets the first
 			calls.Go(func() { n.wantCompletion(actors.ErrStopped, o.last(), "granted", nil) })
@@ -274,12 +274,12 @@ func TestCompleteActivity_AnsweredOnClose(t *testing.T) {
 	})
 }
 
-// A pending attempt is recorded even if the journal refuses the record at first.
+// A pending attempt is recorded even if the journal rejects the record at first.
 func TestPendingActivity_RecordRetried(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		var o pendingActivity
 		j := newTestJournal()
-		j.refuseAttempts = 7
+		j.rejectAttempts = 7
 		n := lead(t, j, actors.Config{}, o.bind(), call())
 		n.start("c", "call", "").want(nil)
 		time.Sleep(time.Minute)
@@ -301,7 +301,7 @@ func TestCompleteActivity_UnknownAppendOutcome(t *testing.T) {
 		n := lead(t, j, actors.Config{}, o.bind(), call())
 		n.start("c", "call", "").want(nil)
 		waitIdle()
-		j.configure(func(j *testJournal) { j.afterApply = func(*journalpb.Append) error { return errRefused } })
+		j.configure(func(j *testJournal) { j.afterApply = func(*journalpb.Append) error { return errRejected } })
 		n.wantCompletion(nil, o.last(), "granted", nil)
 		n.wantOutput("c", "granted")
 	})

@@ -88,7 +88,7 @@ func isCrashed(j *testJournal) bool {
 	return j.isDown != nil && j.isDown()
 }
 
-// crashAt makes the journal refuse everything after k appends. With received, the node still hears
+// crashAt makes the journal reject everything after k appends. With received, the node still hears
 // that the last one was committed.
 func (j *testJournal) crashAt(k int, received bool) {
 	j.configure(func(j *testJournal) {

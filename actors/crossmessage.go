@@ -21,9 +21,9 @@ type PartitionConfig struct {
 	// larger than those of the instance's earlier runs. By default it is made of the epoch and the
 	// number of runs started in it; then nothing checks the order.
 	NewIncarnation func(instance string, execution uint64) uint64
-	// IsSuperseded reports whether an append was refused because this node no longer leads; the
-	// next leader then does the work. nil means that no append is refused for that reason.
-	IsSuperseded func(refusal error) bool
+	// IsSuperseded reports whether an append was rejected because this node no longer leads; the
+	// next leader then does the work. nil means that no append is rejected for that reason.
+	IsSuperseded func(rejection error) bool
 	// AppliedIndex returns the journal index up to which reads show everything. nil means that it
 	// is unknown, and that repetitions of long-recorded messages are not detected.
 	AppliedIndex func() uint64

@@ -129,7 +129,7 @@ func isChildEnd(c *actors.CrossMessage) bool   { return c.Event.GetSubOrchestrat
 func isChildClose(c *actors.CrossMessage) bool { return c.ChildOf != nil }
 
 // remoteParent calls a child of the other partition, and cancels it when a word comes.
-func remoteParent(id string, options ...replay.ChildOption) replay.Definition {
+func remoteParent(id string, options ...replay.Option) replay.Definition {
 	return program("parent", func(ctx *replay.Context, text string) (string, error) {
 		child := kid.Start(ctx, text, append(options, replay.ChildID(id))...)
 		winner, err := replay.Race(ctx, child, word.Subscribe(ctx))

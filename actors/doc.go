@@ -22,8 +22,8 @@
 //  7. An attempt runs on this node or on a worker registered through [Partition.ServeWorker].
 //     The worker keeps a result until this or a later leader says that it is recorded or no
 //     longer wanted. If two results arrive for one attempt, the first counts.
-//  8. An external message refused with a [BusyError] has had no effect. Messages that the
-//     actors send each other are never refused.
+//  8. An external message rejected with a [BusyError] has had no effect. Messages that the
+//     actors send each other are never rejected.
 //
 // Callers must not assume that an activity runs once, that a message is recorded before its
 // answer says so, or that an idle instance is in memory.

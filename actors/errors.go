@@ -39,7 +39,22 @@ var (
 // State is what an instance is doing, or how it ended.
 type State string
 
-const stateFailed State = "failed"
+// The states. An instance in one of the first four has not ended.
+const (
+	StateRunning State = "running"
+	// StateStalled: code and history disagree.
+	StateStalled State = "stalled"
+	// StateSuspended: the instance accepts input, but its code does not run.
+	StateSuspended State = "suspended"
+	// StateWaitingForCode: the leader has no code for the instance.
+	StateWaitingForCode State = "waiting for code"
+	StateCompleted      State = "completed"
+	StateFailed         State = "failed"
+	StateCanceled       State = "canceled"
+	StateTerminated     State = "terminated"
+	// StateContinuedAsNew: another execution of the same run has followed this one.
+	StateContinuedAsNew State = "continued as new"
+)
 
 // A RunError reports a run that did not complete.
 type RunError struct {
@@ -51,7 +66,7 @@ type RunError struct {
 }
 
 func (e *RunError) Error() string {
-	if e.State == stateFailed {
+	if e.State == StateFailed {
 		return fmt.Sprintf("%s failed: %v", e.ID, e.Err)
 	}
 	return fmt.Sprintf("%s: %v", e.ID, e.Err) // Err says how the run ended
@@ -59,13 +74,13 @@ func (e *RunError) Error() string {
 
 func (e *RunError) Unwrap() error { return e.Err }
 
-// A RefusedError reports that an instance refused an update. Nothing was recorded.
-type RefusedError struct{ Err error }
+// A RejectedError reports that an instance rejected an update. Nothing was recorded.
+type RejectedError struct{ Err error }
 
-func (e *RefusedError) Error() string { return "refused: " + e.Err.Error() }
-func (e *RefusedError) Unwrap() error { return e.Err }
+func (e *RejectedError) Error() string { return "rejected: " + e.Err.Error() }
+func (e *RejectedError) Unwrap() error { return e.Err }
 
-// A BusyError reports that a message was refused under overload: too many messages are in flight
+// A BusyError reports that a message was rejected under overload: too many messages are in flight
 // to its instance or in its partition, or, for a start, messages take too long to commit. Nothing
 // was done. It matches [ErrBusy].
 type BusyError struct {

@@ -14,30 +14,30 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// refuseFirstOf refuses the first appends that have an event of that type.
-func refuseFirstOf(t testing.TB, count int, kind string, refusals *int) func(*journalpb.Append) error {
+// rejectFirstOf rejects the first appends that have an event of that type.
+func rejectFirstOf(t testing.TB, count int, kind string, rejections *int) func(*journalpb.Append) error {
 	return func(a *journalpb.Append) error {
 		for _, event := range eventsIn(t, a) {
-			if event.Type() == kind && *refusals < count {
-				*refusals++
-				return errRefused
+			if event.Type() == kind && *rejections < count {
+				*rejections++
+				return errRejected
 			}
 		}
 		return nil
 	}
 }
 
-func TestAppendRefused_LeavesNoTrace(t *testing.T) {
+func TestAppendRejected_LeavesNoTrace(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		runs := 0
 		n := lead(t, newTestJournal(), actors.Config{}, collect(), shout(),
 			upper.Bind(func(context.Context, string) (string, error) { runs++; return "A", nil }))
-		refusals := 0
-		n.journal.configure(func(j *testJournal) { j.check = refuseFirstOf(t, 1, "ActivityScheduled", &refusals) })
-		n.start("s", "shout", "a").want(errRefused)
+		rejections := 0
+		n.journal.configure(func(j *testJournal) { j.check = rejectFirstOf(t, 1, "ActivityScheduled", &rejections) })
+		n.start("s", "shout", "a").want(errRejected)
 		waitIdle()
 		if _, ok := n.journal.Instance("s"); ok || runs != 0 {
-			t.Error("a refused turn has left something")
+			t.Error("a rejected turn has left something")
 		}
 		n.send("s", "word", "a").want(actors.ErrNotFound)
 		n.start("s", "shout", "a").want(nil)
@@ -45,13 +45,13 @@ func TestAppendRefused_LeavesNoTrace(t *testing.T) {
 	})
 }
 
-func TestAppendRefused_InstanceContinues(t *testing.T) {
+func TestAppendRejected_InstanceContinues(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, collect())
 		n.start("c", "collect", "xxx").want(nil)
-		refusals := 0
-		n.journal.configure(func(j *testJournal) { j.check = refuseFirstOf(t, 1, "ExternalEvent", &refusals) })
-		n.send("c", "word", "lost").want(errRefused)
+		rejections := 0
+		n.journal.configure(func(j *testJournal) { j.check = rejectFirstOf(t, 1, "ExternalEvent", &rejections) })
+		n.send("c", "word", "lost").want(errRejected)
 		n.send("c", "word", "a").want(nil)
 		n.send("c", "word", "b").want(nil)
 		n.send("c", "word", "c").want(nil)
@@ -60,8 +60,8 @@ func TestAppendRefused_InstanceContinues(t *testing.T) {
 }
 
 // An execution that continues as new before taking any message postpones them all. If the append
-// is refused, only the senders may try again.
-func TestAppendRefused_PostponedMessagesDoNotWake(t *testing.T) {
+// is rejected, only the senders may try again.
+func TestAppendRejected_PostponedMessagesDoNotWake(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		var handle = replay.Orchestration[int, string]("eager")
 		n := lead(t, newTestJournal(), actors.Config{}, handle.Bind(func(ctx *replay.Context, number int) (string, error) {
@@ -70,31 +70,31 @@ func TestAppendRefused_PostponedMessagesDoNotWake(t *testing.T) {
 			}
 			return word.Wait(ctx)
 		}))
-		refusals := 0
+		rejections := 0
 		n.journal.configure(func(j *testJournal) {
 			j.check = func(a *journalpb.Append) error {
-				if first := a.Segments[0]; first.Execution != 2 || refusals == 100 {
+				if first := a.Segments[0]; first.Execution != 2 || rejections == 100 {
 					return nil
 				}
-				refusals++
-				return errRefused
+				rejections++
+				return errRejected
 			}
 		})
 		n.start("e", "eager", 1).want(nil)
 		time.Sleep(time.Second)
 		sent := n.send("e", "word", "a")
 		waitIdle()
-		if before := refusals; before == 0 || before > 10 {
-			t.Errorf("%d appends were refused in a second", before)
+		if before := rejections; before == 0 || before > 10 {
+			t.Errorf("%d appends were rejected in a second", before)
 		}
-		sent.want(errRefused)
+		sent.want(errRejected)
 		n.journal.clearCrash()
 		n.send("e", "word", "b").want(nil)
 		n.wantOutput("e", "b")
 	})
 }
 
-// Every kind of internal message is refused some times, and everything still completes.
+// Every kind of internal message is rejected some times, and everything still completes.
 func TestInternalMessages_RetriedUntilTaken(t *testing.T) {
 	for _, kind := range []string{"ActivityCompleted", "TimerFired", "OrchestrationStarted", "SubOrchestrationCompleted", "OrchestrationCompleted"} {
 		t.Run(kind, func(t *testing.T) {
@@ -103,11 +103,11 @@ func TestInternalMessages_RetriedUntilTaken(t *testing.T) {
 				n.start("e", "everything", "a").want(nil)
 				waitIdle()
 				n.send("e", "word", "b").want(nil)
-				refusals := 0
-				n.journal.configure(func(j *testJournal) { j.check = refuseFirstOf(t, 5, kind, &refusals) })
+				rejections := 0
+				n.journal.configure(func(j *testJournal) { j.check = rejectFirstOf(t, 5, kind, &rejections) })
 				n.wantOutput("e", "AbB")
-				if kind != "ActivityCompleted" && refusals != 5 {
-					t.Errorf("%d refusals", refusals)
+				if kind != "ActivityCompleted" && rejections != 5 {
+					t.Errorf("%d rejections", rejections)
 				}
 			})
 		})
@@ -212,7 +212,7 @@ func TestFault_InTimerDoesNotStopTimers(t *testing.T) {
 		n.journal.configure(func(j *testJournal) {
 			j.check = func(a *journalpb.Append) error {
 				if a.Instance == "kid" {
-					return errRefused
+					return errRejected
 				}
 				return nil
 			}
@@ -226,6 +226,9 @@ func TestFault_InTimerDoesNotStopTimers(t *testing.T) {
 		time.Sleep(time.Second)
 		if !n.log.contains("fault in timer") {
 			t.Error("nothing was logged")
+		}
+		if logged, counted := n.log.count("fault in"), n.system.Stats().Faults; uint64(logged) != counted {
+			t.Errorf("%d faults are logged, %d are counted", logged, counted)
 		}
 		n.wantOutput("t", "")
 	})

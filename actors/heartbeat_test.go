@@ -108,12 +108,12 @@ func TestHeartbeat_DetailsReachNextLeader(t *testing.T) {
 
 func TestHeartbeat_RecordsAreRateLimited(t *testing.T) {
 	for name, c := range map[string]struct {
-		options []replay.ActivityOption
+		options []replay.Option
 		details func(i int) int
 		limit   int
 	}{
 		"every second":            {nil, func(i int) int { return i }, 62},
-		"a third of the timeout":  {[]replay.ActivityOption{replay.HeartbeatTimeout(time.Minute)}, func(i int) int { return i }, 5},
+		"a third of the timeout":  {[]replay.Option{replay.HeartbeatTimeout(time.Minute)}, func(i int) int { return i }, 5},
 		"only when it changes":    {nil, func(int) int { return 7 }, 1},
 		"never more than need be": {nil, func(i int) int { return i / 3000 }, 3},
 	} {
@@ -179,7 +179,7 @@ func TestAttemptRecord_ShowsFailuresAndDetails(t *testing.T) {
 	})
 }
 
-// A refused record is repeated, and the attempts continue meanwhile.
+// A rejected record is repeated, and the attempts continue meanwhile.
 func TestAttemptRecord_Retried(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, call(replay.Retry(replay.RetryPolicy{InitialInterval: time.Hour, MaxInterval: time.Hour})),
@@ -189,16 +189,16 @@ func TestAttemptRecord_Retried(t *testing.T) {
 				}
 				return "done", nil
 			}))
-		n.journal.configure(func(j *testJournal) { j.refuseAttempts = 5 })
+		n.journal.configure(func(j *testJournal) { j.rejectAttempts = 5 })
 		n.start("c", "call", "").want(nil)
 		time.Sleep(time.Minute)
 		if retained := n.recordedAttempt("c"); retained.GetFailed() != 1 {
 			t.Errorf("recorded: %v", retained)
 		}
 		n.wantOutput("c", "done")
-		delays := n.journal.refusedAt
+		delays := n.journal.rejectedAt
 		if len(delays) != 5 || !slices.IsSortedFunc(delays, time.Time.Compare) || delays[4].Sub(delays[0]) != 1500*time.Millisecond {
-			t.Errorf("refused at %v", delays)
+			t.Errorf("rejected at %v", delays)
 		}
 	})
 }

@@ -222,7 +222,7 @@ func (in *instance) deliverBatch(t *turn) error {
 		}
 		t.events, t.successor = outcome.Events, in.execution.Successor()
 		if !in.execution.Ended() {
-			t.exceededLimit = in.partition.system.config.Limits.exceededLimit(in.execution.Size())
+			t.exceededLimit = in.partition.system.limits.Load().exceededLimit(in.execution.Size())
 		}
 		for i, disposition := range outcome.Dispositions {
 			if disposition == engine.Postponed {
@@ -257,7 +257,7 @@ func (in *instance) terminate(t *turn) error {
 // missing, blocked, or has made a durable call where it must not. Without a record the instance
 // would be invisible and could not be ended. The rest of the batch waits for the next turn.
 func (in *instance) recordStart(t *turn, err error) error {
-	var noCode *replay.NoCodeError
+	var noCode *replay.NotRegisteredError
 	var mismatch *replay.Mismatch
 	if len(t.accepted) == 0 || t.accepted[0].startEvent() == nil {
 		return err
@@ -315,7 +315,7 @@ func (in *instance) failTurn(t *turn, err error) {
 	defer in.evict()
 	in.openTurn = nil
 	var mismatch *replay.Mismatch
-	var noCode *replay.NoCodeError
+	var noCode *replay.NotRegisteredError
 	if errors.As(err, &mismatch) || errors.As(err, &noCode) {
 		in.partition.system.counters.stalls.Add(1)
 		in.partition.logStalled(in, mismatch, err)
@@ -403,12 +403,12 @@ func (in *instance) terminateForLimit(reason string) {
 	in.appendPending()
 }
 
-// finishAppend ends the pending turn. If the append was refused, it discards the turn's events and
+// finishAppend ends the pending turn. If the append was rejected, it discards the turn's events and
 // the coroutines.
 func (in *instance) finishAppend(err error) {
 	ended := err != nil
 	if err != nil {
-		in.partition.logRefusedAppend(in.id, in.executionNumber, err)
+		in.partition.logRejectedAppend(in.id, in.executionNumber, err)
 	} else {
 		in.batchMax = min(2*in.batchMax, turnMax)
 		in.partition.system.observeCommitted(in.id, in.executionNumber, in.pendingTurn.events)

@@ -315,7 +315,7 @@ func TestInstance_LoadedOnNewLeader(t *testing.T) {
 	})
 }
 
-func TestFencing_OutdatedLeaderRefused(t *testing.T) {
+func TestFencing_OutdatedLeaderRejected(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		j := newTestJournal()
 		first := lead(t, j, actors.Config{}, collect())
@@ -417,12 +417,12 @@ func TestAppendLimit_TerminatesOnLargeFirstStep(t *testing.T) {
 			}))
 		n.start("h", "huge", "").want(nil)
 		n.wantHistory("h", "OrchestrationStarted", "OrchestrationTerminated")
-		// The journal refuses a start that does not fit by itself.
+		// The journal rejects a start that does not fit by itself.
 		n.journal.configure(func(j *testJournal) {
-			j.check = func(a *journalpb.Append) error { return fmt.Errorf("of %q: %w", a.Instance, errRefused) }
+			j.check = func(a *journalpb.Append) error { return fmt.Errorf("of %q: %w", a.Instance, errRejected) }
 		})
-		n.start("h2", "huge", strings.Repeat("y", 3000)).want(errRefused)
+		n.start("h2", "huge", strings.Repeat("y", 3000)).want(errRejected)
 	})
 }
 
-var errRefused = errors.New("refused by the test")
+var errRejected = errors.New("rejected by the test")

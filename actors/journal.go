@@ -23,7 +23,7 @@ type Journal interface {
 	// Attempt proposes a record of an open activity's attempts. Its contract is that of Append.
 	Attempt(a *journalpb.Attempt, done func(error))
 	// SetCondition proposes a record of why an instance does not continue, or that it can. It is
-	// refused if the history has grown. Its contract is that of Append.
+	// rejected if the history has grown. Its contract is that of Append.
 	SetCondition(c *journalpb.SetCondition, done func(error))
 	// WithCondition yields the running instances that have a condition.
 	WithCondition() iter.Seq[*journalpb.Instance]

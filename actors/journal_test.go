@@ -22,7 +22,7 @@ type testJournal struct {
 	orphanScanDelay time.Duration // the time to look for orphans
 
 	mu            sync.Mutex
-	check         func(*journalpb.Append) error // refuses an append, or panics
+	check         func(*journalpb.Append) error // rejects an append, or panics
 	afterApply    func(*journalpb.Append) error // returns an error for an append that was applied
 	isDown        func() bool                   // nothing is accepted any more
 	corruptEvents func(instance string) iter.Seq2[*journalpb.Event, error]
@@ -32,8 +32,8 @@ type testJournal struct {
 	undecided     []proposal
 	log           []*journalpb.Append // committed
 
-	refuseAttempts int // how many are refused
-	refusedAt      []time.Time
+	rejectAttempts int // how many are rejected
+	rejectedAt     []time.Time
 	attemptRecords int // how many were recorded
 }
 
@@ -95,7 +95,7 @@ func (j *testJournal) Append(a *journalpb.Append, done func(error)) {
 	}
 }
 
-// decide commits or refuses an append.
+// decide commits or rejects an append.
 func (j *testJournal) decide(a *journalpb.Append) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -135,9 +135,9 @@ func (j *testJournal) recordAttempt(a *journalpb.Attempt) error {
 	if j.isDown != nil && j.isDown() {
 		return errCrashed
 	}
-	if len(j.refusedAt) < j.refuseAttempts {
-		j.refusedAt = append(j.refusedAt, time.Now())
-		return errRefused
+	if len(j.rejectedAt) < j.rejectAttempts {
+		j.rejectedAt = append(j.rejectedAt, time.Now())
+		return errRejected
 	}
 	_, err := j.apply(&journalpb.Record{Command: &journalpb.Record_Attempt{Attempt: a}})
 	if err == nil {

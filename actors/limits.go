@@ -12,7 +12,7 @@ type Limits struct {
 	// events. An instance that exceeds it is terminated with that reason. Defaults to 10,000.
 	Open int
 	// Buffered and BufferedBytes bound the external events that wait for code to take them, and
-	// the bytes of their payloads. Further events are refused with a [BusyError]. They default to
+	// the bytes of their payloads. Further events are rejected with a [BusyError]. They default to
 	// 10,000 and 16 MiB.
 	Buffered      int
 	BufferedBytes int
@@ -31,7 +31,8 @@ const (
 	historyBytesDefault  = 64 << 20
 )
 
-func (l Limits) withDefaults() Limits {
+// WithDefaults returns the limits with defaults instead of values that are not positive.
+func (l Limits) WithDefaults() Limits {
 	orDefault(&l.Open, openDefault)
 	orDefault(&l.Buffered, bufferedDefault)
 	orDefault(&l.BufferedBytes, bufferedBytesDefault)

@@ -75,7 +75,7 @@ func TestLimits_HistoryTerminates(t *testing.T) {
 	}
 }
 
-func TestLimits_BufferedEventsRefused(t *testing.T) {
+func TestLimits_BufferedEventsRejected(t *testing.T) {
 	drain := replay.Orchestration[int, string]("drain")
 	for name, limits := range map[string]actors.Limits{
 		"count": {Buffered: 5},
@@ -109,4 +109,24 @@ func TestLimits_BufferedEventsRefused(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A change of the limits applies from the next message on, without a new leadership.
+func TestLimits_ChangeApplies(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		waits := program("waits", func(ctx *replay.Context, _ string) (string, error) { return ready.Wait(ctx) })
+		n := lead(t, newTestJournal(), actors.Config{Limits: actors.Limits{Buffered: 1}}, waits)
+		n.start("w", "waits", "").want(nil)
+		n.send("w", "tick", "").want(nil)
+		rejected := func(when string) {
+			t.Helper()
+			if answer := n.send("w", "tick", "").get(); !errors.As(answer.Err, new(*actors.BusyError)) {
+				t.Errorf("%s: %v, want a BusyError", when, answer.Err)
+			}
+		}
+		rejected("the second")
+		n.system.SetLimits(actors.Limits{Buffered: 2})
+		n.send("w", "tick", "").want(nil)
+		rejected("the third")
+	})
 }

@@ -18,7 +18,7 @@ type Message struct {
 	Attach bool
 	// Reuse says, for a start, whether the ID of an ended instance may be used again.
 	Reuse Reuse
-	// Internal messages are never refused with ErrBusy. The open operations in the journal bound
+	// Internal messages are never rejected with ErrBusy. The open operations in the journal bound
 	// their number.
 	Internal bool
 	// Retry asks a stalled instance to try to continue. If it stalls again, the message is answered
@@ -70,7 +70,7 @@ type Answer struct {
 	Attached       bool
 	Incarnation    uint64
 	// Overloaded says, for an external message, that messages take long to commit, and that new
-	// starts will be refused if the load grows.
+	// starts will be rejected if the load grows.
 	Overloaded bool
 	// Instance answers a start from another partition that was dropped: the existing instance.
 	// LastEvent is its last event if it has ended.

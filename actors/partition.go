@@ -42,9 +42,6 @@ type Partition struct {
 
 	recovering sync.WaitGroup // of the recovery and retries of stalled instances
 
-	// Waits for both sides of the session of this node with itself; see serveSelf.
-	selfSession sync.WaitGroup
-
 	mu             sync.Mutex
 	closed         bool
 	admission      admission
@@ -59,8 +56,7 @@ type Partition struct {
 
 // Lead opens the partition whose journal this node has led since epoch. Messages can be delivered
 // at once. Open operations are recovered in the background; instances with waiting messages come
-// first. The end of ctx stops recovery, repetitions and activities, but the caller must still call
-// Close.
+// first. The end of ctx stops recovery and repetitions, but the caller must still call Close.
 func (s *System) Lead(ctx context.Context, journal Journal, epoch uint64) *Partition {
 	return s.LeadPartition(ctx, PartitionConfig{}, journal, epoch)
 }
@@ -76,7 +72,7 @@ func (s *System) LeadPartition(ctx context.Context, partitionConfig PartitionCon
 		instances:   make(map[string]*instance),
 		turnLimiter: sched.NewTurnLimiter[*instance](s.config.TurnsMax),
 	}
-	// Not derived from ctx, so that activities see ErrNodeStopping as the cause.
+	// Not derived from ctx, so that ErrNodeStopping is the cause.
 	p.context, p.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	p.stopWatching = context.AfterFunc(ctx, func() { p.cancel(replay.ErrNodeStopping) })
 	p.admission = admission{mu: &p.mu, config: &s.config, rejections: &s.counters.rejections}
@@ -85,12 +81,12 @@ func (s *System) LeadPartition(ctx context.Context, partitionConfig PartitionCon
 	p.timers = newTimerActor(p)
 	p.activities = p.leadActivities()
 	p.assemble()
+	p.activities.ServeLocal()
 	p.recovering.Go(p.effects.recoverRest)
 	p.recovering.Go(func() {
 		p.recovery.run()
 		p.conditions.retryStalled()
 	})
-	p.serveSelf()
 	return p
 }
 
@@ -142,7 +138,7 @@ func (p *Partition) admit(id string, m Message) error {
 	external := !m.Internal && !terminatesStalled(in, &m)
 	if external {
 		bytes = m.size()
-		if busy := p.admission.refusal(in, &m, bytes); busy != nil {
+		if busy := p.admission.rejection(in, &m, bytes); busy != nil {
 			return busy
 		}
 	}
@@ -299,20 +295,21 @@ func (in *instance) takeTerminate(t *turn) bool {
 	return true
 }
 
-// logRefusedAppend logs a refused append. It uses debug level if the partition is closing or
+// logRejectedAppend logs a rejected append. It uses debug level if the partition is closing or
 // another node leads.
-func (p *Partition) logRefusedAppend(instance string, execution uint64, err error) {
-	p.system.counters.appendsRefused.Add(1)
+func (p *Partition) logRejectedAppend(instance string, execution uint64, err error) {
+	p.system.counters.appendsRejected.Add(1)
 	level := slog.LevelWarn
 	if p.context.Err() != nil || p.config.IsSuperseded != nil && p.config.IsSuperseded(err) {
 		level = slog.LevelDebug
 	}
-	p.logger.Log(p.context, level, "append refused, the turn is discarded and its messages are answered with the error", "instance", instance, "execution", execution, "error", err)
+	p.logger.Log(p.context, level, "append rejected, the turn is discarded and its messages are answered with the error", "instance", instance, "execution", execution, "error", err)
 }
 
-// Close ends every actor of the partition: it evicts instances, cancels activities, and answers
-// waiting messages with ErrStopped. It does not wait for activities to return, and it abandons
-// code that is blocked outside of durable calls for more than a second. It may be called twice.
+// Close ends every actor of the partition: it evicts instances, and answers waiting messages with
+// ErrStopped. Attempts that run in slots of this node continue for the next leader, until
+// System.Close. Close abandons code that is blocked outside of durable calls for more than a
+// second. It may be called twice.
 func (p *Partition) Close() {
 	p.mu.Lock()
 	first := !p.closed
@@ -336,7 +333,6 @@ func (p *Partition) Close() {
 	}
 	p.liveActors.Wait()
 	p.code.Stop()
-	p.selfSession.Wait()
 	p.timers.close()
 }
 

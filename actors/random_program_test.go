@@ -225,12 +225,12 @@ func (b *block) step() step {
 }
 
 // retries returns options with which every step ends.
-func (b *block) retries() []replay.ActivityOption {
-	options := []replay.ActivityOption{
+func (b *block) retries() []replay.Option {
+	options := []replay.Option{
 		replay.Retry(replay.RetryPolicy{InitialInterval: 100 * time.Millisecond, MaxAttempts: attemptsMax}),
 		replay.StartToClose(time.Minute),
 	}
-	limits := []replay.ActivityOption{
+	limits := []replay.Option{
 		replay.ScheduleToClose(forever), replay.ScheduleToStart(forever), replay.HeartbeatTimeout(2 * time.Second),
 	}
 	return append(options, limits[:b.random.IntN(len(limits)+1)]...)
@@ -263,9 +263,9 @@ func (b *block) child() *replay.Future[string] {
 	return programHandle.Start(b.ctx, p, b.childOptions(p.Path)...)
 }
 
-func (b *block) childOptions(path string) []replay.ChildOption {
+func (b *block) childOptions(path string) []replay.Option {
 	policies := []replay.ClosePolicy{replay.CancelChild, replay.TerminateChild, replay.AbandonChild}
-	options := []replay.ChildOption{replay.OnParentClose(policies[b.random.IntN(len(policies))])}
+	options := []replay.Option{replay.OnParentClose(policies[b.random.IntN(len(policies))])}
 	if b.chance(2) {
 		options = append(options, replay.ChildID(path))
 	}

@@ -67,7 +67,7 @@ var disturbances = []disturbance{
 	{"crash once", (*world).crashOnce},
 	{"passivation", (*world).evictAll},
 	{"other order", (*world).reorder},
-	{"refusals", (*world).refuse},
+	{"rejections", (*world).reject},
 }
 
 // runProgram runs the program of a seed. How far the nodes of a crashed run get depends on the
@@ -107,7 +107,7 @@ type world struct {
 	t                *testing.T
 	seed             uint64
 	nondeterministic bool
-	lossless         bool // nothing is refused or lost
+	lossless         bool // nothing is rejected or lost
 	journal          *testJournal
 	config           actors.Config
 	calls            atomic.Int64
@@ -332,16 +332,16 @@ func (w *world) reorder() {
 	})
 }
 
-// refuse refuses one append in four, and one attempt.
-func (w *world) refuse() {
+// reject rejects one append in four, and one attempt.
+func (w *world) reject() {
 	w.journal.configure(func(j *testJournal) {
 		j.check = func(*journalpb.Append) error {
 			if w.intn(4) == 0 {
-				return errRefused
+				return errRejected
 			}
 			return nil
 		}
-		j.refuseAttempts = 3
+		j.rejectAttempts = 3
 	})
 }
 

@@ -183,10 +183,10 @@ func TestAppendLimit_PostponedMessagesOnce(t *testing.T) {
 	})
 }
 
-func refuseInstance(id string) func(*journalpb.Append) error {
+func rejectInstance(id string) func(*journalpb.Append) error {
 	return func(a *journalpb.Append) error {
 		if a.Instance == id {
-			return errRefused
+			return errRejected
 		}
 		return nil
 	}
@@ -201,7 +201,7 @@ func chainingProgram() replay.Definition {
 func TestChainedStart_MadeByNextLeader(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		j := newTestJournal()
-		j.check = refuseInstance("next")
+		j.check = rejectInstance("next")
 		first := lead(t, j, actors.Config{}, chainingProgram(), shout(), bindUpper())
 		first.start("c", "chainer", "a").want(nil)
 		first.wantOutput("c", "")
@@ -251,7 +251,7 @@ func TestOrphans_ClosedByNextLeader(t *testing.T) {
 					first := lead(t, j, actors.Config{}, code...)
 					first.start("p", "parent", "").want(nil)
 					waitIdle()
-					j.configure(func(j *testJournal) { j.check = refuseInstance("kid") })
+					j.configure(func(j *testJournal) { j.check = rejectInstance("kid") })
 					first.send("p", "word", "").want(nil)
 					time.Sleep(time.Minute)
 					first.close()
@@ -293,7 +293,7 @@ func TestRecovery_StartsAbandonedChild(t *testing.T) {
 					return word.Wait(ctx)
 				})}
 				j := newTestJournal()
-				j.check = refuseInstance("kid")
+				j.check = rejectInstance("kid")
 				first := lead(t, j, actors.Config{}, code...)
 				first.start("p", "parent", "").want(nil)
 				waitIdle()

@@ -37,7 +37,7 @@ func (r *router) route(m *Message) {
 		r.start(m)
 	case r.in.execution != nil && m.Query != nil:
 		r.query(m)
-	case r.in.execution != nil && r.in.refusesEvent(m):
+	case r.in.execution != nil && r.in.rejectsEvent(m):
 		r.reply(m, Answer{Err: &BusyError{RetryAfter: retryAfterMax, Bound: BoundInstance, Reason: "too many external events are buffered in the instance"}})
 	case r.in.execution != nil:
 		r.accept(m)
@@ -52,10 +52,10 @@ func (r *router) route(m *Message) {
 	}
 }
 
-// refusesEvent reports whether a message is an external event that does not fit in the buffer.
-func (in *instance) refusesEvent(m *Message) bool {
+// rejectsEvent reports whether a message is an external event that does not fit in the buffer.
+func (in *instance) rejectsEvent(m *Message) bool {
 	event := m.Event.GetExternalEvent()
-	return event != nil && !m.Internal && in.partition.system.config.Limits.isBufferFull(in.execution, event.Name)
+	return event != nil && !m.Internal && in.partition.system.limits.Load().isBufferFull(in.execution, event.Name)
 }
 
 // query answers a query from committed state, because the batch's turn has not run yet.

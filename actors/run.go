@@ -58,6 +58,7 @@ func (r *runs) assignIncarnation(m *Message, instance string, execution uint64) 
 		started.Incarnation = journalpb.NewIncarnation(r.epoch, r.startCount.Add(1))
 	}
 	started.RequestHorizon = r.appliedIndex()
+	started.PayloadMax = r.registry.RecordedPayloadMax()
 	if started.Version == engine.NewestVersion { // from a partition whose leader has no code for it
 		started.Version = r.chooseVersion(started.Name, started.Version)
 	}

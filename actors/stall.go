@@ -67,8 +67,8 @@ func (p *Partition) WaitingForCode() map[session.Code]int {
 // adjustWaitingForCode adds change to the number of instances that wait for the code named by a
 // reason. The partition's lock is held.
 func (s *stalls) adjustWaitingForCode(reason error, change int) {
-	var noCode *replay.NoCodeError
-	if !errors.As(reason, &noCode) || noCode.Activity {
+	var noCode *replay.NotRegisteredError
+	if !errors.As(reason, &noCode) || noCode.Kind != "orchestration" {
 		return
 	}
 	code := session.Code{Name: noCode.Name, Version: noCode.Version}
@@ -124,7 +124,7 @@ func (p *Partition) logStalled(in *instance, mismatch *replay.Mismatch, reason e
 }
 
 // StallReason returns why an instance cannot continue: a [*replay.Mismatch] or a
-// [*replay.NoCodeError]; nil if it can.
+// [*replay.NotRegisteredError]; nil if it can.
 func (p *Partition) StallReason(id string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

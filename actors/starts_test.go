@@ -52,7 +52,7 @@ func TestStart_OneBatch(t *testing.T) {
 		n.journal.holdAppends()
 		lost := n.startAs("c", "lost", false)
 		waitIdle()
-		// These come in one batch, after the refusal of the one before.
+		// These come in one batch, after the rejection of the one before.
 		early := n.send("c", "word", "too early")
 		first := n.startAs("c", "first", false)
 		same := n.startAs("c", "first", false)
@@ -60,8 +60,8 @@ func TestStart_OneBatch(t *testing.T) {
 		other := n.startAs("c", "other", false)
 		late := n.send("c", "word", "a")
 		tooLate := n.send("c", "word", "b")
-		n.journal.decideHeld(errRefused)
-		lost.want(errRefused)
+		n.journal.decideHeld(errRejected)
+		lost.want(errRejected)
 		waitIdle()
 		for _, r := range []*reply{early, first, same, attached, other, late} {
 			r.wantPending()
@@ -83,18 +83,18 @@ func TestStart_OneBatch(t *testing.T) {
 	})
 }
 
-func TestStart_BatchSharesRefusal(t *testing.T) {
+func TestStart_BatchSharesRejection(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, collect())
 		n.journal.holdAppends()
 		n.startAs("c", "", false)
 		waitIdle()
 		replies := []*reply{n.startAs("c", "first", false), n.startAs("c", "first", false), n.startAs("c", "", true)}
-		n.journal.decideHeld(errRefused)
+		n.journal.decideHeld(errRejected)
 		waitIdle()
-		n.journal.decideHeld(errRefused)
+		n.journal.decideHeld(errRejected)
 		for _, r := range replies {
-			r.want(errRefused)
+			r.want(errRejected)
 		}
 		if _, ok := n.journal.Instance("c"); ok {
 			t.Error("the instance exists")
@@ -136,7 +136,7 @@ func TestEvent_DuplicateRequestIDRecordedOnce(t *testing.T) {
 	})
 }
 
-func TestInbox_FullRefusesExternalMessages(t *testing.T) {
+func TestInbox_FullRejectsExternalMessages(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		const limit = 10
 		n := lead(t, newTestJournal(), actors.Config{InboxMax: limit + 1}, collect())
@@ -232,13 +232,13 @@ func TestStartWithoutCode_BatchWaits(t *testing.T) {
 		first.startAs("c", "lost", false)
 		waitIdle()
 		started, sent := first.startAs("c", "", false), first.send("c", "word", "a")
-		j.decideHeld(errRefused)
+		j.decideHeld(errRejected)
 		waitIdle()
 		j.releaseAppends()
 		started.want(nil)
 		waitIdle()
 		sent.wantPending()
-		var noCode *replay.NoCodeError
+		var noCode *replay.NotRegisteredError
 		if err := first.partition.StallReason("c"); !errors.As(err, &noCode) || noCode.Name != "collect" {
 			t.Errorf("stalled because of %v", err)
 		}

@@ -13,10 +13,10 @@ type Stats struct {
 	// evicted because too many were in memory.
 	Activations uint64
 	Evictions   uint64
-	// Rejections counts messages refused with ErrBusy. AppendsRefused counts appends that the
-	// journal refused.
-	Rejections     Rejections
-	AppendsRefused uint64
+	// Rejections counts messages rejected with ErrBusy. AppendsRejected counts appends that the
+	// journal rejected.
+	Rejections      Rejections
+	AppendsRejected uint64
 	// Stalls counts how often an instance could not continue because its code did not fit or was
 	// missing. Faults counts panics of the engine.
 	Stalls uint64
@@ -46,14 +46,14 @@ type Stats struct {
 }
 
 type counters struct {
-	turns, events, messages        atomic.Uint64
-	activations, evictions         atomic.Uint64
-	rejections                     rejections
-	appendsRefused, stalls, faults atomic.Uint64
-	abandonedCode                  atomic.Int64
+	turns, events, messages         atomic.Uint64
+	activations, evictions          atomic.Uint64
+	rejections                      rejections
+	appendsRejected, stalls, faults atomic.Uint64
+	abandonedCode                   atomic.Int64
 }
 
-// Rejections counts refused messages by the bound that they exceeded.
+// Rejections counts rejected messages by the bound that they exceeded.
 type Rejections struct{ Instance, InFlight, Delay uint64 }
 
 type rejections struct{ instance, inFlight, delay atomic.Uint64 }
@@ -75,9 +75,9 @@ func (s *System) Stats(partitions ...*Partition) Stats {
 	stats := Stats{
 		Turns: c.turns.Load(), Events: c.events.Load(), Messages: c.messages.Load(),
 		Activations: c.activations.Load(), Evictions: c.evictions.Load(),
-		Rejections:     Rejections{c.rejections.instance.Load(), c.rejections.inFlight.Load(), c.rejections.delay.Load()},
-		AppendsRefused: c.appendsRefused.Load(),
-		Stalls:         c.stalls.Load(), Faults: c.faults.Load(),
+		Rejections:      Rejections{c.rejections.instance.Load(), c.rejections.inFlight.Load(), c.rejections.delay.Load()},
+		AppendsRejected: c.appendsRejected.Load(),
+		Stalls:          c.stalls.Load(), Faults: c.faults.Load(),
 		AbandonedCode: int(c.abandonedCode.Load()),
 	}
 	for _, partition := range partitions {
@@ -113,8 +113,6 @@ type ActivityCounts struct {
 
 // ActivityCounts returns how many attempts have begun.
 func (s *System) ActivityCounts() ActivityCounts {
-	s.slots.Lock()
-	defer s.slots.Unlock()
 	c := s.activities.Counts()
 	return ActivityCounts{Local: c.Local, Remote: c.Remote, Reassigned: c.Reassigned, AsWorker: s.worker.Begun()}
 }

@@ -4,16 +4,16 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/tenuto-dev/tenuto/actors/activity"
 	"github.com/tenuto-dev/tenuto/actors/internal/sched"
-	"github.com/tenuto-dev/tenuto/actors/internal/slot"
-	"github.com/tenuto-dev/tenuto/actors/session"
 	"github.com/tenuto-dev/tenuto/actors/worker"
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
@@ -34,8 +34,8 @@ type Config struct {
 	// ActivityLimits bounds, by name, how many activities run at once on this node; each limit is
 	// at least 1. Defaults to no limits.
 	ActivityLimits map[string]int
-	// ActivityRates bounds, by name, how often attempts begin in the whole partition. All nodes
-	// should have the same rates, because the leader's apply. Defaults to no bounds.
+	// ActivityRates bounds, by name, how often attempts begin in the whole partition. The leader's
+	// apply; see [System.SetActivityRates]. Defaults to no bounds.
 	ActivityRates map[string]activity.Rate
 	// Tags are the activity tags that this node serves. Every node also serves activities without
 	// a tag. Defaults to none.
@@ -64,7 +64,7 @@ type Config struct {
 	// AppendBytesMax is the largest append of one turn, in bytes. An instance that needs more is
 	// terminated with that reason. Defaults to 4 MiB less 64 KiB.
 	AppendBytesMax int
-	// Limits bound each instance.
+	// Limits bound each instance. The leader's apply; see [System.SetLimits].
 	Limits Limits
 	// GracePeriod is how long Close waits for activities that ignore the cancellation of their
 	// context. Defaults to 1 s.
@@ -104,7 +104,6 @@ func (c Config) withDefaults() Config {
 	orDefault(&c.AppendBytesMax, appendBytesDefault)
 	orDefault(&c.GracePeriod, gracePeriodDefault)
 	orDefault(&c.RejoinTimeout, rejoinTimeoutDefault)
-	c.Limits = c.Limits.withDefaults()
 	return c
 }
 
@@ -128,19 +127,19 @@ type System struct {
 	logger     *slog.Logger
 	actors     *actor.ActorSystem
 	dispatcher *sched.Dispatcher
-	slots      *slot.Pool
 	activities *activity.Scheduler
 	worker     *worker.Worker
+	limits     atomic.Pointer[Limits]
 	counters   counters
 	turns      sync.Pool // of *turn
 	closeOnce  sync.Once
 
-	// All actors share one set of properties, which reads the next receive function from
-	// nextReceive.
+	// All actors share one set of properties, which reads the next receive function and mailbox
+	// from nextReceive and nextMailbox.
 	spawnMutex  sync.Mutex
 	props       *actor.Props
 	nextReceive actor.ReceiveFunc
-	nextMailbox *sched.Mailbox // of the actor being spawned
+	nextMailbox *sched.Mailbox
 }
 
 // NewSystem returns a system. Its actors have nothing to do until the node leads a partition. The
@@ -153,29 +152,36 @@ func NewSystem(config Config) *System {
 	}))
 	s.props = actor.PropsFromProducer(func() actor.Actor { return s.nextReceive },
 		actor.WithDispatcher(s.dispatcher),
-		actor.WithMailbox(func() actor.Mailbox {
-			s.nextMailbox = s.dispatcher.NewMailbox()
-			return s.nextMailbox
-		}),
+		actor.WithMailbox(func() actor.Mailbox { return s.nextMailbox }),
 		actor.WithGuardian(stopOnPanic),
 	)
-	s.slots = slot.NewPool(slot.Config{
-		Max: config.ActivitiesMax, Limits: config.ActivityLimits, Starter: s.dispatcher,
-		RunBody: s.runBody, Faults: &s.counters.faults, Logger: config.Logger,
-	})
-	s.worker = worker.New(worker.Config{Slots: s.slots, Tags: config.Tags, Partitions: config.Partitions})
 	s.activities = activity.NewScheduler(activity.Config{
-		Slots: s.slots, Registry: config.Registry, Tags: config.Tags, Rates: config.ActivityRates,
-		OtherNodes: config.otherNodes, RejoinTimeout: config.RejoinTimeout, TraceContext: s.traceContext,
+		Registry: config.Registry, Rates: config.ActivityRates, OtherNodes: config.otherNodes,
+		RejoinTimeout: config.RejoinTimeout, TraceContext: s.traceContext,
 	})
-	s.slots.SetSources(s.worker, s.activities)
+	s.worker = worker.New(worker.Config{
+		Slots: config.ActivitiesMax, Limits: config.ActivityLimits, Activities: config.Registry.ActivityNames(), Tags: config.Tags,
+		Partitions: config.Partitions, Starter: &activityActors{system: s}, RunBody: s.runBody, SlotFreed: s.activities.Dispatch,
+		Faults: &s.counters.faults, Logger: config.Logger,
+	})
+	s.SetLimits(config.Limits)
 	return s
 }
 
+// SetLimits replaces the limits of instances, from their next turn on. What an earlier turn has
+// recorded does not change.
+func (s *System) SetLimits(limits Limits) {
+	limits = limits.WithDefaults()
+	s.limits.Store(&limits)
+}
+
+// SetActivityRates replaces the rates of activities in every partition.
+func (s *System) SetActivityRates(rates map[string]activity.Rate) { s.activities.SetRates(rates) }
+
 // RunWorker offers this node's slots to the leader of a partition; see [worker.Worker.Run]. It
 // returns the errors that [Partition.ServeWorker] returns.
-func (s *System) RunWorker(ctx context.Context, registration session.RegisterWorker, in <-chan session.ToWorker, out chan<- session.FromWorker) error {
-	return s.worker.Run(ctx, registration, in, out)
+func (s *System) RunWorker(ctx context.Context, partition int, registration *clusterpb.RegisterWorker, in <-chan *clusterpb.ToWorker, out chan<- *clusterpb.FromWorker) error {
+	return s.worker.Run(ctx, partition, registration, in, out)
 }
 
 // Close ends every actor. The caller must first close all partitions. Close cancels running
@@ -183,9 +189,8 @@ func (s *System) RunWorker(ctx context.Context, registration session.RegisterWor
 // in the log. It may be called twice.
 func (s *System) Close() {
 	s.closeOnce.Do(func() {
-		s.slots.Close()
 		s.worker.Close()
-		returned := s.slots.Wait(s.config.GracePeriod)
+		returned := s.worker.Wait(s.config.GracePeriod)
 		s.dispatcher.Close()
 		if returned {
 			s.dispatcher.Wait()
@@ -197,11 +202,15 @@ func (s *System) Close() {
 // spawn starts an actor. protoactor stops an actor that panics: an actor that has lost its state
 // must not be restarted without it.
 func (s *System) spawn(receive actor.ReceiveFunc) (*actor.PID, *sched.Mailbox) {
+	mailbox := s.dispatcher.NewMailbox()
+	return s.spawnWithMailbox(receive, mailbox), mailbox
+}
+
+func (s *System) spawnWithMailbox(receive actor.ReceiveFunc, mailbox *sched.Mailbox) *actor.PID {
 	s.spawnMutex.Lock()
 	defer s.spawnMutex.Unlock()
-	s.nextReceive = receive
-	pid := s.actors.Root.Spawn(s.props)
-	return pid, s.nextMailbox
+	s.nextReceive, s.nextMailbox = receive, mailbox
+	return s.actors.Root.Spawn(s.props)
 }
 
 var stopOnPanic = actor.NewOneForOneStrategy(0, 0, func(any) actor.Directive { return actor.StopDirective })

@@ -115,15 +115,15 @@ func TestActivitySlot_HeldUntilBodyReturns(t *testing.T) {
 
 func TestAttemptDeadline_EarlierTimeout(t *testing.T) {
 	for name, c := range map[string]struct {
-		options []replay.ActivityOption
+		options []replay.Option
 		want    time.Duration // 0: none
 	}{
 		"none":              {nil, 0},
-		"start-to-close":    {[]replay.ActivityOption{replay.StartToClose(time.Minute)}, time.Minute},
-		"schedule-to-close": {[]replay.ActivityOption{replay.ScheduleToClose(time.Hour)}, time.Hour},
-		"the first of two":  {[]replay.ActivityOption{replay.ScheduleToClose(time.Hour), replay.StartToClose(time.Minute)}, time.Minute},
-		"the second of two": {[]replay.ActivityOption{replay.ScheduleToClose(time.Minute), replay.StartToClose(time.Hour)}, time.Minute},
-		"not start or beat": {[]replay.ActivityOption{replay.ScheduleToStart(time.Minute), replay.HeartbeatTimeout(time.Minute)}, 0},
+		"start-to-close":    {[]replay.Option{replay.StartToClose(time.Minute)}, time.Minute},
+		"schedule-to-close": {[]replay.Option{replay.ScheduleToClose(time.Hour)}, time.Hour},
+		"the first of two":  {[]replay.Option{replay.ScheduleToClose(time.Hour), replay.StartToClose(time.Minute)}, time.Minute},
+		"the second of two": {[]replay.Option{replay.ScheduleToClose(time.Minute), replay.StartToClose(time.Hour)}, time.Minute},
+		"not start or beat": {[]replay.Option{replay.ScheduleToStart(time.Minute), replay.HeartbeatTimeout(time.Minute)}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T) {
@@ -280,29 +280,29 @@ func TestScheduleToStart_IgnoresStartedOnWorker(t *testing.T) {
 // attempt begin with the new attempt.
 func TestActivityTimeouts_AcrossFailover(t *testing.T) {
 	for name, c := range map[string]struct {
-		options []replay.ActivityOption
+		options []replay.Option
 		away    time.Duration // how long there is no leader, after 40 s
 		kind    replay.TimeoutKind
 		want    time.Duration // since the start
 		runs    int
 	}{
 		"schedule-to-close": {
-			[]replay.ActivityOption{replay.ScheduleToClose(time.Minute)}, time.Second, replay.TimeoutScheduleToClose, time.Minute, 2,
+			[]replay.Option{replay.ScheduleToClose(time.Minute)}, time.Second, replay.TimeoutScheduleToClose, time.Minute, 2,
 		},
 		"schedule-to-close, passed meanwhile": {
-			[]replay.ActivityOption{replay.ScheduleToClose(time.Minute)}, time.Hour, replay.TimeoutScheduleToClose, time.Hour + 40*time.Second, 1,
+			[]replay.Option{replay.ScheduleToClose(time.Minute)}, time.Hour, replay.TimeoutScheduleToClose, time.Hour + 40*time.Second, 1,
 		},
 		"schedule-to-start": {
-			[]replay.ActivityOption{replay.ScheduleToStart(time.Minute), replay.Tag("none")}, time.Second, replay.TimeoutScheduleToStart, time.Minute, 0,
+			[]replay.Option{replay.ScheduleToStart(time.Minute), replay.Tag("none")}, time.Second, replay.TimeoutScheduleToStart, time.Minute, 0,
 		},
 		"schedule-to-start, passed meanwhile": {
-			[]replay.ActivityOption{replay.ScheduleToStart(time.Minute), replay.Tag("none")}, time.Hour, replay.TimeoutScheduleToStart, time.Hour + 40*time.Second, 0,
+			[]replay.Option{replay.ScheduleToStart(time.Minute), replay.Tag("none")}, time.Hour, replay.TimeoutScheduleToStart, time.Hour + 40*time.Second, 0,
 		},
 		"start-to-close": {
-			[]replay.ActivityOption{replay.StartToClose(time.Minute), oneAttempt}, time.Second, replay.TimeoutStartToClose, 101 * time.Second, 2,
+			[]replay.Option{replay.StartToClose(time.Minute), oneAttempt}, time.Second, replay.TimeoutStartToClose, 101 * time.Second, 2,
 		},
 		"heartbeat": {
-			[]replay.ActivityOption{replay.HeartbeatTimeout(time.Minute), oneAttempt}, time.Second, replay.TimeoutHeartbeat, 101 * time.Second, 2,
+			[]replay.Option{replay.HeartbeatTimeout(time.Minute), oneAttempt}, time.Second, replay.TimeoutHeartbeat, 101 * time.Second, 2,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -113,6 +113,7 @@ func (t *timerActor) fireDue() {
 func (t *timerActor) fire(a *sched.Timer[operation.Key]) {
 	defer func() {
 		if value := recover(); value != nil {
+			t.partition.system.counters.faults.Add(1)
 			t.partition.logger.Error("fault in timer", "instance", a.Key.Instance, "execution", a.Key.Execution,
 				"event_id", a.Key.EventID, "fault", value, "stack", string(debug.Stack()))
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/internal/shorttest"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -55,7 +56,7 @@ func checkFirings(t *testing.T, events []*journalpb.Event, want int) {
 
 func TestTimer_ManyFireWhenDue(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
-		count := rounds(10_000)
+		count := shorttest.Rounds(10_000)
 		n := lead(t, newTestJournal(), actors.Config{}, timers(randomLengths(count)))
 		n.start("t", "timers", "").want(nil)
 		n.wantOutput("t", "")

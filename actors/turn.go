@@ -114,11 +114,11 @@ func (t *turn) append() { t.in.partition.journal.Append(&t.proposal, t.onDecided
 type reply struct {
 	message       *Message
 	answer        Answer
-	ignoresAppend bool // the answer holds even if the append is refused
+	ignoresAppend bool // the answer holds even if the append is rejected
 }
 
 // resolve answers each sender once. Postponed messages are still here only if the append was
-// refused. They are answered with the error, because putting them back would repeat the turn at
+// rejected. They are answered with the error, because putting them back would repeat the turn at
 // once.
 func (t *turn) resolve(err error) {
 	if err == nil {

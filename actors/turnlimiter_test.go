@@ -45,8 +45,8 @@ func TestTurnLimiter_QueuesInOrder(t *testing.T) {
 			started[i+1].want(nil)
 			waitIdle()
 		}
-		if stats := n.system.Stats(n.partition); stats.AppendsRefused != 0 || stats.Activations != 0 {
-			t.Errorf("refused: %d, replayed: %d", stats.AppendsRefused, stats.Activations)
+		if stats := n.system.Stats(n.partition); stats.AppendsRejected != 0 || stats.Activations != 0 {
+			t.Errorf("rejected: %d, replayed: %d", stats.AppendsRejected, stats.Activations)
 		}
 	})
 }
@@ -107,6 +107,32 @@ func TestTurnLimiter_StalledInstanceReleasesSlot(t *testing.T) {
 	})
 }
 
+// Blocked instances do not count as busy, so deferred timers fire although the code never returns.
+func TestTimersDeferred_ResumedWhenCodeBlocks(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		release := make(chan struct{})
+		n := lead(t, newTestJournal(), actors.Config{TurnsMax: 1}, blocksAfterAWord(release), bindUpper(), timers([]time.Duration{500 * time.Millisecond}))
+		for _, id := range []string{"a", "b"} {
+			n.start(id, "blocks", "").want(nil)
+		}
+		n.start("t", "timers", "").want(nil)
+		waitIdle()
+		for _, id := range []string{"a", "b"} {
+			n.send(id, "word", "")
+			waitIdle()
+		}
+		time.Sleep(600 * time.Millisecond)
+		if got := n.system.Stats(n.partition); got.TimersDeferred != 1 {
+			t.Fatalf("timers deferred: %d", got.TimersDeferred)
+		}
+		time.Sleep(10 * time.Second)
+		if fired := n.count("t", "TimerFired"); fired != 1 {
+			t.Errorf("%d timers have fired", fired)
+		}
+		close(release)
+	})
+}
+
 // leadWithWaitingTurn starts two instances of which one may have a turn in flight. The append of
 // the first is held, and the second waits.
 func leadWithWaitingTurn(t *testing.T) (n *node, first, second *reply) {
@@ -121,11 +147,11 @@ func leadWithWaitingTurn(t *testing.T) (n *node, first, second *reply) {
 	return n, first, second
 }
 
-func TestTurnLimiter_RefusedTurnReleasesSlot(t *testing.T) {
+func TestTurnLimiter_RejectedTurnReleasesSlot(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		n, first, second := leadWithWaitingTurn(t)
-		n.journal.decideHeld(errRefused)
-		first.want(errRefused)
+		n.journal.decideHeld(errRejected)
+		first.want(errRejected)
 		n.journal.releaseAppends()
 		second.want(nil)
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/actors/activity"
 	"github.com/tenuto-dev/tenuto/actors/session"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
@@ -23,7 +24,7 @@ import (
 type workerNode struct {
 	t            *testing.T
 	system       *actors.System
-	registration session.RegisterWorker
+	registration *clusterpb.RegisterWorker
 }
 
 func workerOn(t *testing.T, name string, config actors.Config, definitions ...replay.Definition) *workerNode {
@@ -33,7 +34,7 @@ func workerOn(t *testing.T, name string, config actors.Config, definitions ...re
 		t.Fatal(err)
 	}
 	config.Registry, config.Logger = registry, slog.New(slog.DiscardHandler)
-	w := &workerNode{t: t, system: actors.NewSystem(config), registration: session.RegisterWorker{Node: name}}
+	w := &workerNode{t: t, system: actors.NewSystem(config), registration: &clusterpb.RegisterWorker{Node: name}}
 	for _, definition := range definitions {
 		if activity, ok := definition.Activity(); ok {
 			w.registration.Activities = append(w.registration.Activities, activity)
@@ -49,7 +50,7 @@ type connection struct {
 	stopWorker func(error) // ends the worker, with a cause
 	workerDone sync.WaitGroup
 	frozen     atomic.Bool // passes no messages on
-	drop       func(session.FromWorker) bool
+	drop       func(*clusterpb.FromWorker) bool
 	done       sync.WaitGroup
 	errs       [2]error // the leader's, the worker's
 }
@@ -59,14 +60,14 @@ func (w *workerNode) connect(n *node) *connection { return w.connectThrough(n, &
 func (w *workerNode) connectThrough(n *node, c *connection) *connection {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.disconnect = cancel
-	reported, received := make(chan session.FromWorker), make(chan session.FromWorker)
-	commands, delivered := make(chan session.ToWorker), make(chan session.ToWorker)
+	reported, received := make(chan *clusterpb.FromWorker), make(chan *clusterpb.FromWorker)
+	commands, delivered := make(chan *clusterpb.ToWorker), make(chan *clusterpb.ToWorker)
 	c.done.Go(func() {
-		forward(ctx, reported, received, func(m session.FromWorker) bool {
+		forward(ctx, reported, received, func(m *clusterpb.FromWorker) bool {
 			return c.frozen.Load() || c.drop != nil && c.drop(m)
 		})
 	})
-	c.done.Go(func() { forward(ctx, commands, delivered, func(session.ToWorker) bool { return c.frozen.Load() }) })
+	c.done.Go(func() { forward(ctx, commands, delivered, func(*clusterpb.ToWorker) bool { return c.frozen.Load() }) })
 	c.done.Go(func() {
 		c.errs[0] = n.partition.ServeWorker(ctx, received, commands)
 		if errors.Is(c.errs[0], session.ErrWorkerDrained) {
@@ -75,7 +76,7 @@ func (w *workerNode) connectThrough(n *node, c *connection) *connection {
 	})
 	working, stop := context.WithCancelCause(ctx)
 	c.stopWorker = stop
-	c.workerDone.Go(func() { c.errs[1] = w.system.RunWorker(working, w.registration, delivered, reported) })
+	c.workerDone.Go(func() { c.errs[1] = w.system.RunWorker(working, 0, w.registration, delivered, reported) })
 	w.t.Cleanup(c.close)
 	waitIdle()
 	return c
@@ -367,7 +368,7 @@ func TestWorkerRejoin_BecomesLeader(t *testing.T) {
 		j := newTestJournal()
 		first := lead(t, j, actors.Config{OtherNodes: twoNodes}, call(oneAttempt))
 		second := lead(t, newTestJournal(), actors.Config{OtherNodes: twoNodes}, call(oneAttempt), c.slowWork("second", time.Minute))
-		w := &workerNode{t, second.system, session.RegisterWorker{Node: "second", Activities: []string{"work"}}}
+		w := &workerNode{t, second.system, &clusterpb.RegisterWorker{Node: "second", Activities: []string{"work"}}}
 		conn := w.connect(first)
 		first.start("c", "call", "").want(nil)
 		waitIdle()
@@ -381,6 +382,38 @@ func TestWorkerRejoin_BecomesLeader(t *testing.T) {
 			t.Errorf("ran %d times", c.attemptsOn("second"))
 		}
 	})
+}
+
+// A leader that loses its partition continues its own attempts, and the next leader takes the
+// result: the same node, or another for which it works.
+func TestLeader_OwnAttemptsSurvivePartitionClose(t *testing.T) {
+	for _, duration := range []time.Duration{2 * time.Second, time.Minute} {
+		for name, next := range map[string]func(t *testing.T, first *node) *node{
+			"same node": func(_ *testing.T, first *node) *node { return first.leadAgain() },
+			"other node": func(t *testing.T, first *node) *node {
+				second := lead(t, first.journal, actors.Config{OtherNodes: twoNodes}, call(oneAttempt))
+				(&workerNode{t, first.system, &clusterpb.RegisterWorker{Node: "first", Activities: []string{"work"}}}).connect(second)
+				return second
+			},
+		} {
+			t.Run(fmt.Sprint(name, duration), func(t *testing.T) {
+				inVirtualTime(t, func(t *testing.T) {
+					var c attemptCounter
+					first := lead(t, newTestJournal(), actors.Config{}, call(oneAttempt), c.slowWork("first", duration))
+					first.start("c", "call", "").want(nil)
+					waitIdle()
+					first.partition.Close()
+					time.Sleep(5 * time.Second)
+					second := next(t, first)
+					second.wantOutput("c", "first 1")
+					if c.attemptsOn("first") != 1 {
+						t.Errorf("ran %d times", c.attemptsOn("first"))
+					}
+					second.wantHistory("c", "OrchestrationStarted", "ActivityScheduled", "ActivityCompleted of 2", "OrchestrationCompleted")
+				})
+			})
+		}
+	}
 }
 
 // The worker does not rejoin, so the next leader begins the attempt.
@@ -407,7 +440,7 @@ func TestWorkerResult_DuplicateRecordedOnce(t *testing.T) {
 		var c attemptCounter
 		n := lead(t, newTestJournal(), actors.Config{}, call())
 		a := workerOn(t, "a", actors.Config{ActivitiesMax: 1}, c.slowWork("a", time.Second))
-		conn := &connection{drop: func(m session.FromWorker) bool { return m.Result != nil }}
+		conn := &connection{drop: func(m *clusterpb.FromWorker) bool { return m.GetResult() != nil }}
 		a.connectThrough(n, conn)
 		n.start("c", "call", "").want(nil)
 		n.start("d", "call", "").want(nil)
@@ -429,7 +462,7 @@ func TestWorker_ActivityTimeouts(t *testing.T) {
 	for _, limit := range []replay.TimeoutKind{replay.TimeoutStartToClose, replay.TimeoutHeartbeat, replay.TimeoutScheduleToClose} {
 		t.Run(string(limit), func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T) {
-				option := map[replay.TimeoutKind]replay.ActivityOption{
+				option := map[replay.TimeoutKind]replay.Option{
 					replay.TimeoutStartToClose:    replay.StartToClose(time.Minute),
 					replay.TimeoutHeartbeat:       replay.HeartbeatTimeout(time.Minute),
 					replay.TimeoutScheduleToClose: replay.ScheduleToClose(time.Minute),
@@ -566,6 +599,37 @@ func TestActivityRates_AcrossNodes(t *testing.T) {
 	})
 }
 
+// A rate can be set, changed and removed while the partition is led. One that stays the same is not
+// affected.
+func TestActivityRates_ChangeApplies(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		var c attemptCounter
+		n := lead(t, newTestJournal(), actors.Config{
+			ActivityRates: map[string]activity.Rate{"work": {PerSecond: 0.001}},
+		}, call(), c.slowWork("here", 0))
+		began := func() int { waitIdle(); return c.attemptsOn("here") }
+		for i := range 10 {
+			n.start(fmt.Sprintf("c%d", i), "call", "").want(nil)
+		}
+		if got := began(); got != 1 {
+			t.Errorf("%d attempts began at first", got)
+		}
+		n.system.SetActivityRates(map[string]activity.Rate{"work": {PerSecond: 0.001}, "other": {PerSecond: 1}})
+		if got := began(); got != 1 {
+			t.Errorf("%d attempts began after another rate was set", got)
+		}
+		n.system.SetActivityRates(map[string]activity.Rate{"work": {PerSecond: 1}})
+		time.Sleep(3 * time.Second)
+		if got := began(); got != 5 {
+			t.Errorf("%d attempts began in 3 s; want one at once and three more", got-1)
+		}
+		n.system.SetActivityRates(nil)
+		if got := began(); got != 10 {
+			t.Errorf("%d attempts began without a rate", got)
+		}
+	})
+}
+
 // The leader fails after it has received the result and before it is recorded.
 func TestWorkerResult_AckAfterRecord(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
@@ -576,7 +640,7 @@ func TestWorkerResult_AckAfterRecord(t *testing.T) {
 		conn := a.connect(first)
 		first.start("c", "call", "").want(nil)
 		waitIdle()
-		j.configure(func(j *testJournal) { j.check = func(*journalpb.Append) error { return errRefused } })
+		j.configure(func(j *testJournal) { j.check = func(*journalpb.Append) error { return errRejected } })
 		time.Sleep(2 * time.Minute)
 		first.close()
 		conn.close()
@@ -590,36 +654,87 @@ func TestWorkerResult_AckAfterRecord(t *testing.T) {
 	})
 }
 
+// The same attempt assigned again while its canceled body still runs begins after that body has
+// returned.
+func TestWorker_AssignedAgainWaitsForCanceledBody(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		var running, begun atomic.Int32
+		a := workerOn(t, "a", actors.Config{ActivitiesMax: 3}, work.Bind(func(context.Context, int) (string, error) {
+			if begun.Add(1); running.Add(1) > 1 {
+				t.Error("two bodies of one attempt run at once")
+			}
+			time.Sleep(time.Minute)
+			running.Add(-1)
+			return "done", nil
+		}))
+		commands, reported := make(chan *clusterpb.ToWorker), make(chan *clusterpb.FromWorker)
+		ctx, cancel := context.WithCancel(t.Context())
+		var working sync.WaitGroup
+		working.Go(func() { _ = a.system.RunWorker(ctx, 0, a.registration, commands, reported) })
+		results, freeSlots := 0, 0
+		working.Go(func() {
+			for keepAlive := time.NewTicker(100 * time.Millisecond); ; {
+				select {
+				case m := <-reported:
+					freeSlots += int(m.GetFreeSlots())
+					if m.GetResult() != nil {
+						results++
+						cancel()
+					}
+				case <-keepAlive.C:
+					commands <- &clusterpb.ToWorker{}
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+		ref := &journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}
+		assign, assignment := session.Assign(ref, 1)
+		assignment.Name, assignment.Input = "work", payload(t, 0)
+		start := time.Now()
+		commands <- assign
+		waitIdle()
+		commands <- session.Cancel(assignment.Attempt, "")
+		commands <- assign
+		working.Wait()
+		wantElapsed(t, start, 2*time.Minute)
+		if begun.Load() != 2 || results != 1 || freeSlots != 4 {
+			t.Errorf("%d bodies have begun, %d results, %d free slots", begun.Load(), results, freeSlots)
+		}
+	})
+}
+
 // A repeated assignment runs once, and its result is sent again. The attempt ends before the
 // worker considers this leader unreachable.
 func TestWorker_DuplicateAssignmentRunsOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		var c attemptCounter
 		a := workerOn(t, "a", actors.Config{ActivitiesMax: 3}, c.slowWork("a", 100*time.Millisecond))
-		commands, reported := make(chan session.ToWorker), make(chan session.FromWorker)
+		commands, reported := make(chan *clusterpb.ToWorker), make(chan *clusterpb.FromWorker)
 		ctx, cancel := context.WithCancel(t.Context())
 		var working sync.WaitGroup
-		working.Go(func() { _ = a.system.RunWorker(ctx, a.registration, commands, reported) })
+		working.Go(func() { _ = a.system.RunWorker(ctx, 0, a.registration, commands, reported) })
 		results, freeSlots := 0, 0
 		listen := func(until func() bool) {
 			for !until() {
 				m := <-reported
-				freeSlots += m.FreeSlots
-				if m.Result != nil {
+				freeSlots += int(m.GetFreeSlots())
+				if m.GetResult() != nil {
 					results++
 				}
 			}
 		}
 		listen(func() bool { return freeSlots == 3 })
-		id := session.AttemptID{Ref: &journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}, Number: 1}
-		command := session.ToWorker{AssignAttempt: &session.AssignAttempt{AttemptID: id, Name: "work", Input: payload(t, 0)}}
+		ref := &journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}
+		command, assignment := session.Assign(ref, 1)
+		assignment.Name, assignment.Input = "work", payload(t, 0)
 		commands <- command
 		commands <- command
 		listen(func() bool { return results == 1 })
 		commands <- command
 		listen(func() bool { return results == 2 })
-		commands <- session.ToWorker{Ack: &id}
-		commands <- session.ToWorker{Ack: &id}
+		commands <- session.Ack(assignment.Attempt)
+		commands <- session.Ack(assignment.Attempt)
 		listen(func() bool { return freeSlots == 4 })
 		if c.attemptsOn("a") != 1 {
 			t.Errorf("ran %d times", c.attemptsOn("a"))

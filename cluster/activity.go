@@ -43,7 +43,7 @@ func CompleteActivity[O any](ctx context.Context, client *Client, token string, 
 // those of [CompleteActivity].
 func FailActivity(ctx context.Context, client *Client, token string, failure error) error {
 	if failure == nil {
-		return &InputError{"failure", "is nil: pass the error of the activity"}
+		return invalidArgument("failure", "is nil: pass the error of the activity")
 	}
 	if err := client.check(ctx); err != nil {
 		return fmt.Errorf("fail activity: %w", err)
@@ -76,7 +76,7 @@ type ActivityState = activity.State
 const (
 	// ActivityQueued: no node that can run it has a free slot, the rate of the activity allows no
 	// attempt yet, or the leader waits for a worker that may still run it; see
-	// Config.ActivitiesMax, ActivityLimits and ActivityRates.
+	// Config.ActivitiesMax, Config.ActivityLimits and Settings.ActivityRates.
 	ActivityQueued = activity.Queued
 	// ActivityRunning: an attempt runs.
 	ActivityRunning = activity.Running
@@ -130,7 +130,7 @@ func (o *OpenOperation) Heartbeat(into any) error {
 // Pending returns the open operations of an instance in the order in which they were scheduled. It
 // returns none if the instance has ended.
 //
-// Errors: [ErrNotFound], [*InputError], [*UnavailableError].
+// Errors: [ErrNotFound], [*replay.InvalidError], [*UnavailableError].
 func (c *Client) Pending(ctx context.Context, id string) ([]*OpenOperation, error) {
 	if err := checkID(id); err != nil {
 		return nil, err

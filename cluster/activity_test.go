@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 var (
@@ -25,7 +25,7 @@ type tokenCollector struct {
 	tokens []string
 }
 
-func (t *tokenCollector) definitions(options ...replay.ActivityOption) []replay.Definition {
+func (t *tokenCollector) definitions(options ...replay.Option) []replay.Definition {
 	return []replay.Definition{
 		asyncActivity.Bind(func(ctx context.Context, _ string) (string, error) {
 			if err := replay.Heartbeat(ctx, "asked"); err != nil {
@@ -105,7 +105,7 @@ func TestActivityToken_CompletesFromAnyNode(t *testing.T) {
 	if got, err := run.Wait(ctx); err != nil || got != "granted" {
 		t.Errorf("%q, %v", got, err)
 	}
-	if err := CompleteActivity(ctx, nodes[0].Client(), d.all()[1], "refused"); !errors.Is(err, ErrActivityClosed) {
+	if err := CompleteActivity(ctx, nodes[0].Client(), d.all()[1], "rejected"); !errors.Is(err, ErrActivityClosed) {
 		t.Errorf("another result: %v", err)
 	}
 	if rest, err := nodes[0].Client().Pending(ctx, "a"); err != nil || len(rest) != 0 {
@@ -160,7 +160,7 @@ func TestActivityToken_RejectsInvalid(t *testing.T) {
 	if err := FailActivity(ctx, client, unknownAttempt.Token(), errTest); !errors.Is(err, ErrActivityClosed) {
 		t.Errorf("token of an unknown instance: %v", err)
 	}
-	var input *InputError
+	var input *replay.InvalidError
 	if err := FailActivity(ctx, client, unknownAttempt.Token(), nil); !errors.As(err, &input) {
 		t.Errorf("no failure: %v", err)
 	}
@@ -210,12 +210,12 @@ func TestPending_ListsOpenOperations(t *testing.T) {
 	if _, err := client.Pending(ctx, "nobody"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("unknown instance: %v", err)
 	}
-	if _, err := client.Pending(ctx, ""); !errors.As(err, new(*InputError)) {
+	if _, err := client.Pending(ctx, ""); !errors.As(err, new(*replay.InvalidError)) {
 		t.Errorf("without an ID: %v", err)
 	}
 }
 
-// A result for an instance that cannot record it is refused at once, kept while this node leads,
+// A result for an instance that cannot record it is rejected at once, kept while this node leads,
 // and accepted again on any leader.
 func TestActivityToken_StalledInstanceAnswersAtOnce(t *testing.T) {
 	checkGoroutineLeaks(t)
@@ -247,7 +247,7 @@ func TestActivityToken_StalledInstanceAnswersAtOnce(t *testing.T) {
 			return false
 		})
 	}
-	refused := func(client *Client, token, value string) {
+	rejected := func(client *Client, token, value string) {
 		t.Helper()
 		err := CompleteActivity(ctx, client, token, value)
 		if !errors.Is(err, ErrStalled) || strings.Contains(err.Error(), payloadCanary) {
@@ -265,8 +265,8 @@ func TestActivityToken_StalledInstanceAnswersAtOnce(t *testing.T) {
 
 	other.Store(true)
 	node = restart(node, changed...)
-	refused(node.Client(), d.all()[0], "granted")
-	refused(node.Client(), d.all()[0], "too late")
+	rejected(node.Client(), d.all()[0], "granted")
+	rejected(node.Client(), d.all()[0], "too late")
 	other.Store(false)
 	if err := node.Client().Retry(ctx, "a"); err != nil {
 		t.Fatal(err)
@@ -280,7 +280,7 @@ func TestActivityToken_StalledInstanceAnswersAtOnce(t *testing.T) {
 	}
 
 	node = restart(node, good[0]) // no code for the orchestration
-	refused(node.Client(), d.all()[1], "forgotten")
+	rejected(node.Client(), d.all()[1], "forgotten")
 	node = restart(node, good...)
 	if err := CompleteActivity(ctx, node.Client(), d.all()[1], "granted"); err != nil {
 		t.Fatal(err)
@@ -328,7 +328,7 @@ func TestActivityToken_ConcurrentCompletionsRecordOne(t *testing.T) {
 	if len(taken) != 1 || taken[got] == 0 {
 		t.Errorf("%q, %v; accepted: %v", got, err, taken)
 	}
-	ended := func(event *journalpb.Event) bool { return event.SourceEventId == 2 }
+	ended := func(event history.Event) bool { return event.SourceEventID == 2 }
 	if n := countEvents(t, nodes[0].Client(), "a", 0, ended); n != 1 {
 		t.Errorf("%d ends of the activity", n)
 	}

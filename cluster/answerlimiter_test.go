@@ -61,8 +61,8 @@ func TestHistory_ReadInPages(t *testing.T) {
 		t.Errorf("%d events in %d pages, %v; want %d", len(got.Events), pages, err, len(want.Events))
 	}
 	for i, event := range got.Events {
-		if event.EventId != uint64(i+1) {
-			t.Errorf("event %d is at %d", event.EventId, i)
+		if event.EventID != uint64(i+1) {
+			t.Errorf("event %d is at %d", event.EventID, i)
 		}
 	}
 }

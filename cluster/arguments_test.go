@@ -44,8 +44,8 @@ func TestUnstartedNode_RejectsEveryCall(t *testing.T) {
 			"close its client":    func() error { return node.Client().Close() },
 			"start by its client": func() error { return errOf(StartRun(ctx, node.Client(), doubled, "d", 1)) },
 		} {
-			if err := callWithoutPanic(t, name+": "+what, call); !isInputError(err) {
-				t.Errorf("%s: %s: %v; want an InputError", name, what, err)
+			if err := callWithoutPanic(t, name+": "+what, call); !isInvalidError(err) {
+				t.Errorf("%s: %s: %v; want an InvalidError", name, what, err)
 			}
 		}
 		if ready := node.Health().Ready(); ready == nil || node.Failed() != nil || node.IsLeader() ||
@@ -53,8 +53,8 @@ func TestUnstartedNode_RejectsEveryCall(t *testing.T) {
 			t.Errorf("%s: it reports membership: %v", name, ready)
 		}
 	}
-	if err := startNode(t, Config{InMemory: true}).AddMeterProvider(nil); !isInputError(err) {
-		t.Errorf("a nil meter provider: %v; want an InputError", err)
+	if err := startNode(t, Config{InMemory: true}).AddMeterProvider(nil); !isInvalidError(err) {
+		t.Errorf("a nil meter provider: %v; want an InvalidError", err)
 	}
 }
 
@@ -68,20 +68,16 @@ func TestArguments_RejectNil(t *testing.T) {
 		"start without a context":       func() error { return errOf(StartRun(none, client, doubled, "d", 1)) },
 		"start without a client":        func() error { return errOf(StartRun(ctx, nobody, doubled, "d", 1)) },
 		"start by an empty client":      func() error { return errOf(StartRun(ctx, new(Client), doubled, "d", 1)) },
-		"start with a nil option":       func() error { return errOf(StartRun(ctx, client, doubled, "d", 1, nil)) },
 		"send without a context":        func() error { return Send(none, client, "a", word, "") },
 		"send without a client":         func() error { return Send(ctx, nobody, "a", word, "") },
-		"send with a nil option":        func() error { return Send(ctx, client, "a", word, "", nil) },
 		"send or start, no client":      func() error { return errOf(SendOrStart(ctx, nobody, waiter, "a", "", word, "")) },
 		"query without a client":        func() error { return errOf(Query(ctx, nobody, "a", balanceQuery, "")) },
 		"query without a context":       func() error { return errOf(Query(none, client, "a", balanceQuery, "")) },
-		"update with a nil option":      func() error { return errOf(CallUpdate(ctx, client, "a", raiseUpdate, 1, nil)) },
 		"update without a client":       func() error { return errOf(CallUpdate(ctx, nobody, "a", raiseUpdate, 1)) },
 		"complete without a client":     func() error { return CompleteActivity(ctx, nobody, "x", 1) },
 		"fail without a client":         func() error { return FailActivity(ctx, nobody, "x", errTest) },
 		"fail without a failure":        func() error { return FailActivity(ctx, client, "x", nil) },
 		"get without a context":         func() error { return errOf(client.Get(none, "a")) },
-		"get with a nil option":         func() error { return errOf(client.Get(ctx, "a", nil)) },
 		"wait without a client":         func() error { return errOf(nobody.Wait(ctx, "a")) },
 		"watch without a context":       func() error { return errOf(collectWatch(none, client, "a", Position{})) },
 		"export without a writer":       func() error { return client.Export(ctx, "a", 0, nil) },
@@ -98,8 +94,8 @@ func TestArguments_RejectNil(t *testing.T) {
 		"token without a context":       func() error { _, _, err := client.IssueJoinToken(none, 0); return err },
 		"remove node without a context": func() error { return client.RemoveNode(none, "n") },
 	} {
-		if err := callWithoutPanic(t, name, call); !errors.As(err, new(*InputError)) {
-			t.Errorf("%s: %v; want an InputError", name, err)
+		if err := callWithoutPanic(t, name, call); !errors.As(err, new(*replay.InvalidError)) {
+			t.Errorf("%s: %v; want an InvalidError", name, err)
 		}
 	}
 }
@@ -127,9 +123,9 @@ func TestArguments_InvalidUTF8NamesField(t *testing.T) {
 		"tag key":           errOf(StartRun(ctx, client, doubled, "d", 1, Tags(map[string]string{bad: ""}))),
 		"request ID":        errOf(StartRun(ctx, client, doubled, "d", 1, RequestID(bad))),
 	} {
-		var wrong *InputError
+		var wrong *replay.InvalidError
 		if !errors.As(err, &wrong) || wrong.Field != field || !strings.Contains(wrong.Reason, "UTF-8") {
-			t.Errorf("%s: %v; want an InputError of that field", field, err)
+			t.Errorf("%s: %v; want an InvalidError of that field", field, err)
 		}
 	}
 	// Bytes need not be UTF-8, nor do unencoded fields; the replacement character is valid text.
@@ -159,10 +155,10 @@ func TestCall_EndedContextIsNotExecuted(t *testing.T) {
 	}
 }
 
-// The node also refuses what the client refuses by itself.
+// The node also rejects what the client rejects by itself.
 func TestPayloadLimits_HoldForRawClients(t *testing.T) {
 	plain := startNode(t, Config{InMemory: true, Definitions: definitions()})
-	coded := startNode(t, Config{InMemory: true, NodeID: "coded", Definitions: definitions(), PayloadConverter: replay.PayloadConverter{Codec: flippingCodec{}, MaxBytes: 100}})
+	coded := startNode(t, Config{InMemory: true, NodeID: "coded", Definitions: definitions(), PayloadConverter: replay.PayloadConverter{Codec: flippingCodec{}}, Settings: Settings{PayloadMax: 100}})
 	sized := func(n int) *journalpb.Payload { return &journalpb.Payload{Data: bytes.Repeat([]byte("1"), n)} }
 	named := func(n int) *journalpb.Payload { return &journalpb.Payload{ContentType: strings.Repeat("x", n)} }
 	inEach := func(payload *journalpb.Payload) map[string]*clusterpb.Request {
@@ -181,7 +177,7 @@ func TestPayloadLimits_HoldForRawClients(t *testing.T) {
 			request = proto.CloneOf(request)
 			request.Instance = "i"
 			err := (&nodeService{node}).check(withLocalPrincipal(testContext(t)), request)
-			if allowed != (err == nil) || err != nil && !errors.As(err, new(*InputError)) {
+			if allowed != (err == nil) || err != nil && !errors.As(err, new(*replay.InvalidError)) {
 				t.Errorf("%s, %d bytes, content type of %d: %v; want allowed %t", where, len(payload.Data), len(payload.ContentType), err, allowed)
 			}
 		}
@@ -195,8 +191,8 @@ func TestPayloadLimits_HoldForRawClients(t *testing.T) {
 	long := &clusterpb.Request{Instance: "i", Call: &clusterpb.Request_Complete{Complete: &clusterpb.CompleteRequest{
 		Error: &journalpb.Error{Message: strings.Repeat("x", 2<<20)},
 	}}}
-	if err := (&nodeService{plain}).check(withLocalPrincipal(testContext(t)), long); !errors.As(err, new(*InputError)) {
-		t.Errorf("a long failure: %v; want an InputError", err)
+	if err := (&nodeService{plain}).check(withLocalPrincipal(testContext(t)), long); !errors.As(err, new(*replay.InvalidError)) {
+		t.Errorf("a long failure: %v; want an InvalidError", err)
 	}
 }
 
@@ -211,9 +207,9 @@ func TestAuthorize_CalledForEveryAction(t *testing.T) {
 		return nil
 	}
 	for what, c := range map[string]struct {
-		request *clusterpb.Request
-		asked   string
-		refused bool
+		request  *clusterpb.Request
+		asked    string
+		rejected bool
 	}{
 		"start": {&clusterpb.Request{Instance: "i", Call: &clusterpb.Request_Start{Start: new(clusterpb.StartRequest)}}, "start i", false},
 		"send or start": {&clusterpb.Request{Instance: "i", Call: &clusterpb.Request_Start{Start: &clusterpb.StartRequest{
@@ -226,8 +222,8 @@ func TestAuthorize_CalledForEveryAction(t *testing.T) {
 	} {
 		asked = nil
 		err := (&nodeService{node}).authorize(testContext(t), Principal{PrincipalClient, "c"}, c.request)
-		if strings.Join(asked, ",") != c.asked || errors.Is(err, ErrNotAuthorized) != c.refused {
-			t.Errorf("%s: asked about %q, %v; want %q, refused %t", what, asked, err, c.asked, c.refused)
+		if strings.Join(asked, ",") != c.asked || errors.Is(err, ErrNotAuthorized) != c.rejected {
+			t.Errorf("%s: asked about %q, %v; want %q, rejected %t", what, asked, err, c.asked, c.rejected)
 		}
 	}
 }

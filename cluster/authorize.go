@@ -70,6 +70,9 @@ const (
 	ActionIssueToken   Action = "issue token"  // a join token
 	ActionSeeTokens    Action = "see tokens"
 	ActionRevokeToken  Action = "revoke token"
+
+	ActionSeeSettings    Action = "see settings" // of the cluster
+	ActionChangeSettings Action = "change settings"
 )
 
 var controlActions = map[clusterpb.ControlRequest_Kind]Action{
@@ -118,6 +121,10 @@ func actionOf(request *clusterpb.Request) Action {
 		return ActionSeeTokens
 	case *clusterpb.Request_RevokeToken:
 		return ActionRevokeToken
+	case *clusterpb.Request_GetSettings:
+		return ActionSeeSettings
+	case *clusterpb.Request_ChangeSettings:
+		return ActionChangeSettings
 	case *clusterpb.Request_Query:
 		return ActionQuery
 	case *clusterpb.Request_List:
@@ -157,7 +164,7 @@ func (s *nodeService) check(ctx context.Context, request *clusterpb.Request) err
 	case caller.Kind == PrincipalLocal, caller.Kind == PrincipalNode && s.node.directory.IsMember(caller.Name):
 		return nil
 	case caller.Kind != PrincipalClient || actionOf(request) == "":
-		s.node.config.Logger.Warn("call refused", "caller", caller.String(), "error", "only nodes may make this call")
+		s.node.config.Logger.Warn("call rejected", "caller", caller.String(), "error", "only nodes may make this call")
 		return ErrNotAuthorized
 	}
 	return s.authorize(ctx, caller, request)
@@ -174,7 +181,7 @@ func (s *nodeService) authorize(ctx context.Context, caller Principal, request *
 	for _, action := range actionsOf(request) {
 		for _, instance := range instances {
 			if err := s.node.config.Authorize(ctx, caller, action, instance); err != nil {
-				s.node.config.Logger.Warn("call refused", "caller", caller.String(), "action", string(action), "instance", instance, "error", err)
+				s.node.config.Logger.Warn("call rejected", "caller", caller.String(), "action", string(action), "instance", instance, "error", err)
 				return ErrNotAuthorized
 			}
 		}
@@ -186,5 +193,5 @@ func callerOf(ctx context.Context) Principal { return newPrincipal(transport.Pee
 
 // serveCalls begins to receive the calls of other nodes and of remote clients.
 func serveCalls(to server.Node, mux *transport.Mux) *server.Server {
-	return server.Serve(to, mux.Calls(), server.Config{IsMember: mux.IsMember, Refusal: ErrNotAuthorized, Stats: admission.StatsHandler{}})
+	return server.Serve(to, mux.Calls(), server.Config{IsMember: mux.IsMember, Rejection: ErrNotAuthorized, Stats: admission.StatsHandler{}})
 }

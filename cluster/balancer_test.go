@@ -3,7 +3,6 @@ package cluster
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +21,7 @@ var (
 // codeWithVersions returns the code of a node that has song in these versions.
 func codeWithVersions(versions ...string) []replay.Definition {
 	all := append(definitions(), pinnedVersionParent.Bind(func(ctx *replay.Context, id string) (string, error) {
-		return versionedOrchestration.Call(ctx, "la", replay.ChildVersion("2"), replay.ChildID(id))
+		return versionedOrchestration.Call(ctx, "la", replay.Version("2"), replay.ChildID(id))
 	}))
 	for _, version := range versions {
 		all = append(all, versionedOrchestration.Bind(func(ctx *replay.Context, text string) (string, error) {
@@ -190,29 +189,35 @@ func TestBalancer_ResumesInstancesWaitingForCode(t *testing.T) {
 
 // A node reports its code, unless that is too long; a node of the previous build does not.
 func TestWorkerRegistration_CarriesCode(t *testing.T) {
-	many := []session.Code{{Name: "song"}, {Name: "song", Version: "2"}}
-	received, err := decodeRegistration(encodeRegistration(&session.RegisterWorker{Node: "a", Orchestrations: many, CodeKnown: true}), Principal{Kind: PrincipalLocal})
-	if err != nil || !received.CodeKnown || !slices.Equal(received.Orchestrations, many) {
-		t.Errorf("%+v, %v", received, err)
+	song := versionedOrchestration.Bind(waiterBody, replay.Version("2"))
+	register := func(config Config) *clusterpb.RegisterWorker {
+		return (&workerLoop{partition: &partition{node: &Node{config: config}}}).registration()
 	}
-	if before, err := decodeRegistration(&clusterpb.RegisterWorker{Node: "a"}, Principal{Kind: PrincipalLocal}); err != nil || before.CodeKnown {
-		t.Errorf("%+v, %v", before, err)
+	local := Principal{Kind: PrincipalLocal}
+	small := Config{NodeID: "a", Definitions: []replay.Definition{song}}
+	registration := register(small)
+	if err := checkRegistration(registration, local); err != nil || !small.isCoveredBy(registration) {
+		t.Errorf("%v, %v", registration, err)
+	}
+	before := &clusterpb.RegisterWorker{Node: "a"}
+	if err := checkRegistration(before, local); err != nil || small.isCoveredBy(before) {
+		t.Errorf("the registration of the previous build: %v", err)
 	}
 
 	large := Config{NodeID: "a"}
 	for i := range 2000 {
 		large.Definitions = append(large.Definitions, versionedOrchestration.Bind(waiterBody, replay.Version(fmt.Sprintf("%0128d", i))))
 	}
-	registration := (&workerLoop{partition: &partition{node: &Node{config: large}}}).registration()
-	if wire := encodeRegistration(&registration); wire.Code != clusterpb.CodeList_CODE_LIST_TRUNCATED || len(wire.Orchestrations) > 0 {
-		t.Errorf("%v with %d", wire.Code, len(wire.Orchestrations))
+	registration = register(large)
+	if registration.Code != clusterpb.CodeList_CODE_LIST_TRUNCATED || len(registration.Orchestrations) > 0 {
+		t.Errorf("%v with %d", registration.Code, len(registration.Orchestrations))
 	}
-	registration.Orchestrations, registration.CodeKnown = large.orchestrationCode(), true
-	var refused *InputError
-	if _, err := decodeRegistration(encodeRegistration(&registration), Principal{Kind: PrincipalLocal}); !errors.As(err, &refused) || refused.Field != "orchestrations" {
-		t.Errorf("too many refused with %v", err)
+	registration.Orchestrations, registration.Code = large.orchestrationCode(), clusterpb.CodeList_CODE_LIST_COMPLETE
+	var rejected *replay.InvalidError
+	if err := checkRegistration(registration, local); !errors.As(err, &rejected) || rejected.Field != "orchestrations" {
+		t.Errorf("too many rejected with %v", err)
 	}
-	if large.isCoveredBy(&session.RegisterWorker{Orchestrations: large.orchestrationCode()}) {
+	if large.isCoveredBy(&clusterpb.RegisterWorker{Orchestrations: large.orchestrationCode()}) {
 		t.Error("a node with an incomplete code report counts as having all code")
 	}
 }

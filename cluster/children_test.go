@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/internal/eventpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 // Children, chained starts and continue-as-new, on real nodes that restart or change the leader
@@ -21,8 +22,8 @@ func restart(t *testing.T, node *Node) *Node {
 	return startNode(t, Config{Dir: node.config.Dir, Partitions: node.config.Partitions, Definitions: node.config.Definitions})
 }
 
-func hasEventType(eventType int) func(*journalpb.Event) bool {
-	return func(event *journalpb.Event) bool { return event.TypeNumber() == eventType }
+func hasEventType(eventType history.EventType) func(history.Event) bool {
+	return func(event history.Event) bool { return event.Type == eventType }
 }
 
 func TestChild_ContinuedAsNewCompletesOnce(t *testing.T) {
@@ -41,7 +42,7 @@ func TestChild_ContinuedAsNewCompletesOnce(t *testing.T) {
 			node = restart(t, node)
 		}
 		eventually(t, "the child is there", func() bool {
-			err := Send(ctx, node.Client(), "child", add, n, EventID(fmt.Sprint(n)))
+			err := Send(ctx, node.Client(), "child", add, n, RequestID(fmt.Sprint(n)))
 			if err != nil && !errors.Is(err, ErrNotFound) {
 				t.Fatal(err)
 			}
@@ -56,7 +57,7 @@ func TestChild_ContinuedAsNewCompletesOnce(t *testing.T) {
 		t.Errorf("the parent got %+v, %v; want the final result", got, err)
 	}
 	node = restart(t, node) // the new leader recovers reports of ends
-	if n := countEvents(t, node.Client(), "p", 0, hasEventType(journalpb.TypeSubOrchestrationCompleted)); n != 1 {
+	if n := countEvents(t, node.Client(), "p", 0, hasEventType(history.SubOrchestrationCompleted)); n != 1 {
 		t.Errorf("the result came %d times", n)
 	}
 	if history, err := node.Client().History(ctx, "p"); err != nil || len(history.Events) != 4 {
@@ -68,7 +69,7 @@ func TestChild_ContinuedAsNewCompletesOnce(t *testing.T) {
 	}
 	for execution := range uint64(4) {
 		started, err := node.Client().HistoryOf(ctx, "child", execution+1)
-		if err != nil || started.Events[0].GetOrchestrationStarted().GetParent().GetInstance() != "p" {
+		if err != nil || eventpb.Message(started.Events[0]).GetOrchestrationStarted().GetParent().GetInstance() != "p" {
 			t.Errorf("execution %d does not know its parent: %v, %v", execution+1, started, err)
 		}
 	}
@@ -129,7 +130,7 @@ func TestChild_AwaitedInEternalLoop(t *testing.T) {
 	}
 	for _, execution := range executions {
 		history, err := client.HistoryOf(ctx, "e", execution.Number)
-		if err != nil || len(history.Events) != 4 || history.Events[2].GetSubOrchestrationCompleted() == nil {
+		if err != nil || len(history.Events) != 4 || history.Events[2].Type != "SubOrchestrationCompleted" {
 			t.Errorf("execution %d: %v, %v", execution.Number, history, err)
 		}
 		child, err := client.Get(ctx, derivedID(t, client, "e", execution.Number, 2))
@@ -198,12 +199,12 @@ func TestContinueAsNew_ChildrenAndChainsOfLastStep(t *testing.T) {
 			t.Errorf("%s: %s; want %s", id, got, want)
 		}
 	}
-	if n := countEvents(t, node.Client(), "r", 1, hasEventType(journalpb.TypeOrchestrationChained)); n != 1 {
+	if n := countEvents(t, node.Client(), "r", 1, hasEventType(history.OrchestrationChained)); n != 1 {
 		t.Errorf("%d chained starts in the history", n)
 	}
 }
 
-// A start with another version of a running instance attaches to what runs, or is refused.
+// A start with another version of a running instance attaches to what runs, or is rejected.
 func TestStart_RunningIDWithOtherVersion(t *testing.T) {
 	checkGoroutineLeaks(t)
 	versioned := replay.Orchestration[string, string]("versioned")
@@ -215,18 +216,18 @@ func TestStart_RunningIDWithOtherVersion(t *testing.T) {
 		versioned.Bind(body, replay.Version("1.0.0")), versioned.Bind(body, replay.Version("2.0.0")), waiter.Bind(waiterBody),
 	}})
 	ctx := testContext(t)
-	start := func(options ...StartOption) (*Run[string], error) {
+	start := func(options ...replay.Option) (*Run[string], error) {
 		return StartRun(ctx, node.Client(), versioned, "v", "", options...)
 	}
-	if _, err := start(StartVersion("1.0.0"), RequestID("first")); err != nil {
+	if _, err := start(replay.Version("1.0.0"), RequestID("first")); err != nil {
 		t.Fatal(err)
 	}
-	for name, options := range map[string][]StartOption{
-		"plainly":                 {StartVersion("2.0.0")},
-		"by another request":      {StartVersion("2.0.0"), RequestID("second")},
-		"reusing what has ended":  {StartVersion("2.0.0"), ReuseWhenEnded()},
-		"reusing what has failed": {StartVersion("2.0.0"), ReuseWhenFailed()},
-		"with the version it has": {StartVersion("1.0.0")},
+	for name, options := range map[string][]replay.Option{
+		"plainly":                 {replay.Version("2.0.0")},
+		"by another request":      {replay.Version("2.0.0"), RequestID("second")},
+		"reusing what has ended":  {replay.Version("2.0.0"), ReuseWhenEnded()},
+		"reusing what has failed": {replay.Version("2.0.0"), ReuseWhenFailed()},
+		"with the version it has": {replay.Version("1.0.0")},
 		"with no version":         nil,
 	} {
 		if _, err := start(options...); !errors.Is(err, ErrInstanceExists) {
@@ -237,13 +238,13 @@ func TestStart_RunningIDWithOtherVersion(t *testing.T) {
 		t.Errorf("attached under another name: %v", err)
 	}
 	node = restart(t, node)
-	if _, err := start(StartVersion("2.0.0")); !errors.Is(err, ErrInstanceExists) {
+	if _, err := start(replay.Version("2.0.0")); !errors.Is(err, ErrInstanceExists) {
 		t.Errorf("after a restart: %v; want ErrInstanceExists", err)
 	}
-	if _, err := start(StartVersion("2.0.0"), RequestID("first")); err != nil {
+	if _, err := start(replay.Version("2.0.0"), RequestID("first")); err != nil {
 		t.Errorf("the same request again: %v", err)
 	}
-	run, err := start(StartVersion("2.0.0"), Attach())
+	run, err := start(replay.Version("2.0.0"), Attach())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +255,7 @@ func TestStart_RunningIDWithOtherVersion(t *testing.T) {
 		t.Errorf("%q, %v; want it done by the version that was there", got, err)
 	}
 	history, err := node.Client().History(ctx, "v")
-	if err != nil || len(history.Events) != 4 || history.Events[0].GetOrchestrationStarted().Version != "1.0.0" {
+	if err != nil || len(history.Events) != 4 || eventpb.Message(history.Events[0]).GetOrchestrationStarted().Version != "1.0.0" {
 		t.Errorf("%v, %v", history, err)
 	}
 }

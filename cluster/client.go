@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/cluster/internal/jsontext"
+	"github.com/tenuto-dev/tenuto/internal/eventpb"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -46,21 +47,20 @@ type caller interface {
 	await(ctx context.Context, id string, run runRef) (*clusterpb.Status, error)
 	// follow passes the events of a run to pass, from a position on, until pass returns false or
 	// the run has ended.
-	follow(ctx context.Context, id string, from Position, pass func(RecordedEvent) bool) error
+	follow(ctx context.Context, id string, from Position, pass func(recordedEvent) bool) error
 	release() error
 }
 
 func checkID(id string) error {
 	if !engine.ValidInstanceID(id) {
-		return &InputError{"instance ID", fmt.Sprintf("%.140q is not 1 to 128 of A-Z a-z 0-9 . _ : @ / + -", id)}
+		return invalidArgument("instance ID", fmt.Sprintf("%.140q is not 1 to 128 of A-Z a-z 0-9 . _ : @ / + -", id))
 	}
 	return nil
 }
 
 // start starts an instance and returns the run that it began or attached to.
-func (c *Client) start(ctx context.Context, id, name string, input *journalpb.Payload, options []StartOption) (runRef, error) {
-	start := &clusterpb.StartRequest{Name: name, Input: input}
-	if err := firstError(c.check(ctx), applyOptions(start, options), checkID(id), checkStart(start)); err != nil {
+func (c *Client) start(ctx context.Context, id string, start *clusterpb.StartRequest) (runRef, error) {
+	if err := firstError(c.check(ctx), checkID(id), checkStart(start)); err != nil {
 		return runRef{}, err
 	}
 	request := &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Start{Start: start}}
@@ -99,7 +99,7 @@ func (c *Client) send(ctx context.Context, id string, send *clusterpb.SendReques
 }
 
 // Get returns the status of an instance. It returns [ErrNotFound] if the instance does not exist.
-func (c *Client) Get(ctx context.Context, id string, options ...ReadOption) (*Status, error) {
+func (c *Client) Get(ctx context.Context, id string, options ...replay.Option) (*Status, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
@@ -113,57 +113,55 @@ func (c *Client) Get(ctx context.Context, id string, options ...ReadOption) (*St
 	return status, nil
 }
 
-// History returns the history of the latest execution of an instance. It returns [ErrNotFound] if
-// the instance does not exist.
-func (c *Client) History(ctx context.Context, id string, options ...ReadOption) (*History, error) {
+// History returns the history of the latest execution of an instance, with payloads decoded by the
+// client's codec. It returns [ErrNotFound] if the instance does not exist.
+func (c *Client) History(ctx context.Context, id string, options ...replay.Option) (*History, error) {
 	return c.HistoryOf(ctx, id, 0, options...)
 }
 
-// HistoryOf returns the history of one execution of an instance. Executions count from 1; 0 means
+// HistoryOf is [Client.History] for one execution of an instance. Executions count from 1; 0 means
 // the latest. It returns [ErrNotFound] if there is no such execution.
-func (c *Client) HistoryOf(ctx context.Context, id string, execution uint64, options ...ReadOption) (*History, error) {
+func (c *Client) HistoryOf(ctx context.Context, id string, execution uint64, options ...replay.Option) (*History, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
-	history := &History{InstanceID: id}
-	index, err := c.readHistory(ctx, id, execution, options, func(execution uint64, event *journalpb.Event) error {
-		history.Execution = execution
+	var events []*journalpb.Event
+	number, index, err := c.readHistory(ctx, id, execution, options, func(event *journalpb.Event) error {
 		opened, err := c.converter.OpenEvent(event)
 		if err != nil {
 			return fmt.Errorf("event %d: %w", event.EventId, err)
 		}
-		history.Events = append(history.Events, opened)
+		events = append(events, opened)
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("history of %s: %w", id, err)
 	}
-	history.AppliedIndex = index
-	return history, nil
+	return &History{InstanceID: id, Execution: number, Events: eventpb.NewList(number, events), AppliedIndex: index}, nil
 }
 
 // readHistory reads the history of an execution in pages, so that no node holds a long history in
-// memory. It returns the applied index of the last page.
-func (c *Client) readHistory(ctx context.Context, id string, execution uint64, options []ReadOption, pass func(execution uint64, event *journalpb.Event) error) (index uint64, err error) {
+// memory. It returns the number of the execution and the applied index of the last page.
+func (c *Client) readHistory(ctx context.Context, id string, execution uint64, options []replay.Option, pass func(*journalpb.Event) error) (number, index uint64, err error) {
 	asked := &clusterpb.HistoryRequest{Execution: execution, Paged: true}
 	for {
 		response, err := c.read(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_History{History: asked}}, options)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		page, last := response.GetHistory(), uint64(0)
 		for _, encoded := range page.GetEvents() {
 			event := new(journalpb.Event)
 			if err := proto.Unmarshal(encoded, event); err != nil {
-				return 0, fmt.Errorf("decode event: %w", err)
+				return 0, 0, fmt.Errorf("decode event: %w", err)
 			}
 			last = event.EventId
-			if err := pass(page.Execution, event); err != nil {
-				return 0, err
+			if err := pass(event); err != nil {
+				return 0, 0, err
 			}
 		}
 		if !page.GetMore() {
-			return response.GetAppliedIndex(), nil
+			return page.GetExecution(), response.GetAppliedIndex(), nil
 		}
 		asked = &clusterpb.HistoryRequest{Execution: page.Execution, FromEventId: last + 1, Paged: true}
 	}
@@ -171,7 +169,7 @@ func (c *Client) readHistory(ctx context.Context, id string, execution uint64, o
 
 // Wait waits until the latest run of an instance has ended and returns its status.
 //
-// Errors: [ErrNotFound] if the instance does not exist or was purged; [*InputError];
+// Errors: [ErrNotFound] if the instance does not exist or was purged; [*replay.InvalidError];
 // [*UnavailableError]; [ErrClosed]; the error of ctx; or the reason why the node has failed.
 func (c *Client) Wait(ctx context.Context, id string) (*Status, error) {
 	status, err := c.Get(ctx, id)
@@ -196,9 +194,9 @@ func (c *Client) wait(ctx context.Context, id string, run runRef) (*Status, erro
 func (c *Client) check(ctx context.Context) error {
 	switch {
 	case c == nil || c.transport == nil:
-		return &InputError{"client", "is nil: use Node.Client or Dial"}
+		return invalidArgument("client", "is nil: use Node.Client or Dial")
 	case ctx == nil:
-		return &InputError{"context", "is nil"}
+		return invalidArgument("context", "is nil")
 	}
 	return nil
 }
@@ -210,24 +208,14 @@ func (c *Client) call(ctx context.Context, request *clusterpb.Request) (*cluster
 	return c.transport.call(ctx, request)
 }
 
-func applyOptions[T any, O ~func(T)](to T, options []O) error {
-	for i, option := range options {
-		if option == nil {
-			return &InputError{"option", fmt.Sprintf("%d is nil", i+1)}
-		}
-		option(to)
-	}
-	return nil
-}
-
-// encode converts an argument to a payload. It refuses text that is not UTF-8, which encoding/json
+// encode converts an argument to a payload. It rejects text that is not UTF-8, which encoding/json
 // would silently change.
 func (c *Client) encode(of replay.PayloadInfo, value any) (*journalpb.Payload, error) {
 	if c == nil {
 		return nil, c.check(context.Background())
 	}
 	if path, text, found := jsontext.Invalid(of.Part, value); found {
-		return nil, &InputError{path, fmt.Sprintf("%.140q is not UTF-8, which JSON cannot represent: pass it as []byte", text)}
+		return nil, invalidArgument(path, fmt.Sprintf("%.140q is not UTF-8, which JSON cannot represent: pass it as []byte", text))
 	}
 	return c.converter.Encode(of, value)
 }
@@ -237,32 +225,28 @@ func (c *Client) encode(of replay.PayloadInfo, value any) (*journalpb.Payload, e
 // from 1; 0 means the latest. Payloads are written as recorded, regardless of the client's codec.
 // Nothing is written if the history cannot be read.
 //
-// Errors: [ErrNotFound] if there is no such execution, [*InputError], [*UnavailableError],
+// Errors: [ErrNotFound] if there is no such execution, [*replay.InvalidError], [*UnavailableError],
 // [ErrNotAuthorized]; those of ctx and w.
-func (c *Client) Export(ctx context.Context, id string, execution uint64, w io.Writer, options ...ReadOption) error {
+func (c *Client) Export(ctx context.Context, id string, execution uint64, w io.Writer, options ...replay.Option) error {
 	if w == nil {
-		return &InputError{"writer", "is nil"}
+		return invalidArgument("writer", "is nil")
 	}
 	if err := checkID(id); err != nil {
 		return err
 	}
-	recorded := &history.History{Instance: id}
-	_, err := c.readHistory(ctx, id, execution, options, func(execution uint64, event *journalpb.Event) error {
-		recorded.Execution = execution
-		recorded.Events = append(recorded.Events, event)
+	var events []*journalpb.Event
+	number, _, err := c.readHistory(ctx, id, execution, options, func(event *journalpb.Event) error {
+		events = append(events, event)
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("export %s: %w", id, err)
 	}
-	if err := history.Write(w, recorded); err != nil {
+	if err := history.Write(w, &history.History{Instance: id, Execution: number, Events: eventpb.NewList(number, events)}); err != nil {
 		return fmt.Errorf("export %s: %w", id, err)
 	}
 	return nil
 }
-
-// A ReadOption changes how a read is done.
-type ReadOption func(*readOptions)
 
 type readOptions struct{ stale bool }
 
@@ -274,15 +258,17 @@ type readOptions struct{ stale bool }
 //
 // Without Stale, reads are linearizable: they show everything that was acknowledged anywhere before
 // the call.
-func Stale() ReadOption { return func(r *readOptions) { r.stale = true } }
+func Stale() replay.Option {
+	return engine.NewOption("Stale", func(o *readOptions) { o.stale = true })
+}
 
 // read sends a read request to the leader or, if the answer may be stale, to one node.
-func (c *Client) read(ctx context.Context, request *clusterpb.Request, options []ReadOption) (*clusterpb.Response, error) {
-	var r readOptions
-	if err := firstError(c.check(ctx), applyOptions(&r, options)); err != nil {
+func (c *Client) read(ctx context.Context, request *clusterpb.Request, options []replay.Option) (*clusterpb.Response, error) {
+	var chosen readOptions
+	if err := firstError(c.check(ctx), engine.ApplyOptions(options, &chosen, "a read")); err != nil {
 		return nil, err
 	}
-	if r.stale {
+	if chosen.stale {
 		return c.transport.readStale(ctx, request)
 	}
 	return c.call(ctx, request)

@@ -6,9 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
-	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 func TestStart_ExistingID(t *testing.T) {
@@ -80,7 +78,7 @@ func TestClient_ChecksArguments(t *testing.T) {
 	ctx := testContext(t)
 	for _, id := range []string{"", strings.Repeat("x", 129), "a b", "a\nb", "é", "a\x00"} {
 		_, err := StartRun(ctx, node.Client(), doubled, id, 1)
-		var wrong *InputError
+		var wrong *replay.InvalidError
 		if !errors.As(err, &wrong) || wrong.Field != "instance ID" {
 			t.Errorf("ID %q: %v", id, err)
 		}
@@ -91,8 +89,8 @@ func TestClient_ChecksArguments(t *testing.T) {
 		t.Errorf("a large payload: %v", err)
 	}
 	unknown := replay.Orchestration[int, int]("unknown")
-	if _, err := StartRun(ctx, node.Client(), unknown, "u", 1); !errors.Is(err, ErrNoCode) {
-		t.Errorf("without code: %v; want ErrNoCode", err)
+	if _, err := StartRun(ctx, node.Client(), unknown, "u", 1); !isNotRegistered(err, "orchestration") {
+		t.Errorf("without code: %v; want a NotRegisteredError", err)
 	}
 	if _, err := node.Client().Get(ctx, "u"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("nothing was started: %v; want ErrNotFound", err)
@@ -117,8 +115,8 @@ func TestHistory_GaplessAndPrintable(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSuffix(history.String(), "\n"), "\n")
 	for i, event := range history.Events {
-		if event.EventId != uint64(i+1) || engine.Describe(event) != want[i] || !strings.HasSuffix(lines[i], want[i]) {
-			t.Errorf("event %d: %d %s; line %q", i+1, event.EventId, engine.Describe(event), lines[i])
+		if event.EventID != uint64(i+1) || event.String() != want[i] || !strings.HasSuffix(lines[i], want[i]) {
+			t.Errorf("event %d: %d %s; line %q", i+1, event.EventID, event, lines[i])
 		}
 	}
 }
@@ -156,7 +154,7 @@ func TestStep_TooLargeTerminatesInstance(t *testing.T) {
 		t.Errorf("ten of half a MiB: %v", err)
 	}
 	history, err := node.Client().History(ctx, "c")
-	if err != nil || len(history.Events) != 2 || history.Events[1].TypeNumber() != journalpb.TypeOrchestrationTerminated {
+	if err != nil || len(history.Events) != 2 || history.Events[1].Type != "OrchestrationTerminated" {
 		t.Errorf("history %v, %v", history, err)
 	}
 	if got, err := Call(ctx, node.Client(), caller, "d", 5); err != nil || got != 5 {

@@ -67,8 +67,8 @@ func expectAsleep(t *testing.T, leader *Node, when string) {
 		t.Fatal(err)
 	}
 	for _, event := range history.Events {
-		if offset := time.Since(time.Unix(0, event.Timestamp)).Abs(); offset > 2*testTimeout {
-			t.Errorf("%s: event %d is recorded %v off", when, event.EventId, offset)
+		if offset := time.Since(event.Time).Abs(); offset > 2*testTimeout {
+			t.Errorf("%s: event %d is recorded %v off", when, event.EventID, offset)
 		}
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -162,11 +161,11 @@ func useEveryCall(ctx context.Context, t *testing.T, client *Client, id string, 
 	}
 	token := <-tokens
 	for range 2 {
-		if err := FailActivity(ctx, client, token, replay.NonRetryable(errors.New(codecCanary+" refused"))); err != nil {
+		if err := FailActivity(ctx, client, token, replay.NonRetryable(errors.New(codecCanary+" rejected"))); err != nil {
 			t.Errorf("fail activity: %v", err)
 		}
 	}
-	if _, err := run.Wait(ctx); err == nil || !strings.Contains(err.Error(), codecCanary+" refused") {
+	if _, err := run.Wait(ctx); err == nil || !strings.Contains(err.Error(), codecCanary+" rejected") {
 		t.Errorf("ended with %v", err)
 	}
 	status, err := client.Get(ctx, id)
@@ -175,18 +174,18 @@ func useEveryCall(ctx context.Context, t *testing.T, client *Client, id string, 
 		t.Errorf("published %q, %v", customStatus, err)
 	}
 	history, err := client.History(ctx, id)
-	if err != nil || !strings.Contains(string(history.Events[0].GetOrchestrationStarted().GetInput().GetData()), codecCanary) {
+	if err != nil || !strings.Contains(history.Events[0].String(), codecCanary) {
 		t.Errorf("history: %v, %v", history, err)
 	}
-	var last *journalpb.Event
-	for recorded, err := range client.Watch(ctx, id, Position{}) {
+	var last error
+	for event, err := range client.Watch(ctx, id, Position{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		last = recorded.Event
+		last = event.Err()
 	}
-	if failed := last.GetOrchestrationFailed(); failed == nil || !containsCanary(failed) {
-		t.Errorf("the last event that was watched: %v", last)
+	if last == nil || !strings.Contains(last.Error(), codecCanary+" rejected") {
+		t.Errorf("the last event that was watched has the error %v", last)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -99,7 +98,7 @@ func TestConcurrentEnds_OneTerminalEventIsLast(t *testing.T) {
 	closed := make(chan error)
 	go func() {
 		for recorded, err := range others[0].Client().Watch(ctx, id(instances/2), Position{1, 5}) {
-			if err == nil && recorded.Event.EventId > 0 {
+			if err == nil && recorded.EventID > 0 {
 				break // the storm has begun
 			}
 		}
@@ -131,7 +130,7 @@ func expectOneEnd(t *testing.T, client *Client, id string) int {
 		t.Fatal(err)
 	}
 	for i, event := range history.Events {
-		if last := i == len(history.Events)-1; journalpb.IsTerminal(event.TypeNumber()) != last || event.EventId != uint64(i+1) {
+		if last := i == len(history.Events)-1; event.Type.EndsExecution() != last || event.EventID != uint64(i+1) {
 			t.Errorf("%s, event %d:\n%s", id, i+1, history)
 		}
 	}

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -41,7 +42,7 @@ type Config struct {
 	// "node" without Peers and Join; required otherwise.
 	NodeID string
 	// ClusterID is the permanent name of the cluster, stored in Dir. Nodes and clients with
-	// certificates of another cluster are refused. The syntax is that of NodeID. Defaults to
+	// certificates of another cluster are rejected. The syntax is that of NodeID. Defaults to
 	// "tenuto".
 	ClusterID string
 	// Listen is the address for other nodes and remote clients, host:port; without TLS, a loopback
@@ -68,12 +69,9 @@ type Config struct {
 	// be set together with Peers.
 	Join []string
 	// JoinToken is a token from [Client.IssueJoinToken] that admits this node; see
-	// RequireJoinToken. It is used up when the node is added, and ignored later. Defaults to none.
+	// Settings.RequireJoinToken. It is used up when the node is added, and ignored later. Defaults
+	// to none.
 	JoinToken string
-	// RequireJoinToken makes this node, while it is leader, admit new nodes only with a token. Must
-	// be the same on every node. Defaults to admitting every node that asks; with TLS, every node
-	// that has a certificate for its name.
-	RequireJoinToken bool
 	// Partitions is the number of Raft groups that share the instances, 1 to 64. Each node is a
 	// member of all and leads some. More than one helps clusters limited by their leader; on a
 	// single disk it is slower. The number is stored in Dir when the cluster is founded, cannot
@@ -83,14 +81,19 @@ type Config struct {
 	// each start. Defaults to the address in Peers, or else to Listen.
 	Advertise string
 
+	// Settings are the settings of the cluster when it is founded: those of the founding leader are
+	// recorded. They have no effect later; at its start, a node logs which of the fields that it
+	// sets differ from the cluster's. See [Client.ChangeSettings]. If the cluster was founded by a
+	// build before protocol 4, the leader records its Settings once every member speaks protocol 4.
+	Settings Settings
+
 	// Definitions are the bound handles. Nodes may differ: if instances wait for code that the
 	// leader of their partition lacks, leadership moves to a node that has that code and all of the
 	// leader's.
 	Definitions []replay.Definition
-	// PayloadConverter encodes values as payloads: it may encrypt or compress, and bounds their
-	// size. Must be the same on every node and in every [DialConfig] as long as there are
-	// instances. Defaults to JSON with the default bounds. Large values are logged unless Warn is
-	// set.
+	// PayloadConverter encodes values as payloads: it may encrypt or compress. Its codec must be the
+	// same on every node and in every [DialConfig] as long as there are instances. Defaults to JSON.
+	// Large values are logged unless Warn is set.
 	PayloadConverter replay.PayloadConverter
 
 	// ActivitiesMax bounds the activities that run at once on this node. Defaults to 256.
@@ -98,26 +101,17 @@ type Config struct {
 	// ActivityLimits bounds, by activity name, how many run at once on this node. Defaults to no
 	// limits besides ActivitiesMax.
 	ActivityLimits map[string]int
-	// ActivityRates bounds, by activity name, how often attempts begin in the whole cluster. Must
-	// be the same on every node: the leader's applies. Partitions share a rate equally. After a
-	// change of leader one attempt may begin too early. Defaults to no bounds.
-	ActivityRates map[string]Rate
 	// Tags are the tags of activities that this node runs, in addition to activities without a tag;
 	// see [replay.Tag]. Defaults to none.
 	Tags []string
 	// ResidentMax bounds the idle instances in memory, over all partitions. Defaults to 10,000.
 	ResidentMax int
-	// Limits bounds each instance. Must be the same on every node: the leader's apply.
-	Limits Limits
 	// StopGrace bounds how long Stop and Close wait for the functions of running activities after
 	// their contexts have ended. Defaults to 10 s.
 	StopGrace time.Duration
 	// CallTimeout bounds how long a call without a deadline is retried while no leader answers.
 	// Defaults to 30 s.
 	CallTimeout time.Duration
-	// Retention is how long instances are kept after their end. Must be the same on every node: the
-	// leader's applies. Defaults to forever.
-	Retention Retention
 	// Logger receives the log. A handler that is slow or blocks does not delay the node: it drops
 	// records while more than 1,024 wait. Defaults to slog.Default().
 	Logger *slog.Logger
@@ -134,14 +128,6 @@ type Config struct {
 	journalLogger       *slog.Logger      // Logger without the node key: the journal adds its own
 }
 
-// A Rate bounds how often attempts of an activity begin.
-type Rate struct {
-	// PerSecond is the mean number of attempts that begin per second, 1e-6 to 1e6.
-	PerSecond float64
-	// Burst is how many attempts may begin at once after a pause. Defaults to 1.
-	Burst int
-}
-
 const (
 	nodeIDDefault       = "node"
 	clusterIDDefault    = "tenuto"
@@ -153,43 +139,12 @@ const (
 	partitionsMax = 64
 )
 
-// Limits bounds the size of one instance.
-type Limits struct {
-	// Open bounds the operations open at once: activities, timers, children and awaited events. An
-	// instance that exceeds it is terminated, with the reason. Defaults to 10,000.
-	Open int
-	// Buffered and BufferedBytes bound the external events that wait for code to take them, in
-	// events and in bytes of their payloads. Further events are refused with a [BusyError]. Default
-	// to 10,000 and 16 MiB.
-	Buffered      int
-	BufferedBytes int
-	// HistoryEvents and HistoryBytes bound the history of one execution, in events and in bytes of
-	// payloads. An instance that exceeds them is terminated, with the reason: it should have
-	// continued as new. Default to 200,000 and 64 MiB.
-	HistoryEvents int
-	HistoryBytes  int
-}
-
-// Bounds of Rate.PerSecond: about one in 12 days, and one per microsecond.
-const (
-	ratePerSecondMin = 1e-6
-	ratePerSecondMax = 1e6
-)
-
-// A ConfigError reports a field of [Config] that is not valid.
-type ConfigError struct {
-	Field  string
-	Reason string
-}
-
-func (e *ConfigError) Error() string { return fmt.Sprintf("tenuto: Config.%s %s", e.Field, e.Reason) }
-
 func (c Config) withDefaults() Config {
 	c.Peers = slices.Clone(c.Peers)
 	c.Join = slices.Clone(c.Join)
 	c.Tags = slices.Clone(c.Tags)
 	c.ActivityLimits = maps.Clone(c.ActivityLimits)
-	c.ActivityRates = maps.Clone(c.ActivityRates)
+	c.Settings.ActivityRates = maps.Clone(c.Settings.ActivityRates)
 	if c.NodeID == "" && len(c.Peers) == 0 && c.Join == nil {
 		c.NodeID = nodeIDDefault
 	}
@@ -229,62 +184,60 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() error {
 	switch {
 	case c.Dir == "" && !c.InMemory:
-		return &ConfigError{"Dir", "is empty: set a directory, or set InMemory in a test"}
+		return invalidConfig("Dir", "is empty: set a directory, or set InMemory in a test")
 	case c.Dir != "" && c.InMemory:
-		return &ConfigError{"InMemory", "and Dir are both set: set only one of them"}
+		return invalidConfig("InMemory", "and Dir are both set: set only one of them")
 	case c.NodeID == "":
-		return &ConfigError{"NodeID", "is empty: every node of a cluster needs a unique name"}
+		return invalidConfig("NodeID", "is empty: every node of a cluster needs a unique name")
 	case len(c.Peers) > 0 && c.Listen == "":
-		return &ConfigError{"Listen", "is empty: other nodes must be able to reach this node"}
+		return invalidConfig("Listen", "is empty: other nodes must be able to reach this node")
 	case !transport.IsName(c.ClusterID):
-		return &ConfigError{"ClusterID", fmt.Sprintf("is %.100q: %s", c.ClusterID, transport.NameRule)}
+		return invalidConfig("ClusterID", fmt.Sprintf("is %.100q: %s", c.ClusterID, transport.NameRule))
 	case !transport.IsName(c.NodeID):
-		return &ConfigError{"NodeID", fmt.Sprintf("is %.100q: %s", c.NodeID, transport.NameRule)}
+		return invalidConfig("NodeID", fmt.Sprintf("is %.100q: %s", c.NodeID, transport.NameRule))
 	case c.Authorize != nil && c.TLS == nil:
-		return &ConfigError{"Authorize", "is set without TLS: callers cannot be authenticated"}
+		return invalidConfig("Authorize", "is set without TLS: callers cannot be authenticated")
 	case c.Partitions < 1 || c.Partitions > partitionsMax:
-		return &ConfigError{"Partitions", fmt.Sprintf("is %d: 1 to %d are allowed", c.Partitions, partitionsMax)}
-	case min(c.Limits.Open, c.Limits.Buffered, c.Limits.BufferedBytes, c.Limits.HistoryEvents, c.Limits.HistoryBytes) < 0:
-		return &ConfigError{"Limits", "has a negative value: 0 means the default"}
+		return invalidConfig("Partitions", fmt.Sprintf("is %d: 1 to %d are allowed", c.Partitions, partitionsMax))
 	case c.ActivitiesMax < 0:
-		return &ConfigError{"ActivitiesMax", negativeRule}
+		return invalidConfig("ActivitiesMax", negativeRule)
 	case c.ResidentMax < 0:
-		return &ConfigError{"ResidentMax", negativeRule}
+		return invalidConfig("ResidentMax", negativeRule)
 	case c.StopGrace < 0:
-		return &ConfigError{"StopGrace", negativeRule}
+		return invalidConfig("StopGrace", negativeRule)
 	case c.CallTimeout < 0:
-		return &ConfigError{"CallTimeout", negativeRule}
+		return invalidConfig("CallTimeout", negativeRule)
 	case slices.Contains(c.Tags, ""):
-		return &ConfigError{"Tags", "has an empty tag: activities without a tag run on every node"}
-	case c.Retention.isNegative():
-		return &ConfigError{"Retention", "has a negative duration: 0 means forever"}
+		return invalidConfig("Tags", "has an empty tag: activities without a tag run on every node")
 	}
-	if err := firstError(c.validatePeers(), c.validateJoin(), c.validateActivities()); err != nil {
+	if err := firstError(c.validateSettings(), c.validatePeers(), c.validateJoin(), c.validateActivities()); err != nil {
 		return err
 	}
 	return c.validateListen()
 }
 
 // withPayloadWarnings logs large values unless the user has set Warn.
-func withPayloadWarnings(converter replay.PayloadConverter, logger *slog.Logger) engine.PayloadConverter {
+func withPayloadWarnings(converter replay.PayloadConverter, logger *slog.Logger, payloadMax func() int) engine.PayloadConverter {
 	if converter.Warn == nil {
 		converter.Warn = func(of replay.PayloadInfo, bytes int) {
 			logger.Warn("large payload", "of", of.String(), "bytes", bytes)
 		}
 	}
-	return engine.PayloadConverter(converter)
+	return engine.NewPayloadConverter(converter, payloadMax)
+}
+
+func (c Config) validateSettings() error {
+	err := c.Settings.check()
+	if invalid := new(replay.InvalidError); errors.As(err, &invalid) {
+		return invalidConfig(invalid.Field, invalid.Reason)
+	}
+	return err
 }
 
 func (c Config) validateActivities() error {
 	for name, most := range c.ActivityLimits {
 		if most < 1 {
-			return &ConfigError{"ActivityLimits", fmt.Sprintf("has %d for %q: the minimum is 1", most, name)}
-		}
-	}
-	for name, rate := range c.ActivityRates {
-		if !(rate.PerSecond >= ratePerSecondMin && rate.PerSecond <= ratePerSecondMax) || rate.Burst < 0 {
-			return &ConfigError{"ActivityRates", fmt.Sprintf("has %+v for %q: PerSecond must be %g to %g, Burst must not be negative",
-				rate, name, ratePerSecondMin, ratePerSecondMax)}
+			return invalidConfig("ActivityLimits", fmt.Sprintf("has %d for %q: the minimum is 1", most, name))
 		}
 	}
 	return nil
@@ -298,18 +251,18 @@ func (c Config) validatePeers() error {
 	for _, peer := range c.Peers {
 		switch {
 		case peer.NodeID == "" || peer.Address == "":
-			return &ConfigError{"Peers", fmt.Sprintf("has an entry without NodeID or Address: %+v", peer)}
+			return invalidConfig("Peers", fmt.Sprintf("has an entry without NodeID or Address: %+v", peer))
 		case seen[peer.NodeID]:
-			return &ConfigError{"Peers", fmt.Sprintf("names node %q twice", peer.NodeID)}
+			return invalidConfig("Peers", fmt.Sprintf("names node %q twice", peer.NodeID))
 		case at[peer.Address] != "":
-			return &ConfigError{"Peers", fmt.Sprintf("has address %q for both %q and %q", peer.Address, at[peer.Address], peer.NodeID)}
+			return invalidConfig("Peers", fmt.Sprintf("has address %q for both %q and %q", peer.Address, at[peer.Address], peer.NodeID))
 		case c.TLS == nil && isRemoteAddress(peer.Address):
-			return &ConfigError{"Peers", fmt.Sprintf("has %q: %s", peer.Address, transport.LoopbackRule)}
+			return invalidConfig("Peers", fmt.Sprintf("has %q: %s", peer.Address, transport.LoopbackRule))
 		}
 		seen[peer.NodeID], at[peer.Address] = true, peer.NodeID
 	}
 	if !seen[c.NodeID] {
-		return &ConfigError{"Peers", fmt.Sprintf("does not name this node, %q", c.NodeID)}
+		return invalidConfig("Peers", fmt.Sprintf("does not name this node, %q", c.NodeID))
 	}
 	return nil
 }
@@ -317,27 +270,27 @@ func (c Config) validatePeers() error {
 func (c Config) validateJoin() error {
 	if c.Advertise != "" {
 		if _, _, err := net.SplitHostPort(c.Advertise); err != nil {
-			return &ConfigError{"Advertise", "is not host:port: " + err.Error()}
+			return invalidConfig("Advertise", "is not host:port: "+err.Error())
 		}
 	}
 	switch {
 	case c.JoinToken != "" && c.Join == nil:
-		return &ConfigError{"JoinToken", "is set without Join"}
+		return invalidConfig("JoinToken", "is set without Join")
 	case c.Join == nil:
 		return nil
 	case len(c.Join) == 0:
-		return &ConfigError{"Join", "is empty: add the address of a node of the cluster"}
+		return invalidConfig("Join", "is empty: add the address of a node of the cluster")
 	case len(c.Peers) > 0:
-		return &ConfigError{"Join", "and Peers are both set: set only one of them"}
+		return invalidConfig("Join", "and Peers are both set: set only one of them")
 	case c.Listen == "":
-		return &ConfigError{"Listen", "is empty: other nodes must be able to reach this node"}
+		return invalidConfig("Listen", "is empty: other nodes must be able to reach this node")
 	}
 	for _, address := range c.Join {
 		if _, _, err := net.SplitHostPort(address); err != nil {
-			return &ConfigError{"Join", "has an address that is not host:port: " + err.Error()}
+			return invalidConfig("Join", "has an address that is not host:port: "+err.Error())
 		}
 		if c.TLS == nil && isRemoteAddress(address) {
-			return &ConfigError{"Join", fmt.Sprintf("has %q: %s", address, transport.LoopbackRule)}
+			return invalidConfig("Join", fmt.Sprintf("has %q: %s", address, transport.LoopbackRule))
 		}
 	}
 	if c.JoinToken != "" {
@@ -356,7 +309,7 @@ func isRemoteAddress(address string) bool {
 	return err == nil && ip != nil && !ip.IsLoopback() && !ip.IsUnspecified()
 }
 
-// validateListen refuses plaintext except on loopback: one forged packet to an open Raft port would
+// validateListen rejects plaintext except on loopback: one forged packet to an open Raft port would
 // take over the cluster.
 func (c Config) validateListen() error {
 	if c.Listen == "" {
@@ -364,13 +317,13 @@ func (c Config) validateListen() error {
 	}
 	host, _, err := net.SplitHostPort(c.Listen)
 	if err != nil {
-		return &ConfigError{"Listen", "is not host:port: " + err.Error()}
+		return invalidConfig("Listen", "is not host:port: "+err.Error())
 	}
 	if c.TLS != nil {
 		return nil
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return &ConfigError{"Listen", fmt.Sprintf("is %q: without TLS, a node may listen on loopback only", c.Listen)}
+		return invalidConfig("Listen", fmt.Sprintf("is %q: without TLS, a node may listen on loopback only", c.Listen))
 	}
 	return nil
 }
@@ -394,21 +347,4 @@ func (c Config) journalPeers() []journal.Peer {
 		peers = append(peers, journal.Peer{Node: peer.NodeID, Address: peer.Address})
 	}
 	return peers
-}
-
-// Retention is how long instances are kept after their run has ended, by how it ended. Then the
-// leader purges them with everything that belongs to them, and their IDs are free again. Zero means
-// forever.
-//
-// Instances that relatives still need are kept longer: a child until its parent has recorded its
-// end, a parent until its children have ended.
-type Retention struct {
-	Completed  time.Duration
-	Failed     time.Duration
-	Canceled   time.Duration
-	Terminated time.Duration
-}
-
-func (r Retention) isNegative() bool {
-	return min(r.Completed, r.Failed, r.Canceled, r.Terminated) < 0
 }

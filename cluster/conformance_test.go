@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -96,7 +95,7 @@ func (s *scenario) run(t *testing.T, client *Client, partition, id string) {
 	}
 	ends, types := 0, []string{}
 	for _, event := range history.Events[1:] {
-		name := strings.TrimPrefix(event.Type(), "Orchestration")
+		name := strings.TrimPrefix(string(event.Type), "Orchestration")
 		types = append(types, name)
 		if name == "Completed" || name == "Failed" || name == "Canceled" || name == "Terminated" {
 			ends++
@@ -316,7 +315,7 @@ func awaitSecondExecution(t *testing.T, client *Client, id string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Event.TypeNumber() == journalpb.TypeExternalSubscribed {
+		if r.Type == "ExternalSubscribed" {
 			return
 		}
 	}
@@ -347,7 +346,7 @@ func continueScenarios() []scenario {
 			return word.Wait(ctx)
 		}, do: func(t *testing.T, client *Client, id string) {
 			awaitSecondExecution(t, client, id)
-			if err := Send(testContext(t), client, id, word, "x", EventID("x")); err != nil {
+			if err := Send(testContext(t), client, id, word, "x", RequestID("x")); err != nil {
 				t.Fatal(err)
 			}
 			if first, second := countEvents(t, client, id, 1, hasRequestID("x")), countEvents(t, client, id, 2, hasRequestID("x")); first != 0 || second != 1 {
@@ -453,7 +452,7 @@ func cancelScenarios(h *attemptObserver) []scenario {
 
 // childScenarios cancels children in several ways.
 func childScenarios() []scenario {
-	child := func(ctx *replay.Context, name string) replay.ChildOption {
+	child := func(ctx *replay.Context, name string) replay.Option {
 		return replay.ChildID(ctx.InstanceID() + "/" + name)
 	}
 	const derived = "" // the child has the ID that is derived from its parent's event 2

@@ -13,7 +13,7 @@ import (
 // request is committed. A second request has no effect. If the instance is stalled or waits for
 // code, the request is recorded when it continues; the same holds for Suspend and Resume.
 //
-// Errors: [ErrNotFound], [ErrEnded], [*InputError], [*UnavailableError].
+// Errors: [ErrNotFound], [ErrEnded], [*replay.InvalidError], [*UnavailableError].
 func (c *Client) Cancel(ctx context.Context, id, reason string) error {
 	return c.control(ctx, id, "cancel", clusterpb.ControlRequest_KIND_CANCEL, reason)
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -230,7 +229,7 @@ func TestContinueAsNew_CarriesEventsOver(t *testing.T) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	first, err := node.Client().HistoryOf(ctx, "c", 1)
-	if err != nil || first.Events[len(first.Events)-1].TypeNumber() != journalpb.TypeOrchestrationContinuedAsNew {
+	if err != nil || first.Events[len(first.Events)-1].Type != "OrchestrationContinuedAsNew" {
 		t.Errorf("the first execution: %v, %v", first, err)
 	}
 }
@@ -396,7 +395,7 @@ func TestClient_ListCountAndPurge(t *testing.T) {
 	if _, err := client.Get(ctx, "d-03"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("after the purge: %v", err)
 	}
-	var wrong *InputError
+	var wrong *replay.InvalidError
 	if _, err := client.List(context.Background(), Filter{}, "", 1001); !errors.As(err, &wrong) {
 		t.Errorf("a page too large: %v", err)
 	}

@@ -11,9 +11,10 @@ import (
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/cluster/internal/crosspartition"
 	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
+	"github.com/tenuto-dev/tenuto/internal/eventpb"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 // startSingleNode starts a node with several partitions that leads all of them: no leadership is
@@ -80,7 +81,7 @@ func TestCrossPartition_ChildContinuesAsNew(t *testing.T) {
 			node = restart(t, node)
 		}
 		eventually(t, "the child takes it", func() bool {
-			err := Send(ctx, node.Client(), child, add, n, EventID(fmt.Sprint(n)))
+			err := Send(ctx, node.Client(), child, add, n, RequestID(fmt.Sprint(n)))
 			if err != nil && !errors.Is(err, ErrNotFound) {
 				t.Fatal(err)
 			}
@@ -95,12 +96,12 @@ func TestCrossPartition_ChildContinuesAsNew(t *testing.T) {
 		t.Errorf("the parent got %+v, %v; want the final result", got, err)
 	}
 	node = restart(t, node) // the new leaders recover reports of ends
-	if n := countEvents(t, node.Client(), id, 0, hasEventType(journalpb.TypeSubOrchestrationCompleted)); n != 1 {
+	if n := countEvents(t, node.Client(), id, 0, hasEventType(history.SubOrchestrationCompleted)); n != 1 {
 		t.Errorf("the result came %d times", n)
 	}
 	for execution := range uint64(4) {
 		started, err := node.Client().HistoryOf(ctx, child, execution+1)
-		if err != nil || started.Events[0].GetOrchestrationStarted().GetParent().GetInstance() != id {
+		if err != nil || eventpb.Message(started.Events[0]).GetOrchestrationStarted().GetParent().GetInstance() != id {
 			t.Errorf("execution %d does not know its parent: %v, %v", execution+1, started, err)
 		}
 	}
@@ -131,7 +132,7 @@ func TestCrossPartition_ContinueAsNewCancelsChildren(t *testing.T) {
 			status, err := node.Client().Get(ctx, child)
 			return err == nil && status.State == Running
 		})
-		if err := Send(ctx, node.Client(), id, word, fmt.Sprint("word-", round), EventID(fmt.Sprint(round))); err != nil {
+		if err := Send(ctx, node.Client(), id, word, fmt.Sprint("word-", round), RequestID(fmt.Sprint(round))); err != nil {
 			t.Fatal(err)
 		}
 		if status, err := node.Client().Wait(ctx, child); err != nil || status.State != Canceled {
@@ -141,8 +142,8 @@ func TestCrossPartition_ContinueAsNewCancelsChildren(t *testing.T) {
 	if got, err := run.Wait(ctx); err != nil || got != "word-3" {
 		t.Errorf("the parent: %q, %v", got, err)
 	}
-	if n := countEvents(t, node.Client(), id, 3, func(event *journalpb.Event) bool {
-		return event.SourceEventId != 0 && event.TypeNumber() != journalpb.TypeCancelRequested
+	if n := countEvents(t, node.Client(), id, 3, func(event history.Event) bool {
+		return event.SourceEventID != 0 && event.Type != history.CancelRequested
 	}); n != 0 {
 		t.Errorf("the last execution received %d ends", n)
 	}
@@ -161,7 +162,7 @@ func TestRequestID_SameInSeveralPartitions(t *testing.T) {
 			if err != nil || run.ID != id {
 				t.Fatalf("start of %s: %v", id, err)
 			}
-			if err := Send(ctx, node.Client(), id, add, 1, EventID("one")); err != nil {
+			if err := Send(ctx, node.Client(), id, add, 1, RequestID("one")); err != nil {
 				t.Errorf("send to %s: %v", id, err)
 			}
 		}
@@ -176,7 +177,7 @@ func TestRequestID_SameInSeveralPartitions(t *testing.T) {
 		if history.Execution != 1 {
 			t.Errorf("%s: execution %d", id, history.Execution)
 		}
-		if n := countEvents(t, node.Client(), id, 0, hasEventType(journalpb.TypeExternalEvent)); n != 1 {
+		if n := countEvents(t, node.Client(), id, 0, hasEventType("ExternalEvent")); n != 1 {
 			t.Errorf("%s: %d events; want one", id, n)
 		}
 	}

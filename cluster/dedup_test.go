@@ -12,10 +12,11 @@ import (
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
 	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
+	"github.com/tenuto-dev/tenuto/internal/eventpb"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 // tally continues as new after every few words, and sums the values of its updates.
@@ -96,7 +97,7 @@ func newLossyRemote(client *Client) *lossyCaller {
 }
 
 // countEventsOfAll counts the events of all executions that satisfy a condition.
-func countEventsOfAll(t *testing.T, client *Client, id string, holds func(*journalpb.Event) bool) (n int) {
+func countEventsOfAll(t *testing.T, client *Client, id string, holds func(history.Event) bool) (n int) {
 	t.Helper()
 	executions, err := client.Executions(testContext(t), id)
 	if err != nil {
@@ -158,20 +159,18 @@ func testLateRetries(t *testing.T, id string, client, others *Client, lossy *los
 		t.Fatal(err)
 	}
 	meanwhile := func() { sendConcurrently(t, others, id, 600) }
-	isWord := func(text string) func(*journalpb.Event) bool {
-		return func(e *journalpb.Event) bool { return string(e.GetExternalEvent().GetData().GetData()) == `"`+text+`"` }
+	isWord := func(text string) func(history.Event) bool {
+		return func(e history.Event) bool { return strings.Contains(e.String(), `data="`+text+`"`) }
 	}
-	isUpdate := func(e *journalpb.Event) bool {
-		return e.GetExternalEvent().GetName() == engine.UpdatePrefix+raiseUpdate.Name()
-	}
+	isUpdate := func(e history.Event) bool { return e.Name == engine.UpdatePrefix+raiseUpdate.Name() }
 	for _, c := range []struct {
 		name  string
 		call  func() error
 		also  func() error // meanwhile
-		count func(*journalpb.Event) bool
+		count func(history.Event) bool
 	}{
 		{"event", func() error { return Send(ctx, client, id, word, "once") }, nil, isWord("once")},
-		{"named event", func() error { return Send(ctx, client, id, word, "named", EventID("n")) }, nil, isWord("named")},
+		{"named event", func() error { return Send(ctx, client, id, word, "named", RequestID("n")) }, nil, isWord("named")},
 		{"event of SendOrStart", func() error {
 			_, err := SendOrStart(ctx, client, tally, id, 0, word, "sent")
 			return err
@@ -185,7 +184,7 @@ func testLateRetries(t *testing.T, id string, client, others *Client, lossy *los
 		}, nil, isUpdate},
 		{
 			"suspension", func() error { return client.Suspend(ctx, id, "") }, func() error { return others.Resume(ctx, id, "") },
-			func(e *journalpb.Event) bool { return e.GetOrchestrationSuspended() != nil },
+			hasEventType(history.OrchestrationSuspended),
 		},
 	} {
 		lossy.loseNextAnswer(func() {
@@ -229,7 +228,7 @@ func TestRetriedCall_RecordedAfterLostRequest(t *testing.T) {
 	if sum, err := CallUpdate(ctx, client, "t", raiseUpdate, 7); err != nil || sum != 7 || !lost.Swap(false) {
 		t.Errorf("the update: %d, %v", sum, err)
 	}
-	if n := countEventsOfAll(t, client, "t", func(e *journalpb.Event) bool { return e.GetExternalEvent().GetName() == unreadEvent.Name() }); n != 1 {
+	if n := countEventsOfAll(t, client, "t", func(e history.Event) bool { return e.Type == history.ExternalEvent && e.Name == unreadEvent.Name() }); n != 1 {
 		t.Errorf("the event is recorded %d times", n)
 	}
 }
@@ -252,7 +251,7 @@ func TestRetriedCall_DoesNotReachLaterInstance(t *testing.T) {
 	}
 	for name, call := range map[string]func(id string) error{
 		"event":        func(id string) error { return Send(ctx, client, id, word, "x") },
-		"named event":  func(id string) error { return Send(ctx, client, id, word, "x", EventID("n")) },
+		"named event":  func(id string) error { return Send(ctx, client, id, word, "x", RequestID("n")) },
 		"update":       func(id string) error { _, err := CallUpdate(ctx, client, id, raiseUpdate, 1); return err },
 		"cancellation": func(id string) error { return client.Cancel(ctx, id, "") },
 		"termination":  func(id string) error { return client.Terminate(ctx, id, "another") },
@@ -275,7 +274,7 @@ func TestRetriedCall_DoesNotReachLaterInstance(t *testing.T) {
 				if !errors.As(err, &unavailable) || unavailable.NotExecuted || !errors.Is(err, actors.ErrForgotten) {
 					t.Errorf("%v; want that the outcome is unknown", err)
 				}
-				if n := countEvents(t, client, id, 0, func(*journalpb.Event) bool { return true }); n != 2 {
+				if n := countEvents(t, client, id, 0, func(history.Event) bool { return true }); n != 2 {
 					t.Errorf("the later run has %d events; want its own 2", n)
 				}
 			})
@@ -290,7 +289,7 @@ func TestRetriedCall_PurgedInstanceIsUnknownOutcome(t *testing.T) {
 	ctx, client := testContext(t), node.Client()
 	for name, call := range map[string]func(id string) error{
 		"event":        func(id string) error { return Send(ctx, client, id, word, "x") },
-		"named event":  func(id string) error { return Send(ctx, client, id, word, "x", EventID("n")) },
+		"named event":  func(id string) error { return Send(ctx, client, id, word, "x", RequestID("n")) },
 		"update":       func(id string) error { _, err := CallUpdate(ctx, client, id, raiseUpdate, 1); return err },
 		"cancellation": func(id string) error { return client.Cancel(ctx, id, "") },
 		"termination":  func(id string) error { return client.Terminate(ctx, id, "another") },
@@ -398,17 +397,17 @@ func TestRetriedCall_FirstCallOfRemoteClient(t *testing.T) {
 	}
 }
 
-// A build with the previous protocol has no request horizons, so none is recorded before the
-// cluster has the newest protocol.
-func TestRequestHorizon_NeedsNewestProtocol(t *testing.T) {
-	node := startNode(t, Config{InMemory: true, Definitions: tallyDefinitions(), protocol: protocolVersion - 1})
+// A build before protocol 3 has no request horizons, so none is recorded before the cluster speaks
+// that protocol.
+func TestRequestHorizon_NeedsProtocol3(t *testing.T) {
+	node := startNode(t, Config{InMemory: true, Definitions: tallyDefinitions(), protocol: incarnationsProtocol - 1})
 	client := node.Client()
 	if _, err := StartRun(testContext(t), client, tally, "t", 0); err != nil {
 		t.Fatal(err)
 	}
 	sendConcurrently(t, client, "t", 7)
-	n := countEventsOfAll(t, client, "t", func(e *journalpb.Event) bool {
-		started := e.GetOrchestrationStarted()
+	n := countEventsOfAll(t, client, "t", func(e history.Event) bool {
+		started := eventpb.Message(e).GetOrchestrationStarted()
 		return started.GetRequestHorizon() != 0 || len(started.GetRequestIdMarks()) > 0
 	})
 	if n != 0 {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -37,7 +38,8 @@ type DialConfig struct {
 	// CallTimeout bounds how long a call without a deadline is retried while no leader answers.
 	// Defaults to 30 s.
 	CallTimeout time.Duration
-	// PayloadConverter must be the same as on the nodes of the cluster.
+	// PayloadConverter must have the same codec as on the nodes of the cluster. The size of values
+	// is bounded by the cluster's Settings.PayloadMax, which the client learns from the nodes.
 	PayloadConverter replay.PayloadConverter
 	// Logger receives the log. Defaults to slog.Default().
 	Logger *slog.Logger
@@ -65,18 +67,18 @@ func (c DialConfig) withDefaults() DialConfig {
 
 func (c DialConfig) validate() error {
 	if len(c.Addresses) == 0 {
-		return &InputError{"DialConfig.Addresses", "is empty: add the address of a node"}
+		return invalidArgument("DialConfig.Addresses", "is empty: add the address of a node")
 	}
 	for _, address := range c.Addresses {
 		if _, _, err := net.SplitHostPort(address); err != nil {
-			return &InputError{"DialConfig.Addresses", "has an address that is not host:port: " + err.Error()}
+			return invalidArgument("DialConfig.Addresses", "has an address that is not host:port: "+err.Error())
 		}
 		if c.TLS == nil && isRemoteAddress(address) {
-			return &InputError{"DialConfig.Addresses", fmt.Sprintf("has %q: %s", address, transport.LoopbackRule)}
+			return invalidArgument("DialConfig.Addresses", fmt.Sprintf("has %q: %s", address, transport.LoopbackRule))
 		}
 	}
 	if !transport.IsName(c.ClusterID) {
-		return &InputError{"DialConfig.ClusterID", fmt.Sprintf("is %.100q: %s", c.ClusterID, transport.NameRule)}
+		return invalidArgument("DialConfig.ClusterID", fmt.Sprintf("is %.100q: %s", c.ClusterID, transport.NameRule))
 	}
 	return nil
 }
@@ -92,12 +94,12 @@ func (c DialConfig) validate() error {
 // voter before an old one is removed and stopped. If all known nodes are replaced while the client
 // reaches none, call Dial again.
 //
-// ctx bounds Dial; without a deadline, CallTimeout does. Errors: [*InputError] for a field that is
-// not valid; [*UnavailableError] if no node answers, with the reason of the last;
+// ctx bounds Dial; without a deadline, CallTimeout does. Errors: [*replay.InvalidError] for a field
+// that is not valid; [*UnavailableError] if no node answers, with the reason of the last;
 // [ErrNotAuthorized]; the error of ctx.
 func Dial(ctx context.Context, config DialConfig) (*Client, error) {
 	if ctx == nil {
-		return nil, fmt.Errorf("dial: %w", &InputError{"context", "is nil"})
+		return nil, fmt.Errorf("dial: %w", invalidArgument("context", "is nil"))
 	}
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
@@ -111,7 +113,7 @@ func Dial(ctx context.Context, config DialConfig) (*Client, error) {
 	if config.TLS != nil {
 		tlsSource, err := newTLSSource(config.TLS, config.ClusterID, func(Principal) error { return nil }, config.Logger)
 		if err != nil {
-			return nil, fmt.Errorf("dial: %w", &InputError{"DialConfig.TLS", "has no usable keys: " + err.Error()})
+			return nil, fmt.Errorf("dial: %w", invalidArgument("DialConfig.TLS", "has no usable keys: "+err.Error()))
 		}
 		dialer.TLSSource = tlsSource
 	}
@@ -127,7 +129,7 @@ func Dial(ctx context.Context, config DialConfig) (*Client, error) {
 	if config.membersRefreshInterval > 0 {
 		r.running.Go(r.followMembers)
 	}
-	return &Client{transport: r, converter: withPayloadWarnings(config.PayloadConverter, config.Logger)}, nil
+	return &Client{transport: r, converter: withPayloadWarnings(config.PayloadConverter, config.Logger, r.payloadMax)}, nil
 }
 
 // A remoteTransport reaches the cluster over the network.
@@ -138,6 +140,8 @@ type remoteTransport struct {
 	callNode    func(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response
 	retryBudget admission.RetryBudget
 	polls       routing.InFlight // at any node
+	// valueBytesMax is the cluster's Settings.PayloadMax, as last reported; 0: unknown.
+	valueBytesMax atomic.Int64
 
 	closing    chan struct{}
 	refreshNow chan struct{} // has capacity 1: the prober must refresh the members at once
@@ -210,7 +214,7 @@ func namesLeader(result *clusterpb.MembersResult) bool {
 
 // askAllNodes asks all nodes for the members, for at most membersWait. It returns the first answer
 // that names a leader, and its sender; nil if there is none. It is called after a node named no
-// leader: the cluster may refuse that node, or the node may be cut off.
+// leader: the cluster may reject that node, or the node may be cut off.
 func (r *remoteTransport) askAllNodes(ctx context.Context, request *clusterpb.Request) (from string, answer *clusterpb.Response) {
 	r.mu.Lock()
 	addresses := r.addresses[:min(len(r.addresses), addressesMax)]
@@ -359,6 +363,12 @@ func membersRequest() *clusterpb.Request {
 	return &clusterpb.Request{Protocol: protocolVersion, Stale: true, Call: &clusterpb.Request_Members{Members: new(clusterpb.MembersRequest)}}
 }
 
+// payloadMax returns the size limit of a value, in bytes of JSON before the codec, as a node has
+// reported it. Nodes check it, too. An earlier build reports none.
+func (r *remoteTransport) payloadMax() int {
+	return cmp.Or(int(r.valueBytesMax.Load()), transport.RequestBytesMax)
+}
+
 // recordMembers records the members in a response. It returns the address of the leader of each
 // partition, "" where it is unknown.
 func (r *remoteTransport) recordMembers(response *clusterpb.Response) (leaders []string) {
@@ -367,6 +377,7 @@ func (r *remoteTransport) recordMembers(response *clusterpb.Response) (leaders [
 	if len(members) == 0 {
 		return nil
 	}
+	r.valueBytesMax.Store(int64(result.PayloadMax))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for len(r.partitions) < min(int(result.Partitions), partitionsMax) {
@@ -602,7 +613,7 @@ func (r *remoteTransport) await(ctx context.Context, id string, run runRef) (*cl
 	}
 }
 
-func (r *remoteTransport) follow(ctx context.Context, id string, from Position, pass func(RecordedEvent) bool) error {
+func (r *remoteTransport) follow(ctx context.Context, id string, from Position, pass func(recordedEvent) bool) error {
 	asked := &clusterpb.WatchRequest{Execution: from.Execution, EventId: from.EventID}
 	for {
 		response, err := r.poll(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Watch{Watch: asked}})
@@ -615,7 +626,7 @@ func (r *remoteTransport) follow(ctx context.Context, id string, from Position, 
 			if err := proto.Unmarshal(watched.Event, event); err != nil {
 				return fmt.Errorf("decode event: %w", err)
 			}
-			if !pass(RecordedEvent{watched.Execution, event}) {
+			if !pass(recordedEvent{watched.Execution, event}) {
 				return errReaderStopped
 			}
 		}

@@ -17,12 +17,10 @@
 //
 // # Guarantees
 //
-// Calls:
-//
 //  1. An acknowledged start, event, update or activity result is on the disks of a majority.
 //  2. Any node sends a call to the leader, and repeats it through leader changes, until it is
 //     answered or its context ends. Without a deadline, Config.CallTimeout applies. A queued start
-//     may be refused after 2 s; see overload.md. Stale reads, waits and watches use a replica.
+//     may be rejected after 2 s; see overload.md. Stale reads, waits and watches use a replica.
 //  3. An error states whether nothing was done or the outcome is unknown ([UnavailableError]).
 //     "Not found", "exists" and "ended" come from a node that has confirmed its leadership.
 //  4. Starts, events, updates, cancellations, suspensions and resumptions carry a request ID. A
@@ -30,8 +28,7 @@
 //     run has ended. Terminations are recognized by reason, activity results by token and content.
 //     If the instance was purged and started anew since, the outcome is unknown and the new run
 //     gets nothing. Only a start repeated after a purge begins a new run. Users can repeat a call
-//     with an ID of their own ([RequestID], [EventID], [UpdateID]) while the ID is known; see
-//     [EventID].
+//     with an ID of their own while the ID is known; see [RequestID].
 //
 // Input:
 //
@@ -45,7 +42,7 @@
 //  7. A run has one end. Later events, updates, queries, cancellations, terminations, suspensions
 //     and resumptions get [ErrEnded], unless they repeat a recorded one.
 //  8. An update runs once; or it does not run and its caller gets an error; or the outcome is
-//     unknown (see 4). Refused updates and queries are not recorded.
+//     unknown (see 4). Rejected updates and queries are not recorded.
 //
 // Activities that are completed from outside:
 //
@@ -71,24 +68,23 @@
 //  14. Retention and Purge remove no running instance, none that a relative needs, and none early.
 //     Nothing of a purged run reaches a later run with its ID: no child, result, token or
 //     idempotency key. This does not hold for runs begun before protocol 3.
-//  15. [Node.Close] ends every goroutine of the node. Exceptions are activities that ignore their
-//     context, code blocked outside durable calls, and blocked log handlers. If Close returns an
-//     error because the disk hangs, goroutines that wait for the disk remain, too.
+//  15. [Node.Close] ends every goroutine of the node, except for activities that ignore their
+//     context, code blocked outside durable calls, blocked log handlers and, if Close returns an
+//     error because the disk hangs, goroutines that wait for the disk.
+//  16. Recorded [Settings] do not change with the leader. Each node applies a change as late as its
+//     replica; see [Client.ChangeSettings].
 //
 // # What may not be assumed
 //
 //   - Progress without a majority, or that an activity runs only once.
 //   - That a user's request ID is known after a purge, or after 256 other inputs and a
 //     continue-as-new; or that a purged ID is still taken: a repeated start begins anew.
-//   - That calls to a stalled instance, or one waiting for code, are answered. Starts, events,
-//     updates, queries, cancellations, suspensions and resumptions wait in the leader's memory
-//     until the context ends; then the outcome is unknown. Terminations, retries and reads do not
-//     wait. Completing an activity returns [ErrStalled].
-//   - That an instance does not change between two queries, or between an update's validation and
-//     the update.
+//   - That calls to a stalled instance, or one waiting for code, are answered. All but
+//     terminations, retries and reads wait in the leader's memory until the context ends; then the
+//     outcome is unknown. Completing an activity returns [ErrStalled].
+//   - That an instance does not change between two queries, or between a validation and its update.
 //   - That a list shows one moment across pages, or that a filter makes it cheaper: each call
 //     examines every instance. That stale reads on two nodes agree, or show [WaitingForCode].
 //   - That a watch is prompt, or that a slow reader delays anything. That retention is prompt: it
-//     runs at most once a minute, or as often as its shortest period if that is less. What a
-//     relative needed may stay that period longer.
+//     runs at most once a minute, or as often as its shortest period if that is less.
 package cluster

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
@@ -14,6 +13,7 @@ import (
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/replay"
 )
 
 // Errors of the client. With each of them nothing was recorded.
@@ -29,8 +29,6 @@ var (
 	// ErrRequestIDReused means that the request ID of an event or an update was used before for
 	// another one.
 	ErrRequestIDReused = actors.ErrRequestIDReused
-	// ErrNoCode means that the leader has no code for the orchestration.
-	ErrNoCode = instances.ErrNoCode
 	// ErrStalled means that the instance is stalled or waits for code, so the result of the
 	// activity is not recorded yet; see [CompleteActivity].
 	ErrStalled = instances.ErrStalled
@@ -78,7 +76,7 @@ const (
 // the last attempt did nothing.
 type UnavailableError struct {
 	// NotExecuted means that nothing was done and nothing will be. If false, the outcome is
-	// unknown: a retry with the same request ID is safe as long as that ID is known; see [EventID].
+	// unknown: a retry with the same request ID is safe as long as that ID is known; see [RequestID].
 	NotExecuted bool
 	// Err is the error of the last attempt.
 	Err error
@@ -92,14 +90,6 @@ func (e *UnavailableError) Error() string {
 }
 
 func (e *UnavailableError) Unwrap() error { return e.Err }
-
-// An InputError reports an argument that is not valid. Nothing was done.
-type InputError struct {
-	Field  string
-	Reason string
-}
-
-func (e *InputError) Error() string { return fmt.Sprintf("tenuto: %s %s", e.Field, e.Reason) }
 
 // A PartitionCountError reports that Config.Dir belongs to a cluster with another number of
 // partitions than Config.Partitions. Its fields:
@@ -130,7 +120,6 @@ var sentinels = []struct {
 	{"instance_exists", ErrInstanceExists},
 	{"ended", ErrEnded},
 	{wire.CodeBusy, ErrBusy},
-	{"no_code", ErrNoCode},
 	{"request_id", ErrRequestIDReused},
 	{wire.CodeProtocol, ErrProtocol},
 	{wire.CodeForgotten, actors.ErrForgotten},
@@ -152,9 +141,18 @@ var sentinels = []struct {
 	{"token_expired", ErrTokenExpired},
 	{"token_used", ErrTokenUsed},
 	{"too_many_tokens", ErrTooManyTokens},
+	{"settings_version", errSettingsVersion},
 	{"partition_count", ErrPartitionCount},
 	{"other_cluster", ErrOtherCluster},
 }
+
+// invalidArgument returns the error for an argument of a call.
+func invalidArgument(field, reason string) error {
+	return &replay.InvalidError{Field: field, Reason: reason}
+}
+
+// invalidConfig returns the error for a field of [Config].
+func invalidConfig(field, reason string) error { return invalidArgument("Config."+field, reason) }
 
 func sentinelOf(code string) error {
 	for _, known := range sentinels {
@@ -193,9 +191,13 @@ func toFailure(err error) *clusterpb.Failure {
 	case isLeadershipLost(err):
 		return &clusterpb.Failure{Code: wire.CodeNotLeader, Message: err.Error(), NotExecuted: true}
 	}
-	var input *InputError
-	if errors.As(err, &input) {
-		return &clusterpb.Failure{Code: wire.CodeInput, Field: input.Field, Message: input.Reason, NotExecuted: true}
+	var invalid *replay.InvalidError
+	var notRegistered *replay.NotRegisteredError
+	switch {
+	case errors.As(err, &invalid):
+		return &clusterpb.Failure{Code: wire.CodeInput, Field: invalid.Field, Message: invalid.Reason, NotExecuted: true}
+	case errors.As(err, &notRegistered):
+		return wire.NotRegistered(notRegistered, err.Error())
 	}
 	return &clusterpb.Failure{Code: wire.CodeInternal, Message: err.Error()}
 }
@@ -229,7 +231,9 @@ func fromFailure(f *clusterpb.Failure) error {
 	known := sentinelOf(f.Code)
 	switch {
 	case f.Code == wire.CodeInput:
-		return &InputError{cmp.Or(f.Field, "request"), f.Message}
+		return invalidArgument(cmp.Or(f.Field, "request"), f.Message)
+	case f.Code == wire.CodeNoCode:
+		return wire.NotRegisteredError(f)
 	case f.Code == wire.CodeBusy:
 		return wire.BusyError(f)
 	case f.Code == wire.CodeProtocol && f.Versions != nil:

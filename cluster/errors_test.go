@@ -11,8 +11,8 @@ import (
 
 	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
 	"github.com/tenuto-dev/tenuto/journal/state"
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/history"
 	"github.com/tenuto-dev/tenuto/replay/replaytest"
 )
 
@@ -209,7 +209,7 @@ func TestErrors_CancellationKnownAfterRestart(t *testing.T) {
 	}
 	expect("live")
 	eventually(t, "the parent knows", func() bool {
-		return countEvents(t, node.Client(), "p", 0, hasEventType(journalpb.TypeSubOrchestrationFailed)) == 1
+		return countEvents(t, node.Client(), "p", 0, hasEventType(history.SubOrchestrationFailed)) == 1
 	})
 	node = restart(t, node)
 	expect("after a restart")
@@ -242,8 +242,8 @@ func TestErrors_TextHasNoRepetition(t *testing.T) {
 		&UnavailableError{NotExecuted: true, Err: wire.WithLastAttempt(context.Canceled, found)},
 		&UnavailableError{Err: wire.WithLastAttempt(context.DeadlineExceeded, ErrBusy.Error())},
 		fromFailure(toFailure(fmt.Errorf("read: %w", &InternalError{"fault"}))),
-		fromFailure(toFailure(&InputError{"limit", "is 7"})),
-		fromFailure(toFailure(fmt.Errorf("%w: %w", ErrStalled, ErrNoCode))),
+		fromFailure(toFailure(invalidArgument("limit", "is 7"))),
+		fromFailure(toFailure(fmt.Errorf("%w: %w", ErrStalled, &replay.NotRegisteredError{Kind: "orchestration", Name: "x"}))),
 	} {
 		for _, text := range []string{"tenuto: ", "context canceled", "context deadline exceeded", "\n"} {
 			if n := strings.Count(err.Error(), text); n > 1 || n == 1 && text == "\n" {
@@ -267,9 +267,13 @@ func TestErrors_SameInVirtualTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		runs, here = append(runs, replaytest.Start(env, waiter, id, "")), append(here, run)
+		virtual, err := replaytest.StartRun(env, waiter, id, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs, here = append(runs, virtual), append(here, run)
 	}
-	_, exists := replaytest.TryStart(env, waiter, "a", "")
+	_, exists := replaytest.StartRun(env, waiter, "a", "")
 	_, existsHere := StartRun(ctx, client, waiter, "a", "")
 	for _, err := range []error{exists, existsHere} {
 		if !errors.Is(err, ErrInstanceExists) || !errors.Is(err, replay.ErrInstanceExists) || !errors.Is(err, replaytest.ErrInstanceExists) {
@@ -287,7 +291,7 @@ func TestErrors_SameInVirtualTime(t *testing.T) {
 			t.Errorf("%v; want a RunError with %v", err, canceledHere)
 		}
 	}
-	if replaytest.ErrUpdateAborted != ErrUpdateAborted || !errors.As(error(&replaytest.RefusedError{Err: errTest}), new(*RefusedError)) {
+	if replaytest.ErrUpdateAborted != ErrUpdateAborted || !errors.As(error(&replaytest.RejectedError{Err: errTest}), new(*RejectedError)) {
 		t.Error("the errors of updates differ")
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 // deferredErrors collects the errors of a deferred call.
@@ -61,7 +61,7 @@ func TestEviction_DeferredCallRecordsNothing(t *testing.T) {
 			}
 		}
 		history, err := node.Client().History(ctx, "l")
-		if err != nil || len(history.Events) != 2 || history.Events[1].TypeNumber() != journalpb.TypeExternalSubscribed {
+		if err != nil || len(history.Events) != 2 || history.Events[1].Type != "ExternalSubscribed" {
 			t.Errorf("%v, %v; want nothing recorded", history, err)
 		}
 		if open := awaitOpenOperation(t, node.Client(), "l"); open.Name != "word" {
@@ -81,13 +81,13 @@ func TestEviction_DeferredCallRecordsNothing(t *testing.T) {
 	}
 	checkEvicted(overfill("a"))
 	checkEvicted(func() {
-		if _, err := CallUpdate(ctx, node.Client(), "l", replay.Update[int, int]("none"), 1); !errors.As(err, new(*replay.NoUpdateError)) {
+		if _, err := CallUpdate(ctx, node.Client(), "l", replay.Update[int, int]("none"), 1); !isNotRegistered(err, "update") {
 			t.Fatal(err) // it is in memory again, to say that it has no such handler
 		}
 		overfill("b")()
 	})
 	checkEvicted(func() {
-		if _, err := CallUpdate(ctx, node.Client(), "l", replay.Update[int, int]("none"), 1); !errors.As(err, new(*replay.NoUpdateError)) {
+		if _, err := CallUpdate(ctx, node.Client(), "l", replay.Update[int, int]("none"), 1); !isNotRegistered(err, "update") {
 			t.Fatal(err)
 		}
 		node = restart(t, node)
@@ -103,9 +103,9 @@ func TestEviction_DeferredCallRecordsNothing(t *testing.T) {
 			t.Errorf("a deferred call, at the real end: %v", err)
 		}
 	}
-	for eventType, want := range map[int]int{journalpb.TypeActivityScheduled: 1, journalpb.TypeActivityCompleted: 1, journalpb.TypeTimerFired: 1, journalpb.TypeStatusSet: 1} {
+	for eventType, want := range map[history.EventType]int{"ActivityScheduled": 1, "ActivityCompleted": 1, "TimerFired": 1, "StatusSet": 1} {
 		if n := countEvents(t, node.Client(), "l", 0, hasEventType(eventType)); n != want {
-			t.Errorf("%d %s at the real end; want %d", n, journalpb.TypeName(eventType), want)
+			t.Errorf("%d %s at the real end; want %d", n, eventType, want)
 		}
 	}
 }

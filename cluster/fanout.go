@@ -41,7 +41,7 @@ func (s *scatterGather) fanOut(ctx context.Context, request *clusterpb.Request) 
 		return s.fanOutPurge(ctx, request, call.Purge)
 	case *clusterpb.Request_RemoveMember, *clusterpb.Request_AdoptMember:
 		// The first partition decides; the others follow it eventually by themselves (see
-		// crosspartition.Leader). It is asked first, so that a refusal changes nothing.
+		// crosspartition.Leader). It is asked first, so that a rejection changes nothing.
 		var response *clusterpb.Response
 		for _, g := range s.node.partitions {
 			var err error
@@ -168,7 +168,7 @@ func (s *scatterGather) fanOutPurge(ctx context.Context, request *clusterpb.Requ
 func (s *scatterGather) mergeMembers(parts []*clusterpb.Response) *clusterpb.Response {
 	merged := make(map[string]*clusterpb.Member)
 	in := make(map[string]int)
-	result := &clusterpb.MembersResult{Partitions: uint32(len(s.node.partitions)), LastIndex: parts[0].GetMembers().GetLastIndex()}
+	result := &clusterpb.MembersResult{Partitions: uint32(len(s.node.partitions)), LastIndex: parts[0].GetMembers().GetLastIndex(), PayloadMax: parts[0].GetMembers().GetPayloadMax()}
 	for i, part := range parts {
 		result.AppliedIndexes = append(result.AppliedIndexes, part.GetMembers().GetAppliedIndexes()...)
 		result.ConfigurationIndexes = append(result.ConfigurationIndexes, part.GetMembers().GetConfigurationIndexes()...)

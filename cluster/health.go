@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"github.com/tenuto-dev/tenuto/replay"
 )
 
 // A Role is the role of a node in a partition at a moment.
@@ -29,7 +31,6 @@ const (
 
 // Reasons why a node is not ready, or not alive; see [Health.Ready].
 var (
-	ErrDraining     = errors.New("tenuto: the node is stopping")
 	ErrNodeFailed   = errors.New("tenuto: the node has failed") // see [Node.Err]
 	ErrNoMembership = errors.New("tenuto: the node is not a member")
 	ErrDiskHangs    = errors.New("tenuto: the disk hangs")
@@ -62,7 +63,7 @@ type PartitionHealth struct {
 	// DiskHangs is how long the current write of the log has taken, if it takes too long; otherwise
 	// 0.
 	DiskHangs time.Duration `json:"disk_hangs_ns,omitempty"`
-	// OtherDirectory means that other nodes refuse this one because the cluster has recorded
+	// OtherDirectory means that other nodes reject this one because the cluster has recorded
 	// another Dir for it; see [ErrOtherDirectory].
 	OtherDirectory bool `json:"other_directory,omitempty"`
 	// DiskFull means that the last write of the log failed because the disk is full.
@@ -90,7 +91,7 @@ type Health struct {
 	// Identity is the identity of the node's Dir, which the cluster needs to adopt that Dir; see
 	// [Client.AdoptNode].
 	Identity string `json:"identity"`
-	// Copies counts the reports of other nodes that they have refused a process with a copy of this
+	// Copies counts the reports of other nodes that they have rejected a process with a copy of this
 	// node's Dir; see [ErrDirectoryCopied].
 	Copies int `json:"copies,omitempty"`
 	// Failed means that the node was removed, or stopped itself after damage or a disk error. Err
@@ -144,7 +145,7 @@ func (pa *partition) health() PartitionHealth {
 		Applied: s.Applied, Behind: s.Behind, Lag: s.Lag, SinceContact: s.SinceContact,
 		DiskHangs: pa.journal.Stats().LogStalled, DiskFull: s.DiskFull,
 	}
-	h.OtherDirectory = pa.journal.DirectoryRefusal() != nil && (s.Leader == "" || !s.Member)
+	h.OtherDirectory = pa.journal.DirectoryRejection() != nil && (s.Leader == "" || !s.Member)
 	switch {
 	case !s.Member:
 		h.Role = RoleNone
@@ -159,8 +160,8 @@ func (pa *partition) health() PartitionHealth {
 }
 
 // Ready returns nil if the node serves calls and stores and applies entries. Otherwise it returns
-// [ErrNodeFailed], [ErrDraining], [ErrOtherDirectory], [ErrNoMembership], [ErrDiskHangs],
-// [ErrDiskFull], [ErrNoLeader] or [ErrBehind]. A node without a vote can be ready.
+// [ErrNodeFailed], [replay.ErrNodeStopping], [ErrOtherDirectory], [ErrNoMembership],
+// [ErrDiskHangs], [ErrDiskFull], [ErrNoLeader] or [ErrBehind]. A node without a vote can be ready.
 //
 // A ready node is not stopping, and its disk responds and has room. In every partition it is a
 // member and leads, or follows: it has heard from the leader within 2 s, has applied all that the
@@ -174,7 +175,7 @@ func (h Health) Ready() error {
 	case h.Failed:
 		return ErrNodeFailed
 	case h.Draining:
-		return ErrDraining
+		return replay.ErrNodeStopping
 	}
 	err := h.shownPartition().ready(h.NodeID)
 	for _, of := range h.Partitions {

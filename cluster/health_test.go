@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tenuto-dev/tenuto/replay"
 )
 
 func probeHealth(t *testing.T, node *Node, path string) (code int, body map[string]any) {
@@ -34,7 +36,7 @@ func TestHealth_SingleNodeReadyUntilStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, body = probeHealth(t, node, "/readyz")
-	if code != http.StatusServiceUnavailable || body["reason"] != ErrDraining.Error() || body["draining"] != true {
+	if code != http.StatusServiceUnavailable || body["reason"] != "tenuto: the node is stopping" || body["draining"] != true {
 		t.Errorf("ready after Close: got %d, %v", code, body)
 	}
 	if code, body := probeHealth(t, node, "/healthz"); code != http.StatusOK {
@@ -84,14 +86,14 @@ func TestHealth_FollowerReadyOnlyWithLeader(t *testing.T) {
 func TestHealth_ReadinessNamesMissing(t *testing.T) {
 	good := Health{NodeID: "n1", Role: RoleFollower, Leader: "n2"}
 	for want, change := range map[error]func(*Health){
-		nil:             func(*Health) {},
-		ErrNodeFailed:   func(h *Health) { h.Failed, h.Draining = true, true },
-		ErrDraining:     func(h *Health) { h.Draining = true },
-		ErrNoMembership: func(h *Health) { h.Role = RoleNone },
-		ErrDiskHangs:    func(h *Health) { h.DiskHangs = 1 },
-		ErrNoLeader:     func(h *Health) { h.SinceContact = readyContactMax + time.Nanosecond },
-		ErrDiskFull:     func(h *Health) { h.DiskFull = true },
-		ErrBehind:       func(h *Health) { h.Behind = readyBehindMax + 1 },
+		nil:                    func(*Health) {},
+		ErrNodeFailed:          func(h *Health) { h.Failed, h.Draining = true, true },
+		replay.ErrNodeStopping: func(h *Health) { h.Draining = true },
+		ErrNoMembership:        func(h *Health) { h.Role = RoleNone },
+		ErrDiskHangs:           func(h *Health) { h.DiskHangs = 1 },
+		ErrNoLeader:            func(h *Health) { h.SinceContact = readyContactMax + time.Nanosecond },
+		ErrDiskFull:            func(h *Health) { h.DiskFull = true },
+		ErrBehind:              func(h *Health) { h.Behind = readyBehindMax + 1 },
 	} {
 		h := good
 		change(&h)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/internal/eventpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -87,7 +88,7 @@ func incarnationOf(t *testing.T, client *Client, id string) uint64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return history.Events[0].GetOrchestrationStarted().GetIncarnation()
+	return eventpb.Message(history.Events[0]).GetOrchestrationStarted().GetIncarnation()
 }
 
 // derivedID returns the ID of the child or chained instance that an event of an instance has
@@ -117,7 +118,7 @@ func TestIncarnation_NewChildrenAfterPurge(t *testing.T) {
 
 // Retention removes the failed parent and keeps the child, which has completed.
 func TestIncarnation_NewChildrenAfterRetention(t *testing.T) {
-	node := startNewestProtocol(t, Config{Definitions: incarnationDefinitions(), Retention: Retention{Failed: time.Millisecond}})
+	node := startNewestProtocol(t, Config{Definitions: incarnationDefinitions(), Settings: Settings{Retention: Retention{Failed: time.Millisecond}}})
 	client := node.Client()
 	if _, err := Call(testContext(t), client, describedParent, "f", "fails"); err == nil {
 		t.Fatal("the first run did not fail")
@@ -285,7 +286,7 @@ func moveLeader(t *testing.T, nodes []*Node, id string) {
 // Instances that began before incarnations existed have 0, and keep it.
 func TestIncarnation_OldProtocolKeepsNames(t *testing.T) {
 	config := Config{Definitions: append(incarnationDefinitions(), waiter.Bind(waiterBody)), InMemory: true}
-	config.protocol = protocolVersion - 1
+	config.protocol = incarnationsProtocol - 1
 	node := startNode(t, config)
 	key, err := Call(testContext(t), node.Client(), chargingOrchestration, "f", "order")
 	if err != nil || key != "f/1/2" {
@@ -295,7 +296,7 @@ func TestIncarnation_OldProtocolKeepsNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if started := history.Events[0].GetOrchestrationStarted(); started.Incarnation != 0 {
+	if started := eventpb.Message(history.Events[0]).GetOrchestrationStarted(); started.Incarnation != 0 {
 		t.Errorf("started as %v, which a node of the build before must not see", started)
 	}
 	expectCall(t, node.Client(), describedParent, "g", "old", "child of old")

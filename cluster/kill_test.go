@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
-	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // The tests of this file run nodes in separate processes: this test binary, started again as a node
@@ -123,7 +122,7 @@ func execCommand(node *Node, out *lineWriter, command []string) error {
 		}
 		var events []string
 		for _, event := range history.Events {
-			events = append(events, engine.Describe(event))
+			events = append(events, event.String())
 		}
 		return out.writeJSON("history", events)
 	}

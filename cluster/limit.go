@@ -1,13 +1,10 @@
 package cluster
 
 import (
-	"cmp"
 	"crypto/ed25519"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
@@ -15,7 +12,6 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster/internal/telemetry"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
-	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
@@ -39,29 +35,15 @@ func firstError(errs ...error) error {
 	return nil
 }
 
-// clampedUnixNanos returns a time as nanoseconds since 1970, clamped to int64. It returns 1 instead
-// of 0, because 0 means no time.
-func clampedUnixNanos(t time.Time) int64 {
-	switch {
-	case t.Before(time.Unix(0, math.MinInt64)):
-		return math.MinInt64
-	case t.After(time.Unix(0, math.MaxInt64)):
-		return math.MaxInt64
-	case t.UnixNano() == 0:
-		return 1
-	}
-	return t.UnixNano()
-}
-
 // checkText returns an error if text is too short, too long, or not UTF-8.
 func checkText(field, text string, least, most int) error {
 	switch {
 	case len(text) < least:
-		return &InputError{field, fmt.Sprintf("has %d bytes: at least %d required", len(text), least)}
+		return invalidArgument(field, fmt.Sprintf("has %d bytes: at least %d required", len(text), least))
 	case len(text) > most:
-		return &InputError{field, fmt.Sprintf("has %d bytes: at most %d are allowed", len(text), most)}
+		return invalidArgument(field, fmt.Sprintf("has %d bytes: at most %d are allowed", len(text), most))
 	case !utf8.ValidString(text):
-		return &InputError{field, fmt.Sprintf("%.140q is not UTF-8", text)}
+		return invalidArgument(field, fmt.Sprintf("%.140q is not UTF-8", text))
 	}
 	return nil
 }
@@ -69,7 +51,7 @@ func checkText(field, text string, least, most int) error {
 // checkName returns an error if a user may not choose that name.
 func checkName(field, name string) error {
 	if strings.HasPrefix(name, engine.UpdatePrefix) {
-		return &InputError{field, fmt.Sprintf("%.140q begins with %q, which is reserved for updates", name, engine.UpdatePrefix)}
+		return invalidArgument(field, fmt.Sprintf("%.140q begins with %q, which is reserved for updates", name, engine.UpdatePrefix))
 	}
 	return checkText(field, name, 1, nameMax)
 }
@@ -90,7 +72,7 @@ func checkStart(r *clusterpb.StartRequest) error {
 
 func checkTags(tags map[string]string) error {
 	if len(tags) > tagsMax {
-		return &InputError{"tags", fmt.Sprintf("are %d: at most %d are allowed", len(tags), tagsMax)}
+		return invalidArgument("tags", fmt.Sprintf("are %d: at most %d are allowed", len(tags), tagsMax))
 	}
 	for key, value := range tags {
 		if err := checkText("tag key", key, 1, tagKeyMax); err != nil {
@@ -104,7 +86,7 @@ func checkTags(tags map[string]string) error {
 }
 
 func checkSend(r *clusterpb.SendRequest) error {
-	return firstError(checkName("event name", r.Name), checkText("event ID", r.RequestId, 0, requestIDMax))
+	return firstError(checkName("event name", r.Name), checkText("request ID", r.RequestId, 0, requestIDMax))
 }
 
 // checkRequest returns an error for a request that no correct client sends.
@@ -120,9 +102,11 @@ func checkRequest(request *clusterpb.Request) error {
 		return checkText("node ID", call.AdoptMember.GetNode(), 1, nodeIDMax)
 	case *clusterpb.Request_IssueToken:
 		return checkIssueToken(call.IssueToken)
+	case *clusterpb.Request_ChangeSettings:
+		return checkChangeSettings(call.ChangeSettings)
 	case *clusterpb.Request_RevokeToken:
 		if len(call.RevokeToken.GetKey()) != ed25519.PublicKeySize {
-			return &InputError{"token key", fmt.Sprintf("has %d bytes, not %d", len(call.RevokeToken.GetKey()), ed25519.PublicKeySize)}
+			return invalidArgument("token key", fmt.Sprintf("has %d bytes, not %d", len(call.RevokeToken.GetKey()), ed25519.PublicKeySize))
 		}
 		return nil
 	}
@@ -152,9 +136,8 @@ const contentTypeMax = 128
 // payloadMax returns the size limit of a received payload, in bytes. A codec may enlarge a value by
 // up to a third plus codecOverhead.
 func (s *nodeService) payloadMax() int {
-	converter := s.node.registry.PayloadConverter()
-	most := cmp.Or(max(converter.MaxBytes, 0), replay.PayloadMax)
-	if converter.Codec != nil {
+	most := s.node.settings.payloadMax()
+	if s.node.registry.PayloadConverter().Codec != nil {
 		most += most/3 + codecOverhead
 	}
 	return most
@@ -176,7 +159,7 @@ func (s *nodeService) checkPayloads(request *clusterpb.Request) error {
 		return s.checkPayload("input", call.Update.GetInput())
 	case *clusterpb.Request_Complete:
 		if size, most := proto.Size(call.Complete.GetError()), s.payloadMax(); size > most {
-			return &InputError{"failure", fmt.Sprintf("has %d bytes: at most %d are allowed", size, most)}
+			return invalidArgument("failure", fmt.Sprintf("has %d bytes: at most %d are allowed", size, most))
 		}
 		return s.checkPayload("result", call.Complete.GetResult())
 	}
@@ -185,7 +168,7 @@ func (s *nodeService) checkPayloads(request *clusterpb.Request) error {
 
 func (s *nodeService) checkPayload(field string, payload *journalpb.Payload) error {
 	if size, most := len(payload.GetData()), s.payloadMax(); size > most {
-		return &InputError{field, fmt.Sprintf("has %d bytes: at most %d are allowed", size, most)}
+		return invalidArgument(field, fmt.Sprintf("has %d bytes: at most %d are allowed", size, most))
 	}
 	return checkText("content type of "+field, payload.GetContentType(), 0, contentTypeMax)
 }
@@ -193,19 +176,20 @@ func (s *nodeService) checkPayload(field string, payload *journalpb.Payload) err
 // namesInstance reports whether a request concerns a single instance.
 func namesInstance(request *clusterpb.Request) bool {
 	switch actionOf(request) {
-	case "", ActionList, ActionPurge, ActionSeeMembers, ActionRemoveMember, ActionAdoptMember, ActionIssueToken, ActionSeeTokens, ActionRevokeToken:
+	case "", ActionList, ActionPurge, ActionSeeMembers, ActionRemoveMember, ActionAdoptMember, ActionIssueToken, ActionSeeTokens, ActionRevokeToken,
+		ActionSeeSettings, ActionChangeSettings:
 		return false
 	}
 	return true
 }
 
 func checkUpdate(r *clusterpb.UpdateRequest) error {
-	return firstError(checkName("update name", r.Name), checkText("update ID", r.RequestId, 0, requestIDMax))
+	return firstError(checkName("update name", r.Name), checkText("request ID", r.RequestId, 0, requestIDMax))
 }
 
 func checkListRequest(r *clusterpb.ListRequest) error {
 	if r.Limit > listMax {
-		return &InputError{"limit", fmt.Sprintf("is %d: 0 to %d are allowed", r.Limit, listMax)}
+		return invalidArgument("limit", fmt.Sprintf("is %d: 0 to %d are allowed", r.Limit, listMax))
 	}
 	err := firstError(
 		checkText("after", r.After, 0, filterTextMax),
@@ -231,12 +215,12 @@ func checkState(state string) error {
 	for i, known := range instanceStates {
 		names[i] = string(known)
 	}
-	return &InputError{"filter by state", fmt.Sprintf("is %q, which is none of: %s", state, strings.Join(names, ", "))}
+	return invalidArgument("filter by state", fmt.Sprintf("is %q, which is none of: %s", state, strings.Join(names, ", ")))
 }
 
 func checkPurge(ids []string) error {
 	if len(ids) > listMax {
-		return &InputError{"IDs", fmt.Sprintf("are %d: at most %d are allowed", len(ids), listMax)}
+		return invalidArgument("IDs", fmt.Sprintf("are %d: at most %d are allowed", len(ids), listMax))
 	}
 	for _, id := range ids {
 		if err := checkID(id); err != nil {

@@ -26,7 +26,7 @@ func TestLimits_ErrorNamesFieldAndLimit(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	ctx, client := testContext(t), node.Client()
 	text := func(n int) string { return strings.Repeat("x", n) }
-	start := func(name string, options ...StartOption) error {
+	start := func(name string, options ...replay.Option) error {
 		_, err := StartRun(ctx, client, replay.Orchestration[int, int](name), "i", 1, options...)
 		return err
 	}
@@ -38,7 +38,7 @@ func TestLimits_ErrorNamesFieldAndLimit(t *testing.T) {
 		_, err := Query(ctx, client, "i", replay.Query[int, int](name), 1)
 		return err
 	}
-	send := func(name string, options ...SendOption) error {
+	send := func(name string, options ...replay.Option) error {
 		return Send(ctx, client, "i", replay.Event[int](name), 1, options...)
 	}
 	for _, c := range []struct {
@@ -48,7 +48,7 @@ func TestLimits_ErrorNamesFieldAndLimit(t *testing.T) {
 		{start(""), "name", "at least 1"},
 		{start(text(129)), "name", "at most 128"},
 		{start("a\xff"), "name", "UTF-8"},
-		{start("doubled", StartVersion(text(129))), "version", "at most 128"},
+		{start("doubled", replay.Version(text(129))), "version", "at most 128"},
 		{start("doubled", RequestID(text(129))), "request ID", "at most 128"},
 		{start("doubled", RequestID("\xff")), "request ID", "UTF-8"},
 		{start("doubled", Tags(manyTags(65))), "tags", "at most 64"},
@@ -60,8 +60,8 @@ func TestLimits_ErrorNamesFieldAndLimit(t *testing.T) {
 		{send(""), "event name", "at least 1"},
 		{send(text(129)), "event name", "at most 128"},
 		{send(engine.UpdatePrefix + "x"), "event name", "reserved for updates"},
-		{send("x", EventID(text(129))), "event ID", "at most 128"},
-		{errOf(CallUpdate(ctx, client, "i", raiseUpdate, 1, UpdateID(text(129)))), "update ID", "at most 128"},
+		{send("x", RequestID(text(129))), "request ID", "at most 128"},
+		{errOf(CallUpdate(ctx, client, "i", raiseUpdate, 1, RequestID(text(129)))), "request ID", "at most 128"},
 		{query(text(129)), "query name", "at most 128"},
 		{query(engine.UpdatePrefix + "x"), "query name", "reserved for updates"},
 		{client.Cancel(ctx, "i", text(4097)), "reason", "at most 4096"},
@@ -74,7 +74,7 @@ func TestLimits_ErrorNamesFieldAndLimit(t *testing.T) {
 		{errOf(client.Purge(ctx, "ok", "\xff")), "instance ID", "is not 1 to 128"},
 		{errOf(client.Executions(ctx, "")), "instance ID", "is not 1 to 128"},
 	} {
-		var wrong *InputError
+		var wrong *replay.InvalidError
 		if !errors.As(c.err, &wrong) || wrong.Field != c.field || !strings.Contains(wrong.Reason, c.reason) {
 			t.Errorf("%v; want the field %q and %q", c.err, c.field, c.reason)
 		}
@@ -92,9 +92,9 @@ func TestLimits_ErrorNamesFieldAndLimit(t *testing.T) {
 }
 
 func TestLimits_RejectNegativeRetention(t *testing.T) {
-	_, err := Start(testContext(t), Config{InMemory: true, Retention: Retention{Failed: -time.Second}})
-	var wrong *ConfigError
-	if !errors.As(err, &wrong) || wrong.Field != "Retention" {
+	_, err := Start(testContext(t), Config{InMemory: true, Settings: Settings{Retention: Retention{Failed: -time.Second}}})
+	var wrong *replay.InvalidError
+	if !errors.As(err, &wrong) || wrong.Field != "Config.Settings.Retention.Failed" {
 		t.Errorf("%v", err)
 	}
 }
@@ -211,17 +211,17 @@ func TestFailureCodes_KnownOnBothSides(t *testing.T) {
 	}
 }
 
-// A node refuses an unknown state in a filter, and its client gets the field and the reason.
+// A node rejects an unknown state in a filter, and its client gets the field and the reason.
 func TestFilter_RejectsUnknownState(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	for _, count := range []bool{false, true} {
 		request := &clusterpb.Request{Call: &clusterpb.Request_List{List: &clusterpb.ListRequest{Count: count, States: []string{"running", "ended"}}}}
 		err := (&nodeService{node}).check(withLocalPrincipal(testContext(t)), request)
-		var wrong *InputError
+		var wrong *replay.InvalidError
 		if !errors.As(err, &wrong) || wrong.Field != "filter by state" || !strings.Contains(wrong.Reason, `"ended"`) {
-			t.Fatalf("%v; want an InputError of the filter by state", err)
+			t.Fatalf("%v; want an InvalidError of the filter by state", err)
 		}
-		var received *InputError
+		var received *replay.InvalidError
 		if err := fromFailure(toFailure(err)); !errors.As(err, &received) || *received != *wrong {
 			t.Errorf("the client gets %v; want %v", err, wrong)
 		}

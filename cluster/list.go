@@ -10,6 +10,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster/internal/retention"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/replay"
 )
 
 const (
@@ -21,7 +22,7 @@ const (
 // instances.
 type Filter struct {
 	// States selects instances in one of these states. A state that an instance cannot be in, such
-	// as [ContinuedAsNew] or a misspelled one, is refused with an [InputError].
+	// as [ContinuedAsNew] or a misspelled one, is rejected with a [*replay.InvalidError].
 	States   []State
 	Name     string
 	Version  string
@@ -51,9 +52,9 @@ type Page struct {
 // outputs, errors and custom status, which Get returns. Each item was true at some moment of the
 // call, but the page as a whole is not a snapshot. An instance started between two pages may be
 // missed.
-func (c *Client) List(ctx context.Context, filter Filter, after string, limit int, options ...ReadOption) (*Page, error) {
+func (c *Client) List(ctx context.Context, filter Filter, after string, limit int, options ...replay.Option) (*Page, error) {
 	if limit < 0 || limit > listMax {
-		return nil, &InputError{"limit", fmt.Sprintf("is %d: 0 to %d are allowed", limit, listMax)}
+		return nil, invalidArgument("limit", fmt.Sprintf("is %d: 0 to %d are allowed", limit, listMax))
 	}
 	if limit == 0 {
 		limit = listDefault
@@ -78,7 +79,7 @@ func (c *Client) List(ctx context.Context, filter Filter, after string, limit in
 }
 
 // Count returns the number of instances that match the filter.
-func (c *Client) Count(ctx context.Context, filter Filter, options ...ReadOption) (int, error) {
+func (c *Client) Count(ctx context.Context, filter Filter, options ...replay.Option) (int, error) {
 	request := filter.request()
 	request.Count = true
 	if err := checkListRequest(request); err != nil {
@@ -120,10 +121,10 @@ func (f Filter) request() *clusterpb.ListRequest {
 		r.States = append(r.States, string(state))
 	}
 	if !f.CreatedFrom.IsZero() {
-		r.CreatedFrom = clampedUnixNanos(f.CreatedFrom)
+		r.CreatedFrom = actors.ClampedUnixNanos(f.CreatedFrom)
 	}
 	if !f.CreatedBefore.IsZero() {
-		r.CreatedBefore = clampedUnixNanos(f.CreatedBefore)
+		r.CreatedBefore = actors.ClampedUnixNanos(f.CreatedBefore)
 	}
 	return r
 }

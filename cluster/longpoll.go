@@ -109,12 +109,12 @@ func (r *replicaCalls) pollWatch(ctx context.Context, request *clusterpb.Request
 		f.watchedRun = &journalpb.Instance{FirstExecution: asked.Run.FirstExecution, CreatedAt: asked.Run.CreatedAt}
 	}
 	var encodeErr error
-	f.yield = func(r RecordedEvent) bool {
+	f.yield = func(r recordedEvent) bool {
 		var encoded []byte
-		if encoded, encodeErr = proto.Marshal(r.Event); encodeErr != nil {
+		if encoded, encodeErr = proto.Marshal(r.message); encodeErr != nil {
 			return false
 		}
-		result.Events = append(result.Events, &clusterpb.WatchedEvent{Execution: r.Execution, Event: encoded})
+		result.Events = append(result.Events, &clusterpb.WatchedEvent{Execution: r.execution, Event: encoded})
 		size += len(encoded)
 		return len(result.Events) < pollEventsMax && size < pollBytesMax
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 func TestInstance_States(t *testing.T) {
@@ -94,8 +95,7 @@ func TestStart_ConcurrentStartsBeginOneInstance(t *testing.T) {
 		})
 	}
 	starts.Wait()
-	started := func(event *journalpb.Event) bool { return event.GetOrchestrationStarted() != nil }
-	if n := countEvents(t, nodes[0].Client(), "w", 0, started); n != 1 || begun.Load() != 1 {
+	if n := countEvents(t, nodes[0].Client(), "w", 0, hasEventType(history.OrchestrationStarted)); n != 1 || begun.Load() != 1 {
 		t.Errorf("%d starts recorded, %d begun", n, begun.Load())
 	}
 }
@@ -277,8 +277,7 @@ func TestRestart_InstancesContinueAtAnyStep(t *testing.T) {
 		if err != nil || status.Output(&got) != nil || got != 16 {
 			t.Errorf("%s: %d, %+v, %v", id(i), got, status, err)
 		}
-		completed := func(event *journalpb.Event) bool { return event.TypeNumber() == journalpb.TypeActivityCompleted }
-		if n := countEvents(t, node.Client(), id(i), 0, completed); n != 4 {
+		if n := countEvents(t, node.Client(), id(i), 0, hasEventType(history.ActivityCompleted)); n != 4 {
 			t.Errorf("%s: %d activities completed; want each once", id(i), n)
 		}
 	}
@@ -289,7 +288,7 @@ func TestMissingCode_InstanceWaitsAndCanBeEnded(t *testing.T) {
 	dir, ctx := t.TempDir(), testContext(t)
 	body := func(ctx *replay.Context, n int) (string, error) {
 		if n == 0 {
-			return "", upgraded.ContinueAsNew(ctx, 1, replay.ContinueVersion("2"))
+			return "", upgraded.ContinueAsNew(ctx, 1, replay.Version("2"))
 		}
 		return "by version " + ctx.Version(), nil
 	}
@@ -327,7 +326,7 @@ func TestVersions_OfStartsChildrenChainsContinuations(t *testing.T) {
 		case "on":
 			return "", versioned.ContinueAsNew(ctx, "")
 		case "on to 1":
-			return "", versioned.ContinueAsNew(ctx, "", replay.ContinueVersion("1"))
+			return "", versioned.ContinueAsNew(ctx, "", replay.Version("1"))
 		}
 		return ctx.Version(), nil
 	}
@@ -336,11 +335,11 @@ func TestVersions_OfStartsChildrenChainsContinuations(t *testing.T) {
 		case "newest":
 			return versioned.Call(ctx, "")
 		case "1":
-			return versioned.Call(ctx, "", replay.ChildVersion("1"))
+			return versioned.Call(ctx, "", replay.Version("1"))
 		}
 		return "", versioned.Chain(ctx, "", replay.ChildID(ctx.InstanceID()+"-chained"))
 	}
-	for newest, options := range map[string][]replay.BindOption{"10": nil, "9": {replay.Pinned()}} {
+	for newest, options := range map[string][]replay.Option{"10": nil, "9": {replay.Pinned()}} {
 		node := startNode(t, Config{InMemory: true, Definitions: []replay.Definition{
 			versioned.Bind(body, replay.Version("1")), versioned.Bind(body, append(options, replay.Version("9"))...),
 			versioned.Bind(body, replay.Version("10")), asker.Bind(askerBody),
@@ -348,14 +347,14 @@ func TestVersions_OfStartsChildrenChainsContinuations(t *testing.T) {
 		ctx, client := testContext(t), node.Client()
 		var chainErr error
 		results := map[string]string{}
-		call := func(name string, handle replay.OrchestrationHandle[string, string], input string, options ...StartOption) {
+		call := func(name string, handle replay.OrchestrationHandle[string, string], input string, options ...replay.Option) {
 			got, err := Call(ctx, client, handle, strings.ReplaceAll(name, " ", "-"), input, options...)
 			results[name] = strings.TrimSpace(got)
 			chainErr = errors.Join(chainErr, err)
 		}
 		call("start", versioned, "")
-		call("start of 1", versioned, "", StartVersion("1"))
-		call("continued", versioned, "on", StartVersion("1"))
+		call("start of 1", versioned, "", replay.Version("1"))
+		call("continued", versioned, "on", replay.Version("1"))
 		call("continued to 1", versioned, "on to 1")
 		call("child", asker, "newest")
 		call("child of 1", asker, "1")

@@ -6,7 +6,7 @@ import (
 )
 
 // While a node is down, another one joins and leads. The returning node does not know it, and would
-// refuse its connections forever.
+// reject its connections forever.
 func TestMemberHint_ReturningNodeFollowsNewMember(t *testing.T) {
 	checkGoroutineLeaks(t)
 	trusted := newAuthority(t)

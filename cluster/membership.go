@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"slices"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/replay"
 )
 
 // Errors of membership changes. A call that returns one of them has changed nothing.
@@ -127,7 +129,7 @@ func livenessOf(m *clusterpb.Member) Liveness {
 // Config.Join.
 //
 // Errors: [ErrNotMember], [ErrLastVoter], [ErrMembershipChanging], [ErrNotAuthorized],
-// [*InputError], [*UnavailableError]. Repeating the call is not an error.
+// [*replay.InvalidError], [*UnavailableError]. Repeating the call is not an error.
 func (c *Client) RemoveNode(ctx context.Context, nodeID string) error {
 	request := &clusterpb.Request{Call: &clusterpb.Request_RemoveMember{RemoveMember: &clusterpb.RemoveMemberRequest{Node: nodeID}}}
 	if err := checkText("node ID", nodeID, 1, nodeIDMax); err != nil {
@@ -148,7 +150,8 @@ func (c *Client) RemoveNode(ctx context.Context, nodeID string) error {
 // one more second.
 //
 // Errors: [ErrNodeAlive], [ErrNotMember], [ErrRemoved], [ErrLastVoter], [ErrMembershipChanging],
-// [ErrNotAuthorized], [*InputError], [*UnavailableError]. Repeating the call is not an error.
+// [ErrNotAuthorized], [*replay.InvalidError], [*UnavailableError]. Repeating the call is not an
+// error.
 func (c *Client) AdoptNode(ctx context.Context, nodeID, identity string) error {
 	request := &clusterpb.Request{Call: &clusterpb.Request_AdoptMember{AdoptMember: &clusterpb.AdoptMemberRequest{Node: nodeID, Identity: identity}}}
 	if err := checkText("node ID", nodeID, 1, nodeIDMax); err != nil {
@@ -184,7 +187,7 @@ func (n *Node) Identity() string {
 	return n.identity()
 }
 
-// A memberHandler answers calls about members and tokens.
+// A memberHandler answers calls about members, tokens and settings.
 type memberHandler struct {
 	partition *partition
 	journal   *journal.Journal
@@ -203,6 +206,7 @@ func (h *memberHandler) membersResponse() *clusterpb.Response {
 		})
 	}
 	result.AppliedIndexes = []uint64{h.journal.AppliedIndex()}
+	result.PayloadMax = uint64(h.partition.node.settings.payloadMax())
 	// Read after the members, so that it is not below the index of their configuration.
 	result.LastIndex = h.journal.LastIndex()
 	return &clusterpb.Response{Result: &clusterpb.Response_Members{Members: result}}
@@ -218,7 +222,7 @@ func (h *memberHandler) removeMember(ctx context.Context, r *clusterpb.RemoveMem
 
 func (h *memberHandler) adoptMember(ctx context.Context, r *clusterpb.AdoptMemberRequest) (*clusterpb.Response, error) {
 	if err := journal.CheckIdentity(r.Identity); err != nil {
-		return nil, &InputError{"identity", err.Error()}
+		return nil, invalidArgument("identity", err.Error())
 	}
 	if err := h.checkAdopt(r); err != nil {
 		return nil, err
@@ -277,10 +281,10 @@ func (h *memberHandler) handleJoin(ctx context.Context, protocol uint32, r *clus
 		return nil, err
 	}
 	if _, _, err := net.SplitHostPort(r.Address); err != nil {
-		return nil, &InputError{"address", "is not host:port: " + err.Error()}
+		return nil, invalidArgument("address", "is not host:port: "+err.Error())
 	}
 	if h.partition.node.config.Listen == "" {
-		return nil, &InputError{"Config.Listen", "of the leader is empty: other nodes cannot reach it to join"}
+		return nil, invalidArgument("Config.Listen", "of the leader is empty: other nodes cannot reach it to join")
 	}
 	if err := h.checkMemberProtocol(r.Node, protocol); err != nil {
 		return nil, err
@@ -343,10 +347,14 @@ func (h *memberHandler) authorizeJoin(ctx context.Context, r *clusterpb.JoinRequ
 type announcer struct{ node *Node }
 
 // announceInterval is how often a node checks whether it must announce itself. The check must fail
-// for noLeaderTimeout before the node does so; elections take less time.
+// for noLeaderTimeout before the node does so; elections take less time. While the node cannot, it
+// logs that again after announceLogMin, and then after twice as long each time, up to
+// announceLogMax.
 const (
 	announceInterval = 250 * time.Millisecond
 	noLeaderTimeout  = time.Second
+	announceLogMin   = time.Second
+	announceLogMax   = time.Minute
 )
 
 // maintainMembership announces this node to the leaders if its address has changed or a leader is
@@ -354,17 +362,40 @@ const (
 // must ask.
 func (a *announcer) maintainMembership() {
 	lastAnnounced := time.Now()
+	failures := announceFailures{logger: a.node.config.Logger}
 	for admission.Sleep(a.node.ctx, a.node.closing, announceInterval) == nil && !a.node.hasFailed() {
 		switch {
 		case a.isAnnounced():
 			lastAnnounced = time.Now()
+			failures.end()
 		case time.Since(lastAnnounced) >= noLeaderTimeout:
 			if err := a.announce(a.node.ctx); err != nil && a.node.ctx.Err() == nil {
-				a.node.config.Logger.Warn("cannot announce this node to the leader, will try again", "error", err)
+				failures.add(err)
 			}
 		}
 	}
 }
+
+// announceFailures logs that a node cannot announce itself, less often the longer that lasts.
+type announceFailures struct {
+	logger *slog.Logger
+	next   time.Time // when the next failure is logged; zero means at once
+	delay  time.Duration
+}
+
+// add logs a failure, unless one was logged a short time ago.
+func (f *announceFailures) add(err error) {
+	now := time.Now()
+	if now.Before(f.next) {
+		return
+	}
+	f.delay = min(max(2*f.delay, announceLogMin), announceLogMax)
+	f.next = now.Add(f.delay)
+	f.logger.Warn("cannot announce this node to the leader, will try again", "error", err)
+}
+
+// end makes the next failure be logged at once.
+func (f *announceFailures) end() { f.next, f.delay = time.Time{}, 0 }
 
 // hasFailed reports whether the node has failed in every partition.
 func (n *Node) hasFailed() bool {
@@ -470,15 +501,15 @@ func (a *announcer) join(ctx context.Context) error {
 }
 
 func isPermanentJoinError(err error) bool {
-	for _, refusal := range []error{
+	for _, rejection := range []error{
 		ErrRemoved, ErrMemberExists, ErrAddressTaken, ErrNotAuthorized, ErrProtocol, ErrPartitionCount, ErrOtherCluster,
 		ErrTokenRequired, ErrTokenInvalid, ErrTokenExpired, ErrTokenUsed, ErrOtherDirectory, ErrDirectoryCopied,
 	} {
-		if errors.Is(err, refusal) {
+		if errors.Is(err, rejection) {
 			return true
 		}
 	}
-	return errors.As(err, new(*InputError))
+	return errors.As(err, new(*replay.InvalidError))
 }
 
 // announce announces this node to the leaders of all partitions, once. Partitions that already list

@@ -10,10 +10,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/replay"
 )
 
 // A testCluster is a cluster whose nodes join and leave.
@@ -370,7 +372,7 @@ func TestMembership_RejectsInvalidMembers(t *testing.T) {
 	if err := node.RemoveNode(ctx, "n2"); !errors.Is(err, ErrNotMember) {
 		t.Errorf("removed an unknown node: %v", err)
 	}
-	var input *InputError
+	var input *replay.InvalidError
 	if err := node.RemoveNode(ctx, ""); !errors.As(err, &input) {
 		t.Errorf("no name: %v", err)
 	}
@@ -437,4 +439,32 @@ func TestMembership_RejectsNodeOfOtherCluster(t *testing.T) {
 	if failure := leader.dispatcher.serve(ctx, request).GetFailure(); failure != nil {
 		t.Errorf("a node that does not say its cluster: %v", failure)
 	}
+}
+
+// A node without a leader logs that at once, and then ever less often.
+func TestAnnounceFailures_LoggedWithBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := new(logRecorder)
+		failures := announceFailures{logger: log.logger()}
+		lines := func() int { return log.countLines("cannot announce this node") }
+		failFor := func(d time.Duration) {
+			for start := time.Now(); time.Since(start) < d; time.Sleep(announceInterval) {
+				failures.add(errTest)
+			}
+		}
+		failFor(announceInterval)
+		if n := lines(); n != 1 {
+			t.Errorf("%d lines after the first failure; want 1", n)
+		}
+		failFor(time.Hour) // lines after 1 s, 3 s, 7 s, 15 s, 31 s and 63 s, then every minute
+		if n := lines(); n < 60 || n > 67 {
+			t.Errorf("%d lines in an hour; want about one a minute", n)
+		}
+		before := lines()
+		failures.end()
+		failures.add(errTest)
+		if n := lines(); n != before+1 {
+			t.Errorf("%d lines, then %d; want that the next time without a leader is logged at once", before, n)
+		}
+	})
 }

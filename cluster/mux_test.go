@@ -89,7 +89,7 @@ func TestCallServer_RejectsBadRequests(t *testing.T) {
 	} {
 		failure := ask(request)
 		if failure == nil || !failure.NotExecuted || wire.IsRetryable(failure) {
-			t.Errorf("%s: %v; want a definite refusal", name, failure)
+			t.Errorf("%s: %v; want a definite rejection", name, failure)
 		}
 	}
 	garbage := append([]byte(transport.PreambleMagic), byte(transport.Calls))
@@ -150,7 +150,7 @@ func TestMux_EarlyMembersAreNotLogged(t *testing.T) {
 	}
 	mux.Close() // waits for pending log lines
 	if all, unknownMembers := log.countLines("connection refused"), log.countLines("n3 opened a Raft connection but is not a member"); all != 1 || unknownMembers != 1 {
-		t.Errorf("%d lines of refusals, %d of the stranger; want one:\n%s", all, unknownMembers, log.text.String())
+		t.Errorf("%d lines of rejections, %d of the stranger; want one:\n%s", all, unknownMembers, log.text.String())
 	}
 }
 
@@ -183,7 +183,7 @@ func TestMux_RejectionSaysWhy(t *testing.T) {
 		from, to    bool // with TLS
 		hint, noted string
 	}{
-		{true, true, "refused: the node is starting and does not know its members yet", ""},
+		{true, true, "rejected: the node is starting and does not know its members yet", ""},
 		{false, true, "requires TLS", "requires TLS"},
 		{true, false, "does not use TLS", "uses TLS, which this node does not have"},
 	} {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
-	"github.com/tenuto-dev/tenuto/actors/activity"
 	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
 	"github.com/tenuto-dev/tenuto/cluster/internal/detour"
 	"github.com/tenuto-dev/tenuto/cluster/internal/membership"
@@ -24,6 +23,7 @@ import (
 // A Node runs Tenuto inside an application. Its methods may be called concurrently.
 type Node struct {
 	config     Config
+	settings   clusterSettings
 	registry   *engine.Registry
 	mux        *transport.Mux // nil without Listen
 	system     *actors.System
@@ -77,14 +77,14 @@ type Node struct {
 // damaged first fetches the state from another node, trying for up to a minute.
 //
 // ctx bounds the start. If it ends later, the node begins to stop as if by [Node.Stop]. The error
-// is a [*ConfigError] for an invalid field, [ErrDiskFull], or says what could not be opened. For a
-// node that was not added, it is [ErrMemberExists], [ErrRemoved], [ErrAddressTaken],
+// is a [*replay.InvalidError] for an invalid field, [ErrDiskFull], or says what could not be
+// opened. For a node that was not added, it is [ErrMemberExists], [ErrRemoved], [ErrAddressTaken],
 // [ErrOtherDirectory], [ErrDirectoryCopied], [ErrPartitionCount], [ErrOtherCluster],
 // [ErrNotAuthorized], [ErrTokenRequired] or another token error, [*VersionError] or
 // [*UnavailableError]. After an error nothing is left running.
 func Start(ctx context.Context, config Config) (*Node, error) {
 	if ctx == nil {
-		return nil, &InputError{"context", "is nil"}
+		return nil, invalidArgument("context", "is nil")
 	}
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
@@ -93,11 +93,10 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 	config.harness = harness.FromContext(ctx)
 	registry, err := engine.NewRegistry(config.Definitions...)
 	if err != nil {
-		return nil, &ConfigError{"Definitions", wire.TrimPrefix(err.Error())}
+		return nil, invalidConfig("Definitions", wire.TrimPrefix(err.Error()))
 	}
 	n := &Node{
 		config:     config,
-		registry:   registry.WithPayloadConverter(withPayloadWarnings(config.PayloadConverter, config.Logger)),
 		failed:     make(chan struct{}),
 		opened:     make(chan struct{}),
 		openFailed: make(chan struct{}),
@@ -106,6 +105,9 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 		closed:     make(chan struct{}),
 	}
 	n.attachParts()
+	settings := config.Settings.withDefaults()
+	n.settings.current.Store(&settings)
+	n.registry = registry.WithPayloadConverter(withPayloadWarnings(config.PayloadConverter, config.Logger, n.settings.payloadMax))
 	n.ask = n.router.callLeader
 	n.recoverer = server.Recoverer{Logger: config.Logger, Node: config.NodeID}
 	n.answerLimiter = admission.NewAnswerLimiter(admission.AnswersInFlightBytesMax)
@@ -139,6 +141,7 @@ func (n *Node) attachParts() {
 	n.directory.Opened, n.directory.Replicas = n.opened, n.announcer.replicas
 	n.router, n.dispatcher = router{n}, dispatcher{n}
 	n.replicaCalls, n.scatter = replicaCalls{n}, scatterGather{n}
+	n.settings.node = n
 }
 
 // logStart logs which node starts, and with which configuration.
@@ -194,7 +197,9 @@ func (n *Node) open(ctx context.Context) error {
 		}
 		return err
 	}
+	n.settings.apply() // before this node leads a partition
 	close(n.opened)
+	n.running.Go(n.settings.follow)
 	for _, g := range n.partitions {
 		g.journal.SetObservers(n.metrics.JournalObservers(g.number))
 		n.running.Go(g.watchFailure)
@@ -228,23 +233,20 @@ func (n *Node) servePeers() {
 // applies by the number of partitions.
 func (n *Node) actorsConfig() actors.Config {
 	partitions := n.config.Partitions
-	rates := make(map[string]activity.Rate, len(n.config.ActivityRates))
-	for name, rate := range n.config.ActivityRates {
-		rates[name] = activity.Rate{PerSecond: rate.PerSecond / float64(partitions), Burst: (rate.Burst + partitions - 1) / partitions}
-	}
+	settings := n.settings.current.Load()
 	return actors.Config{
 		Registry:         n.registry,
 		Logger:           n.config.Logger,
 		Partitions:       partitions,
 		ActivitiesMax:    n.config.ActivitiesMax,
 		ActivityLimits:   n.config.ActivityLimits,
-		ActivityRates:    rates,
+		ActivityRates:    settings.activityRates(partitions),
 		Tags:             n.config.Tags,
 		OtherNodes:       n.otherMemberCount,
 		ResidentMax:      partitionShare(n.config.ResidentMax, residentMaxDefault, partitions),
 		InFlightMax:      partitionShare(0, inFlightMax, partitions),
 		InFlightBytesMax: partitionShare(0, inFlightBytesMax, partitions),
-		Limits:           actors.Limits(n.config.Limits),
+		Limits:           actors.Limits(settings.Limits),
 		GracePeriod:      n.config.StopGrace,
 		Observer:         telemetry.NewObserver(n.metrics, n.tracing),
 		Tracer:           n.tracing.Tracer(),
@@ -279,7 +281,7 @@ func (n *Node) openTLSSource() error {
 		return nil
 	}, n.config.Logger)
 	if err != nil {
-		return &ConfigError{"TLS", "has no usable keys: " + err.Error()}
+		return invalidConfig("TLS", "has no usable keys: "+err.Error())
 	}
 	n.dialer.TLSSource = tlsSource
 	return nil
@@ -306,7 +308,7 @@ func (n *Node) awaitOwnLeadership(ctx context.Context) error {
 // check returns an error for a node that [Start] has not returned.
 func (n *Node) check() error {
 	if n == nil || len(n.partitions) == 0 {
-		return &InputError{"node", "is nil or was not started: use Start"}
+		return invalidArgument("node", "is nil or was not started: use Start")
 	}
 	return nil
 }
@@ -393,7 +395,7 @@ func (n *Node) Stop(ctx context.Context) error {
 		return err
 	}
 	if ctx == nil {
-		return &InputError{"context", "is nil"}
+		return invalidArgument("context", "is nil")
 	}
 	n.stopOnce.Do(func() {
 		n.stopping.Store(true)

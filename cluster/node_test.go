@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/tenuto-dev/tenuto/journal"
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -123,17 +122,17 @@ func TestNode_RejectsDirectoryOfOtherNode(t *testing.T) {
 func TestConfig_ErrorsNameField(t *testing.T) {
 	two := []Peer{{"a", "127.0.0.1:1"}, {"b", "127.0.0.1:2"}}
 	for field, config := range map[string]Config{
-		"Dir":         {},
-		"InMemory":    {InMemory: true, Dir: "x"},
-		"NodeID":      {InMemory: true, Peers: two, Listen: "127.0.0.1:1"},
-		"Listen":      {InMemory: true, NodeID: "a", Peers: two},
-		"Peers":       {InMemory: true, NodeID: "c", Peers: two, Listen: "127.0.0.1:1"},
-		"Limits":      {InMemory: true, Limits: Limits{Open: -1}},
-		"Definitions": {InMemory: true, Definitions: []replay.Definition{double.Bind(doubleBody), double.Bind(doubleBody)}},
+		"Dir":                  {},
+		"InMemory":             {InMemory: true, Dir: "x"},
+		"NodeID":               {InMemory: true, Peers: two, Listen: "127.0.0.1:1"},
+		"Listen":               {InMemory: true, NodeID: "a", Peers: two},
+		"Peers":                {InMemory: true, NodeID: "c", Peers: two, Listen: "127.0.0.1:1"},
+		"Settings.Limits.Open": {InMemory: true, Settings: Settings{Limits: Limits{Open: -1}}},
+		"Definitions":          {InMemory: true, Definitions: []replay.Definition{double.Bind(doubleBody), double.Bind(doubleBody)}},
 	} {
 		_, err := Start(testContext(t), config)
-		var wrong *ConfigError
-		if !errors.As(err, &wrong) || wrong.Field != field {
+		var wrong *replay.InvalidError
+		if !errors.As(err, &wrong) || wrong.Field != "Config."+field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
@@ -142,8 +141,8 @@ func TestConfig_ErrorsNameField(t *testing.T) {
 func TestConfig_PlaintextOnlyOnLoopback(t *testing.T) {
 	for _, address := range []string{"0.0.0.0:0", ":0", "[::]:0", "192.0.2.1:7000", "example.com:7000"} {
 		_, err := Start(testContext(t), Config{InMemory: true, Listen: address})
-		var wrong *ConfigError
-		if !errors.As(err, &wrong) || wrong.Field != "Listen" || !strings.Contains(err.Error(), "loopback") {
+		var wrong *replay.InvalidError
+		if !errors.As(err, &wrong) || wrong.Field != "Config.Listen" || !strings.Contains(err.Error(), "loopback") {
 			t.Errorf("%s: %v", address, err)
 		}
 	}
@@ -186,7 +185,7 @@ func TestStall_SwappedActivitiesUntilCodeFits(t *testing.T) {
 	subscribed := func(node *Node) func() bool {
 		return func() bool {
 			history, err := node.Client().History(ctx, "s")
-			return err == nil && history.Events[len(history.Events)-1].TypeNumber() == journalpb.TypeExternalSubscribed
+			return err == nil && history.Events[len(history.Events)-1].Type == "ExternalSubscribed"
 		}
 	}
 	eventually(t, "both activities are done", subscribed(node))

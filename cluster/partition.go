@@ -215,6 +215,9 @@ func (pa *partition) lead(ctx context.Context, epoch uint64) {
 	case <-ctx.Done():
 		return // another partition could not be opened
 	}
+	if pa.node.settings.await(ctx, pa) != nil {
+		return // the epoch has ended, or the node closes
+	}
 	slot := actors.PartitionConfig{
 		Partition: pa.number, Now: pa.journal.Now, HasIncarnations: pa.hasIncarnations, AppliedIndex: pa.journal.AppliedIndex,
 		IsSuperseded: isLeadershipLost,
@@ -230,7 +233,7 @@ func (pa *partition) lead(ctx context.Context, epoch uint64) {
 	pa.leaderNotifier.Notify()
 	background.Go(func() { pa.raiseProtocol(ctx) })
 	sweeper := &retention.Sweeper{
-		Store: pa.journal, Periods: retention.Periods(pa.node.config.Retention), Epoch: epoch, Now: pa.journal.Now,
+		Store: pa.journal, Periods: pa.node.settings.retentionPeriods, Changed: pa.node.settings.changed.Next, Epoch: epoch, Now: pa.journal.Now,
 		Logger: pa.node.config.Logger, OtherPartitions: otherPartitionsOf(pa),
 	}
 	background.Go(func() { sweeper.Run(ctx) })

@@ -17,7 +17,6 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/slots"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -86,7 +85,7 @@ func historyEventTypes(t *testing.T, node *Node, id string) (types []string) {
 		t.Fatalf("history of %s: %v", id, err)
 	}
 	for _, event := range history.Events {
-		types = append(types, journalpb.TypeName(event.TypeNumber()))
+		types = append(types, string(event.Type))
 	}
 	return types
 }
@@ -446,8 +445,8 @@ func TestPartitions_CountIsFixed(t *testing.T) {
 		t.Errorf("%d instances after a restart, %v", n, err)
 	}
 	for _, partitions := range []int{-1, partitionsMax + 1} {
-		var wrong *ConfigError
-		if _, err := Start(ctx, Config{InMemory: true, Partitions: partitions}); !errors.As(err, &wrong) || wrong.Field != "Partitions" {
+		var wrong *replay.InvalidError
+		if _, err := Start(ctx, Config{InMemory: true, Partitions: partitions}); !errors.As(err, &wrong) || wrong.Field != "Config.Partitions" {
 			t.Errorf("%d partitions: %v", partitions, err)
 		}
 	}
@@ -466,7 +465,7 @@ func TestStop_TransfersAllLeaderships(t *testing.T) {
 	if err := stops.Stop(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
-	if err := stops.Health().Ready(); !errors.Is(err, ErrDraining) {
+	if err := stops.Health().Ready(); !errors.Is(err, replay.ErrNodeStopping) {
 		t.Errorf("ready: %v", err)
 	}
 	for partition := range testPartitions {

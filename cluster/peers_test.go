@@ -166,12 +166,12 @@ func TestCluster_OnlyLeaderAnswersNotFound(t *testing.T) {
 	}
 	for name, call := range calls {
 		limited, abandon := context.WithCancel(ctx)
-		refused := func(context.Context) error {
+		rejected := func(context.Context) error {
 			abandon() // it would continue until there is a leader
 			return journal.ErrNotLeader
 		}
 		for _, g := range node.partitions {
-			g.barrier = refused
+			g.barrier = rejected
 		}
 		var unavailable *UnavailableError
 		if err := call.do(limited); !errors.As(err, &unavailable) || !unavailable.NotExecuted || errors.Is(err, call.want) {

@@ -17,10 +17,10 @@ import (
 // Query calls a query handler of a running instance and returns its answer. The handler sees the
 // state of the code at some moment during the call. Nothing is recorded.
 //
-// Errors: [ErrNotFound]; [ErrEnded]; the error that the handler returned; a [*replay.NoQueryError]
-// if there is no such handler; [*InputError]; [*UnavailableError]. A suspended instance answers
-// with the state that it has reached. One that is stalled or waits for code answers when it
-// continues.
+// Errors: [ErrNotFound]; [ErrEnded]; the error that the handler returned; a
+// [*replay.NotRegisteredError] if there is no such handler; [*replay.InvalidError];
+// [*UnavailableError]. A suspended instance answers with the state that it has reached. One that is
+// stalled or waits for code answers when it continues.
 func Query[I, O any](ctx context.Context, client *Client, id string, query replay.QueryHandle[I, O], input I) (O, error) {
 	var output O
 	payload, err := client.encode(replay.PayloadInfo{Kind: "query", Name: query.Name(), Part: "input"}, input)
@@ -46,31 +46,22 @@ func Query[I, O any](ctx context.Context, client *Client, id string, query repla
 // update was done. The effects so far remain.
 var ErrUpdateAborted = actors.ErrUpdateAborted
 
-// A RefusedError reports that an instance has rejected an update. Nothing was recorded. Its field
+// A RejectedError reports that an instance has rejected an update. Nothing was recorded. Its field
 // Err is what the validation returned.
-type RefusedError = actors.RefusedError
-
-// An UpdateOption changes how an update is called.
-type UpdateOption func(*clusterpb.UpdateRequest)
-
-// UpdateID sets the ID of the update. While the ID is known (see [EventID]), the update is executed
-// once, and every call with that ID gets its result. An ID has at most 128 bytes. Events, updates
-// and [SendOrStart] must not share an ID. Defaults to a random ID for each call.
-func UpdateID(id string) UpdateOption {
-	return func(r *clusterpb.UpdateRequest) { r.RequestId = id }
-}
+type RejectedError = actors.RejectedError
 
 // CallUpdate executes an update on a running instance and returns its result when that is
 // committed. The instance validates the input first; a rejected update is not recorded. An accepted
 // update is executed once despite failures of nodes, or the error says that the outcome is unknown
 // ([UnavailableError]). Only ctx bounds the wait for the result. If ctx ends after the update was
 // accepted, the error is an [*UnavailableError] that says so, and the update continues. The same
-// call with the same [UpdateID] waits for its result again.
+// call with the same [RequestID] waits for its result again. There are no other options.
 //
-// Errors: the error that the handler returned, decoded from its record; a [*RefusedError] with what
-// the validation returned; a [*replay.NoUpdateError] if there is no handler; [ErrUpdateAborted];
-// [ErrRequestIDReused]; [ErrNotFound]; [ErrEnded]; [ErrBusy]; [*InputError]; [*UnavailableError].
-func CallUpdate[I, O any](ctx context.Context, client *Client, id string, update replay.UpdateHandle[I, O], input I, options ...UpdateOption) (O, error) {
+// Errors: the error that the handler returned, decoded from its record; a [*RejectedError] with what
+// the validation returned; a [*replay.NotRegisteredError] if there is no handler;
+// [ErrUpdateAborted]; [ErrRequestIDReused]; [ErrNotFound]; [ErrEnded]; [ErrBusy];
+// [*replay.InvalidError]; [*UnavailableError].
+func CallUpdate[I, O any](ctx context.Context, client *Client, id string, update replay.UpdateHandle[I, O], input I, options ...replay.Option) (O, error) {
 	var output O
 	payload, err := client.encode(replay.PayloadInfo{Kind: "update", Name: update.Name(), Part: "input"}, input)
 	if err == nil {
@@ -87,37 +78,42 @@ func CallUpdate[I, O any](ctx context.Context, client *Client, id string, update
 
 // update sends an update to the leader. When the update is accepted, it waits for the recorded
 // result on a replica, which needs no leader.
-func (c *Client) update(ctx context.Context, id string, r *clusterpb.UpdateRequest, options []UpdateOption) (*journalpb.Payload, error) {
-	if err := firstError(applyOptions(r, options), checkID(id), checkUpdate(r)); err != nil {
+func (c *Client) update(ctx context.Context, id string, r *clusterpb.UpdateRequest, options []replay.Option) (*journalpb.Payload, error) {
+	var chosen actors.InputOptions
+	if err := engine.ApplyOptions(options, &chosen, "an update"); err != nil {
 		return nil, err
 	}
 	request := &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Update{Update: r}}
+	r.RequestId = chosen.RequestID
+	if err := firstError(checkID(id), checkUpdate(r)); err != nil {
+		return nil, err
+	}
 	r.RequestId, request.Retried = requestIDOrNew(r.RequestId)
 	response, err := c.call(ctx, request)
 	if err != nil {
 		return nil, err
 	}
 	result := response.GetUpdate()
-	if result.GetRefusal() != nil {
-		return nil, rejectionError(r.Name, c.converter.DecodeError(result.GetRefusal()))
+	if result.GetRejection() != nil {
+		return nil, rejectionError(r.Name, c.converter.DecodeError(result.GetRejection()))
 	}
 	return c.awaitUpdate(ctx, id, Position{result.GetExecution(), result.GetEventId()}, r.RequestId)
 }
 
 // rejectionError distinguishes an update without a handler from a rejected one.
 func rejectionError(name string, err error) error {
-	var none *replay.NoQueryError
-	if errors.As(err, &none) && strings.HasPrefix(none.Name, engine.UpdatePrefix) {
-		return &replay.NoUpdateError{Name: name}
+	var none *replay.NotRegisteredError
+	if errors.As(err, &none) && none.Kind == "query" && strings.HasPrefix(none.Name, engine.UpdatePrefix) {
+		return &replay.NotRegisteredError{Kind: "update", Name: name}
 	}
-	return &RefusedError{Err: err}
+	return &RejectedError{Err: err}
 }
 
 // awaitUpdate waits for the result of an update that was accepted at a position.
 func (c *Client) awaitUpdate(ctx context.Context, id string, accepted Position, requestID string) (output *journalpb.Payload, err error) {
 	outcome := ErrUpdateAborted
-	err = c.transport.follow(ctx, id, accepted, func(r RecordedEvent) bool {
-		switch body := r.Event.Body.(type) {
+	err = c.transport.follow(ctx, id, accepted, func(r recordedEvent) bool {
+		switch body := r.message.Body.(type) {
 		case *journalpb.Event_SideEffectRecorded:
 			if record := body.SideEffectRecorded; record.Label == engine.UpdatePrefix+requestID {
 				output, outcome = record.Value, c.converter.DecodeError(record.Error)

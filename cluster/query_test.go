@@ -58,7 +58,7 @@ func TestQuery_RunningInstanceAnswers(t *testing.T) {
 			t.Errorf("an answer that fails by %s: %v", how, err)
 		}
 	}
-	var none *replay.NoQueryError
+	var none *replay.NotRegisteredError
 	if _, err := Query(ctx, client, "a", replay.Query[int, int]("other"), 1); !errors.As(err, &none) || none.Name != "other" {
 		t.Errorf("a query without a handler: %v", err)
 	}

@@ -145,6 +145,8 @@ func requestsByKind() map[string][]*clusterpb.Request {
 		"issue_token":      {{Call: &clusterpb.Request_IssueToken{IssueToken: &clusterpb.IssueTokenRequest{Key: make([]byte, 32), Lifetime: int64(time.Hour)}}}},
 		"list_tokens":      {{Call: &clusterpb.Request_ListTokens{ListTokens: new(clusterpb.ListTokensRequest)}}},
 		"revoke_token":     {{Call: &clusterpb.Request_RevokeToken{RevokeToken: &clusterpb.RevokeTokenRequest{Key: make([]byte, 32)}}}},
+		"get_settings":     {{Call: &clusterpb.Request_GetSettings{GetSettings: new(clusterpb.GetSettingsRequest)}}},
+		"change_settings":  {{Call: &clusterpb.Request_ChangeSettings{ChangeSettings: &clusterpb.ChangeSettingsRequest{Version: 2}}}},
 		"cross_messages":   {{Partition: 1, Call: &clusterpb.Request_CrossMessages{CrossMessages: &clusterpb.CrossMessagesRequest{Messages: []*clusterpb.CrossMessage{crossMessage}}}}},
 		"offer_leadership": {{Partition: 1, Call: &clusterpb.Request_OfferLeadership{OfferLeadership: new(clusterpb.OfferLeadershipRequest)}}},
 		"commit_index":     {{Partition: 1, Call: &clusterpb.Request_CommitIndex{CommitIndex: new(clusterpb.CommitIndexRequest)}}},

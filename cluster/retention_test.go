@@ -30,7 +30,7 @@ func retentionParentBody(ctx *replay.Context, how string) (string, error) {
 func startWithRetention(t *testing.T, retention Retention, dir string) *Node {
 	t.Helper()
 	node, err := Start(context.Background(), Config{
-		Dir: dir, InMemory: dir == "", Retention: retention, Logger: testLogger(),
+		Dir: dir, InMemory: dir == "", Settings: Settings{Retention: retention}, Logger: testLogger(),
 		Definitions: append(definitions(), retentionChild.Bind(waiterBody), retentionParent.Bind(retentionParentBody)),
 	})
 	if err != nil {
@@ -127,11 +127,12 @@ func TestRetention_KeepsChildUntilParentRecordsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
+		changeSettings(t, node.Client(), func(s *Settings) { s.Retention.Completed = time.Second })
 		if err := node.Stop(ctx); err != nil {
 			t.Fatal(err)
 		}
 		node, err := Start(ctx, Config{
-			Dir: dir, Retention: Retention{Completed: time.Second}, Logger: testLogger(),
+			Dir: dir, Logger: testLogger(),
 			Definitions: append(definitions(), retentionChild.Bind(waiterBody)), // without the parent's code
 		})
 		if err != nil {
@@ -148,7 +149,7 @@ func TestRetention_KeepsChildUntilParentRecordsEnd(t *testing.T) {
 		if err := node.Stop(ctx); err != nil {
 			t.Fatal(err)
 		}
-		node = startWithRetention(t, Retention{Completed: time.Second}, dir)
+		node = startWithRetention(t, Retention{}, dir)
 		if status, err := node.Client().Wait(ctx, "p"); err != nil || status.State != Completed {
 			t.Errorf("%+v, %v", status, err)
 		}
@@ -173,11 +174,12 @@ func TestRetention_PurgesInBatchesAcrossLeaders(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		changeSettings(t, node.Client(), func(s *Settings) { s.Retention.Failed = time.Second })
 		if err := node.Stop(ctx); err != nil {
 			t.Fatal(err)
 		}
 		for rounds := 0; ; rounds++ {
-			node := startWithRetention(t, Retention{Failed: time.Second}, dir)
+			node := startWithRetention(t, Retention{}, dir)
 			time.Sleep(1030 * time.Millisecond) // some, and not all
 			left, err := node.Client().Count(ctx, Filter{})
 			if err != nil {

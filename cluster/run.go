@@ -3,13 +3,12 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // A Run is a run of an instance. O is the type of its result.
@@ -22,14 +21,27 @@ type Run[O any] struct {
 // StartRun starts an instance of an orchestration under an ID and returns when the start is
 // committed. The ID has 1 to 128 characters, each one of A-Z a-z 0-9 . _ : @ / + -.
 //
-// Errors: [ErrInstanceExists], unless [Attach] is given; [ErrNoCode]; [*InputError];
-// [*UnavailableError].
-func StartRun[I, O any](ctx context.Context, client *Client, orchestration replay.OrchestrationHandle[I, O], id string, input I, options ...StartOption) (*Run[O], error) {
+// The options are [replay.Version], [RequestID], [Attach], [ReuseWhenEnded], [ReuseWhenFailed],
+// [StartAt] and [Tags]. Without a version the leader's pinned one runs, or else its highest.
+//
+// Errors: [ErrInstanceExists], unless [Attach] is given; a [*replay.NotRegisteredError] if the
+// leader has no code for the orchestration; [*replay.InvalidError]; [*UnavailableError].
+func StartRun[I, O any](ctx context.Context, client *Client, orchestration replay.OrchestrationHandle[I, O], id string, input I, options ...replay.Option) (*Run[O], error) {
+	return startRun(ctx, client, orchestration, id, input, nil, options)
+}
+
+// startRun starts an instance. If send is not nil, it also sends that event and allows an existing
+// instance.
+func startRun[I, O any](ctx context.Context, client *Client, orchestration replay.OrchestrationHandle[I, O], id string, input I, send *clusterpb.SendRequest, options []replay.Option) (*Run[O], error) {
 	payload, err := client.encode(replay.PayloadInfo{Kind: "orchestration", Name: orchestration.Name(), Part: "input"}, input)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", id, err)
 	}
-	run, err := client.start(ctx, id, orchestration.Name(), payload, options)
+	start := &clusterpb.StartRequest{Name: orchestration.Name(), Input: payload, Attach: send != nil, Send: send}
+	if err := applyStartOptions(start, options); err != nil {
+		return nil, fmt.Errorf("start %s: %w", id, err)
+	}
+	run, err := client.start(ctx, id, start)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +50,7 @@ func StartRun[I, O any](ctx context.Context, client *Client, orchestration repla
 
 // Call starts an instance of an orchestration and waits for its result. Errors are those of
 // [StartRun] and [Run.Wait].
-func Call[I, O any](ctx context.Context, client *Client, orchestration replay.OrchestrationHandle[I, O], id string, input I, options ...StartOption) (O, error) {
+func Call[I, O any](ctx context.Context, client *Client, orchestration replay.OrchestrationHandle[I, O], id string, input I, options ...replay.Option) (O, error) {
 	run, err := StartRun(ctx, client, orchestration, id, input, options...)
 	if err != nil {
 		var zero O
@@ -52,7 +64,7 @@ func Call[I, O any](ctx context.Context, client *Client, orchestration replay.Or
 func (r *Run[O]) Wait(ctx context.Context) (O, error) {
 	var output O
 	if r == nil {
-		return output, &InputError{"run", "is nil"}
+		return output, invalidArgument("run", "is nil")
 	}
 	status, err := r.client.wait(ctx, r.ID, r.run)
 	if err != nil {
@@ -68,39 +80,21 @@ func (r *Run[O]) Wait(ctx context.Context) (O, error) {
 }
 
 // Send sends an event to an instance and returns when it is committed. Events that the code does
-// not wait for yet are kept, in order.
+// not wait for yet are kept, in order. The only option is [RequestID].
 //
-// Errors: [ErrNotFound], [ErrEnded], [ErrBusy], [ErrRequestIDReused], [*InputError],
+// Errors: [ErrNotFound], [ErrEnded], [ErrBusy], [ErrRequestIDReused], [*replay.InvalidError],
 // [*UnavailableError].
-func Send[T any](ctx context.Context, client *Client, id string, event replay.EventHandle[T], data T, options ...SendOption) error {
+func Send[T any](ctx context.Context, client *Client, id string, event replay.EventHandle[T], data T, options ...replay.Option) error {
 	payload, err := client.encode(replay.PayloadInfo{Kind: "event", Name: event.Name(), Part: "data"}, data)
 	if err != nil {
 		return fmt.Errorf("send %q to %s: %w", event.Name(), id, err)
 	}
-	send := &clusterpb.SendRequest{Name: event.Name(), Data: payload}
-	if err := applyOptions(send, options); err != nil {
+	var chosen actors.InputOptions
+	if err := engine.ApplyOptions(options, &chosen, "an event"); err != nil {
 		return fmt.Errorf("send %q to %s: %w", event.Name(), id, err)
 	}
-	return client.send(ctx, id, send)
+	return client.send(ctx, id, &clusterpb.SendRequest{Name: event.Name(), Data: payload, RequestId: chosen.RequestID})
 }
-
-// A SendOption changes how an event is sent.
-type SendOption func(*clusterpb.SendRequest)
-
-// EventID sets the ID of the event. Of several events that are sent to a run under one ID, only the
-// first is recorded; to send the others is not an error. An ID has at most 128 bytes. Events,
-// updates and [SendOrStart] must not share an ID. Defaults to a random ID for each call.
-//
-// An event is rejected with [ErrRequestIDReused] if its execution has recorded the ID for an event
-// of another name or for an update. If an earlier execution has recorded the ID, or the run has
-// ended, the event is not recorded, and that is not an error.
-//
-// This holds for all calls with the same ID, from any program. An execution keeps the IDs of all
-// its own inputs (events, updates, cancellations, suspensions, resumptions) and at least the latest
-// 256 of the earlier executions of its run. An event under an older ID is recorded again. So is an
-// event that is sent to a later run. Retries of one call by this package have no such limit: the
-// event is recorded once, or the error says that the outcome is unknown; see [UnavailableError].
-func EventID(id string) SendOption { return func(r *clusterpb.SendRequest) { r.RequestId = id } }
 
 // A RunError reports that a run ended without completing. Its fields:
 //
@@ -112,60 +106,71 @@ type RunError = actors.RunError
 // SendOrStart sends an event to an instance. If there is none with that ID (or, with a reuse
 // option, if its run has ended), it starts the instance first. Start and event are committed
 // together, and [RequestID] names both. Errors are those of [StartRun] and [Send].
-func SendOrStart[I, O, T any](ctx context.Context, client *Client, orchestration replay.OrchestrationHandle[I, O], id string, input I, event replay.EventHandle[T], data T, options ...StartOption) (*Run[O], error) {
+func SendOrStart[I, O, T any](ctx context.Context, client *Client, orchestration replay.OrchestrationHandle[I, O], id string, input I, event replay.EventHandle[T], data T, options ...replay.Option) (*Run[O], error) {
 	payload, err := client.encode(replay.PayloadInfo{Kind: "event", Name: event.Name(), Part: "data"}, data)
 	if err != nil {
 		return nil, fmt.Errorf("send %q to %s: %w", event.Name(), id, err)
 	}
 	send := &clusterpb.SendRequest{Name: event.Name(), Data: payload}
-	options = append(slices.Clone(options), Attach(), func(r *clusterpb.StartRequest) { r.Send = send })
-	return StartRun(ctx, client, orchestration, id, input, options...)
+	return startRun(ctx, client, orchestration, id, input, send, options)
 }
 
-// A StartOption changes how an instance is started.
-type StartOption func(*clusterpb.StartRequest)
+// applyStartOptions sets the options of a start in its request.
+func applyStartOptions(r *clusterpb.StartRequest, options []replay.Option) error {
+	var chosen actors.StartOptions
+	if err := engine.ApplyOptions(options, &chosen, "a start"); err != nil {
+		return err
+	}
+	r.Version, r.RequestId, r.StartAt, r.Tags = chosen.Version, chosen.RequestID, chosen.StartAt, chosen.Tags
+	r.Attach = r.Attach || chosen.Attach
+	switch chosen.Reuse {
+	case actors.ReuseEnded:
+		r.Reuse = clusterpb.ReusePolicy_REUSE_POLICY_ENDED
+	case actors.ReuseFailed:
+		r.Reuse = clusterpb.ReusePolicy_REUSE_POLICY_FAILED
+	}
+	return nil
+}
 
-// Attach returns the run of an existing instance with that ID, running or ended, instead of an
-// error.
-func Attach() StartOption { return func(r *clusterpb.StartRequest) { r.Attach = true } }
+// Attach makes a start return the run of an existing instance with that ID, running or ended,
+// instead of an error. [SendOrStart] implies it.
+func Attach() replay.Option { return actors.Attach() }
 
-// RequestID sets the request ID of the start. A repeated start, with the same instance ID and
-// request ID, returns the run that the first one began, without an error. A start is recognized
-// until its run is purged, or until a later run begins more than 1,000 executions after it. An ID
-// has at most 128 bytes. Defaults to a random ID for each call.
-func RequestID(id string) StartOption { return func(r *clusterpb.StartRequest) { r.RequestId = id } }
+// RequestID names a start, an event or an update, so that the call can be repeated and has one
+// effect while the ID is known. This holds for all calls with the same ID, from any program. An ID
+// has at most 128 bytes. Events, updates and [SendOrStart] must not share one. Defaults to a random
+// ID for each call; retries of one call by this package use the same ID. They have one effect,
+// whether or not the ID is still known, or the error says that the outcome is unknown (see
+// [UnavailableError]).
+//
+// A start: a repeated start, with the same instance ID and request ID, returns the run that the
+// first one began, without an error. A start is known until its run is purged, or until a later run
+// begins more than 1,000 executions after it.
+//
+// An event: of several events that are sent to a run under one ID, only the first is recorded; to
+// send the others is not an error. An event is rejected with [ErrRequestIDReused] if its execution
+// has recorded the ID for an event of another name or for an update. If an earlier execution has
+// recorded the ID, or the run has ended, the event is not recorded, and that is not an error.
+//
+// An update: it is executed once, and every call with its ID gets its result.
+//
+// An execution keeps the IDs of all its own inputs (events, updates, cancellations, suspensions,
+// resumptions) and at least the latest 256 of the earlier executions of its run. An event under an
+// older ID is recorded again, and an update executed again. So are those that reach a later run.
+func RequestID(id string) replay.Option { return actors.RequestID(id) }
 
 // ReuseWhenEnded allows the ID of an ended instance: a new run begins under it, with the next
 // execution number. Defaults to not allowing it.
-func ReuseWhenEnded() StartOption {
-	return func(r *clusterpb.StartRequest) { r.Reuse = clusterpb.ReusePolicy_REUSE_POLICY_ENDED }
-}
+func ReuseWhenEnded() replay.Option { return actors.ReuseWhenEnded() }
 
 // ReuseWhenFailed is [ReuseWhenEnded] for an instance that has ended without completing.
-func ReuseWhenFailed() StartOption {
-	return func(r *clusterpb.StartRequest) { r.Reuse = clusterpb.ReusePolicy_REUSE_POLICY_FAILED }
-}
-
-// StartVersion sets the version of the orchestration to run. Defaults to the leader's pinned
-// version, or else to its highest.
-func StartVersion(version string) StartOption {
-	return func(r *clusterpb.StartRequest) { r.Version = version }
-}
+func ReuseWhenFailed() replay.Option { return actors.ReuseWhenFailed() }
 
 // StartAt delays the code until a time. Times before 1678 or after 2262 count as the first or last
 // moment of these years. The instance exists at once. The time is compared with the cluster time:
 // see cluster/docs/time.md.
-func StartAt(at time.Time) StartOption {
-	return func(r *clusterpb.StartRequest) { r.StartAt = clampedUnixNanos(at) }
-}
+func StartAt(at time.Time) replay.Option { return actors.StartAt(at) }
 
 // Tags adds tags by which instances can be listed: at most 64, with keys of 1 to 128 bytes and
 // values of at most 1,024 bytes.
-func Tags(tags map[string]string) StartOption {
-	return func(r *clusterpb.StartRequest) {
-		if r.Tags == nil {
-			r.Tags = make(map[string]string)
-		}
-		maps.Copy(r.Tags, tags)
-	}
-}
+func Tags(tags map[string]string) replay.Option { return actors.Tags(tags) }

@@ -196,15 +196,15 @@ func TestRaftTransport_RejectsForgedFrames(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for i, target := range nodes {
 				logged := logs[i].countLines("connection refused")
-				refused := target.partitions[0].journal.Stats().MessagesRefused
+				rejected := target.partitions[0].journal.Stats().MessagesRejected
 				if n := forge(t, attack, target, "n2", forgedVote, forgedEntry, forgedElection); n > 0 {
 					t.Errorf("%s has answered %d of them", target.ID(), n)
 				}
-				if read := target.partitions[0].journal.Stats().MessagesRefused - refused; read > 0 {
+				if read := target.partitions[0].journal.Stats().MessagesRejected - rejected; read > 0 {
 					t.Fatalf("%s has read %d of them", target.ID(), read)
 				}
 				eventually(t, "it is logged", func() bool {
-					return logs[i].countLines("connection refused") > logged || target.mux.RefusalLinesLeft() == 0
+					return logs[i].countLines("connection refused") > logged || target.mux.RejectionLinesLeft() == 0
 				})
 				expectUnharmed(t, target, before)
 			}
@@ -237,14 +237,14 @@ func TestRaftTransport_MemberCannotImpersonate(t *testing.T) {
 			if target.ID() == "n2" {
 				continue
 			}
-			refused := target.partitions[0].journal.Stats().MessagesRefused
+			rejected := target.partitions[0].journal.Stats().MessagesRejected
 			if n := forge(t, attackOverTLS(trusted.node("n2"), transport.Raft), target, attempt.as, attempt.forgeries...); n > 0 {
 				t.Errorf("%s: %s has taken %d of them", name, target.ID(), n)
 			}
-			if counted := target.partitions[0].journal.Stats().MessagesRefused - refused; counted != uint64(len(attempt.forgeries)) {
+			if counted := target.partitions[0].journal.Stats().MessagesRejected - rejected; counted != uint64(len(attempt.forgeries)) {
 				t.Errorf("%s: %s has counted %d of %d", name, target.ID(), counted, len(attempt.forgeries))
 			}
-			if logs[i].countLines("message refused") == 0 {
+			if logs[i].countLines("message rejected") == 0 {
 				t.Errorf("%s: %s has logged nothing", name, target.ID())
 			}
 			expectUnharmed(t, target, before)

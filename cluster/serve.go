@@ -103,6 +103,10 @@ func (pa *partition) execute(ctx context.Context, request *clusterpb.Request) (*
 		return pa.members.issueToken(ctx, call.IssueToken)
 	case *clusterpb.Request_RevokeToken:
 		return pa.members.revokeToken(ctx, call.RevokeToken)
+	case *clusterpb.Request_GetSettings:
+		return pa.members.getSettings(ctx)
+	case *clusterpb.Request_ChangeSettings:
+		return pa.members.changeSettings(ctx, request, call.ChangeSettings)
 	case *clusterpb.Request_CrossMessages:
 		return pa.receiveCrossMessages(ctx, p, call.CrossMessages)
 	}
@@ -149,7 +153,7 @@ func (d *dispatcher) startBatch(ctx context.Context, request *clusterpb.Request,
 	})
 }
 
-// startEach answers each start as soon as possible: a refused start does not wait for those that
+// startEach answers each start as soon as possible: a rejected start does not wait for those that
 // must be committed.
 func (pa *partition) startEach(ctx context.Context, p *actors.Partition, starts []*clusterpb.InstanceStart, answer func(*clusterpb.StartBatchResult) error) error {
 	answers := make(chan *clusterpb.StartBatchItem, len(starts))
@@ -186,17 +190,17 @@ func (pa *partition) startEach(ctx context.Context, p *actors.Partition, starts 
 // each start.
 func (pa *partition) checkStartBatch(r *clusterpb.StartBatchRequest) error {
 	if len(r.GetStarts()) == 0 || len(r.Starts) > routing.StartBatchMax {
-		return &InputError{"starts", fmt.Sprintf("are %d: 1 to %d are allowed", len(r.GetStarts()), routing.StartBatchMax)}
+		return invalidArgument("starts", fmt.Sprintf("are %d: 1 to %d are allowed", len(r.GetStarts()), routing.StartBatchMax))
 	}
 	for _, one := range r.Starts {
 		if one.GetStart() == nil {
-			return &InputError{"start", "is empty"}
+			return invalidArgument("start", "is empty")
 		}
 		if err := firstError(checkID(one.Instance), checkStart(one.Start)); err != nil {
 			return err
 		}
 		if pa.node.partitionOf(one.Instance) != pa {
-			return &InputError{"start", "is for another partition"}
+			return invalidArgument("start", "is for another partition")
 		}
 	}
 	return nil

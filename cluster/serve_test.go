@@ -9,7 +9,9 @@ import (
 	"testing"
 
 	"github.com/tenuto-dev/tenuto/cluster/internal/routing"
+	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/replay"
 )
 
 // newInstanceStart returns a start of an orchestration of the tests.
@@ -50,18 +52,14 @@ func TestStartBatch_AnswersEachStart(t *testing.T) {
 	starts := []*clusterpb.InstanceStart{
 		newInstanceStart("new", doubled.Name()), newInstanceStart("taken", doubled.Name()), newInstanceStart("other", "no such code"), attached, newInstanceStart("again", doubled.Name()),
 	}
-	want := []error{nil, ErrInstanceExists, ErrNoCode, nil, nil}
+	want := []string{"", "instance_exists", wire.CodeNoCode, "", ""}
 	answers, err := sendStarts(t, node, newStartsRequest(node.partitions[0], starts...))
 	if err != nil || len(answers) != len(starts) {
 		t.Fatalf("%v, %v", answers, err)
 	}
 	for i, answer := range answers {
-		var err error
-		if answer.Failure != nil {
-			err = fromFailure(answer.Failure)
-		}
-		if !errors.Is(err, want[i]) || err == nil && answer.GetStart().GetFirstExecution() != 1 {
-			t.Errorf("%s: %v, %v; want %v", starts[i].Instance, answer, err, want[i])
+		if code := answer.GetFailure().GetCode(); code != want[i] || code == "" && answer.GetStart().GetFirstExecution() != 1 {
+			t.Errorf("%s: %v; want the code %q", starts[i].Instance, answer, want[i])
 		}
 	}
 	if !answers[3].GetStart().GetAttached() || answers[0].AppliedIndex == 0 {
@@ -73,7 +71,7 @@ func TestStartBatch_AnswersEachStart(t *testing.T) {
 	}
 }
 
-// Each start is answered as soon as possible: a refused one does not wait for slow ones.
+// Each start is answered as soon as possible: a rejected one does not wait for slow ones.
 func TestStartBatch_AnswersAsSoonAsPossible(t *testing.T) {
 	checkGoroutineLeaks(t)
 	node := startNode(t, Config{Dir: t.TempDir(), Partitions: 1, Definitions: definitions()})
@@ -87,7 +85,7 @@ func TestStartBatch_AnswersAsSoonAsPossible(t *testing.T) {
 		return barrier(ctx)
 	}
 	var order []uint32
-	starts := []*clusterpb.InstanceStart{newInstanceStart("taken", doubled.Name()), newInstanceStart("refused", "no such code"), newInstanceStart("new", doubled.Name())}
+	starts := []*clusterpb.InstanceStart{newInstanceStart("taken", doubled.Name()), newInstanceStart("rejected", "no such code"), newInstanceStart("new", doubled.Name())}
 	err := g.startEach(ctx, g.servingPartition(), starts, func(value *clusterpb.StartBatchResult) error {
 		for _, answer := range value.Items {
 			order = append(order, answer.Index)
@@ -102,7 +100,7 @@ func TestStartBatch_AnswersAsSoonAsPossible(t *testing.T) {
 	}
 }
 
-// A batch that no node would send is refused as a whole, and none of it is executed.
+// A batch that no node would send is rejected as a whole, and none of it is executed.
 func TestStartBatch_RejectsInvalidBatch(t *testing.T) {
 	checkGoroutineLeaks(t)
 	node := startNode(t, Config{Dir: t.TempDir(), Partitions: testPartitions, Definitions: definitions()})
@@ -116,9 +114,9 @@ func TestStartBatch_RejectsInvalidBatch(t *testing.T) {
 		"other partition":   {newInstanceStart(idInPartition("bad", 2), name)},
 		"more than allowed": make([]*clusterpb.InstanceStart, routing.StartBatchMax+1),
 	} {
-		var refused *InputError
+		var rejected *replay.InvalidError
 		request := newStartsRequest(node.partitions[1], append([]*clusterpb.InstanceStart{good}, bad...)...)
-		if answers, err := sendStarts(t, node, request); !errors.As(err, &refused) || len(answers) != 0 {
+		if answers, err := sendStarts(t, node, request); !errors.As(err, &rejected) || len(answers) != 0 {
 			t.Errorf("%s: %v, %v", what, answers, err)
 		}
 	}

@@ -1,9 +1,9 @@
 package cluster
 
 import (
-	"slices"
-	"strings"
 	"testing"
+
+	"github.com/tenuto-dev/tenuto/internal/shorttest"
 )
 
 // shortTests are the tests of several nodes that run with -short. Each of them takes seconds.
@@ -19,8 +19,5 @@ var shortTests = []string{
 // skipIfShort skips a test of several nodes with -short, unless it is one of shortTests.
 func skipIfShort(t testing.TB) {
 	t.Helper()
-	name, _, _ := strings.Cut(t.Name(), "/")
-	if testing.Short() && !slices.Contains(shortTests, name) {
-		t.Skip("slow: it starts several nodes")
-	}
+	shorttest.SkipUnless(t, "slow: it starts several nodes", shortTests...)
 }

@@ -30,7 +30,7 @@ func TestStalledInstance_VisibleUnderAnyLeader(t *testing.T) {
 			Dir: dir, Partitions: 1, Definitions: reordered(other), MeterProvider: sdk.NewMeterProvider(sdk.WithReader(reader)),
 		}), reader
 	}
-	stalled := func(node *Node, options ...ReadOption) int {
+	stalled := func(node *Node, options ...replay.Option) int {
 		n, err := node.Client().Count(ctx, Filter{States: []State{Stalled}}, options...)
 		if err != nil {
 			t.Fatal(err)

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
@@ -11,6 +10,7 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 // State is what an instance is doing, or how it ended.
@@ -18,22 +18,22 @@ type State = actors.State
 
 // The states. An instance in one of the first four has not ended.
 const (
-	Running State = "running"
+	Running = actors.StateRunning
 	// Stalled: code and history disagree; see Status.Mismatch. From protocol 3 on, every node shows
 	// this state. A new leader retries all stalled instances, one after the other.
-	Stalled State = "stalled"
+	Stalled = actors.StateStalled
 	// Suspended: the instance takes input, but its code does not run.
-	Suspended State = "suspended"
+	Suspended = actors.StateSuspended
 	// WaitingForCode: the leader has no code for the instance. When input arrives for it,
 	// leadership moves to a node that has the code, if that node has all the code that the leader
 	// has.
-	WaitingForCode State = "waiting for code"
-	Completed      State = "completed"
-	Failed         State = "failed"
-	Canceled       State = "canceled"
-	Terminated     State = "terminated"
+	WaitingForCode = actors.StateWaitingForCode
+	Completed      = actors.StateCompleted
+	Failed         = actors.StateFailed
+	Canceled       = actors.StateCanceled
+	Terminated     = actors.StateTerminated
 	// ContinuedAsNew: the state of an execution that was followed by another one in the same run.
-	ContinuedAsNew State = "continued as new"
+	ContinuedAsNew = actors.StateContinuedAsNew
 )
 
 // instanceStates are the states of an instance, as opposed to those of an execution.
@@ -130,21 +130,14 @@ func newStatus(wire *clusterpb.Status, converter engine.PayloadConverter) *Statu
 type History struct {
 	InstanceID string
 	Execution  uint64
-	Events     []*journalpb.Event
+	Events     []history.Event
 	// AppliedIndex is a journal index: the history shows all entries up to it.
 	AppliedIndex uint64
 }
 
 // String returns the history as a table, one event per line: event_id, time since the first event,
 // type and fields.
-func (h *History) String() string {
-	var b strings.Builder
-	for _, event := range h.Events {
-		since := time.Duration(event.Timestamp - h.Events[0].Timestamp)
-		fmt.Fprintf(&b, "%5d  %10s  %s\n", event.EventId, "+"+since.Round(10*time.Microsecond).String(), engine.Describe(event))
-	}
-	return b.String()
-}
+func (h *History) String() string { return (&history.History{Events: h.Events}).String() }
 
 // An Execution is one execution of an instance: the part of a run up to the next continue-as-new.
 type Execution struct {
@@ -162,7 +155,7 @@ type Execution struct {
 // Executions returns the executions of an instance, including those of earlier runs under its ID,
 // oldest first; of more than 1,000, the latest. It returns [ErrNotFound] if the instance does not
 // exist.
-func (c *Client) Executions(ctx context.Context, id string, options ...ReadOption) ([]Execution, error) {
+func (c *Client) Executions(ctx context.Context, id string, options ...replay.Option) ([]Execution, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ func (n *Node) AddMeterProvider(provider metric.MeterProvider) error {
 		return err
 	}
 	if provider == nil {
-		return &InputError{"meter provider", "is nil"}
+		return invalidArgument("meter provider", "is nil")
 	}
 	return n.metrics.Attach(provider)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/replay"
 )
 
 // dialSecured returns a remote client with a certificate.
@@ -41,9 +42,9 @@ func TestTLS_RejectsUnusableKeysAtStart(t *testing.T) {
 		"expired ones":        trusted.keys(trusted.issue([]string{"tenuto://tenuto/node/n1"}, withValidity(-2*time.Hour, -time.Hour))),
 	} {
 		config := Config{InMemory: true, NodeID: "n1", Listen: "127.0.0.1:0", TLS: keys, Logger: testLogger()}
-		var wrong *ConfigError
-		if _, err := Start(testContext(t), config); !errors.As(err, &wrong) || wrong.Field != "TLS" {
-			t.Errorf("%s: %v; want a ConfigError of TLS", name, err)
+		var wrong *replay.InvalidError
+		if _, err := Start(testContext(t), config); !errors.As(err, &wrong) || wrong.Field != "Config.TLS" {
+			t.Errorf("%s: %v; want an InvalidError of TLS", name, err)
 		}
 	}
 }
@@ -58,9 +59,9 @@ func TestTLS_RejectsConflictingConfig(t *testing.T) {
 		"Authorize": {InMemory: true, Authorize: allow},
 	} {
 		config.Logger = testLogger()
-		var wrong *ConfigError
-		if _, err := Start(testContext(t), config); !errors.As(err, &wrong) || wrong.Field != field {
-			t.Errorf("%v; want a ConfigError of %s", err, field)
+		var wrong *replay.InvalidError
+		if _, err := Start(testContext(t), config); !errors.As(err, &wrong) || wrong.Field != "Config."+field {
+			t.Errorf("%v; want an InvalidError of %s", err, field)
 		}
 	}
 }
@@ -86,18 +87,18 @@ func TestConfig_RejectsUnworkable(t *testing.T) {
 		{"Definitions", Config{Definitions: append(definitions(), definitions()...)}},
 	} {
 		test.config.InMemory, test.config.Logger = true, testLogger()
-		var wrong *ConfigError
+		var wrong *replay.InvalidError
 		err := test.config.withDefaults().validate()
 		if test.field == "Definitions" {
 			_, err = Start(testContext(t), test.config)
 		}
-		if !errors.As(err, &wrong) || wrong.Field != test.field || strings.Contains(wrong.Reason, "tenuto:") {
-			t.Errorf("%v; want a ConfigError of %s", err, test.field)
+		if !errors.As(err, &wrong) || wrong.Field != "Config."+test.field || strings.Contains(wrong.Reason, "tenuto:") {
+			t.Errorf("%v; want an InvalidError of %s", err, test.field)
 		}
 	}
-	var wrong *InputError
+	var wrong *replay.InvalidError
 	if _, err := Dial(testContext(t), DialConfig{Addresses: []string{"192.0.2.1:7001"}}); !errors.As(err, &wrong) {
-		t.Errorf("dialed without TLS: %v; want an InputError", err)
+		t.Errorf("dialed without TLS: %v; want an InvalidError", err)
 	}
 }
 
@@ -296,7 +297,7 @@ func TestAuthorize_RejectsUnauthorizedCalls(t *testing.T) {
 		lines += log.countLines("canary")
 	}
 	if lines == 0 {
-		t.Error("refusals are not logged")
+		t.Error("rejections are not logged")
 	}
 	// Calls of the application's own node are not authorized, nor those that it forwards.
 	for _, node := range nodes {

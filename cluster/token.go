@@ -51,7 +51,7 @@ const tokenPrefix = "tenuto-join-"
 // can use it, so treat it like a password. The cluster does not store the token and cannot show it
 // again.
 //
-// Errors: [ErrTooManyTokens], [ErrNotAuthorized], [*InputError], [*UnavailableError].
+// Errors: [ErrTooManyTokens], [ErrNotAuthorized], [*replay.InvalidError], [*UnavailableError].
 func (c *Client) IssueJoinToken(ctx context.Context, lifetime time.Duration) (token string, expires time.Time, err error) {
 	if lifetime == 0 {
 		lifetime = tokenLifetimeDefault
@@ -104,7 +104,7 @@ func (c *Client) JoinTokens(ctx context.Context) ([]JoinToken, error) {
 // joined with it remains a member.
 //
 // Errors: [ErrTokenInvalid] if the cluster has no record of the token, [ErrProtocol] while a member
-// does not speak protocol 3, [ErrNotAuthorized], [*InputError], [*UnavailableError].
+// does not speak protocol 3, [ErrNotAuthorized], [*replay.InvalidError], [*UnavailableError].
 func (c *Client) RevokeJoinToken(ctx context.Context, id string) error {
 	key, err := tokenKey(id)
 	if err != nil {
@@ -124,7 +124,7 @@ func tokenKey(id string) (ed25519.PublicKey, error) {
 	}
 	key, err := base64.RawURLEncoding.DecodeString(id)
 	if err != nil || len(key) != ed25519.PublicKeySize {
-		return nil, &InputError{"token ID", "is neither a listed token ID nor a token"}
+		return nil, invalidArgument("token ID", "is neither a listed token ID nor a token")
 	}
 	return key, nil
 }
@@ -149,9 +149,9 @@ func (n *Node) IssueJoinToken(ctx context.Context, lifetime time.Duration) (toke
 func checkIssueToken(r *clusterpb.IssueTokenRequest) error {
 	switch lifetime := time.Duration(r.GetLifetime()); {
 	case lifetime < tokenLifetimeMin || lifetime > tokenLifetimeMax:
-		return &InputError{"lifetime", fmt.Sprintf("is %v: %v to %v are allowed", lifetime, tokenLifetimeMin, tokenLifetimeMax)}
+		return invalidArgument("lifetime", fmt.Sprintf("is %v: %v to %v are allowed", lifetime, tokenLifetimeMin, tokenLifetimeMax))
 	case len(r.GetKey()) != ed25519.PublicKeySize:
-		return &InputError{"token key", fmt.Sprintf("has %d bytes, not %d", len(r.GetKey()), ed25519.PublicKeySize)}
+		return invalidArgument("token key", fmt.Sprintf("has %d bytes, not %d", len(r.GetKey()), ed25519.PublicKeySize))
 	}
 	return nil
 }
@@ -169,8 +169,9 @@ func (h *memberHandler) issueToken(ctx context.Context, r *clusterpb.IssueTokenR
 
 // useToken uses up the join token that a node presents, or returns why the node must not join.
 func (h *memberHandler) useToken(ctx context.Context, r *clusterpb.JoinRequest) error {
+	h.partition.node.settings.apply() // the leader must not admit a node by older ones
 	switch {
-	case len(r.TokenKey) == 0 && !h.partition.node.config.RequireJoinToken:
+	case len(r.TokenKey) == 0 && !h.partition.node.settings.current.Load().RequireJoinToken:
 		return nil
 	case len(r.TokenKey) == 0:
 		return ErrTokenRequired
@@ -182,11 +183,11 @@ func (h *memberHandler) useToken(ctx context.Context, r *clusterpb.JoinRequest) 
 
 // tokenError maps the journal's errors to those of this package.
 func tokenError(err error) error {
-	for refusal, name := range map[error]error{
+	for rejection, name := range map[error]error{
 		journal.ErrTokenUnknown: ErrTokenInvalid, journal.ErrTokenExpired: ErrTokenExpired,
 		journal.ErrTokenUsed: ErrTokenUsed, journal.ErrTooManyTokens: ErrTooManyTokens,
 	} {
-		if errors.Is(err, refusal) {
+		if errors.Is(err, rejection) {
 			return name
 		}
 	}
@@ -232,9 +233,9 @@ func (c Config) validateToken() error {
 	_, cluster, err := parseToken(c.JoinToken)
 	switch {
 	case err != nil:
-		return &ConfigError{"JoinToken", err.Error()}
+		return invalidConfig("JoinToken", err.Error())
 	case cluster != c.ClusterID:
-		return &ConfigError{"JoinToken", fmt.Sprintf("is for cluster %.100q, not for %q", cluster, c.ClusterID)}
+		return invalidConfig("JoinToken", fmt.Sprintf("is for cluster %.100q, not for %q", cluster, c.ClusterID))
 	}
 	return nil
 }

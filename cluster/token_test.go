@@ -11,9 +11,10 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/replay"
 )
 
-func requireJoinToken(config *Config) { config.RequireJoinToken = true }
+func requireJoinToken(config *Config) { config.Settings.RequireJoinToken = true }
 
 // issueToken returns a token of a node's cluster.
 func issueToken(t *testing.T, node *Node, lifetime time.Duration) string {
@@ -109,14 +110,14 @@ func TestJoinToken_RejectsMalformedAtOnce(t *testing.T) {
 	} {
 		config := good
 		change(&config)
-		var refused *ConfigError
-		if _, err := Start(testContext(t), config); !errors.As(err, &refused) || refused.Field != "JoinToken" {
+		var rejected *replay.InvalidError
+		if _, err := Start(testContext(t), config); !errors.As(err, &rejected) || rejected.Field != "Config.JoinToken" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	node := startNode(t, Config{InMemory: true})
 	for _, lifetime := range []time.Duration{-1, tokenLifetimeMin - 1, tokenLifetimeMax + 1} {
-		if _, _, err := node.IssueJoinToken(testContext(t), lifetime); !errors.As(err, new(*InputError)) {
+		if _, _, err := node.IssueJoinToken(testContext(t), lifetime); !errors.As(err, new(*replay.InvalidError)) {
 			t.Errorf("%v: %v", lifetime, err)
 		}
 	}
@@ -186,7 +187,7 @@ func TestJoinToken_DoesNotReplaceCertificate(t *testing.T) {
 	checkGoroutineLeaks(t)
 	trusted, others := newAuthority(t), newAuthority(t)
 	nodes, _ := startWithTLS(t, trusted, func(_ int, config *Config) {
-		config.RequireJoinToken = true
+		config.Settings.RequireJoinToken = true
 		config.Authorize = func(_ context.Context, caller Principal, action Action, _ string) error {
 			if action == ActionIssueToken && caller.Name != "operator" {
 				return errors.New("operators only")
@@ -231,7 +232,7 @@ func TestJoinToken_DoesNotReplaceCertificate(t *testing.T) {
 func TestMembership_OtherPartitionsFollowFirst(t *testing.T) {
 	checkGoroutineLeaks(t)
 	config := peerConfig(t, loopbackPeers(t, 1), 0, definitions()...)
-	config.Partitions, config.RequireJoinToken = testPartitions, true
+	config.Partitions, config.Settings.RequireJoinToken = testPartitions, true
 	node := startNode(t, config)
 	joinRequest := &clusterpb.JoinRequest{Node: "n2", Address: "127.0.0.1:1", NewNode: true, Partitions: testPartitions}
 	for _, g := range node.partitions {
@@ -267,10 +268,10 @@ func TestJoinToken_ListAndRevoke(t *testing.T) {
 	if err := client.RevokeJoinToken(ctx, tokens[0].ID); err != nil {
 		t.Fatal(err)
 	}
-	refused := f.joiningConfig("n3")
-	requireJoinToken(&refused)
-	refused.JoinToken = first
-	if _, err := Start(ctx, refused); !errors.Is(err, ErrTokenInvalid) {
+	rejected := f.joiningConfig("n3")
+	requireJoinToken(&rejected)
+	rejected.JoinToken = first
+	if _, err := Start(ctx, rejected); !errors.Is(err, ErrTokenInvalid) {
 		t.Errorf("with a token that was revoked: %v; want ErrTokenInvalid", err)
 	}
 	if err := client.RevokeJoinToken(ctx, second); err != nil { // by the token itself
@@ -279,8 +280,8 @@ func TestJoinToken_ListAndRevoke(t *testing.T) {
 	if err := client.RevokeJoinToken(ctx, second); !errors.Is(err, ErrTokenInvalid) {
 		t.Errorf("revoked twice: %v; want ErrTokenInvalid", err)
 	}
-	if err := client.RevokeJoinToken(ctx, "x"); !errors.As(err, new(*InputError)) {
-		t.Errorf("no token: %v; want an InputError", err)
+	if err := client.RevokeJoinToken(ctx, "x"); !errors.As(err, new(*replay.InvalidError)) {
+		t.Errorf("no token: %v; want an InvalidError", err)
 	}
 	if tokens, err := client.JoinTokens(ctx); err != nil || len(tokens) != 0 {
 		t.Errorf("after all were revoked: %+v, %v", tokens, err)

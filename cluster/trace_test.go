@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tenuto-dev/tenuto/cluster/internal/telemetry"
+	"github.com/tenuto-dev/tenuto/internal/eventpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -226,7 +227,7 @@ func TestTrace_NoProviderPropagatesCallerSpan(t *testing.T) {
 		if id == "traced" {
 			want = telemetry.FormatTrace(request.SpanContext())
 		}
-		if got := history.Events[0].GetOrchestrationStarted().Trace; got != want {
+		if got := eventpb.Message(history.Events[0]).GetOrchestrationStarted().Trace; got != want {
 			t.Errorf("%s: recorded %q, want %q", id, got, want)
 		}
 	}

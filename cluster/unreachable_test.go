@@ -18,6 +18,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/replay"
 )
 
 // If an error wraps several, the one with an unknown outcome decides.
@@ -27,7 +28,7 @@ func TestFailure_UnknownOutcomeWins(t *testing.T) {
 		&UnavailableError{Err: errTest}, &UnavailableError{Err: &BusyError{}}, &UnavailableError{Err: ErrRemoved},
 	} {
 		for _, other := range []error{
-			ErrRemoved, ErrNotFound, ErrEnded, ErrInstanceExists, ErrNotAuthorized, &BusyError{}, &InputError{}, &VersionError{},
+			ErrRemoved, ErrNotFound, ErrEnded, ErrInstanceExists, ErrNotAuthorized, &BusyError{}, &replay.InvalidError{}, &VersionError{},
 			journal.ErrBusy, journal.ErrNotLeader, journal.ErrClosed, actors.ErrStopped,
 		} {
 			for _, err := range []error{fmt.Errorf("%w: %w", open, other), fmt.Errorf("%w: %w", other, open), errors.Join(other, open)} {
@@ -190,7 +191,7 @@ func TestUpdate_NotAwaitedOnLaggingNode(t *testing.T) {
 				return err
 			}
 			for r, err := range client.Watch(ctx, "l", Position{}) {
-				if err != nil || r.Event.GetExternalEvent().GetName() == "word" {
+				if err != nil || r.Type == "ExternalEvent" && r.Name == word.Name() {
 					return err
 				}
 			}

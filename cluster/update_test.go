@@ -15,6 +15,7 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 // ledger keeps a sum of at most 100, which updates raise, until it is closed. A raise by 0 waits
@@ -61,14 +62,14 @@ func ledgerDefinitions() []replay.Definition {
 }
 
 // countEvents counts the events of an execution for which a condition holds.
-func countEvents(t *testing.T, client *Client, id string, execution uint64, holds func(*journalpb.Event) bool) int {
+func countEvents(t *testing.T, client *Client, id string, execution uint64, holds func(history.Event) bool) int {
 	t.Helper()
-	history, err := client.HistoryOf(testContext(t), id, execution)
+	recorded, err := client.HistoryOf(testContext(t), id, execution)
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := 0
-	for _, event := range history.Events {
+	for _, event := range recorded.Events {
 		if holds(event) {
 			n++
 		}
@@ -76,13 +77,12 @@ func countEvents(t *testing.T, client *Client, id string, execution uint64, hold
 	return n
 }
 
-func hasRequestID(id string) func(*journalpb.Event) bool {
-	return func(event *journalpb.Event) bool { return event.InputRequestID() == id }
+func hasRequestID(id string) func(history.Event) bool {
+	return func(event history.Event) bool { return event.RequestID() == id }
 }
 
-func isUpdateEvent(event *journalpb.Event) bool {
-	return strings.HasPrefix(event.GetExternalEvent().GetName(), engine.UpdatePrefix) ||
-		strings.HasPrefix(event.GetSideEffectRecorded().GetLabel(), engine.UpdatePrefix)
+func isUpdateEvent(event history.Event) bool {
+	return strings.HasPrefix(event.Name, engine.UpdatePrefix)
 }
 
 func TestUpdate_ReturnsResult(t *testing.T) {
@@ -105,31 +105,31 @@ func TestUpdate_ReturnsResult(t *testing.T) {
 		err  func() error
 		want func(error) bool
 	}{
-		"refused": {func() error { _, err := CallUpdate(ctx, client, "l", raiseUpdate, 90); return err }, func(err error) bool {
-			var refused *RefusedError
-			return errors.As(err, &refused) && strings.HasSuffix(err.Error(), "as wanted: 34")
+		"rejected": {func() error { _, err := CallUpdate(ctx, client, "l", raiseUpdate, 90); return err }, func(err error) bool {
+			var rejected *RejectedError
+			return errors.As(err, &rejected) && strings.HasSuffix(err.Error(), "as wanted: 34")
 		}},
 		"of another type": {func() error {
 			_, err := CallUpdate(ctx, client, "l", replay.Update[string, int]("raise"), "x")
 			return err
 		}, func(err error) bool {
-			return errors.As(err, new(*RefusedError))
+			return errors.As(err, new(*RejectedError))
 		}},
 		"without a handler": {func() error { _, err := CallUpdate(ctx, client, "l", replay.Update[int, int]("other"), 1); return err }, func(err error) bool {
-			var none *replay.NoUpdateError
-			return errors.As(err, &none) && none.Name == "other" && !errors.As(err, new(*RefusedError))
+			var none *replay.NotRegisteredError
+			return errors.As(err, &none) && none.Name == "other" && !errors.As(err, new(*RejectedError))
 		}},
 		"of nobody": {func() error { _, err := CallUpdate(ctx, client, "nobody", raiseUpdate, 1); return err }, func(err error) bool { return errors.Is(err, ErrNotFound) }},
 		"no input": {func() error {
 			_, err := CallUpdate(ctx, client, "l", replay.Update[chan int, int]("raise"), nil)
 			return err
 		}, func(err error) bool { return err != nil }},
-		"no name": {func() error { _, err := CallUpdate(ctx, client, "l", replay.Update[int, int](""), 1); return err }, isInputError},
+		"no name": {func() error { _, err := CallUpdate(ctx, client, "l", replay.Update[int, int](""), 1); return err }, isInvalidError},
 		"a long ID": {func() error {
-			_, err := CallUpdate(ctx, client, "l", raiseUpdate, 1, UpdateID(strings.Repeat("x", 129)))
+			_, err := CallUpdate(ctx, client, "l", raiseUpdate, 1, RequestID(strings.Repeat("x", 129)))
 			return err
-		}, isInputError},
-		"no such ID": {func() error { _, err := CallUpdate(ctx, client, "", raiseUpdate, 1); return err }, isInputError},
+		}, isInvalidError},
+		"no such ID": {func() error { _, err := CallUpdate(ctx, client, "", raiseUpdate, 1); return err }, isInvalidError},
 	} {
 		if err := c.err(); !c.want(err) {
 			t.Errorf("%s: %v", name, err)
@@ -138,7 +138,7 @@ func TestUpdate_ReturnsResult(t *testing.T) {
 	if after := countEvents(t, client, "l", 0, isUpdateEvent); after != before || before != 6 {
 		t.Errorf("%d events of updates, then %d; rejected updates must not be recorded", before, after)
 	}
-	if _, err := CallUpdate(ctx, client, "l", raiseUpdate, -1); !errors.Is(err, errLow) || errors.As(err, new(*RefusedError)) {
+	if _, err := CallUpdate(ctx, client, "l", raiseUpdate, -1); !errors.Is(err, errLow) || errors.As(err, new(*RejectedError)) {
 		t.Errorf("an update that fails: %v", err)
 	}
 	if err := Send(ctx, client, "l", closedEvent, 0); err != nil {
@@ -153,7 +153,12 @@ func TestUpdate_ReturnsResult(t *testing.T) {
 	expectSameHistories(t, nodes)
 }
 
-func isInputError(err error) bool { return errors.As(err, new(*InputError)) }
+func isInvalidError(err error) bool { return errors.As(err, new(*replay.InvalidError)) }
+
+func isNotRegistered(err error, kind string) bool {
+	var none *replay.NotRegisteredError
+	return errors.As(err, &none) && none.Kind == kind
+}
 
 func TestUpdate_AbortedWhenInstanceEnds(t *testing.T) {
 	for name, end := range map[string]func(ctx context.Context, client *Client) error{
@@ -190,16 +195,16 @@ func TestSend_RejectsEventIDOfOtherInput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := CallUpdate(ctx, client, "l", raiseUpdate, 1, UpdateID("of an update")); err != nil {
+	if _, err := CallUpdate(ctx, client, "l", raiseUpdate, 1, RequestID("of an update")); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := Send(ctx, client, "l", word, "", EventID("of an event")); err != nil {
+		if err := Send(ctx, client, "l", word, "", RequestID("of an event")); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, id := range []string{"of an update", "of an event"} {
-		if err := Send(ctx, client, "l", closedEvent, 0, EventID(id)); !errors.Is(err, ErrRequestIDReused) {
+		if err := Send(ctx, client, "l", closedEvent, 0, RequestID(id)); !errors.Is(err, ErrRequestIDReused) {
 			t.Errorf("an event with the ID %s: %v; want ErrRequestID", id, err)
 		}
 		_, err := SendOrStart(ctx, client, ledgerOrchestration, "l", 1, closedEvent, 0, RequestID(id))
@@ -224,7 +229,7 @@ type observedTransport struct {
 	onFollow func()
 }
 
-func (o observedTransport) follow(ctx context.Context, id string, from Position, pass func(RecordedEvent) bool) error {
+func (o observedTransport) follow(ctx context.Context, id string, from Position, pass func(recordedEvent) bool) error {
 	o.onFollow()
 	return o.caller.follow(ctx, id, from, pass)
 }
@@ -239,7 +244,7 @@ func TestUpdate_AbandonedCallSaysAccepted(t *testing.T) {
 		ctx, cancel := context.WithCancel(testContext(t))
 		defer cancel()
 		stopping := &Client{transport: observedTransport{client.transport, cancel}, converter: client.converter}
-		_, err := CallUpdate(ctx, stopping, "l", raiseUpdate, 0, UpdateID(name))
+		_, err := CallUpdate(ctx, stopping, "l", raiseUpdate, 0, RequestID(name))
 		var unavailable *UnavailableError
 		if !errors.As(err, &unavailable) || unavailable.NotExecuted || !errors.Is(err, context.Canceled) ||
 			!strings.Contains(err.Error(), "the update was accepted, but its result is not known yet") {
@@ -248,25 +253,24 @@ func TestUpdate_AbandonedCallSaysAccepted(t *testing.T) {
 		if err := Send(testContext(t), client, "l", word, ""); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := CallUpdate(testContext(t), client, "l", raiseUpdate, 0, UpdateID(name)); err != nil || got != 1 {
+		if got, err := CallUpdate(testContext(t), client, "l", raiseUpdate, 0, RequestID(name)); err != nil || got != 1 {
 			t.Errorf("%s, again: %d, %v; want 1", name, got, err)
 		}
 	}
 }
 
 // awaitEvent waits until an event is in the history of a run.
-func awaitEvent(t *testing.T, client *Client, id string, holds func(*journalpb.Event) bool) RecordedEvent {
+func awaitEvent(t *testing.T, client *Client, id string, holds func(history.Event) bool) {
 	t.Helper()
 	for r, err := range client.Watch(testContext(t), id, Position{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if holds(r.Event) {
-			return r
+		if holds(r) {
+			return
 		}
 	}
 	t.Fatal("the run ended without it")
-	return RecordedEvent{}
 }
 
 // A validated update may be recorded after the instance has continued as new, before the new code
@@ -307,7 +311,7 @@ func TestUpdate_WaitsForHandlerAcrossContinueAsNew(t *testing.T) {
 	if err := <-outcome; err != nil {
 		t.Error(err)
 	}
-	if got, err := CallUpdate(ctx, client, "l", raiseUpdate, 8, UpdateID("u")); err != nil || got != 7 {
+	if got, err := CallUpdate(ctx, client, "l", raiseUpdate, 8, RequestID("u")); err != nil || got != 7 {
 		t.Errorf("the same request again: %d, %v; want its result, 7", got, err)
 	}
 }
@@ -318,24 +322,24 @@ func TestRequestID_NamesOneRequest(t *testing.T) {
 	if _, err := StartRun(ctx, client, ledgerOrchestration, "l", 1); err != nil {
 		t.Fatal(err)
 	}
-	if err := Send(ctx, client, "l", word, "", EventID("x")); err != nil {
+	if err := Send(ctx, client, "l", word, "", RequestID("x")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := CallUpdate(ctx, client, "l", raiseUpdate, 1, UpdateID("x")); !errors.Is(err, ErrRequestIDReused) {
+	if _, err := CallUpdate(ctx, client, "l", raiseUpdate, 1, RequestID("x")); !errors.Is(err, ErrRequestIDReused) {
 		t.Errorf("an update with the ID of an event: %v; want ErrRequestID", err)
 	}
 	for range 3 {
-		if got, err := CallUpdate(ctx, client, "l", raiseUpdate, 90, UpdateID("y")); err != nil || got != 91 {
+		if got, err := CallUpdate(ctx, client, "l", raiseUpdate, 90, RequestID("y")); err != nil || got != 91 {
 			t.Errorf("%d, %v; want 91, although it would be rejected now", got, err)
 		}
 	}
 	if err := Send(ctx, client, "l", closedEvent, 0); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := CallUpdate(ctx, client, "l", raiseUpdate, 90, UpdateID("y")); err != nil || got != 91 {
+	if got, err := CallUpdate(ctx, client, "l", raiseUpdate, 90, RequestID("y")); err != nil || got != 91 {
 		t.Errorf("after the end: %d, %v; want 91", got, err)
 	}
-	if _, err := CallUpdate(ctx, client, "l", raiseUpdate, 90, UpdateID("z")); !errors.Is(err, ErrEnded) {
+	if _, err := CallUpdate(ctx, client, "l", raiseUpdate, 90, RequestID("z")); !errors.Is(err, ErrEnded) {
 		t.Errorf("another after the end: %v; want ErrEnded", err)
 	}
 }
@@ -349,7 +353,7 @@ func TestUpdate_ContinuesWithoutCaller(t *testing.T) {
 	limited, cancel := context.WithCancel(ctx)
 	outcome := make(chan error)
 	go func() {
-		_, err := CallUpdate(limited, client, "l", raiseUpdate, 0, UpdateID("u"))
+		_, err := CallUpdate(limited, client, "l", raiseUpdate, 0, RequestID("u"))
 		outcome <- err
 	}()
 	awaitEvent(t, client, "l", isUpdateEvent)
@@ -360,7 +364,7 @@ func TestUpdate_ContinuesWithoutCaller(t *testing.T) {
 	if err := Send(ctx, client, "l", word, ""); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := CallUpdate(ctx, client, "l", raiseUpdate, 0, UpdateID("u")); err != nil || got != 1 {
+	if got, err := CallUpdate(ctx, client, "l", raiseUpdate, 0, RequestID("u")); err != nil || got != 1 {
 		t.Errorf("%d, %v", got, err)
 	}
 }
@@ -417,17 +421,17 @@ func useLedger(t *testing.T, ctx context.Context, nodes []*Node, id string, begu
 	}
 	begun <- true
 	for _, node := range nodes {
-		if err := Send(ctx, node.Client(), id, word, "", EventID("word")); err != nil {
+		if err := Send(ctx, node.Client(), id, word, "", RequestID("word")); err != nil {
 			t.Errorf("send to %s: %v", id, err)
 		}
 	}
 	for _, node := range nodes {
-		if got, err := CallUpdate(ctx, node.Client(), id, raiseUpdate, 90, UpdateID("raise")); err != nil || got != 91 {
+		if got, err := CallUpdate(ctx, node.Client(), id, raiseUpdate, 90, RequestID("raise")); err != nil || got != 91 {
 			t.Errorf("update %s: %d, %v", id, got, err)
 		}
 	}
 	for i, node := range nodes {
-		if err := Send(ctx, node.Client(), id, closedEvent, 0, EventID("closed")); err != nil {
+		if err := Send(ctx, node.Client(), id, closedEvent, 0, RequestID("closed")); err != nil {
 			t.Errorf("close %s: %v", id, err)
 		}
 		if got, err := runs[i].Wait(ctx); err != nil || got != 91 {
@@ -452,10 +456,7 @@ func loseFirstAnswers(node *Node, n int) {
 func TestRetriedCall_LostAnswerHasOneEffect(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: ledgerDefinitions()})
 	ctx, client := testContext(t), node.Client()
-	started := func(event *journalpb.Event) bool { return event.GetOrchestrationStarted() != nil }
-	ofType := func(eventType int) func(*journalpb.Event) bool {
-		return func(event *journalpb.Event) bool { return event.TypeNumber() == eventType }
-	}
+	started := hasEventType(history.OrchestrationStarted)
 	run := func(id string) {
 		if _, err := StartRun(ctx, client, ledgerOrchestration, id, 1); err != nil {
 			t.Fatal(err)
@@ -464,7 +465,7 @@ func TestRetriedCall_LostAnswerHasOneEffect(t *testing.T) {
 	for i, c := range []struct {
 		name  string
 		call  func(id string) error
-		count func(*journalpb.Event) bool
+		count func(history.Event) bool
 	}{
 		{"a start", func(id string) error { _, err := StartRun(ctx, client, waiter, id, ""); return err }, started},
 		{"a start of what ends at once", func(id string) error { _, err := StartRun(ctx, client, failingOrchestration, id, ""); return err }, started},
@@ -485,27 +486,27 @@ func TestRetriedCall_LostAnswerHasOneEffect(t *testing.T) {
 			}
 			return err
 		}, started},
-		{"an event", func(id string) error { run(id); return Send(ctx, client, id, word, "") }, ofType(journalpb.TypeExternalEvent)},
-		{"an event that ends its run", func(id string) error { run(id); return Send(ctx, client, id, closedEvent, 0) }, ofType(journalpb.TypeExternalEvent)},
+		{"an event", func(id string) error { run(id); return Send(ctx, client, id, word, "") }, hasEventType(history.ExternalEvent)},
+		{"an event that ends its run", func(id string) error { run(id); return Send(ctx, client, id, closedEvent, 0) }, hasEventType(history.ExternalEvent)},
 		{"an event that continues its run", func(id string) error {
 			run(id)
 			err := Send(ctx, client, id, closedEvent, 1)
 			return errors.Join(err, Send(ctx, client, id, word, ""))
-		}, ofType(journalpb.TypeExternalEvent)},
+		}, hasEventType(history.ExternalEvent)},
 		{"an event that starts a run and ends it", func(id string) error {
 			_, err := SendOrStart(ctx, client, ledgerOrchestration, id, 1, closedEvent, 0)
 			return err
-		}, ofType(journalpb.TypeExternalEvent)},
+		}, hasEventType(history.ExternalEvent)},
 		{"an event that starts another run and ends it", func(id string) error {
 			if _, err := SendOrStart(ctx, client, ledgerOrchestration, id, 1, closedEvent, 0, RequestID("1")); err != nil {
 				return err
 			}
 			_, err := SendOrStart(ctx, client, ledgerOrchestration, id, 1, closedEvent, 0, RequestID("2"), ReuseWhenEnded())
 			return err
-		}, ofType(journalpb.TypeExternalEvent)},
-		{"a cancellation", func(id string) error { run(id); return client.Cancel(ctx, id, "") }, ofType(journalpb.TypeOrchestrationCancelRequested)},
-		{"a termination", func(id string) error { run(id); return client.Terminate(ctx, id, "x") }, ofType(journalpb.TypeOrchestrationTerminated)},
-		{"a suspension", func(id string) error { run(id); return client.Suspend(ctx, id, "") }, ofType(journalpb.TypeOrchestrationSuspended)},
+		}, hasEventType(history.ExternalEvent)},
+		{"a cancellation", func(id string) error { run(id); return client.Cancel(ctx, id, "") }, hasEventType(history.OrchestrationCancelRequested)},
+		{"a termination", func(id string) error { run(id); return client.Terminate(ctx, id, "x") }, hasEventType(history.OrchestrationTerminated)},
+		{"a suspension", func(id string) error { run(id); return client.Suspend(ctx, id, "") }, hasEventType(history.OrchestrationSuspended)},
 		{"an update", func(id string) error {
 			run(id)
 			got, err := CallUpdate(ctx, client, id, raiseUpdate, 90)
@@ -513,7 +514,7 @@ func TestRetriedCall_LostAnswerHasOneEffect(t *testing.T) {
 				err = fmt.Errorf("got %d", got)
 			}
 			return err
-		}, ofType(journalpb.TypeActivityScheduled)},
+		}, hasEventType(history.ActivityScheduled)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			id := fmt.Sprintf("i-%d", i)
@@ -561,8 +562,8 @@ func TestRequestID_UserRetryHasOneEffect(t *testing.T) {
 	if _, err := StartRun(ctx, node.Client(), doubled, "d", 1, RequestID("r")); err != nil {
 		t.Errorf("without code: %v", err)
 	}
-	if _, err := StartRun(ctx, node.Client(), doubled, "d", 1, RequestID("other")); !errors.Is(err, ErrNoCode) {
-		t.Errorf("another start without code: %v; want ErrNoCode", err)
+	if _, err := StartRun(ctx, node.Client(), doubled, "d", 1, RequestID("other")); !isNotRegistered(err, "orchestration") {
+		t.Errorf("another start without code: %v; want a NotRegisteredError", err)
 	}
 }
 
@@ -580,17 +581,20 @@ func TestRetriedCall_RejectedAgain(t *testing.T) {
 		want error
 	}{
 		"event":       {func() error { return Send(ctx, client, "d", word, "") }, ErrEnded},
-		"named event": {func() error { return Send(ctx, client, "d", word, "", EventID("x")) }, ErrEnded},
+		"named event": {func() error { return Send(ctx, client, "d", word, "", RequestID("x")) }, ErrEnded},
 		"cancel":      {func() error { return client.Cancel(ctx, "d", "") }, ErrEnded},
 		"terminate":   {func() error { return client.Terminate(ctx, "d", "") }, ErrEnded},
 		"start":       {func() error { _, err := StartRun(ctx, client, doubled, "d", 1); return err }, ErrInstanceExists},
 		"named start": {func() error { _, err := StartRun(ctx, client, doubled, "d", 1, RequestID("x")); return err }, ErrInstanceExists},
-		"update":      {func() error { _, err := CallUpdate(ctx, client, "d", raiseUpdate, 1, UpdateID("x")); return err }, ErrEnded},
-		"refusal":     {func() error { _, err := CallUpdate(ctx, client, "l", raiseUpdate, 100, UpdateID("x")); return err }, nil},
+		"update":      {func() error { _, err := CallUpdate(ctx, client, "d", raiseUpdate, 1, RequestID("x")); return err }, ErrEnded},
+		"rejection":   {func() error { _, err := CallUpdate(ctx, client, "l", raiseUpdate, 100, RequestID("x")); return err }, nil},
 		"code": {func() error {
 			_, err := StartRun(ctx, client, replay.Orchestration[int, int]("none"), "n", 1)
-			return err
-		}, ErrNoCode},
+			if !isNotRegistered(err, "orchestration") {
+				return err
+			}
+			return errTest
+		}, errTest},
 	} {
 		node.ask = func(ctx context.Context, r *clusterpb.Request) *clusterpb.Response {
 			r.Retried = true

@@ -52,14 +52,18 @@ func (h *memberHandler) checkMemberProtocol(node string, newest uint32) error {
 // cluster uses. A leader checks only while it speaks a newer one itself.
 const raiseInterval = time.Second
 
-// raiseProtocol raises the cluster's protocol to the newest that all members speak. It returns when
-// that is this node's newest, or when ctx ends.
+// raiseProtocol raises the cluster's protocol to the newest that all members speak, and records the
+// settings as soon as they can read them. It returns when the protocol is this node's newest, or
+// when ctx ends.
 func (pa *partition) raiseProtocol(ctx context.Context) {
-	for pa.journal.Protocol() < pa.node.config.protocol {
-		if common := pa.commonProtocol(ctx); common > pa.journal.Protocol() {
-			pa.raiseProtocolTo(ctx, common)
+	for {
+		if pa.journal.Protocol() < pa.node.config.protocol {
+			if common := pa.commonProtocol(ctx); common > pa.journal.Protocol() {
+				pa.raiseProtocolTo(ctx, common)
+			}
 		}
-		if pa.node.sleep(ctx, raiseInterval) != nil {
+		recorded := pa.node.settings.record(ctx, pa)
+		if recorded && pa.journal.Protocol() >= pa.node.config.protocol || pa.node.sleep(ctx, raiseInterval) != nil {
 			return
 		}
 	}

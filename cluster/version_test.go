@@ -20,11 +20,11 @@ func expectVersionError(t *testing.T, config Config) *VersionError {
 			t.Fatal("the node takes part")
 		}
 	}
-	var refused *VersionError
-	if !errors.As(err, &refused) || !errors.Is(err, ErrProtocol) {
+	var rejected *VersionError
+	if !errors.As(err, &rejected) || !errors.Is(err, ErrProtocol) {
 		t.Fatalf("rejected with %v", err)
 	}
-	return refused
+	return rejected
 }
 
 // Nodes of this protocol and of the previous one work side by side during a rolling upgrade and
@@ -95,8 +95,8 @@ func TestUpgrade_RollingUpgradeLosesNothing(t *testing.T) {
 	f.close(last)
 	back := last.config
 	back.journalLogger, back.protocol = nil, older
-	if refused := expectVersionError(t, back); refused.Newest != older || refused.Required != newer || refused.Node != last.ID() {
-		t.Errorf("a member that went back: %+v", refused)
+	if rejected := expectVersionError(t, back); rejected.Newest != older || rejected.Required != newer || rejected.Node != last.ID() {
+		t.Errorf("a member that went back: %+v", rejected)
 	}
 }
 
@@ -109,9 +109,9 @@ func TestMembership_RejectsUnsupportedProtocol(t *testing.T) {
 	for _, protocol := range []uint32{protocolVersion, protocolVersion + 1, protocolVersion + 4} {
 		config := f.joiningConfig(fmt.Sprintf("n-%d", protocol))
 		config.protocol = protocol
-		refused := expectVersionError(t, config)
-		if refused.Required != protocolVersion+2 && refused.Newest != protocolVersion+2 {
-			t.Errorf("protocol %d: %+v", protocol, refused)
+		rejected := expectVersionError(t, config)
+		if rejected.Required != protocolVersion+2 && rejected.Newest != protocolVersion+2 {
+			t.Errorf("protocol %d: %+v", protocol, rejected)
 		}
 	}
 	if members := leader.partitions[0].journal.Members(); len(members) != 1 {

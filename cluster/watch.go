@@ -7,7 +7,9 @@ import (
 	"iter"
 
 	"github.com/tenuto-dev/tenuto/cluster/internal/instances"
+	"github.com/tenuto-dev/tenuto/internal/eventpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 // A Position is a place in the histories of an instance.
@@ -18,47 +20,58 @@ type Position struct {
 	EventID uint64
 }
 
-// A RecordedEvent is an event of an instance, with its execution.
-type RecordedEvent struct {
-	Execution uint64
-	Event     *journalpb.Event
-}
-
-// Next returns the position after the event, from which an interrupted watch continues.
-func (r RecordedEvent) Next() Position {
-	if r.Event.GetOrchestrationContinuedAsNew() != nil {
-		return Position{r.Execution + 1, 1}
+// After returns the position after an event, from which an interrupted watch continues.
+func After(event history.Event) Position {
+	if event.Type == history.OrchestrationContinuedAsNew {
+		return Position{event.Execution + 1, 1}
 	}
-	return Position{r.Execution, r.Event.EventId + 1}
+	return Position{event.Execution, event.EventID + 1}
 }
 
 // Watch yields the events of a run from a position on: first those recorded, then each as it is
 // committed, across continue-as-new, until the last. The zero Position is the beginning of the
-// latest run. Watch waits for a position that does not exist yet, even one in an execution of a
-// later run. A position after the last event of an ended execution yields nothing.
+// latest run; [After] returns the position to continue from. Watch waits for a position that does
+// not exist yet, even one in an execution of a later run. A position after the last event of an
+// ended execution yields nothing.
+//
+// The payloads of the events are decoded by the client's codec.
 //
 // The events come from this node's own replica, or from that of the node that a remote client
 // reaches. They are committed, but the replica may be behind the leader. Nothing is buffered for a
 // slow reader.
 //
 // An error ends the sequence: [ErrNotFound] if there is no instance with that ID, or it was purged;
-// [*InputError]; [*UnavailableError] if the replica does not have the instance and no leader
+// [*replay.InvalidError]; [*UnavailableError] if the replica does not have the instance and no leader
 // answers; [ErrClosed]; the error of ctx; or the reason why the node has failed.
-func (c *Client) Watch(ctx context.Context, id string, from Position) iter.Seq2[RecordedEvent, error] {
-	return func(yield func(RecordedEvent, error) bool) {
+func (c *Client) Watch(ctx context.Context, id string, from Position) iter.Seq2[history.Event, error] {
+	return func(yield func(history.Event, error) bool) {
 		var openErr error
 		err := firstError(c.check(ctx), checkID(id))
 		if err == nil {
-			err = c.transport.follow(ctx, id, from, func(r RecordedEvent) bool {
-				r.Event, openErr = c.converter.OpenEvent(r.Event)
-				return openErr == nil && yield(r, nil)
+			err = c.transport.follow(ctx, id, from, func(r recordedEvent) bool {
+				opened, err := c.converter.OpenEvent(r.message)
+				openErr = err
+				return err == nil && yield(eventpb.New(r.execution, opened), nil)
 			})
 			err = firstError(openErr, err)
 		}
 		if err != nil && err != errReaderStopped {
-			yield(RecordedEvent{}, fmt.Errorf("watch %s: %w", id, err))
+			yield(history.Event{}, fmt.Errorf("watch %s: %w", id, err))
 		}
 	}
+}
+
+// A recordedEvent is an event of an instance in its protobuf form, with its execution.
+type recordedEvent struct {
+	execution uint64
+	message   *journalpb.Event
+}
+
+func (r recordedEvent) next() Position {
+	if r.message.GetOrchestrationContinuedAsNew() != nil {
+		return Position{r.execution + 1, 1}
+	}
+	return Position{r.execution, r.message.EventId + 1}
 }
 
 // errReaderStopped ends a historyWatcher whose reader wants no more events.
@@ -69,7 +82,7 @@ type historyWatcher struct {
 	partition *partition
 	id        string
 	next      Position                 // of the next event
-	yield     func(RecordedEvent) bool // returns whether to continue
+	yield     func(recordedEvent) bool // returns whether to continue
 	// shouldPause reports whether to end instead of waiting for more; nil: never.
 	shouldPause func() bool
 	watchedRun  *journalpb.Instance // as first seen
@@ -77,7 +90,7 @@ type historyWatcher struct {
 
 // follow implements caller. It recovers panics, except those of pass, which belong to the
 // caller.
-func (r *router) follow(ctx context.Context, id string, from Position, pass func(RecordedEvent) bool) (err error) {
+func (r *router) follow(ctx context.Context, id string, from Position, pass func(recordedEvent) bool) (err error) {
 	passing := false
 	defer func() {
 		if passing {
@@ -87,7 +100,7 @@ func (r *router) follow(ctx context.Context, id string, from Position, pass func
 			err = r.node.recoverer.Log("watch", id, value)
 		}
 	}()
-	return (&historyWatcher{partition: r.node.partitionOf(id), id: id, next: from, yield: func(r RecordedEvent) bool {
+	return (&historyWatcher{partition: r.node.partitionOf(id), id: id, next: from, yield: func(r recordedEvent) bool {
 		passing = true
 		more := pass(r)
 		passing = false
@@ -181,8 +194,8 @@ func (h *historyWatcher) yieldExecution(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		}
-		r := RecordedEvent{execution, event}
-		h.next = r.Next()
+		r := recordedEvent{execution, event}
+		h.next = r.next()
 		if !h.yield(r) {
 			return errReaderStopped
 		}

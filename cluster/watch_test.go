@@ -22,7 +22,7 @@ func collectWatch(ctx context.Context, client *Client, id string, from Position)
 		if err != nil {
 			return positions, err
 		}
-		positions = append(positions, fmt.Sprintf("%d.%d", r.Execution, r.Event.EventId))
+		positions = append(positions, fmt.Sprintf("%d.%d", r.Execution, r.EventID))
 	}
 	return positions, nil
 }
@@ -51,7 +51,7 @@ func TestWatch_YieldsEventsAsCommitted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Event.TypeNumber() == journalpb.TypeExternalSubscribed {
+		if r.Type == "ExternalSubscribed" {
 			n++
 			if err := Send(ctx, nodes[2].Client(), "c", add, n); err != nil {
 				t.Fatal(err)
@@ -94,8 +94,8 @@ func TestWatch_ResumesWhereItBroke(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got = append(got, fmt.Sprintf("%d.%d", r.Execution, r.Event.EventId))
-			at, over = r.Next(), false
+			got = append(got, fmt.Sprintf("%d.%d", r.Execution, r.EventID))
+			at, over = After(r), false
 			break
 		}
 	}
@@ -111,9 +111,9 @@ func TestWatch_EndCauses(t *testing.T) {
 	if _, err := collectWatch(ctx, client, "nobody", Position{}); !errors.Is(err, ErrNotFound) {
 		t.Errorf("unknown instance: %v; want ErrNotFound", err)
 	}
-	var wrong *InputError
+	var wrong *replay.InvalidError
 	if _, err := collectWatch(ctx, client, "no ID", Position{}); !errors.As(err, &wrong) {
-		t.Errorf("of what is no ID: %v; want an InputError", err)
+		t.Errorf("of what is no ID: %v; want an InvalidError", err)
 	}
 	for _, id := range []string{"purged", "waits", "left"} {
 		if _, err := StartRun(ctx, client, waiter, id, ""); err != nil {
@@ -173,7 +173,7 @@ func TestWatch_EndsWhenInstanceIsReplaced(t *testing.T) {
 			}
 			break
 		}
-		if seen++; r.Event.EventId == 2 {
+		if seen++; r.EventID == 2 {
 			purgeAndRestart(t, node, begin)
 		}
 	}
@@ -233,7 +233,7 @@ func TestWait_EndsWhenInstanceIsReplaced(t *testing.T) {
 func TestWait_EndsWhenInstanceIsPurged(t *testing.T) {
 	nodes := startPeers(t, 3)
 	ctx, client := testContext(t), nodes[0].Client()
-	begin := func(options ...StartOption) *Run[string] {
+	begin := func(options ...replay.Option) *Run[string] {
 		run, err := StartRun(ctx, client, waiter, "w", "", options...)
 		if err != nil {
 			t.Fatal(err)
@@ -277,7 +277,7 @@ func TestWatch_FromBeyondLastEventEnds(t *testing.T) {
 func TestWait_ReturnsLastCustomStatus(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: append(definitions(), counter.Bind(counterBody))})
 	ctx, client := testContext(t), node.Client()
-	run := func(options ...StartOption) {
+	run := func(options ...replay.Option) {
 		if _, err := StartRun(ctx, client, counter, "c", counterState{Round: 4, Total: 7}, options...); err != nil {
 			t.Fatal(err)
 		}
@@ -336,7 +336,7 @@ func TestExecutions_OfInstance(t *testing.T) {
 	if _, err := StartRun(ctx, client, counter, "c", counterState{Round: 3}); err != nil {
 		t.Fatal(err)
 	}
-	describe := func(options ...ReadOption) string {
+	describe := func(options ...replay.Option) string {
 		executions, err := client.Executions(ctx, "c", options...)
 		if err != nil {
 			return err.Error()
@@ -371,7 +371,7 @@ func TestExecutions_OfInstance(t *testing.T) {
 	if got, want := describe(), "1 continued as new 7; 2 completed 7; 3 running 3; "; got != want {
 		t.Errorf("with another run: %s; want %s", got, want)
 	}
-	for _, options := range [][]ReadOption{nil, {Stale()}} {
+	for _, options := range [][]replay.Option{nil, {Stale()}} {
 		if _, err := client.Executions(ctx, "nobody", options...); !errors.Is(err, ErrNotFound) {
 			t.Errorf("unknown instance: %v", err)
 		}

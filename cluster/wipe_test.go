@@ -180,7 +180,7 @@ func recordOnMajority(t *testing.T, partitions int, secure bool) (ctx context.Co
 		config := peerConfig(t, peers, i, definitions()...)
 		config.Partitions = partitions
 		if secure {
-			config.TLS, config.RequireJoinToken = authority.keys(authority.node(config.NodeID)), true
+			config.TLS, config.Settings.RequireJoinToken = authority.keys(authority.node(config.NodeID)), true
 		}
 		configs = append(configs, config)
 	}
@@ -229,7 +229,7 @@ func TestWipedDir_JoinedNodeIsRejected(t *testing.T) {
 
 // A Dir in use cannot be replaced: the node keeps its vote. After the node was stopped, another Dir
 // is adopted.
-func TestAdoptNode_RefusesLiveNode(t *testing.T) {
+func TestAdoptNode_RejectsLiveNode(t *testing.T) {
 	ctx, f := testContext(t), newTestCluster(t, 3)
 	leader, nodes := f.leader(), f.all()
 	node := nodes[slices.IndexFunc(nodes, func(n *Node) bool { return n != leader })]

@@ -18,7 +18,6 @@ import (
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/actors/session"
 	"github.com/tenuto-dev/tenuto/cluster/internal/server"
-	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -89,9 +88,9 @@ func (w *workerLoop) workForLeader(ctx context.Context, leader, address string) 
 	if err != nil {
 		return err
 	}
-	in := receive(w.partition.node, &wg, stream, decodeToWorker)
-	out := transmit(w.partition.node, &wg, stream, w.encodeFromWorker, cancel)
-	return w.partition.node.system.RunWorker(ctx, w.registration(), in, out)
+	in := receive(w.partition.node, &wg, stream, checkToWorker)
+	out := transmit[clusterpb.FromWorker](w.partition.node, &wg, stream, cancel)
+	return w.partition.node.system.RunWorker(ctx, w.partition.number, w.registration(), in, out)
 }
 
 // withPartition adds the partition's header to a stream.
@@ -132,46 +131,49 @@ const codeBytesMax = 272 << 10
 
 // codeBytes returns the size of a list of orchestrations, as codeBytesMax bounds it: names,
 // versions, and 16 bytes for each.
-func codeBytes(all []session.Code) (bytes int) {
+func codeBytes(all []*clusterpb.OrchestrationCode) (bytes int) {
 	for _, code := range all {
-		bytes += len(code.Name) + len(code.Version) + 16
+		bytes += len(code.GetName()) + len(code.GetVersion()) + 16
 	}
 	return bytes
 }
 
 // orchestrationCode returns the orchestrations that this node has code for.
-func (c Config) orchestrationCode() (all []session.Code) {
+func (c Config) orchestrationCode() (all []*clusterpb.OrchestrationCode) {
 	for _, definition := range c.Definitions {
 		if name, version, ok := definition.Orchestration(); ok {
-			all = append(all, session.Code{Name: name, Version: version})
+			all = append(all, &clusterpb.OrchestrationCode{Name: name, Version: version})
 		}
 	}
 	return all
 }
 
-// registration returns what this node registers with the leader of the partition: its activities
-// and its code.
-func (w *workerLoop) registration() session.RegisterWorker {
-	registration := session.RegisterWorker{Node: w.partition.node.config.NodeID, Partition: w.partition.number, Activities: w.partition.node.config.activityNames()}
-	if all := w.partition.node.config.orchestrationCode(); codeBytes(all) <= codeBytesMax {
-		registration.Orchestrations, registration.CodeKnown = all, true
+// registration returns what this node registers with the leader of the partition: the protocol that
+// it speaks, its activities and its code.
+func (w *workerLoop) registration() *clusterpb.RegisterWorker {
+	config := &w.partition.node.config
+	registration := &clusterpb.RegisterWorker{
+		Protocol: config.protocol, Node: config.NodeID, Activities: config.activityNames(), Code: clusterpb.CodeList_CODE_LIST_TRUNCATED,
+	}
+	if all := config.orchestrationCode(); codeBytes(all) <= codeBytesMax {
+		registration.Orchestrations, registration.Code = all, clusterpb.CodeList_CODE_LIST_COMPLETE
 	}
 	return registration
 }
 
 // isCoveredBy reports whether a registered worker has all the code of this configuration.
-func (c Config) isCoveredBy(registration *session.RegisterWorker) bool {
-	if registration == nil || !registration.CodeKnown {
+func (c Config) isCoveredBy(registration *clusterpb.RegisterWorker) bool {
+	if !session.KnowsCode(registration) {
 		return false
 	}
 	orchestrations, activities := make(map[session.Code]bool), make(map[string]bool)
 	for _, code := range registration.Orchestrations {
-		orchestrations[code] = true
+		orchestrations[session.CodeOf(code)] = true
 	}
 	for _, name := range registration.Activities {
 		activities[name] = true
 	}
-	return !slices.ContainsFunc(c.orchestrationCode(), func(code session.Code) bool { return !orchestrations[code] }) &&
+	return !slices.ContainsFunc(c.orchestrationCode(), func(code *clusterpb.OrchestrationCode) bool { return !orchestrations[session.CodeOf(code)] }) &&
 		!slices.ContainsFunc(c.activityNames(), func(name string) bool { return !activities[name] })
 }
 
@@ -195,15 +197,15 @@ func (s *nodeService) runWorkerSession(stream grpc.ServerStream) error {
 	}
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
-	in := receive(n, &n.workerStreams, stream, func(wire *clusterpb.FromWorker) (session.FromWorker, error) {
-		if registration := wire.GetRegister(); registration != nil {
+	in := receive(n, &n.workerStreams, stream, func(m *clusterpb.FromWorker) error {
+		if registration := m.GetRegister(); registration != nil {
 			if err := n.config.checkProtocol(registration.Protocol); err != nil {
-				return session.FromWorker{}, err
+				return err
 			}
 		}
-		return decodeFromWorker(wire, worker)
+		return checkFromWorker(m, worker)
 	})
-	out := transmit(n, &n.workerStreams, stream, encodeToWorker, cancel)
+	out := transmit[clusterpb.ToWorker](n, &n.workerStreams, stream, cancel)
 	err := p.ServeWorker(ctx, in, out)
 	return status.Error(codes.Unavailable, err.Error())
 }
@@ -228,20 +230,19 @@ type stream interface {
 	RecvMsg(any) error
 }
 
-// receive returns a channel of incoming messages. It is closed when the stream ends or a message is
-// invalid.
-func receive[W any, M any, P interface {
-	*W
+// receive returns a channel of incoming messages. It is closed when the stream ends or check rejects
+// a message.
+func receive[M any, P interface {
+	*M
 	proto.Message
-}](n *Node, running *sync.WaitGroup, s stream, read func(P) (M, error)) <-chan M {
-	in := make(chan M)
+}](n *Node, running *sync.WaitGroup, s stream, check func(P) error) <-chan P {
+	in := make(chan P)
 	next := func() error {
-		wire := P(new(W))
-		if err := s.RecvMsg(wire); err != nil {
+		m := P(new(M))
+		if err := s.RecvMsg(m); err != nil {
 			return err
 		}
-		m, err := read(wire)
-		if err != nil {
+		if err := check(m); err != nil {
 			return err
 		}
 		select {
@@ -261,13 +262,13 @@ func receive[W any, M any, P interface {
 
 // transmit returns a channel whose messages are sent until the stream ends. It calls cancel when
 // sending fails.
-func transmit[M any, P proto.Message](n *Node, running *sync.WaitGroup, s stream, write func(M) P, cancel func(error)) chan<- M {
-	out := make(chan M)
+func transmit[M any](n *Node, running *sync.WaitGroup, s stream, cancel func(error)) chan<- *M {
+	out := make(chan *M)
 	running.Go(func() {
 		for {
 			select {
 			case m := <-out:
-				if err := n.recoverer.Stream("work", func() error { return s.SendMsg(write(m)) }); err != nil {
+				if err := n.recoverer.Stream("work", func() error { return s.SendMsg(m) }); err != nil {
 					cancel(err)
 					return
 				}
@@ -279,145 +280,48 @@ func transmit[M any, P proto.Message](n *Node, running *sync.WaitGroup, s stream
 	return out
 }
 
-func decodeFromWorker(wire *clusterpb.FromWorker, worker Principal) (m session.FromWorker, err error) {
-	switch value := wire.Message.(type) {
+// checkFromWorker rejects a message that a leader cannot handle, and the registration of another
+// node than the caller.
+func checkFromWorker(m *clusterpb.FromWorker, worker Principal) error {
+	switch body := m.Message.(type) {
 	case *clusterpb.FromWorker_Register:
-		m.Register, err = decodeRegistration(value.Register, worker)
+		return checkRegistration(body.Register, worker)
 	case *clusterpb.FromWorker_RunningAttempt:
-		m.RunningAttempt = &session.RunningAttempt{Name: value.RunningAttempt.Name, Age: time.Duration(value.RunningAttempt.Age)}
-		m.RunningAttempt.AttemptID, err = decodeAttemptID(value.RunningAttempt.Attempt)
-	case *clusterpb.FromWorker_FreeSlots:
-		m.FreeSlots = int(value.FreeSlots)
+		return checkAttemptID(body.RunningAttempt.GetAttempt())
 	case *clusterpb.FromWorker_Heartbeat:
-		m.Heartbeat = &session.Heartbeat{Details: value.Heartbeat.Details}
-		m.Heartbeat.AttemptID, err = decodeAttemptID(value.Heartbeat.Attempt)
+		return checkAttemptID(body.Heartbeat.GetAttempt())
 	case *clusterpb.FromWorker_Result:
-		r := value.Result
-		m.Result = &session.Result{Output: r.Output, Error: r.Error, Pending: r.Pending, Details: r.Details}
-		m.Result.AttemptID, err = decodeAttemptID(r.Attempt)
-	case *clusterpb.FromWorker_Drain:
-		m.Drain = value.Drain
+		return checkAttemptID(body.Result.GetAttempt())
 	}
-	return m, err
+	return nil
 }
 
-func decodeRegistration(wire *clusterpb.RegisterWorker, worker Principal) (*session.RegisterWorker, error) {
-	if worker.Kind == PrincipalNode && wire.Node != worker.Name {
-		return nil, ErrNotAuthorized
+func checkRegistration(registration *clusterpb.RegisterWorker, worker Principal) error {
+	if worker.Kind == PrincipalNode && registration.GetNode() != worker.Name {
+		return ErrNotAuthorized
 	}
-	registration := &session.RegisterWorker{
-		Node: wire.Node, Activities: wire.Activities, Tags: wire.Tags,
-		Limits: make(map[string]int), CodeKnown: wire.Code == clusterpb.CodeList_CODE_LIST_COMPLETE,
+	if bytes := codeBytes(registration.GetOrchestrations()); bytes > codeBytesMax {
+		return invalidArgument("orchestrations", fmt.Sprintf("count as %d bytes: at most %d are allowed", bytes, codeBytesMax))
 	}
-	for _, code := range wire.Orchestrations {
-		registration.Orchestrations = append(registration.Orchestrations, session.Code{Name: code.GetName(), Version: code.GetVersion()})
-	}
-	if bytes := codeBytes(registration.Orchestrations); bytes > codeBytesMax {
-		return nil, &InputError{"orchestrations", fmt.Sprintf("count as %d bytes: at most %d are allowed", bytes, codeBytesMax)}
-	}
-	for name, most := range wire.Limits {
-		registration.Limits[name] = int(most)
-	}
-	return registration, nil
+	return nil
 }
 
-func decodeAttemptID(wire *clusterpb.AttemptID) (session.AttemptID, error) {
-	id := session.AttemptID{Ref: wire.GetRef(), Number: int(wire.GetNumber())}
-	if id.Ref == nil || id.Number == 0 {
-		return id, &InputError{"attempt", "has no operation or no number"}
-	}
-	return id, nil
-}
-
-func encodeAttemptID(id session.AttemptID) *clusterpb.AttemptID {
-	return &clusterpb.AttemptID{Ref: id.Ref, Number: uint32(id.Number)}
-}
-
-// encodeFromWorker encodes a message of this node, adding the protocol that it speaks.
-func (w *workerLoop) encodeFromWorker(m session.FromWorker) *clusterpb.FromWorker {
-	wire := encodeFromWorker(m)
-	if registration := wire.GetRegister(); registration != nil {
-		registration.Protocol = w.partition.node.config.protocol
-	}
-	return wire
-}
-
-func encodeFromWorker(m session.FromWorker) *clusterpb.FromWorker {
-	switch {
-	case m.Register != nil:
-		return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_Register{Register: encodeRegistration(m.Register)}}
-	case m.RunningAttempt != nil:
-		return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_RunningAttempt{RunningAttempt: &clusterpb.RunningAttempt{
-			Attempt: encodeAttemptID(m.RunningAttempt.AttemptID), Name: m.RunningAttempt.Name, Age: int64(m.RunningAttempt.Age),
-		}}}
-	case m.FreeSlots > 0:
-		return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_FreeSlots{FreeSlots: uint32(m.FreeSlots)}}
-	case m.Heartbeat != nil:
-		return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_Heartbeat{Heartbeat: &clusterpb.Heartbeat{
-			Attempt: encodeAttemptID(m.Heartbeat.AttemptID), Details: m.Heartbeat.Details,
-		}}}
-	case m.Result != nil:
-		return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_Result{Result: &clusterpb.AttemptResult{
-			Attempt: encodeAttemptID(m.Result.AttemptID), Output: m.Result.Output, Error: m.Result.Error,
-			Pending: m.Result.Pending, Details: m.Result.Details,
-		}}}
-	}
-	if m.Drain {
-		return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_Drain{Drain: true}}
-	}
-	return new(clusterpb.FromWorker)
-}
-
-func encodeRegistration(registration *session.RegisterWorker) *clusterpb.RegisterWorker {
-	wire := &clusterpb.RegisterWorker{
-		Node: registration.Node, Activities: registration.Activities, Tags: registration.Tags,
-		Limits: make(map[string]uint32), Code: clusterpb.CodeList_CODE_LIST_TRUNCATED,
-	}
-	if registration.CodeKnown {
-		wire.Code = clusterpb.CodeList_CODE_LIST_COMPLETE
-	}
-	for _, code := range registration.Orchestrations {
-		wire.Orchestrations = append(wire.Orchestrations, &clusterpb.OrchestrationCode{Name: code.Name, Version: code.Version})
-	}
-	for name, most := range registration.Limits {
-		wire.Limits[name] = uint32(most)
-	}
-	return wire
-}
-
-func decodeToWorker(wire *clusterpb.ToWorker) (m session.ToWorker, err error) {
-	switch value := wire.Message.(type) {
+// checkToWorker rejects a message that a worker cannot handle.
+func checkToWorker(m *clusterpb.ToWorker) error {
+	switch body := m.Message.(type) {
 	case *clusterpb.ToWorker_AssignAttempt:
-		t := value.AssignAttempt
-		m.AssignAttempt = &session.AssignAttempt{
-			Name: t.Name, Input: t.Input, Scheduled: clustertime.FromUnixNano(t.Scheduled),
-			LastError: t.LastError, Details: t.Details, TimeLeft: time.Duration(t.TimeLeft), QueuedFor: time.Duration(t.QueuedFor), TraceContext: t.Trace,
-		}
-		m.AssignAttempt.AttemptID, err = decodeAttemptID(t.Attempt)
+		return checkAttemptID(body.AssignAttempt.GetAttempt())
 	case *clusterpb.ToWorker_CancelAttempt:
-		m.CancelAttempt = &session.CancelAttempt{Timeout: replay.TimeoutKind(value.CancelAttempt.Timeout)}
-		m.CancelAttempt.AttemptID, err = decodeAttemptID(value.CancelAttempt.Attempt)
+		return checkAttemptID(body.CancelAttempt.GetAttempt())
 	case *clusterpb.ToWorker_Ack:
-		m.Ack = new(session.AttemptID)
-		*m.Ack, err = decodeAttemptID(value.Ack)
+		return checkAttemptID(body.Ack)
 	}
-	return m, err
+	return nil
 }
 
-func encodeToWorker(m session.ToWorker) *clusterpb.ToWorker {
-	switch {
-	case m.AssignAttempt != nil:
-		t := m.AssignAttempt
-		return &clusterpb.ToWorker{Message: &clusterpb.ToWorker_AssignAttempt{AssignAttempt: &clusterpb.AssignAttempt{
-			Attempt: encodeAttemptID(t.AttemptID), Name: t.Name, Input: t.Input, Scheduled: t.Scheduled.UnixNano(),
-			LastError: t.LastError, Details: t.Details, TimeLeft: int64(t.TimeLeft), QueuedFor: int64(t.QueuedFor), Trace: t.TraceContext,
-		}}}
-	case m.CancelAttempt != nil:
-		return &clusterpb.ToWorker{Message: &clusterpb.ToWorker_CancelAttempt{CancelAttempt: &clusterpb.CancelAttempt{
-			Attempt: encodeAttemptID(m.CancelAttempt.AttemptID), Timeout: string(m.CancelAttempt.Timeout),
-		}}}
-	case m.Ack != nil:
-		return &clusterpb.ToWorker{Message: &clusterpb.ToWorker_Ack{Ack: encodeAttemptID(*m.Ack)}}
+func checkAttemptID(id *clusterpb.AttemptID) error {
+	if id.GetRef() == nil || id.GetNumber() == 0 {
+		return invalidArgument("attempt", "has no operation or no number")
 	}
-	return new(clusterpb.ToWorker)
+	return nil
 }

@@ -193,29 +193,29 @@ func (r *corruptedCluster) beginInstance(t *testing.T) {
 
 // restartOutcome is how a node came back.
 type restartOutcome struct {
-	refused, failed int
-	fetched         bool
+	rejected, failed int
+	fetched          bool
 }
 
 // restartVictim starts the victim until it has everything that the others have. A node that has
-// failed is started again; one that is refused for good is replaced, if that is allowed.
-func (r *corruptedCluster) restartVictim(t *testing.T, what any, mayBeRefused bool) (outcome restartOutcome) {
+// failed is started again; one that is rejected for good is replaced, if that is allowed.
+func (r *corruptedCluster) restartVictim(t *testing.T, what any, mayBeRejected bool) (outcome restartOutcome) {
 	t.Helper()
 	for range 5 {
 		if err := r.tryStart(t, r.victim, nil, nil); err != nil {
 			wantOpenError(t, what, err)
 			var repair *RepairError
-			if !mayBeRefused || errors.As(err, &repair) {
-				t.Errorf("%v: refused: %v", what, err)
+			if !mayBeRejected || errors.As(err, &repair) {
+				t.Errorf("%v: rejected: %v", what, err)
 			}
-			outcome.refused++
+			outcome.rejected++
 			if err := os.RemoveAll(r.dirs[r.victim]); err != nil {
 				t.Fatal(err)
 			}
 			continue
 		}
 		j := r.nodes[r.victim]
-		if outcome.refused > 0 {
+		if outcome.rejected > 0 {
 			waittest.Eventually(t, "its new directory is adopted", func() bool {
 				return r.nodes[r.leader(t)].AdoptMember(t.Context(), j.config.Node, j.Identity()) == nil
 			})
@@ -271,7 +271,7 @@ func TestFlippedBit_NodeCatchesUpFromPeers(t *testing.T) {
 	// Not in a bubble: a failed database is abandoned with its goroutines.
 	g := newCorruptedCluster(t)
 	r := rand.New(rand.NewPCG(3, 4))
-	refused, nodeFailed, fetched := map[string]int{}, map[string]int{}, map[string]int{}
+	rejected, nodeFailed, fetched := map[string]int{}, map[string]int{}, map[string]int{}
 	for flip := range flips {
 		part := parts[flip%len(parts)]
 		b := g.tree.randomBit(r, part)
@@ -279,12 +279,12 @@ func TestFlippedBit_NodeCatchesUpFromPeers(t *testing.T) {
 		flipBitOnDisk(t, g.dirs[g.victim], b)
 		g.beginInstance(t)
 		outcome := g.restartVictim(t, b, part == partLog || part == partVote)
-		refused[part] += outcome.refused
+		rejected[part] += outcome.rejected
 		nodeFailed[part] += outcome.failed
 		if outcome.fetched {
 			fetched[part]++
 		}
 		g.stop(t, g.victim)
 	}
-	t.Logf("%d flips; refused and replaced %v; failed %v; fetched a snapshot %v", flips, refused, nodeFailed, fetched)
+	t.Logf("%d flips; rejected and replaced %v; failed %v; fetched a snapshot %v", flips, rejected, nodeFailed, fetched)
 }

@@ -212,8 +212,8 @@ func (fo *founding) queryBootstrapPeer(ctx context.Context, p Peer) (*handshakeR
 	switch {
 	case err != nil:
 		return nil, err
-	case r.Refusal != "":
-		return nil, errors.New(r.Refusal)
+	case r.Rejection != "":
+		return nil, errors.New(r.Rejection)
 	case r.Node != p.Node:
 		return nil, fmt.Errorf("node %q answers at %s", r.Node, p.Address)
 	case r.Bootstrap == nil:
@@ -259,7 +259,7 @@ func (fo *founding) checkExistingPartition(round bootstrapRound) error {
 		default:
 			// This node may also be no member there: then Config.Peers names an existing cluster.
 			err := &DirectoryError{Node: fo.config.Node, Identity: fo.identities.self.Identity, Recorded: s.RecordedIdentity}
-			fo.identities.recordDirectoryRefusal(node, err)
+			fo.identities.recordDirectoryRejection(node, err)
 			return err
 		}
 	}

@@ -93,7 +93,7 @@ func (j *Journal) commitClockOnPipelineEnd(ctx context.Context) {
 		}
 		j.recordClock()
 		select {
-		case <-time.After(pollInterval): // a server may refuse every pipeline
+		case <-time.After(pollInterval): // a server may reject every pipeline
 		case <-ctx.Done():
 			return
 		}

@@ -21,7 +21,7 @@ type Config struct {
 	// Node names this node permanently. A node that has lost its directory returns under another
 	// name, or with a directory that was adopted (AdoptMember). Required.
 	Node string
-	// Cluster names the cluster permanently; a directory of another one is refused. Defaults to no
+	// Cluster names the cluster permanently; a directory of another one is rejected. Defaults to no
 	// name.
 	Cluster string
 	// Partitions is how many partitions hold the histories of the cluster. Partition is the number

@@ -13,7 +13,7 @@
 //  4. Every error of Append, Attempt and Purge says whether nothing happened or the outcome is
 //     unknown.
 //  5. Lead is called once for each epoch in which this node leads, after everything of earlier
-//     epochs is applied. Calls never overlap. Records of an epoch are refused once a later epoch is
+//     epochs is applied. Calls never overlap. Records of an epoch are rejected once a later epoch is
 //     committed, even if their proposer still considers itself the leader.
 //  6. After Barrier returns nil, reads on this node show everything that any node acknowledged
 //     before the call.
@@ -91,7 +91,7 @@
 // A node that has lost its snapshots requests one from another node with
 //
 //	ask    = "tenuto-ask-1" frame(JSON with cluster, node and the least index)
-//	answer = frame(JSON with refusal) stream             // no stream if refused
+//	answer = frame(JSON with rejection) stream             // no stream if rejected
 //
 // A leader that has received no cluster time since its start requests it from the others with
 //

@@ -21,7 +21,7 @@ var (
 	// ErrUnknownOutcome: the record was proposed. Before the answer, leadership was lost, the node
 	// failed, or its disk stalled. The record may be committed, now or later, or never. Read the
 	// instance at the next leader. The same append may be repeated there under the new epoch: a
-	// second one in the same place is refused. An attempt or a purge may be repeated: a second one
+	// second one in the same place is rejected. An attempt or a purge may be repeated: a second one
 	// changes nothing.
 	ErrUnknownOutcome = errors.New("outcome unknown")
 
@@ -35,7 +35,7 @@ var (
 	ErrLastVoter = errors.New("no other voter")
 )
 
-// Refusals of tokens. Nothing was changed.
+// Rejections of tokens. Nothing was changed.
 var (
 	ErrTokenUnknown  = state.ErrTokenUnknown
 	ErrTokenExpired  = state.ErrTokenExpired
@@ -43,6 +43,13 @@ var (
 	ErrTooManyTokens = state.ErrTooManyTokens
 	// ErrRevokeProtocol: a member does not speak the protocol that introduced revoking tokens.
 	ErrRevokeProtocol = errors.New("revoking a token requires protocol 3 on every member")
+)
+
+// Rejections of settings. Nothing was changed.
+var (
+	ErrSettingsVersion = state.ErrSettingsVersion
+	// ErrSettingsProtocol: a member does not speak the protocol that introduced recorded settings.
+	ErrSettingsProtocol = errors.New("recording settings requires protocol 4 on every member")
 )
 
 // ErrProtocol matches every VersionError.

@@ -399,11 +399,11 @@ func TestNodeFailure_OnTruncatedLogFile(t *testing.T) {
 			if err := rot(filepath.Join(c.Dir, raftlog.FileName)); err != nil {
 				t.Fatal(err)
 			}
-			refused := false
-			for i := 0; i < 1000 && !refused; i++ {
-				refused = proposeAppend(t, j, newStartAppend(epoch, fmt.Sprintf("late-%d", i))) != nil
+			rejected := false
+			for i := 0; i < 1000 && !rejected; i++ {
+				rejected = proposeAppend(t, j, newStartAppend(epoch, fmt.Sprintf("late-%d", i))) != nil
 			}
-			if !refused {
+			if !rejected {
 				t.Fatal("it continues")
 			}
 			waittest.Receive(t, "the node fails", j.Failed())

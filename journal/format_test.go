@@ -1,7 +1,9 @@
 package journal
 
 import (
+	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,9 +15,27 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog/raftlogtest"
 	"github.com/tenuto-dev/tenuto/journal/internal/snapshot"
+	"github.com/tenuto-dev/tenuto/journal/state/pebblestore"
+	"github.com/tenuto-dev/tenuto/journal/state/store"
 )
 
-// Files of a later version are well formed and are refused as such. Nothing is quarantined,
+// rewriteStateFormat gives the state the format 2. Its meta record has the key "m"; the format is
+// field 1, and the value ends with the CRC-32C of the key and of what precedes the checksum.
+func rewriteStateFormat(t *testing.T, dir string) {
+	s, err := pebblestore.Open(pebblestore.Options{FS: vfs.Default, Dir: filepath.Join(dir, stateDir), Logger: testConfig(Config{}).Logger, CacheBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, value := []byte("m"), []byte{1 << 3, 2}
+	sum := crc32.Checksum(append(key, value...), crc32.MakeTable(crc32.Castagnoli))
+	value = binary.LittleEndian.AppendUint32(value, sum)
+	written := s.Write("write", 0, func(b store.Batch) error { return b.Set(key, value) })
+	if err := errors.Join(written, s.Sync(), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Files of a later version are well formed and are rejected as such. Nothing is quarantined,
 // discarded or repaired, so that the later version finds them unchanged.
 func TestOpen_LaterFormatRejectedUnchanged(t *testing.T) {
 	rewriteManifests := func(t *testing.T, dir string) {
@@ -65,6 +85,7 @@ func TestOpen_LaterFormatRejectedUnchanged(t *testing.T) {
 		"snapshot": {rewriteManifests, "1", "2"},
 		"vote":     {rewriteVotes(func(b []byte) { copy(b, "tenuto 2") }), "tenuto 1", "tenuto 2"},
 		"log":      {rewriteVotes(func(b []byte) { b[len("tenuto 1")] = 2 }), "log 1", "log 2"},
+		"state":    {rewriteStateFormat, "state 1", "state 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

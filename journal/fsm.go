@@ -30,16 +30,16 @@ type fsm struct {
 
 // applyResult is the result of one entry.
 type applyResult struct {
-	term     uint64
-	outcomes []uint64 // one per record; see state.Machine.Apply
-	refusals []error  // one per record, or none at all
+	term       uint64
+	outcomes   []uint64 // one per record; see state.Machine.Apply
+	rejections []error  // one per record, or none at all
 }
 
-func (a *applyResult) refusal(i int) error {
-	if a.refusals == nil {
+func (a *applyResult) rejection(i int) error {
+	if a.rejections == nil {
 		return nil
 	}
-	return a.refusals[i]
+	return a.rejections[i]
 }
 
 func newFSM(machine *state.Machine, snapshots *snapshot.Store, failStop *failStop) *fsm {
@@ -69,10 +69,10 @@ func (f *fsm) Apply(log *raft.Log) any {
 			if errors.Is(err, state.ErrCorrupt) || errors.As(err, &failed) {
 				return f.failStop.Fail(fmt.Errorf("apply entry %d: %w", log.Index, err))
 			}
-			if result.refusals == nil {
-				result.refusals = make([]error, len(records))
+			if result.rejections == nil {
+				result.rejections = make([]error, len(records))
 			}
-			result.refusals[i] = err
+			result.rejections[i] = err
 		}
 		result.outcomes[i] = outcome
 	}
@@ -130,9 +130,9 @@ func (f *fsm) checkProtocol() error {
 	if f.supported == nil || f.machine.Protocol() <= f.supported.Newest {
 		return nil
 	}
-	refusal := *f.supported
-	refusal.Required = f.machine.Protocol()
-	return &refusal
+	rejection := *f.supported
+	rejection.Required = f.machine.Protocol()
+	return &rejection
 }
 
 func (f *fsm) restore(r io.ReadCloser) error {

@@ -22,7 +22,7 @@ import (
 //	hello = "\xC8tenuto-hello-1" frame(JSON of handshake)
 //	reply = frame(JSON of handshakeReply)
 //
-// Messages of Raft follow if the purpose is purposeRaft and nothing was refused. While the cluster
+// Messages of Raft follow if the purpose is purposeRaft and nothing was rejected. While the cluster
 // has recorded no identities, nodes send no handshakes, since some may run a build without them.
 const (
 	handshakeMagic = "\xC8tenuto-hello-1"
@@ -55,13 +55,13 @@ type handshake struct {
 type handshakeReply struct {
 	Node string `json:"node"`
 	peer.Process
-	// Refusal is why the connection is refused; "" if it is not.
-	Refusal string `json:"refusal,omitempty"`
-	// OtherDirectory means that the connection is refused because the sender's identity is not
+	// Rejection is why the connection is rejected; "" if it is not.
+	Rejection string `json:"rejection,omitempty"`
+	// OtherDirectory means that the connection is rejected because the sender's identity is not
 	// RecordedIdentity.
 	OtherDirectory   bool   `json:"other,omitempty"`
 	RecordedIdentity string `json:"recorded,omitempty"`
-	// Copied means that the connection is refused because another process has the sender's
+	// Copied means that the connection is rejected because another process has the sender's
 	// identity.
 	Copied bool `json:"copied,omitempty"`
 	// Bootstrap is the answer to purposeBootstrap.
@@ -74,20 +74,20 @@ type identities struct {
 	config *Config
 	self   peer.Process
 	// servers returns the members by the latest configuration in this node's log.
-	servers   func() []raft.Server
-	isServing func() bool
-	fail      func(error) error // fails this node
-	refusals  *transport.Refusals
+	servers    func() []raft.Server
+	isServing  func() bool
+	fail       func(error) error // fails this node
+	rejections *transport.Rejections
 	// dial opens a connection without a handshake.
 	dial func(address string, timeout time.Duration) (net.Conn, error)
 	// bootstrapStateFor answers a node that wants to found a partition.
 	bootstrapStateFor func(h *handshake) *bootstrapState
 
-	identityRecorded atomic.Bool // this node's own identity; never reset
-	sessions         *sessions
-	peerIdentities   peerIdentities
-	copyReports      copyReports
-	directoryRefusal atomic.Pointer[DirectoryError]
+	identityRecorded   atomic.Bool // this node's own identity; never reset
+	sessions           *sessions
+	peerIdentities     peerIdentities
+	copyReports        copyReports
+	directoryRejection atomic.Pointer[DirectoryError]
 }
 
 // newHandshake returns a handshake of this node.
@@ -107,49 +107,49 @@ func (i *identities) performHandshake(conn net.Conn, to string, timeout time.Dur
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return err
 	}
-	if err := i.handleRefusal(r); err != nil {
+	if err := i.handleRejection(r); err != nil {
 		return err
 	}
 	if to != "" && r.Identity != to {
 		err := &DirectoryError{Node: r.Node, Identity: r.Identity, Recorded: to}
-		i.refusals.Add(r.Node, err)
+		i.rejections.Add(r.Node, err)
 		return err
 	}
-	if r.Refusal != "" {
-		return fmt.Errorf("refused by %s: %s", r.Node, r.Refusal)
+	if r.Rejection != "" {
+		return fmt.Errorf("rejected by %s: %s", r.Node, r.Rejection)
 	}
 	i.peerIdentities.set(r.Node, r.Identity)
 	return i.sessions.update(r.Node, r.Process, func() error { return nil })
 }
 
-// handleRefusal handles a refusal that concerns this node's own directory.
-func (i *identities) handleRefusal(r *handshakeReply) error {
+// handleRejection handles a rejection that concerns this node's own directory.
+func (i *identities) handleRejection(r *handshakeReply) error {
 	switch {
 	case r.Copied:
-		err := &DirectoryCopiedError{Node: i.config.Node, Reason: r.Refusal}
+		err := &DirectoryCopiedError{Node: i.config.Node, Reason: r.Rejection}
 		_ = i.fail(err)
 		return err
 	case r.OtherDirectory:
 		err := &DirectoryError{Node: i.config.Node, Identity: i.self.Identity, Recorded: r.RecordedIdentity}
-		i.recordDirectoryRefusal(r.Node, err)
+		i.recordDirectoryRejection(r.Node, err)
 		return err
 	}
 	return nil
 }
 
-// recordDirectoryRefusal records that another node has refused this one because of its directory.
-func (i *identities) recordDirectoryRefusal(by string, err *DirectoryError) {
-	before := i.directoryRefusal.Swap(err)
+// recordDirectoryRejection records that another node has rejected this one because of its directory.
+func (i *identities) recordDirectoryRejection(by string, err *DirectoryError) {
+	before := i.directoryRejection.Swap(err)
 	if before == nil || *before != *err {
-		i.config.Logger.Error("refused by the cluster until this node's directory is adopted or the node is replaced",
+		i.config.Logger.Error("rejected by the cluster until this node's directory is adopted or the node is replaced",
 			"by", by, "error", err)
 	}
 }
 
-// DirectoryRefusal returns why other nodes refuse this one: they have recorded another directory
-// for it. It returns nil if none has refused it, or if it has been accepted since.
-func (i *identities) DirectoryRefusal() error {
-	if err := i.directoryRefusal.Load(); err != nil {
+// DirectoryRejection returns why other nodes reject this one: they have recorded another directory
+// for it. It returns nil if none has rejected it, or if it has been accepted since.
+func (i *identities) DirectoryRejection() error {
+	if err := i.directoryRejection.Load(); err != nil {
 		return err
 	}
 	return nil
@@ -209,7 +209,7 @@ func (i *identities) AnswerHandshake(conn net.Conn, from transport.Sender) (tran
 	}
 	r := i.replyToHandshake(h, from.Node)
 	_ = conn.SetDeadline(time.Now().Add(transport.IOTimeout)) // finding the answer may have taken a while
-	if err := frame.WriteJSON(conn, "", r); err != nil || r.Refusal != "" || h.Purpose != purposeRaft {
+	if err := frame.WriteJSON(conn, "", r); err != nil || r.Rejection != "" || h.Purpose != purposeRaft {
 		return from, false
 	}
 	_ = conn.SetDeadline(time.Time{})
@@ -225,7 +225,7 @@ func (i *identities) Authorize(from transport.Sender) error {
 }
 
 // replyToHandshake answers a handshake. authenticated is the sender that the connection proves, ""
-// if unknown. The connection may be used for Raft if the reply has no Refusal.
+// if unknown. The connection may be used for Raft if the reply has no Rejection.
 func (i *identities) replyToHandshake(h *handshake, authenticated string) *handshakeReply {
 	r := &handshakeReply{Node: i.config.Node, Process: i.self}
 	err := i.checkHandshake(h, authenticated)
@@ -235,7 +235,7 @@ func (i *identities) replyToHandshake(h *handshake, authenticated string) *hands
 		r.Bootstrap = i.bootstrapStateFor(h)
 	case err == nil && h.Purpose == purposeProbe && h.CopySession != "" && h.CopySession != i.self.Session:
 		i.copyReports.add(h.Node)
-		i.config.Logger.Error("process with a copy of this node's directory refused: find and stop it; this node continues",
+		i.config.Logger.Error("process with a copy of this node's directory rejected: find and stop it; this node continues",
 			"told_by", h.Node)
 	case errors.As(err, &other):
 		r.OtherDirectory, r.RecordedIdentity = true, other.Recorded
@@ -243,17 +243,17 @@ func (i *identities) replyToHandshake(h *handshake, authenticated string) *hands
 		r.Copied = true
 	}
 	if err != nil {
-		r.Refusal = err.Error()
+		r.Rejection = err.Error()
 		var copied *DirectoryCopiedError
 		if errors.As(err, &copied) {
-			r.Refusal = copied.Reason
+			r.Rejection = copied.Reason
 		}
-		i.refusals.Add(h.Node, err)
+		i.rejections.Add(h.Node, err)
 	}
 	return r
 }
 
-// checkHandshake returns an error if the connection must be refused.
+// checkHandshake returns an error if the connection must be rejected.
 func (i *identities) checkHandshake(h *handshake, authenticated string) error {
 	switch {
 	case h.Cluster != i.config.Cluster:
@@ -274,7 +274,7 @@ func (i *identities) checkHandshake(h *handshake, authenticated string) error {
 		return err
 	}
 	if h.ExpectedIdentity != "" {
-		i.directoryRefusal.Store(nil)
+		i.directoryRejection.Store(nil)
 	}
 	return nil
 }
@@ -286,10 +286,10 @@ func (i *identities) recordMisdirected(h *handshake) {
 	if _, known := i.recordedIdentity(h.Node); known && recorded == i.self.Identity {
 		return
 	}
-	i.recordDirectoryRefusal(h.Node, &DirectoryError{Node: i.config.Node, Identity: i.self.Identity, Recorded: h.ExpectedIdentity})
+	i.recordDirectoryRejection(h.Node, &DirectoryError{Node: i.config.Node, Identity: i.self.Identity, Recorded: h.ExpectedIdentity})
 }
 
-// authorizeSender returns an error if Raft messages of a sender must be refused. It is called for
+// authorizeSender returns an error if Raft messages of a sender must be rejected. It is called for
 // each message.
 func (i *identities) authorizeSender(s transport.Sender) error {
 	recorded, member := i.recordedIdentity(s.Node)

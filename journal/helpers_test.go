@@ -132,7 +132,7 @@ func mustAppend(t testing.TB, j *Journal, a *journalpb.Append) {
 }
 
 // tryBegin begins an instance, and reports whether it exists. It may exist although this append is
-// refused, if an earlier try with an unknown outcome was committed.
+// rejected, if an earlier try with an unknown outcome was committed.
 func tryBegin(t testing.TB, j *Journal, a *journalpb.Append) bool {
 	t.Helper()
 	var conflict *state.ConflictError

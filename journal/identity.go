@@ -180,7 +180,7 @@ var ErrDirectoryCopied = errors.New("another process runs with a copy of the nod
 
 // DirectoryCopiedError: two processes have opened copies of one directory, or a directory was
 // restored to an older state. The process that the other members have seen first continues; the
-// other is refused. If some members have seen one first and some the other, both are refused. It
+// other is rejected. If some members have seen one first and some the other, both are rejected. It
 // matches ErrDirectoryCopied.
 type DirectoryCopiedError struct {
 	Node   string

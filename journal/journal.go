@@ -185,7 +185,7 @@ func (j *Journal) makeParts(as peer.Process) {
 	j.reads = &reads{}
 	j.identities = &identities{
 		config: &j.config, self: as, servers: j.servers, isServing: j.isServing, sessions: newSessions(),
-		fail: func(cause error) error { return j.failStop.Fail(cause) }, refusals: transport.NewRefusals(j.config.Logger),
+		fail: func(cause error) error { return j.failStop.Fail(cause) }, rejections: transport.NewRejections(j.config.Logger),
 		dial: func(address string, timeout time.Duration) (net.Conn, error) {
 			return j.streams.DialPlain(address, timeout)
 		},
@@ -225,7 +225,7 @@ func (j *Journal) servers() []raft.Server { return j.raft.GetConfiguration().Con
 // journal.
 func (j *Journal) openTransport(running context.Context, stores *stores, logger hclog.Logger) *transport.Acked {
 	j.leaderCommit = transport.NewLeaderCommit(j.hasApplied)
-	network, streams := newTransport(&j.config, j.isMuted, j.isAdmitted, j.refusals, logger)
+	network, streams := newTransport(&j.config, j.isMuted, j.isAdmitted, j.rejections, logger)
 	j.streams = streams
 	if sender, ok := network.(*transport.Verified); ok {
 		sender.DelayPreVote, sender.HasAppliedSnapshot = j.delayPreVote, j.hasAppliedSnapshot
@@ -251,7 +251,7 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	acked := j.openTransport(running, stores, logger)
 	j.failStop = newFailStop(func(nodeFailed *NodeFailedError) {
 		_ = j.streams.Disconnect() // a failed node has no use for the error
-		j.queue.refuse(nodeFailed)
+		j.queue.reject(nodeFailed)
 	}, func(nodeFailed *NodeFailedError) {
 		j.config.Logger.Error("node failed", "error", nodeFailed.Cause)
 	})
@@ -337,13 +337,13 @@ func (j *Journal) hasAppliedSnapshot(request *raft.InstallSnapshotRequest) bool 
 
 // newTransport returns the transport and the streams below it. A node without a Network does not
 // use the streams.
-func newTransport(c *Config, isMuted func() bool, isMember func(string) bool, refusals *transport.Refusals, logger hclog.Logger) (transport.Transport, *transport.Streams) {
+func newTransport(c *Config, isMuted func() bool, isMember func(string) bool, rejections *transport.Rejections, logger hclog.Logger) (transport.Transport, *transport.Streams) {
 	s := transport.NewStreams(c.Network, c.Address, isMuted)
 	if c.Network == nil {
 		_, memory := raft.NewInmemTransport(raft.ServerAddress(c.Address))
 		return memory, s
 	}
-	return transport.NewVerified(s, isMember, refusals, logger), s
+	return transport.NewVerified(s, isMember, rejections, logger), s
 }
 
 func raftConfig(c *Config, logger hclog.Logger) *raft.Config {
@@ -465,7 +465,7 @@ func (j *Journal) shutdown() error {
 		j.machine.DisablePacing() // Raft waits for a running snapshot, which waits for a flush
 	}
 	close(j.closing)          // waiters in Barrier return
-	j.queue.refuse(ErrClosed) // no new proposals; queued ones fail
+	j.queue.reject(ErrClosed) // no new proposals; queued ones fail
 	j.cancel()                // Lead's context ends
 	j.callers.wait()          // Raft must still run to answer them: it drops futures when it stops
 	j.queue.end()             // pack ends after it has failed the last proposal

@@ -210,7 +210,7 @@ func TestAppend_QueueIsBounded(t *testing.T) {
 		}
 	}
 	if busy == 0 || busy == 20 {
-		t.Errorf("%d of 20 refused", busy)
+		t.Errorf("%d of 20 rejected", busy)
 	}
 }
 

@@ -12,15 +12,15 @@ import (
 )
 
 // A follower of the Raft library notices a silent leader when a timer of its own fires: between one
-// and three HeartbeatTimeouts after the last message. Until then it refuses pre-votes, because it
-// has a leader, and the refused node waits for an election timeout. So the follower that notices
+// and three HeartbeatTimeouts after the last message. Until then it rejects pre-votes, because it
+// has a leader, and the rejected node waits for an election timeout. So the follower that notices
 // last would decide how long the partition has no leader.
 //
 // But a pre-vote request shows that another node hears nothing from the leader. So a follower that
 // gets one checks its own leader as soon as a message is overdue. If there was none, one of the two
 // is elected at once:
 //
-//   - the follower, after it has refused: the requesting node waits and votes for it;
+//   - the follower, after it has rejected: the requesting node waits and votes for it;
 //   - the requesting node, if its log is longer: it would not vote for the follower. delayPreVote
 //     then holds the request until the follower has no leader any more, and Raft grants it.
 
@@ -38,7 +38,7 @@ type elections struct {
 	reloadMu sync.Mutex // held while Raft's configuration is changed
 }
 
-// checkLeaderOnPreVote checks the leader after a refused pre-vote request, until ctx ends.
+// checkLeaderOnPreVote checks the leader after a rejected pre-vote request, until ctx ends.
 func (e *elections) checkLeaderOnPreVote(ctx context.Context) {
 	asked := make(chan raft.Observation, 1) // one check serves all requests that come meanwhile
 	observer := raft.NewObserver(asked, false, func(o *raft.Observation) bool {
@@ -89,7 +89,7 @@ func (e *elections) checkLeader(request *raft.RequestPreVoteRequest, closing <-c
 	leader, _ := e.leaderships.Leader()
 	candidate := string(request.ID)
 	if e.raft.State() != raft.Follower || leader == "" || leader == candidate {
-		return false // then Raft does not refuse the pre-vote because of a leader
+		return false // then Raft does not reject the pre-vote because of a leader
 	}
 	overdue := time.Until(e.raft.LastContact().Add(e.config.HeartbeatTimeout))
 	delay := e.config.HeartbeatTimeout / leaderCheckShare * time.Duration(e.members.membership().votersBefore(e.config.Node, leader, candidate))

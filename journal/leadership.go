@@ -194,7 +194,7 @@ func (l *leaderships) stepDown() {
 	if r == nil {
 		return
 	}
-	l.proposer.queue.refuse(ErrNotLeader)
+	l.proposer.queue.reject(ErrNotLeader)
 	r.cancel()
 	<-r.ended
 	l.clock.StopLeading()

@@ -284,7 +284,7 @@ func TestLogging_ReportsMissingMemberOnce(t *testing.T) {
 func TestLogging_RaftContactMessagesAreDebug(t *testing.T) {
 	var text bytes.Buffer
 	logger := raftnode.NewLogger(slog.New(slog.NewTextHandler(&text, nil)), false)
-	logger.Error("failed to heartbeat to", "peer", "b", "error", errors.New("refused"))
+	logger.Error("failed to heartbeat to", "peer", "b", "error", errors.New("rejected"))
 	logger.Error("failed to decode incoming command", "error", fmt.Errorf("read: %w", net.ErrClosed))
 	logger.Warn("heartbeat timeout reached, starting election")
 	if text.Len() > 0 {

@@ -150,7 +150,7 @@ func (m *members) addressFor(p Peer) raft.ServerAddress {
 	return peer.Address(p.Address, p.Identity)
 }
 
-// CheckAdd returns why AddMember would refuse a node, as far as this node knows: *DirectoryError,
+// CheckAdd returns why AddMember would reject a node, as far as this node knows: *DirectoryError,
 // ErrMember, ErrRemoved or ErrAddressTaken.
 func (m *members) CheckAdd(p Peer) error { return m.membership().checkAdd(p) }
 

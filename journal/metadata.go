@@ -12,7 +12,7 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// metadata commits changes of the partition metadata: the clock, the tokens, the protocol.
+// metadata commits changes of the partition metadata: clock, tokens, protocol, settings.
 type metadata struct {
 	clock       *clock.Clock
 	machine     *state.Machine
@@ -24,7 +24,7 @@ type metadata struct {
 
 // ForgetChainedStart removes a chained start, or that of an abandoned child, whose instance was
 // started in another partition; the state machine cannot detect that itself. done and the
-// errors are as in Append; the only refusal of the state machine is *state.StaleEpochError.
+// errors are as in Append; the only rejection of the state machine is *state.StaleEpochError.
 // Repeating it changes nothing.
 func (m *metadata) ForgetChainedStart(epoch uint64, target string, done func(error)) {
 	m.proposeMetadata(&leadership{epoch: epoch}, &journalpb.MetadataChange{Started: target}, done)
@@ -76,6 +76,34 @@ func (m *metadata) UseToken(ctx context.Context, key []byte, node string) error 
 		return fmt.Errorf("use token: %w", err)
 	}
 	return nil
+}
+
+// SettingsProtocol is the protocol that introduced recorded settings.
+const SettingsProtocol = 4
+
+// ChangeSettings records the settings of the cluster, in a form that the journal does not
+// interpret. It must be called on the leader, and needs [SettingsProtocol]. version is the recorded
+// one plus 1; 1 if none are recorded. Repeating the latest change is no error.
+//
+// Errors: ErrSettingsVersion, ErrSettingsProtocol, and those of IssueToken except ErrTooManyTokens.
+func (m *metadata) ChangeSettings(ctx context.Context, version uint64, encoded []byte) error {
+	if m.Protocol() < SettingsProtocol {
+		return fmt.Errorf("change settings: %w", ErrSettingsProtocol)
+	}
+	if err := m.changeMetadata(ctx, &journalpb.MetadataChange{Settings: encoded, SettingsVersion: version}); err != nil {
+		return fmt.Errorf("change settings: %w", err)
+	}
+	return nil
+}
+
+// Settings returns the settings of the cluster that this node knows from the entries it has
+// applied, and their version; 0 if none are. The slice must not be changed.
+func (m *metadata) Settings() (encoded []byte, version uint64) { return m.machine.Settings() }
+
+// WatchSettings returns a channel that receives a value after this node has applied other settings;
+// see state.Machine.Watch.
+func (m *metadata) WatchSettings() (changed <-chan struct{}, cancel func()) {
+	return m.machine.WatchSettings()
 }
 
 // Protocol returns the protocol that the cluster uses, as far as this node has applied the journal;

@@ -36,12 +36,12 @@ func newProposer(c *Config, counters *stats) *proposer {
 }
 
 // Append queues an append and returns at once. done is called exactly once with the outcome: nil
-// when the events are committed and applied here. If the append is refused immediately, done is
+// when the events are committed and applied here. If the append is rejected immediately, done is
 // called before Append returns. Otherwise a goroutine of the journal calls it; done must not block,
 // since all later outcomes wait for it. a may be changed after Append has returned.
 //
 // Nothing happened if the error is ErrNotLeader, ErrBusy, ErrClosed, a *TooLargeError, a
-// *NodeFailedError without ErrUnknownOutcome, or a refusal of the state machine:
+// *NodeFailedError without ErrUnknownOutcome, or a rejection of the state machine:
 // *state.StaleEpochError, *state.ConflictError, *state.InvalidAppendError. After ErrUnknownOutcome
 // the append may have happened. Appends, attempts and purges of one goroutine are applied in the
 // order of its calls.
@@ -51,7 +51,7 @@ func (p *proposer) Append(a *journalpb.Append, done func(error)) {
 
 // Attempt records the attempts of an open activity. It replaces what was recorded before, and is
 // dropped when the activity is closed. done and the errors are as in Append, except for the
-// refusals of the state machine. These are *state.StaleEpochError, *state.ClosedError if the
+// rejections of the state machine. These are *state.StaleEpochError, *state.ClosedError if the
 // operation is not open, and *state.InvalidAppendError if it is not an activity or fewer attempts
 // have failed than before. Text in a that is not UTF-8 is an error, too. Repeating an attempt
 // changes nothing.
@@ -68,7 +68,7 @@ func (p *proposer) Attempt(a *journalpb.Attempt, done func(error)) {
 // Running, unknown and repeated instances are skipped. The ID of a removed instance is as if never
 // used. If a removed instance has requested a chained start, or that of an abandoned child, the
 // request is retained until the start is made. done and the errors are as in Append; the only
-// refusal of the state machine is *state.StaleEpochError.
+// rejection of the state machine is *state.StaleEpochError.
 func (p *proposer) Purge(purge *journalpb.Purge, done func(purged int, err error)) {
 	purged := new(uint64)
 	p.propose(proposal{record: entry.EncodePurge(purge), outcome: purged, done: func(err error) {
@@ -82,7 +82,7 @@ func (p *proposer) Purge(purge *journalpb.Purge, done func(purged int, err error
 
 // SetCondition records with an instance why it does not make progress. done and the errors are as
 // in Append. Before the cluster uses protocol 3 the error is a *VersionError: older builds
-// refuse the record.
+// reject the record.
 func (p *proposer) SetCondition(c *journalpb.SetCondition, done func(error)) {
 	if protocol := p.machine.Protocol(); protocol < conditionsProtocol {
 		done(&VersionError{Node: p.config.Node, Oldest: conditionsProtocol, Newest: p.config.Protocol, Required: protocol})
@@ -128,16 +128,16 @@ func (p *proposer) pack() {
 	for {
 		select {
 		case p.slots <- struct{}{}: // released by awaitEntries
-		case <-p.queue.refusedReady: // even if a stalled disk holds all slots
-			resolveAll(p.queue.takeRefused())
+		case <-p.queue.rejectedReady: // even if a stalled disk holds all slots
+			resolveAll(p.queue.takeRejected())
 			continue
 		}
-		batch, refusal, open := p.queue.take(p.config.PackEntriesMax, p.config.PackBytesMax)
+		batch, rejection, open := p.queue.take(p.config.PackEntriesMax, p.config.PackBytesMax)
 		if !open {
 			return
 		}
-		if refusal != nil {
-			resolveAll(batch, refusal)
+		if rejection != nil {
+			resolveAll(batch, rejection)
 			<-p.slots
 			continue
 		}
@@ -195,7 +195,7 @@ func (p *proposer) resolveProposals() {
 				if record.outcome != nil {
 					*record.outcome = result.outcomes[i]
 				}
-				record.done(result.refusal(i))
+				record.done(result.rejection(i))
 			}
 		case error: // the entry is committed, and this node cannot apply it
 			resolveAll(f.batch, fmt.Errorf("%w: %w", ErrUnknownOutcome, result))

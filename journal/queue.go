@@ -21,20 +21,20 @@ type proposal struct {
 type queue struct {
 	entriesMax, bytesMax int
 
-	mu         sync.Mutex
-	changed    sync.Cond
-	waiting    []proposal
-	bytes      int
-	refusal    error      // why put fails; nil during a leadership
-	refused    []proposal // to be failed with refusedErr
-	refusedErr error
-	ended      bool
-	// refusedReady holds a token when refused may not be empty.
-	refusedReady chan struct{}
+	mu          sync.Mutex
+	changed     sync.Cond
+	waiting     []proposal
+	bytes       int
+	rejection   error      // why put fails; nil during a leadership
+	rejected    []proposal // to be failed with rejectedErr
+	rejectedErr error
+	ended       bool
+	// rejectedReady holds a token when rejected may not be empty.
+	rejectedReady chan struct{}
 }
 
 func newQueue(entriesMax, bytesMax int) *queue {
-	q := &queue{entriesMax: entriesMax, bytesMax: bytesMax, refusal: ErrNotLeader, refusedReady: make(chan struct{}, 1)}
+	q := &queue{entriesMax: entriesMax, bytesMax: bytesMax, rejection: ErrNotLeader, rejectedReady: make(chan struct{}, 1)}
 	q.changed.L = &q.mu
 	return q
 }
@@ -44,8 +44,8 @@ func (q *queue) put(p proposal) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
-	case q.refusal != nil:
-		return q.refusal
+	case q.rejection != nil:
+		return q.rejection
 	case len(q.waiting) >= q.entriesMax || q.bytes+len(p.record) > q.bytesMax:
 		return ErrBusy
 	}
@@ -56,37 +56,37 @@ func (q *queue) put(p proposal) error {
 	return nil
 }
 
-// accept makes the queue accept proposals, since a leadership begins. After a permanent refusal it
+// accept makes the queue accept proposals, since a leadership begins. After a permanent rejection it
 // does nothing.
 func (q *queue) accept() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.isFinal() {
-		q.refusal = nil
+		q.rejection = nil
 	}
 }
 
-// refuse makes the queue refuse proposals, also the waiting ones, with reason. The first ErrClosed
+// reject makes the queue reject proposals, also the waiting ones, with reason. The first ErrClosed
 // or *NodeFailedError is permanent.
-func (q *queue) refuse(reason error) {
+func (q *queue) reject(reason error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.isFinal() {
 		return
 	}
-	q.refusal, q.refusedErr = reason, reason
-	q.refused = append(q.refused, q.waiting...)
+	q.rejection, q.rejectedErr = reason, reason
+	q.rejected = append(q.rejected, q.waiting...)
 	q.waiting, q.bytes = nil, 0
 	q.changed.Signal()
-	notify(q.refusedReady)
+	notify(q.rejectedReady)
 }
 
-// takeRefused returns the proposals to fail with refusal; there may be none.
-func (q *queue) takeRefused() (batch []proposal, refusal error) {
+// takeRejected returns the proposals to fail with rejection; there may be none.
+func (q *queue) takeRejected() (batch []proposal, rejection error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	batch, q.refused = q.refused, nil
-	return batch, q.refusedErr
+	batch, q.rejected = q.rejected, nil
+	return batch, q.rejectedErr
 }
 
 // size returns the size of what waits to be packed.
@@ -98,7 +98,7 @@ func (q *queue) size() (entries, bytes int) {
 
 // isFinal reports whether the queue will never accept a proposal again.
 func (q *queue) isFinal() bool {
-	return q.refusal != nil && !errors.Is(q.refusal, ErrNotLeader)
+	return q.rejection != nil && !errors.Is(q.rejection, ErrNotLeader)
 }
 
 // end makes take return open = false after everything is taken.
@@ -109,20 +109,20 @@ func (q *queue) end() {
 	q.changed.Signal()
 }
 
-// take waits for proposals and returns as many as fit into one entry. If refusal is set, they must
+// take waits for proposals and returns as many as fit into one entry. If rejection is set, they must
 // be failed with it. Only the packer calls take.
-func (q *queue) take(entriesMax, bytesMax int) (batch []proposal, refusal error, open bool) {
+func (q *queue) take(entriesMax, bytesMax int) (batch []proposal, rejection error, open bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for len(q.refused) == 0 && len(q.waiting) == 0 {
+	for len(q.rejected) == 0 && len(q.waiting) == 0 {
 		if q.ended {
 			return nil, nil, false
 		}
 		q.changed.Wait()
 	}
-	if len(q.refused) > 0 {
-		batch, q.refused = q.refused, nil
-		return batch, q.refusedErr, true
+	if len(q.rejected) > 0 {
+		batch, q.rejected = q.rejected, nil
+		return batch, q.rejectedErr, true
 	}
 	n, size := 0, 0
 	for n < len(q.waiting) && n < entriesMax {

@@ -16,18 +16,18 @@ func TestQueue_HandsNothingToNextLeadership(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	q.refuse(ErrNotLeader)
+	q.reject(ErrNotLeader)
 	q.accept()
 	if err := q.put(proposal{record: make([]byte, 20)}); err != nil {
 		t.Fatal(err)
 	}
-	batch, refusal, open := q.take(10, 1000)
-	if len(batch) != 3 || !errors.Is(refusal, ErrNotLeader) || !open {
-		t.Errorf("first %d, %v, %v", len(batch), refusal, open)
+	batch, rejection, open := q.take(10, 1000)
+	if len(batch) != 3 || !errors.Is(rejection, ErrNotLeader) || !open {
+		t.Errorf("first %d, %v, %v", len(batch), rejection, open)
 	}
-	batch, refusal, open = q.take(10, 1000)
-	if len(batch) != 1 || refusal != nil || !open {
-		t.Errorf("then %d, %v, %v", len(batch), refusal, open)
+	batch, rejection, open = q.take(10, 1000)
+	if len(batch) != 1 || rejection != nil || !open {
+		t.Errorf("then %d, %v, %v", len(batch), rejection, open)
 	}
 }
 
@@ -68,8 +68,8 @@ func TestQueue_FillsEntryUpToBounds(t *testing.T) {
 
 func TestQueue_StaysClosed(t *testing.T) {
 	q := newQueue(10, 1000)
-	q.refuse(ErrClosed)
-	q.refuse(&NodeFailedError{Cause: errDisk})
+	q.reject(ErrClosed)
+	q.reject(&NodeFailedError{Cause: errDisk})
 	q.accept()
 	if err := q.put(proposal{}); !errors.Is(err, ErrClosed) {
 		t.Error(err)

@@ -200,7 +200,7 @@ func (tc *testCluster) sendSnapshot(t *testing.T, from, to int) error {
 	meta, content := newestSnapshot(t, tc.nodes[from])
 	defer content.Close()
 	listener := transport.NewStreams(tc.listen("at-nobody"), "at-nobody", func() bool { return false })
-	transport := transport.NewVerified(listener, func(string) bool { return true }, new(transport.Refusals), hclog.NewNullLogger())
+	transport := transport.NewVerified(listener, func(string) bool { return true }, new(transport.Rejections), hclog.NewNullLogger())
 	defer transport.Close()
 	listener.Handshake, listener.RequiresHandshake = tc.nodes[from].performHandshake, func() bool { return true }
 	request := &raft.InstallSnapshotRequest{
@@ -212,7 +212,7 @@ func (tc *testCluster) sendSnapshot(t *testing.T, from, to int) error {
 	var response raft.InstallSnapshotResponse
 	err := transport.InstallSnapshot(raft.ServerID(tc.peers[to].Node), raft.ServerAddress(tc.peers[to].Address), request, &response, content)
 	if err == nil && !response.Success {
-		err = errors.New("refused")
+		err = errors.New("rejected")
 	}
 	return err
 }

@@ -30,7 +30,7 @@ func (r *requestServer) serve(ctx context.Context, conn net.Conn) {
 		err := error(nil)
 		if sender := transport.SenderOf(conn); sender != "" && !r.journal.isAdmitted(sender) {
 			err = fmt.Errorf("%w: %s", transport.ErrUnknownMember, sender)
-			r.journal.refusals.Add(sender, err)
+			r.journal.rejections.Add(sender, err)
 		} else {
 			err = r.handle(ctx, &snapshot.TimeoutConn{Conn: conn})
 		}

@@ -14,19 +14,19 @@ import (
 // other node, the latest process and how often its directory had been opened by then:
 //
 //   - A process with fewer starts has an older copy. Another process with as many starts has a
-//     copy, too. Both are refused.
+//     copy, too. Both are rejected.
 //   - A process with more starts was started later: the node was restarted, or a copy of its
 //     directory was started in parallel. So the recorded address of the node is probed. If another
 //     process answers there with the same identity, that is the node, and the new process is
-//     refused. The reply says so, and the new process fails.
+//     rejected. The reply says so, and the new process fails.
 //
-// A member refuses one of two processes, not both. It does not refuse a recorded process
+// A member rejects one of two processes, not both. It does not reject a recorded process
 // because of another one at the recorded address, if that one could not replace it
 // (checkProcessOrder). If a copy is started while the node is down, the process that members see
 // first continues: it may have acknowledged what the other lacks. If some members have seen one
-// first and some the other, both are refused.
+// first and some the other, both are rejected.
 //
-// This memory is not persisted: a copy started while the node is down is refused only if a running
+// This memory is not persisted: a copy started while the node is down is rejected only if a running
 // member remembers a later start.
 type sessions struct {
 	mu    sync.Mutex
@@ -51,7 +51,7 @@ func (s *sessions) update(node string, now peer.Process, probe func() error) err
 		return nil
 	}
 	if err := s.checkSuccessor(node, now); err != nil {
-		_ = probe() // to inform the other process: this one is refused whatever the answer
+		_ = probe() // to inform the other process: this one is rejected whatever the answer
 		return err
 	}
 	if err := probe(); err != nil {
@@ -111,7 +111,7 @@ func (i *identities) probeAddress(node, address string, as peer.Process) error {
 		return nil // nobody there, or another node: no other process has the directory
 	}
 	if known == as && checkProcessOrder(node, as, r.Process) != nil {
-		return nil // the process there came later and is refused itself
+		return nil // the process there came later and is rejected itself
 	}
 	return &DirectoryCopiedError{node, fmt.Sprintf("another process answers at %s with the same directory", address)}
 }

@@ -104,7 +104,7 @@ func TestSnapshotServer_TakesSnapshotIfNone(t *testing.T) {
 	}
 }
 
-func TestRecovery_RefusesUntilPeerHelps(t *testing.T) {
+func TestRecovery_RejectsUntilPeerHelps(t *testing.T) {
 	g := newCorruptedCluster(t)
 	g.configure = func(_ int, c *Config) { c.TrailingLogs, c.RepairTimeout = 4, time.Millisecond }
 	damageManifests(t, g.dirs[g.victim])
@@ -185,14 +185,14 @@ func TestSnapshotServer_RejectsInvalidRequests(t *testing.T) {
 		}
 		var r snapshot.Reply
 		err = frame.ReadJSON(conn, &r)
-		return r.Refusal, err
+		return r.Rejection, err
 	}
 	for name, q := range map[string]snapshot.Request{
 		"cluster":    {Cluster: "another"},
 		"entries up": {MinIndex: 1 << 40},
 	} {
-		if refusal, err := query(func(conn net.Conn) error { return frame.WriteJSON(conn, snapshot.RequestMagic, q) }); err != nil || !strings.Contains(refusal, name) {
-			t.Errorf("%q, error %v", refusal, err)
+		if rejection, err := query(func(conn net.Conn) error { return frame.WriteJSON(conn, snapshot.RequestMagic, q) }); err != nil || !strings.Contains(rejection, name) {
+			t.Errorf("%q, error %v", rejection, err)
 		}
 	}
 	for name, bytes := range map[string][]byte{
@@ -200,8 +200,8 @@ func TestSnapshotServer_RejectsInvalidRequests(t *testing.T) {
 		"no question":   append([]byte(snapshot.RequestMagic), 0, 0, 0, 0, 0, 0, 0, 0),
 		"a huge one":    append([]byte(snapshot.RequestMagic), 0xff, 0xff, 0xff, 0x7f, 0, 0, 0, 0),
 	} {
-		if refusal, err := query(func(conn net.Conn) error { _, err := conn.Write(bytes); return err }); err == nil {
-			t.Errorf("%s: answered with %q", name, refusal)
+		if rejection, err := query(func(conn net.Conn) error { _, err := conn.Write(bytes); return err }); err == nil {
+			t.Errorf("%s: answered with %q", name, rejection)
 		}
 	}
 	// A peer that says nothing more blocks nobody: the test closes the partition.
@@ -216,7 +216,7 @@ func TestSnapshotServer_RejectsInvalidRequests(t *testing.T) {
 }
 
 // At which index a log has to continue: what is in neither the snapshots nor the log is fetched,
-// and a log that is shorter than before is refused.
+// and a log that is shorter than before is rejected.
 func TestRecovery_FindsGapBetweenSnapshotAndLog(t *testing.T) {
 	for name, c := range map[string]struct {
 		first, last uint64   // of the log

@@ -159,8 +159,8 @@ func TestSnapshot_SentAndInstalled(t *testing.T) {
 }
 
 // A node takes a snapshot while the leader sends it one of the same entries, which the node then
-// refuses.
-func TestSnapshot_RefusedOneLeavesOtherAlone(t *testing.T) {
+// rejects.
+func TestSnapshot_RejectedOneLeavesOtherAlone(t *testing.T) {
 	n := mustOpenNode(t, vfs.NewMem(), "n1")
 	if err := n.applyInstances(20); err != nil {
 		t.Fatal(err)
@@ -179,7 +179,7 @@ func TestSnapshot_RefusedOneLeavesOtherAlone(t *testing.T) {
 	n.snapshots.LastLocalIndex = func() uint64 { return n.index }
 	sent := create()
 	if _, err := sent.Write([]byte("a snapshot")); err == nil {
-		t.Fatal("it was not refused")
+		t.Fatal("it was not rejected")
 	}
 	if err := errors.Join(sent.Cancel(), own.Close()); err != nil {
 		t.Fatal(err)

@@ -127,13 +127,25 @@ func (c *Config) stateOptions() state.Options {
 	}
 }
 
-// openMachine opens a machine with a store.
+// openMachine opens a machine with a store. The error is a *FormatError if another version wrote
+// it.
 func openMachine(o pebblestore.Options, options state.Options) (*state.Machine, error) {
 	s, err := pebblestore.Open(o)
 	if err != nil {
 		return nil, err
 	}
-	return state.Open(s, options)
+	machine, err := state.Open(s, options)
+	return machine, withStateFormat(o.Dir, err)
+}
+
+// withStateFormat returns a *FormatError with the path of a state if err says that the state has
+// another format, otherwise err.
+func withStateFormat(path string, err error) error {
+	var format *state.FormatError
+	if !errors.As(err, &format) {
+		return err
+	}
+	return &FormatError{Path: path, Want: fmt.Sprint(format.Kind, " ", format.Want), Have: fmt.Sprint(format.Kind, " ", format.Format)}
 }
 
 // installNewest installs the newest intact snapshot in a machine that is behind it, and checks that
@@ -155,7 +167,7 @@ func (r *stateLoader) installNewest(machine *state.Machine) (*logGap, error) {
 		}
 		var damaged *diskfile.DamagedError
 		if !errors.As(err, &damaged) && !errors.Is(err, state.ErrCorrupt) {
-			return nil, fmt.Errorf("rebuild state: %w", err)
+			return nil, fmt.Errorf("rebuild state: %w", withStateFormat(r.snapshots.FS.PathJoin(r.snapshots.Dir, m.ID), err))
 		}
 		if err := r.snapshots.Quarantine(m.ID, err); err != nil {
 			return nil, err

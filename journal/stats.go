@@ -39,9 +39,9 @@ type Stats struct {
 	LogEntries       int
 	LogSinceSnapshot uint64
 
-	// MessagesRefused is the number of Raft messages that were refused: with the name of a node
+	// MessagesRejected is the number of Raft messages that were rejected: with the name of a node
 	// other than the sender, from a node that is not a member, or malformed.
-	MessagesRefused uint64
+	MessagesRejected uint64
 
 	// Snapshots is the number of snapshots that this node has written, including received ones;
 	// SnapshotFailures is how many it could not take.
@@ -148,7 +148,7 @@ func (j *Journal) Stats() Stats {
 	if j.disk.IsStalled() {
 		s.LogStalled = j.disk.WriteAge()
 	}
-	s.MessagesRefused = j.refusals.Count()
+	s.MessagesRejected = j.rejections.Count()
 	log := j.logs.Checked.Stats()
 	s.LogBytes, s.LogEntries, s.LogSinceSnapshot = log.WrittenBytes, log.Entries, log.BytesSinceSnapshot
 	s.Snapshots = j.snapshots.Count()

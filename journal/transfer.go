@@ -10,7 +10,7 @@ import (
 )
 
 // TransferLeadership transfers leadership to the follower that lags least and returns when this
-// node no longer leads. Appends are refused with ErrNotLeader meanwhile. If ctx ends first, the
+// node no longer leads. Appends are rejected with ErrNotLeader meanwhile. If ctx ends first, the
 // transfer continues; the Raft library aborts it after the election timeout. It returns
 // ErrNotLeader on a node that does not lead and ErrLastVoter on a single node.
 func (l *leaderships) TransferLeadership(ctx context.Context) error {

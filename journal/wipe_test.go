@@ -99,7 +99,7 @@ func (w *wipeHarness) start(i int) {
 		if !strings.Contains(err.Error(), "tenuto adopt") {
 			w.t.Errorf("the error does not say what to do: %v", err)
 		}
-		return // refused
+		return // rejected
 	}
 	if err != nil {
 		w.t.Fatal(err)
@@ -272,8 +272,8 @@ func (o wipeOrder) run(t *testing.T, nodes int, loss dirLoss) {
 			}
 			continue
 		}
-		if !errors.Is(w.nodes[i].DirectoryRefusal(), ErrOtherDirectory) {
-			t.Errorf("%v: wiped node n%d reports %v", o, i, w.nodes[i].DirectoryRefusal())
+		if !errors.Is(w.nodes[i].DirectoryRejection(), ErrOtherDirectory) {
+			t.Errorf("%v: wiped node n%d reports %v", o, i, w.nodes[i].DirectoryRejection())
 		}
 	}
 }
@@ -288,7 +288,7 @@ func TestWipe_EveryOrderOfThreeNodes(t *testing.T) {
 	}
 }
 
-// The same, with nodes that keep a part of their directories: they are refused as damaged.
+// The same, with nodes that keep a part of their directories: they are rejected as damaged.
 func TestWipe_PartialLossOfThreeNodes(t *testing.T) {
 	orders := wipeOrders(3)
 	for k, loss := range dirLosses()[1:] {
@@ -373,7 +373,7 @@ func TestWipe_WipedNodeDoesNotVote(t *testing.T) {
 		if w.leader() != nil || w.tryAppend() || len(w.acknowledged) != before {
 			t.Errorf("a node without its directory has elected another one")
 		}
-		err := w.nodes[b].DirectoryRefusal()
+		err := w.nodes[b].DirectoryRejection()
 		if !errors.Is(err, ErrOtherDirectory) || !strings.Contains(err.Error(), "tenuto adopt") {
 			t.Errorf("the node that lost it reports %v", err)
 		}
@@ -498,7 +498,7 @@ func TestCopiedDirectory_NodeFails(t *testing.T) {
 }
 
 // A copy that is started while the node is down, and is heard of first, continues, and the node is
-// refused: the copy may have acknowledged what the node lacks. Never are both refused.
+// rejected: the copy may have acknowledged what the node lacks. Never are both rejected.
 func TestCopiedDirectory_FirstHeardContinues(t *testing.T) {
 	for _, starts := range []int{1, 2} { // of the copy
 		waittest.InSynctest(t, func(t *testing.T) { testCopyFirst(t, starts) })
@@ -541,10 +541,10 @@ func testCopyFirst(t *testing.T, starts int) {
 	as := Peer{Node: name, Address: "elsewhere", Identity: clone.Identity(), Starts: clone.self.Starts, Session: clone.self.Session}
 	for i, j := range w.nodes {
 		if err := j.CheckDirectoryCopy(as); i != original && err != nil {
-			t.Errorf("n%d refuses the known copy: %v", i, err)
+			t.Errorf("n%d rejects the known copy: %v", i, err)
 		}
 	}
-	waittest.Eventually(t, "the later node is refused", func() bool { return errors.Is(w.nodes[original].Err(), ErrDirectoryCopied) })
+	waittest.Eventually(t, "the later node is rejected", func() bool { return errors.Is(w.nodes[original].Err(), ErrDirectoryCopied) })
 	for i, j := range w.nodes {
 		if i != original && j.IsLeader() {
 			if err := j.MoveMember(t.Context(), as); err != nil {
@@ -606,7 +606,7 @@ func TestIdentity_RecordedForOldDirectories(t *testing.T) {
 			t.Fatal(err)
 		}
 		g.start(t, wiped, nil, nil)
-		waittest.Eventually(t, "the wiped node is refused", func() bool { return g.nodes[wiped].DirectoryRefusal() != nil })
+		waittest.Eventually(t, "the wiped node is rejected", func() bool { return g.nodes[wiped].DirectoryRejection() != nil })
 		waittest.Eventually(t, "an append", func() bool {
 			j := g.nodes[g.leader(t)]
 			err := proposeAppend(t, j, newStartAppend(j.Epoch(), "after"))

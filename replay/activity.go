@@ -23,12 +23,26 @@ func (h ActivityHandle[I, O]) Name() string { return h.name }
 //
 // A failed attempt is retried under the call's [RetryPolicy], within its timeouts. If no retry
 // remains, the error is an [*ActivityError].
-func (h ActivityHandle[I, O]) Call(ctx *Context, input I, options ...ActivityOption) (O, error) {
+//
+// The options are [Retry], [Tag] and four timeouts. They are recorded with the call. None of the
+// timeouts is set by default, so an activity may run forever. The leader enforces them by its clock,
+// never early, and continues them after a failover unless stated otherwise. 0 means no timeout. A
+// negative timeout makes the call fail with an [*InvalidError], and nothing is scheduled.
+//
+//	ScheduleToStart  from the call to the start of the first attempt  ends the activity
+//	StartToClose     each attempt, from its start to its end          fails the attempt
+//	HeartbeatTimeout each attempt, from one heartbeat to the next     fails the attempt
+//	ScheduleToClose  from the call to the result, all attempts        ends the activity
+//
+// An activity that is ended by a timeout fails with an [*ActivityError] that wraps a
+// [*TimeoutError]. Whether it or an attempt has timed out, the context of the running attempt ends
+// with the *TimeoutError as its cause, and the attempt's result is dropped.
+func (h ActivityHandle[I, O]) Call(ctx *Context, input I, options ...Option) (O, error) {
 	return h.Start(ctx, input, options...).Await(ctx)
 }
 
-// Start schedules the activity and returns its future.
-func (h ActivityHandle[I, O]) Start(ctx *Context, input I, options ...ActivityOption) *Future[O] {
+// Start schedules the activity and returns its future. Options are those of [ActivityHandle.Call].
+func (h ActivityHandle[I, O]) Start(ctx *Context, input I, options ...Option) *Future[O] {
 	return (*Future[O])(ctx.scope.StartActivity(h.name, input, activityOptions(options)))
 }
 

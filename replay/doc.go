@@ -28,8 +28,9 @@
 //  5. Code that disagrees with its history is detected at the first event that
 //     differs (see [Mismatch]). The history is never overwritten.
 //  6. A panic in orchestration code fails only that instance and records the stack.
-//  7. A value that is larger than [PayloadConverter.MaxBytes], or not of the handle's type, causes
-//     a [*PayloadError], live and on replay.
+//  7. A value that is larger than the cluster allows (by default [PayloadMax]), or not of the
+//     handle's type, causes a [*PayloadError], live and on replay. An execution keeps the bound
+//     with which it began.
 //  8. With a [Codec], the engine records, logs and shows (in a [Mismatch], for
 //     example) payloads and errors of user code only in encoded form or by size.
 //

@@ -63,7 +63,7 @@ type ActivityError struct {
 func (e *ActivityError) Error() string { return fmt.Sprintf("activity %q: %v", e.Name, e.Err) }
 func (e *ActivityError) Unwrap() error { return e.Err }
 
-// A TimeoutKind names the timeout that has passed, after the [ActivityOption] that sets it.
+// A TimeoutKind names the timeout that has passed, after the [Option] that sets it.
 type TimeoutKind string
 
 // The kinds of a [TimeoutError].
@@ -114,22 +114,52 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return e.Message }
 
-// A NoCodeError reports that this node has no code for an orchestration or an activity.
-type NoCodeError struct {
-	Activity bool
-	Name     string
-	Version  string
+// An InvalidError reports that an argument, an option, a name or a setting is not valid. Nothing
+// was done.
+type InvalidError struct {
+	// Field is what is not valid, for example "option StartToClose", `name of activity "x"`,
+	// "instance ID" or "Config.Dir".
+	Field string
+	// Reason is why, for example "is empty".
+	Reason string
 }
 
-func (e *NoCodeError) Error() string {
-	kind := "orchestration"
-	if e.Activity {
-		kind = "activity"
+// Error returns the text that existing histories have recorded, so its wording must not change.
+func (e *InvalidError) Error() string { return "tenuto: " + e.Field + " " + e.Reason }
+
+// A NotRegisteredError reports a name without code or without a handler. Kind says where:
+//
+//   - "orchestration", "activity": this node, which runs the instance or the attempt, has no code.
+//     If package cluster returns it for a call of a client, the leader has no code, and nothing was
+//     recorded.
+//   - "query", "update": the code of the instance has no handler, has not registered it yet, or,
+//     for an update, is done.
+type NotRegisteredError struct {
+	Kind string // "orchestration", "activity", "query" or "update"
+	// Name is the name that has no code; "" if a leader of an earlier version reported it.
+	Name string
+	// Version is the version of the orchestration, "" for none and for other kinds.
+	Version string
+
+	text host.NotRegisteredText
+}
+
+// Host returns what replaces the text, for package cluster.
+func (e *NotRegisteredError) Host() *host.NotRegisteredText { return &e.text }
+
+// Error returns the text that existing histories have recorded, so its wording must not change.
+func (e *NotRegisteredError) Error() string {
+	switch {
+	case e.text.Leader != "":
+		return e.text.Leader
+	case e.Kind == "query":
+		return fmt.Sprintf("the instance does not answer query %q", e.Name)
+	case e.Kind == "update":
+		return fmt.Sprintf("the instance does not handle update %q", e.Name)
+	case e.Version == "":
+		return fmt.Sprintf("no code for %s %q on this node", e.Kind, e.Name)
 	}
-	if e.Version == "" {
-		return fmt.Sprintf("no code for %s %q on this node", kind, e.Name)
-	}
-	return fmt.Sprintf("no code for %s %q, version %q, on this node", kind, e.Name, e.Version)
+	return fmt.Sprintf("no code for %s %q, version %q, on this node", e.Kind, e.Name, e.Version)
 }
 
 // An Error is an error that was read from the journal: its message, code and causes, and its value

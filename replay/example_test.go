@@ -57,7 +57,7 @@ func ExampleEventHandle_WaitFor() {
 		case yes:
 			return "approved", nil
 		}
-		return "refused", nil
+		return "rejected", nil
 	})
 	_, err := engine.NewRegistry(definition)
 	fmt.Println(err)

@@ -19,9 +19,9 @@ func Orchestration[I, O any](name string) OrchestrationHandle[I, O] {
 // Name returns the name.
 func (h OrchestrationHandle[I, O]) Name() string { return h.name }
 
-// Call starts a child instance and awaits its result. The error is a [*ChildError] if the child did
-// not complete.
-func (h OrchestrationHandle[I, O]) Call(ctx *Context, input I, options ...ChildOption) (O, error) {
+// Call starts a child instance and awaits its result. The options are [Version], [ChildID] and
+// [OnParentClose]. The error is a [*ChildError] if the child did not complete.
+func (h OrchestrationHandle[I, O]) Call(ctx *Context, input I, options ...Option) (O, error) {
 	return h.Start(ctx, input, options...).Await(ctx)
 }
 
@@ -29,48 +29,44 @@ func (h OrchestrationHandle[I, O]) Call(ctx *Context, input I, options ...ChildO
 // "<parent>::<incarnation>.<execution>.<event_id>" unless [ChildID] sets one. A derived ID of more
 // than 128 bytes is shortened to the first 94 bytes of the parent's ID, "::" and 32 hexadecimal
 // digits of the SHA-256 of the full derived ID.
-func (h OrchestrationHandle[I, O]) Start(ctx *Context, input I, options ...ChildOption) *Future[O] {
+func (h OrchestrationHandle[I, O]) Start(ctx *Context, input I, options ...Option) *Future[O] {
 	return (*Future[O])(ctx.scope.StartChild(h.name, input, childOptions(options)))
 }
 
 // Chain starts an independent instance: it has no result and is not a child, and canceling or
 // ending this instance does not affect it. Without [ChildID] its ID is
 // "<id>::<incarnation>.<execution>.<event_id>", derived from this instance's ID and shortened as in
-// [OrchestrationHandle.Start]. If an instance of that ID exists, nothing is started.
-func (h OrchestrationHandle[I, O]) Chain(ctx *Context, input I, options ...ChildOption) error {
-	return ctx.scope.StartChain(h.name, input, childOptions(options))
+// [OrchestrationHandle.Start]. If an instance of that ID exists, nothing is started. The options
+// are [Version] and [ChildID].
+func (h OrchestrationHandle[I, O]) Chain(ctx *Context, input I, options ...Option) error {
+	return ctx.scope.StartChain(h.name, input, chainOptions(options))
 }
 
 // ContinueAsNew returns an error that the body of this orchestration must return. The execution
 // then ends, and the next one begins with input and an empty history, in one append. Unconsumed
 // external events are carried over in order. So is a cancel request that no await and no
 // [Context.Err] has returned yet. The status set by [SetStatus] remains. Open operations are
-// canceled. Functions registered with OnClose are not called.
+// canceled. Functions registered with OnClose are not called. The only option is [Version].
 //
 //	return total, Counter.ContinueAsNew(ctx, total)
-func (h OrchestrationHandle[I, O]) ContinueAsNew(ctx *Context, input I, options ...ContinueOption) error {
-	var version string
-	for _, option := range options {
-		option(&version)
-	}
-	return ctx.execution().ContinueAsNew(h.name, input, version)
+func (h OrchestrationHandle[I, O]) ContinueAsNew(ctx *Context, input I, options ...Option) error {
+	return ctx.execution().ContinueAsNew(h.name, input, continueOptions(options))
 }
 
-// A ContinueOption configures a continue-as-new.
-type ContinueOption func(version *string)
-
-// ContinueVersion sets the version that the next execution runs. Defaults to the newest version on
-// the node.
-func ContinueVersion(version string) ContinueOption {
-	return func(chosen *string) { *chosen = version }
+func continueOptions(options []Option) (all host.ContinueOptions) {
+	if len(options) > 0 {
+		all.Invalid = applyOptions(options, &all, "a continue-as-new")
+	}
+	return all
 }
 
 // ShouldContinueAsNew reports whether the history has reached 10,000 events or 8 MiB of payloads.
 // Then the orchestration should continue as new.
 func (c *Context) ShouldContinueAsNew() bool { return c.execution().ShouldContinueAsNew() }
 
-// Bind binds the orchestration, or one of its versions, to a body.
-func (h OrchestrationHandle[I, O]) Bind(body func(ctx *Context, input I) (O, error), options ...BindOption) Definition {
+// Bind binds the orchestration, or one of its versions, to a body. The options are [Version] and
+// [Pinned].
+func (h OrchestrationHandle[I, O]) Bind(body func(ctx *Context, input I) (O, error), options ...Option) Definition {
 	if body == nil {
 		return Definition{host.Definition{Err: fmt.Errorf("tenuto: orchestration %q is bound to nil", h.name)}}
 	}
@@ -82,38 +78,33 @@ func (h OrchestrationHandle[I, O]) Bind(body func(ctx *Context, input I) (O, err
 		}
 		return body(&Context{s}, in)
 	}
-	for _, option := range options {
-		option(o)
-	}
+	o.Invalid = applyOptions(options, o, "Bind")
 	return Definition{host.Definition{Orchestration: o}}
 }
 
-// A ChildOption configures the start of a child or chained instance.
-type ChildOption func(*host.ChildOptions)
-
-func childOptions(options []ChildOption) (all host.ChildOptions) {
-	for _, option := range options {
-		option(&all)
+func childOptions(options []Option) (all host.ChildOptions) {
+	if len(options) > 0 {
+		all.Invalid = applyOptions(options, &all, "a child")
 	}
 	return all
 }
 
-// ChildID sets the ID of the child instead of a derived one. The ID must be 1 to 128 characters of
-// A-Z a-z 0-9 . _ : @ / + -; otherwise the call fails with an [*OptionError] and starts nothing. ""
-// means the derived ID. If an instance of that ID exists, the child fails with [ErrInstanceExists].
-func ChildID(id string) ChildOption {
-	return func(child *host.ChildOptions) { child.ID = id }
+func chainOptions(options []Option) (all host.ChainOptions) {
+	if len(options) > 0 {
+		all.Invalid = applyOptions(options, &all, "a chained instance")
+	}
+	return all
 }
 
-// ChildVersion sets the version that a child or chained instance runs. Defaults to the newest on
-// the node that starts it. If that node has no code of that name, the default is the newest on the
-// first node that leads the instance's partition and has code.
-func ChildVersion(version string) ChildOption {
-	return func(child *host.ChildOptions) { child.Version = version }
+// ChildID sets the ID of a child or chained instance instead of a derived one. The ID must be 1 to
+// 128 characters of A-Z a-z 0-9 . _ : @ / + -; otherwise the call fails with an [*InvalidError] and
+// starts nothing. "" means the derived ID. If an instance of that ID exists, the child fails with
+// [ErrInstanceExists].
+func ChildID(id string) Option {
+	return Option{host.NewOption("ChildID", func(o interface{ SetID(id string) }) { o.SetID(id) })}
 }
 
-// A ClosePolicy decides what happens to a child when its parent cancels it or ends. It has no
-// effect on a chained instance, which is not a child.
+// A ClosePolicy decides what happens to a child when its parent cancels it or ends.
 type ClosePolicy int32
 
 // The close policies.
@@ -139,7 +130,8 @@ func (p ClosePolicy) String() string {
 	return fmt.Sprintf("close policy %d", int32(p))
 }
 
-// OnParentClose sets the close policy of a child.
-func OnParentClose(policy ClosePolicy) ChildOption {
-	return func(child *host.ChildOptions) { child.ClosePolicy = int32(policy) }
+// OnParentClose sets the close policy of a child. It does not apply to a chained instance, which is
+// not a child.
+func OnParentClose(policy ClosePolicy) Option {
+	return Option{host.NewOption("OnParentClose", func(o *host.ChildOptions) { o.ClosePolicy = int32(policy) })}
 }

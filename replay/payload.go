@@ -31,20 +31,15 @@ type Codec interface {
 	Decode(encoded []byte, contentType string) (data []byte, err error)
 }
 
-// PayloadMax is the default limit of one value, in bytes of JSON; see [PayloadConverter.MaxBytes].
-// Keep larger values in another store and pass a reference.
+// PayloadMax is the default limit of one value, in bytes of JSON before the codec; clusters may set
+// another (cluster.Settings). Keep larger values in another store and pass a reference.
 const PayloadMax = 1 << 20
 
-// A PayloadConverter says how values become payloads. The zero value means JSON with the default
-// bounds. All nodes of a cluster and all its clients need the same settings for as long as there
-// are instances: a value that was first rejected and is then accepted on replay makes code disagree
-// with its history.
+// A PayloadConverter says how values become payloads. The zero value means JSON. All nodes of a
+// cluster and all its clients need the same codec for as long as there are instances.
 type PayloadConverter struct {
 	// Codec encrypts or compresses payloads. Defaults to nil: payloads are kept as they are.
 	Codec Codec
-	// MaxBytes is the size of the largest value, in bytes of JSON, before the codec. 0 or less
-	// means PayloadMax, 1 MiB. An append to the journal must have room for several values.
-	MaxBytes int
 	// WarnBytes is the size from which Warn is called, in bytes of JSON. Defaults to 256 KiB;
 	// negative: never.
 	WarnBytes int
@@ -81,20 +76,6 @@ func (info PayloadInfo) String() string {
 	return fmt.Sprintf("%s of %s %q", info.Part, info.Kind, info.Name)
 }
 
-// A NameError reports a name that is empty, longer than 128 bytes, or not UTF-8.
-type NameError struct {
-	Kind  string // activity, orchestration or event
-	Name  string
-	Bytes int
-}
-
-func (e *NameError) Error() string {
-	if 0 < e.Bytes && e.Bytes <= host.NameMax {
-		return fmt.Sprintf("tenuto: name of %s %q is not UTF-8", e.Kind, e.Name)
-	}
-	return fmt.Sprintf("tenuto: name of %s %q has %d bytes: 1 to %d are allowed", e.Kind, e.Name, e.Bytes, host.NameMax)
-}
-
 // A PayloadError reports a value that cannot be encoded, or a payload that is not of the handle's
 // type. errors.As finds it on both sides of the journal, and no retry policy retries it. For a
 // value that is too large it wraps a [*PayloadTooLargeError].
@@ -116,7 +97,7 @@ type PayloadError struct {
 // Host returns what selects the text, for package engine.
 func (e *PayloadError) Host() *host.PayloadText { return &e.text }
 
-// Error must keep the wording that existing histories have recorded.
+// Error returns the text that existing histories have recorded, so its wording must not change.
 func (e *PayloadError) Error() string { return fmt.Sprintf("%s: %v", e.subject(), e.Err) }
 
 // subject returns the part of the text that says what failed: the verb and the payload.
@@ -144,7 +125,8 @@ func (e *PayloadError) location() string {
 
 func (e *PayloadError) Unwrap() error { return e.Err }
 
-// A PayloadTooLargeError reports a value that is larger than [PayloadConverter.MaxBytes] as JSON.
+// A PayloadTooLargeError reports a value that is larger as JSON than the cluster allows, or than it
+// allowed when the execution began; see [PayloadMax].
 type PayloadTooLargeError struct {
 	Bytes int
 	Max   int

@@ -1,10 +1,6 @@
 package replay
 
-import (
-	"fmt"
-
-	"github.com/tenuto-dev/tenuto/replay/internal/host"
-)
+import "github.com/tenuto-dev/tenuto/replay/internal/host"
 
 // A QueryHandle is the stable name of a query that running instances answer from memory, with its
 // input and output types.
@@ -32,11 +28,4 @@ func (h QueryHandle[I, O]) Handle(ctx *Context, fn func(input I) (O, error)) err
 		}
 	}
 	return ctx.execution().HandleQuery(h.name, handler)
-}
-
-// A NoQueryError reports that an instance does not answer a query.
-type NoQueryError struct{ Name string }
-
-func (e *NoQueryError) Error() string {
-	return fmt.Sprintf("the instance does not answer query %q", e.Name)
 }

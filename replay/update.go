@@ -1,10 +1,6 @@
 package replay
 
-import (
-	"fmt"
-
-	"github.com/tenuto-dev/tenuto/replay/internal/host"
-)
+import "github.com/tenuto-dev/tenuto/replay/internal/host"
 
 // An UpdateHandle is the stable name of a request that running instances execute and answer, with
 // its input and output types.
@@ -55,11 +51,3 @@ func (h UpdateHandle[I, O]) Handle(ctx *Context, validate func(input I) error, f
 // AwaitUpdates waits until no update is running. Call it from the body of an orchestration before
 // it returns or continues as new. An update must not call it: it would wait for itself.
 func AwaitUpdates(ctx *Context) error { return ctx.scope.AwaitUpdates() }
-
-// A NoUpdateError reports that an instance has no handler for an update: its code has none, has not
-// registered it yet, or is done.
-type NoUpdateError struct{ Name string }
-
-func (e *NoUpdateError) Error() string {
-	return fmt.Sprintf("the instance does not handle update %q", e.Name)
-}

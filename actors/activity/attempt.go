@@ -1,14 +1,13 @@
 package activity
 
 import (
-	"context"
 	"math/rand/v2"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/tenuto-dev/tenuto/actors/internal/slot"
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
@@ -20,42 +19,26 @@ const heartbeatRecordInterval = time.Second
 // An attempt is one try of an activity. It counts while it is the task's current attempt.
 // Afterwards its result is dropped.
 type attempt struct {
-	slot.Invocation
 	task      *task
+	number    int
 	startedAt clustertime.Time
 
 	// The scheduler's lock guards the fields below.
-	session               *workerSession   // of the worker that makes it; nil: this node, or lost
-	workerLost            bool             // its worker is lost and may come back
-	lastHeartbeat         clustertime.Time // the last sign of life
-	detailsRecordedAt     clustertime.Time // when details were last recorded
-	detailsTimerScheduled bool             // a timer is scheduled to record details
+	id                    *clusterpb.AttemptID // nil until a worker makes it
+	session               *workerSession       // of the worker that makes it; nil if it is lost
+	workerLost            bool                 // its worker is lost and may come back
+	lastHeartbeat         clustertime.Time     // the last sign of life
+	detailsRecordedAt     clustertime.Time     // when details were last recorded
+	detailsTimerScheduled bool                 // a timer is scheduled to record details
 }
 
 // newAttempt returns the next attempt, and makes it the current one. The scheduler's lock is held.
 func (t *task) newAttempt(started clustertime.Time) *attempt {
-	a := &attempt{task: t, startedAt: started, lastHeartbeat: started}
-	a.Info = engine.Attempt{
-		Attempt: replay.Attempt{
-			Name:          t.scheduled.Name,
-			Instance:      t.ref.Instance,
-			Execution:     t.ref.Execution,
-			EventID:       t.ref.EventId,
-			Incarnation:   t.ref.Incarnation,
-			Number:        t.failedAttempts + 1,
-			ScheduledTime: t.scheduledAt.AsTime(),
-			LastError:     engine.DecodeError(t.lastError),
-			Deadline:      slot.LocalDeadline(t.timeLeft(a)),
-		},
-		Input:           t.scheduled.Input,
-		Details:         t.details,
-		RecordHeartbeat: a.recordHeartbeat,
-	}
-	a.TraceContext, a.Resolver, a.QueuedFor = t.traceContext, a, max(started.Sub(t.scheduledAt), 0)
-	a.Context, a.Cancel = context.WithCancelCause(t.partition.config.Context)
-	t.current = a
-	return a
+	t.current = &attempt{task: t, number: t.failedAttempts + 1, startedAt: started, lastHeartbeat: started}
+	return t.current
 }
+
+func (a *attempt) name() string { return a.task.scheduled.Name }
 
 // begin begins the next attempt. The scheduler's lock is held.
 func (t *task) begin() *attempt {
@@ -93,25 +76,6 @@ func (t *task) resumePending(started clustertime.Time) {
 	t.scheduleAttemptTimeouts(a)
 }
 
-// Resolve implements slot.Resolver.
-func (a *attempt) Resolve(output *journalpb.Payload, end slot.End) {
-	t := a.task
-	t.scheduler().slots.WithLock(func() func() {
-		switch {
-		case t.current != a:
-			return nil // canceled or already failed
-		case end.Failure == nil:
-			return t.end(completedEvent(output, a.Info.Number), replay.ErrActivityCanceled)
-		case end.Pending:
-			t.markPending()
-			return nil
-		case a.Context.Err() != nil:
-			return nil // the node is stopping, which is not a failure of the activity
-		}
-		return t.fail(end.Failure, replay.ErrActivityCanceled)
-	})
-}
-
 // markPending makes the current attempt wait for its end from outside. The scheduler's lock is
 // held.
 func (t *task) markPending() {
@@ -122,7 +86,7 @@ func (t *task) markPending() {
 
 // fail ends the current attempt and decides whether there is another. The scheduler's lock is held.
 func (t *task) fail(failure, cause error) (then func()) {
-	t.failedAttempts = t.current.Info.Number
+	t.failedAttempts = t.current.number
 	t.lastError = engine.EncodeError(failure)
 	t.cancelAttempt(cause)
 	delay, again := engine.RetryAfter(t.scheduled.Options, t.failedAttempts, failure, rand.Float64())
@@ -169,8 +133,8 @@ func failedEventFrom(record *journalpb.Error, attempts int) *journalpb.Event {
 func (a *attempt) recordHeartbeat(details *journalpb.Payload) {
 	t := a.task
 	s := t.scheduler()
-	s.slots.Lock()
-	defer s.slots.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if t.current != a {
 		return
 	}
@@ -198,8 +162,8 @@ func (t *task) heartbeatRecordInterval() time.Duration {
 
 // recordDetails records the heartbeat details that arrived since the last record.
 func (s *Scheduler) recordDetails(a *attempt) {
-	s.slots.Lock()
-	defer s.slots.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if a.task.current == a {
 		a.detailsTimerScheduled, a.detailsRecordedAt = false, a.task.now()
 		a.task.record()

@@ -63,37 +63,48 @@ func (p *Partition) decodedBody(event *journalpb.Event) *journalpb.Event {
 // ended with the same outcome, and no later attempt has failed or ended the activity since. Other
 // errors are ErrStopped of the configuration and those of the journal.
 func (p *Partition) Complete(c Completion, done func(error)) {
-	// Convert the error as a record does, so that equal outcomes compare as equal.
-	c.Error = engine.EncodeError(engine.DecodeError(c.Error))
+	c.normalize()
 	if p.config.Instances.DeferUntilRecovered(c.Ref.Instance, func() { p.Complete(c, done) }) {
 		return
 	}
-	p.scheduler.slots.WithLock(func() func() {
-		if p.isClosed() {
-			return func() { done(p.config.ErrStopped) }
+	p.scheduler.withLock(func() func() { return p.complete(&c, waiter{done: done}) })
+}
+
+// normalize converts the error as a record does, so that equal outcomes compare as equal.
+func (c *Completion) normalize() {
+	if c.Error != nil {
+		c.Error = engine.EncodeError(engine.DecodeError(c.Error))
+	}
+}
+
+// complete does what Complete says for a normalized completion, after the instance is recovered.
+// The scheduler's lock is held.
+func (p *Partition) complete(c *Completion, reporter waiter) (then func()) {
+	if p.isClosed() {
+		return func() { reporter.resolve(p.config.ErrStopped) }
+	}
+	t := p.scheduler.tasks[p][operation.KeyOf(c.Ref)]
+	if t == nil {
+		late := *c
+		return func() { reporter.resolve(p.closedActivityError(&late)) }
+	}
+	t.adoptAttempt(c.Attempt)
+	switch {
+	case t.state == Ending && p.matchesCompletion(t.outcome, c):
+		t.waiters.add(reporter)
+		return nil
+	case t.current != nil && t.current.number == c.Attempt:
+		t.waiters.add(reporter)
+		if c.Error != nil {
+			return t.fail(engine.DecodeError(c.Error), replay.ErrActivityCanceled)
 		}
-		t := p.scheduler.tasks[p][operation.KeyOf(c.Ref)]
-		if t == nil {
-			return func() { done(p.closedActivityError(&c)) }
-		}
-		t.adoptAttempt(c.Attempt)
-		switch {
-		case t.state == Ending && p.matchesCompletion(t.outcome, &c):
-			t.waiters = append(t.waiters, done)
-			return nil
-		case t.current != nil && t.current.Info.Number == c.Attempt:
-			t.waiters = append(t.waiters, done)
-			if c.Error != nil {
-				return t.fail(engine.DecodeError(c.Error), replay.ErrActivityCanceled)
-			}
-			return t.end(completedEvent(c.Result, c.Attempt), replay.ErrActivityCanceled)
-		case !t.isOver() && c.Error != nil && t.failedAttempts == c.Attempt && p.matchesCompletion(failedEventFrom(t.lastError, t.failedAttempts), &c):
-			t.waiters = append(t.waiters, done)
-			t.record()
-			return nil
-		}
-		return func() { done(ErrClosed) }
-	})
+		return t.end(completedEvent(c.Result, c.Attempt), replay.ErrActivityCanceled)
+	case !t.isOver() && c.Error != nil && t.failedAttempts == c.Attempt && p.matchesCompletion(failedEventFrom(t.lastError, t.failedAttempts), c):
+		t.waiters.add(reporter)
+		t.record()
+		return nil
+	}
+	return func() { reporter.resolve(ErrClosed) }
 }
 
 // closedActivityError answers a completion of an activity that is not open.

@@ -9,12 +9,13 @@ import (
 	"github.com/tenuto-dev/tenuto/actors/internal/operation"
 	"github.com/tenuto-dev/tenuto/actors/session"
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
 // PartitionConfig says what the activities of a partition need of it. All fields are required.
 type PartitionConfig struct {
-	// Context ends when the partition is closed. It is the parent of the contexts of attempts.
+	// Context ends when the partition is closed.
 	Context context.Context
 	// ErrStopped is what callers get after Context has ended.
 	ErrStopped error
@@ -24,6 +25,28 @@ type PartitionConfig struct {
 	Journal    Journal
 	Timers     Timers
 	Instances  Instances
+	Worker     LocalWorker
+}
+
+// A LocalWorker is the worker of the leader's own node. It is a worker like those of other nodes,
+// but messages go to it as calls, and it has no share of the slots: the leader asks for free ones.
+// Its methods do not block.
+type LocalWorker interface {
+	// Registration returns what the worker can run. The caller must not change it.
+	Registration() *clusterpb.RegisterWorker
+	// Register begins the work for the leader, and returns the first messages to it: the worker's
+	// attempts and results for the partition.
+	Register(leader session.Sender[clusterpb.FromWorker]) []*clusterpb.FromWorker
+	// Handle takes a message of the leader, and returns the answer, which may be nil.
+	Handle(m *clusterpb.ToWorker) (answer *clusterpb.FromWorker)
+	// Acknowledge is Handle for an acknowledgment of the result of an attempt.
+	Acknowledge(id *clusterpb.AttemptID) (answer *clusterpb.FromWorker)
+	// Unregister ends the work for the leader. Attempts continue for the next one.
+	Unregister(leader session.Sender[clusterpb.FromWorker])
+	// HasFree reports whether an attempt of that name could begin at once.
+	HasFree(name string) bool
+	// Has reports whether the worker makes an attempt or has its result.
+	Has(key session.AttemptKey) bool
 }
 
 // A Journal is the part of a partition's journal that records activities.
@@ -55,6 +78,8 @@ type Instances interface {
 	// DeferUntilRecovered calls f after the operations of an instance are recovered. It reports
 	// false, without calling f, if they are already recovered.
 	DeferUntilRecovered(instance string, f func()) bool
+	// IsRecovered reports whether the operations of an instance are recovered.
+	IsRecovered(instance string) bool
 }
 
 // A Finisher is told when the end of an activity is recorded, or dropped because the activity had
@@ -66,12 +91,15 @@ type Finisher interface{ Finish(dropped bool) }
 type Partition struct {
 	scheduler *Scheduler
 	config    PartitionConfig
-	rates     map[string]*tokenBucket // of limited activities; the scheduler's lock guards them
+	local     *workerSession          // of this node
+	buckets   map[string]*tokenBucket // of limited activities; the scheduler's lock guards them
 }
 
 // Lead opens a partition. The caller must call Close.
 func (s *Scheduler) Lead(config PartitionConfig) *Partition {
-	return &Partition{scheduler: s, config: config, rates: s.config.newTokenBuckets()}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &Partition{scheduler: s, config: config, buckets: newTokenBuckets(s.rates)}
 }
 
 func (p *Partition) isClosed() bool { return p.config.Context.Err() != nil }
@@ -108,7 +136,7 @@ func (p *Partition) newTask(instance string, incarnation, execution uint64, even
 // Cancel cancels an activity whose result is no longer wanted.
 func (p *Partition) Cancel(ref *journalpb.OperationRef) {
 	s := p.scheduler
-	s.slots.WithLock(func() func() {
+	s.withLock(func() func() {
 		key := operation.KeyOf(ref)
 		t := s.tasks[p][key]
 		if t == nil {
@@ -119,11 +147,14 @@ func (p *Partition) Cancel(ref *journalpb.OperationRef) {
 	})
 }
 
-// Close cancels all activities of the partition, whose Context must have ended. Workers continue
-// their attempts for the next leader.
+// Close drops all activities of the partition, whose Context must have ended. Workers, including
+// that of this node, continue their attempts for the next leader.
 func (p *Partition) Close() {
 	s := p.scheduler
-	s.slots.WithLock(func() func() {
+	if p.local != nil {
+		p.config.Worker.Unregister(p.local)
+	}
+	s.withLock(func() func() {
 		for _, r := range s.sessions[p] {
 			r.detachAttempts()
 		}
@@ -146,23 +177,23 @@ func (p *Partition) Close() {
 // State returns the state of an open activity; "" if it is not open or not recovered yet.
 func (p *Partition) State(ref *journalpb.OperationRef) State {
 	s := p.scheduler
-	s.slots.Lock()
-	defer s.slots.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if t := s.tasks[p][operation.KeyOf(ref)]; t != nil {
 		return t.state
 	}
 	return ""
 }
 
-// Registration returns what a node has registered, nil if it is not a worker of the partition. The
-// caller must not change it.
-func (p *Partition) Registration(node string) *session.RegisterWorker {
+// Registration returns what another node has registered, nil if it is not a worker of the
+// partition. The caller must not change it.
+func (p *Partition) Registration(node string) *clusterpb.RegisterWorker {
 	s := p.scheduler
-	s.slots.Lock()
-	defer s.slots.Unlock()
-	for _, r := range s.sessions[p] {
-		if r.registration.Node == node {
-			return r.registration
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.sessions[p] {
+		if w.local == nil && w.registration.Node == node {
+			return w.registration
 		}
 	}
 	return nil

@@ -1,20 +1,17 @@
 package activity
 
 import (
-	"slices"
+	"sync"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors/internal/operation"
-	"github.com/tenuto-dev/tenuto/actors/internal/slot"
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
-// Config configures a [Scheduler]. All fields are required, but Tags and Rates may be empty.
+// Config configures a [Scheduler]. All fields are required, but Rates may be empty.
 type Config struct {
-	Slots         *slot.Pool // of this node
 	Registry      *engine.Registry
-	Tags          []string        // that this node serves
-	Rates         map[string]Rate // by activity name
+	Rates         map[string]Rate // by activity name; see SetRates
 	OtherNodes    func() int      // how many other nodes may run activities
 	RejoinTimeout time.Duration   // how long a lost worker may take to come back
 	// TraceContext returns the text for the tracers of the nodes that make attempts.
@@ -23,22 +20,23 @@ type Config struct {
 
 // A Scheduler chooses where attempts run: on this node if it has a free slot, otherwise on the
 // worker with the most free slots. Other tasks wait; the open operations in the journal bound their
-// number. Its lock is that of the slots.
+// number. With its lock held it may call the worker of this node, which never calls back with its
+// own lock held.
 type Scheduler struct {
 	config Config
-	slots  *slot.Pool
 
-	// The lock guards the fields below.
+	mu           sync.Mutex                             // guards the fields below
 	tasks        map[*Partition]map[operation.Key]*task // every task that has not ended
 	queues       map[class]*taskQueue
 	lastSequence uint64 // number of tasks ever queued
 	sessions     map[*Partition][]*workerSession
+	rates        map[string]Rate // not changed in place
 	counts       Counts
 }
 
 // Counts are numbers of attempts that have begun.
 type Counts struct {
-	Local, Remote uint64 // in slots of this node, and on workers
+	Local, Remote uint64 // on this node, and on others
 	Reassigned    uint64 // among these: begun again because their worker was lost
 }
 
@@ -46,20 +44,36 @@ type Counts struct {
 func NewScheduler(config Config) *Scheduler {
 	return &Scheduler{
 		config:   config,
-		slots:    config.Slots,
 		tasks:    make(map[*Partition]map[operation.Key]*task),
 		queues:   make(map[class]*taskQueue),
 		sessions: make(map[*Partition][]*workerSession),
+		rates:    config.Rates,
 	}
 }
 
-// Counts returns how many attempts have begun. The lock is held.
-func (s *Scheduler) Counts() Counts { return s.counts }
+// withLock calls f with the lock held, and then calls what f returns without the lock.
+func (s *Scheduler) withLock(f func() (then func())) {
+	then := func() func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return f()
+	}()
+	if then != nil {
+		then()
+	}
+}
+
+// Counts returns how many attempts have begun.
+func (s *Scheduler) Counts() Counts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.counts
+}
 
 // Tasks returns how many tasks have not ended, and how many of them wait for a slot or a worker.
 func (s *Scheduler) Tasks() (open, waiting int) {
-	s.slots.Lock()
-	defer s.slots.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, tasks := range s.tasks {
 		open += len(tasks)
 	}
@@ -69,10 +83,9 @@ func (s *Scheduler) Tasks() (open, waiting int) {
 	return open, waiting
 }
 
-// tryAddTask adds a task. It reports false if the slots or the partition are closed. The lock is
-// held.
+// tryAddTask adds a task. It reports false if the partition is closed. The lock is held.
 func (s *Scheduler) tryAddTask(t *task) bool {
-	if s.slots.Closed() || t.partition.isClosed() {
+	if t.partition.isClosed() {
 		return false
 	}
 	tasks := s.tasks[t.partition]
@@ -84,51 +97,45 @@ func (s *Scheduler) tryAddTask(t *task) bool {
 	return true
 }
 
-// serves reports whether this node takes activities of a class. Every node serves activities
-// without a tag.
-func (s *Scheduler) serves(c class) bool {
-	return (c.tag == "" || slices.Contains(s.config.Tags, c.tag)) && s.config.Registry.HasActivity(c.name)
-}
-
 // queuedState returns what a task of a class waits for. The lock is held.
 func (s *Scheduler) queuedState(c class) State {
-	if s.serves(c) {
-		return Queued
-	}
-	state := WaitingForCode
-	if c.tag != "" && !slices.Contains(s.config.Tags, c.tag) {
-		state = WaitingForTag
-	}
-	for _, r := range s.sessions[c.partition] {
+	state := WaitingForTag
+	for _, w := range s.sessions[c.partition] {
 		switch {
-		case r.serves(c):
+		case w.serves(c):
 			return Queued
-		case r.hasTag(c.tag):
+		case w.hasTag(c.tag):
 			state = WaitingForCode
 		}
 	}
 	return state
 }
 
-// candidate returns the worker that can begin an attempt of a class now, nil for this node. ok
-// reports whether any can. The lock is held.
-func (s *Scheduler) candidate(c class) (r *workerSession, ok bool) {
-	ok = s.serves(c) && s.slots.HasFree(c.name)
-	if !ok {
-		r = s.leastLoaded(c)
-		ok = r != nil
+// candidate returns the worker that can begin an attempt of a class now: that of this node, or the
+// one with the most free slots; nil if there is none. The lock is held.
+func (s *Scheduler) candidate(c class) (best *workerSession) {
+	for _, w := range s.sessions[c.partition] {
+		if !w.serves(c) || !w.hasFree(c.name) {
+			continue
+		}
+		if w.local != nil {
+			best = w
+			break
+		}
+		if best == nil || w.freeSlots > best.freeSlots {
+			best = w
+		}
 	}
-	return r, ok && s.rateAllows(c)
+	if best == nil || !s.rateAllows(c) {
+		return nil
+	}
+	return best
 }
 
-// assign begins the next attempt of a task on a worker, or here if to is nil. The lock is held.
+// assign begins the next attempt of a task on a worker. The lock is held.
 func (s *Scheduler) assign(t *task, to *workerSession) {
 	s.claimTask(t)
-	if to == nil {
-		s.slots.Start(t)
-	} else {
-		to.assign(t)
-	}
+	to.assign(t)
 }
 
 // claimTask removes a task whose attempt is about to begin from its queue, and takes a token of its
@@ -136,32 +143,33 @@ func (s *Scheduler) assign(t *task, to *workerSession) {
 func (s *Scheduler) claimTask(t *task) {
 	t.dequeue()
 	t.state = Queued
-	if b := t.partition.rates[t.Name()]; b != nil {
+	if b := t.partition.bucket(t.scheduled.Name); b != nil {
 		b.take(time.Now())
 	}
 }
 
 // dispatch begins all attempts that can begin, longest waiting first. The lock is held.
 func (s *Scheduler) dispatch() {
-	for !s.slots.Closed() {
+	for len(s.queues) > 0 {
+		var to *workerSession
 		t := s.oldestQueued(func(c class) bool {
-			_, ok := s.candidate(c)
-			return ok
+			w := s.candidate(c)
+			if w != nil {
+				to = w
+			}
+			return w != nil
 		})
 		if t == nil {
 			return
 		}
-		to, _ := s.candidate(t.class())
 		s.assign(t, to)
 	}
 }
 
-// NextQueued implements slot.Source.
-func (s *Scheduler) NextQueued() slot.Item {
-	t := s.oldestQueued(func(c class) bool { return s.serves(c) && s.slots.CanRun(c.name) && s.rateAllows(c) })
-	if t == nil {
-		return nil
-	}
-	s.claimTask(t)
-	return t
+// Dispatch begins all attempts that can begin. It is called after a slot of this node has become
+// free.
+func (s *Scheduler) Dispatch() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dispatch()
 }

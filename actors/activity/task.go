@@ -2,12 +2,14 @@ package activity
 
 import (
 	"container/list"
+	"errors"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors/internal/operation"
 	"github.com/tenuto-dev/tenuto/actors/internal/sched"
-	"github.com/tenuto-dev/tenuto/actors/internal/slot"
+	"github.com/tenuto-dev/tenuto/actors/session"
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -60,7 +62,50 @@ type task struct {
 	recordNumber    int                // the number of the latest record
 	scheduledTimers uint               // one bit for each timerKind that was scheduled
 	outcome         *journalpb.Event   // the event being recorded, while ending
-	waiters         []func(error)      // called when what ended the attempt is recorded
+	waiters         waiters            // for the record of what ended the attempt
+}
+
+// A waiter waits until what it has reported of an attempt is recorded: the worker session that
+// sent the result, or the caller of [Partition.Complete].
+type waiter struct {
+	done    func(error)
+	session *workerSession       // nil if done is set
+	attempt *clusterpb.AttemptID // that the session has reported
+}
+
+// resolve tells the waiter the outcome. A session acknowledges a result that is recorded or not
+// wanted. The scheduler's lock is not held.
+func (w waiter) resolve(outcome error) {
+	switch {
+	case w.session == nil:
+		w.done(outcome)
+	case outcome == nil, errors.Is(outcome, ErrClosed):
+		w.session.to.Acknowledge(w.attempt)
+	}
+}
+
+// waiters are the waiters of a task, of which there is rarely more than one.
+type waiters struct {
+	first waiter
+	more  []waiter
+}
+
+func (w *waiters) isEmpty() bool { return w.first.done == nil && w.first.session == nil }
+
+func (w *waiters) add(added waiter) {
+	if w.isEmpty() {
+		w.first = added
+	} else {
+		w.more = append(w.more, added)
+	}
+}
+
+// resolve tells every waiter the outcome. There is at least one.
+func (w *waiters) resolve(outcome error) {
+	w.first.resolve(outcome)
+	for _, other := range w.more {
+		other.resolve(outcome)
+	}
 }
 
 func (t *task) scheduler() *Scheduler { return t.partition.scheduler }
@@ -71,7 +116,7 @@ func (t *task) isOver() bool { return t.state == Ending || t.state == closed }
 
 // submit adds a task. retained is the journal's record of its attempts; nil if there is none.
 func (s *Scheduler) submit(t *task, retained *journalpb.Attempt) {
-	s.slots.WithLock(func() func() {
+	s.withLock(func() func() {
 		if !s.tryAddTask(t) {
 			return nil
 		}
@@ -89,7 +134,7 @@ func (s *Scheduler) submit(t *task, retained *journalpb.Attempt) {
 		case t.nextDue.After(t.now()):
 			t.state, t.mayBeRunning = BackingOff, false
 			t.scheduleRetry()
-		case t.mayBeRunning && s.config.OtherNodes() > 0:
+		case t.mayBeRunning && (s.config.OtherNodes() > 0 || t.isOnThisNode()):
 			t.scheduleTimer(timerRejoin, t.now().Add(s.config.RejoinTimeout), func() { s.resume(t) })
 		default:
 			return s.assignOrQueue(t)
@@ -98,10 +143,16 @@ func (s *Scheduler) submit(t *task, retained *journalpb.Attempt) {
 	})
 }
 
+// isOnThisNode reports whether this node makes the next attempt, or has its result, for an earlier
+// leader. The scheduler's lock is held.
+func (t *task) isOnThisNode() bool {
+	return t.partition.config.Worker.Has(session.KeyOf(&clusterpb.AttemptID{Ref: t.ref, Number: uint32(t.failedAttempts + 1)}))
+}
+
 // resume assigns or queues a task after a delay.
 func (s *Scheduler) resume(t *task) {
-	s.slots.WithLock(func() func() {
-		if s.slots.Closed() || t.isOver() || t.current != nil || t.queue != nil {
+	s.withLock(func() func() {
+		if t.partition.isClosed() || t.isOver() || t.current != nil || t.queue != nil {
 			return nil
 		}
 		return s.assignOrQueue(t)
@@ -112,7 +163,7 @@ func (s *Scheduler) resume(t *task) {
 // available. Missing code is not a failure of the activity. The lock is held.
 func (s *Scheduler) assignOrQueue(t *task) (then func()) {
 	if s.queues[t.class()] == nil {
-		if to, ok := s.candidate(t.class()); ok {
+		if to := s.candidate(t.class()); to != nil {
 			s.assign(t, to)
 			return nil
 		}
@@ -147,7 +198,6 @@ func (t *task) cancel(outcome error) (then func()) {
 func (t *task) cancelAttempt(cause error) {
 	if a := t.current; a != nil {
 		t.current = nil
-		a.Cancel(cause)
 		if a.session != nil {
 			a.session.cancelAttempt(a, cause)
 		}
@@ -171,23 +221,18 @@ func (t *task) report(event *journalpb.Event) {
 // resolveWaiters removes the waiters. The returned function resolves them with outcome. The
 // scheduler's lock is held.
 func (t *task) resolveWaiters(outcome error) (then func()) {
-	return t.resolveWaitersWith(func() error { return outcome })
-}
-
-// resolveWaitersWith removes the waiters. The returned function resolves them with what outcome
-// returns. The scheduler's lock is held.
-func (t *task) resolveWaitersWith(outcome func() error) (then func()) {
-	waiters := t.waiters
-	t.waiters = nil
-	if len(waiters) == 0 {
+	if t.waiters.isEmpty() {
 		return nil
 	}
-	return func() {
-		err := outcome()
-		for _, done := range waiters {
-			done(err)
-		}
-	}
+	removed := t.removeWaiters()
+	return func() { removed.resolve(outcome) }
+}
+
+// removeWaiters removes and returns the waiters. The scheduler's lock is held.
+func (t *task) removeWaiters() waiters {
+	removed := t.waiters
+	t.waiters = waiters{}
+	return removed
 }
 
 // record proposes a journal record of the attempts' state, so that the state survives a failover.
@@ -218,11 +263,11 @@ func (t *task) propose(record int, delay time.Duration) {
 	})
 }
 
-// handleRecorded continues after the journal has committed or refused a record. A refused record
+// handleRecorded continues after the journal has committed or rejected a record. A rejected record
 // is proposed again, unless the activity is closed. After a loss of leadership the next leader
 // recovers the activity.
 func (s *Scheduler) handleRecorded(t *task, record int, delay time.Duration, err error) {
-	s.slots.WithLock(func() func() {
+	s.withLock(func() func() {
 		if t.isOver() || t.recordNumber != record {
 			return nil
 		}
@@ -233,7 +278,7 @@ func (s *Scheduler) handleRecorded(t *task, record int, delay time.Duration, err
 			return t.resolveWaiters(nil)
 		}
 		t.scheduleTimer(timerRetryRecord, t.now().Add(delay), func() {
-			s.slots.WithLock(func() func() {
+			s.withLock(func() func() {
 				if !t.isOver() && t.recordNumber == record {
 					t.propose(record, sched.NextBackoff(delay))
 				}
@@ -250,41 +295,26 @@ func (t *task) scheduleRetry() {
 	t.scheduleTimer(timerRetry, t.nextDue, func() { t.scheduler().resume(t) })
 }
 
-// Begin implements slot.Item.
-func (t *task) Begin() (*slot.Invocation, bool) {
-	if t.state != Queued || t.current != nil || t.isTooLate(t.now()) {
-		return nil, false
-	}
-	a := t.begin()
-	t.scheduler().counts.Local++
-	return &a.Invocation, true
-}
-
-// Name implements slot.Item.
-func (t *task) Name() string { return t.scheduled.Name }
-
-// Run implements slot.Item.
-func (t *task) Run() bool {
-	t.scheduler().slots.RunSlot(t)
-	return false
-}
-
 // Finish implements Finisher. It removes a task whose end is recorded or was dropped. A dropped end
 // means that the activity was already closed, perhaps by the same end.
 func (t *task) Finish(dropped bool) {
+	waiting := t.remove()
+	switch {
+	case waiting.isEmpty():
+	case dropped && !t.partition.hasEndEvent(t.ref, t.outcome):
+		waiting.resolve(ErrClosed)
+	default:
+		waiting.resolve(nil)
+	}
+}
+
+// remove removes the task from the scheduler and returns its waiters.
+func (t *task) remove() waiters {
 	s := t.scheduler()
-	s.slots.WithLock(func() func() {
-		if key := operation.KeyOf(t.ref); s.tasks[t.partition][key] == t {
-			delete(s.tasks[t.partition], key)
-		}
-		if len(t.waiters) == 0 {
-			return nil
-		}
-		return t.resolveWaitersWith(func() error {
-			if dropped && !t.partition.hasEndEvent(t.ref, t.outcome) {
-				return ErrClosed
-			}
-			return nil
-		})
-	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if key := operation.KeyOf(t.ref); s.tasks[t.partition][key] == t {
+		delete(s.tasks[t.partition], key)
+	}
+	return t.removeWaiters()
 }

@@ -105,13 +105,13 @@ func (t *task) scheduleTimeouts() {
 
 // expire ends the activity because of a timeout, if the timeout still applies.
 func (t *task) expire(applies func() bool, timeout *replay.TimeoutError) {
-	t.scheduler().slots.WithLock(func() func() {
+	t.scheduler().withLock(func() func() {
 		if t.isOver() || !applies() {
 			return nil
 		}
 		made := t.failedAttempts
 		if t.current != nil {
-			made = t.current.Info.Number
+			made = t.current.number
 		}
 		if timeout.Kind == replay.TimeoutScheduleToClose {
 			timeout.Err = engine.DecodeError(t.lastError)
@@ -138,7 +138,7 @@ func (a *attempt) scheduleHeartbeatTimeout() {
 		return
 	}
 	a.task.scheduleTimer(timerHeartbeat, deadline, func() {
-		a.task.scheduler().slots.WithLock(func() func() {
+		a.task.scheduler().withLock(func() func() {
 			switch {
 			case a.task.current != a || a.task.state != Running:
 				return nil
@@ -153,7 +153,7 @@ func (a *attempt) scheduleHeartbeatTimeout() {
 
 // expire fails an attempt because of a timeout, if the attempt still counts.
 func (a *attempt) expire(kind replay.TimeoutKind) {
-	a.task.scheduler().slots.WithLock(func() func() {
+	a.task.scheduler().withLock(func() func() {
 		if a.task.current != a {
 			return nil
 		}

@@ -5,27 +5,80 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/actors/internal/operation"
 	"github.com/tenuto-dev/tenuto/actors/session"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A workerSession is a worker on another node, as the leader sees it. The scheduler's lock guards
-// its fields, except the outbox, which has its own.
+// A workerSession is a worker, on this node or another, as the leader sees it. The scheduler's lock
+// guards its fields, except those that say otherwise.
 type workerSession struct {
 	partition *Partition
-	outbox    *session.Outbox[session.ToWorker]
-	cancel    context.CancelCauseFunc // of the session
+	to        link                    // to the worker; has its own lock
+	local     LocalWorker             // the worker if it is that of this node; immutable
+	cancel    context.CancelCauseFunc // of the session; nil for the worker of this node
 
-	registration  *session.RegisterWorker
+	registration  *clusterpb.RegisterWorker
 	activities    map[string]bool
-	freeSlots     int
+	freeSlots     int                             // of a worker on another node
 	attempts      map[session.AttemptKey]*attempt // current attempts that the worker makes
 	runningByName map[string]int                  // by the names that the worker limits
 }
 
+// A link takes messages to a worker. The scheduler's lock may be held.
+type link interface {
+	Put(m *clusterpb.ToWorker)
+	// Acknowledge is Put for an acknowledgment of the result of an attempt.
+	Acknowledge(id *clusterpb.AttemptID)
+}
+
+func (p *Partition) newWorkerSession(to link) *workerSession {
+	return &workerSession{partition: p, to: to, attempts: make(map[session.AttemptKey]*attempt), runningByName: make(map[string]int)}
+}
+
 func (w *workerSession) scheduler() *Scheduler { return w.partition.scheduler }
+
+// ServeLocal lets the worker of this node run activities of the partition, until Close. It must be
+// called before anything else.
+func (p *Partition) ServeLocal() {
+	to := &localLink{worker: p.config.Worker}
+	p.local = p.newWorkerSession(to)
+	to.session, p.local.local = p.local, p.config.Worker
+	p.local.register(p.config.Worker.Registration())
+	for _, m := range p.config.Worker.Register(p.local) {
+		p.local.Put(m)
+	}
+}
+
+// A localLink passes messages to the worker of this node.
+type localLink struct {
+	worker  LocalWorker
+	session *workerSession
+}
+
+// Put implements link.
+func (l *localLink) Put(m *clusterpb.ToWorker) { l.handleAnswer(l.worker.Handle(m)) }
+
+// Acknowledge implements link.
+func (l *localLink) Acknowledge(id *clusterpb.AttemptID) { l.handleAnswer(l.worker.Acknowledge(id)) }
+
+func (l *localLink) handleAnswer(answer *clusterpb.FromWorker) {
+	if answer != nil {
+		// Later, because the scheduler's lock may be held.
+		l.session.partition.config.Timers.ScheduleAfter(0, func() { l.session.Put(answer) })
+	}
+}
+
+// A remoteLink keeps messages to the worker of another node until they are sent.
+type remoteLink struct {
+	*session.Outbox[clusterpb.ToWorker]
+}
+
+// Acknowledge implements link.
+func (l remoteLink) Acknowledge(id *clusterpb.AttemptID) { l.Put(session.Ack(id)) }
 
 // ServeWorker lets a worker run activities of the partition. in carries the worker's messages, out
 // those to the worker; neither can be used again. Results that the worker holds are taken, and
@@ -38,53 +91,72 @@ func (w *workerSession) scheduler() *Scheduler { return w.partition.scheduler }
 //   - [session.ErrPeerUnreachable], if the worker is unreachable;
 //   - [session.ErrWorkerDrained], if the worker drains; its attempts begin again at once;
 //   - another error, if in is closed.
-func (p *Partition) ServeWorker(ctx context.Context, in <-chan session.FromWorker, out chan<- session.ToWorker) error {
+func (p *Partition) ServeWorker(ctx context.Context, in <-chan *clusterpb.FromWorker, out chan<- *clusterpb.ToWorker) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(p.config.Context, func() { cancel(context.Cause(p.config.Context)) })()
-	r := &workerSession{partition: p, outbox: session.NewOutbox[session.ToWorker](), attempts: make(map[session.AttemptKey]*attempt), runningByName: make(map[string]int), cancel: cancel}
-	err := session.Run(ctx, in, out, r.outbox, r.handle)
-	r.scheduler().endSession(r)
+	box := session.NewOutbox[clusterpb.ToWorker]()
+	w := p.newWorkerSession(remoteLink{box})
+	w.cancel = cancel
+	err := session.Run(ctx, in, out, box, w.Put)
+	w.scheduler().endSession(w)
 	return err
 }
 
-func (w *workerSession) handle(m session.FromWorker) {
-	switch {
-	case m.Register != nil:
-		w.register(m.Register)
-	case w.registration == nil: // only this goroutine sets it
-	case m.RunningAttempt != nil:
-		w.whenRecovered(m.RunningAttempt.AttemptID, func() { w.resumeAttempt(m.RunningAttempt) })
-	case m.FreeSlots > 0:
-		w.addFreeSlots(m.FreeSlots)
-	case m.Heartbeat != nil:
-		w.recordHeartbeat(m.Heartbeat)
-	case m.Result != nil:
-		w.whenRecovered(m.Result.AttemptID, func() { w.handleResult(m.Result) })
-	case m.Drain:
+// Put handles a message from the worker. The scheduler's lock is not held.
+func (w *workerSession) Put(m *clusterpb.FromWorker) {
+	if register, ok := m.Message.(*clusterpb.FromWorker_Register); ok {
+		w.register(register.Register)
+		return
+	}
+	if w.registration == nil { // nothing but the registration changes it
+		return
+	}
+	switch body := m.Message.(type) {
+	case *clusterpb.FromWorker_RunningAttempt:
+		w.whenRecovered(body.RunningAttempt.Attempt, func() { w.resumeAttempt(body.RunningAttempt) })
+	case *clusterpb.FromWorker_FreeSlots:
+		w.addFreeSlots(int(body.FreeSlots))
+	case *clusterpb.FromWorker_Heartbeat:
+		w.recordHeartbeat(body.Heartbeat)
+	case *clusterpb.FromWorker_Result:
+		w.handleResult(body.Result)
+	case *clusterpb.FromWorker_Drain:
 		w.scheduler().drainSession(w)
 		w.cancel(session.ErrWorkerDrained)
 	}
 }
 
+// Replace implements session.Sender.
+func (w *workerSession) Replace(_ session.AttemptKey, m *clusterpb.FromWorker) { w.Put(m) }
+
 // whenRecovered calls f after the operations of the attempt's instance are recovered. Before that
 // the scheduler does not have the task, and f would treat the attempt as closed.
-func (w *workerSession) whenRecovered(id session.AttemptID, f func()) {
+func (w *workerSession) whenRecovered(id *clusterpb.AttemptID, f func()) {
 	if !w.partition.config.Instances.DeferUntilRecovered(id.Ref.Instance, f) {
 		f()
 	}
 }
 
+// handleResult takes the result of an attempt, when the operations of its instance are recovered.
+func (w *workerSession) handleResult(result *clusterpb.AttemptResult) {
+	if w.partition.config.Instances.IsRecovered(result.Attempt.Ref.Instance) {
+		w.takeResult(result)
+		return
+	}
+	w.whenRecovered(result.Attempt, func() { w.takeResult(result) })
+}
+
 // register adds the worker. It removes an earlier session of the same node.
-func (w *workerSession) register(registration *session.RegisterWorker) {
+func (w *workerSession) register(registration *clusterpb.RegisterWorker) {
 	s := w.scheduler()
-	s.slots.WithLock(func() func() {
-		if s.slots.Closed() || w.partition.isClosed() || w.registration != nil {
+	s.withLock(func() func() {
+		if w.partition.isClosed() || w.registration != nil {
 			return nil
 		}
 		var then []func()
 		for _, other := range slices.Clone(s.sessions[w.partition]) {
-			if other.registration.Node == registration.Node {
+			if other.local == nil && other.registration.Node == registration.Node {
 				then = append(then, s.removeSession(other, workerLost))
 			}
 		}
@@ -113,83 +185,73 @@ func (w *workerSession) hasTag(tag string) bool {
 	return tag == "" || slices.Contains(w.registration.Tags, tag)
 }
 
-// canRun reports whether the worker's limit for a name allows one more attempt.
-func (w *workerSession) canRun(name string) bool {
-	limit, limited := w.registration.Limits[name]
-	return !limited || w.runningByName[name] < limit
-}
-
-// leastLoaded returns the worker with the most free slots that takes activities of a class, nil if
-// there is none. The lock is held.
-func (s *Scheduler) leastLoaded(c class) *workerSession {
-	var least *workerSession
-	for _, r := range s.sessions[c.partition] {
-		if r.freeSlots > 0 && (least == nil || r.freeSlots > least.freeSlots) && r.serves(c) && r.canRun(c.name) {
-			least = r
-		}
+// hasFree reports whether the worker can begin an attempt of that name now.
+func (w *workerSession) hasFree(name string) bool {
+	if w.local != nil {
+		return w.local.HasFree(name)
 	}
-	return least
+	limit, limited := w.registration.Limits[name]
+	return w.freeSlots > 0 && (!limited || w.runningByName[name] < int(limit))
 }
 
 // assign begins the next attempt of a task on the worker, unless it is too late. The scheduler's
 // lock is held.
 func (w *workerSession) assign(t *task) {
-	if t.isTooLate(t.now()) {
+	if t.current != nil || t.isTooLate(t.now()) {
 		return // a timer is about to end the task
 	}
 	a := t.begin()
+	message, assign := session.Assign(t.ref, a.number)
+	a.id = assign.Attempt
 	w.addAttempt(a)
-	w.freeSlots--
-	w.scheduler().counts.Remote++
-	task := &session.AssignAttempt{
-		AttemptID:    a.id(),
-		Name:         a.Info.Name,
-		Input:        a.Info.Input,
-		Scheduled:    t.scheduledAt,
-		LastError:    t.lastError,
-		Details:      t.details,
-		TraceContext: t.traceContext,
-		TimeLeft:     t.timeLeft(a),
-		QueuedFor:    max(a.QueuedFor, 1),
+	if w.local != nil {
+		w.scheduler().counts.Local++
+	} else {
+		w.freeSlots--
+		w.scheduler().counts.Remote++
 	}
-	w.outbox.Put(session.ToWorker{AssignAttempt: task})
-}
-
-func (a *attempt) id() session.AttemptID {
-	return session.AttemptID{Ref: a.task.ref, Number: a.Info.Number}
+	assign.Name = t.scheduled.Name
+	assign.Input = t.scheduled.Input
+	assign.Scheduled = t.scheduledAt.UnixNano()
+	assign.LastError = t.lastError
+	assign.Details = t.details
+	assign.Trace = t.traceContext
+	assign.TimeLeft = int64(t.timeLeft(a))
+	assign.QueuedFor = int64(max(a.startedAt.Sub(t.scheduledAt), 1))
+	w.to.Put(message)
 }
 
 // addAttempt assigns an attempt to the worker. The scheduler's lock is held.
 func (w *workerSession) addAttempt(a *attempt) {
 	a.session, a.workerLost = w, false
-	w.attempts[a.id().Key()] = a
-	w.runningByName[a.Info.Name]++
+	w.attempts[session.KeyOf(a.id)] = a
+	w.runningByName[a.name()]++
 }
 
 // removeAttempt removes an attempt that the worker no longer makes, or whose result is not wanted.
 // The scheduler's lock is held.
 func (w *workerSession) removeAttempt(a *attempt) {
 	a.session = nil
-	delete(w.attempts, a.id().Key())
-	if w.runningByName[a.Info.Name]--; w.runningByName[a.Info.Name] <= 0 {
-		delete(w.runningByName, a.Info.Name)
+	delete(w.attempts, session.KeyOf(a.id))
+	if w.runningByName[a.name()]--; w.runningByName[a.name()] <= 0 {
+		delete(w.runningByName, a.name())
 	}
 }
 
 // cancelAttempt tells the worker to cancel an attempt. The scheduler's lock is held.
 func (w *workerSession) cancelAttempt(a *attempt, cause error) {
 	w.removeAttempt(a)
-	command := &session.CancelAttempt{AttemptID: a.id()}
+	var kind replay.TimeoutKind
 	var timeout *replay.TimeoutError
 	if errors.As(cause, &timeout) {
-		command.Timeout = timeout.Kind
+		kind = timeout.Kind
 	}
-	w.outbox.Put(session.ToWorker{CancelAttempt: command})
+	w.to.Put(session.Cancel(a.id, kind))
 }
 
 // addFreeSlots adds slots that have become free.
 func (w *workerSession) addFreeSlots(slots int) {
-	w.scheduler().slots.WithLock(func() func() {
+	w.scheduler().withLock(func() func() {
 		w.freeSlots += slots
 		w.scheduler().dispatch()
 		return nil
@@ -197,7 +259,7 @@ func (w *workerSession) addFreeSlots(slots int) {
 }
 
 // findTask returns the open task of an attempt, nil if there is none. The scheduler's lock is held.
-func (w *workerSession) findTask(id session.AttemptID) *task {
+func (w *workerSession) findTask(id *clusterpb.AttemptID) *task {
 	t := w.scheduler().tasks[w.partition][operation.KeyOf(id.Ref)]
 	if t == nil || t.isOver() {
 		return nil
@@ -207,84 +269,82 @@ func (w *workerSession) findTask(id session.AttemptID) *task {
 
 // resumeAttempt continues an attempt that the worker already runs, unless it began again on
 // another node.
-func (w *workerSession) resumeAttempt(run *session.RunningAttempt) {
-	s := w.scheduler()
-	s.slots.WithLock(func() func() {
+func (w *workerSession) resumeAttempt(run *clusterpb.RunningAttempt) {
+	s, number := w.scheduler(), int(run.Attempt.Number)
+	s.withLock(func() func() {
 		if w.partition.isClosed() || !slices.Contains(s.sessions[w.partition], w) {
 			return nil // the next session will report it again
 		}
-		t := w.findTask(run.AttemptID)
+		t := w.findTask(run.Attempt)
 		switch {
 		case t == nil:
-		case t.current != nil && t.current.session == w && run.Number == t.current.Info.Number:
+		case t.current != nil && t.current.session == w && number == t.current.number:
 			return nil
-		case t.current == nil && t.mayBeRunning && run.Number == t.failedAttempts+1:
-			t.markRunning(t.newAttempt(t.now().Add(-run.Age)))
+		case t.current == nil && t.mayBeRunning && number == t.failedAttempts+1:
+			t.markRunning(t.newAttempt(t.now().Add(-time.Duration(run.Age))))
+			t.current.id = run.Attempt
 			w.addAttempt(t.current)
 			return nil
-		case t.current != nil && t.current.workerLost && run.Number == t.current.Info.Number:
+		case t.current != nil && t.current.workerLost && number == t.current.number:
 			t.cancelTimers(timerRejoin)
 			w.addAttempt(t.current)
 			return nil
 		}
-		w.outbox.Put(session.ToWorker{CancelAttempt: &session.CancelAttempt{AttemptID: run.AttemptID}})
+		w.to.Put(session.Cancel(run.Attempt, ""))
 		return nil
 	})
 }
 
 // recordHeartbeat takes a heartbeat of an attempt that the worker makes.
-func (w *workerSession) recordHeartbeat(b *session.Heartbeat) {
+func (w *workerSession) recordHeartbeat(b *clusterpb.Heartbeat) {
 	s := w.scheduler()
-	s.slots.Lock()
-	a := w.attempts[b.Key()]
-	s.slots.Unlock()
+	s.mu.Lock()
+	a := w.attempts[session.KeyOf(b.Attempt)]
+	s.mu.Unlock()
 	if a != nil {
 		a.recordHeartbeat(b.Details)
 	}
 }
 
-// handleResult takes the result of an attempt. It acknowledges the result after it is recorded, or
-// if it is not wanted. If the partition is closed it acknowledges nothing, and the worker offers
-// the result to the next leader.
-func (w *workerSession) handleResult(result *session.Result) {
-	acknowledge := func(err error) {
-		if err == nil || errors.Is(err, ErrClosed) {
-			w.outbox.Put(session.ToWorker{Ack: &result.AttemptID})
-		}
-	}
-	pending := false
-	s := w.scheduler()
-	s.slots.WithLock(func() func() {
-		t := w.findTask(result.AttemptID)
-		if t == nil || w.partition.isClosed() {
+// takeResult takes the result of an attempt. It acknowledges the result after it is recorded, or if
+// it is not wanted. If the partition is closed it acknowledges nothing, and the worker offers the
+// result to the next leader.
+func (w *workerSession) takeResult(result *clusterpb.AttemptResult) {
+	reporter := waiter{session: w, attempt: result.Attempt}
+	c := Completion{Ref: result.Attempt.Ref, Attempt: int(result.Attempt.Number), Result: result.Output, Error: result.Error}
+	c.normalize()
+	w.scheduler().withLock(func() func() {
+		wanted := w.noteResult(result)
+		switch {
+		case !result.Pending:
+			return w.partition.complete(&c, reporter)
+		case wanted != nil:
+			wanted.waiters.add(reporter)
+			wanted.markPending()
 			return nil
 		}
-		t.adoptAttempt(result.Number)
-		if t.current == nil || t.current.Info.Number != result.Number {
-			return nil
-		}
-		if t.current.session == w {
-			w.removeAttempt(t.current)
-		}
-		if result.Details != nil {
-			t.details = result.Details
-		}
-		if pending = result.Pending; pending {
-			t.waiters = append(t.waiters, acknowledge)
-			t.markPending()
-		}
-		return nil
+		return func() { reporter.resolve(w.lateResultError()) }
 	})
-	if pending {
-		return
+}
+
+// noteResult notes that the worker has made an attempt, and returns the task if the attempt is its
+// current one, nil if not. The scheduler's lock is held.
+func (w *workerSession) noteResult(result *clusterpb.AttemptResult) *task {
+	t := w.findTask(result.Attempt)
+	if t == nil || w.partition.isClosed() {
+		return nil
 	}
-	if result.Pending {
-		acknowledge(w.lateResultError())
-		return
+	t.adoptAttempt(int(result.Attempt.Number))
+	if t.current == nil || t.current.number != int(result.Attempt.Number) {
+		return nil
 	}
-	w.partition.Complete(Completion{
-		Ref: result.Ref, Attempt: result.Number, Result: result.Output, Error: result.Error,
-	}, acknowledge)
+	if t.current.session == w {
+		w.removeAttempt(t.current)
+	}
+	if result.Details != nil {
+		t.details = result.Details
+	}
+	return t
 }
 
 // lateResultError returns the error for the result of an attempt that no longer counts.
@@ -303,15 +363,15 @@ const (
 
 // endSession removes a worker whose session has ended.
 func (s *Scheduler) endSession(r *workerSession) {
-	s.slots.WithLock(func() func() { return s.removeSession(r, workerLost) })
+	s.withLock(func() func() { return s.removeSession(r, workerLost) })
 }
 
 // drainSession removes a worker that will not come back, and begins its attempts again at once.
 func (s *Scheduler) drainSession(r *workerSession) {
-	s.slots.Lock()
+	s.mu.Lock()
 	left := slices.Collect(maps.Values(r.attempts))
 	then := s.removeSession(r, workerDrained)
-	s.slots.Unlock()
+	s.mu.Unlock()
 	if then != nil {
 		then()
 	}
@@ -345,9 +405,9 @@ func (s *Scheduler) removeSession(r *workerSession, reason string) (then func())
 // restartAttempt begins an attempt again if its worker has not rejoined. The attempt keeps its
 // number, because the loss of a worker is not a failure of the activity.
 func (s *Scheduler) restartAttempt(a *attempt) {
-	s.slots.WithLock(func() func() {
+	s.withLock(func() func() {
 		t := a.task
-		if s.slots.Closed() || t.current != a || !a.workerLost || t.state != Running {
+		if t.partition.isClosed() || t.current != a || !a.workerLost || t.state != Running {
 			return nil
 		}
 		t.cancelAttempt(replay.ErrNodeStopping)

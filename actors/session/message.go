@@ -4,117 +4,112 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors/internal/operation"
-	"github.com/tenuto-dev/tenuto/internal/clustertime"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// An AttemptID identifies one attempt of an activity.
-type AttemptID struct {
-	Ref    *journalpb.OperationRef
-	Number int
-}
-
-// Key returns the comparable form.
-func (id AttemptID) Key() AttemptKey { return AttemptKey{operation.KeyOf(id.Ref), id.Number} }
-
-// An AttemptKey is a comparable AttemptID.
+// An AttemptKey is a comparable [clusterpb.AttemptID].
 type AttemptKey struct {
 	operation operation.Key
-	number    int
+	number    uint32
 }
 
-// FromWorker is a message from a worker to the leader. At most one field is set; with none it is
-// only a sign of life.
-type FromWorker struct {
-	// Register comes first.
-	Register *RegisterWorker
-	// RunningAttempt is an attempt that the worker has run since an earlier session.
-	RunningAttempt *RunningAttempt
-	// FreeSlots is how many slots have become free. The first comes after all RunningAttempts, so
-	// that the leader assigns nothing that the worker already has.
-	FreeSlots int
-	Heartbeat *Heartbeat
-	Result    *Result
-	// Drain comes last: the worker is stopping, and attempts without a result are to begin again
-	// on another node. The leader then ends the session.
-	Drain bool
-}
-
-// RegisterWorker says what a worker can run.
-type RegisterWorker struct {
-	Node string
-	// Partition is the partition that the session is for.
-	Partition int
-	// Activities are the names of activities that the worker has code for. Tags are those it
-	// serves.
-	Activities []string
-	Tags       []string
-	// Limits bounds, by activity name, how many attempts the worker runs at once.
-	Limits map[string]int
-	// Orchestrations are those that the node has code for. The list is complete if CodeKnown is
-	// set; otherwise the node has not said which code it has.
-	Orchestrations []Code
-	CodeKnown      bool
+// KeyOf returns the key of an attempt. The ID must have an operation.
+func KeyOf(id *clusterpb.AttemptID) AttemptKey {
+	return AttemptKey{operation.KeyOf(id.Ref), id.Number}
 }
 
 // Code identifies an orchestration and its version.
 type Code struct{ Name, Version string }
 
-// A RunningAttempt is an attempt that runs on a worker.
-type RunningAttempt struct {
-	AttemptID
-	Name string
-	Age  time.Duration // since it began
+// CodeOf returns the code of an entry of a registration.
+func CodeOf(entry *clusterpb.OrchestrationCode) Code {
+	return Code{Name: entry.GetName(), Version: entry.GetVersion()}
 }
 
-// A Heartbeat is a sign of life of an attempt. Details may be nil.
-type Heartbeat struct {
-	AttemptID
-	Details *journalpb.Payload
+// KnowsCode reports whether a registration lists all orchestrations that the node has code for.
+func KnowsCode(registration *clusterpb.RegisterWorker) bool {
+	return registration.GetCode() == clusterpb.CodeList_CODE_LIST_COMPLETE
 }
 
-// A Result is what an attempt returned: an output, an error, or that its end will come from
-// outside. The worker keeps it until the leader acknowledges it.
+// The functions below return messages. Each allocates the protobuf messages it needs at once.
+
+// Register returns the first message of a worker: what it can run.
+func Register(registration *clusterpb.RegisterWorker) *clusterpb.FromWorker {
+	return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_Register{Register: registration}}
+}
+
+// Running returns the message that an attempt has run on the worker since an earlier session.
+func Running(id *clusterpb.AttemptID, name string, age time.Duration) *clusterpb.FromWorker {
+	return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_RunningAttempt{
+		RunningAttempt: &clusterpb.RunningAttempt{Attempt: id, Name: name, Age: int64(age)},
+	}}
+}
+
+// FreeSlots returns the message that slots have become free. The first comes after all Running
+// messages, so that the leader assigns nothing that the worker already has.
+func FreeSlots(slots int) *clusterpb.FromWorker {
+	return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_FreeSlots{FreeSlots: uint32(slots)}}
+}
+
+// Heartbeat returns a sign of life of an attempt. details may be nil.
+func Heartbeat(id *clusterpb.AttemptID, details *journalpb.Payload) *clusterpb.FromWorker {
+	return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_Heartbeat{
+		Heartbeat: &clusterpb.Heartbeat{Attempt: id, Details: details},
+	}}
+}
+
+// A Result is the message with the result of an attempt. The worker keeps it until the leader
+// acknowledges it.
 type Result struct {
-	AttemptID
-	Output  *journalpb.Payload
-	Error   *journalpb.Error
-	Pending bool
-	// Details are those of the last heartbeat; nil if there are none.
-	Details *journalpb.Payload
+	message clusterpb.FromWorker
+	body    clusterpb.FromWorker_Result
+	result  clusterpb.AttemptResult
 }
 
-// ToWorker is a message from the leader to a worker. At most one field is set; with none it is
-// only a sign of life.
-type ToWorker struct {
-	AssignAttempt *AssignAttempt
-	CancelAttempt *CancelAttempt
-	// Ack says that the result of the attempt is recorded or no longer wanted.
-	Ack *AttemptID
+// Of makes r the message for an attempt. It returns the message, and the result in it, which the
+// caller fills in.
+func (r *Result) Of(id *clusterpb.AttemptID) (*clusterpb.FromWorker, *clusterpb.AttemptResult) {
+	r.message.Message, r.body.Result, r.result.Attempt = &r.body, &r.result, id
+	return &r.message, &r.result
 }
 
-// An AssignAttempt asks a worker to make an attempt. A worker that already has the attempt does
-// not make it again.
-type AssignAttempt struct {
-	AttemptID
-	Name      string
-	Input     *journalpb.Payload
-	Scheduled clustertime.Time
-	LastError *journalpb.Error
-	Details   *journalpb.Payload
-	// TimeLeft is how much time the attempt has. It is a duration because the nodes' clocks
-	// differ. 0 means no limit.
-	TimeLeft time.Duration
-	// QueuedFor is how long the activity has waited since it was recorded; 0 means unknown.
-	QueuedFor time.Duration
-	// TraceContext is for the worker's tracer.
-	TraceContext string
+// Drain returns the last message of a worker: it is stopping, and attempts without a result are to
+// begin again on another node. The leader then ends the session.
+func Drain() *clusterpb.FromWorker {
+	return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_Drain{Drain: true}}
 }
 
-// A CancelAttempt cancels the context of an attempt. Timeout is the timeout that has passed, or ""
-// if the result is no longer wanted.
-type CancelAttempt struct {
-	AttemptID
-	Timeout replay.TimeoutKind
+// Assign returns the message that asks a worker to make an attempt of an operation, and the
+// assignment, which the caller fills in. A worker that already has the attempt does not make it
+// again.
+func Assign(ref *journalpb.OperationRef, number int) (*clusterpb.ToWorker, *clusterpb.AssignAttempt) {
+	made := &struct {
+		message clusterpb.ToWorker
+		body    clusterpb.ToWorker_AssignAttempt
+		assign  clusterpb.AssignAttempt
+		id      clusterpb.AttemptID
+	}{}
+	made.message.Message, made.body.AssignAttempt, made.assign.Attempt = &made.body, &made.assign, &made.id
+	made.id.Ref, made.id.Number = ref, uint32(number)
+	return &made.message, &made.assign
+}
+
+// Cancel returns the message that cancels the context of an attempt. timeout is the timeout that
+// has passed, or "" if the result is no longer wanted.
+func Cancel(id *clusterpb.AttemptID, timeout replay.TimeoutKind) *clusterpb.ToWorker {
+	return &clusterpb.ToWorker{Message: &clusterpb.ToWorker_CancelAttempt{
+		CancelAttempt: &clusterpb.CancelAttempt{Attempt: id, Timeout: string(timeout)},
+	}}
+}
+
+// Ack returns the message that the result of an attempt is recorded or no longer wanted.
+func Ack(id *clusterpb.AttemptID) *clusterpb.ToWorker {
+	made := &struct {
+		message clusterpb.ToWorker
+		body    clusterpb.ToWorker_Ack
+	}{}
+	made.message.Message, made.body.Ack = &made.body, id
+	return &made.message
 }

@@ -2,6 +2,14 @@ package session
 
 import "sync"
 
+// A Sender takes messages of type M for the other side of a session. Its methods do not wait for
+// the other side.
+type Sender[M any] interface {
+	Put(*M)
+	// Replace is Put for a heartbeat. It may overwrite an unsent message with the same key.
+	Replace(AttemptKey, *M)
+}
+
 // An Outbox holds the unsent messages of one side of a session. The worker's slots bound their
 // number.
 type Outbox[M any] struct {
@@ -13,7 +21,7 @@ type Outbox[M any] struct {
 }
 
 type outboxEntry[M any] struct {
-	message M
+	message *M
 	key     AttemptKey
 }
 
@@ -23,14 +31,14 @@ func NewOutbox[M any]() *Outbox[M] {
 }
 
 // Put adds a message.
-func (o *Outbox[M]) Put(m M) {
+func (o *Outbox[M]) Put(m *M) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.append(&outboxEntry[M]{message: m})
 }
 
 // Replace adds a message, or overwrites an unsent one with the same key.
-func (o *Outbox[M]) Replace(key AttemptKey, m M) {
+func (o *Outbox[M]) Replace(key AttemptKey, m *M) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if waiting := o.latest[key]; waiting != nil {
@@ -49,6 +57,13 @@ func (o *Outbox[M]) append(m *outboxEntry[M]) {
 	}
 }
 
+// putBack returns a message that was taken and not sent to the front.
+func (o *Outbox[M]) putBack(m *M) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.messages = append([]*outboxEntry[M]{{message: m}}, o.messages...)
+}
+
 // take removes and returns the next message, nil if there is none.
 func (o *Outbox[M]) take() *M {
 	o.mu.Lock()
@@ -62,5 +77,5 @@ func (o *Outbox[M]) take() *M {
 	if o.latest[next.key] == next {
 		delete(o.latest, next.key)
 	}
-	return &next.message
+	return next.message
 }

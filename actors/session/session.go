@@ -22,18 +22,22 @@ var ErrWorkerDrained = errors.New("tenuto: worker drained")
 var errSessionEnded = errors.New("tenuto: worker session ended by the peer")
 
 // Run sends the messages of the outbox and passes received ones to handle. It returns when
-// ctx ends, the peer ends the session, or the peer is unreachable. handle must not block.
-func Run[In, Out any](ctx context.Context, in <-chan In, out chan<- Out, box *Outbox[Out], handle func(In)) error {
+// ctx ends, the peer ends the session, or the peer is unreachable. Unsent messages stay in the
+// outbox. handle must not block.
+func Run[In, Out any](ctx context.Context, in <-chan *In, out chan<- *Out, box *Outbox[Out], handle func(*In)) error {
 	ticker := time.NewTicker(pingInterval)
 	defer ticker.Stop()
 	received := time.Now()
-	next := box.take()
+	next, pinging := box.take(), false
+	defer func() {
+		if next != nil && !pinging {
+			box.putBack(next)
+		}
+	}()
 	for {
-		to, message := out, new(Out)
+		to := out
 		if next == nil {
 			to = nil
-		} else {
-			message = next
 		}
 		select {
 		case m, more := <-in:
@@ -42,15 +46,15 @@ func Run[In, Out any](ctx context.Context, in <-chan In, out chan<- Out, box *Ou
 			}
 			received = time.Now()
 			handle(m)
-		case to <- *message:
-			next = nil
+		case to <- next:
+			next, pinging = nil, false
 		case <-box.nonEmpty:
 		case <-ticker.C:
 			if time.Since(received) >= peerTimeout {
 				return ErrPeerUnreachable
 			}
 			if next == nil {
-				next = new(Out)
+				next, pinging = new(Out), true
 			}
 		case <-ctx.Done():
 			return context.Cause(ctx)

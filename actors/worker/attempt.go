@@ -8,156 +8,203 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/tenuto-dev/tenuto/actors/internal/slot"
 	"github.com/tenuto-dev/tenuto/actors/session"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
-// An attempt is an attempt that runs here for the leader of another node. It is kept until that
-// leader or a later one acknowledges its result. The lock of the slots guards its fields.
-type attempt struct {
-	slot.Invocation
+// An Attempt is an attempt that runs here for the leader of a partition, which may be this node. It
+// is kept until that leader or a later one acknowledges its result.
+type Attempt struct {
+	Context      context.Context
+	Info         engine.Attempt
+	TraceContext string // for the tracer
+	// QueuedFor is the time from the recording of the activity until the attempt got its slot.
+	// BodyStartedAt is when its body began, by the local clock.
+	QueuedFor     time.Duration
+	BodyStartedAt time.Time
+
 	worker     *Worker
-	partition  int // of the leader that it runs for
-	assignment *session.AssignAttempt
-	startedAt  time.Time // by the local clock
-	details    *journalpb.Payload
-	result     *session.Result // nil until the body has returned
-	canceled   bool            // its result is dropped; its body may still run
+	cancel     context.CancelCauseFunc
+	partition  int  // of the leader that it runs for
+	local      bool // this node was that leader when the attempt was assigned
+	assignment *clusterpb.AssignAttempt
+	key        session.AttemptKey
+	assignedAt time.Time // by the local clock
+
+	// The worker's lock guards the fields below.
+	details  *journalpb.Payload
+	result   *clusterpb.FromWorker // nil until the body has returned; then in message
+	message  session.Result
+	canceled bool // its result is dropped; its body may still run
 }
 
-// handleAssignment accepts an attempt, unless this node already has it. The lock of the slots is
-// held.
-func (w *Worker) handleAssignment(partitionID int, t *session.AssignAttempt) {
-	if l := w.attempts[t.Key()]; l != nil {
-		if l.result != nil {
-			w.sendToLeader(l.partition, session.FromWorker{Result: l.result})
-		}
-		return
+// UnknownQueueTime is the QueuedFor of an attempt whose leader did not send it.
+const UnknownQueueTime = -1
+
+// localDeadline returns the local time when the duration left will have passed; the zero time if
+// left is 0. No other function converts a limit in cluster time to local time.
+func localDeadline(left time.Duration) time.Time {
+	if left <= 0 {
+		return time.Time{}
 	}
-	if w.slots.Closed() || w.draining {
-		return
+	return time.Now().Add(left)
+}
+
+// newAttempt returns the attempt of an assignment.
+func (w *Worker) newAttempt(partition int, t *clusterpb.AssignAttempt) *Attempt {
+	ref := t.Attempt.Ref
+	a := &Attempt{
+		TraceContext: t.Trace, worker: w, partition: partition, assignment: t,
+		key: session.KeyOf(t.Attempt), assignedAt: time.Now(), details: t.Details,
 	}
-	l := &attempt{worker: w, partition: partitionID, assignment: t, startedAt: time.Now(), details: t.Details}
-	l.TraceContext, l.Resolver = t.TraceContext, l
-	l.Context, l.Cancel = context.WithCancelCause(w.context)
-	l.Info = engine.Attempt{
+	a.Context, a.cancel = context.WithCancelCause(w.context)
+	a.Info = engine.Attempt{
 		Attempt: replay.Attempt{
 			Name:          t.Name,
-			Instance:      t.Ref.Instance,
-			Execution:     t.Ref.Execution,
-			EventID:       t.Ref.EventId,
-			Incarnation:   t.Ref.Incarnation,
-			Number:        t.Number,
-			ScheduledTime: t.Scheduled.AsTime(),
-			Deadline:      slot.LocalDeadline(t.TimeLeft),
+			Instance:      ref.Instance,
+			Execution:     ref.Execution,
+			EventID:       ref.EventId,
+			Incarnation:   ref.Incarnation,
+			Number:        int(t.Attempt.Number),
+			ScheduledTime: time.Unix(0, t.Scheduled),
+			Deadline:      localDeadline(time.Duration(t.TimeLeft)),
 			LastError:     engine.DecodeError(t.LastError),
 		},
 		Input:           t.Input,
 		Details:         t.Details,
-		RecordHeartbeat: l.recordHeartbeat,
+		RecordHeartbeat: a.recordHeartbeat,
 	}
-	w.attempts[t.Key()] = l
-	if w.slots.HasFree(t.Name) {
-		w.slots.Start(l)
-	} else {
-		w.queued = append(w.queued, l)
-	}
+	return a
 }
 
-// NextQueued implements slot.Source.
-func (w *Worker) NextQueued() slot.Item {
-	for i, l := range w.queued {
-		if w.slots.CanRun(l.Name()) {
-			w.queued = slices.Delete(w.queued, i, i+1)
-			return l
-		}
+// handleAssignment accepts an attempt, unless this node already has it; then it returns the result,
+// if there is one. If a canceled body of the same attempt still runs, the attempt begins after it.
+// w.mu is held.
+func (w *Worker) handleAssignment(partition int, t *clusterpb.AssignAttempt) (answer *clusterpb.FromWorker) {
+	key := session.KeyOf(t.Attempt)
+	if a := w.attempts[key]; a != nil {
+		return a.result
+	}
+	if w.slots.closed || w.draining[partition] {
+		return nil
+	}
+	a := w.newAttempt(partition, t)
+	if leader := w.leaders[partition]; leader != nil {
+		a.local = leader.local
+	}
+	w.attempts[key] = a
+	if w.slots.hasFree(t.Name) && w.canceled[key] == nil {
+		w.start(a)
+	} else {
+		w.queued = append(w.queued, a)
 	}
 	return nil
 }
 
-// Run implements slot.Item.
-func (a *attempt) Run() bool {
-	a.worker.slots.RunSlot(a)
-	return false
-}
-
-// Name implements slot.Item.
-func (a *attempt) Name() string { return a.assignment.Name }
-
-// Begin implements slot.Item.
-func (a *attempt) Begin() (*slot.Invocation, bool) {
+// begin reports whether the body is to be run.
+func (a *Attempt) begin() bool {
 	w := a.worker
+	w.mu.Lock()
+	if w.slots.closed {
+		w.mu.Unlock()
+		return false
+	}
 	if a.canceled {
-		w.canceledRunning[a.partition]--
-		w.sendToLeader(a.partition, session.FromWorker{FreeSlots: 1})
-		return nil, false
+		w.releaseCanceled(a)
+		return false
 	}
-	w.begun++
-	a.QueuedFor = slot.UnknownQueueTime
+	defer w.mu.Unlock()
+	w.runningBodies.Add(1)
+	if !a.local {
+		w.begun++
+	}
+	a.QueuedFor = UnknownQueueTime
 	if a.assignment.QueuedFor > 0 {
-		a.QueuedFor = a.assignment.QueuedFor + time.Since(a.startedAt)
+		a.QueuedFor = time.Duration(a.assignment.QueuedFor) + time.Since(a.assignedAt)
 	}
-	return &a.Invocation, true
+	return true
 }
 
-// Resolve implements slot.Resolver.
-func (a *attempt) Resolve(output *journalpb.Payload, end slot.End) {
+// Resolve takes what the body has returned: an output, a failure as it will be read from its
+// record, or that the end of the attempt will come from outside.
+func (a *Attempt) Resolve(output *journalpb.Payload, failure error, pending bool) {
 	w := a.worker
-	failed := end.Failure != nil && !end.Pending
-	w.slots.Lock()
-	defer w.slots.Unlock()
+	failed := failure != nil && !pending
+	w.mu.Lock()
 	switch {
 	case a.canceled:
-		w.canceledRunning[a.partition]--
-		w.sendToLeader(a.partition, session.FromWorker{FreeSlots: 1})
+		w.releaseCanceled(a)
 		return
 	case failed && errors.Is(context.Cause(a.Context), replay.ErrNodeStopping):
+		w.mu.Unlock()
 		return // the leader will notice that this node is gone
 	}
-	a.result = &session.Result{AttemptID: a.assignment.AttemptID, Output: output, Pending: end.Pending}
+	message, result := a.message.Of(a.assignment.Attempt)
+	result.Output, result.Pending = output, pending
 	if failed {
-		a.result.Error = engine.EncodeError(end.Failure)
+		result.Error = engine.EncodeError(failure)
 	}
 	if !proto.Equal(a.details, a.assignment.Details) {
-		a.result.Details = a.details
+		result.Details = a.details
 	}
-	w.sendToLeader(a.partition, session.FromWorker{Result: a.result})
+	a.result = message
+	leader := w.leaders[a.partition]
+	w.mu.Unlock()
+	if leader != nil {
+		leader.Put(message)
+	}
 }
 
-func (a *attempt) recordHeartbeat(details *journalpb.Payload) {
+func (a *Attempt) recordHeartbeat(details *journalpb.Payload) {
 	w := a.worker
-	w.slots.Lock()
-	defer w.slots.Unlock()
+	w.mu.Lock()
 	if details != nil {
 		a.details = details
 	}
-	if leader := w.leaderOutboxes[a.partition]; leader != nil && !a.canceled && a.result == nil {
-		leader.Replace(a.assignment.Key(), session.FromWorker{Heartbeat: &session.Heartbeat{AttemptID: a.assignment.AttemptID, Details: a.details}})
+	details = a.details
+	leader := w.leaders[a.partition]
+	wanted := leader != nil && !a.canceled && a.result == nil
+	w.mu.Unlock()
+	if wanted {
+		leader.Replace(a.key, session.Heartbeat(a.assignment.Attempt, details))
 	}
 }
 
 // cancelAttempt cancels the attempt's context; its result is dropped. The attempt keeps its slot
-// until the body has returned. The lock of the slots is held.
-func (a *attempt) cancelAttempt(timeout replay.TimeoutKind) {
+// until the body has returned. It returns the message that offers the slot, if it is already free.
+// w.mu is held.
+func (a *Attempt) cancelAttempt(timeout replay.TimeoutKind) (answer *clusterpb.FromWorker) {
 	w := a.worker
-	delete(w.attempts, a.assignment.Key())
+	delete(w.attempts, a.key)
 	if a.result != nil {
-		w.sendToLeader(a.partition, session.FromWorker{FreeSlots: 1})
-		return
+		return w.leaders[a.partition].freeSlot()
 	}
 	a.canceled = true
-	w.canceledRunning[a.partition]++
 	if timeout != "" {
-		a.Cancel(&replay.TimeoutError{Kind: timeout})
+		a.cancel(&replay.TimeoutError{Kind: timeout})
 	} else {
-		a.Cancel(replay.ErrActivityCanceled)
+		a.cancel(replay.ErrActivityCanceled)
 	}
 	// An attempt that waits for a slot is not begun.
 	if at := slices.Index(w.queued, a); at >= 0 {
 		w.queued = slices.Delete(w.queued, at, at+1)
-		_, _ = a.Begin()
+		return w.leaders[a.partition].freeSlot()
+	}
+	w.canceled[a.key] = a
+	return nil
+}
+
+// releaseCanceled is called when the body of a canceled attempt has returned or will not begin. It
+// unlocks w.mu, which is held.
+func (w *Worker) releaseCanceled(a *Attempt) {
+	delete(w.canceled, a.key)
+	leader := w.leaders[a.partition]
+	message := leader.freeSlot()
+	w.mu.Unlock()
+	if message != nil {
+		leader.Put(message)
 	}
 }

@@ -1,12 +1,18 @@
-// Package worker runs attempts for the leaders of other nodes.
+// Package worker runs the bodies of attempts in the slots of a node, for leaders on other nodes and
+// for the partitions that the node leads itself.
 //
 // It guarantees:
 //
 //  1. While the worker keeps an attempt, it does not make it again if this or a later leader
-//     assigns it again.
+//     assigns it again. After a cancellation it makes the attempt again only when the canceled body
+//     has returned.
 //  2. A result is kept, and offered in each session, until a leader acknowledges it or cancels the
 //     attempt.
-//  3. An attempt keeps its slot until its body has returned, even if it is canceled.
+//  3. An attempt keeps its slot until its body has returned, even if it is canceled. At most
+//     [Config].Slots bodies run at once, and of each name at most its limit.
+//  4. A body that panics or ends its goroutine frees its slot.
+//
+// A body that ignores its context keeps its slot, because goroutines cannot be ended.
 //
 // Callers must not assume that a result is sent in the session in which its attempt was assigned,
 // or that results and attempts survive the end of the process.

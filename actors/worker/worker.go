@@ -3,86 +3,151 @@ package worker
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/tenuto-dev/tenuto/actors/internal/slot"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/tenuto-dev/tenuto/actors/session"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// Config configures a [Worker].
+// Config configures a [Worker]. All fields except Limits, Tags and Activities are required.
 type Config struct {
-	Slots      *slot.Pool // of this node
-	Tags       []string   // that this node serves
-	Partitions int        // each leader is offered 1/Partitions of the slots
+	Slots      int            // how many bodies run at once
+	Limits     map[string]int // how many bodies run at once, by activity name
+	Activities []string       // that there is code for
+	Tags       []string       // that this node serves
+	Partitions int            // each leader on another node is offered 1/Partitions of the slots
+	Starter    Starter
+	RunBody    func(*Attempt) // runs the body and calls Resolve
+	SlotFreed  func()         // is called after a slot has become free and nothing here waits for it
+	Faults     *atomic.Uint64 // counts panics of the engine
+	Logger     *slog.Logger
 }
 
-// A Worker runs attempts on this node for leaders on other nodes.
+// A Worker makes attempts in the slots of this node, for leaders on other nodes and for partitions
+// that the node leads itself. Its methods may be called concurrently. It never calls a leader while
+// it holds its lock, so that a leader may call it with its own lock held.
 type Worker struct {
-	config Config
-	slots  *slot.Pool
-	// The parent context of attempts that run here for other nodes.
-	context context.Context
-	cancel  context.CancelCauseFunc
+	config        Config
+	context       context.Context // the parent of the contexts of attempts
+	cancel        context.CancelCauseFunc
+	runningBodies sync.WaitGroup // one for each running body
 
-	// The lock of the slots guards the fields below.
-	attempts map[session.AttemptKey]*attempt
-	draining bool       // no more assignments are accepted
-	queued   []*attempt // without a slot
-	// By partition: how many canceled attempts still hold a slot, and the outboxes to the leaders
-	// that this node works for.
-	canceledRunning map[int]int
-	leaderOutboxes  map[int]*session.Outbox[session.FromWorker]
-	begun           uint64 // attempts
+	mu       sync.Mutex // guards the fields below
+	slots    slots
+	attempts map[session.AttemptKey]*Attempt // that run, or whose results are not acknowledged
+	canceled map[session.AttemptKey]*Attempt // whose bodies have not returned
+	queued   []*Attempt                      // without a slot
+	leaders  map[int]*leader                 // that this node works for, by partition
+	draining map[int]bool                    // partitions whose leaders' assignments are dropped
+	begun    uint64                          // attempts for leaders on other nodes
 }
 
-// New returns a worker without sessions.
+// A leader is the leader of a partition, as the worker sees it. A nil leader is gone.
+type leader struct {
+	session.Sender[clusterpb.FromWorker]
+	local bool // on this node: it asks for free slots itself
+	// excess is how many attempts and results the leader had beyond its share of the slots when
+	// the session began. That many freed slots are not offered to it.
+	excess int
+}
+
+// freeSlot returns the message that offers a slot to the leader, nil if it gets none. The worker's
+// lock is held.
+func (l *leader) freeSlot() *clusterpb.FromWorker {
+	switch {
+	case l == nil || l.local:
+		return nil
+	case l.excess > 0:
+		l.excess--
+		return nil
+	}
+	return session.FreeSlots(1)
+}
+
+// New returns a worker without sessions. The caller must call Close.
 func New(config Config) *Worker {
 	w := &Worker{
-		config:          config,
-		slots:           config.Slots,
-		attempts:        make(map[session.AttemptKey]*attempt),
-		canceledRunning: make(map[int]int),
-		leaderOutboxes:  make(map[int]*session.Outbox[session.FromWorker]),
+		config:   config,
+		slots:    slots{max: config.Slots, limits: config.Limits, runningByName: make(map[string]int)},
+		attempts: make(map[session.AttemptKey]*Attempt),
+		canceled: make(map[session.AttemptKey]*Attempt),
+		leaders:  make(map[int]*leader),
+		draining: make(map[int]bool),
 	}
 	w.context, w.cancel = context.WithCancelCause(context.Background())
 	return w
 }
 
-// Close cancels the attempts that run here for other nodes.
-func (w *Worker) Close() { w.cancel(replay.ErrNodeStopping) }
-
-// Begun returns how many attempts have begun. The lock of the slots is held.
-func (w *Worker) Begun() uint64 { return w.begun }
-
-// HasAttempts reports whether there are attempts or results for the leader of a partition.
-func (w *Worker) HasAttempts(partition int) bool {
-	w.slots.Lock()
-	defer w.slots.Unlock()
-	for _, l := range w.attempts {
-		if l.partition == partition {
-			return true
-		}
-	}
-	return false
+// Begun returns how many attempts have begun for leaders on other nodes.
+func (w *Worker) Begun() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.begun
 }
 
-// Run offers this node's slots to the leader for the duration of one session. Attempts continue
-// after the session, and results are kept and offered to the next leader. Tags and Limits of the
-// registration come from the configuration. Without Activities the worker takes no new attempts.
+// Has reports whether the worker makes an attempt or has its result.
+func (w *Worker) Has(key session.AttemptKey) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.attempts[key] != nil
+}
+
+// RegisterLocal makes this node work for a partition that it leads itself, until Unregister. The
+// leader's messages go to Handle. It returns the first messages to the leader: this node's attempts
+// and results for the partition.
+func (w *Worker) RegisterLocal(partition int, to session.Sender[clusterpb.FromWorker]) []*clusterpb.FromWorker {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.leaders[partition] = &leader{Sender: to, local: true}
+	delete(w.draining, partition)
+	messages, _ := w.attemptMessages(partition)
+	return messages
+}
+
+// Registration returns what this node can run, for a partition that it leads itself. The caller
+// must not change it.
+func (w *Worker) Registration() *clusterpb.RegisterWorker {
+	return &clusterpb.RegisterWorker{Activities: w.config.Activities, Tags: w.config.Tags}
+}
+
+// Unregister ends the work for a leader. Attempts continue, and results are kept for the next
+// leader of the partition.
+func (w *Worker) Unregister(partition int, from session.Sender[clusterpb.FromWorker]) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if l := w.leaders[partition]; l != nil && l.Sender == from {
+		delete(w.leaders, partition)
+	}
+}
+
+// Run offers this node's slots to a leader on another node for the duration of one session.
+// Attempts continue after the session, and results are kept and offered to the next leader. Tags
+// and Limits of the registration come from the configuration. Without Activities the worker takes
+// no new attempts.
 //
 // There is one session per partition; the latest counts. With several partitions each is offered
 // a share of the slots. Run returns the errors that the leader's side returns. If ctx ends with
 // [replay.ErrNodeStopping], it first sends Drain, and waits up to 500 ms for the leader to end the
 // session. in and out must stay usable for that time.
-func (w *Worker) Run(ctx context.Context, registration session.RegisterWorker, in <-chan session.ToWorker, out chan<- session.FromWorker) error {
-	box := session.NewOutbox[session.FromWorker]()
-	w.openSession(box, registration)
-	defer w.closeSession(registration.Partition, box)
-	handle := func(m session.ToWorker) { w.handleFromLeader(registration.Partition, m) }
+func (w *Worker) Run(ctx context.Context, partition int, registration *clusterpb.RegisterWorker, in <-chan *clusterpb.ToWorker, out chan<- *clusterpb.FromWorker) error {
+	box := session.NewOutbox[clusterpb.FromWorker]()
+	w.openSession(box, partition, registration)
+	defer w.Unregister(partition, box)
+	handle := func(m *clusterpb.ToWorker) {
+		if answer := w.Handle(partition, m); answer != nil {
+			box.Put(answer)
+		}
+	}
 	err := session.Run(ctx, in, out, box, handle)
 	if errors.Is(err, replay.ErrNodeStopping) && ctx.Err() != nil {
-		w.drain(box)
+		w.drain(partition)
+		box.Put(session.Drain())
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 		defer cancel()
 		_ = session.Run(ctx, in, out, box, handle) // until the leader ends the session
@@ -93,73 +158,94 @@ func (w *Worker) Run(ctx context.Context, registration session.RegisterWorker, i
 // drainTimeout is how long a stopping worker waits for the leader to take its drain message.
 const drainTimeout = 500 * time.Millisecond
 
-// drain cancels the attempts that run here for other nodes, and sends Drain.
-func (w *Worker) drain(box *session.Outbox[session.FromWorker]) {
-	w.slots.Lock()
-	defer w.slots.Unlock()
-	w.draining = true
-	box.Put(session.FromWorker{Drain: true})
-	w.cancel(replay.ErrNodeStopping)
+// drain cancels the attempts for the leader of a partition. No more are accepted.
+func (w *Worker) drain(partition int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.draining[partition] = true
+	for _, a := range w.attempts {
+		if a.partition == partition {
+			a.cancel(replay.ErrNodeStopping)
+		}
+	}
 }
 
-// openSession begins a session. It sends what this node can run, its attempts and results for the
-// partition, and its free slots.
-func (w *Worker) openSession(box *session.Outbox[session.FromWorker], registration session.RegisterWorker) {
-	w.slots.Lock()
-	defer w.slots.Unlock()
-	w.leaderOutboxes[registration.Partition] = box
-	registration.Tags, registration.Limits = w.config.Tags, w.slots.Limits()
-	box.Put(session.FromWorker{Register: &registration})
-	consumed := w.canceledRunning[registration.Partition]
-	for _, l := range w.attempts {
-		if l.partition != registration.Partition {
+// openSession begins a session with a leader on another node. It sends what this node can run, its
+// attempts and results for the partition, and its free slots.
+func (w *Worker) openSession(box *session.Outbox[clusterpb.FromWorker], partition int, registration *clusterpb.RegisterWorker) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	registration = proto.CloneOf(registration)
+	registration.Tags, registration.Limits = w.config.Tags, make(map[string]uint32, len(w.config.Limits))
+	for name, limit := range w.config.Limits {
+		registration.Limits[name] = uint32(limit)
+	}
+	box.Put(session.Register(registration))
+	messages, consumed := w.attemptMessages(partition)
+	for _, m := range messages {
+		box.Put(m)
+	}
+	freeSlots := max(w.config.Slots/w.config.Partitions, 1) - consumed
+	if freeSlots > 0 {
+		box.Put(session.FreeSlots(freeSlots))
+	}
+	w.leaders[partition] = &leader{Sender: box, excess: max(-freeSlots, 0)}
+}
+
+// attemptMessages returns the messages about the attempts and results for the leader of a
+// partition, and how many of its slots they use. w.mu is held.
+func (w *Worker) attemptMessages(partition int) (messages []*clusterpb.FromWorker, consumed int) {
+	for _, a := range w.canceled {
+		if a.partition == partition {
+			consumed++
+		}
+	}
+	for _, a := range w.attempts {
+		if a.partition != partition {
 			continue
 		}
 		consumed++
-		if l.result != nil {
-			box.Put(session.FromWorker{Result: l.result})
-			continue
-		}
-		box.Put(session.FromWorker{RunningAttempt: &session.RunningAttempt{
-			AttemptID: l.assignment.AttemptID, Name: l.assignment.Name, Age: time.Since(l.startedAt),
-		}})
-	}
-	if freeSlots := max(w.slots.Max()/w.config.Partitions, 1) - consumed; freeSlots > 0 {
-		box.Put(session.FromWorker{FreeSlots: freeSlots})
-	}
-}
-
-func (w *Worker) closeSession(partitionID int, box *session.Outbox[session.FromWorker]) {
-	w.slots.Lock()
-	defer w.slots.Unlock()
-	if w.leaderOutboxes[partitionID] == box {
-		delete(w.leaderOutboxes, partitionID)
-	}
-}
-
-// sendToLeader sends a message to the leader of a partition, if there is a session. A later leader
-// gets the same in its own session. The lock of the slots is held.
-func (w *Worker) sendToLeader(partitionID int, m session.FromWorker) {
-	if leader := w.leaderOutboxes[partitionID]; leader != nil {
-		leader.Put(m)
-	}
-}
-
-// handleFromLeader handles a message from the leader of a partition.
-func (w *Worker) handleFromLeader(partitionID int, m session.ToWorker) {
-	w.slots.Lock()
-	defer w.slots.Unlock()
-	switch {
-	case m.AssignAttempt != nil:
-		w.handleAssignment(partitionID, m.AssignAttempt)
-	case m.CancelAttempt != nil:
-		if l := w.attempts[m.CancelAttempt.Key()]; l != nil {
-			l.cancelAttempt(m.CancelAttempt.Timeout)
-		}
-	case m.Ack != nil:
-		if l := w.attempts[m.Ack.Key()]; l != nil && l.result != nil {
-			delete(w.attempts, m.Ack.Key())
-			w.sendToLeader(l.partition, session.FromWorker{FreeSlots: 1})
+		if a.result != nil {
+			messages = append(messages, a.result)
+		} else {
+			messages = append(messages, session.Running(a.assignment.Attempt, a.Info.Name, time.Since(a.assignedAt)))
 		}
 	}
+	return messages, consumed
+}
+
+// Handle handles a message from the leader of a partition. It returns the answer to send, which may
+// be nil. It does not block, and calls no leader.
+func (w *Worker) Handle(partition int, m *clusterpb.ToWorker) (answer *clusterpb.FromWorker) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch body := m.Message.(type) {
+	case *clusterpb.ToWorker_AssignAttempt:
+		return w.handleAssignment(partition, body.AssignAttempt)
+	case *clusterpb.ToWorker_CancelAttempt:
+		if a := w.attempts[session.KeyOf(body.CancelAttempt.Attempt)]; a != nil {
+			return a.cancelAttempt(replay.TimeoutKind(body.CancelAttempt.Timeout))
+		}
+	case *clusterpb.ToWorker_Ack:
+		return w.acknowledge(body.Ack)
+	}
+	return nil
+}
+
+// Acknowledge is [Worker.Handle] for an acknowledgment of the result of an attempt.
+func (w *Worker) Acknowledge(id *clusterpb.AttemptID) (answer *clusterpb.FromWorker) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.acknowledge(id)
+}
+
+// acknowledge forgets an attempt whose result is recorded or not wanted. It returns the message
+// that offers its slot, if there is one. w.mu is held.
+func (w *Worker) acknowledge(id *clusterpb.AttemptID) (answer *clusterpb.FromWorker) {
+	a := w.attempts[session.KeyOf(id)]
+	if a == nil || a.result == nil {
+		return nil
+	}
+	delete(w.attempts, a.key)
+	return w.leaders[a.partition].freeSlot()
 }

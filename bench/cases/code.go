@@ -74,7 +74,7 @@ func (c *code) signal(_ context.Context, id string) (int, error) {
 
 func (c *code) sendWord(ctx context.Context, id string) (int, error) {
 	attempt := replay.ActivityInfo(ctx)
-	return 0, cluster.Send(ctx, c.client(), id, word, 1, cluster.EventID(attempt.IdempotencyKey()))
+	return 0, cluster.Send(ctx, c.client(), id, word, 1, cluster.RequestID(attempt.IdempotencyKey()))
 }
 
 func sequenceBody(ctx *replay.Context, steps int) (int, error) {

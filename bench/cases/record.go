@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/internal/eventpb"
 )
 
 // The size of a record without its events (tags and lengths, epoch, execution, first
@@ -38,8 +39,8 @@ func RecordBytes(ctx context.Context) (size int, err error) {
 		return 0, err
 	}
 	total := 0
-	for _, event := range history.Events {
-		total += proto.Size(event) + eventOverhead
+	for _, message := range eventpb.Messages(history.Events) {
+		total += proto.Size(message) + eventOverhead
 	}
 	return total/(steps+1) + recordOverhead + len(id), nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/bench/measure"
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/internal/eventpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
@@ -79,11 +80,12 @@ func (d *deployment) replayPure(ctx context.Context, result *measure.Result, siz
 	if err != nil {
 		return 0, err
 	}
+	messages := eventpb.Messages(history.Events)
 	var rates []float64
 	for range replaysPure {
 		x := engine.NewExecution(id, 1, registry, slog.New(slog.DiscardHandler))
 		meter := measure.StartMeter()
-		err := x.Replay(eventSeq(history.Events))
+		err := x.Replay(eventSeq(messages))
 		rates = append(rates, float64(len(history.Events))/meter.Elapsed().Seconds())
 		x.Evict()
 		if err != nil {

@@ -173,7 +173,7 @@ func TestRestart_UsesNewCode(t *testing.T) {
 			config.Definitions = config.Definitions[:1] // without the orchestration
 		}
 	}))
-	if _, err := cluster.StartRun(testContext(t), c.Client(0), doubled, "d-0", ""); !errors.Is(err, cluster.ErrNoCode) {
+	if _, err := cluster.StartRun(testContext(t), c.Client(0), doubled, "d-0", ""); !errors.As(err, new(*replay.NotRegisteredError)) {
 		t.Errorf("%v; want that there is no code", err)
 	}
 	c.Restart(0)

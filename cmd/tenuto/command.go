@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/replay"
 )
 
 // A command is one or two words of the command line.
@@ -32,6 +33,7 @@ var commands = []command{
 	{"get", "ID", "show the state of an instance", 1, 1, get},
 	{"members", "", "list the nodes of the cluster", 0, 0, members},
 	{"token", "", "issue, list or revoke join tokens", 0, 0, token},
+	{"settings", "[NAME=VALUE...]", "show the settings of the cluster, or change some", 0, -1, settings},
 	{"adopt", "NODE IDENTITY", "record the new directory of a node that lost its own", 2, 2, adopt},
 	{"cancel", "ID", "cancel an instance: its code may clean up", 1, 1, controlCommand((*cluster.Client).Cancel)},
 	{"terminate", "ID", "end an instance at once, without running its code", 1, 1, controlCommand((*cluster.Client).Terminate)},
@@ -45,7 +47,7 @@ var commands = []command{
 // The exit statuses.
 const (
 	statusOK          = 0
-	statusRefused     = 1
+	statusRejected    = 1
 	statusUsage       = 2
 	statusUnavailable = 3
 )
@@ -145,7 +147,7 @@ func reportError(s streams, err error) int {
 	}
 	printMessage(s, err.Error())
 	var usage *usageError
-	var input *cluster.InputError
+	var input *replay.InvalidError
 	var unavailable *cluster.UnavailableError
 	switch {
 	case errors.As(err, &usage), errors.As(err, &input):
@@ -153,7 +155,7 @@ func reportError(s streams, err error) int {
 	case errors.As(err, &unavailable), errors.Is(err, errNoLeader):
 		return statusUnavailable
 	}
-	return statusRefused
+	return statusRejected
 }
 
 // printMessage writes a line for people, with "tenuto: " only once.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/replay"
 )
 
 // A connection holds the flags for calling a cluster.
@@ -77,11 +78,11 @@ func (c *connection) config(s streams) (cluster.DialConfig, error) {
 }
 
 // staleFlag declares the -stale flag of commands that read.
-func staleFlag(flags *flag.FlagSet) func() []cluster.ReadOption {
+func staleFlag(flags *flag.FlagSet) func() []replay.Option {
 	stale := flags.Bool("stale", false, "read from any node, without the leader; may be out of date")
-	return func() []cluster.ReadOption {
+	return func() []replay.Option {
 		if *stale {
-			return []cluster.ReadOption{cluster.Stale()}
+			return []replay.Option{cluster.Stale()}
 		}
 		return nil
 	}

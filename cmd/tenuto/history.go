@@ -40,7 +40,7 @@ func checkHistories(*flag.FlagSet) action {
 				fmt.Fprintf(s.out, "%s: %v\n", file, err)
 				continue
 			}
-			fmt.Fprintf(s.out, "%s: ok: %s/%d, events: %d, last: %s\n", file, h.Instance, h.Execution, len(h.Events), h.Events[len(h.Events)-1].Type())
+			fmt.Fprintf(s.out, "%s: ok: %s/%d, events: %d, last: %s\n", file, h.Instance, h.Execution, len(h.Events), h.Events[len(h.Events)-1].Type)
 		}
 		if invalid > 0 {
 			return fmt.Errorf("%d of %d files contain no consistent history", invalid, len(files))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/replay"
 )
 
 // pageMax is the maximum number of instances in one call.
@@ -55,7 +56,7 @@ func list(flags *flag.FlagSet) action {
 }
 
 // writeCount writes the number of instances.
-func (s *selection) writeCount(ctx context.Context, client *cluster.Client, to streams, options []cluster.ReadOption) error {
+func (s *selection) writeCount(ctx context.Context, client *cluster.Client, to streams, options []replay.Option) error {
 	n, err := client.Count(ctx, s.filter, options...)
 	switch {
 	case err != nil:
@@ -92,7 +93,7 @@ func parseTimeInto(t *time.Time) func(string) error {
 }
 
 // writeInstances writes the instances, page by page.
-func (s *selection) writeInstances(ctx context.Context, client *cluster.Client, to streams, options []cluster.ReadOption) error {
+func (s *selection) writeInstances(ctx context.Context, client *cluster.Client, to streams, options []replay.Option) error {
 	table := tabwriter.NewWriter(to.out, 0, 0, 2, ' ', 0)
 	encoder := json.NewEncoder(to.out)
 	if !s.asJSON {

@@ -7,6 +7,7 @@
 //	tenuto get order-17                    show the state of an instance
 //	tenuto adopt n2 6f1e…                  record the new directory of a node that lost its own
 //	tenuto members                         list the nodes and the leader
+//	tenuto settings Limits.Open=500        show or change the settings of the cluster
 //	tenuto cancel -reason refund order-17  also terminate, suspend, resume, retry
 //	tenuto history export order-17         write a history as JSON, one event per line
 //	tenuto history check testdata/*.json   check the consistency of histories in files

@@ -112,6 +112,22 @@ func TestCommands_ReadState(t *testing.T) {
 	}
 }
 
+func TestCommands_ChangeSettings(t *testing.T) {
+	address, client := startCluster(t)
+	tenuto(t, address, "settings").expect(t, 0, "Limits.Open           10000\n", "Retention.Failed      0s\n", "RequireJoinToken      false\n")
+	tenuto(t, address, "settings", "Limits.Open=500", "Retention.Failed=36h", "ActivityRates.charge=2.5,10", "ActivityRates.mail=1").
+		expect(t, 0, "ActivityRates.charge  2.5,10\n", "ActivityRates.mail    1,1\n", "36h0m0s")
+	tenuto(t, address, "settings", "-json", "ActivityRates.mail=", "RequireJoinToken=true").expect(t, 0, `"RequireJoinToken":true`, `"Limits.Open":500`)
+	s, err := client.Settings(t.Context())
+	if err != nil || s.Limits.Open != 500 || s.Retention.Failed != 36*time.Hour || !s.RequireJoinToken || len(s.ActivityRates) != 1 ||
+		s.ActivityRates["charge"] != (cluster.Rate{PerSecond: 2.5, Burst: 10}) {
+		t.Errorf("%+v, %v", s, err)
+	}
+	for _, arg := range []string{"Limits.Open", "Limits.Closed=1", "Limits.Open=x", "ActivityRates.charge=x", "ActivityRates.charge=1,x", "Limits.Open=-1"} {
+		tenuto(t, address, "settings", arg).expect(t, 2)
+	}
+}
+
 func TestCommands_ControlInstances(t *testing.T) {
 	address, client := startCluster(t)
 	state := func() cluster.State {

@@ -13,12 +13,12 @@
 //
 //   - Commands are updates: the caller gets a result, or an error that keeps its identity
 //     (ErrInsufficientFunds). If nobody waits for an answer, an event is enough.
-//   - The validation refuses invalid commands, and nothing is recorded. The handler checks what
+//   - The validation rejects invalid commands, and nothing is recorded. The handler checks what
 //     depends on the state. It must check again after each durable call unless it holds the
 //     semaphore, because other commands may have run meanwhile.
 //   - A handler without durable calls runs alone. A handler with durable calls (book calls
 //     the ledger) takes the semaphore.
-//   - A caller that gives its update an ID (cluster.UpdateID) may repeat it: the update runs once,
+//   - A caller that gives its update an ID (cluster.RequestID) may repeat it: the update runs once,
 //     and each call is answered.
 //   - The balance is a query: answered from memory, recorded nowhere.
 //   - When the history is long, the entity continues as new with its state as input.

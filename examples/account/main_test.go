@@ -15,7 +15,11 @@ import (
 
 func openAccount(t *testing.T, env *replaytest.Env) *replaytest.Run[State] {
 	t.Helper()
-	return replaytest.Start(env, Account, "alice", State{})
+	run, err := replaytest.StartRun(env, Account, "alice", State{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run
 }
 
 // Two concurrent withdrawals, each of which the balance covers alone. The second waits while
@@ -27,14 +31,14 @@ func TestAccount_SerializesUpdates(t *testing.T) {
 		time.Sleep(time.Minute)
 		return true, nil
 	})
-	if _, err := replaytest.Update(env, "alice", Book, Entry{100, "salary"}); err != nil {
+	if _, err := replaytest.CallUpdate(env, "alice", Book, Entry{100, "salary"}); err != nil {
 		t.Fatal(err)
 	}
 	var second error
 	env.At(90*time.Second, func() {
-		_, second = replaytest.Update(env, "alice", Book, Entry{-80, "second"})
+		_, second = replaytest.CallUpdate(env, "alice", Book, Entry{-80, "second"})
 	})
-	if balance, err := replaytest.Update(env, "alice", Book, Entry{-80, "first"}); err != nil || balance != 20 {
+	if balance, err := replaytest.CallUpdate(env, "alice", Book, Entry{-80, "first"}); err != nil || balance != 20 {
 		t.Errorf("first: %d, %v", balance, err)
 	}
 	env.Advance(time.Hour)
@@ -51,8 +55,8 @@ func TestAccount_RejectedUpdateIsNotRecorded(t *testing.T) {
 	env := replaytest.New(t, definitions(io.Discard)...)
 	run := openAccount(t, env)
 	events := len(run.History().Events)
-	_, err := replaytest.Update(env, "alice", Book, Entry{})
-	var rejected *replaytest.RefusedError
+	_, err := replaytest.CallUpdate(env, "alice", Book, Entry{})
+	var rejected *replaytest.RejectedError
 	if !errors.As(err, &rejected) || len(run.History().Events) != events {
 		t.Errorf("error %v, %d events", err, len(run.History().Events))
 	}
@@ -64,12 +68,12 @@ func TestAccount_ContinuesAsNew(t *testing.T) {
 	env.ReplayEvery(1000)
 	openAccount(t, env)
 	for i := range entriesMax + 10 {
-		if balance, err := replaytest.Update(env, "alice", Book, Entry{1, "a penny"}); err != nil || balance != i+1 {
+		if balance, err := replaytest.CallUpdate(env, "alice", Book, Entry{1, "a penny"}); err != nil || balance != i+1 {
 			t.Fatalf("entry %d: %d, %v", i, balance, err)
 		}
 	}
-	if status := env.Status("alice"); status.Execution != 2 || status.State != replaytest.Running {
-		t.Errorf("execution %d is %s", status.Execution, status.State)
+	if status, err := env.Get("alice"); err != nil || status.Execution != 2 || status.State != replaytest.Running {
+		t.Errorf("%+v, %v", status, err)
 	}
 	if balance, err := replaytest.Query(env, "alice", Balance, struct{}{}); err != nil || balance != entriesMax+10 {
 		t.Errorf("balance %d, %v", balance, err)
@@ -89,7 +93,7 @@ func TestAccount_CloseFinishesUpdates(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if balance, err := replaytest.Update(env, "alice", Book, Entry{100, "salary"}); err != nil || balance != 100 {
+	if balance, err := replaytest.CallUpdate(env, "alice", Book, Entry{100, "salary"}); err != nil || balance != 100 {
 		t.Errorf("%d, %v", balance, err)
 	}
 	if state, err := run.Wait(); err != nil || state.Balance != 100 {
@@ -117,7 +121,7 @@ func TestRun(t *testing.T) {
 		"ledger: +100 salary", "+100 for salary: 100 are there",
 		"ledger: -30 rent", "-30 for rent: 70 are there",
 		`-500 for a car: update "book" of alice: insufficient funds`,
-		`+0 for nothing: update "book" of alice: refused: an entry needs an amount and a text`,
+		`+0 for nothing: update "book" of alice: rejected: an entry needs an amount and a text`,
 		"balance: 70", "",
 	}
 	if got := strings.Split(out.String(), "\n"); !slices.Equal(got, want) {

@@ -13,7 +13,7 @@ import (
 type Expense struct {
 	ID          string
 	Amount      int
-	Deadline    time.Duration // the expense is refused after this time without an answer
+	Deadline    time.Duration // the expense is rejected after this time without an answer
 	RemindEvery time.Duration
 }
 
@@ -58,7 +58,7 @@ func approval(ctx *replay.Context, e Expense) (Outcome, error) {
 		_, err = Pay.Call(ctx, e)
 		return outcome, err
 	default:
-		outcome.Why = "refused by " + decision.By
+		outcome.Why = "rejected by " + decision.By
 	}
 	// Not paid: release the reservation.
 	_, err = Release.Call(ctx, e)

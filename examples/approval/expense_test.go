@@ -41,11 +41,11 @@ func TestApproval_ApprovedAfterReminders(t *testing.T) {
 	env.ExpectCalls(Release, 0)
 }
 
-func TestApproval_Refused(t *testing.T) {
+func TestApproval_Rejected(t *testing.T) {
 	env := newTestEnv(t)
 	decideAfter(t, env, time.Hour, Decision{By: "Bob"})
 	outcome, err := replaytest.Call(env, Approval, trip.ID, trip)
-	if want := (Outcome{Why: "refused by Bob"}); err != nil || outcome != want {
+	if want := (Outcome{Why: "rejected by Bob"}); err != nil || outcome != want {
 		t.Errorf("%+v: %v", outcome, err)
 	}
 	env.ExpectCalls(Pay, 0)

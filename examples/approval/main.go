@@ -1,9 +1,9 @@
 // Command approval waits for a human decision with a deadline. It reserves an amount, sends
-// reminders, and pays the amount if somebody approves. If somebody refuses or the deadline passes,
+// reminders, and pays the amount if somebody approves. If somebody rejects or the deadline passes,
 // it releases the amount.
 //
 //	approval [-dir DIR] start [-deadline D] [-remind D] ID AMOUNT
-//	approval [-dir DIR] approve|refuse ID WHO
+//	approval [-dir DIR] approve|reject ID WHO
 //	approval [-dir DIR] status ID
 //	approval [-dir DIR] watch ID
 //
@@ -48,7 +48,7 @@ import (
 )
 
 const usage = `usage: approval [-dir DIR] start [-deadline D] [-remind D] ID AMOUNT
-       approval [-dir DIR] approve|refuse ID WHO
+       approval [-dir DIR] approve|reject ID WHO
        approval [-dir DIR] status ID
        approval [-dir DIR] watch ID`
 
@@ -83,7 +83,7 @@ func command(ctx context.Context, client *cluster.Client, args []string, out io.
 	switch {
 	case len(args) > 1 && args[0] == "start":
 		return start(ctx, client, args[1:], out)
-	case len(args) == 3 && (args[0] == "approve" || args[0] == "refuse"):
+	case len(args) == 3 && (args[0] == "approve" || args[0] == "reject"):
 		return sendDecision(ctx, client, args[1], Decision{Approved: args[0] == "approve", By: args[2]}, out)
 	case len(args) == 2 && args[0] == "status":
 		return status(ctx, client, args[1], out)
@@ -95,7 +95,7 @@ func command(ctx context.Context, client *cluster.Client, args []string, out io.
 
 func start(ctx context.Context, client *cluster.Client, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("start", flag.ContinueOnError)
-	deadline := flags.Duration("deadline", 7*24*time.Hour, "refuse without an answer after this long")
+	deadline := flags.Duration("deadline", 7*24*time.Hour, "reject without an answer after this long")
 	remind := flags.Duration("remind", 24*time.Hour, "remind this often")
 	if err := flags.Parse(args); err != nil {
 		return err

@@ -69,10 +69,10 @@ func TestCLI_ApprovedExpenseIsPaid(t *testing.T) {
 	u.expectOutput("status trip", "trip: paid", `ExternalEvent name="decided"`, "OrchestrationCompleted")
 }
 
-func TestCLI_RefusedExpenseIsReleased(t *testing.T) {
+func TestCLI_RejectedExpenseIsReleased(t *testing.T) {
 	u := newCLI(t)
 	u.expectOutput("start yacht 9000000")
-	u.expectOutput("refuse yacht Bob", "release 9000000 for yacht", "yacht: not paid, refused by Bob")
+	u.expectOutput("reject yacht Bob", "release 9000000 for yacht", "yacht: not paid, rejected by Bob")
 }
 
 func TestCLI_UnansweredExpenseIsReleased(t *testing.T) {

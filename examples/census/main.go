@@ -118,7 +118,7 @@ func run(ctx context.Context, args []string, out io.Writer, terminal *os.File) e
 		return err
 	}
 	report, err := runCensus(ctx, node.Client(), o, progress)
-	// After an interrupt the journal refuses attempts in progress, which is expected.
+	// After an interrupt the journal rejects attempts in progress, which is expected.
 	level.Set(slog.LevelError)
 	if err := errors.Join(err, node.Close()); err != nil {
 		return err

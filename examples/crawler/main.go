@@ -23,9 +23,9 @@
 //
 // # When not to use it
 //
-//   - The limit is that of one instance. If several share a quota, use Config.ActivityRates
-//     (starts of an activity in the whole cluster) or Config.ActivityLimits (concurrent
-//     attempts).
+//   - The limit is that of one instance. If several share a quota, use
+//     Settings.ActivityRates (starts of an activity in the whole cluster) or
+//     Config.ActivityLimits (concurrent attempts).
 //   - The set of seen pages is a payload, at most 1 MiB. For more than some ten thousand
 //     pages keep it in a database, in an activity.
 package main

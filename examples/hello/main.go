@@ -4,16 +4,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"log"
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-var (
-	Greet = replay.Activity[string, string]("greet")
-	Hello = replay.Orchestration[string, string]("hello")
-)
+var Greet, Hello = replay.Activity[string, string]("greet"), replay.Orchestration[string, string]("hello")
 
 func greet(_ context.Context, name string) (string, error) { return "Hello, " + name + "!", nil }
 
@@ -23,12 +19,12 @@ func main() {
 	ctx, code := context.Background(), []replay.Definition{Greet.Bind(greet), Hello.Bind(hello)}
 	node, err := cluster.Start(ctx, cluster.Config{Dir: "data/hello", Definitions: code})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer node.Close()
 	greeting, err := cluster.Call(ctx, node.Client(), Hello, "hello-1", "Ada", cluster.Attach())
 	if err != nil {
-		log.Panic(err)
+		panic(err)
 	}
 	fmt.Println(greeting)
 }

@@ -42,6 +42,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 func main() {
@@ -80,19 +81,19 @@ func run(ctx context.Context, dir string, out io.Writer) error {
 // events have IDs, so that sending them again after a crash of this program has no effect.
 func simulateCustomer(ctx context.Context, client *cluster.Client) error {
 	bills := 0
-	for recorded, err := range client.Watch(ctx, "alice", cluster.Position{}) {
+	for event, err := range client.Watch(ctx, "alice", cluster.Position{}) {
 		if err != nil {
 			return err
 		}
-		if recorded.Event.GetActivityCompleted() == nil {
+		if event.Type != history.ActivityCompleted {
 			continue
 		}
 		bills++
 		switch bills {
 		case 1:
-			err = cluster.Send(ctx, client, "alice", PriceChanged, 7, cluster.EventID("price"))
+			err = cluster.Send(ctx, client, "alice", PriceChanged, 7, cluster.RequestID("price"))
 		case 3:
-			return cluster.Send(ctx, client, "alice", Unsubscribed, "too dear", cluster.EventID("no"))
+			return cluster.Send(ctx, client, "alice", Unsubscribed, "too dear", cluster.RequestID("no"))
 		}
 		if err != nil {
 			return err

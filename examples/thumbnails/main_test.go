@@ -42,7 +42,11 @@ func TestMakeThumbnails_LimitsConcurrency(t *testing.T) {
 		t.Errorf("it took %v with %d at once", took, peak.Load())
 	}
 	var done int
-	if err := env.Status("album").CustomStatus(&done); err != nil || done != 10 {
+	status, err := env.Get("album")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := status.CustomStatus(&done); err != nil || done != 10 {
 		t.Errorf("custom status %d: %v", done, err)
 	}
 	for i, thumbnail := range thumbnails {

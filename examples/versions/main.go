@@ -23,7 +23,7 @@
 //     shippingV2 is version 2. Each of the three orders ends with the code with which it began.
 //   - testdata contains histories recorded with shippingV1: a completed order and a waiting one.
 //     replaytest.Replay runs today's code over them. Keep some histories of each version in use,
-//     from production (the client's History, package history). Then the tests detect changes that
+//     from production (the client's Export). Then the tests detect changes that
 //     would stall running instances.
 //   - The test that adds the new step without a patch: the failure has the expected event,
 //     the operation that the code requested, and the line.
@@ -56,6 +56,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 func main() {
@@ -107,8 +108,8 @@ func serve(ctx context.Context, dir string, release []replay.Definition, order s
 
 // awaitSubscription returns when an order waits to be packed.
 func awaitSubscription(ctx context.Context, client *cluster.Client, order string) error {
-	for recorded, err := range client.Watch(ctx, order, cluster.Position{}) {
-		if err != nil || recorded.Event.GetExternalSubscribed() != nil {
+	for event, err := range client.Watch(ctx, order, cluster.Position{}) {
+		if err != nil || event.Type == history.ExternalSubscribed {
 			return err
 		}
 	}

@@ -17,10 +17,15 @@ import (
 // from production.
 func TestFirstRelease_Histories(t *testing.T) {
 	env := replaytest.New(t, firstRelease(io.Discard)...)
-	replaytest.Start(env, Shipping, "waiting", Order{"waiting"})
+	if _, err := replaytest.StartRun(env, Shipping, "waiting", Order{"waiting"}); err != nil {
+		t.Fatal(err)
+	}
 	env.ExpectHistory("waiting", "testdata/waiting.json")
 
-	run := replaytest.Start(env, Shipping, "before", Order{"before"})
+	run, err := replaytest.StartRun(env, Shipping, "before", Order{"before"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := replaytest.Send(env, "before", Packed, "box 7"); err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +40,10 @@ func TestLaterReleases_Histories(t *testing.T) {
 	for id, release := range map[string][]replay.Definition{"patched": secondRelease(io.Discard), "rewritten": thirdRelease(io.Discard)} {
 		t.Run(id, func(t *testing.T) {
 			env := replaytest.New(t, release...)
-			run := replaytest.Start(env, Shipping, id, Order{id})
+			run, err := replaytest.StartRun(env, Shipping, id, Order{id})
+			if err != nil {
+				t.Fatal(err)
+			}
 			if err := replaytest.Send(env, id, Packed, "box 7"); err != nil {
 				t.Fatal(err)
 			}

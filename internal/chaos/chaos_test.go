@@ -102,8 +102,8 @@ func TestSelectFaults_ByName(t *testing.T) {
 
 func TestOutcomeOf_AfterRetries(t *testing.T) {
 	acked := evidence.Answer{Outcome: evidence.Acked}
-	refused := evidence.Answer{Outcome: evidence.Refused, Code: evidence.Ended}
-	busy := evidence.Answer{Outcome: evidence.Refused, Code: evidence.Busy}
+	rejected := evidence.Answer{Outcome: evidence.Rejected, Code: evidence.Ended}
+	busy := evidence.Answer{Outcome: evidence.Rejected, Code: evidence.Busy}
 	none := evidence.Answer{Outcome: evidence.NotExecuted}
 	unknown := evidence.Answer{Outcome: evidence.Unknown}
 	named := evidence.Request{Kind: evidence.Send, RequestID: "1/1"}
@@ -117,9 +117,9 @@ func TestOutcomeOf_AfterRetries(t *testing.T) {
 	}{
 		{"acknowledged at once", named, acked, false, evidence.Acked},
 		{"acknowledged in the end", nameless, acked, true, evidence.Acked},
-		{"refused at once", nameless, refused, false, evidence.Refused},
-		{"refused after a try that may have executed it", nameless, refused, true, evidence.Unknown},
-		{"refused, and a repetition would have been recognized", named, refused, true, evidence.Refused},
+		{"rejected at once", nameless, rejected, false, evidence.Rejected},
+		{"rejected after a try that may have executed it", nameless, rejected, true, evidence.Unknown},
+		{"rejected, and a repetition would have been recognized", named, rejected, true, evidence.Rejected},
 		{"busy to the end", named, busy, false, evidence.NotExecuted},
 		{"busy after a try that may have executed it", named, busy, true, evidence.Unknown},
 		{"never taken", named, none, false, evidence.NotExecuted},

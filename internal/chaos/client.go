@@ -79,16 +79,16 @@ func outcomeOf(call evidence.Call) evidence.Outcome {
 
 // isFinal reports whether an answer ends a call.
 func isFinal(a evidence.Answer) bool {
-	return a.Outcome == evidence.Acked || a.Outcome == evidence.Refused && a.Code != evidence.Busy
+	return a.Outcome == evidence.Acked || a.Outcome == evidence.Rejected && a.Code != evidence.Busy
 }
 
 // isConclusive reports whether the answer to the last try determines the outcome of the call.
-// Without a request ID, a refusal may be caused by an earlier try of the same call.
+// Without a request ID, a rejection may be caused by an earlier try of the same call.
 func isConclusive(call evidence.Call) bool {
 	switch call.Outcome {
 	case evidence.Acked:
 		return true
-	case evidence.Refused:
+	case evidence.Rejected:
 		return call.RequestID != "" || call.Kind == evidence.Complete || call.Kind.IsReadOnly()
 	}
 	return false

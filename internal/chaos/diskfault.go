@@ -17,7 +17,7 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/chaos/host"
 )
 
-// flipBit flips one bit in a file of a stopped follower and restarts it. The node may refuse to
+// flipBit flips one bit in a file of a stopped follower and restarts it. The node may reject to
 // start, fail, or not need that bit. The checks verify that its state does not differ from that of
 // the other nodes. Healing restores the bit.
 func flipBit(ctx context.Context, s *injection) error {
@@ -40,7 +40,7 @@ func flipBit(ctx context.Context, s *injection) error {
 		node.setDamaged(false)
 		return errors.Join(err, b.restore())
 	})
-	_ = node.start(ctx) // refusing to start is correct
+	_ = node.start(ctx) // an error is correct: the node may not start
 	return nil
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/chaos/host"
 )
 
-// refusalTimeout bounds how long a node with a wrong directory may take to notice that.
-const refusalTimeout = 15 * time.Second
+// rejectionTimeout bounds how long a node with a wrong directory may take to notice that.
+const rejectionTimeout = 15 * time.Second
 
 // addViolation records that something happened that must not happen.
 func (inj *injection) addViolation(format string, arguments ...any) {
@@ -28,7 +28,7 @@ func wipeNode(ctx context.Context, s *injection) error {
 		return err
 	}
 	s.onHeal(func(ctx context.Context) error { return s.replaceWithNew(ctx, node) })
-	s.expectRefused(ctx, node)
+	s.expectRejected(ctx, node)
 	return nil
 }
 
@@ -58,7 +58,7 @@ func wipeOneOfAll(ctx context.Context, s *injection) error {
 		return s.fleet.startAll(ctx, s.fleet.nodeIDsExcept(append(minority, wiped.id)...))
 	})
 	s.onHeal(func(context.Context) error { return wiped.kill() })
-	s.expectRefused(ctx, wiped)
+	s.expectRejected(ctx, wiped)
 	return nil
 }
 
@@ -87,12 +87,12 @@ func (inj *injection) wipe(node *process) error {
 	return errors.Join(node.kill(), os.RemoveAll(node.settings().Dir))
 }
 
-// expectRefused starts a node with a wrong directory, and waits until it refuses to take part.
-func (inj *injection) expectRefused(ctx context.Context, node *process) {
+// expectRejected starts a node with a wrong directory, and waits until it is rejected.
+func (inj *injection) expectRejected(ctx context.Context, node *process) {
 	node.setDamaged(true) // it may end by itself
 	defer node.setDamaged(false)
-	if refused := inj.fleet.awaitRefusal(ctx, node); refused != "" {
-		inj.addViolation("%s", refused)
+	if rejected := inj.fleet.awaitRejection(ctx, node); rejected != "" {
+		inj.addViolation("%s", rejected)
 	}
 }
 
@@ -129,31 +129,31 @@ func cloneNode(ctx context.Context, s *injection) error {
 	s.onHeal(func(context.Context) error {
 		return errors.Join(clone.kill(), clone.stderr.Close(), os.RemoveAll(config.Dir))
 	})
-	s.expectRefused(ctx, clone)
+	s.expectRejected(ctx, clone)
 	if err := s.fleet.checkFailed(ctx, node); err != nil {
 		s.addViolation("original node: %v", err)
 	}
 	return nil
 }
 
-// awaitRefusal starts a node that must not take part. It returns "" after the node has ended, has
-// failed or is refused in every partition; otherwise it returns what the node did instead.
-func (f *fleet) awaitRefusal(ctx context.Context, node *process) string {
-	ctx, cancel := context.WithTimeout(ctx, refusalTimeout)
+// awaitRejection starts a node that must not take part. It returns "" after the node has ended, has
+// failed or is rejected in every partition; otherwise it returns what the node did instead.
+func (f *fleet) awaitRejection(ctx context.Context, node *process) string {
+	ctx, cancel := context.WithTimeout(ctx, rejectionTimeout)
 	defer cancel()
 	name := node.settings().NodeID
 	if node.start(ctx) != nil {
-		return "" // it refused to start, or waits for an operator
+		return "" // it did not start, or waits for an operator
 	}
 	for ; ctx.Err() == nil; sleep(ctx, 50*time.Millisecond) {
 		var state host.NodeStatus
 		err := f.askOnce(ctx, node, host.NodePath, struct{}{}, &state)
 		switch {
-		case errors.Is(err, errNotRunning), state.Err != "", state.Refused:
+		case errors.Is(err, errNotRunning), state.Err != "", state.Rejected:
 			return ""
 		case state.IsLeader():
 			return fmt.Sprintf("%s leads with a directory that is not its own", name)
 		}
 	}
-	return fmt.Sprintf("%s took part for %v with a directory that is not its own", name, refusalTimeout)
+	return fmt.Sprintf("%s took part for %v with a directory that is not its own", name, rejectionTimeout)
 }

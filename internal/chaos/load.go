@@ -244,7 +244,7 @@ func (d *driver) driveRelay(id string) {
 	}
 }
 
-// retryWhile repeats a call while it is refused with a transient code.
+// retryWhile repeats a call while it is rejected with a transient code.
 func (d *driver) retryWhile(transient string, call func() evidence.Call) {
 	deadline := d.fleet.log.Now() + callTimeout
 	for call().Code == transient && d.fleet.log.Now() < deadline && d.load.callCtx.Err() == nil {

@@ -114,7 +114,7 @@ func (f *fleet) expectRemoved(ctx context.Context, config host.Config) error {
 	if err != nil {
 		return err
 	}
-	lost.setDamaged(true) // it may refuse to start, or end
+	lost.setDamaged(true) // it may fail to start, or end
 	defer func() {
 		_ = lost.kill()
 		_ = lost.stderr.Close()

@@ -23,7 +23,7 @@ import (
 // The goals of a cluster under overload.
 const (
 	goodputShare  = 0.9 // of the capacity, under twice the load
-	refusalGoal   = 50 * time.Millisecond
+	rejectionGoal = 50 * time.Millisecond
 	recoveryGoal  = 10 * time.Second
 	memoryGrowth  = 1.2 // the median of the last third of the samples, relative to that of the second third
 	latencyFactor = 2   // the limit of a recovered latency
@@ -101,7 +101,7 @@ func measureOverload(ctx context.Context, dir, kind string, partitions int, stea
 // A phase is the result of one load.
 type phase struct {
 	calls       []host.LoadCall
-	refused     map[string]float64 // by reason of the leader, or by the callers' nodes
+	rejected    map[string]float64 // by reason of the leader, or by the callers' nodes
 	memory      [][]int            // bytes of each node, sampled every memoryEvery
 	leaderships int                // leaderships that began in the phase
 	duration    time.Duration
@@ -173,7 +173,7 @@ func (o *overload) checkRecovery(before, after []host.LoadCall) {
 
 // A surge is the result of one kind of load at twice the capacity, round by round.
 type surge struct {
-	retryBusy bool // whether callers retry refused starts
+	retryBusy bool // whether callers retry rejected starts
 	rounds    []*phase
 	shares    []float64 // goodput of each round, relative to the capacity
 }
@@ -181,7 +181,7 @@ type surge struct {
 // name describes the load.
 func (s *surge) name() string {
 	if s.retryBusy {
-		return "at twice the capacity, callers retry refused starts"
+		return "at twice the capacity, callers retry rejected starts"
 	}
 	return "at twice the capacity, callers do not retry"
 }
@@ -232,12 +232,12 @@ func (o *overload) checkSurge(s *surge) {
 	if s.retryBusy {
 		return
 	}
-	var refusals []time.Duration
+	var rejections []time.Duration
 	for _, p := range s.rounds {
-		refusals = append(refusals, durations(p.calls, host.Busy)...)
+		rejections = append(rejections, durations(p.calls, host.Busy)...)
 	}
-	slow := quantile(refusals, 0.99)
-	o.checkGoal(len(refusals) > 0 && slow <= refusalGoal, "starts are refused within %v: %d, %v at the 99th percentile", refusalGoal, len(refusals), slow)
+	slow := quantile(rejections, 0.99)
+	o.checkGoal(len(rejections) > 0 && slow <= rejectionGoal, "starts are rejected within %v: %d, %v at the 99th percentile", rejectionGoal, len(rejections), slow)
 }
 
 // checkMemory checks the memory of all nodes together, over the rounds at twice the capacity in
@@ -278,14 +278,14 @@ func (o *overload) report(name string, p *phase) {
 		}
 		failures[call.Failure]++
 	}
-	fmt.Fprintf(o.out, "  accepted: %s\n  ended:    %s\n  refused:  %s\n", describeDurations(accepted), describeDurations(durations(p.calls, "")), describeDurations(durations(p.calls, host.Busy)))
+	fmt.Fprintf(o.out, "  accepted: %s\n  ended:    %s\n  rejected:  %s\n", describeDurations(accepted), describeDurations(durations(p.calls, "")), describeDurations(durations(p.calls, host.Busy)))
 	delete(failures, "")
 	delete(failures, host.Busy)
 	for _, failure := range slices.Sorted(maps.Keys(failures)) {
 		fmt.Fprintf(o.out, "  %d: %.200s\n", failures[failure], failure)
 	}
-	for _, reason := range slices.Sorted(maps.Keys(p.refused)) {
-		fmt.Fprintf(o.out, "  refusals, %s: %.0f\n", reason, p.refused[reason])
+	for _, reason := range slices.Sorted(maps.Keys(p.rejected)) {
+		fmt.Fprintf(o.out, "  rejections, %s: %.0f\n", reason, p.rejected[reason])
 	}
 	fmt.Fprintf(o.out, "  run queues: p50 %v p99 %v max %v; processors: %.1f for the nodes, %.1f for others, of %d\n",
 		p.runQueue.P50, p.runQueue.P99, p.runQueue.Max, p.fleetCPU, p.otherCPU, runtime.NumCPU())
@@ -318,12 +318,12 @@ func (o *overload) checkGoal(met bool, format string, arguments ...any) {
 // runLoad makes every node put an equal share of a load on itself.
 func (o *overload) runLoad(ctx context.Context, name string, load host.Load, d time.Duration) (*phase, error) {
 	load.For, load.PerSecond = d, load.PerSecond/fleetSize
-	p := &phase{duration: d, memory: make([][]int, fleetSize), refused: make(map[string]float64)}
+	p := &phase{duration: d, memory: make([][]int, fleetSize), rejected: make(map[string]float64)}
 	leaderships, err := o.countLeaderships()
 	if err != nil {
 		return nil, err
 	}
-	if err := o.countRefusals(ctx, p, -1); err != nil {
+	if err := o.countRejections(ctx, p, -1); err != nil {
 		return nil, err
 	}
 	begin, busy := time.Now(), busyCPUTime()
@@ -345,7 +345,7 @@ func (o *overload) runLoad(ctx context.Context, name string, load host.Load, d t
 		}
 		p.add(result, lasted)
 	}
-	if err := o.countRefusals(ctx, p, 1); err != nil {
+	if err := o.countRejections(ctx, p, 1); err != nil {
 		return nil, err
 	}
 	began, err := o.countLeaderships()
@@ -415,25 +415,25 @@ func residentBytes(pid int) (int, error) {
 	return resident * os.Getpagesize(), err
 }
 
-// countRefusals adds sign times the nodes' counts of refusals to a phase.
-func (o *overload) countRefusals(ctx context.Context, p *phase, sign float64) error {
+// countRejections adds sign times the nodes' counts of rejections to a phase.
+func (o *overload) countRejections(ctx context.Context, p *phase, sign float64) error {
 	for _, node := range o.fleet.nodes {
 		metrics, err := o.metrics(ctx, node)
 		if err != nil {
 			return err
 		}
 		for _, bound := range []string{"instance", "in flight", "delay"} {
-			n, err := sumMetric(strings.NewReader(metrics), "tenuto_inbox_rejections_total", bound)
+			n, err := sumMetric(strings.NewReader(metrics), "tenuto_inbox_rejected_total", bound)
 			if err != nil {
 				return err
 			}
-			p.refused["by the leader, bound "+bound] += sign * n
+			p.rejected["by the leader, bound "+bound] += sign * n
 		}
 		n, err := sumMetric(strings.NewReader(metrics), "tenuto_starts_shed_total")
 		if err != nil {
 			return err
 		}
-		p.refused["by the caller's node"] += sign * n
+		p.rejected["by the caller's node"] += sign * n
 	}
 	return nil
 }

@@ -106,17 +106,17 @@ func TestOverload_ReportsMissedGoals(t *testing.T) {
 	}
 }
 
-func TestCheckSurge_NeedsRefusals(t *testing.T) {
+func TestCheckSurge_NeedsRejections(t *testing.T) {
 	for name, c := range map[string]struct {
-		refused, missed int
-		insist          bool
+		rejected, missed int
+		insist           bool
 	}{
 		"none":                    {missed: 1},
-		"some":                    {refused: 1},
+		"some":                    {rejected: 1},
 		"hidden by their callers": {insist: true},
 	} {
 		o := &overload{out: new(bytes.Buffer)}
-		over := &phase{duration: time.Second, calls: slices.Concat(calls(0, time.Millisecond, "", 100), calls(0, 0, host.Busy, c.refused))}
+		over := &phase{duration: time.Second, calls: slices.Concat(calls(0, time.Millisecond, "", 100), calls(0, 0, host.Busy, c.rejected))}
 		s := &surge{retryBusy: c.insist, rounds: []*phase{over}, shares: []float64{1}}
 		if o.checkSurge(s); len(o.missedGoals) != c.missed {
 			t.Errorf("%s: %q", name, o.missedGoals)

@@ -68,7 +68,7 @@ func TestToolModules(t *testing.T) {
 	})
 }
 
-// "go install" refuses a module that replaces.
+// "go install" rejects a module that replaces.
 func TestVetModule(t *testing.T) {
 	expectNoViolations(t, func(root string) ([]string, error) {
 		return moduleViolations(nil)(filepath.Join(root, "replay", "vet"))

@@ -1,5 +1,5 @@
 // Package journaltest is a test suite for journals, in memory or on disk, with any log store. It
-// covers what package journal promises about appends, refusals, epochs, purges, restarts and
+// covers what package journal promises about appends, rejections, epochs, purges, restarts and
 // failing disks. Run it against your own journal, or a log store for one:
 //
 //	func TestMine(t *testing.T) {

@@ -15,12 +15,12 @@ import (
 
 // Run runs the whole suite, each part as a subtest.
 func Run(t *testing.T, s Subject) {
-	t.Run("AppendIsWholeAndInPlaceOrRefused", s.testAppendRule)
+	t.Run("AppendIsWholeAndInPlaceOrRejected", s.testAppendRule)
 	t.Run("ProposalsOfOneCallerKeepTheirOrder", s.testOrder)
-	t.Run("RefusalsSayWhatTheyAre", s.testRefusals)
+	t.Run("RejectionsSayWhatTheyAre", s.testRejections)
 	t.Run("PurgedIsAsIfItHadNeverBeen", s.testPurge)
 	t.Run("EveryProposalIsAnsweredOnce", s.testResolvesOnce)
-	t.Run("ClosedRefuses", s.testClosed)
+	t.Run("ClosedRejects", s.testClosed)
 	if s.Durable {
 		t.Run("RestartKeepsWhatWasAcknowledged", s.testRestart)
 		t.Run("EarlierEpochsAreLockedOut", s.testEpochFencing)
@@ -101,7 +101,7 @@ func newAttempt(epoch uint64, instance string, event uint64, failed uint32) *jou
 	}
 }
 
-func (s Subject) testRefusals(t *testing.T) {
+func (s Subject) testRejections(t *testing.T) {
 	j := s.open(t, t.TempDir())
 	j.mustAppend(j.beginAppend("a"))
 	stale := j.stepAppend("a", 3)
@@ -246,7 +246,7 @@ func (s Subject) testFault(t *testing.T, fault Fault) {
 	dir := t.TempDir()
 	acknowledged := uint64(0)
 	if j, err := s.OpenFaulty(dir, fault); err == nil {
-		acknowledged = appendUntilRefused(t, j, fault.DiskFull)
+		acknowledged = appendUntilRejected(t, j, fault.DiskFull)
 		mustClose(t, j)
 	}
 	again := s.open(t, dir)
@@ -256,9 +256,9 @@ func (s Subject) testFault(t *testing.T, fault Fault) {
 	}
 }
 
-// appendUntilRefused appends until an append fails. A transient fault may have hit the journal's
+// appendUntilRejected appends until an append fails. A transient fault may have hit the journal's
 // own writes instead; then it stops after enough appends.
-func appendUntilRefused(t *testing.T, opened Journal, isTransient bool) (acknowledged uint64) {
+func appendUntilRejected(t *testing.T, opened Journal, isTransient bool) (acknowledged uint64) {
 	j := &openedJournal{Journal: opened, t: t}
 	for deadline := time.Now().Add(waitTimeout); ; {
 		if time.Now().After(deadline) {

@@ -74,14 +74,14 @@ func TestAppend_RejectsEachRuleViolation(t *testing.T) {
 		for m.Epoch() < ruleEpoch {
 			applyEpoch(t, m)
 		}
-		wantRefused(t, m, violationsOfUnknown())
+		wantRejected(t, m, violationsOfUnknown())
 		for execution := uint64(1); execution <= 3; execution++ {
 			for last := uint64(1); last <= ruleEvents; last++ {
 				if last > 1 || execution != 2 { // the append that ends the first begins the second
 					mustApply(t, m, segmentOf(execution, last, ruleEvent(last)))
 				}
 				if m.store == nil || isTestedInStore(last) {
-					wantRefused(t, m, violationsOfRunning(execution, last))
+					wantRejected(t, m, violationsOfRunning(execution, last))
 				}
 			}
 			if execution == 1 {
@@ -89,7 +89,7 @@ func TestAppend_RejectsEachRuleViolation(t *testing.T) {
 				continue
 			}
 			mustApply(t, m, segmentOf(execution, ruleEvents+1, completed()))
-			wantRefused(t, m, violationsOfEnded(execution, ruleEvents+1))
+			wantRejected(t, m, violationsOfEnded(execution, ruleEvents+1))
 		}
 	})
 }
@@ -107,8 +107,8 @@ func mustApply(t *testing.T, m *Machine, segments ...*journalpb.Segment) {
 	}
 }
 
-// wantRefused applies violations and checks that none changes anything.
-func wantRefused(t *testing.T, m *Machine, violations []violation) {
+// wantRejected applies violations and checks that none changes anything.
+func wantRejected(t *testing.T, m *Machine, violations []violation) {
 	t.Helper()
 	before := m.Digest()
 	for _, b := range violations {
@@ -118,13 +118,13 @@ func wantRefused(t *testing.T, m *Machine, violations []violation) {
 		}
 	}
 	if m.Digest() != before {
-		t.Fatal("a refused append changed the state")
+		t.Fatal("a rejected append changed the state")
 	}
 }
 
 // newViolation returns a violation of a condition at the current epoch.
-func newViolation(condition string, refused func(error) bool, segments ...*journalpb.Segment) violation {
-	return violation{condition, ruleEpoch, "a", segments, refused}
+func newViolation(condition string, rejected func(error) bool, segments ...*journalpb.Segment) violation {
+	return violation{condition, ruleEpoch, "a", segments, rejected}
 }
 
 // violationsOfUnknown are those of an unknown instance.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tenuto-dev/tenuto/internal/shorttest"
 	"github.com/tenuto-dev/tenuto/journal/state/pebblestore"
 	"github.com/tenuto-dev/tenuto/journal/state/store"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -70,7 +71,7 @@ func newSizeCheckedMachine(t *testing.T) (*Machine, *sizeCheckingStore) {
 }
 
 func TestBatchBytes_CoversRandomLogs(t *testing.T) {
-	for seed := range uint64(rounds(8)) {
+	for seed := range uint64(shorttest.Rounds(8)) {
 		s := newRandomLog(t, seed, 60)
 		m, r := newSizeCheckedMachine(t)
 		s.play(m, len(s.entries))

@@ -47,7 +47,7 @@
 // the k-th subscription to it that is not canceled. Either may be recorded first. The
 // events in the inbox of OrchestrationStarted count first. The order of the history alone
 // decides what is open: a CancelRequested after the completion of its operation is
-// refused. (The one exception: see CancelRequested.event_name in journal.proto.)
+// rejected. (The one exception: see CancelRequested.event_name in journal.proto.)
 //
 // # Records outside the histories
 //
@@ -55,7 +55,7 @@
 // and are removed when the activity closes.
 //
 // Conditions: the latest recorded reason why a running instance does not proceed. A
-// SetCondition is refused if the history has changed since the condition was computed.
+// SetCondition is rejected if the history has changed since the condition was computed.
 // Every append to the instance removes its condition.
 //
 // Chained starts: an OrchestrationChained whose instance does not exist when it is
@@ -117,7 +117,7 @@
 // An instance gets a number, counted from 1, when it is first written. The keys of a
 // history begin with that number, so new histories are written in key order. Numbers are
 // local to one database. A chunk holds the events that were new when the instance was
-// written, up to 64 KiB, or one larger event. A store of another format is refused with a
+// written, up to 64 KiB, or one larger event. A store of another format is rejected with a
 // *FormatError.
 //
 // The hash of an event is the XXH64 of its bytes, seeded with the hash before it. An

@@ -15,7 +15,7 @@ var ErrNotFound = errors.New("not found")
 // another replica may have understood the record.
 var ErrCorrupt = store.ErrCorrupt
 
-// StaleEpochError refuses a record whose epoch is not the current one. Nothing was changed.
+// StaleEpochError rejects a record whose epoch is not the current one. Nothing was changed.
 // Retrying the same record cannot succeed.
 type StaleEpochError struct {
 	Instance string // empty for a purge or a metadata change
@@ -30,8 +30,8 @@ func (e *StaleEpochError) Error() string {
 	return fmt.Sprintf("instance %q: epoch %d is not the current epoch %d", e.Instance, e.Epoch, e.Current)
 }
 
-// ConflictError refuses an append that does not continue its execution: another append was applied
-// first, or the instance was purged. It also refuses a condition that was computed from another
+// ConflictError rejects an append that does not continue its execution: another append was applied
+// first, or the instance was purged. It also rejects a condition that was computed from another
 // history. Nothing was changed. The caller's view of the instance is outdated and must be
 // discarded.
 type ConflictError struct {
@@ -49,7 +49,7 @@ func (e *ConflictError) Error() string {
 		e.Instance, e.Execution, e.First, e.Last)
 }
 
-// InvalidAppendError refuses an append or an attempt that is in sequence but breaks a rule. Nothing
+// InvalidAppendError rejects an append or an attempt that is in sequence but breaks a rule. Nothing
 // was changed. It is a bug of the proposer, not a race.
 type InvalidAppendError struct {
 	Instance  string
@@ -62,7 +62,7 @@ func (e *InvalidAppendError) Error() string {
 	return fmt.Sprintf("instance %q, execution %d, event %d: %s", e.Instance, e.Execution, e.EventID, e.Reason)
 }
 
-// ClosedError refuses an attempt of an operation that is not open: it was completed or canceled,
+// ClosedError rejects an attempt of an operation that is not open: it was completed or canceled,
 // its execution has ended, or it never existed. Nothing was changed. An attempt that loses the race
 // against the end of its activity gets this error.
 type ClosedError struct {
@@ -80,12 +80,14 @@ func (e *ClosedError) Error() string {
 // before it is opened again. A store accepts no writes after its first error.
 type StoreError = store.Error
 
-// FormatError reports that another version of this software wrote the store, in a format that this
-// version cannot read. Nothing was changed.
+// FormatError reports that another version of this software wrote the store or the snapshot, in a
+// format that this version cannot read. Nothing was changed.
 type FormatError struct {
-	Format uint64 // of the store
+	Kind   string // "state" or "snapshot"
+	Format uint64 // what was found
+	Want   uint64 // the newest format that this version reads
 }
 
 func (e *FormatError) Error() string {
-	return fmt.Sprintf("state format %d is not supported, this version reads format %d", e.Format, storeFormat)
+	return fmt.Sprintf("%s format %d is not supported, this version reads format %d", e.Kind, e.Format, e.Want)
 }

@@ -52,7 +52,7 @@ func FuzzParseEventFields(f *testing.F) {
 			return // parseEventFields does not read bodies, so it may accept more
 		}
 		if !ok {
-			t.Fatal("parseEventFields refuses what proto.Unmarshal accepts")
+			t.Fatal("parseEventFields rejects what proto.Unmarshal accepts")
 		}
 		compareEvent(t, fields, &event)
 	})
@@ -89,7 +89,7 @@ func compareEvent(t *testing.T, s eventFields, event *journalpb.Event) {
 	}
 }
 
-// FuzzApply checks that no record crashes the machine, and that a refused record changes nothing.
+// FuzzApply checks that no record crashes the machine, and that a rejected record changes nothing.
 func FuzzApply(f *testing.F) {
 	for _, a := range []*journalpb.Append{
 		{Instance: "a", Epoch: 1, Segments: []*journalpb.Segment{segmentOf(1, 4, activityDone(2), timerFired(3))}},
@@ -117,7 +117,7 @@ func FuzzApply(f *testing.F) {
 		}
 		before := dumpIndex(m)
 		if _, err := m.Apply(record); err != nil && dumpIndex(m) != before {
-			t.Fatalf("refused (%v), but the state changed", err)
+			t.Fatalf("rejected (%v), but the state changed", err)
 		}
 		restored := New()
 		if err := restored.Restore(bytes.NewReader(encodeSnapshot(t, m))); err != nil || dumpIndex(restored) != dumpIndex(m) {

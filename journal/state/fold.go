@@ -100,7 +100,7 @@ func (i *indexEntry) complete(source uint64, eventType int) (reason string) {
 }
 
 // lateCancelProtocol is the protocol that permits canceling a subscription whose event was recorded
-// while the instance was suspended. Older builds refuse such an append, so all must refuse it until
+// while the instance was suspended. Older builds reject such an append, so all must reject it until
 // the cluster speaks this protocol.
 const lateCancelProtocol = 3
 

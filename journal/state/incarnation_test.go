@@ -113,7 +113,7 @@ func TestIncarnation_GrowsPerRun(t *testing.T) {
 			t.Errorf("a run of incarnation %d continues with %d: %v", next.before, next.after, err)
 		}
 		if known, _ := m.Instance("a"); known.Execution == 1 && known.Incarnation != next.before {
-			t.Errorf("after a refused append the index has incarnation %d, not %d", known.Incarnation, next.before)
+			t.Errorf("after a rejected append the index has incarnation %d, not %d", known.Incarnation, next.before)
 		}
 	}
 }

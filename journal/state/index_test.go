@@ -218,7 +218,7 @@ func TestChained_AbandonedChildStaysUntilStarted(t *testing.T) {
 	})
 }
 
-func TestChained_RefusedAppendAddsNone(t *testing.T) {
+func TestChained_RejectedAppendAddsNone(t *testing.T) {
 	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
 		m := newMachine(t)
 		if err := applyAppend(m, "a", segmentOf(1, 1, started("a"), chained("x"))); err != nil {
@@ -339,12 +339,12 @@ func TestAttempt_RejectedUnlessActivityOpen(t *testing.T) {
 			}
 		}
 		if after := dumpIndex(m); after != before {
-			t.Errorf("a refused attempt changed the state\nbefore %s\nafter  %s", before, after)
+			t.Errorf("a rejected attempt changed the state\nbefore %s\nafter  %s", before, after)
 		}
 	})
 }
 
-func TestAttempt_SurvivesRefusedAppend(t *testing.T) {
+func TestAttempt_SurvivesRejectedAppend(t *testing.T) {
 	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
 		m := newMachine(t)
 		for _, err := range []error{

@@ -46,7 +46,7 @@ type execution struct {
 func (e *execution) lastEventID() uint64 { return e.first + uint64(len(e.events)) - 1 }
 
 // indexEntry is the index entry of an instance. It is derived from the histories alone: an append,
-// the restoring of a snapshot and the undoing of a refused append all call fold for each event.
+// the restoring of a snapshot and the undoing of a rejected append all call fold for each event.
 type indexEntry struct {
 	execution uint64 // the latest, 0 before the first
 	last      uint64 // event_id of its last event

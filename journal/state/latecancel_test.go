@@ -16,21 +16,21 @@ func lateCancel(source uint64, name string) *journalpb.Event {
 
 // An event recorded while an instance is suspended closes a subscription in the index. After the
 // resume the code may still cancel that subscription; the event then goes to the next one. Builds
-// before protocol 3 refuse that.
+// before protocol 3 reject that.
 func TestCancel_SubscriptionAfterBufferedEvent(t *testing.T) {
 	m := newMachine(t)
 	if err := applyAppend(m, "a", segmentOf(1, 1, started("flow"), subscribed("tick"), suspended(), externalEvent("tick"), resumed())); err != nil {
 		t.Fatal(err)
 	}
 	late := segmentOf(1, 6, lateCancel(2, "tick"), subscribed("tick"), subscribed("tick"))
-	var refused *InvalidAppendError
-	if err := applyAppend(m, "a", late); !errors.As(err, &refused) {
+	var rejected *InvalidAppendError
+	if err := applyAppend(m, "a", late); !errors.As(err, &rejected) {
 		t.Fatalf("before protocol 3: %v", err)
 	}
 	if err := applyMetadataChange(t, m, 1, &journalpb.MetadataChange{Protocol: 3}); err != nil {
 		t.Fatal(err)
 	}
-	if err := applyAppend(m, "a", segmentOf(1, 6, canceled(2))); !errors.As(err, &refused) {
+	if err := applyAppend(m, "a", segmentOf(1, 6, canceled(2))); !errors.As(err, &rejected) {
 		t.Fatalf("without a name: %v", err)
 	}
 	if err := applyAppend(m, "a", late); err != nil {

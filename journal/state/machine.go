@@ -39,7 +39,7 @@ func newContents() contents {
 // instances for a Purge. For every other record it is the current epoch, which an Epoch record
 // increments.
 //
-// A refused record returns the same error on every replica, and the machine remains usable: a
+// A rejected record returns the same error on every replica, and the machine remains usable: a
 // *StaleEpochError, *ConflictError, *InvalidAppendError, *ClosedError, ErrTokenUnknown,
 // ErrTokenExpired, ErrTokenUsed or ErrTooManyTokens. An error that wraps ErrCorrupt, or a
 // *StoreError, means that this replica must stop.

@@ -144,7 +144,7 @@ func TestAppend_RejectsInvalidHistories(t *testing.T) {
 		ended := segments{segmentOf(1, 1, started("a"), completed())}
 		badID := segmentOf(1, 6, activity(), activity())
 		badID.Events[1] = badID.Events[0]
-		for name, c := range map[string]struct{ before, refused segments }{
+		for name, c := range map[string]struct{ before, rejected segments }{
 			"no segments":                   {base, nil},
 			"three segments":                {base, segments{segmentOf(1, 6, continued()), segmentOf(2, 1, started("a"), continued()), segmentOf(3, 1, started("a"))}},
 			"execution 0 of a running one":  {base, segments{segmentOf(0, 1, started("a"))}},
@@ -186,11 +186,11 @@ func TestAppend_RejectsInvalidHistories(t *testing.T) {
 				}
 				before := dumpIndex(m)
 				var invalid *InvalidAppendError
-				if err := applyAppend(m, "a", c.refused...); !errors.As(err, &invalid) || invalid.Instance != "a" || invalid.Reason == "" {
+				if err := applyAppend(m, "a", c.rejected...); !errors.As(err, &invalid) || invalid.Instance != "a" || invalid.Reason == "" {
 					t.Fatalf("error %v", err)
 				}
 				if after := dumpIndex(m); after != before {
-					t.Errorf("a refused append changed the state\nbefore %s\nafter  %s", before, after)
+					t.Errorf("a rejected append changed the state\nbefore %s\nafter  %s", before, after)
 				}
 			})
 		}
@@ -206,7 +206,7 @@ func TestAppend_RejectsEmptyID(t *testing.T) {
 	})
 }
 
-func TestAppend_SecondSegmentRefusedUndoesFirst(t *testing.T) {
+func TestAppend_SecondSegmentRejectedUndoesFirst(t *testing.T) {
 	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
 		m := newMachine(t)
 		if err := applyAppend(m, "a", segmentOf(1, 1, started("a"), activity(), externalEvent("s"))); err != nil {

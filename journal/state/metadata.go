@@ -1,6 +1,8 @@
 package state
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -12,8 +14,12 @@ import (
 )
 
 // NewestProtocol is the newest protocol whose records a machine applies. Records of a protocol
-// newer than the cluster's are refused.
-const NewestProtocol = 3
+// newer than the cluster's are rejected.
+const NewestProtocol = 4
+
+// ErrSettingsVersion means that the settings were changed since the version that the caller read.
+// Nothing was changed.
+var ErrSettingsVersion = errors.New("the settings have another version")
 
 // metadata is the state of the partition itself, beside the instances. It is replaced and never
 // changed in place, so a copy is a consistent view.
@@ -22,6 +28,25 @@ type metadata struct {
 	removed  []string         // removed nodes, which must not rejoin; sorted
 	tokens   []joinToken      // join tokens, used or not; sorted by key
 	protocol uint32           // of the cluster; 0 means 1
+	settings settings
+}
+
+// settings are the settings of the cluster. The machine does not decode them.
+type settings struct {
+	encoded []byte // as they were proposed; never changed in place
+	version uint64 // how often settings were recorded; 0: none are
+}
+
+// replace returns the settings that replace s, or an error unless they have the next version.
+// Repeating the latest change changes nothing.
+func (s settings) replace(next settings) (settings, error) {
+	switch {
+	case next.version == s.version+1:
+		return next, nil
+	case next.version == s.version && bytes.Equal(next.encoded, s.encoded):
+		return s, nil
+	}
+	return s, ErrSettingsVersion
 }
 
 // metadataChange is a decoded MetadataChange, or the clock of an Epoch.
@@ -33,6 +58,7 @@ type metadataChange struct {
 	protocol               uint32
 	startedInstance        string // the instance of a chained start that was started in another partition
 	revokedToken           []byte // the public key of a token
+	settings               settings
 }
 
 func (c *metadataChange) parse(b []byte) bool {
@@ -40,7 +66,12 @@ func (c *metadataChange) parse(b []byte) bool {
 	if proto.Unmarshal(b, &message) != nil {
 		return false
 	}
-	*c = metadataChange{message.Epoch, clustertime.FromUnixNano(message.Clock), message.Removed, message.Issued, message.Used, message.Protocol, message.Started, message.Revoked}
+	*c = metadataChange{
+		epoch: message.Epoch, clock: clustertime.FromUnixNano(message.Clock), removedNode: message.Removed,
+		issuedToken: message.Issued, usedToken: message.Used, revokedToken: message.Revoked,
+		protocol: message.Protocol, startedInstance: message.Started,
+		settings: settings{message.Settings, message.SettingsVersion},
+	}
 	return true
 }
 
@@ -64,13 +95,16 @@ func (m *Machine) changeMetadata(c *metadataChange) error {
 		return err
 	}
 	m.metadata = next
+	if c.settings.version > 0 {
+		m.watchers.notify(settingsKey, true)
+	}
 	if c.startedInstance != "" {
 		m.removeChainedStart(c.startedInstance)
 	}
 	return nil
 }
 
-// apply returns the metadata after a change, or the reason for refusing it.
+// apply returns the metadata after a change, or the reason for rejecting it.
 func (m metadata) apply(c *metadataChange) (metadata, error) {
 	if c.clock.After(m.clock) {
 		m.clock = c.clock
@@ -89,11 +123,17 @@ func (m metadata) apply(c *metadataChange) (metadata, error) {
 	if len(c.revokedToken) > 0 && err == nil {
 		m.tokens, err = revokeToken(m.tokens, c.revokedToken)
 	}
+	if c.settings.version > 0 && err == nil {
+		m.settings, err = m.settings.replace(c.settings)
+	}
 	return m, err
 }
 
 func (m metadata) message() *journalpb.PartitionMetadata {
-	message := &journalpb.PartitionMetadata{Clock: m.clock.UnixNano(), Removed: m.removed, Protocol: m.protocol}
+	message := &journalpb.PartitionMetadata{
+		Clock: m.clock.UnixNano(), Removed: m.removed, Protocol: m.protocol,
+		Settings: m.settings.encoded, SettingsVersion: m.settings.version,
+	}
 	for _, t := range m.tokens {
 		message.Tokens = append(message.Tokens, &journalpb.JoinToken{Key: []byte(t.key), ExpiresAt: t.expires.UnixNano(), Node: t.node})
 	}
@@ -101,7 +141,10 @@ func (m metadata) message() *journalpb.PartitionMetadata {
 }
 
 func metadataOf(message *journalpb.PartitionMetadata) metadata {
-	md := metadata{clock: clustertime.FromUnixNano(message.GetClock()), removed: message.GetRemoved(), protocol: message.GetProtocol()}
+	md := metadata{
+		clock: clustertime.FromUnixNano(message.GetClock()), removed: message.GetRemoved(), protocol: message.GetProtocol(),
+		settings: settings{message.GetSettings(), message.GetSettingsVersion()},
+	}
 	for _, t := range message.GetTokens() {
 		md.tokens = append(md.tokens, tokenOf(t))
 	}
@@ -124,6 +167,11 @@ func (m metadata) encode() []byte {
 	}
 	if m.protocol != 0 {
 		b = appendUint(b, 4, uint64(m.protocol))
+	}
+	if m.settings.version != 0 {
+		b = protowire.AppendTag(b, 5, protowire.BytesType)
+		b = protowire.AppendBytes(b, m.settings.encoded)
+		b = appendUint(b, 6, m.settings.version)
 	}
 	return b
 }
@@ -157,4 +205,12 @@ func (re *reads) Protocol() uint32 {
 	re.mu.RLock()
 	defer re.mu.RUnlock()
 	return max(re.metadata.protocol, 1)
+}
+
+// Settings returns the encoded settings of the cluster and how often settings were recorded; 0 if
+// none are. The slice is shared and must not be changed.
+func (re *reads) Settings() (encoded []byte, version uint64) {
+	re.mu.RLock()
+	defer re.mu.RUnlock()
+	return re.metadata.settings.encoded, re.metadata.settings.version
 }

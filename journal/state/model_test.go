@@ -122,7 +122,7 @@ func (i *instanceModel) failAttempt() error {
 }
 
 // setCondition stalls the instance, or removes its condition. A condition of an instance that has
-// proceeded is refused.
+// proceeded is rejected.
 func (i *instanceModel) setCondition() error {
 	stalled := []string{"", "here", "there"}[i.model.r.IntN(3)]
 	late := uint64(i.model.r.IntN(4) / 3)

@@ -218,7 +218,7 @@ func (m *storeMeta) parse(record []byte) error {
 		return fmt.Errorf("decode meta record: %w", ErrCorrupt)
 	}
 	if format != storeFormat {
-		return &FormatError{Format: format}
+		return &FormatError{Kind: "state", Format: format, Want: storeFormat}
 	}
 	return nil
 }

@@ -19,8 +19,8 @@ import (
 // Restore replaces the state of a machine without a store by that of a snapshot; a machine with a
 // store has Install. It verifies every checksum, the number and order of the instances and every
 // rule of their histories before it replaces anything. After an error the machine is unchanged. The
-// error wraps ErrCorrupt if the snapshot is truncated or damaged. Restore must not be called while
-// Apply runs. It wakes all watchers.
+// error wraps ErrCorrupt if the snapshot is truncated or damaged, and is a *FormatError if another
+// version wrote it. Restore must not be called while Apply runs. It wakes all watchers.
 func (m *Machine) Restore(r io.Reader) error {
 	in := &snapshotReader{buffered: bufio.NewReaderSize(r, 256<<10), sum: crc32.New(castagnoli)}
 	header, err := in.header()
@@ -71,7 +71,7 @@ func (r *snapshotReader) header() (*journalpb.SnapshotHeader, error) {
 		return nil, errors.Join(ErrCorrupt, err)
 	}
 	if header.Format != snapshotFormat && header.Format != snapshotFormatPrevious {
-		return nil, fmt.Errorf("unknown snapshot format %d: %w", header.Format, ErrCorrupt)
+		return nil, &FormatError{Kind: "snapshot", Format: uint64(header.Format), Want: snapshotFormat}
 	}
 	return header, nil
 }

@@ -18,7 +18,7 @@ import (
 
 // The values of SnapshotHeader.format: the one written, and the older one that can still be read.
 // The older format has no attempts and no chained starts. A node that knows only the older format
-// must refuse a newer snapshot, because it would lose them.
+// must reject a newer snapshot, because it would lose them.
 const (
 	snapshotFormat         = 2
 	snapshotFormatPrevious = 1

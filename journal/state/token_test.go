@@ -58,7 +58,7 @@ func TestToken_IsUsableOnce(t *testing.T) {
 			t.Errorf("step %d: %v, want %v", i, err, step.want)
 		}
 		if step.want != nil && m.Clock() != before {
-			t.Errorf("step %d was refused but moved the clock", i)
+			t.Errorf("step %d was rejected but moved the clock", i)
 		}
 	}
 }
@@ -83,6 +83,7 @@ func TestMetadata_RoundTrips(t *testing.T) {
 	m := New()
 	for _, c := range []*journalpb.MetadataChange{
 		{Removed: "n9"}, issueChange("b", time.Hour), issueChange("a", time.Hour), useChange("a", "n1"), {Protocol: 3},
+		{Settings: []byte("s"), SettingsVersion: 1},
 	} {
 		if err := applyMetadataChange(t, m, 5, c); err != nil {
 			t.Fatal(err)
@@ -93,7 +94,8 @@ func TestMetadata_RoundTrips(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, got := range map[string]metadata{"bytes": parsed, "message": metadataOf(m.metadata.message())} {
-		if got.clock != clustertime.FromUnixNano(5) || got.protocol != 3 || !slices.Equal(got.removed, m.metadata.removed) || !slices.Equal(got.tokens, m.metadata.tokens) {
+		if got.clock != clustertime.FromUnixNano(5) || got.protocol != 3 || !slices.Equal(got.removed, m.metadata.removed) || !slices.Equal(got.tokens, m.metadata.tokens) ||
+			string(got.settings.encoded) != "s" || got.settings.version != 1 {
 			t.Errorf("%s: %+v, want %+v", name, got, m.metadata)
 		}
 	}

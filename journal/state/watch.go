@@ -30,6 +30,14 @@ func (m *Machine) WatchEnd(instance string) (changed <-chan struct{}, cancel fun
 	return m.watchers.add(instance, true)
 }
 
+// settingsKey is the key of those that watch the settings. It is no instance ID.
+const settingsKey = ""
+
+// WatchSettings is like [Machine.Watch] for the settings of the cluster.
+func (m *Machine) WatchSettings() (changed <-chan struct{}, cancel func()) {
+	return m.watchers.add(settingsKey, false)
+}
+
 func (w *watchers) add(instance string, endsOnly bool) (changed <-chan struct{}, cancel func()) {
 	ch := make(chan struct{}, 1)
 	w.mu.Lock()

@@ -1084,8 +1084,12 @@ type OrchestrationStarted struct {
 	// ID, has recorded at journal indexes above this one. 0: unknown, because the execution began
 	// before protocol 3.
 	RequestHorizon uint64 `protobuf:"varint,17,opt,name=request_horizon,json=requestHorizon,proto3" json:"request_horizon,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The size of the largest value in this execution, in bytes of JSON. Code may have seen that a
+	// larger one was rejected, so a replay uses the same bound. 0: not recorded; the bound of the
+	// replaying node applies.
+	PayloadMax    uint64 `protobuf:"varint,18,opt,name=payload_max,json=payloadMax,proto3" json:"payload_max,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *OrchestrationStarted) Reset() {
@@ -1233,6 +1237,13 @@ func (x *OrchestrationStarted) GetRequestIdMarks() []*RequestIdMark {
 func (x *OrchestrationStarted) GetRequestHorizon() uint64 {
 	if x != nil {
 		return x.RequestHorizon
+	}
+	return 0
+}
+
+func (x *OrchestrationStarted) GetPayloadMax() uint64 {
+	if x != nil {
+		return x.PayloadMax
 	}
 	return 0
 }
@@ -2694,7 +2705,7 @@ func (*Record_SetCondition) isRecord_Command() {}
 type Append struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Instance string                 `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
-	// The epoch of the leader that proposes it; any other than the current epoch is refused.
+	// The epoch of the leader that proposes it; any other than the current epoch is rejected.
 	Epoch uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// One; two if the first ends its execution and the second begins the next.
 	Segments      []*Segment `protobuf:"bytes,3,rep,name=segments,proto3" json:"segments,omitempty"`
@@ -3043,7 +3054,7 @@ type MetadataChange struct {
 	Removed string `protobuf:"bytes,3,opt,name=removed,proto3" json:"removed,omitempty"`
 	// A new token with which a node may join.
 	Issued *JoinToken `protobuf:"bytes,4,opt,name=issued,proto3" json:"issued,omitempty"`
-	// The use of a token by the node that it names. It is refused if the token is unknown, has
+	// The use of a token by the node that it names. It is rejected if the token is unknown, has
 	// expired, or was used by another node.
 	Used *JoinToken `protobuf:"bytes,5,opt,name=used,proto3" json:"used,omitempty"`
 	// The protocol of the cluster. A value below the recorded one has no effect. A node that does not
@@ -3052,10 +3063,15 @@ type MetadataChange struct {
 	// The target instance of a chained start that was started in another partition. The chained start
 	// may be of a child with the close policy "abandon".
 	Started string `protobuf:"bytes,7,opt,name=started,proto3" json:"started,omitempty"`
-	// The public key of a token to be removed. It is refused if the token is unknown. Protocol 3.
-	Revoked       []byte `protobuf:"bytes,20,opt,name=revoked,proto3" json:"revoked,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// The public key of a token to be removed. It is rejected if the token is unknown. Protocol 3.
+	Revoked []byte `protobuf:"bytes,20,opt,name=revoked,proto3" json:"revoked,omitempty"`
+	// New settings of the cluster, as an encoded Settings, in the first partition only. The version
+	// must be the recorded one plus 1; 1 if none is recorded. A change with the recorded version is
+	// rejected unless it is the recorded one, repeated. Protocol 4.
+	Settings        []byte `protobuf:"bytes,21,opt,name=settings,proto3" json:"settings,omitempty"`
+	SettingsVersion uint64 `protobuf:"varint,22,opt,name=settings_version,json=settingsVersion,proto3" json:"settings_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *MetadataChange) Reset() {
@@ -3144,8 +3160,22 @@ func (x *MetadataChange) GetRevoked() []byte {
 	return nil
 }
 
+func (x *MetadataChange) GetSettings() []byte {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *MetadataChange) GetSettingsVersion() uint64 {
+	if x != nil {
+		return x.SettingsVersion
+	}
+	return 0
+}
+
 // SetCondition records why a running instance does not proceed, or that nothing prevents it. It is
-// refused if the history has changed since the condition was computed. Every append to the instance
+// rejected if the history has changed since the condition was computed. Every append to the instance
 // removes the condition.
 type SetCondition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3396,9 +3426,13 @@ type PartitionMetadata struct {
 	// until it is revoked.
 	Tokens []*JoinToken `protobuf:"bytes,3,rep,name=tokens,proto3" json:"tokens,omitempty"`
 	// The protocol of the cluster; 0 means 1.
-	Protocol      uint32 `protobuf:"varint,4,opt,name=protocol,proto3" json:"protocol,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Protocol uint32 `protobuf:"varint,4,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	// The settings of the cluster, as an encoded Settings, and how often they were recorded; 0: none
+	// is recorded. The bytes are those of the MetadataChange, so that all replicas have the same.
+	Settings        []byte `protobuf:"bytes,5,opt,name=settings,proto3" json:"settings,omitempty"`
+	SettingsVersion uint64 `protobuf:"varint,6,opt,name=settings_version,json=settingsVersion,proto3" json:"settings_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *PartitionMetadata) Reset() {
@@ -3459,6 +3493,229 @@ func (x *PartitionMetadata) GetProtocol() uint32 {
 	return 0
 }
 
+func (x *PartitionMetadata) GetSettings() []byte {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *PartitionMetadata) GetSettingsVersion() uint64 {
+	if x != nil {
+		return x.SettingsVersion
+	}
+	return 0
+}
+
+// Settings are what applies on every node of a cluster; see cluster.Settings. Defaults are recorded
+// as values, so that a build with other defaults changes nothing.
+type Settings struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In order of their names.
+	ActivityRates    []*ActivityRate `protobuf:"bytes,1,rep,name=activity_rates,json=activityRates,proto3" json:"activity_rates,omitempty"`
+	OpenMax          uint64          `protobuf:"varint,2,opt,name=open_max,json=openMax,proto3" json:"open_max,omitempty"`
+	BufferedMax      uint64          `protobuf:"varint,3,opt,name=buffered_max,json=bufferedMax,proto3" json:"buffered_max,omitempty"`
+	BufferedBytesMax uint64          `protobuf:"varint,4,opt,name=buffered_bytes_max,json=bufferedBytesMax,proto3" json:"buffered_bytes_max,omitempty"`
+	HistoryEventsMax uint64          `protobuf:"varint,5,opt,name=history_events_max,json=historyEventsMax,proto3" json:"history_events_max,omitempty"`
+	HistoryBytesMax  uint64          `protobuf:"varint,6,opt,name=history_bytes_max,json=historyBytesMax,proto3" json:"history_bytes_max,omitempty"`
+	// Nanoseconds; 0: forever.
+	RetentionCompleted  int64 `protobuf:"varint,7,opt,name=retention_completed,json=retentionCompleted,proto3" json:"retention_completed,omitempty"`
+	RetentionFailed     int64 `protobuf:"varint,8,opt,name=retention_failed,json=retentionFailed,proto3" json:"retention_failed,omitempty"`
+	RetentionCanceled   int64 `protobuf:"varint,9,opt,name=retention_canceled,json=retentionCanceled,proto3" json:"retention_canceled,omitempty"`
+	RetentionTerminated int64 `protobuf:"varint,10,opt,name=retention_terminated,json=retentionTerminated,proto3" json:"retention_terminated,omitempty"`
+	// The size of the largest value, in bytes of JSON.
+	PayloadMax       uint64 `protobuf:"varint,11,opt,name=payload_max,json=payloadMax,proto3" json:"payload_max,omitempty"`
+	RequireJoinToken bool   `protobuf:"varint,12,opt,name=require_join_token,json=requireJoinToken,proto3" json:"require_join_token,omitempty"`
+	// Random, of the request that made the change: other requests may ask for the same values. Empty
+	// for the settings with which the cluster was founded.
+	RequestId     string `protobuf:"bytes,13,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Settings) Reset() {
+	*x = Settings{}
+	mi := &file_journalpb_journal_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Settings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Settings) ProtoMessage() {}
+
+func (x *Settings) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Settings.ProtoReflect.Descriptor instead.
+func (*Settings) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *Settings) GetActivityRates() []*ActivityRate {
+	if x != nil {
+		return x.ActivityRates
+	}
+	return nil
+}
+
+func (x *Settings) GetOpenMax() uint64 {
+	if x != nil {
+		return x.OpenMax
+	}
+	return 0
+}
+
+func (x *Settings) GetBufferedMax() uint64 {
+	if x != nil {
+		return x.BufferedMax
+	}
+	return 0
+}
+
+func (x *Settings) GetBufferedBytesMax() uint64 {
+	if x != nil {
+		return x.BufferedBytesMax
+	}
+	return 0
+}
+
+func (x *Settings) GetHistoryEventsMax() uint64 {
+	if x != nil {
+		return x.HistoryEventsMax
+	}
+	return 0
+}
+
+func (x *Settings) GetHistoryBytesMax() uint64 {
+	if x != nil {
+		return x.HistoryBytesMax
+	}
+	return 0
+}
+
+func (x *Settings) GetRetentionCompleted() int64 {
+	if x != nil {
+		return x.RetentionCompleted
+	}
+	return 0
+}
+
+func (x *Settings) GetRetentionFailed() int64 {
+	if x != nil {
+		return x.RetentionFailed
+	}
+	return 0
+}
+
+func (x *Settings) GetRetentionCanceled() int64 {
+	if x != nil {
+		return x.RetentionCanceled
+	}
+	return 0
+}
+
+func (x *Settings) GetRetentionTerminated() int64 {
+	if x != nil {
+		return x.RetentionTerminated
+	}
+	return 0
+}
+
+func (x *Settings) GetPayloadMax() uint64 {
+	if x != nil {
+		return x.PayloadMax
+	}
+	return 0
+}
+
+func (x *Settings) GetRequireJoinToken() bool {
+	if x != nil {
+		return x.RequireJoinToken
+	}
+	return false
+}
+
+func (x *Settings) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+// ActivityRate bounds how often attempts of an activity begin in the whole cluster.
+type ActivityRate struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Activity  string                 `protobuf:"bytes,1,opt,name=activity,proto3" json:"activity,omitempty"`
+	PerSecond float64                `protobuf:"fixed64,2,opt,name=per_second,json=perSecond,proto3" json:"per_second,omitempty"`
+	// How many may begin at once after a pause; 0 means 1.
+	Burst         uint64 `protobuf:"varint,3,opt,name=burst,proto3" json:"burst,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ActivityRate) Reset() {
+	*x = ActivityRate{}
+	mi := &file_journalpb_journal_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ActivityRate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ActivityRate) ProtoMessage() {}
+
+func (x *ActivityRate) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ActivityRate.ProtoReflect.Descriptor instead.
+func (*ActivityRate) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *ActivityRate) GetActivity() string {
+	if x != nil {
+		return x.Activity
+	}
+	return ""
+}
+
+func (x *ActivityRate) GetPerSecond() float64 {
+	if x != nil {
+		return x.PerSecond
+	}
+	return 0
+}
+
+func (x *ActivityRate) GetBurst() uint64 {
+	if x != nil {
+		return x.Burst
+	}
+	return 0
+}
+
 // Instance is the index entry of an instance.
 type Instance struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -3494,7 +3751,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_journalpb_journal_proto_msgTypes[43]
+	mi := &file_journalpb_journal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3506,7 +3763,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[43]
+	mi := &file_journalpb_journal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3519,7 +3776,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{43}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Instance) GetInstance() string {
@@ -3652,7 +3909,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_journalpb_journal_proto_msgTypes[44]
+	mi := &file_journalpb_journal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3664,7 +3921,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[44]
+	mi := &file_journalpb_journal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3677,7 +3934,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{44}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Operation) GetRef() *OperationRef {
@@ -3730,7 +3987,7 @@ type ChainedStart struct {
 
 func (x *ChainedStart) Reset() {
 	*x = ChainedStart{}
-	mi := &file_journalpb_journal_proto_msgTypes[45]
+	mi := &file_journalpb_journal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3742,7 +3999,7 @@ func (x *ChainedStart) String() string {
 func (*ChainedStart) ProtoMessage() {}
 
 func (x *ChainedStart) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[45]
+	mi := &file_journalpb_journal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3755,7 +4012,7 @@ func (x *ChainedStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChainedStart.ProtoReflect.Descriptor instead.
 func (*ChainedStart) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{45}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ChainedStart) GetRef() *OperationRef {
@@ -3792,7 +4049,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_journalpb_journal_proto_msgTypes[46]
+	mi := &file_journalpb_journal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3804,7 +4061,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[46]
+	mi := &file_journalpb_journal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3817,7 +4074,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{46}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SnapshotHeader) GetFormat() uint32 {
@@ -3862,7 +4119,7 @@ type InstanceSnapshot struct {
 
 func (x *InstanceSnapshot) Reset() {
 	*x = InstanceSnapshot{}
-	mi := &file_journalpb_journal_proto_msgTypes[47]
+	mi := &file_journalpb_journal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3874,7 +4131,7 @@ func (x *InstanceSnapshot) String() string {
 func (*InstanceSnapshot) ProtoMessage() {}
 
 func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[47]
+	mi := &file_journalpb_journal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3887,7 +4144,7 @@ func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceSnapshot.ProtoReflect.Descriptor instead.
 func (*InstanceSnapshot) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{47}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *InstanceSnapshot) GetInstance() string {
@@ -3984,7 +4241,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x14side_effect_recorded\x18  \x01(\v2%.tenuto.journal.v1.SideEffectRecordedH\x00R\x12sideEffectRecorded\x12=\n" +
 	"\n" +
 	"status_set\x18! \x01(\v2\x1c.tenuto.journal.v1.StatusSetH\x00R\tstatusSetB\x06\n" +
-	"\x04body\"\xdd\x06\n" +
+	"\x04body\"\xfe\x06\n" +
 	"\x14OrchestrationStarted\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x120\n" +
@@ -4005,7 +4262,9 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x12canceled_by_parent\x18\x0e \x01(\bR\x10canceledByParent\x12.\n" +
 	"\x13counts_all_payloads\x18\x0f \x01(\bR\x11countsAllPayloads\x12J\n" +
 	"\x10request_id_marks\x18\x10 \x03(\v2 .tenuto.journal.v1.RequestIdMarkR\x0erequestIdMarks\x12'\n" +
-	"\x0frequest_horizon\x18\x11 \x01(\x04R\x0erequestHorizon\x1a7\n" +
+	"\x0frequest_horizon\x18\x11 \x01(\x04R\x0erequestHorizon\x12\x1f\n" +
+	"\vpayload_max\x18\x12 \x01(\x04R\n" +
+	"payloadMax\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\";\n" +
@@ -4121,7 +4380,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\tinstances\x18\x02 \x03(\tR\tinstances\"1\n" +
 	"\x05Epoch\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
-	"\x05clock\x18\x02 \x01(\x03R\x05clock\"\x8e\x02\n" +
+	"\x05clock\x18\x02 \x01(\x03R\x05clock\"\xd5\x02\n" +
 	"\x0eMetadataChange\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05clock\x18\x02 \x01(\x03R\x05clock\x12\x18\n" +
@@ -4130,7 +4389,9 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x04used\x18\x05 \x01(\v2\x1c.tenuto.journal.v1.JoinTokenR\x04used\x12\x1a\n" +
 	"\bprotocol\x18\x06 \x01(\rR\bprotocol\x12\x18\n" +
 	"\astarted\x18\a \x01(\tR\astarted\x12\x18\n" +
-	"\arevoked\x18\x14 \x01(\fR\arevoked\"\xe0\x01\n" +
+	"\arevoked\x18\x14 \x01(\fR\arevoked\x12\x1a\n" +
+	"\bsettings\x18\x15 \x01(\fR\bsettings\x12)\n" +
+	"\x10settings_version\x18\x16 \x01(\x04R\x0fsettingsVersion\"\xe0\x01\n" +
 	"\fSetCondition\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1c\n" +
@@ -4149,12 +4410,36 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1d\n" +
 	"\n" +
 	"expires_at\x18\x02 \x01(\x03R\texpiresAt\x12\x12\n" +
-	"\x04node\x18\x03 \x01(\tR\x04node\"\x95\x01\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\"\xdc\x01\n" +
 	"\x11PartitionMetadata\x12\x14\n" +
 	"\x05clock\x18\x01 \x01(\x03R\x05clock\x12\x18\n" +
 	"\aremoved\x18\x02 \x03(\tR\aremoved\x124\n" +
 	"\x06tokens\x18\x03 \x03(\v2\x1c.tenuto.journal.v1.JoinTokenR\x06tokens\x12\x1a\n" +
-	"\bprotocol\x18\x04 \x01(\rR\bprotocol\"\xa0\x05\n" +
+	"\bprotocol\x18\x04 \x01(\rR\bprotocol\x12\x1a\n" +
+	"\bsettings\x18\x05 \x01(\fR\bsettings\x12)\n" +
+	"\x10settings_version\x18\x06 \x01(\x04R\x0fsettingsVersion\"\xc4\x04\n" +
+	"\bSettings\x12F\n" +
+	"\x0eactivity_rates\x18\x01 \x03(\v2\x1f.tenuto.journal.v1.ActivityRateR\ractivityRates\x12\x19\n" +
+	"\bopen_max\x18\x02 \x01(\x04R\aopenMax\x12!\n" +
+	"\fbuffered_max\x18\x03 \x01(\x04R\vbufferedMax\x12,\n" +
+	"\x12buffered_bytes_max\x18\x04 \x01(\x04R\x10bufferedBytesMax\x12,\n" +
+	"\x12history_events_max\x18\x05 \x01(\x04R\x10historyEventsMax\x12*\n" +
+	"\x11history_bytes_max\x18\x06 \x01(\x04R\x0fhistoryBytesMax\x12/\n" +
+	"\x13retention_completed\x18\a \x01(\x03R\x12retentionCompleted\x12)\n" +
+	"\x10retention_failed\x18\b \x01(\x03R\x0fretentionFailed\x12-\n" +
+	"\x12retention_canceled\x18\t \x01(\x03R\x11retentionCanceled\x121\n" +
+	"\x14retention_terminated\x18\n" +
+	" \x01(\x03R\x13retentionTerminated\x12\x1f\n" +
+	"\vpayload_max\x18\v \x01(\x04R\n" +
+	"payloadMax\x12,\n" +
+	"\x12require_join_token\x18\f \x01(\bR\x10requireJoinToken\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\r \x01(\tR\trequestId\"_\n" +
+	"\fActivityRate\x12\x1a\n" +
+	"\bactivity\x18\x01 \x01(\tR\bactivity\x12\x1d\n" +
+	"\n" +
+	"per_second\x18\x02 \x01(\x01R\tperSecond\x12\x14\n" +
+	"\x05burst\x18\x03 \x01(\x04R\x05burst\"\xa0\x05\n" +
 	"\bInstance\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x1c\n" +
 	"\texecution\x18\x02 \x01(\x04R\texecution\x12'\n" +
@@ -4232,7 +4517,7 @@ func file_journalpb_journal_proto_rawDescGZIP() []byte {
 }
 
 var file_journalpb_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_journalpb_journal_proto_goTypes = []any{
 	(ClosePolicy)(0),                     // 0: tenuto.journal.v1.ClosePolicy
 	(ConditionKind)(0),                   // 1: tenuto.journal.v1.ConditionKind
@@ -4280,13 +4565,15 @@ var file_journalpb_journal_proto_goTypes = []any{
 	(*Condition)(nil),                    // 43: tenuto.journal.v1.Condition
 	(*JoinToken)(nil),                    // 44: tenuto.journal.v1.JoinToken
 	(*PartitionMetadata)(nil),            // 45: tenuto.journal.v1.PartitionMetadata
-	(*Instance)(nil),                     // 46: tenuto.journal.v1.Instance
-	(*Operation)(nil),                    // 47: tenuto.journal.v1.Operation
-	(*ChainedStart)(nil),                 // 48: tenuto.journal.v1.ChainedStart
-	(*SnapshotHeader)(nil),               // 49: tenuto.journal.v1.SnapshotHeader
-	(*InstanceSnapshot)(nil),             // 50: tenuto.journal.v1.InstanceSnapshot
-	nil,                                  // 51: tenuto.journal.v1.OrchestrationStarted.TagsEntry
-	nil,                                  // 52: tenuto.journal.v1.Instance.TagsEntry
+	(*Settings)(nil),                     // 46: tenuto.journal.v1.Settings
+	(*ActivityRate)(nil),                 // 47: tenuto.journal.v1.ActivityRate
+	(*Instance)(nil),                     // 48: tenuto.journal.v1.Instance
+	(*Operation)(nil),                    // 49: tenuto.journal.v1.Operation
+	(*ChainedStart)(nil),                 // 50: tenuto.journal.v1.ChainedStart
+	(*SnapshotHeader)(nil),               // 51: tenuto.journal.v1.SnapshotHeader
+	(*InstanceSnapshot)(nil),             // 52: tenuto.journal.v1.InstanceSnapshot
+	nil,                                  // 53: tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	nil,                                  // 54: tenuto.journal.v1.Instance.TagsEntry
 }
 var file_journalpb_journal_proto_depIdxs = []int32{
 	4,  // 0: tenuto.journal.v1.Error.cause:type_name -> tenuto.journal.v1.Error
@@ -4319,7 +4606,7 @@ var file_journalpb_journal_proto_depIdxs = []int32{
 	3,  // 27: tenuto.journal.v1.OrchestrationStarted.input:type_name -> tenuto.journal.v1.Payload
 	5,  // 28: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
 	25, // 29: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	51, // 30: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	53, // 30: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
 	3,  // 31: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
 	16, // 32: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
 	10, // 33: tenuto.journal.v1.OrchestrationStarted.request_id_marks:type_name -> tenuto.journal.v1.RequestIdMark
@@ -4356,24 +4643,25 @@ var file_journalpb_journal_proto_depIdxs = []int32{
 	43, // 64: tenuto.journal.v1.SetCondition.condition:type_name -> tenuto.journal.v1.Condition
 	1,  // 65: tenuto.journal.v1.Condition.kind:type_name -> tenuto.journal.v1.ConditionKind
 	44, // 66: tenuto.journal.v1.PartitionMetadata.tokens:type_name -> tenuto.journal.v1.JoinToken
-	2,  // 67: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
-	5,  // 68: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
-	52, // 69: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
-	43, // 70: tenuto.journal.v1.Instance.condition:type_name -> tenuto.journal.v1.Condition
-	5,  // 71: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
-	38, // 72: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
-	5,  // 73: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
-	29, // 74: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
-	26, // 75: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
-	45, // 76: tenuto.journal.v1.SnapshotHeader.metadata:type_name -> tenuto.journal.v1.PartitionMetadata
-	37, // 77: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
-	38, // 78: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
-	43, // 79: tenuto.journal.v1.InstanceSnapshot.condition:type_name -> tenuto.journal.v1.Condition
-	80, // [80:80] is the sub-list for method output_type
-	80, // [80:80] is the sub-list for method input_type
-	80, // [80:80] is the sub-list for extension type_name
-	80, // [80:80] is the sub-list for extension extendee
-	0,  // [0:80] is the sub-list for field type_name
+	47, // 67: tenuto.journal.v1.Settings.activity_rates:type_name -> tenuto.journal.v1.ActivityRate
+	2,  // 68: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
+	5,  // 69: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
+	54, // 70: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
+	43, // 71: tenuto.journal.v1.Instance.condition:type_name -> tenuto.journal.v1.Condition
+	5,  // 72: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
+	38, // 73: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
+	5,  // 74: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
+	29, // 75: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	26, // 76: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
+	45, // 77: tenuto.journal.v1.SnapshotHeader.metadata:type_name -> tenuto.journal.v1.PartitionMetadata
+	37, // 78: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
+	38, // 79: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
+	43, // 80: tenuto.journal.v1.InstanceSnapshot.condition:type_name -> tenuto.journal.v1.Condition
+	81, // [81:81] is the sub-list for method output_type
+	81, // [81:81] is the sub-list for method input_type
+	81, // [81:81] is the sub-list for extension type_name
+	81, // [81:81] is the sub-list for extension extendee
+	0,  // [0:81] is the sub-list for field type_name
 }
 
 func init() { file_journalpb_journal_proto_init() }
@@ -4420,7 +4708,7 @@ func file_journalpb_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_journalpb_journal_proto_rawDesc), len(file_journalpb_journal_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   50,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

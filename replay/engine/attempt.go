@@ -74,7 +74,7 @@ func (c attemptContext) Value(key any) any {
 func (r *Registry) RunActivity(ctx context.Context, attempt *Attempt, done func(*journalpb.Payload, error)) {
 	body, ok := r.activities[attempt.Name]
 	if !ok {
-		done(nil, &replay.NoCodeError{Activity: true, Name: attempt.Name})
+		done(nil, &replay.NotRegisteredError{Kind: "activity", Name: attempt.Name})
 		return
 	}
 	var output *journalpb.Payload

@@ -1,10 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
-	"unicode/utf8"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -12,12 +12,12 @@ import (
 )
 
 func (s *scope) StartActivity(name string, input any, options *host.ActivityOptions) *host.Future {
-	payload, err := s.x.encodeInput("activity", name, input)
+	payload, err := s.p.encodeInput("activity", name, input)
 	if err != nil {
-		return s.x.resolvedFuture(err)
+		return s.p.resolvedFuture(err)
 	}
 	if err := checkActivityOptions(options); err != nil {
-		return s.x.resolvedFuture(fmt.Errorf("call of activity %q: %w", name, err))
+		return s.p.resolvedFuture(fmt.Errorf("call of activity %q: %w", name, err))
 	}
 	return s.schedule(name, activityScheduled(name, payload, options))
 }
@@ -48,8 +48,8 @@ func activityScheduled(name string, input *journalpb.Payload, options *host.Acti
 }
 
 func (s *scope) StartTimer(d time.Duration) *host.Future {
-	s.x.currentCoroutine("a durable call")
-	fireAt := s.x.now.UnixNano()
+	s.p.calls.current("a durable call")
+	fireAt := s.p.cursor.now.UnixNano()
 	fireAt += min(int64(max(d, 0)), math.MaxInt64-fireAt) // must not overflow
 	return s.schedule("", &journalpb.Event{Body: &journalpb.Event_TimerCreated{
 		TimerCreated: &journalpb.TimerCreated{FireAt: fireAt},
@@ -61,25 +61,25 @@ func (s *scope) sleepUntil(at int64) error {
 	if at == 0 {
 		return nil
 	}
-	_, err := s.Await(s.StartTimer(time.Unix(0, at).Sub(s.x.now)).Promise(), nil)
+	_, err := s.Await(s.StartTimer(time.Unix(0, at).Sub(s.p.cursor.now)).Promise(), nil)
 	return err
 }
 
 func (s *scope) StartChild(orchestration string, input any, options host.ChildOptions) *host.Future {
-	child, err := s.x.childStart(orchestration, input, options)
+	child, err := s.p.childStart(orchestration, input, options)
 	if err != nil {
-		return s.x.resolvedFuture(err)
+		return s.p.resolvedFuture(err)
 	}
 	return s.schedule(orchestration, &journalpb.Event{Body: &journalpb.Event_SubOrchestrationScheduled{SubOrchestrationScheduled: child}})
 }
 
 // childStart returns the request to start a child or a chained instance.
-func (x *Execution) childStart(orchestration string, input any, options host.ChildOptions) (*journalpb.SubOrchestrationScheduled, error) {
-	payload, err := x.encodeInput("orchestration", orchestration, input)
+func (p *program) childStart(orchestration string, input any, options host.ChildOptions) (*journalpb.SubOrchestrationScheduled, error) {
+	payload, err := p.encodeInput("orchestration", orchestration, input)
 	if err != nil {
 		return nil, err
 	}
-	if err := x.checkChildID(options.ID); err != nil {
+	if err := cmp.Or(invalidOption(options.Invalid), p.id.checkChildID(options.ID)); err != nil {
 		return nil, err
 	}
 	return &journalpb.SubOrchestrationScheduled{
@@ -88,32 +88,19 @@ func (x *Execution) childStart(orchestration string, input any, options host.Chi
 	}, checkVersion(orchestration, options.Version)
 }
 
-// checkChildID checks an ID from orchestration code. Executions that began before protocol 3 only
-// require UTF-8.
-func (x *Execution) checkChildID(id string) error {
-	switch {
-	case id == "" || ValidInstanceID(id) || !x.startInfo.protocol3 && utf8.ValidString(id):
-		return nil
-	case !x.startInfo.protocol3:
-		return fmt.Errorf("tenuto: child ID %q is not UTF-8", truncate(id))
-	}
-	return &replay.OptionError{Option: "ChildID", Reason: fmt.Sprintf("%q is not 1 to %d of A-Z a-z 0-9 . _ : @ / + -", truncate(id), idMax)}
-}
-
-func (s *scope) StartChain(orchestration string, input any, options host.ChildOptions) error {
-	x := s.x
-	requested, err := x.childStart(orchestration, input, options)
+func (s *scope) StartChain(orchestration string, input any, options host.ChainOptions) error {
+	requested, err := s.p.childStart(orchestration, input, host.ChildOptions{ChainOptions: options})
 	if err != nil {
 		return err
 	}
-	x.currentCoroutine("Chain")
-	if x.evicting {
+	s.p.calls.current("Chain")
+	if s.p.coroutines.evicting() {
 		return replay.ErrEvicting
 	}
 	if err := s.err(); err != nil {
-		return x.observeCancel(err)
+		return s.p.cancellation.observe(err)
 	}
-	x.enqueue(&journalpb.Event{Body: &journalpb.Event_OrchestrationChained{OrchestrationChained: &journalpb.OrchestrationChained{
+	s.p.operations.queue.add(&journalpb.Event{Body: &journalpb.Event_OrchestrationChained{OrchestrationChained: &journalpb.OrchestrationChained{
 		Name:     orchestration,
 		Version:  requested.Version,
 		Instance: requested.Instance,
@@ -124,7 +111,7 @@ func (s *scope) StartChain(orchestration string, input any, options host.ChildOp
 
 func (s *scope) Subscribe(event string) *host.Future {
 	if err := checkName("event", event); err != nil {
-		return s.x.resolvedFuture(err)
+		return s.p.resolvedFuture(err)
 	}
 	return s.schedule(event, &journalpb.Event{Body: &journalpb.Event_ExternalSubscribed{
 		ExternalSubscribed: &journalpb.ExternalSubscribed{Name: event},
@@ -134,6 +121,6 @@ func (s *scope) Subscribe(event string) *host.Future {
 // schedule schedules a named operation.
 func (s *scope) schedule(name string, event *journalpb.Event) *host.Future {
 	op := &operation{name: name}
-	s.x.schedule(s, event, op)
+	s.p.schedule(s, event, op)
 	return op.newFuture()
 }

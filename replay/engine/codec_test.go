@@ -522,8 +522,8 @@ func TestCodec_EncodesQueries(t *testing.T) {
 			t.Errorf("%q, %v, %v", answer, err, decodeErr)
 		}
 	}
-	var none *replay.NoQueryError
-	if _, err := x.Query("other", nil); !errors.As(err, &none) {
+	var none *replay.NotRegisteredError
+	if _, err := x.Query("other", nil); !errors.As(err, &none) || none.Kind != "query" || none.Name != "other" {
 		t.Errorf("%v", err)
 	}
 	var codec *replay.CodecError

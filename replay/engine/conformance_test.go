@@ -367,11 +367,11 @@ func versionScenarios() []scenario {
 	return []scenario{
 		{name: "a child gets the one that is asked for", body: func(ctx *replay.Context) (string, error) {
 			child.Start(ctx, "c")
-			return child.Call(ctx, "c", replay.ChildVersion("1"))
+			return child.Call(ctx, "c", replay.Version("1"))
 		}, want: []string{`SubOrchestrationScheduled name="child" instance="i::1.2" input="c"`,
 			`SubOrchestrationScheduled name="child" version="1" instance="i::1.3" input="c"`}},
 		{name: "continuing under one that is asked for", body: func(ctx *replay.Context) (string, error) {
-			return "", replay.Orchestration[any, string]("script").ContinueAsNew(ctx, 1, replay.ContinueVersion("2"))
+			return "", replay.Orchestration[any, string]("script").ContinueAsNew(ctx, 1, replay.Version("2"))
 		}, want: []string{`OrchestrationContinuedAsNew version="2" input=1`}},
 	}
 }

@@ -100,8 +100,8 @@ func TestContinueAsNew_RejectsInvalid(t *testing.T) {
 		for _, err := range []error{
 			child.ContinueAsNew(ctx, ""),
 			self.ContinueAsNew(ctx, func() {}),
-			self.ContinueAsNew(ctx, nil, replay.ContinueVersion("\xff")),
-			self.ContinueAsNew(ctx, nil, replay.ContinueVersion(strings.Repeat("1", 129))),
+			self.ContinueAsNew(ctx, nil, replay.Version("\xff")),
+			self.ContinueAsNew(ctx, nil, replay.Version(strings.Repeat("1", 129))),
 			self.ContinueAsNew(ctx, strings.Repeat("x", replay.PayloadMax)),
 		} {
 			errs = append(errs, err.Error())

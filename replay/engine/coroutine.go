@@ -35,10 +35,11 @@ type coroutine struct {
 	id        uintptr         // of its goroutine
 	runningID *atomic.Uintptr // ID of the goroutine that may make durable calls
 
-	started bool
-	done    bool
-	unwound bool
-	crash   *crash // how it ended, if not by returning
+	started      bool
+	done         bool
+	unwound      bool
+	inSideEffect bool   // a function given to SideEffect is running
+	crash        *crash // how it ended, if not by returning
 
 	scope         *scope    // the scope that it runs in
 	future        *promise  // of its result; nil if it has none
@@ -106,6 +107,24 @@ func (c *coroutine) park() {
 			c.exit()
 		}
 	}
+}
+
+// wait parks the coroutine until one of the promises is resolved or the scope ends. It returns the
+// error of the scope if that ended first.
+func (c *coroutine) wait(s *scope, promises []*promise) error {
+	w := &c.waitBuf
+	w.promises = append(w.promises[:0], promises...)
+	w.scope, w.err = s, nil
+	for _, p := range promises {
+		if p.waiters == nil {
+			p.waiters = p.waiterBuf[:0]
+		}
+		p.waiters = append(p.waiters, c)
+	}
+	c.waiting = w
+	c.park()
+	clear(w.promises)
+	return w.err
 }
 
 // exit ends the running coroutine, running its deferred functions, without a crash.

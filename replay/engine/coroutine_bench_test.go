@@ -177,15 +177,14 @@ func BenchmarkResidentTurn(b *testing.B) {
 
 // BenchmarkEnqueue measures the cost of recording the call stack.
 func BenchmarkEnqueue(b *testing.B) {
-	x := NewExecution("i", 1, benchmarkRegistry(b), nil)
 	event := new(journalpb.Event)
-	for name, replaying := range map[string]bool{"with the call": false, "without": true} {
+	for name, records := range map[string]bool{"with the call": true, "without": false} {
 		b.Run(name, func(b *testing.B) {
-			x.replaying = replaying
+			queue := actionQueue{recordsCallers: records}
 			b.ReportAllocs()
 			for b.Loop() {
-				x.enqueue(event, nil)
-				x.queue = x.queue[:0]
+				queue.add(event, nil)
+				queue.actions = queue.actions[:0]
 			}
 		})
 	}

@@ -24,7 +24,9 @@ func describe(event *journalpb.Event, hidden bool) string {
 	if event.SourceEventId != 0 {
 		fields.add("source_event_id", event.SourceEventId)
 	}
-	fields.body(event)
+	fields.head(event)
+	visitValues(event, fields.value)
+	fields.tail(event)
 	if len(fields.list) == 0 {
 		return event.Type()
 	}
@@ -43,6 +45,17 @@ func (f *fields) add(name string, value any) {
 func (f *fields) text(name, value string) {
 	if value != "" {
 		f.list = append(f.list, fmt.Sprintf("%s=%q", name, truncate(value)))
+	}
+}
+
+// value describes a value; what an earlier execution has carried over is not shown.
+func (f *fields) value(v value) {
+	switch {
+	case v.field == fieldStatus || v.field == fieldInbox:
+	case v.payload != nil:
+		f.payload(v.field, v.payload)
+	default:
+		f.failure(v.failure)
 	}
 }
 
@@ -108,18 +121,11 @@ func (f *fields) instant(name string, nanoseconds int64) {
 	}
 }
 
-func (f *fields) body(event *journalpb.Event) {
+// head describes what stands before the values.
+func (f *fields) head(event *journalpb.Event) {
 	switch body := event.Body.(type) {
 	case *journalpb.Event_ActivityScheduled:
 		f.text("name", body.ActivityScheduled.Name)
-		f.payload("input", body.ActivityScheduled.Input)
-		f.options(body.ActivityScheduled.Options)
-	case *journalpb.Event_ActivityCompleted:
-		f.payload("result", body.ActivityCompleted.Result)
-		f.add("attempts", body.ActivityCompleted.Attempts)
-	case *journalpb.Event_ActivityFailed:
-		f.failure(body.ActivityFailed.Error)
-		f.add("attempts", body.ActivityFailed.Attempts)
 	case *journalpb.Event_TimerCreated:
 		f.instant("fire_at", body.TimerCreated.FireAt)
 	case *journalpb.Event_TimerFired:
@@ -128,61 +134,59 @@ func (f *fields) body(event *journalpb.Event) {
 		f.text("name", body.ExternalSubscribed.Name)
 	case *journalpb.Event_ExternalEvent:
 		f.text("name", body.ExternalEvent.Name)
-		f.payload("data", body.ExternalEvent.Data)
 	case *journalpb.Event_SideEffectRecorded:
 		f.text("label", body.SideEffectRecorded.Label)
-		f.payload("value", body.SideEffectRecorded.Value)
-		f.failure(body.SideEffectRecorded.Error)
-	case *journalpb.Event_StatusSet:
-		f.payload("value", body.StatusSet.Value)
-	default:
-		f.orchestration(event)
-	}
-}
-
-func (f *fields) orchestration(event *journalpb.Event) {
-	switch body := event.Body.(type) {
+	case *journalpb.Event_SubOrchestrationScheduled:
+		f.instance(body.SubOrchestrationScheduled)
+	case *journalpb.Event_OrchestrationChained:
+		f.instance(body.OrchestrationChained)
 	case *journalpb.Event_OrchestrationStarted:
 		f.text("name", body.OrchestrationStarted.Name)
 		f.text("version", body.OrchestrationStarted.Version)
-		f.payload("input", body.OrchestrationStarted.Input)
-		f.inbox(body.OrchestrationStarted.Inbox)
-		if parent := body.OrchestrationStarted.Parent; parent != nil {
-			f.add("parent", parent.Key())
-		}
-	case *journalpb.Event_OrchestrationCompleted:
-		f.payload("output", body.OrchestrationCompleted.Output)
-	case *journalpb.Event_OrchestrationFailed:
-		f.failure(body.OrchestrationFailed.Error)
+	case *journalpb.Event_OrchestrationContinuedAsNew:
+		f.text("version", body.OrchestrationContinuedAsNew.Version)
 	case *journalpb.Event_OrchestrationCanceled:
 		f.text("reason", body.OrchestrationCanceled.Reason)
 	case *journalpb.Event_OrchestrationTerminated:
 		f.text("reason", body.OrchestrationTerminated.Reason)
-	case *journalpb.Event_OrchestrationContinuedAsNew:
-		f.text("version", body.OrchestrationContinuedAsNew.Version)
-		f.payload("input", body.OrchestrationContinuedAsNew.Input)
-		f.inbox(body.OrchestrationContinuedAsNew.Inbox)
 	case *journalpb.Event_OrchestrationCancelRequested:
 		f.text("reason", body.OrchestrationCancelRequested.Reason)
 	case *journalpb.Event_OrchestrationSuspended:
 		f.text("reason", body.OrchestrationSuspended.Reason)
 	case *journalpb.Event_OrchestrationResumed:
 		f.text("reason", body.OrchestrationResumed.Reason)
+	}
+}
+
+// instance describes the instance that an event starts.
+func (f *fields) instance(start interface {
+	GetName() string
+	GetVersion() string
+	GetInstance() string
+}) {
+	f.text("name", start.GetName())
+	f.text("version", start.GetVersion())
+	f.text("instance", start.GetInstance())
+}
+
+// tail describes what stands after the values.
+func (f *fields) tail(event *journalpb.Event) {
+	switch body := event.Body.(type) {
+	case *journalpb.Event_ActivityScheduled:
+		f.options(body.ActivityScheduled.Options)
+	case *journalpb.Event_ActivityCompleted:
+		f.add("attempts", body.ActivityCompleted.Attempts)
+	case *journalpb.Event_ActivityFailed:
+		f.add("attempts", body.ActivityFailed.Attempts)
 	case *journalpb.Event_SubOrchestrationScheduled:
-		f.text("name", body.SubOrchestrationScheduled.Name)
-		f.text("version", body.SubOrchestrationScheduled.Version)
-		f.text("instance", body.SubOrchestrationScheduled.Instance)
-		f.payload("input", body.SubOrchestrationScheduled.Input)
 		f.closePolicy(body.SubOrchestrationScheduled.ClosePolicy)
-	case *journalpb.Event_SubOrchestrationCompleted:
-		f.payload("result", body.SubOrchestrationCompleted.Result)
-	case *journalpb.Event_SubOrchestrationFailed:
-		f.failure(body.SubOrchestrationFailed.Error)
-	case *journalpb.Event_OrchestrationChained:
-		f.text("name", body.OrchestrationChained.Name)
-		f.text("version", body.OrchestrationChained.Version)
-		f.text("instance", body.OrchestrationChained.Instance)
-		f.payload("input", body.OrchestrationChained.Input)
+	case *journalpb.Event_OrchestrationStarted:
+		f.inbox(body.OrchestrationStarted.Inbox)
+		if parent := body.OrchestrationStarted.Parent; parent != nil {
+			f.add("parent", parent.Key())
+		}
+	case *journalpb.Event_OrchestrationContinuedAsNew:
+		f.inbox(body.OrchestrationContinuedAsNew.Inbox)
 	}
 }
 

@@ -8,78 +8,45 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// endBody is called when the body has returned or a coroutine has crashed. It ends running
-// coroutines, then runs the OnClose functions, then queues the terminal event.
-func (x *Execution) endBody(output *journalpb.Payload, err error) {
-	x.progress = inCleanUp
-	if !errors.As(err, &x.continuation) {
-		x.output, x.failure = output, err
-	}
-	x.endPhase()
-	if x.coroutines.idle() && (len(x.closers) == 0 || x.continuation != nil) {
-		x.finish()
-		return
-	}
-	x.coroutines.spawn(x.phase, x.cleanUp)
+// Limits of ShouldContinueAsNew.
+const (
+	continueAfterEvents = 10_000
+	continueAfterBytes  = 8 << 20
+)
+
+// A continuation is the error with which an orchestration continues as new.
+type continuation struct {
+	input   *journalpb.Payload
+	version string
 }
 
-// endPhase cancels what is open and lets each started coroutine run to its end, in the order in
-// which they were started. Coroutines that have not started are discarded. Coroutines that are
-// spawned later run after them.
-func (x *Execution) endPhase() {
-	previous := x.phase
-	x.phase = x.newScope(nil)
-	x.cancelScope(previous, replay.ErrCanceled)
-	for _, c := range x.coroutines.readyStarted() {
-		if c.future != nil {
-			x.resolveErr(c.future, replay.ErrCanceled)
-		}
+func (c *continuation) Error() string {
+	return "tenuto: continue as new, which the orchestration must return"
+}
+
+// An outcome is how the code ended: what its body returned, and the errors of its clean-up.
+type outcome struct {
+	output        *journalpb.Payload
+	failure       error // includes errors of the clean-up
+	continuation  *continuation
+	cleanUpFailed bool
+}
+
+// setBody sets what the body returned.
+func (o *outcome) setBody(output *journalpb.Payload, err error) {
+	if !errors.As(err, &o.continuation) {
+		o.output, o.failure = output, err
 	}
 }
 
-// handleCrash handles a coroutine that ended by a panic or by runtime.Goexit. It fails the instance
-// and interrupts the running body or clean-up function; clean-up continues with the next function.
-// A coroutine that crashes while it is being ended interrupts nothing.
-func (x *Execution) handleCrash(c *coroutine) {
-	err := c.crash.error()
-	if c.future != nil {
-		x.resolveErr(c.future, err)
-	}
-	switch {
-	case x.progress == inBody:
-		x.endBody(nil, err)
-		return
-	case c.scope.outermost() == x.phase:
-		x.endPhase()
-		x.coroutines.spawn(x.phase, x.cleanUp)
-	}
-	x.cleanUpFailed = true
-	x.failure = joinErrors(x.failure, err)
+// addCleanUpError adds an error of the clean-up.
+func (o *outcome) addCleanUpError(err error) {
+	o.cleanUpFailed = true
+	o.failure = joinErrors(o.failure, err)
 }
 
-// cleanUp calls the remaining closers, the latest first.
-func (x *Execution) cleanUp() {
-	phase := x.phase
-	for len(x.closers) > 0 && (x.continuation == nil || x.failure != nil) {
-		last := len(x.closers) - 1
-		closer := x.closers[last]
-		x.closers = x.closers[:last]
-		failure := closer(x.newScope(phase), x.failure)
-		if x.evicting || x.phase != phase {
-			return
-		}
-		if failure != nil {
-			x.cleanUpFailed = true
-			x.failure = joinErrors(x.failure, failure)
-		}
-	}
-	x.endPhase()
-	if x.coroutines.idle() {
-		x.finish()
-	} else {
-		x.coroutines.spawn(x.phase, x.finish)
-	}
-}
+// continues reports whether the execution continues as new, unless the clean-up fails.
+func (o *outcome) continues() bool { return o.continuation != nil && o.failure == nil }
 
 // joinErrors joins two errors, the error of the body first.
 func joinErrors(err, failure error) error {
@@ -92,29 +59,159 @@ func joinErrors(err, failure error) error {
 	return errors.Join(err, failure)
 }
 
-// terminalEvent returns the terminal event for the outcome of the body and the clean-up.
-func (x *Execution) terminalEvent() *journalpb.Event {
+// terminalEvent returns the terminal event. request is the recorded one to cancel the instance.
+// unconsumed is called if the execution continues as new.
+func (o *outcome) terminalEvent(request *journalpb.OrchestrationCancelRequested, unconsumed func() []*journalpb.ExternalEvent) *journalpb.Event {
 	switch {
-	case x.failure == nil && x.continuation != nil:
-		return x.continuedAsNewEvent(x.continuation)
-	case x.failure == nil:
-		return &journalpb.Event{Body: &journalpb.Event_OrchestrationCompleted{
-			OrchestrationCompleted: &journalpb.OrchestrationCompleted{Output: x.output},
+	case o.continues():
+		return &journalpb.Event{Body: &journalpb.Event_OrchestrationContinuedAsNew{
+			OrchestrationContinuedAsNew: &journalpb.OrchestrationContinuedAsNew{
+				Input: o.continuation.input, Version: o.continuation.version, Inbox: unconsumed(),
+			},
 		}}
-	case x.cancelRequest != nil && !x.cleanUpFailed && isCanceled(x.failure):
+	case o.failure == nil:
+		return &journalpb.Event{Body: &journalpb.Event_OrchestrationCompleted{
+			OrchestrationCompleted: &journalpb.OrchestrationCompleted{Output: o.output},
+		}}
+	case request != nil && !o.cleanUpFailed && isCanceled(o.failure):
 		return &journalpb.Event{Body: &journalpb.Event_OrchestrationCanceled{
-			OrchestrationCanceled: &journalpb.OrchestrationCanceled{Reason: cmp.Or(x.cancelRequest.Reason, replay.ErrCanceled.Error())},
+			OrchestrationCanceled: &journalpb.OrchestrationCanceled{Reason: cmp.Or(request.Reason, replay.ErrCanceled.Error())},
 		}}
 	}
 	return &journalpb.Event{Body: &journalpb.Event_OrchestrationFailed{
-		OrchestrationFailed: &journalpb.OrchestrationFailed{Error: encodeError(x.failure)},
+		OrchestrationFailed: &journalpb.OrchestrationFailed{Error: encodeError(o.failure)},
 	}}
 }
 
-// finish queues the terminal event. No operation may be open.
-func (x *Execution) finish() {
-	x.enqueue(x.terminalEvent(), nil)
-	x.progress = codeDone
+func isCanceled(err error) bool { return errors.Is(err, replay.ErrCanceled) }
+
+// endBody is called when the body has returned or a coroutine has crashed. It ends running
+// coroutines, then runs the OnClose functions, then queues the terminal event.
+func (p *program) endBody(output *journalpb.Payload, err error) {
+	p.progress = inCleanUp
+	p.outcome.setBody(output, err)
+	p.endPhase()
+	if p.coroutines.idle() && (len(p.closers) == 0 || p.outcome.continuation != nil) {
+		p.finish()
+		return
+	}
+	p.coroutines.spawn(p.phase, p.cleanUp)
 }
 
-func isCanceled(err error) bool { return errors.Is(err, replay.ErrCanceled) }
+// endPhase cancels what is open and lets each started coroutine run to its end, in the order in
+// which they were started. Coroutines that have not started are discarded. Coroutines that are
+// spawned later run after them.
+func (p *program) endPhase() {
+	previous := p.phase
+	p.phase = p.newScope(nil)
+	p.operations.endScope(previous, replay.ErrCanceled)
+	for _, c := range p.coroutines.readyStarted() {
+		if c.future != nil {
+			p.coroutines.resolveErr(c.future, replay.ErrCanceled)
+		}
+	}
+}
+
+// handleCrash handles a coroutine that ended by a panic or by runtime.Goexit. It fails the instance
+// and interrupts the running body or clean-up function; clean-up continues with the next function.
+// A coroutine that crashes while it is being ended interrupts nothing.
+func (p *program) handleCrash(c *coroutine) {
+	err := c.crash.error()
+	if c.future != nil {
+		p.coroutines.resolveErr(c.future, err)
+	}
+	switch {
+	case p.progress == inBody:
+		p.endBody(nil, err)
+		return
+	case c.scope.outermost() == p.phase:
+		p.endPhase()
+		p.coroutines.spawn(p.phase, p.cleanUp)
+	}
+	p.outcome.addCleanUpError(err)
+}
+
+// cleanUp calls the remaining closers, the latest first.
+func (p *program) cleanUp() {
+	phase := p.phase
+	for len(p.closers) > 0 && !p.outcome.continues() {
+		last := len(p.closers) - 1
+		closer := p.closers[last]
+		p.closers = p.closers[:last]
+		failure := closer(p.newScope(phase), p.outcome.failure)
+		if p.coroutines.evicting() || p.phase != phase {
+			return
+		}
+		if failure != nil {
+			p.outcome.addCleanUpError(failure)
+		}
+	}
+	p.endPhase()
+	if p.coroutines.idle() {
+		p.finish()
+	} else {
+		p.coroutines.spawn(p.phase, p.finish)
+	}
+}
+
+// finish queues the terminal event. No operation may be open.
+func (p *program) finish() {
+	p.operations.queue.add(p.outcome.terminalEvent(p.cancellation.request, p.operations.unconsumedEvents), nil)
+	p.progress = codeDone
+}
+
+// A carryOver holds the values with which the next execution starts, encoded as they were recorded.
+type carryOver struct {
+	status      *journalpb.Payload // last value of SetStatus
+	continuedAs *journalpb.OrchestrationContinuedAsNew
+	countsAll   bool // ShouldContinueAsNew of the next execution counts all payloads
+}
+
+// add takes what a recorded event carries over.
+func (c *carryOver) add(recorded *journalpb.Event) {
+	switch body := recorded.Body.(type) {
+	case *journalpb.Event_OrchestrationStarted:
+		c.status = body.OrchestrationStarted.Status
+	case *journalpb.Event_StatusSet:
+		c.status = body.StatusSet.Value
+	case *journalpb.Event_OrchestrationContinuedAsNew:
+		c.continuedAs = body.OrchestrationContinuedAsNew
+	}
+}
+
+// CountAllPayloadsNext makes the next execution count all payloads in ShouldContinueAsNew. Every
+// node that may replay it must support that.
+func (x *Execution) CountAllPayloadsNext() { x.carryOver.countsAll = true }
+
+// Successor returns the first event of the next execution if this one has continued as new, nil
+// otherwise.
+func (x *Execution) Successor() *journalpb.Event {
+	next := x.carryOver.continuedAs
+	if next == nil {
+		return nil
+	}
+	started := &journalpb.OrchestrationStarted{
+		Name:      x.id.name,
+		Version:   next.Version,
+		Input:     next.Input,
+		Parent:    x.id.parent,
+		Inbox:     next.Inbox,
+		Tags:      x.id.tags,
+		RequestId: x.id.requestID,
+		Status:    x.carryOver.status,
+		Trace:     x.id.trace,
+
+		Incarnation:       x.id.incarnation,
+		CountsAllPayloads: x.id.protocol3 || x.carryOver.countsAll,
+	}
+	if x.id.protocol3 {
+		started.PayloadMax = x.program.registry.payloads.recordedMax() // the next execution begins with the present bound
+	}
+	x.requestIDs.carryOver(started)
+	x.program.cancellation.carryOver(started)
+	return &journalpb.Event{
+		EventId:   1,
+		Timestamp: x.cursor.now.UnixNano(),
+		Body:      &journalpb.Event_OrchestrationStarted{OrchestrationStarted: started},
+	}
+}

@@ -260,8 +260,8 @@ func TestSemaphore_AcquireInEndedScopeTakesNoSlot(t *testing.T) {
 		lock := replay.NewSemaphore(1)
 		inner, cancel := replay.WithCancel(ctx)
 		cancel()
-		refused := lock.Acquire(inner)
-		return fmt.Sprint(refused), lock.Acquire(ctx)
+		rejected := lock.Acquire(inner)
+		return fmt.Sprint(rejected), lock.Acquire(ctx)
 	}), func(t *testing.T, in *instance) {
 		mustTurn(t, in, started("script", nil))
 		wantLast(t, in, `OrchestrationCompleted output="canceled"`)

@@ -32,6 +32,9 @@ const (
 	codecCode    = "tenuto.codec"
 )
 
+// noQueryDetails are the recorded fields of an error with the code noQueryCode.
+type noQueryDetails struct{ Name string }
+
 // EncodeError returns the record of an error, without a codec.
 func EncodeError(err error) *journalpb.Error { return encodeError(err) }
 
@@ -102,8 +105,10 @@ func encodeTyped(err error) *journalpb.Error {
 		return &journalpb.Error{Code: tooLargeCode, Details: encodeDetails(e)}
 	case *replay.CodecError:
 		return &journalpb.Error{Code: codecCode, Details: encodeDetails(replay.CodecError{Verb: e.Verb, ContentType: e.ContentType})}
-	case *replay.NoQueryError:
-		return &journalpb.Error{Code: noQueryCode, Details: encodeDetails(e)}
+	case *replay.NotRegisteredError:
+		if e.Kind == "query" {
+			return &journalpb.Error{Code: noQueryCode, Details: encodeDetails(noQueryDetails{e.Name})}
+		}
 	case *replay.ActivityError:
 		return &journalpb.Error{Code: activityCode, Details: encodeDetails(replay.ActivityError{Name: e.Name, EventID: e.EventID, Attempts: e.Attempts})}
 	case *replay.ChildError:
@@ -245,7 +250,7 @@ func decodeSystemError(record *journalpb.Error, cause error) error {
 	case codecCode:
 		e = &replay.CodecError{Err: cause}
 	case noQueryCode:
-		e = new(replay.NoQueryError)
+		e = &replay.NotRegisteredError{Kind: "query"}
 	case activityCode:
 		e = &replay.ActivityError{Err: cause}
 	case childCode:

@@ -69,12 +69,12 @@ func TestSentinelError_SurvivesJournal(t *testing.T) {
 }
 
 func TestErrorCode_SurvivesJournal(t *testing.T) {
-	err := fmt.Errorf("pay: %w", replay.WithCode("card.refused", fmt.Errorf("bank: %w", replay.WithCode("bank.closed", io.EOF))))
+	err := fmt.Errorf("pay: %w", replay.WithCode("card.rejected", fmt.Errorf("bank: %w", replay.WithCode("bank.closed", io.EOF))))
 	after := roundTrip(t, err)
 	if after.Error() != "pay: bank: EOF" {
 		t.Errorf("message %q", after)
 	}
-	for code, want := range map[string]bool{"card.refused": true, "bank.closed": true, "other": false, "": false} {
+	for code, want := range map[string]bool{"card.rejected": true, "bank.closed": true, "other": false, "": false} {
 		if got := errors.Is(after, &replay.Error{Code: code}); got != want {
 			t.Errorf("code %q: %t", code, got)
 		}
@@ -176,13 +176,36 @@ func TestOperationErrors_Text(t *testing.T) {
 	errs := map[string]error{
 		`activity "ship": broken`:                                    &replay.ActivityError{Name: "ship", Err: errors.New("broken")},
 		`orchestration "pay" (order-17::1.4): broken`:                &replay.ChildError{Name: "pay", Instance: "order-17::1.4", Err: errors.New("broken")},
-		`no code for activity "ship" on this node`:                   &replay.NoCodeError{Activity: true, Name: "ship"},
-		`no code for orchestration "pay" on this node`:               &replay.NoCodeError{Name: "pay"},
-		`tenuto: name of event "" has 0 bytes: 1 to 128 are allowed`: &replay.NameError{Kind: "event"},
+		`no code for activity "ship" on this node`:                   &replay.NotRegisteredError{Kind: "activity", Name: "ship"},
+		`no code for orchestration "pay" on this node`:               &replay.NotRegisteredError{Kind: "orchestration", Name: "pay"},
+		`no code for orchestration "pay", version "2", on this node`: &replay.NotRegisteredError{Kind: "orchestration", Name: "pay", Version: "2"},
+		`the instance does not answer query "sum"`:                   &replay.NotRegisteredError{Kind: "query", Name: "sum"},
+		`the instance does not handle update "add"`:                  &replay.NotRegisteredError{Kind: "update", Name: "add"},
+		`tenuto: option Tag is too long`:                             &replay.InvalidError{Field: "option Tag", Reason: "is too long"},
 	}
 	for want, err := range errs {
 		if err.Error() != want {
 			t.Errorf("%q, want %q", err, want)
+		}
+	}
+}
+
+// Histories have recorded errors of missing query handlers by their code, others by their text only.
+func TestNotRegisteredError_RecordUnchanged(t *testing.T) {
+	query := &replay.NotRegisteredError{Kind: "query", Name: "sum"}
+	record := engine.EncodeError(query)
+	want := &journalpb.Error{Code: "tenuto.no_query", Message: query.Error(), Details: &journalpb.Payload{Data: []byte(`{"Name":"sum"}`)}}
+	if !proto.Equal(record, want) {
+		t.Errorf("record %v; want %v", record, want)
+	}
+	var decoded *replay.NotRegisteredError
+	if err := engine.DecodeError(want); !errors.As(err, &decoded) || *decoded != *query || err.Error() != query.Error() {
+		t.Errorf("%v was decoded as %v", want, err)
+	}
+	for _, kind := range []string{"orchestration", "activity", "update"} {
+		err := &replay.NotRegisteredError{Kind: kind, Name: "sum", Version: "2"}
+		if record := engine.EncodeError(err); !proto.Equal(record, &journalpb.Error{Message: err.Error()}) {
+			t.Errorf("%s: record %v", kind, record)
 		}
 	}
 }
@@ -315,7 +338,7 @@ func TestRegisterError_TwicePanics(t *testing.T) {
 		"the sentinel":    func() { replay.RegisterError("test.other", errForeign) },
 		"its code":        func() { replay.RegisterError("test.foreign", io.EOF) },
 		"the type":        func() { replay.RegisterErrorType[*limitError]("test.other") },
-		"the type's code": func() { replay.RegisterErrorType[*replay.NameError]("test.limit") },
+		"the type's code": func() { replay.RegisterErrorType[*replay.InvalidError]("test.limit") },
 	} {
 		func() {
 			defer func() {

@@ -1,95 +1,32 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
-	"math/rand/v2"
 	"sync/atomic"
-	"time"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/internal/host"
 )
 
-// An Execution is one execution of an instance in memory: the coroutines of its code, and the
-// cursor in its history. Live turns and replays use the same code.
+// An Execution is one execution of an instance in memory: the cursor in its history, and the
+// program that runs its code. Live turns and replays use the same code.
 //
 // Its methods must not be called concurrently. After one returns an error, only [Execution.Evict]
 // may be called.
 type Execution struct {
-	id          host.ID
-	registry    *Registry
-	logger      *slog.Logger
-	monitor     *Monitor
-	ownMonitor  Monitor                         // the monitor until SetMonitor is called
-	foreignCall atomic.Pointer[replay.Mismatch] // a durable call from another goroutine
-	explainer   *Execution                      // the second replay, if a mismatch was explained
-
-	// The cursor: event_id and timestamp of the last event consumed.
-	lastEventID uint64
-	now         time.Time
-
-	startInfo startInfo
-	input     *journalpb.Payload // until the code receives it
-	code      *host.Orchestration
-	root      *scope
-	phase     *scope // encloses all scopes of the body, later of the clean-up
-
-	coroutines     scheduler
-	queue          []*action                 // scheduled by the code, not yet bound to an event
-	openOperations table[uint64, *operation] // by event_id
-	scheduledIDs   bitmap                    // event_ids that scheduled an operation
-	inbox          inbox
-	deferred       []*journalpb.Event // recorded while suspended, not yet applied
-
-	// The request to cancel the instance, nil if there is none.
-	cancelRequest *journalpb.OrchestrationCancelRequested
-	requestIDs    requestIDs // of recorded inputs
-	resolvedCount uint64
-
-	bytes         int                // of payloads and errors up to the cursor
-	startedAt     int64              // timestamp of OrchestrationStarted
-	status        *journalpb.Payload // last value of SetStatus, as recorded
-	patches       map[string]bool    // decisions of Patched
-	markers       map[string]bool    // patch markers in the history that is being replayed
-	historyEnd    uint64             // last event_id of that history
-	random        *rand.Rand         // created at first use
-	successor     *journalpb.OrchestrationContinuedAsNew
-	queryHandlers map[string]queryHandler
-	updates       updates
-
-	closers       []func(s host.Scope, failure error) error
-	output        *journalpb.Payload // outcome of the body: output, failure or continuation
-	failure       error              // includes errors of the clean-up
-	continuation  *continuation
-	cleanUpFailed bool
-
-	legacyBytes          int  // like bytes, by the rule before protocol 3
-	countAllPayloadsNext bool // the next execution counts all payloads
-
-	progress         progress
-	replaying        bool
-	explaining       bool // this replay locates a call for a mismatch
-	lookedAhead      bool // lookAhead has run for this replay
-	suspended        bool // the code does not run, and inputs are deferred
-	canceledByParent bool // the parent has asked to cancel, in this or an earlier execution
-	cancelObserved   bool // an await or Context.Err has returned the cancellation to the code
-	starting         bool // this turn records the start
-	evicting         bool
-	inSideEffect     bool // a function given to SideEffect is running
+	id         identity
+	cursor     cursor
+	program    program
+	deferred   deferredInputs
+	requestIDs requestIDs // of recorded inputs
+	carryOver  carryOver
+	ownMonitor Monitor    // the monitor until SetMonitor is called
+	explainer  *Execution // the second replay, if a mismatch was explained
 }
-
-// A progress is how far an execution has come.
-type progress uint8
-
-const (
-	inBody    progress = iota
-	inCleanUp          // the body has ended
-	codeDone           // the clean-up has ended; the terminal action is last in the queue
-	ended              // the cursor has passed a terminal event, perhaps that of a termination
-)
 
 // NewExecution returns an execution with an empty history. The logger is given to orchestration
 // code; nil means slog.Default().
@@ -97,38 +34,40 @@ func NewExecution(instance string, number uint64, registry *Registry, logger *sl
 	if logger == nil {
 		logger = slog.Default()
 	}
-	x := &Execution{
-		id:       host.ID{Instance: instance, Number: number},
-		registry: registry,
-		logger:   logger,
-	}
-	x.phase = x.newScope(nil)
-	x.root = x.newScope(x.phase)
+	x := new(Execution)
+	x.id.ID = host.ID{Instance: instance, Number: number}
+	p := &x.program
+	p.id, p.cursor, p.registry, p.logger = &x.id, &x.cursor, registry, logger
+	p.calls.id, p.calls.coroutines = &x.id.ID, &p.coroutines
+	p.operations.deferred, p.operations.coroutines = &x.deferred, &p.coroutines
+	p.phase = p.newScope(nil)
+	p.cancellation.root = p.newScope(p.phase)
 	x.SetMonitor(&x.ownMonitor)
 	return x
 }
 
 // Replay moves the cursor over a recorded history. The history must be complete, because
 // [replay.Patched] reads ahead. The error is a [*replay.Mismatch] if code and history disagree, a
-// [*replay.NoCodeError] if there is no code for the orchestration, a [*replay.CodecError] if a
-// payload cannot be read, or an error of the sequence.
+// [*replay.NotRegisteredError] if there is no code for the orchestration, a [*replay.CodecError] if
+// a payload cannot be read, or an error of the sequence.
 func (x *Execution) Replay(history iter.Seq2[*journalpb.Event, error]) error {
 	err := x.replay(history)
-	if m, ok := err.(*replay.Mismatch); ok && m.Kind == replay.ScheduledDifferently && !x.explaining {
+	explaining := x.program.operations.queue.recordsCallers
+	if m, ok := err.(*replay.Mismatch); ok && m.Kind == replay.ScheduledDifferently && !explaining {
 		x.explain(m, history)
 	}
 	return err
 }
 
 func (x *Execution) replay(history iter.Seq2[*journalpb.Event, error]) error {
-	x.replaying, x.lookedAhead = true, false
-	defer func() { x.replaying = false }()
+	x.cursor.mode = replayingBeforeLookAhead
+	defer func() { x.cursor.mode = live }()
 	var rest []*journalpb.Event // events after the point where Patched halted the code
 	for event, err := range history {
 		switch {
 		case err != nil:
 			return fmt.Errorf("read history: %w", err)
-		case x.coroutines.halted:
+		case x.program.coroutines.state == halted:
 			rest = append(rest, event)
 			continue
 		}
@@ -136,7 +75,7 @@ func (x *Execution) replay(history iter.Seq2[*journalpb.Event, error]) error {
 			return err
 		}
 	}
-	if x.coroutines.halted {
+	if x.program.coroutines.state == halted {
 		x.lookAhead(rest)
 		x.applyDeferred()
 	}
@@ -145,15 +84,24 @@ func (x *Execution) replay(history iter.Seq2[*journalpb.Event, error]) error {
 			return err
 		}
 	}
-	return x.interruption()
+	return x.program.calls.interruption()
+}
+
+// lookAhead reads the rest of the history for [replay.Patched], and resumes the step that was
+// halted for it.
+func (x *Execution) lookAhead(rest []*journalpb.Event) {
+	x.cursor.mode = replayingAfterLookAhead
+	x.program.patches.lookAhead(x.cursor.eventID, rest)
+	x.program.coroutines.state = resuming
+	x.program.step()
 }
 
 // explain replays the history once more to find the line of the call that differs. Recording the
 // line of every call would slow every replay (see DESIGN.md).
 func (x *Execution) explain(m *replay.Mismatch, history iter.Seq2[*journalpb.Event, error]) {
-	again := NewExecution(x.id.Instance, x.id.Number, x.registry, x.logger)
-	again.explaining = true
-	again.SetMonitor(x.monitor)
+	again := NewExecution(x.id.Instance, x.id.Number, x.program.registry, x.program.logger)
+	again.program.operations.queue.recordsCallers = true
+	again.SetMonitor(x.program.calls.monitor)
 	x.explainer = again
 	if same, ok := again.Replay(history).(*replay.Mismatch); ok && same.EventID == m.EventID && same.Found == m.Found {
 		m.Source = same.Source
@@ -166,102 +114,54 @@ func (x *Execution) explain(m *replay.Mismatch, history iter.Seq2[*journalpb.Eve
 func (x *Execution) SetAppliedIndex(index uint64) { x.requestIDs.appliedIndex = index }
 
 // LastEventID returns the event_id of the last event consumed, 0 for an empty history.
-func (x *Execution) LastEventID() uint64 { return x.lastEventID }
+func (x *Execution) LastEventID() uint64 { return x.cursor.eventID }
 
 // Parent returns the parent's operation that waits for this instance, nil if there is none.
-func (x *Execution) Parent() *journalpb.OperationRef { return x.startInfo.parent }
+func (x *Execution) Parent() *journalpb.OperationRef { return x.id.parent }
 
 // Incarnation returns the incarnation of the instance; see journalpb.OrchestrationStarted.
-func (x *Execution) Incarnation() uint64 { return x.startInfo.incarnation }
+func (x *Execution) Incarnation() uint64 { return x.id.incarnation }
 
 // Ended reports whether the cursor has passed a terminal event.
-func (x *Execution) Ended() bool { return x.progress == ended }
+func (x *Execution) Ended() bool { return x.program.progress == ended }
 
 // Evict ends every coroutine and waits until all are gone. Their deferred functions run; durable
 // calls in them do nothing and return [replay.ErrEvicting].
 func (x *Execution) Evict() {
-	x.evicting = true
-	x.coroutines.unwindAll()
+	x.program.coroutines.unwindAll()
 	if x.explainer != nil {
 		x.explainer.Evict()
 	}
 }
 
-// step runs the code until all its coroutines are blocked.
-func (x *Execution) step() {
-	for {
-		crashed := x.coroutines.run()
-		if crashed == nil || x.progress >= codeDone {
-			return
-		}
-		x.inSideEffect = false
-		x.handleCrash(crashed)
-	}
+// errAbandoned ends a turn or a replay of an abandoned execution.
+var errAbandoned = errors.New("tenuto: the execution was abandoned while its code ran")
+
+// A Monitor lets other goroutines observe the progress of an execution while its code runs, and
+// abandon it. Its methods are safe for concurrent use. One Monitor may serve the successive
+// executions of an instance. The zero value is ready.
+type Monitor struct {
+	eventID       atomic.Uint64
+	abandoned     atomic.Bool
+	onForeignCall func(*replay.Mismatch)
 }
 
-// begin starts the code of the orchestration.
-func (x *Execution) begin(started *journalpb.OrchestrationStarted) error {
-	code, ok := x.registry.orchestration(started.Name, started.Version)
-	if !ok {
-		return &replay.NoCodeError{Name: started.Name, Version: started.Version}
-	}
-	x.startInfo, x.input, x.code = startInfoOf(started), started.Input, code
-	x.startedAt = x.now.UnixNano()
-	x.requestIDs.restore(started)
-	for _, event := range started.Inbox {
-		x.inbox.deliver(inboxEvent{event: event})
-	}
-	x.canceledByParent = started.CanceledByParent
-	if carried := started.CancelRequested; carried != nil {
-		x.cancelRequest = carried
-		x.cancelScope(x.root, x.canceledError(carried.Reason))
-	}
-	startAt := started.StartAt
-	x.coroutines.spawn(x.root, func() { x.run(startAt) })
-	return nil
-}
+// EventID returns the event_id that the execution consumed last; the code is running the step that
+// follows it.
+func (m *Monitor) EventID() uint64 { return m.eventID.Load() }
 
-// run is the body of the first coroutine.
-func (x *Execution) run(startAt int64) {
-	err := x.root.sleepUntil(startAt)
-	var output *journalpb.Payload
-	if err == nil {
-		output, err = x.runBody()
-	}
-	if !x.evicting && x.progress == inBody {
-		x.endBody(output, err)
-	}
-}
+// Abandon stops the execution permanently. Running code continues until its next durable call
+// blocks. After that no coroutine is resumed, except to be ended by [Execution.Evict].
+// [Execution.Turn] and [Execution.Replay] return an error, and nothing more is logged.
+func (m *Monitor) Abandon() { m.abandoned.Store(true) }
 
-// runBody calls the body of the orchestration.
-func (x *Execution) runBody() (*journalpb.Payload, error) {
-	input, name := x.input, x.code.Name
-	x.input = nil // frees the input, which may be large
-	if x.code.Version == NewestVersion {
-		return nil, &continuation{input: input, version: x.registry.Newest(name)}
-	}
-	output, err := x.code.Run(x.root, decoder("orchestration", name, input))
-	if err != nil {
-		return nil, err
-	}
-	return x.encode(replay.PayloadInfo{Kind: "orchestration", Name: name, Part: "output"}, output)
-}
+// OnForeignCall sets a function that is called when a durable call comes from a goroutine that the
+// author's code started: once for each execution, on that goroutine. It must be set before the
+// first execution is monitored. The next turn, if any, returns the same [replay.Mismatch].
+func (m *Monitor) OnForeignCall(f func(*replay.Mismatch)) { m.onForeignCall = f }
 
-// startInfo holds the fields of OrchestrationStarted that the execution needs later.
-type startInfo struct {
-	name, version    string
-	requestID, trace string
-	parent           *journalpb.OperationRef
-	incarnation      uint64
-	protocol3        bool // the execution began under protocol 3 or later
-	tags             map[string]string
-}
-
-func startInfoOf(started *journalpb.OrchestrationStarted) startInfo {
-	return startInfo{
-		name: started.Name, version: started.Version,
-		requestID: started.RequestId, trace: started.Trace,
-		parent: started.Parent, incarnation: started.Incarnation, tags: started.Tags,
-		protocol3: started.Incarnation != 0 || started.CountsAllPayloads,
-	}
+// SetMonitor sets the execution's monitor. It must be called before the first event.
+func (x *Execution) SetMonitor(w *Monitor) {
+	x.program.calls.monitor = w
+	x.program.coroutines.abandoned = &w.abandoned
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // QueuedActions returns the number of queued actions.
-func (x *Execution) QueuedActions() int { return len(x.queue) }
+func (x *Execution) QueuedActions() int { return len(x.program.operations.queue.actions) }
 
 // SealEvent returns an event as it is recorded.
 func (p PayloadConverter) SealEvent(event *journalpb.Event) (*journalpb.Event, error) {
@@ -21,10 +21,10 @@ func IsSealedEvent(event *journalpb.Event) bool { return isSealedEvent(event) }
 func ValueBytes(event *journalpb.Event) int { return valueBytes(event) }
 
 // RecordedOptions returns the record of the options of a call.
-func RecordedOptions(options ...replay.ActivityOption) *journalpb.ActivityOptions {
+func RecordedOptions(options ...replay.Option) *journalpb.ActivityOptions {
 	requested, recorded := new(host.ActivityOptions), new(journalpb.ActivityOptions)
-	for _, option := range options {
-		option(requested)
+	if err := ApplyOptions(options, requested, "an activity"); err != nil {
+		panic(err)
 	}
 	recordActivityOptions(recorded, requested)
 	return recorded

@@ -170,7 +170,7 @@ func TestVersion_FixedAtStart(t *testing.T) {
 	x := engine.NewExecution("i", 1, programRegistry(t), nil)
 	defer x.Evict()
 	_, err := x.Turn(begin, messagesOf(withVersion(started("upgrade", ""), "3")))
-	var noCode *replay.NoCodeError
+	var noCode *replay.NotRegisteredError
 	if !errors.As(err, &noCode) || noCode.Version != "3" {
 		t.Errorf("%v", err)
 	}
@@ -382,7 +382,7 @@ func TestEvict_ReleaseWithoutAcquireIsNoOp(t *testing.T) {
 func TestChildOptions_RejectsInvalid(t *testing.T) {
 	x, turn := startScript(t, script(t, func(ctx *replay.Context) (string, error) {
 		_, id := child.Call(ctx, "", replay.ChildID("\xff"))
-		_, v := child.Call(ctx, "", replay.ChildVersion("\xff"))
+		_, v := child.Call(ctx, "", replay.Version("\xff"))
 		return fmt.Sprint(id != nil, v != nil, child.Chain(ctx, "", replay.ChildID("\xff")) != nil), nil
 	}))
 	defer x.Evict()
@@ -394,7 +394,7 @@ func TestChildOptions_RejectsInvalid(t *testing.T) {
 // The recorded version of a child is used.
 func TestChild_RecordedVersionWins(t *testing.T) {
 	history := withEventIDs(started("hello-child", ""), withVersion(childScheduled("child", "i::1.2", ""), "1"))
-	for _, options := range [][]replay.ChildOption{nil, {replay.ChildVersion("2")}} {
+	for _, options := range [][]replay.Option{nil, {replay.Version("2")}} {
 		x := engine.NewExecution("i", 1, registryOf(t, program("hello-child", func(ctx *replay.Context, _ string) (string, error) {
 			return child.Call(ctx, "", options...)
 		})), nil)
@@ -487,9 +487,9 @@ func TestChildID_RejectsInvalid(t *testing.T) {
 	for _, id := range []string{"x y", "a\x00b", "ü", "\xff", strings.Repeat("x", 129), strings.Repeat("x", 3<<20)} {
 		registry := script(t, func(ctx *replay.Context) (bool, error) {
 			_, err := child.Call(ctx, "x", replay.ChildID(id))
-			var called, chained *replay.OptionError
+			var called, chained *replay.InvalidError
 			return errors.As(err, &called) && errors.As(child.Chain(ctx, "x", replay.ChildID(id)), &chained) &&
-				called.Option == "ChildID" && len(chained.Error()) < 300, nil
+				called.Field == "option ChildID" && len(chained.Error()) < 300, nil
 		})
 		x := engine.NewExecution("i", 1, registry, nil)
 		turn, err := x.Turn(begin, messagesOf(startedAs(7)))

@@ -4,23 +4,34 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync/atomic"
 
 	"github.com/tenuto-dev/tenuto/internal/goroutine"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/internal/host"
 )
 
-// currentCoroutine returns the running coroutine. It does not return on another goroutine, whose
-// durable calls would depend on the Go scheduler, or in a function that SideEffect calls. It may
-// read only atomic fields before it has checked the goroutine.
-func (x *Execution) currentCoroutine(what string) *coroutine {
-	if goroutine.ID() != x.coroutines.runningID.Load() {
-		x.stopForeignCall(what)
+// A callChecker checks that the durable calls of an execution are made by its running coroutine, on
+// its own objects.
+type callChecker struct {
+	id         *host.ID // of the execution
+	coroutines *scheduler
+	monitor    *Monitor
+	foreign    atomic.Pointer[replay.Mismatch] // the first call that failed the check
+}
+
+// current returns the running coroutine. It does not return on another goroutine, whose durable
+// calls would depend on the Go scheduler, or in a function that SideEffect calls. It may read only
+// atomic fields before it has checked the goroutine.
+func (k *callChecker) current(what string) *coroutine {
+	if goroutine.ID() != k.coroutines.runningID.Load() {
+		k.stopForeignCall(what)
 	}
-	if x.inSideEffect {
-		panic(fmt.Sprintf("tenuto: %s inside a function that was given to SideEffect, in instance %q", what, x.id.Instance))
+	c := k.coroutines.current
+	if c != nil && c.inSideEffect {
+		panic(fmt.Sprintf("tenuto: %s inside a function that was given to SideEffect, in instance %q", what, k.id.Instance))
 	}
-	return x.coroutines.current
+	return c
 }
 
 // stopForeignCall ends a durable call from a goroutine other than the running coroutine's.
@@ -31,42 +42,40 @@ func (x *Execution) currentCoroutine(what string) *coroutine {
 //   - On a goroutine that the author started, it ends the goroutine, whose deferred functions run,
 //     and stalls the instance of the Context. A panic on that goroutine would end the process.
 //   - A function that [iter.Pull] runs is part of the code that pulls, so the call continues.
-func (x *Execution) stopForeignCall(what string) {
+func (k *callChecker) stopForeignCall(what string) {
 	callers := make([]uintptr, 4096)
 	callers = callers[:runtime.Callers(3, callers)]
 	switch goroutineStartOf(callers) {
 	case startedByPull:
 		return
 	case startedByEngine:
-		panic(fmt.Sprintf("tenuto: %s with the Context of instance %q outside its coroutines: use the Context that the code was given", what, x.id.Instance))
+		panic(fmt.Sprintf("tenuto: %s with the Context of instance %q outside its coroutines: use the Context that the code was given", what, k.id.Instance))
 	}
-	x.reportForeignCall(what, callers)
+	k.reportForeignCall(what, callers)
 	runtime.Goexit()
 }
 
 // reportForeignCall stalls the instance because of a durable call from a goroutine that the author
 // started.
-func (x *Execution) reportForeignCall(what string, callers []uintptr) {
+func (k *callChecker) reportForeignCall(what string, callers []uintptr) {
 	m := &replay.Mismatch{
 		Kind:      replay.ForeignGoroutine,
-		Instance:  x.id.Instance,
-		Execution: x.id.Number,
-		EventID:   x.monitor.EventID(),
+		Instance:  k.id.Instance,
+		Execution: k.id.Number,
+		EventID:   k.monitor.EventID(),
 		Expected:  "durable calls on coroutines of the instance: use replay.Go instead of the go statement",
 		Found:     what + " on another goroutine",
 		Source:    sourceLine(callers),
 	}
-	if x.foreignCall.CompareAndSwap(nil, m) && x.monitor.onForeignCall != nil && !x.monitor.abandoned.Load() {
-		x.monitor.onForeignCall(m)
+	if k.foreign.CompareAndSwap(nil, m) && k.monitor.onForeignCall != nil && !k.monitor.abandoned.Load() {
+		k.monitor.onForeignCall(m)
 	}
 }
 
 // checkOwners ends the running coroutine if a future belongs to another execution; see checkOwner.
-func (x *Execution) checkOwners(what string, promises ...*promise) {
+func (k *callChecker) checkOwners(what string, promises ...*promise) {
 	for _, p := range promises {
-		if p.owner != nil {
-			x.checkOwner(what, "future", &p.owner.id)
-		}
+		k.checkOwner(what, "future", p.owner)
 	}
 }
 
@@ -74,30 +83,30 @@ func (x *Execution) checkOwners(what string, promises ...*promise) {
 // another execution. Nothing would wake its waiters, and two instances would access the same
 // memory. checkOwner reads only the constant ID and number of the other execution, whose coroutines
 // may be running.
-func (x *Execution) checkOwner(what, kind string, owner *host.ID) {
-	if owner == nil || owner == &x.id {
+func (k *callChecker) checkOwner(what, kind string, owner *host.ID) {
+	if owner == nil || owner == k.id {
 		return
 	}
 	callers := make([]uintptr, 64)
-	x.foreignCall.CompareAndSwap(nil, &replay.Mismatch{
+	k.foreign.CompareAndSwap(nil, &replay.Mismatch{
 		Kind:      replay.ForeignFuture,
-		Instance:  x.id.Instance,
-		Execution: x.id.Number,
-		EventID:   x.lastEventID,
+		Instance:  k.id.Instance,
+		Execution: k.id.Number,
+		EventID:   k.monitor.EventID(),
 		Expected:  kind + "s that this execution created since it was loaded: do not keep them outside the orchestration function",
 		Found:     fmt.Sprintf("%s of a %s of %s/%d", what, kind, owner.Instance, owner.Number),
 		Source:    sourceLine(callers[:runtime.Callers(2, callers)]),
 	})
-	x.coroutines.current.exit()
+	k.coroutines.current.exit()
 }
 
 // interruption returns why the execution must not continue: a [*replay.Mismatch] after a foreign
 // call, or errAbandoned.
-func (x *Execution) interruption() error {
-	if m := x.foreignCall.Load(); m != nil {
+func (k *callChecker) interruption() error {
+	if m := k.foreign.Load(); m != nil {
 		return m
 	}
-	if x.monitor.abandoned.Load() {
+	if k.monitor.abandoned.Load() {
 		return errAbandoned
 	}
 	return nil

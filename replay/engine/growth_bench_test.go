@@ -61,7 +61,7 @@ func (w workload) start(tb testing.TB) *Execution {
 // advance performs one step: it completes the open activity.
 func (w workload) advance(tb testing.TB, x *Execution) *Turn {
 	var source uint64
-	for id, op := range x.openOperations.all() {
+	for id, op := range x.program.operations.open.all() {
 		if op.eventType == journalpb.TypeActivityScheduled {
 			source = id
 		}
@@ -106,7 +106,7 @@ func BenchmarkTurn_AfterManySteps(b *testing.B) {
 					}
 					costs[i] += time.Since(start)
 				}
-				if young.lastEventID > 100*earlyStep { // start a new one, so that it stays young
+				if young.LastEventID() > 100*earlyStep { // start a new one, so that it stays young
 					young.Evict()
 					young = g.start(b)
 				}
@@ -127,7 +127,8 @@ func TestTurn_CostIndependentOfHistoryLength(t *testing.T) {
 			x := g.start(t)
 			defer x.Evict()
 			retained := func() string {
-				return fmt.Sprint(x.openOperations.len(), len(x.queue), len(x.coroutines.ready), x.inbox.waiting.len(), x.inbox.buffered.len(), len(x.requestIDs.known))
+				o := &x.program.operations
+				return fmt.Sprint(o.open.len(), len(o.queue.actions), len(x.program.coroutines.ready), o.inbox.waiting.len(), o.inbox.buffered.len(), len(x.requestIDs.known))
 			}
 			for range earlyStep {
 				g.advance(t, x)
@@ -137,8 +138,8 @@ func TestTurn_CostIndependentOfHistoryLength(t *testing.T) {
 				g.advance(t, x)
 			}
 			after, retainedAfter := testing.AllocsPerRun(100, func() { g.advance(t, x) }), retained()
-			if after > before*1.05 || retainedBefore != retainedAfter || len(x.coroutines.all) > 10 {
-				t.Errorf("%v allocations, then %v; kept %s, then %s; %d coroutines", before, after, retainedBefore, retainedAfter, len(x.coroutines.all))
+			if after > before*1.05 || retainedBefore != retainedAfter || len(x.program.coroutines.all) > 10 {
+				t.Errorf("%v allocations, then %v; kept %s, then %s; %d coroutines", before, after, retainedBefore, retainedAfter, len(x.program.coroutines.all))
 			}
 		})
 	}
@@ -149,7 +150,7 @@ func BenchmarkColdReplay_FiftyThousandSteps(b *testing.B) {
 	for _, g := range workloads {
 		b.Run(g.name, func(b *testing.B) {
 			live := g.start(b)
-			registry := live.registry
+			registry := live.program.registry
 			history := []*journalpb.Event{{EventId: 1, Timestamp: benchmarkStart.UnixNano(), Body: &journalpb.Event_OrchestrationStarted{
 				OrchestrationStarted: &journalpb.OrchestrationStarted{Name: "chain"},
 			}}}

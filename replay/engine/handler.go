@@ -13,44 +13,76 @@ import (
 // A queryHandler answers a query, or validates an update.
 type queryHandler func(input *journalpb.Payload) (*journalpb.Payload, error)
 
+// handlers holds the handlers of queries and updates that the code has registered.
+type handlers struct {
+	queries  map[string]queryHandler
+	updates  map[string]*updateHandler // by the name of the event
+	inFlight int                       // number of updates that are running
+	idle     *promise                  // resolved when none is running; nil if there is no waiter
+}
+
+func (h *handlers) setQuery(name string, handler queryHandler) {
+	if h.queries == nil {
+		h.queries = make(map[string]queryHandler)
+	}
+	h.queries[name] = handler
+}
+
+func (h *handlers) setUpdate(name string, handler *updateHandler) {
+	if h.updates == nil {
+		h.updates = make(map[string]*updateHandler)
+	}
+	h.updates[name] = handler
+}
+
+// awaitIdle returns the promise that is resolved when no update is running.
+func (h *handlers) awaitIdle() *promise {
+	if h.idle == nil {
+		h.idle = new(promise)
+	}
+	return h.idle
+}
+
+// finishUpdate counts an update that has ended. It returns the promise to resolve, nil if there is
+// none.
+func (h *handlers) finishUpdate() (idle *promise) {
+	if h.inFlight--; h.inFlight == 0 {
+		idle, h.idle = h.idle, nil
+	}
+	return idle
+}
+
 // handleQuery registers the handler of a query.
-func (x *Execution) handleQuery(name string, handler host.Handler) error {
+func (p *program) handleQuery(name string, handler host.Handler) error {
 	if err := checkName("query", name); err != nil {
 		return err
 	}
-	x.currentCoroutine("Handle")
-	if x.evicting {
+	p.calls.current("Handle")
+	if p.coroutines.evicting() {
 		return replay.ErrEvicting
 	}
 	if handler == nil {
 		return fmt.Errorf("tenuto: query %q has a nil handler", name)
 	}
-	x.setQueryHandler(name, func(in *journalpb.Payload) (*journalpb.Payload, error) {
+	p.handlers.setQuery(name, func(in *journalpb.Payload) (*journalpb.Payload, error) {
 		output, err := handler(decoder("query", name, in))
 		if err != nil {
 			return nil, err
 		}
-		return x.encode(replay.PayloadInfo{Kind: "query", Name: name, Part: "output"}, output)
+		return p.encode(replay.PayloadInfo{Kind: "query", Name: name, Part: "output"}, output)
 	})
 	return nil
-}
-
-func (x *Execution) setQueryHandler(name string, handler queryHandler) {
-	if x.queryHandlers == nil {
-		x.queryHandlers = make(map[string]queryHandler)
-	}
-	x.queryHandlers[name] = handler
 }
 
 // Query calls the handler of a query. It must be called between turns. A panic of the handler is a
 // [*replay.PanicError]. Input and output are encoded as by a client; with a codec, so are errors:
 // see [DecodeError].
 func (x *Execution) Query(name string, input *journalpb.Payload) (output *journalpb.Payload, err error) {
-	fn, ok := x.queryHandlers[name]
+	fn, ok := x.program.handlers.queries[name]
 	if !ok {
-		return nil, &replay.NoQueryError{Name: name}
+		return nil, &replay.NotRegisteredError{Kind: "query", Name: name}
 	}
-	payloads := x.registry.payloads
+	payloads := x.program.registry.payloads
 	if input, err = payloads.open(input); err != nil {
 		return nil, err
 	}
@@ -79,12 +111,12 @@ func (s *scope) HandleUpdate(name string, handler host.UpdateHandler) error {
 	if handler.Run == nil {
 		return fmt.Errorf("tenuto: update %q has a nil handler", name)
 	}
-	x := s.x
-	x.currentCoroutine("Handle")
-	if x.evicting {
+	p := s.p
+	p.calls.current("Handle")
+	if p.coroutines.evicting() {
 		return replay.ErrEvicting
 	}
-	x.updates.setHandler(UpdatePrefix+name, &updateHandler{
+	p.handlers.setUpdate(UpdatePrefix+name, &updateHandler{
 		scope:    s,
 		validate: func(in *journalpb.Payload) error { return handler.Validate(decoder("update", name, in)) },
 		run: func(in *journalpb.Payload) (*journalpb.Payload, error) {
@@ -92,42 +124,32 @@ func (s *scope) HandleUpdate(name string, handler host.UpdateHandler) error {
 			if err != nil {
 				return nil, err
 			}
-			return x.encode(replay.PayloadInfo{Kind: "update", Name: name, Part: "output"}, output)
+			return p.encode(replay.PayloadInfo{Kind: "update", Name: name, Part: "output"}, output)
 		},
 	})
-	x.addValidator(UpdatePrefix + name)
-	for x.progress == inBody {
-		buffered, ok := x.inbox.take(UpdatePrefix + name)
+	p.addValidator(UpdatePrefix + name)
+	for p.progress == inBody {
+		buffered, ok := p.operations.inbox.take(UpdatePrefix + name)
 		if !ok {
 			break
 		}
-		x.runUpdate(buffered.event)
+		p.runUpdate(buffered.event)
 	}
 	return nil
 }
 
 func (s *scope) AwaitUpdates() error {
-	x := s.x
-	x.currentCoroutine("AwaitUpdates")
-	if x.evicting {
+	p := s.p
+	p.calls.current("AwaitUpdates")
+	if p.coroutines.evicting() {
 		return replay.ErrEvicting
 	}
-	for x.updates.inFlight > 0 && x.progress == inBody {
-		if x.updates.idle == nil {
-			x.updates.idle = new(promise)
-		}
-		if err := x.await(s, x.updates.idle); err != nil {
+	for p.handlers.inFlight > 0 && p.progress == inBody {
+		if err := p.await(s, p.handlers.awaitIdle()); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// updates holds the update handlers and state of an execution.
-type updates struct {
-	handlers map[string]*updateHandler // by the name of the event
-	inFlight int
-	idle     *promise // resolved when no update is running; nil if there is no waiter
 }
 
 type updateHandler struct {
@@ -136,40 +158,33 @@ type updateHandler struct {
 	run      func(*journalpb.Payload) (*journalpb.Payload, error)
 }
 
-func (u *updates) setHandler(name string, handler *updateHandler) {
-	if u.handlers == nil {
-		u.handlers = make(map[string]*updateHandler)
-	}
-	u.handlers[name] = handler
-}
-
 // addValidator registers a query of the update's name that validates an update.
-func (x *Execution) addValidator(name string) {
-	x.setQueryHandler(name, func(in *journalpb.Payload) (*journalpb.Payload, error) {
-		if x.progress > inBody {
-			return nil, &replay.NoQueryError{Name: name}
+func (p *program) addValidator(name string) {
+	p.handlers.setQuery(name, func(in *journalpb.Payload) (*journalpb.Payload, error) {
+		if p.progress > inBody {
+			return nil, &replay.NotRegisteredError{Kind: "query", Name: name}
 		}
-		return nil, x.updates.handlers[name].validate(in)
+		return nil, p.handlers.updates[name].validate(in)
 	})
 }
 
-// startUpdate starts an update and returns true if event is one, its handler is registered, and the
-// body is not done. Otherwise the event belongs in the inbox.
-func (x *Execution) startUpdate(event *journalpb.ExternalEvent) bool {
-	if x.updates.handlers[event.Name] == nil || x.progress > inBody {
-		return false
+// deliver passes an external event to its update handler, unless the body is done, or to its
+// subscription, or buffers it.
+func (p *program) deliver(a inboxEvent) {
+	if p.handlers.updates[a.event.Name] != nil && p.progress == inBody {
+		p.runUpdate(a.event)
+		return
 	}
-	x.runUpdate(event)
-	return true
+	p.operations.deliver(a)
 }
 
 // runUpdate runs the handler in a coroutine and records its result.
-func (x *Execution) runUpdate(event *journalpb.ExternalEvent) {
-	handler := x.updates.handlers[event.Name]
-	x.updates.inFlight++
-	x.coroutines.spawn(handler.scope, func() {
+func (p *program) runUpdate(event *journalpb.ExternalEvent) {
+	handler := p.handlers.updates[event.Name]
+	p.handlers.inFlight++
+	p.coroutines.spawn(handler.scope, func() {
 		output, err := handler.run(event.Data)
-		if x.evicting || x.progress > inBody {
+		if p.coroutines.evicting() || p.progress > inBody {
 			return
 		}
 		var next *continuation
@@ -177,20 +192,14 @@ func (x *Execution) runUpdate(event *journalpb.ExternalEvent) {
 			err = fmt.Errorf("tenuto: update %q asks to continue as new, which is for the body of the orchestration",
 				strings.TrimPrefix(event.Name, UpdatePrefix))
 		}
-		x.legacyBytes += len(output.GetData())
-		x.enqueue(&journalpb.Event{Body: &journalpb.Event_SideEffectRecorded{SideEffectRecorded: &journalpb.SideEffectRecorded{
+		p.cursor.size.addUpdate(output)
+		p.operations.queue.add(&journalpb.Event{Body: &journalpb.Event_SideEffectRecorded{SideEffectRecorded: &journalpb.SideEffectRecorded{
 			Label: UpdatePrefix + event.RequestId,
 			Value: output,
 			Error: encodeError(err),
 		}}}, nil)
-		x.finishUpdate()
+		if idle := p.handlers.finishUpdate(); idle != nil {
+			p.coroutines.resolve(idle)
+		}
 	})
-}
-
-func (x *Execution) finishUpdate() {
-	x.updates.inFlight--
-	if idle := x.updates.idle; idle != nil && x.updates.inFlight == 0 {
-		x.updates.idle = nil
-		x.resolve(idle)
-	}
 }

@@ -103,3 +103,39 @@ func popQueue[T any](queues *table[string, []T], name string) (head T, ok bool) 
 	}
 	return queue[0], true
 }
+
+// deferredInputs holds completions, external events and cancel requests that were recorded while
+// the instance is suspended and are not applied yet, in order.
+type deferredInputs struct {
+	suspended bool // the code does not run, and inputs are deferred
+	events    []*journalpb.Event
+}
+
+func (d *deferredInputs) add(event *journalpb.Event) { d.events = append(d.events, event) }
+
+// take removes and returns the oldest.
+func (d *deferredInputs) take() *journalpb.Event {
+	event := d.events[0]
+	d.events = dequeue(d.events)
+	return event
+}
+
+// externalEvents returns the external events among the inputs.
+func (d *deferredInputs) externalEvents() (events []*journalpb.ExternalEvent) {
+	for _, event := range d.events {
+		if arrived := event.GetExternalEvent(); arrived != nil {
+			events = append(events, arrived)
+		}
+	}
+	return events
+}
+
+// hasExternalEvent reports whether there is an external event of that name among the inputs.
+func (d *deferredInputs) hasExternalEvent(name string) bool {
+	for _, event := range d.events {
+		if event.GetExternalEvent().GetName() == name {
+			return true
+		}
+	}
+	return false
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,46 +15,29 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// enqueue adds an action to the queue. The call stack is recorded only while a replay explains a
-// mismatch.
-func (x *Execution) enqueue(event *journalpb.Event, op *operation) {
-	var a *action
-	if op != nil {
-		a = &op.action
-	} else {
-		a = new(action)
-	}
-	a.event, a.op = event, op
-	if x.explaining {
-		a.callers = make([]uintptr, 8)
-		runtime.Callers(3, a.callers) // 3: the caller of schedule, or the author
-	}
-	x.queue = append(x.queue, a)
-}
-
 // match compares a recorded event with the next action of the code.
 func (x *Execution) match(recorded *journalpb.Event, head *action) error {
 	switch {
-	case head == nil && x.progress >= codeDone:
+	case head == nil && x.program.isDone():
 		return x.mismatch(replay.EndedEarly, recorded, x.describe(recorded), "the orchestration has already ended", nil)
 	case head == nil:
-		return x.mismatch(replay.ScheduledNothing, recorded, x.describe(recorded), "the code blocked and scheduled nothing", x.coroutines.oldestStack())
-	case head.event == recorded || x.sameEvent(recorded, head.event):
+		return x.mismatch(replay.ScheduledNothing, recorded, x.describe(recorded), "the code blocked and scheduled nothing", x.program.coroutines.oldestStack())
+	case head.event == recorded || x.id.sameEvent(recorded, head.event):
 		return nil
 	case journalpb.IsTerminal(head.event.TypeNumber()) && !journalpb.IsTerminal(recorded.TypeNumber()):
 		m := x.mismatch(replay.EndedEarly, recorded, x.describe(recorded), x.describe(head.event), nil, head.event)
-		m.Source = functionLine(x.code.Body)
+		m.Source = functionLine(x.program.code.Body)
 		return m
 	}
 	m := x.mismatch(replay.ScheduledDifferently, recorded, x.describe(recorded), x.describe(head.event), head.callers, head.event)
 	if m.Source == "" {
-		m.Source = functionLine(x.code.Body)
+		m.Source = functionLine(x.program.code.Body)
 	}
 	return m
 }
 
 // sameEvent compares the identifying fields of a recorded event and an action of the code.
-func (x *Execution) sameEvent(recorded, requested *journalpb.Event) bool {
+func (id *identity) sameEvent(recorded, requested *journalpb.Event) bool {
 	if recorded.TypeNumber() != requested.TypeNumber() || recorded.SourceEventId != requested.SourceEventId {
 		return false
 	}
@@ -68,7 +52,7 @@ func (x *Execution) sameEvent(recorded, requested *journalpb.Event) bool {
 	case *journalpb.Event_ExternalSubscribed:
 		return recorded.GetExternalSubscribed().Name == want.ExternalSubscribed.Name
 	case *journalpb.Event_SubOrchestrationScheduled:
-		return x.sameChild(recorded, want.SubOrchestrationScheduled)
+		return id.sameChild(recorded, want.SubOrchestrationScheduled)
 	case *journalpb.Event_OrchestrationCompleted:
 		return samePayload(recorded.GetOrchestrationCompleted().Output, want.OrchestrationCompleted.Output)
 	case *journalpb.Event_OrchestrationFailed:
@@ -76,12 +60,12 @@ func (x *Execution) sameEvent(recorded, requested *journalpb.Event) bool {
 	case *journalpb.Event_OrchestrationCanceled:
 		return true
 	}
-	return x.sameStandalone(recorded, requested)
+	return id.sameStandalone(recorded, requested)
 }
 
 // sameStandalone compares actions that need no completion. The recorded value of a side effect is
 // used; that of a status must match.
-func (x *Execution) sameStandalone(recorded, requested *journalpb.Event) bool {
+func (id *identity) sameStandalone(recorded, requested *journalpb.Event) bool {
 	switch want := requested.Body.(type) {
 	case *journalpb.Event_SideEffectRecorded:
 		return recorded.GetSideEffectRecorded().Label == want.SideEffectRecorded.Label
@@ -90,7 +74,7 @@ func (x *Execution) sameStandalone(recorded, requested *journalpb.Event) bool {
 	case *journalpb.Event_OrchestrationChained:
 		have, chained := recorded.GetOrchestrationChained(), want.OrchestrationChained
 		return have.Name == chained.Name &&
-			x.sameID(have.Instance, chained.Instance, recorded.EventId) &&
+			id.isChildID(have.Instance, chained.Instance, recorded.EventId) &&
 			samePayload(have.Input, chained.Input)
 	case *journalpb.Event_OrchestrationContinuedAsNew:
 		return sameContinuation(recorded.GetOrchestrationContinuedAsNew(), want.OrchestrationContinuedAsNew)
@@ -99,23 +83,25 @@ func (x *Execution) sameStandalone(recorded, requested *journalpb.Event) bool {
 }
 
 // sameChild ignores the version: the newest version may have changed since it was recorded.
-func (x *Execution) sameChild(recorded *journalpb.Event, requested *journalpb.SubOrchestrationScheduled) bool {
+func (id *identity) sameChild(recorded *journalpb.Event, requested *journalpb.SubOrchestrationScheduled) bool {
 	have := recorded.GetSubOrchestrationScheduled()
 	return have.Name == requested.Name &&
-		x.sameID(have.Instance, requested.Instance, recorded.EventId) &&
+		id.isChildID(have.Instance, requested.Instance, recorded.EventId) &&
 		have.ClosePolicy == requested.ClosePolicy &&
 		samePayload(have.Input, requested.Input)
-}
-
-// sameID accepts a derived ID as recorded, shortened or not.
-func (x *Execution) sameID(have, requested string, eventID uint64) bool {
-	return have == x.idOrDerived(requested, eventID) || requested == "" && have == x.derivedID(eventID)
 }
 
 // sameError ignores stacks and causes, which may change with the build. It accepts a record without
 // a code, because error types may get codes later.
 func sameError(have, requested *journalpb.Error) bool {
 	return have.GetMessage() == requested.GetMessage() && (have.GetCode() == requested.GetCode() || have.GetCode() == "")
+}
+
+// sameContinuation ignores the version: the newest version may have changed since it was recorded.
+func sameContinuation(have, want *journalpb.OrchestrationContinuedAsNew) bool {
+	return samePayload(have.Input, want.Input) && slices.EqualFunc(have.Inbox, want.Inbox, func(a, b *journalpb.ExternalEvent) bool {
+		return proto.Equal(a, b)
+	})
 }
 
 func samePayload(a, b *journalpb.Payload) bool {
@@ -173,7 +159,7 @@ func redacted(description string, events []*journalpb.Event) string {
 
 // describe hides payloads if a codec is set.
 func (x *Execution) describe(event *journalpb.Event) string {
-	return describe(event, x.registry.payloads.Codec != nil)
+	return describe(event, x.program.registry.payloads.Codec != nil)
 }
 
 // The prefixes of the names of functions of this package and of package replay.

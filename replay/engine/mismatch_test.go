@@ -555,13 +555,13 @@ func TestReplay_MatchesErrorWithoutCodeByMessage(t *testing.T) {
 	}
 }
 
-func TestReplay_NoCodeError(t *testing.T) {
+func TestReplay_NotRegisteredError(t *testing.T) {
 	start := started("gone", nil)
 	start.GetOrchestrationStarted().Version = "2"
 	x := engine.NewExecution("i", 1, script(t, waiting), nil)
 	defer x.Evict()
 	err := x.Replay(eventSeq(withEventIDs(start)))
-	var noCode *replay.NoCodeError
+	var noCode *replay.NotRegisteredError
 	if !errors.As(err, &noCode) || noCode.Error() != `no code for orchestration "gone", version "2", on this node` {
 		t.Errorf("%v", err)
 	}

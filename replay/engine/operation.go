@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -22,17 +23,34 @@ type operation struct {
 	completed bool // its completion is recorded, but may not be applied yet
 }
 
-// An action is what a step of the code scheduled, queued until the cursor binds it to an event.
-type action struct {
-	event   *journalpb.Event // without event_id and timestamp
-	op      *operation       // nil for an action that needs no completion
-	callers []uintptr        // the call stack, if it was recorded
-	elided  bool             // canceled before it was bound: leaves no event
+// setResult sets the result from a completion.
+func (op *operation) setResult(event *journalpb.Event) {
+	switch body := event.Body.(type) {
+	case *journalpb.Event_ActivityCompleted:
+		op.payload = body.ActivityCompleted.Result
+	case *journalpb.Event_ActivityFailed:
+		op.err = &replay.ActivityError{
+			Name:     op.name,
+			EventID:  op.eventID,
+			Attempts: int(body.ActivityFailed.Attempts),
+			Err:      decodeError(body.ActivityFailed.Error),
+		}
+	case *journalpb.Event_TimerFired:
+		op.value = unixTime(body.TimerFired.FireAt)
+	case *journalpb.Event_SubOrchestrationCompleted:
+		op.payload = body.SubOrchestrationCompleted.Result
+	case *journalpb.Event_SubOrchestrationFailed:
+		op.err = &replay.ChildError{
+			Name:     op.name,
+			Instance: op.child,
+			EventID:  op.eventID,
+			Err:      decodeError(body.SubOrchestrationFailed.Error),
+		}
+	}
 }
 
-// decode decodes the result of an operation. The error identifies the operation, unless the
-// execution began before protocol 3: its code may have recorded the text.
-func (x *Execution) decode(op *operation, into any) error {
+// decode decodes the result. A detailed error identifies the operation.
+func (op *operation) decode(into any, detailed bool) error {
 	failed := decodeInto(into, op.payload)
 	if failed == nil {
 		return nil
@@ -44,7 +62,7 @@ func (x *Execution) decode(op *operation, into any) error {
 	case journalpb.TypeSubOrchestrationScheduled:
 		failed.Kind = "orchestration"
 	}
-	if !x.startInfo.protocol3 {
+	if !detailed {
 		return failed
 	}
 	failed.Host().Detailed, failed.EventID = true, op.eventID
@@ -55,92 +73,190 @@ func (x *Execution) decode(op *operation, into any) error {
 	return failed
 }
 
-// schedule queues the operation that event describes.
-func (x *Execution) schedule(s *scope, event *journalpb.Event, op *operation) *operation {
-	op.op, op.owner = op, x
-	op.eventType = event.TypeNumber()
-	op.scope = s
-	c := x.currentCoroutine("a durable call")
-	if x.evicting {
-		op.err = replay.ErrEvicting
-		x.resolve(&op.promise)
-		return op
-	}
-	if err := s.err(); err != nil {
-		x.countRejectedCall(c)
-		op.err = err
-		x.resolve(&op.promise)
-		return op
-	}
-	x.enqueue(event, op)
-	return op
+// operations holds the operations that are queued or open, and matches completions and external
+// events with them.
+type operations struct {
+	queue        actionQueue
+	open         table[uint64, *operation] // by event_id
+	scheduledIDs bitmap                    // event_ids that scheduled an operation
+	inbox        inbox
+	deferred     *deferredInputs
+	coroutines   *scheduler // runs those that wait for an operation
 }
 
-// cancelOperation cancels an operation. A queued operation then leaves no event. If a completion is
-// recorded but deferred, canceling records nothing. Otherwise the cancellation is recorded, and a
-// later completion is dropped.
-func (x *Execution) cancelOperation(op *operation, cause error) {
-	if !op.pending() || x.evicting {
+// bind makes a queued operation an open one, under the event_id of its scheduling event.
+func (o *operations) bind(op *operation, event *journalpb.Event) {
+	op.eventID = event.EventId
+	op.action = action{}
+	if op.eventType == journalpb.TypeSideEffectRecorded { // needs no completion
+		op.value = event.GetSideEffectRecorded()
+		o.coroutines.resolve(&op.promise)
+		return
+	}
+	o.scheduledIDs.add(event.EventId)
+	switch op.eventType {
+	case journalpb.TypeExternalSubscribed:
+		if arrived, ok := o.inbox.subscribe(op); ok {
+			o.receive(op, arrived)
+			return
+		}
+	case journalpb.TypeSubOrchestrationScheduled:
+		op.child = event.GetSubOrchestrationScheduled().Instance
+	}
+	o.open.set(op.eventID, op)
+}
+
+// complete checks that a completion names an open operation of its type, and marks that one as
+// completed. Otherwise it returns how they disagree, and what the history has there.
+func (o *operations) complete(event *journalpb.Event) (kind replay.MismatchKind, expected string) {
+	source := event.SourceEventId
+	op, ok := o.open.get(source)
+	switch {
+	case !ok && !o.scheduledIDs.has(source):
+		return replay.UnknownSource, fmt.Sprintf("event %d schedules no operation", source)
+	case !ok || op.completed:
+		return replay.AlreadyClosed, fmt.Sprintf("operation %d is already closed", source)
+	case journalpb.SchedulingType(event.TypeNumber()) != op.eventType:
+		return replay.WrongEventType, fmt.Sprintf("operation %d is of %s", source, journalpb.TypeName(op.eventType))
+	}
+	op.completed = true
+	return "", ""
+}
+
+// accepts reports whether a completion names an open operation of its type.
+func (o *operations) accepts(event *journalpb.Event) bool {
+	op, open := o.open.get(event.SourceEventId)
+	return open && !op.completed && op.eventType == journalpb.SchedulingType(event.TypeNumber())
+}
+
+// resolve resolves the operation that a completion names. It does nothing if the completion was
+// deferred and the code canceled the operation meanwhile.
+func (o *operations) resolve(event *journalpb.Event) {
+	op, ok := o.open.get(event.SourceEventId)
+	if !ok {
+		return
+	}
+	o.close(op)
+	op.setResult(event)
+	o.coroutines.resolve(&op.promise)
+}
+
+// deliver passes an external event to its subscription, or buffers it.
+func (o *operations) deliver(a inboxEvent) {
+	if op := o.inbox.deliver(a); op != nil {
+		o.open.delete(op.eventID)
+		o.receive(op, a)
+	}
+}
+
+// receive resolves a subscription with its event.
+func (o *operations) receive(op *operation, a inboxEvent) {
+	op.payload, op.receivedEvent = a.event.Data, a
+	o.coroutines.resolve(&op.promise)
+}
+
+// close removes an operation from the open ones.
+func (o *operations) close(op *operation) {
+	o.open.delete(op.eventID)
+	if op.eventType == journalpb.TypeExternalSubscribed {
+		o.inbox.unsubscribe(op)
+	}
+}
+
+// cancel cancels an operation. A queued operation then leaves no event. If a completion is recorded
+// but deferred, canceling records nothing. Otherwise the cancellation is recorded, and a later
+// completion is dropped.
+func (o *operations) cancel(op *operation, cause error) {
+	if !op.pending() || o.coroutines.evicting() {
 		return
 	}
 	switch {
 	case op.eventID == 0:
 		op.action.elided = true
 	case op.completed:
-		x.closeOperation(op)
+		o.close(op)
 	default:
-		x.closeOperation(op)
-		x.enqueue(&journalpb.Event{
+		o.close(op)
+		o.queue.add(&journalpb.Event{
 			SourceEventId: op.eventID,
-			Body:          &journalpb.Event_CancelRequested{CancelRequested: &journalpb.CancelRequested{EventName: x.deferredEventName(op)}},
+			Body:          &journalpb.Event_CancelRequested{CancelRequested: &journalpb.CancelRequested{EventName: o.deferredEventName(op)}},
 		}, nil)
 	}
 	op.err = cause
-	x.resolve(&op.promise)
+	o.coroutines.resolve(&op.promise)
 }
 
 // deferredEventName returns the name of a subscription if an event of that name is deferred, ""
 // otherwise. The journal matched the event with the oldest subscription when it was recorded.
-func (x *Execution) deferredEventName(op *operation) string {
-	for _, event := range x.deferred {
-		if op.eventType == journalpb.TypeExternalSubscribed && event.GetExternalEvent().GetName() == op.name {
-			return op.name
-		}
+func (o *operations) deferredEventName(op *operation) string {
+	if op.eventType == journalpb.TypeExternalSubscribed && o.deferred.hasExternalEvent(op.name) {
+		return op.name
 	}
 	return ""
 }
 
-// cancelPromise cancels the operation of a pending promise, or ends the scope of its coroutine.
-func (x *Execution) cancelPromise(p *promise) {
-	x.checkOwners("Cancel", p)
-	switch {
-	case p.op != nil:
-		x.cancelOperation(p.op, replay.ErrCanceled)
-	case p.coroutineScope != nil && p.pending():
-		x.cancelScope(p.coroutineScope, replay.ErrCanceled)
+// endScope ends a scope. It cancels the scope's unfinished operations in the order in which they
+// were scheduled, and every coroutine that waits in the scope gets cause.
+func (o *operations) endScope(s *scope, cause error) {
+	if s.err() != nil || o.coroutines.evicting() {
+		return
 	}
-}
-
-// closeOperation removes an operation from the open ones.
-func (x *Execution) closeOperation(op *operation) {
-	x.openOperations.delete(op.eventID)
-	if op.eventType == journalpb.TypeExternalSubscribed {
-		x.inbox.unsubscribe(op)
-	}
-}
-
-// unfinishedOperations returns every open or queued operation, in the order in which they were
-// scheduled.
-func (x *Execution) unfinishedOperations() []*operation {
-	operations := make([]*operation, 0, x.openOperations.len())
-	for _, op := range x.openOperations.all() {
-		operations = append(operations, op)
-	}
-	slices.SortFunc(operations, func(a, b *operation) int { return int(a.eventID) - int(b.eventID) })
-	for _, a := range x.queue {
-		if a.op != nil && !a.elided {
-			operations = append(operations, a.op)
+	s.cause, s.endedAt = cause, o.coroutines.resolvedCount
+	for _, op := range o.unfinished() {
+		if op.scope.within(s) {
+			o.cancel(op, cause)
 		}
 	}
-	return operations
+	o.coroutines.wakeWaiting(s, cause)
+}
+
+// unfinished returns every open or queued operation, in the order in which they were scheduled.
+func (o *operations) unfinished() []*operation {
+	list := make([]*operation, 0, o.open.len())
+	for _, op := range o.open.all() {
+		list = append(list, op)
+	}
+	slices.SortFunc(list, func(a, b *operation) int { return int(a.eventID) - int(b.eventID) })
+	for _, a := range o.queue.actions {
+		if a.op != nil && !a.elided {
+			list = append(list, a.op)
+		}
+	}
+	return list
+}
+
+// unconsumedEvents returns the external events that the code has not received, in order of arrival.
+func (o *operations) unconsumedEvents() []*journalpb.ExternalEvent {
+	return append(o.inbox.unconsumedEvents(), o.deferred.externalEvents()...)
+}
+
+// schedule queues the operation that event describes.
+func (p *program) schedule(s *scope, event *journalpb.Event, op *operation) *operation {
+	op.op, op.owner = op, &p.id.ID
+	op.eventType = event.TypeNumber()
+	op.scope = s
+	c := p.calls.current("a durable call")
+	err := s.err()
+	switch {
+	case p.coroutines.evicting():
+		err = replay.ErrEvicting
+	case err != nil:
+		p.countRejectedCall(c)
+	default:
+		p.operations.queue.add(event, op)
+		return op
+	}
+	p.coroutines.resolveErr(&op.promise, err)
+	return op
+}
+
+// cancelPromise cancels the operation of a pending promise, or ends the scope of its coroutine.
+func (p *program) cancelPromise(canceled *promise) {
+	p.calls.checkOwners("Cancel", canceled)
+	switch {
+	case canceled.op != nil:
+		p.operations.cancel(canceled.op, replay.ErrCanceled)
+	case canceled.coroutineScope != nil && canceled.pending():
+		p.operations.endScope(canceled.coroutineScope, replay.ErrCanceled)
+	}
 }

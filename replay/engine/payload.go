@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -28,9 +29,22 @@ func ValidInstanceID(id string) bool {
 // warnBytesDefault is the default of WarnBytes.
 const warnBytesDefault = 256 << 10
 
-// A PayloadConverter converts values to payloads and back, with the settings of
-// [replay.PayloadConverter]. It is safe for concurrent use.
-type PayloadConverter replay.PayloadConverter
+// A PayloadConverter converts values to payloads and back; see [replay.PayloadConverter]. It is
+// safe for concurrent use.
+type PayloadConverter struct {
+	Codec     replay.Codec
+	WarnBytes int
+	Warn      func(info replay.PayloadInfo, bytes int)
+	// PayloadMax returns the size of the largest value, in bytes of JSON before the codec. It may
+	// change: an execution that has recorded a bound keeps it. nil means replay.PayloadMax, and
+	// executions record no bound.
+	PayloadMax func() int
+}
+
+// NewPayloadConverter returns a converter with the settings of a [replay.PayloadConverter].
+func NewPayloadConverter(settings replay.PayloadConverter, payloadMax func() int) PayloadConverter {
+	return PayloadConverter{Codec: settings.Codec, WarnBytes: settings.WarnBytes, Warn: settings.Warn, PayloadMax: payloadMax}
+}
 
 // Encode converts a value to a payload: JSON as encoding/json writes it, then encoded by the codec.
 // The error is a [*replay.PayloadError] or a [*replay.CodecError].
@@ -90,12 +104,25 @@ func unmarshal(plain *journalpb.Payload, into any) error {
 	if len(plain.GetData()) == 0 || readScalar(plain.Data, into) {
 		return nil
 	}
+	// It returns an error if into is not a pointer or is nil.
 	return json.Unmarshal(plain.Data, into)
+}
+
+// recordedMax returns the bound that a new execution records, 0 for none.
+func (p PayloadConverter) recordedMax() uint64 {
+	if p.PayloadMax == nil {
+		return 0
+	}
+	return uint64(p.PayloadMax())
 }
 
 // serialize encodes a value without the codec; deserialize decodes one without the codec.
 func (p PayloadConverter) serialize(info replay.PayloadInfo, value any) (*journalpb.Payload, error) {
-	plain, err := marshal(value, cmp.Or(max(p.MaxBytes, 0), replay.PayloadMax))
+	return serialize(info, value, cmp.Or(int(p.recordedMax()), replay.PayloadMax))
+}
+
+func serialize(info replay.PayloadInfo, value any, maximum int) (*journalpb.Payload, error) {
+	plain, err := marshal(value, maximum)
 	if err != nil {
 		return nil, &replay.PayloadError{Verb: "encode", PayloadInfo: info, Type: fmt.Sprintf("%T", value), Err: err}
 	}
@@ -120,9 +147,18 @@ func decoder(kind, name string, plain *journalpb.Payload) host.Decoder {
 // decodeInto decodes a payload. The caller adds to the error which payload it was.
 func decodeInto(into any, plain *journalpb.Payload) *replay.PayloadError {
 	if err := unmarshal(plain, into); err != nil {
-		return &replay.PayloadError{Verb: "decode", Type: reflect.TypeOf(into).Elem().String(), Err: err}
+		return &replay.PayloadError{Verb: "decode", Type: destinationType(into), Err: err}
 	}
 	return nil
+}
+
+// destinationType names the type of the variable that into points to, or that of into itself if it
+// is not a pointer.
+func destinationType(into any) string {
+	if pointer := reflect.TypeOf(into); pointer != nil && pointer.Kind() == reflect.Pointer {
+		return pointer.Elem().String()
+	}
+	return fmt.Sprintf("%T", into)
 }
 
 // warn reports a large value.
@@ -137,31 +173,122 @@ func (p PayloadConverter) warn(logger *slog.Logger, info replay.PayloadInfo, pla
 	}
 }
 
-// encode serializes a value of orchestration code. The codec is applied when the event is recorded
-// (see seal).
-func (x *Execution) encode(info replay.PayloadInfo, value any) (*journalpb.Payload, error) {
-	plain, err := x.registry.payloads.serialize(info, value)
-	if err == nil && !x.replaying && !x.evicting {
-		x.registry.payloads.warn(x.logger, info, plain)
-	}
-	return plain, err
-}
-
-// encodeInput encodes the input of a named operation.
-func (x *Execution) encodeInput(kind, name string, input any) (*journalpb.Payload, error) {
-	x.currentCoroutine("a durable call")
-	if err := checkName(kind, name); err != nil {
-		return nil, err
-	}
-	return x.encode(replay.PayloadInfo{Kind: kind, Name: name, Part: "input"}, input)
-}
-
 func checkName(kind, name string) error {
 	if len(name) == 0 || len(name) > host.NameMax || !utf8.ValidString(name) {
-		return &replay.NameError{Kind: kind, Name: truncate(name), Bytes: len(name)}
+		return invalidName(kind, name, name)
 	}
 	if strings.HasPrefix(name, UpdatePrefix) {
 		return fmt.Errorf("tenuto: %s %q: names that begin with %q are reserved for updates", kind, name, UpdatePrefix)
 	}
 	return nil
+}
+
+// invalidName returns the error for text, the name or the version of what has a kind and a name.
+func invalidName(kind, name, text string) error {
+	reason := "is not UTF-8"
+	if len(text) == 0 || len(text) > host.NameMax {
+		reason = fmt.Sprintf("has %d bytes: 1 to %d are allowed", len(text), host.NameMax)
+	}
+	return &replay.InvalidError{Field: fmt.Sprintf("name of %s %q", kind, truncate(name)), Reason: reason}
+}
+
+// Values of simple types, which are most small payloads, are encoded and decoded without
+// reflection. The output is that of encoding/json. The reader accepts only a subset of what
+// encoding/json accepts; everything else is left to encoding/json.
+
+// appendScalar appends the JSON of a value of a simple type.
+func appendScalar(data []byte, value any) (appended []byte, ok bool) {
+	switch v := value.(type) {
+	case int:
+		return strconv.AppendInt(data, int64(v), 10), true
+	case int64:
+		return strconv.AppendInt(data, v, 10), true
+	case bool:
+		return strconv.AppendBool(data, v), true
+	case string:
+		if !isPlainText(v, `"\<>&`) {
+			return data, false
+		}
+		return append(append(append(data, '"'), v...), '"'), true
+	}
+	return data, false
+}
+
+// readScalar decodes JSON into the variable that into points to, if that is of a simple type.
+func readScalar(data []byte, into any) (ok bool) {
+	switch v := into.(type) {
+	case *int:
+		n, ok := readInteger(data)
+		if ok = ok && v != nil && int64(int(n)) == n; ok {
+			*v = int(n)
+		}
+		return ok
+	case *int64:
+		n, ok := readInteger(data)
+		if ok = ok && v != nil; ok {
+			*v = n
+		}
+		return ok
+	case *bool:
+		return v != nil && readBool(data, v)
+	case *string:
+		last := len(data) - 1
+		if v == nil || last < 1 || data[0] != '"' || data[last] != '"' || !isPlainText(string(data[1:last]), `"\`) {
+			return false
+		}
+		*v = string(data[1:last])
+		return true
+	}
+	return false
+}
+
+func readBool(data []byte, into *bool) (ok bool) {
+	switch string(data) {
+	case "true":
+		*into = true
+	case "false":
+		*into = false
+	default:
+		return false
+	}
+	return true
+}
+
+// integerDigitsMax is the number of digits that always fit into 64 bits.
+const integerDigitsMax = 18
+
+// readInteger reads a JSON integer: without a plus or leading zeros.
+func readInteger(data []byte) (n int64, ok bool) {
+	digits := data
+	if len(digits) > 0 && digits[0] == '-' {
+		digits = digits[1:]
+	}
+	if len(digits) == 0 || len(digits) > integerDigitsMax || digits[0] == '0' && len(digits) > 1 {
+		return 0, false
+	}
+	for _, digit := range digits {
+		if digit < '0' || digit > '9' {
+			return 0, false
+		}
+		n = 10*n + int64(digit-'0')
+	}
+	if len(digits) < len(data) {
+		n = -n
+	}
+	return n, true
+}
+
+// isPlainText reports whether text is printable ASCII without the given characters.
+func isPlainText(text, without string) bool {
+	for i := range len(text) {
+		if text[i] < ' ' || text[i] > '~' {
+			return false
+		}
+		for j := range len(without) {
+			if text[i] == without[j] {
+				return false
+			}
+		}
+	}
+	return true
 }

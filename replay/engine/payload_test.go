@@ -178,7 +178,7 @@ func TestPayloadTooLarge_FailsCallWithoutEvent(t *testing.T) {
 			registry := script(t, func(ctx *replay.Context) (string, error) {
 				checkTooLarge(t, call(ctx), info)
 				return "went on", nil
-			}).WithPayloadConverter(engine.PayloadConverter{MaxBytes: 50})
+			}).WithPayloadConverter(engine.PayloadConverter{PayloadMax: func() int { return 50 }})
 			forEachMode(t, registry, func(t *testing.T, in *instance) {
 				turn := mustTurn(t, in, started("script", nil))
 				wantLast(t, in, `OrchestrationCompleted output="went on"`)
@@ -214,7 +214,7 @@ func TestPayloadTooLarge_OutputFailsInstance(t *testing.T) {
 		checkTooLarge(t, err, replay.PayloadInfo{Kind: "side effect", Name: "big", Part: "value"})
 		_, err = goOn.Wait(ctx)
 		return large, err
-	}).WithPayloadConverter(engine.PayloadConverter{MaxBytes: 50})
+	}).WithPayloadConverter(engine.PayloadConverter{PayloadMax: func() int { return 50 }})
 	forEachMode(t, registry, func(t *testing.T, in *instance) {
 		mustTurn(t, in, started("script", nil))
 		mustTurn(t, in, external("tenuto.update/grow", 1, "r1"))
@@ -224,8 +224,36 @@ func TestPayloadTooLarge_OutputFailsInstance(t *testing.T) {
 	})
 	body := act.Bind(func(context.Context, string) (string, error) { return large, nil })
 	attempt := &engine.Attempt{Attempt: replay.Attempt{Name: "act"}, Input: payloadOf("")}
-	registryOf(t, body).WithPayloadConverter(engine.PayloadConverter{MaxBytes: 50}).RunActivity(t.Context(), attempt, func(output *journalpb.Payload, err error) {
+	registryOf(t, body).WithPayloadConverter(engine.PayloadConverter{PayloadMax: func() int { return 50 }}).RunActivity(t.Context(), attempt, func(output *journalpb.Payload, err error) {
 		checkTooLarge(t, roundTrip(t, err), replay.PayloadInfo{Kind: "activity", Name: "act", Part: "output"})
+	})
+}
+
+// Code may have seen that a value was too large. A replay under another bound must not let it take
+// another branch, so an execution keeps the bound that it has recorded; the next one takes the
+// present bound.
+func TestPayloadTooLarge_ExecutionKeepsRecordedBound(t *testing.T) {
+	large, bound := strings.Repeat("x", 100), 50
+	registry := script(t, func(ctx *replay.Context) (string, error) {
+		if _, err := act.Call(ctx, large); err == nil {
+			return "accepted", nil
+		}
+		_, err := goOn.Wait(ctx)
+		return "", errors.Join(err, replay.Orchestration[string, string]("script").ContinueAsNew(ctx, ""))
+	}).WithPayloadConverter(engine.PayloadConverter{PayloadMax: func() int { return bound }})
+	forEachMode(t, registry, func(t *testing.T, in *instance) {
+		bound = 50
+		start := startedAs(journalpb.NewIncarnation(1, 1))
+		start.GetOrchestrationStarted().PayloadMax = registry.RecordedPayloadMax()
+		mustTurn(t, in, start)
+		bound = 1000
+		mustTurn(t, in, external("go", nil, ""))
+		wantLast(t, in, `OrchestrationContinuedAsNew input=""`)
+		checkReplays(t, in)
+		in = in.next()
+		mustTurn(t, in)
+		wantLast(t, in, `ActivityScheduled name="act" input="`+large+`"`)
+		in.evict()
 	})
 }
 
@@ -276,4 +304,24 @@ func TestCoroutine_MayReturnNil(t *testing.T) {
 	defer in.evict()
 	mustTurn(t, in, started("script", nil))
 	wantLast(t, in, `OrchestrationCompleted output="nothing"`)
+}
+
+func TestDecode_RejectsInvalidDestinations(t *testing.T) {
+	destinations := map[string]any{
+		"<nil>": nil, "map[string]int": map[string]int{}, "uint": uint(0),
+		"int": (*int)(nil), "int64": (*int64)(nil), "bool": (*bool)(nil), "string": (*string)(nil),
+	}
+	for typeName, into := range destinations {
+		for _, text := range []string{`1`, `true`, `"text"`, `{}`} {
+			payload := &journalpb.Payload{Data: []byte(text)}
+			var failed *replay.PayloadError
+			err := engine.PayloadConverter{}.Decode(replay.PayloadInfo{Kind: "event"}, payload, into)
+			if !errors.As(err, &failed) || failed.Type != typeName {
+				t.Errorf("Decode of %s into %T(nil or value) = %v, want a PayloadError for %s", text, into, err, typeName)
+			}
+			if err := engine.Decode(payload, into); err == nil {
+				t.Errorf("engine.Decode of %s into %T succeeds", text, into)
+			}
+		}
+	}
 }

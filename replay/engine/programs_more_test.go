@@ -123,7 +123,7 @@ func upgradeOld(ctx *replay.Context, input string) (string, error) {
 	}
 	handle := replay.Orchestration[string, string]("upgrade")
 	if input == "stay" {
-		return "", handle.ContinueAsNew(ctx, "up", replay.ContinueVersion("1"))
+		return "", handle.ContinueAsNew(ctx, "up", replay.Version("1"))
 	}
 	return "", handle.ContinueAsNew(ctx, input+" from "+ctx.Version())
 }
@@ -513,14 +513,14 @@ func journey(ctx *replay.Context, _ string) (string, error) {
 // --- chains, close policies ---
 
 func chains(ctx *replay.Context, _ string) (string, error) {
-	for _, options := range [][]replay.ChildOption{nil, {replay.ChildID("chosen")}, {replay.ChildVersion("2")}} {
+	for _, options := range [][]replay.Option{nil, {replay.ChildID("chosen")}, {replay.Version("2")}} {
 		if err := child.Chain(ctx, "x", options...); err != nil {
 			return "", err
 		}
 	}
 	invalid := replay.Orchestration[any, string]("unfit").Chain(ctx, func() {})
 	unnamed := child.Chain(ctx, "x", replay.ChildID("\xff"))
-	unversioned := child.Chain(ctx, "x", replay.ChildVersion("\xff"))
+	unversioned := child.Chain(ctx, "x", replay.Version("\xff"))
 	logf(ctx, "%v; %v; %v", invalid, unnamed, unversioned)
 	_, err := act.Call(ctx, "then")
 	if err != nil {
@@ -531,7 +531,7 @@ func chains(ctx *replay.Context, _ string) (string, error) {
 
 func policies(ctx *replay.Context, _ string) (string, error) {
 	child.Start(ctx, "cancel")
-	child.Start(ctx, "terminate", replay.OnParentClose(replay.TerminateChild), replay.ChildVersion("2"))
+	child.Start(ctx, "terminate", replay.OnParentClose(replay.TerminateChild), replay.Version("2"))
 	child.Start(ctx, "abandon", replay.OnParentClose(replay.AbandonChild))
 	_, err := goOn.Wait(ctx)
 	return "", err

@@ -24,7 +24,7 @@ var (
 )
 
 // program declares a body that takes and returns a string.
-func program(name string, body func(*replay.Context, string) (string, error), options ...replay.BindOption) replay.Definition {
+func program(name string, body func(*replay.Context, string) (string, error), options ...replay.Option) replay.Definition {
 	return replay.Orchestration[string, string](name).Bind(body, options...)
 }
 

@@ -77,7 +77,7 @@ func TestQuery_FailureDoesNotAffectInstance(t *testing.T) {
 		"panic: tenuto: Handle with the Context":    func(ctx *replay.Context) (int, error) { return 0, progress.Handle(ctx, nil) },
 		"panic: tenuto: OnClose with the Context":   func(ctx *replay.Context) (int, error) { ctx.OnClose(nil); return 0, nil },
 		"panic: tenuto: a durable call with":        func(ctx *replay.Context) (int, error) { return 0, child.Chain(ctx, "") },
-		"refused":                                   func(*replay.Context) (int, error) { return 0, errors.New("refused") },
+		"rejected":                                  func(*replay.Context) (int, error) { return 0, errors.New("rejected") },
 		"decode input: json: cannot unmarshal":      nil,
 		`the instance does not answer query "n"`:    nil,
 	}
@@ -110,7 +110,7 @@ func TestQueryHandle_RejectsInvalid(t *testing.T) {
 	var evicted error
 	x, turn := startScript(t, script(t, func(ctx *replay.Context) (string, error) {
 		defer func() { evicted = progress.Handle(ctx, nil) }()
-		if err := replay.Query[int, int]("").Handle(ctx, nil); !errors.As(err, new(*replay.NameError)) {
+		if err := replay.Query[int, int]("").Handle(ctx, nil); !errors.As(err, new(*replay.InvalidError)) {
 			return "", fmt.Errorf("no name: %w", err)
 		}
 		if err := progress.Handle(ctx, nil); err == nil || err.Error() != `tenuto: query "progress" has a nil handler` {

@@ -308,9 +308,9 @@ func (b *block) onClose() {
 
 func (b *block) seconds() time.Duration { return time.Duration(b.random.IntN(3)) * time.Second }
 
-func (b *block) childOptions() []replay.ChildOption {
-	options := [][]replay.ChildOption{
-		nil, {replay.ChildID(fmt.Sprint("chosen-", b.random.IntN(3)))}, {replay.OnParentClose(replay.AbandonChild)}, {replay.ChildVersion("2")},
+func (b *block) childOptions() []replay.Option {
+	options := [][]replay.Option{
+		nil, {replay.ChildID(fmt.Sprint("chosen-", b.random.IntN(3)))}, {replay.OnParentClose(replay.AbandonChild)}, {replay.Version("2")},
 	}
 	return options[b.random.IntN(len(options))]
 }

@@ -3,9 +3,11 @@ package engine
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path"
 	"reflect"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -48,6 +50,10 @@ func (r *Registry) WithPayloadConverter(payloads PayloadConverter) *Registry {
 	return &other
 }
 
+// RecordedPayloadMax returns the bound of values that a new run records, in bytes of JSON; 0 for
+// none.
+func (r *Registry) RecordedPayloadMax() uint64 { return r.payloads.recordedMax() }
+
 // PayloadConverter returns the registry's payload converter.
 func (r *Registry) PayloadConverter() PayloadConverter { return r.payloads }
 
@@ -70,6 +76,9 @@ func (r *Registry) add(definition replay.Definition) error {
 }
 
 func (r *Registry) addOrchestration(o *host.Orchestration) error {
+	if o.Invalid != nil {
+		return fmt.Errorf("bind orchestration %q: %w", truncate(o.Name), invalidOption(o.Invalid))
+	}
 	key := codeKey{o.Name, o.Version}
 	if o.Version == NewestVersion {
 		return fmt.Errorf("tenuto: orchestration %q is bound as version %q, which stands for the newest", o.Name, o.Version)
@@ -96,7 +105,7 @@ func (r *Registry) addOrchestration(o *host.Orchestration) error {
 
 func checkVersion(name, version string) error {
 	if len(version) > host.NameMax || !utf8.ValidString(version) {
-		return &replay.NameError{Kind: "version of orchestration", Name: truncate(name), Bytes: len(version)}
+		return invalidName("version of orchestration", name, version)
 	}
 	return nil
 }
@@ -158,6 +167,9 @@ func (r *Registry) HasOrchestration(name, version string) bool {
 
 // HasActivity reports whether there is code for the activity.
 func (r *Registry) HasActivity(name string) bool { return r.activities[name] != nil }
+
+// ActivityNames returns the names of the activities that there is code for, in no order.
+func (r *Registry) ActivityNames() []string { return slices.Collect(maps.Keys(r.activities)) }
 
 // functionLine returns the file:line of a function, or the name of a method.
 func functionLine(function any) string {

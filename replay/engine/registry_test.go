@@ -107,7 +107,7 @@ func TestCall_RejectsInvalidName(t *testing.T) {
 	x, turn := startScript(t, registry)
 	defer x.Evict()
 	for i, err := range errs {
-		if !errors.As(err, new(*replay.NameError)) {
+		if !errors.As(err, new(*replay.InvalidError)) {
 			t.Errorf("call %d: %v", i, err)
 		}
 	}
@@ -163,7 +163,8 @@ func TestRunActivity_Outcomes(t *testing.T) {
 func TestRunActivity_RejectsInvalid(t *testing.T) {
 	registry := registryOf(t, replay.Activity[int, int]("a").Bind(func(_ context.Context, n int) (int, error) { return n, nil }))
 	_, _, err := runActivity(registry, &engine.Attempt{Attempt: replay.Attempt{Name: "unknown"}})
-	if !errors.As(err, new(*replay.NoCodeError)) {
+	var none *replay.NotRegisteredError
+	if !errors.As(err, &none) || none.Kind != "activity" {
 		t.Errorf("unknown: %v", err)
 	}
 	_, _, err = runActivity(registry, &engine.Attempt{Attempt: replay.Attempt{Name: "a"}, Input: payloadOf("text")})

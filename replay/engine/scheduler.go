@@ -2,14 +2,25 @@ package engine
 
 import "sync/atomic"
 
+// A schedulerState is which coroutines a scheduler resumes.
+type schedulerState uint8
+
+const (
+	resuming schedulerState = iota
+	halted                  // none, until Replay has read the rest of the history
+	evicting                // only to end them, and durable calls do nothing
+)
+
 // A scheduler runs the coroutines of one execution, one at a time, in the order in which they
-// became ready.
+// became ready. It resolves the promises that they wait for.
 type scheduler struct {
 	current *coroutine   // the running coroutine
 	ready   []*coroutine // FIFO
 	all     []*coroutine // in order of creation; sweep removes ended ones
 	ended   int          // number of ended coroutines in all
-	halted  bool         // set by halt: no coroutine is resumed
+	state   schedulerState
+
+	resolvedCount uint64 // number of promises resolved
 
 	abandoned *atomic.Bool   // once set, no coroutine is resumed
 	runningID atomic.Uintptr // ID of the goroutine resumed last; 0 if it has ended
@@ -25,7 +36,7 @@ func (s *scheduler) spawn(in *scope, body func()) *coroutine {
 
 // run resumes ready coroutines until none is ready, or until one crashes, which it returns.
 func (s *scheduler) run() (crashed *coroutine) {
-	for len(s.ready) > 0 && !s.halted && !s.abandoned.Load() {
+	for len(s.ready) > 0 && s.state != halted && !s.abandoned.Load() {
 		c := s.ready[0]
 		s.ready = dequeue(s.ready)
 		s.resume(c)
@@ -59,9 +70,55 @@ func dequeue[T any](queue []*T) []*T {
 // first to continue.
 func (s *scheduler) halt() {
 	c := s.current
-	s.halted = true
+	s.state = halted
 	s.ready = append([]*coroutine{c}, s.ready...)
 	c.park()
+}
+
+// evicting reports whether the coroutines are being ended, or have been, by unwindAll.
+func (s *scheduler) evicting() bool { return s.state == evicting }
+
+// resolve resolves a promise and makes its waiters ready.
+func (s *scheduler) resolve(p *promise) {
+	s.resolvedCount++
+	p.resolvedSeq = s.resolvedCount
+	for _, call := range p.onResolved {
+		call()
+	}
+	p.onResolved = nil
+	waiters := p.waiters
+	p.waiters = nil
+	for _, c := range waiters {
+		if c.waiting != nil {
+			s.wakeUp(c, c.waiting.scope.err())
+		}
+	}
+}
+
+// resolveErr resolves a promise with an error or nil.
+func (s *scheduler) resolveErr(p *promise, err error) {
+	p.err = err
+	s.resolve(p)
+}
+
+// wakeWaiting wakes every coroutine that waits in a scope.
+func (s *scheduler) wakeWaiting(in *scope, err error) {
+	for _, c := range s.all {
+		if c.waiting != nil && c.waiting.scope.within(in) {
+			s.wakeUp(c, err)
+		}
+	}
+}
+
+// wakeUp makes a waiting coroutine ready and removes it from all promises that it waited for.
+func (s *scheduler) wakeUp(c *coroutine, err error) {
+	w := c.waiting
+	c.waiting = nil
+	w.err = err
+	for _, p := range w.promises {
+		p.removeWaiter(c)
+	}
+	s.ready = append(s.ready, c)
 }
 
 func (s *scheduler) resume(c *coroutine) {
@@ -87,6 +144,7 @@ func (s *scheduler) sweep() {
 
 // unwindAll unwinds every coroutine, in reverse order of creation.
 func (s *scheduler) unwindAll() {
+	s.state = evicting
 	s.ready = nil
 	for i := len(s.all) - 1; i >= 0; i-- {
 		c := s.all[i]

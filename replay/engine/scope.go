@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/internal/host"
 )
@@ -11,32 +12,16 @@ import (
 //
 // Its exported methods are the calls of package replay; see [host.Scope].
 type scope struct {
-	x       *Execution
+	p       *program
 	parent  *scope
 	cause   error  // why it ended; nil until it ends
 	endedAt uint64 // number of promises resolved before it ended
 }
 
-func (x *Execution) newScope(parent *scope) *scope { return &scope{x: x, parent: parent} }
-
-// observeCancel records that the cancellation of the instance was returned to the code. Code sees
-// it only in the error of an await or of Context.Err.
-func (x *Execution) observeCancel(err error) error {
-	if err != nil && err == x.root.cause {
-		x.cancelObserved = true
-	}
-	return err
-}
-
-// canceledError returns the cause for a request to cancel the instance.
-func (x *Execution) canceledError(reason string) error {
-	canceled := &replay.CanceledError{Reason: reason}
-	canceled.Host().Legacy = !x.startInfo.protocol3
-	return canceled
-}
+func (p *program) newScope(parent *scope) *scope { return &scope{p: p, parent: parent} }
 
 // endedScope returns the innermost of s and its ancestors that is marked as ended, nil if none is.
-// It ended before the others, because cancelScope never marks a scope inside an ended one.
+// It ended before the others, because endScope never marks a scope inside an ended one.
 func (s *scope) endedScope() *scope {
 	for ; s != nil; s = s.parent {
 		if s.cause != nil {
@@ -74,25 +59,6 @@ func (s *scope) within(outer *scope) bool {
 	return false
 }
 
-// cancelScope ends a scope. It cancels the scope's unfinished operations in the order in which they
-// were scheduled, and every coroutine that waits in the scope gets cause.
-func (x *Execution) cancelScope(s *scope, cause error) {
-	if s.err() != nil || x.evicting {
-		return
-	}
-	s.cause, s.endedAt = cause, x.resolvedCount
-	for _, op := range x.unfinishedOperations() {
-		if op.scope.within(s) {
-			x.cancelOperation(op, cause)
-		}
-	}
-	for _, c := range x.coroutines.all {
-		if c.waiting != nil && c.waiting.scope.within(s) {
-			x.wakeUp(c, cause)
-		}
-	}
-}
-
 // outermost returns the scope of the phase that s belongs to.
 func (s *scope) outermost() *scope {
 	for s.parent != nil {
@@ -101,45 +67,98 @@ func (s *scope) outermost() *scope {
 	return s
 }
 
-func (s *scope) Execution() host.Execution { return (*codeView)(s.x) }
+// A cancellation holds the request to cancel the instance, and whether the code knows of it.
+type cancellation struct {
+	root     *scope                                  // ends when the instance is canceled
+	request  *journalpb.OrchestrationCancelRequested // the first one, nil if there is none
+	byParent bool                                    // the parent has asked, in this or an earlier execution
+	observed bool                                    // an await or Context.Err has returned it to the code
+}
 
-func (s *scope) Nested() host.Scope { return s.x.newScope(s) }
+// restore takes what an earlier execution has recorded.
+func (c *cancellation) restore(started *journalpb.OrchestrationStarted) {
+	c.request, c.byParent = started.CancelRequested, started.CanceledByParent
+}
 
-func (s *scope) Shielded() host.Scope { return s.x.newScope(s.outermost()) }
+// add adds a recorded request.
+func (c *cancellation) add(request *journalpb.OrchestrationCancelRequested) {
+	c.byParent = c.byParent || request.ByParent
+	if c.request == nil {
+		c.request = request
+	}
+}
 
-func (s *scope) End(cause error) { s.x.cancelScope(s, cause) }
+// includes reports whether a request would change nothing. The parent's is recorded even after
+// other requests, so that the next leader finds it in the history.
+func (c *cancellation) includes(request *journalpb.OrchestrationCancelRequested) bool {
+	if request.GetByParent() {
+		return c.byParent
+	}
+	return c.request != nil
+}
+
+// observe notes that the cancellation was returned to the code, if err is it. Code sees it only in
+// the error of an await or of Context.Err. observe returns err.
+func (c *cancellation) observe(err error) error {
+	if err != nil && err == c.root.cause {
+		c.observed = true
+	}
+	return err
+}
+
+// carryOver sets what the next execution needs. A request that the code has observed is not carried
+// over: the code chose to continue.
+func (c *cancellation) carryOver(started *journalpb.OrchestrationStarted) {
+	started.CanceledByParent = c.byParent
+	if c.request != nil && !c.observed {
+		started.CancelRequested = &journalpb.OrchestrationCancelRequested{Reason: c.request.Reason}
+	}
+}
+
+// cancel ends the root scope for a request to cancel the instance.
+func (p *program) cancel(reason string) {
+	p.operations.endScope(p.cancellation.root, p.id.canceledError(reason))
+}
+
+func (s *scope) Execution() host.Execution { return (*programView)(s.p) }
+
+func (s *scope) Nested() host.Scope { return s.p.newScope(s) }
+
+func (s *scope) Shielded() host.Scope { return s.p.newScope(s.outermost()) }
+
+func (s *scope) End(cause error) { s.p.operations.endScope(s, cause) }
 
 func (s *scope) Cause() error { return s.err() }
 
-func (s *scope) Observe(err error) error { return s.x.observeCancel(err) }
+func (s *scope) Observe(err error) error { return s.p.cancellation.observe(err) }
 
 func (s *scope) Includes(p host.Promise) bool { return s.includes(p.(*promise)) }
 
-func (s *scope) CheckFuture(what string, p host.Promise) { s.x.checkOwners(what, p.(*promise)) }
+func (s *scope) CheckFuture(what string, p host.Promise) { s.p.calls.checkOwners(what, p.(*promise)) }
 
 func (s *scope) Cancel(p host.Promise) {
-	if !s.x.evicting {
-		s.x.cancelPromise(p.(*promise))
+	if !s.p.coroutines.evicting() {
+		s.p.cancelPromise(p.(*promise))
 	}
 }
 
 func (s *scope) Await(p host.Promise, into any) (value any, err error) {
-	x, q := s.x, p.(*promise)
-	if q.owner == x && !q.pending() && !x.evicting {
-		x.currentCoroutine("Await")
-		return x.result(q, into)
+	q := p.(*promise)
+	if q.owner == &s.p.id.ID && !q.pending() && !s.p.coroutines.evicting() {
+		s.p.calls.current("Await")
+		return s.p.result(q, into)
 	}
-	if err := x.await(s, q); err != nil {
+	if err := s.p.await(s, q); err != nil {
 		return nil, err
 	}
-	return x.result(q, into)
+	return s.p.result(q, into)
 }
 
 func (s *scope) Result(p host.Promise, into any) (value any, err error) {
-	return s.x.result(p.(*promise), into)
+	return s.p.result(p.(*promise), into)
 }
 
-func (s *scope) Wait(p host.Promise) error { return s.x.park(s, p.(*promise)) }
+func (s *scope) Wait(p host.Promise) error { return s.p.park(s, p.(*promise)) }
 
 func (s *scope) WaitAny(promises []host.Promise) error {
 	var few [4]*promise
@@ -147,27 +166,27 @@ func (s *scope) WaitAny(promises []host.Promise) error {
 	for _, p := range promises {
 		list = append(list, p.(*promise))
 	}
-	return s.x.park(s, list...)
+	return s.p.park(s, list...)
 }
 
 func (s *scope) Go(fn func(inner host.Scope) (any, error)) *host.Future {
-	x := s.x
-	x.currentCoroutine("Go")
-	if x.evicting {
-		return x.resolvedFuture(replay.ErrEvicting)
+	p := s.p
+	p.calls.current("Go")
+	if p.coroutines.evicting() {
+		return p.resolvedFuture(replay.ErrEvicting)
 	}
-	if s.outermost() != x.phase {
-		return x.resolvedFuture(replay.ErrCanceled)
+	if s.outermost() != p.phase {
+		return p.resolvedFuture(replay.ErrCanceled)
 	}
-	inner := x.newScope(s)
-	p := &promise{coroutineScope: inner, owner: x}
-	c := x.coroutines.spawn(inner, func() {
+	inner := p.newScope(s)
+	result := &promise{coroutineScope: inner, owner: &p.id.ID}
+	c := p.coroutines.spawn(inner, func() {
 		value, err := fn(inner)
-		if !x.evicting {
-			p.value = value
-			x.resolveErr(p, err)
+		if !p.coroutines.evicting() {
+			result.value = value
+			p.coroutines.resolveErr(result, err)
 		}
 	})
-	c.future = p
-	return p.newFuture()
+	c.future = result
+	return result.newFuture()
 }

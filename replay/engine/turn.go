@@ -1,9 +1,6 @@
 package engine
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -78,16 +75,19 @@ func newTurn(messages int) *Turn {
 // message of an empty history must be OrchestrationStarted. Payloads of messages are recorded
 // unchanged; those of the code are encoded by the codec. Errors are those of [Execution.Replay].
 func (x *Execution) Turn(now time.Time, messages []Message) (*Turn, error) {
-	if err := x.interruption(); err != nil {
+	if err := x.program.calls.interruption(); err != nil {
 		return nil, err
 	}
 	turn := newTurn(len(messages))
-	x.starting = x.lastEventID == 0
-	x.requestIDs.beginTurn()
-	if now.Before(x.now) {
-		now = x.now
+	x.cursor.mode = live
+	if x.cursor.eventID == 0 {
+		x.cursor.mode = recordingStart
 	}
-	if x.lastEventID > 0 {
+	x.requestIDs.beginTurn()
+	if now.Before(x.cursor.now) {
+		now = x.cursor.now
+	}
+	if x.cursor.eventID > 0 {
 		if err := x.recordActions(turn, now); err != nil {
 			return nil, err
 		}
@@ -113,8 +113,9 @@ func (x *Execution) Turn(now time.Time, messages []Message) (*Turn, error) {
 // the whole queue is new. Each decision is recorded right after the event that caused it, before
 // the next message.
 func (x *Execution) recordActions(turn *Turn, now time.Time) error {
-	for head := x.head(); head != nil && x.progress < ended; head = x.head() {
-		x.assignChildID(head.event)
+	queue := &x.program.operations.queue
+	for head := queue.head(); head != nil && x.program.progress < ended; head = queue.head() {
+		x.id.assignChildID(head.event, x.cursor.eventID+1)
 		if err := x.recordAction(turn, now, head.event); err != nil {
 			return err
 		}
@@ -122,44 +123,10 @@ func (x *Execution) recordActions(turn *Turn, now time.Time) error {
 	return nil
 }
 
-// assignChildID derives the ID of a child or chained instance that has none.
-func (x *Execution) assignChildID(event *journalpb.Event) {
-	switch body := event.Body.(type) {
-	case *journalpb.Event_SubOrchestrationScheduled:
-		body.SubOrchestrationScheduled.Instance = x.idOrDerived(body.SubOrchestrationScheduled.Instance, x.lastEventID+1)
-	case *journalpb.Event_OrchestrationChained:
-		body.OrchestrationChained.Instance = x.idOrDerived(body.OrchestrationChained.Instance, x.lastEventID+1)
-	}
-}
-
-// idOrDerived returns id, or the ID derived from the event that schedules the instance. A derived
-// ID that is too long is shortened to a prefix and a hash, except in instances that began before
-// protocol 3.
-func (x *Execution) idOrDerived(id string, eventID uint64) string {
-	if id != "" {
-		return id
-	}
-	derived := x.derivedID(eventID)
-	if len(derived) <= idMax || x.startInfo.incarnation == 0 {
-		return derived
-	}
-	hash := sha256.Sum256([]byte(derived))
-	short := "::" + hex.EncodeToString(hash[:16])
-	return derived[:idMax-len(short)] + short
-}
-
-// derivedID returns the derived ID without shortening it.
-func (x *Execution) derivedID(eventID uint64) string {
-	if x.startInfo.incarnation == 0 {
-		return fmt.Sprintf("%s::%d.%d", x.id.Instance, x.id.Number, eventID)
-	}
-	return fmt.Sprintf("%s::%s.%d.%d", x.id.Instance, journalpb.IncarnationText(x.startInfo.incarnation), x.id.Number, eventID)
-}
-
 // recordMessage appends an input to the history and moves the cursor onto it. Its sender has
 // already encoded it.
 func (x *Execution) recordMessage(turn *Turn, now time.Time, event *journalpb.Event) error {
-	x.setPosition(event, now)
+	x.cursor.setPosition(event, now)
 	if err := x.advance(event); err != nil {
 		return err
 	}
@@ -170,70 +137,47 @@ func (x *Execution) recordMessage(turn *Turn, now time.Time, event *journalpb.Ev
 // recordAction appends an action of the code to the history. It is encoded last, because a side
 // effect gets its value in the step after the event is consumed.
 func (x *Execution) recordAction(turn *Turn, now time.Time, event *journalpb.Event) error {
-	x.setPosition(event, now)
+	x.cursor.setPosition(event, now)
 	if err := x.consume(event); err != nil {
 		return err
 	}
-	recorded, err := x.registry.payloads.sealEvent(event)
+	recorded, err := x.program.registry.payloads.sealEvent(event)
 	if err != nil {
-		return x.codecErrorAt(event, err)
+		return x.id.codecError(event, err)
 	}
-	x.trackCarryOver(recorded)
+	x.carryOver.add(recorded)
 	turn.Events = append(turn.Events, recorded)
 	return nil
-}
-
-// setPosition gives an event the next event_id and its timestamp.
-func (x *Execution) setPosition(event *journalpb.Event, now time.Time) {
-	event.EventId = x.lastEventID + 1
-	event.Timestamp = now.UnixNano()
 }
 
 // disposition decides whether a message is recorded.
 func (x *Execution) disposition(message Message) Disposition {
 	event := message.Event
 	eventType := event.TypeNumber()
-	completes := journalpb.SchedulingType(eventType)
 	switch {
-	case !x.isForThisExecution(message), !x.acceptsType(eventType):
+	case !x.id.isReceiver(message), !x.acceptsType(eventType):
 		return Dropped
-	case completes != 0:
-		op, open := x.openOperations.get(event.SourceEventId)
-		if !open || op.completed || op.eventType != completes || x.isDone() {
-			return Dropped
-		}
-	case x.isKnownRequest(event):
+	case journalpb.SchedulingType(eventType) != 0:
+		return dropIf(!x.program.operations.accepts(event) || x.program.isDone())
+	case x.requestIDs.has(event.InputRequestID()):
 		if !x.requestIDs.isRepeat(event) {
 			return RequestIDReused
 		}
 		return Dropped
-	case x.successor != nil:
+	case x.carryOver.continuedAs != nil:
 		return Postponed
-	case x.isDone():
+	case x.program.isDone():
 		return Ended
 	case x.isForgotten(message):
 		return Forgotten
-	case event.GetOrchestrationCancelRequested().GetByParent():
-		// Recorded even after other cancel requests, so that the next leader finds it in the
-		// history.
-		return dropIf(x.canceledByParent)
 	case eventType == journalpb.TypeOrchestrationCancelRequested:
-		return dropIf(x.cancelRequest != nil)
+		return dropIf(x.program.cancellation.includes(event.GetOrchestrationCancelRequested()))
 	case eventType == journalpb.TypeOrchestrationSuspended:
-		return dropIf(x.suspended)
+		return dropIf(x.deferred.suspended)
 	case eventType == journalpb.TypeOrchestrationResumed:
-		return dropIf(!x.suspended)
+		return dropIf(!x.deferred.suspended)
 	}
 	return Recorded
-}
-
-// isForThisExecution reports whether a message is for this execution. Messages for purged
-// incarnations and earlier executions may still arrive.
-func (x *Execution) isForThisExecution(message Message) bool {
-	if message.Execution == 0 {
-		return message.Incarnation == 0 || message.Incarnation == x.startInfo.incarnation
-	}
-	return message.Execution == x.id.Number && message.Incarnation == x.startInfo.incarnation
 }
 
 func dropIf(obsolete bool) Disposition {
@@ -247,7 +191,7 @@ func dropIf(obsolete bool) Disposition {
 // and a start must be the first event.
 func (x *Execution) acceptsType(eventType int) bool {
 	if eventType == journalpb.TypeOrchestrationStarted {
-		return x.lastEventID == 0
+		return x.cursor.eventID == 0
 	}
 	return isInputType(eventType)
 }
@@ -262,19 +206,11 @@ func isInputType(eventType int) bool {
 	return journalpb.SchedulingType(eventType) != 0
 }
 
-// isDone reports whether the code has ended, even if its end is not recorded yet.
-func (x *Execution) isDone() bool { return x.progress >= codeDone }
-
-// isKnownRequest reports whether an input with the same request ID was recorded.
-func (x *Execution) isKnownRequest(event *journalpb.Event) bool {
-	return x.requestIDs.has(event.InputRequestID())
-}
-
 // isForgotten reports whether an input with an unknown request ID may have been recorded before. An
 // event that arrives together with the start of its instance cannot have been.
 func (x *Execution) isForgotten(message Message) bool {
 	id := message.Event.InputRequestID()
-	if !message.Retried || id == "" || x.starting && id == x.startInfo.requestID {
+	if !message.Retried || id == "" || x.cursor.mode == recordingStart && id == x.id.requestID {
 		return false
 	}
 	return message.FirstIndex < x.requestIDs.horizon

@@ -34,13 +34,13 @@ func (p PayloadConverter) OpenEvent(event *journalpb.Event) (*journalpb.Event, e
 func replaceValues(event *journalpb.Event, payload func(*journalpb.Payload) (*journalpb.Payload, error), failure func(*journalpb.Error) (*journalpb.Error, error)) (*journalpb.Event, error) {
 	event = proto.CloneOf(event)
 	var err error
-	visitValues(event, func(p *journalpb.Payload, e *journalpb.Error) {
+	visitValues(event, func(v value) {
 		switch {
 		case err != nil:
-		case p != nil:
-			err = replaceMessage(p, payload)
+		case v.payload != nil:
+			err = replaceMessage(v.payload, payload)
 		default:
-			err = replaceMessage(e, failure)
+			err = replaceMessage(v.failure, failure)
 		}
 	})
 	if err != nil {
@@ -64,110 +64,98 @@ func replaceMessage[M interface {
 
 // isSealedEvent reports whether an event holds anything that is encoded by a codec.
 func isSealedEvent(event *journalpb.Event) (sealed bool) {
-	visitValues(event, func(payload *journalpb.Payload, failure *journalpb.Error) {
-		sealed = sealed || isSealed(payload) || needsCodec(failure)
-	})
+	visitValues(event, func(v value) { sealed = sealed || isSealed(v.payload) || needsCodec(v.failure) })
 	return sealed
 }
 
-// A visitor is called with a payload or an error; the other is nil. It must itself visit what an
-// error contains.
-type visitor func(*journalpb.Payload, *journalpb.Error)
+// A value is a payload or an error in an event; the other is nil. Its visitor must itself visit what
+// an error contains.
+type value struct {
+	field   string // one of the constants below
+	payload *journalpb.Payload
+	failure *journalpb.Error
+}
 
-// visitValues calls visit with every payload and every error that is set in an event. It avoids
-// reflection, because it runs for every event of every replay. A test compares it with every field
-// of the schema.
+// The names of the fields that hold values, as described. fieldInbox stands for the data of each
+// event in an inbox.
+const (
+	fieldData   = "data"
+	fieldError  = "error"
+	fieldInbox  = "inbox"
+	fieldInput  = "input"
+	fieldOutput = "output"
+	fieldResult = "result"
+	fieldStatus = "status"
+	fieldValue  = "value"
+)
+
+// A visitor is called with a value.
+type visitor func(value)
+
+// visitValues calls visit with every payload and every error that is set in an event, in the order
+// in which they are described. It avoids reflection, because it runs for every event of every
+// replay. A test compares it with every field of the schema.
 func visitValues(event *journalpb.Event, visit visitor) {
 	switch body := event.Body.(type) {
 	case *journalpb.Event_OrchestrationStarted:
-		visit.payload(body.OrchestrationStarted.Input)
-		visit.payload(body.OrchestrationStarted.Status)
+		visit.payload(fieldInput, body.OrchestrationStarted.Input)
+		visit.payload(fieldStatus, body.OrchestrationStarted.Status)
 		visit.inbox(body.OrchestrationStarted.Inbox)
 	case *journalpb.Event_OrchestrationCompleted:
-		visit.payload(body.OrchestrationCompleted.Output)
+		visit.payload(fieldOutput, body.OrchestrationCompleted.Output)
 	case *journalpb.Event_OrchestrationFailed:
 		visit.failure(body.OrchestrationFailed.Error)
 	case *journalpb.Event_OrchestrationContinuedAsNew:
-		visit.payload(body.OrchestrationContinuedAsNew.Input)
+		visit.payload(fieldInput, body.OrchestrationContinuedAsNew.Input)
 		visit.inbox(body.OrchestrationContinuedAsNew.Inbox)
 	case *journalpb.Event_ActivityScheduled:
-		visit.payload(body.ActivityScheduled.Input)
+		visit.payload(fieldInput, body.ActivityScheduled.Input)
 	case *journalpb.Event_ActivityCompleted:
-		visit.payload(body.ActivityCompleted.Result)
+		visit.payload(fieldResult, body.ActivityCompleted.Result)
 	case *journalpb.Event_ActivityFailed:
 		visit.failure(body.ActivityFailed.Error)
 	case *journalpb.Event_ExternalEvent:
-		visit.payload(body.ExternalEvent.Data)
+		visit.payload(fieldData, body.ExternalEvent.Data)
 	case *journalpb.Event_SubOrchestrationScheduled:
-		visit.payload(body.SubOrchestrationScheduled.Input)
+		visit.payload(fieldInput, body.SubOrchestrationScheduled.Input)
 	case *journalpb.Event_SubOrchestrationCompleted:
-		visit.payload(body.SubOrchestrationCompleted.Result)
+		visit.payload(fieldResult, body.SubOrchestrationCompleted.Result)
 	case *journalpb.Event_SubOrchestrationFailed:
 		visit.failure(body.SubOrchestrationFailed.Error)
 	case *journalpb.Event_OrchestrationChained:
-		visit.payload(body.OrchestrationChained.Input)
+		visit.payload(fieldInput, body.OrchestrationChained.Input)
 	case *journalpb.Event_SideEffectRecorded:
-		visit.payload(body.SideEffectRecorded.Value)
+		visit.payload(fieldValue, body.SideEffectRecorded.Value)
 		visit.failure(body.SideEffectRecorded.Error)
 	case *journalpb.Event_StatusSet:
-		visit.payload(body.StatusSet.Value)
+		visit.payload(fieldValue, body.StatusSet.Value)
 	}
 }
 
-func (visit visitor) payload(payload *journalpb.Payload) {
+func (visit visitor) payload(field string, payload *journalpb.Payload) {
 	if payload != nil {
-		visit(payload, nil)
+		visit(value{field: field, payload: payload})
 	}
 }
 
 func (visit visitor) failure(failure *journalpb.Error) {
 	if failure != nil {
-		visit(nil, failure)
+		visit(value{field: fieldError, failure: failure})
 	}
 }
 
 func (visit visitor) inbox(inbox []*journalpb.ExternalEvent) {
 	for _, event := range inbox {
-		visit.payload(event.Data)
+		visit.payload(fieldInbox, event.Data)
 	}
 }
 
-// Size measures an execution.
-type Size struct {
-	Events int // of the history
-	Bytes  int // of payloads and errors in the history
-	Open   int // operations scheduled and not completed
-
-	Buffered      int // external events that the code has not received
-	BufferedBytes int // of their payloads
-}
-
-// Size returns the size of the execution up to the last recorded event.
-func (x *Execution) Size() Size {
-	size := Size{
-		Events: int(x.lastEventID), Bytes: x.bytes, Open: x.openOperations.len(),
-		Buffered: x.inbox.events, BufferedBytes: x.inbox.bytes,
-	}
-	for _, event := range x.deferred {
-		if arrived := event.GetExternalEvent(); arrived != nil {
-			size.Buffered++
-			size.BufferedBytes += len(arrived.Data.GetData())
-		}
-	}
-	return size
-}
-
-// HasSubscription reports whether a subscription waits for an external event of that name, so that
-// the event would not be buffered. A suspended instance buffers every event.
-func (x *Execution) HasSubscription(name string) bool {
-	return !x.suspended && x.inbox.hasSubscription(name)
-}
+// bytes returns the bytes of user data in a value.
+func (v value) bytes() int { return len(v.payload.GetData()) + errorBytes(v.failure) }
 
 // valueBytes returns the bytes of user data in an event: of its payloads and error records.
 func valueBytes(event *journalpb.Event) (bytes int) {
-	visitValues(event, func(payload *journalpb.Payload, failure *journalpb.Error) {
-		bytes += len(payload.GetData()) + errorBytes(failure)
-	})
+	visitValues(event, func(v value) { bytes += v.bytes() })
 	return bytes
 }
 
@@ -182,47 +170,82 @@ func errorBytes(failure *journalpb.Error) int {
 	return bytes
 }
 
-// addSize adds a consumed event to the size. A live side effect gets its value in the step after
-// this, so sideEffect counts it, live and on replay.
-func (x *Execution) addSize(event *journalpb.Event) {
-	x.legacyBytes += legacyBytes(event)
-	if record := event.GetSideEffectRecorded(); record == nil || strings.HasPrefix(record.Label, UpdatePrefix) {
-		x.bytes += valueBytes(event)
-	}
+// Size measures an execution.
+type Size struct {
+	Events int // of the history
+	Bytes  int // of payloads and errors in the history
+	Open   int // operations scheduled and not completed
+
+	Buffered      int // external events that the code has not received
+	BufferedBytes int // of their payloads
 }
 
-// continueAsNewBytes returns the size that ShouldContinueAsNew uses. Recorded decisions
-// depend on it, so an execution that began before protocol 3 keeps the old rule.
-func (x *Execution) continueAsNewBytes() int {
-	if x.startInfo.protocol3 {
-		return x.bytes
+// Size returns the size of the execution up to the last recorded event.
+func (x *Execution) Size() Size {
+	operations := &x.program.operations
+	size := Size{
+		Events: int(x.cursor.eventID), Bytes: x.cursor.size.bytes, Open: operations.open.len(),
+		Buffered: operations.inbox.events, BufferedBytes: operations.inbox.bytes,
 	}
-	return x.legacyBytes
+	for _, arrived := range x.deferred.externalEvents() {
+		size.Buffered++
+		size.BufferedBytes += len(arrived.Data.GetData())
+	}
+	return size
 }
 
-// CountAllPayloadsNext makes the next execution count all payloads in
-// ShouldContinueAsNew. Every node that may replay it must support that.
-func (x *Execution) CountAllPayloadsNext() { x.countAllPayloadsNext = true }
+// HasSubscription reports whether a subscription waits for an external event of that name, so that
+// the event would not be buffered. A suspended instance buffers every event.
+func (x *Execution) HasSubscription(name string) bool {
+	return !x.deferred.suspended && x.program.operations.inbox.hasSubscription(name)
+}
 
-// legacyBytes returns how many bytes of an event the rule before protocol 3 counts. It omits
-// chained starts, values carried over by continue-as-new, and errors. Side effects and updates are
-// counted where their values are computed.
-func legacyBytes(event *journalpb.Event) int {
-	switch body := event.Body.(type) {
-	case *journalpb.Event_OrchestrationStarted:
-		return len(body.OrchestrationStarted.Input.GetData())
-	case *journalpb.Event_ActivityScheduled:
-		return len(body.ActivityScheduled.Input.GetData())
-	case *journalpb.Event_ActivityCompleted:
-		return len(body.ActivityCompleted.Result.GetData())
-	case *journalpb.Event_ExternalEvent:
-		return len(body.ExternalEvent.Data.GetData())
-	case *journalpb.Event_SubOrchestrationScheduled:
-		return len(body.SubOrchestrationScheduled.Input.GetData())
-	case *journalpb.Event_SubOrchestrationCompleted:
-		return len(body.SubOrchestrationCompleted.Result.GetData())
-	case *journalpb.Event_StatusSet:
-		return len(body.StatusSet.Value.GetData())
+// A historySize counts the bytes of user data in a history.
+type historySize struct {
+	bytes  int // of payloads and errors
+	legacy int // by the rule before protocol 3
+}
+
+// add adds a consumed event. A live side effect gets its value in the step after this, so
+// addSideEffect counts it, live and on replay.
+func (s *historySize) add(event *journalpb.Event) {
+	if record := event.GetSideEffectRecorded(); record != nil && !strings.HasPrefix(record.Label, UpdatePrefix) {
+		return
 	}
-	return 0
+	eventType := event.TypeNumber()
+	visitValues(event, func(v value) {
+		s.bytes += v.bytes()
+		if isLegacyCounted(eventType, v.field) {
+			s.legacy += len(v.payload.GetData())
+		}
+	})
+}
+
+func (s *historySize) addSideEffect(recorded *journalpb.SideEffectRecorded) {
+	s.legacy += len(recorded.Value.GetData())
+	s.bytes += len(recorded.Value.GetData()) + errorBytes(recorded.Error)
+}
+
+// addUpdate adds the output of an update when it is computed, which the rule before protocol 3
+// counts. add counts its event.
+func (s *historySize) addUpdate(output *journalpb.Payload) { s.legacy += len(output.GetData()) }
+
+// forContinueAsNew returns the size that ShouldContinueAsNew uses. Recorded decisions depend on it,
+// so an execution that began before protocol 3 keeps the old rule.
+func (s *historySize) forContinueAsNew(protocol3 bool) int {
+	if protocol3 {
+		return s.bytes
+	}
+	return s.legacy
+}
+
+// isLegacyCounted reports whether the rule before protocol 3 counts a payload when the cursor
+// consumes its event. The rule omits chained starts, values carried over by continue-as-new,
+// errors, and the output. Side effects and updates are counted where their values are computed.
+func isLegacyCounted(eventType int, field string) bool {
+	switch eventType {
+	case journalpb.TypeOrchestrationChained, journalpb.TypeOrchestrationContinuedAsNew, journalpb.TypeSideEffectRecorded:
+		return false
+	}
+	return field == fieldInput || field == fieldResult || field == fieldData || field == fieldValue
 }

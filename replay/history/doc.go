@@ -1,4 +1,5 @@
-// Package history writes the history of an execution as text and reads it back, to inspect it, to
+// Package history holds the events of executions, as clients of a cluster and package replaytest
+// return them. It writes the history of an execution as text and reads it back, to inspect it, to
 // compare two, and to keep it in testdata for replay tests (see package replaytest).
 //
 // # The format

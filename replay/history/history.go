@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -19,7 +21,18 @@ type History struct {
 	Instance  string
 	Execution uint64
 	// Events are in order, starting with the first.
-	Events []*journalpb.Event
+	Events []Event
+}
+
+// String returns the history as a table, one event per line: event_id, time since the first event,
+// type and fields.
+func (h *History) String() string {
+	var b strings.Builder
+	for _, event := range h.Events {
+		since := event.Time.Sub(h.Events[0].Time).Round(10 * time.Microsecond)
+		fmt.Fprintf(&b, "%5d  %10s  %s\n", event.EventID, "+"+since.String(), event)
+	}
+	return b.String()
 }
 
 // header is the part of the document before the events.
@@ -50,22 +63,12 @@ func Write(w io.Writer, h *History) error {
 			text.WriteByte(',')
 		}
 		text.WriteByte('\n')
-		if err := writeMessage(&text, event.ProtoReflect()); err != nil {
-			return fmt.Errorf("write event %d: %w", event.GetEventId(), err)
+		if err := event.write(&text); err != nil {
+			return err
 		}
 	}
 	text.WriteString("\n]}\n")
 	_, err = w.Write(text.Bytes())
-	return err
-}
-
-// WriteEvent writes one event in the format of a history, without a line break.
-func WriteEvent(w io.Writer, event *journalpb.Event) error {
-	var text bytes.Buffer
-	if err := writeMessage(&text, event.ProtoReflect()); err != nil {
-		return fmt.Errorf("write event %d: %w", event.GetEventId(), err)
-	}
-	_, err := w.Write(text.Bytes())
 	return err
 }
 
@@ -93,11 +96,11 @@ func Read(r io.Reader) (*History, error) {
 	}
 	h := &History{Instance: doc.Instance, Execution: doc.Execution}
 	for i, encoded := range doc.Events {
-		event, err := readEvent(encoded)
+		message, err := readEvent(encoded)
 		if err != nil {
 			return nil, fmt.Errorf("read event %d: %w", i+1, err)
 		}
-		h.Events = append(h.Events, event)
+		h.Events = append(h.Events, newEvent(h.Execution, message))
 	}
 	return h, nil
 }

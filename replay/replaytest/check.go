@@ -67,7 +67,7 @@ func (e *Env) observeEvent(id string, event *journalpb.Event) {
 // reads the clock gets a different time.
 func (e *Env) replayExecution(id string, execution uint64, times int) {
 	e.t.Helper()
-	history, err := e.events(id, execution)
+	history, err := e.node.journal.events(id, execution)
 	if err != nil {
 		e.t.Fatalf("replaytest: history of %s: %v", id, err)
 	}
@@ -123,7 +123,7 @@ func (e *ExtraOperationError) Error() string {
 }
 
 // replayAll replays a history to its end. The error is a *replay.Mismatch, an
-// *ExtraOperationError or a *replay.NoCodeError.
+// *ExtraOperationError or a *replay.NotRegisteredError.
 func replayAll(id string, execution uint64, registry *engine.Registry, history []*journalpb.Event) error {
 	x := engine.NewExecution(id, execution, registry, slog.New(slog.DiscardHandler))
 	defer x.Evict()
@@ -147,12 +147,8 @@ func replayAll(id string, execution uint64, registry *engine.Registry, history [
 // failMismatch fails the test because code and history of an instance disagree.
 func (e *Env) failMismatch(id string, execution uint64, reason error) {
 	e.t.Helper()
-	history, err := e.events(id, execution)
-	if err != nil {
-		e.t.Fatalf("replaytest: history of %s: %v", id, err)
-	}
 	e.t.Fatalf("replaytest: replaying %s from its history gives a different result.\n%s\nhistory:\n%s",
-		id, explainMismatch(reason), formatHistory(history))
+		id, explainMismatch(reason), e.HistoryOf(id, execution))
 }
 
 // explainMismatch describes how code and history disagree, and what to do.
@@ -228,27 +224,4 @@ func leakedGoroutines(stacks []stack) []stack {
 		}
 	}
 	return leaked
-}
-
-// events returns the history of an execution; 0 means the latest.
-func (e *Env) events(id string, execution uint64) ([]*journalpb.Event, error) {
-	var events []*journalpb.Event
-	for event, err := range e.node.journal.Events(id, execution, 1) {
-		if err != nil {
-			return nil, err
-		}
-		events = append(events, event)
-	}
-	return events, nil
-}
-
-// formatHistory formats a history for people, one event a line: event_id, time since the first
-// event, type and fields.
-func formatHistory(events []*journalpb.Event) string {
-	var b strings.Builder
-	for _, event := range events {
-		since := time.Duration(event.Timestamp - events[0].Timestamp)
-		fmt.Fprintf(&b, "%5d  %10s  %s\n", event.EventId, "+"+since.String(), engine.Describe(event))
-	}
-	return b.String()
 }

@@ -33,7 +33,7 @@
 // # Time
 //
 // Time is virtual, in a testing/synctest bubble that [New] creates. It stands still while
-// the test runs. While the test waits ([Call], [Run.Wait], [Update], [Env.Advance]), time
+// the test runs. While the test waits ([Call], [Run.Wait], [CallUpdate], [Env.Advance]), time
 // jumps to the next moment at which something is due. A year of monthly timers takes
 // milliseconds. In activity bodies, time.Sleep and everything else in package time is
 // virtual too.

@@ -398,16 +398,16 @@ func (e *Env) describeRunning() string {
 	text := ""
 	for known := range e.node.journal.Instances() {
 		if known.Status == journalpb.Status_STATUS_RUNNING {
-			text += fmt.Sprintf("\n%s (%s) waits for:%s", known.Instance, known.Name, e.describeOpenOperations(known.Instance))
+			text += fmt.Sprintf("\n%s (%s) waits for:%s", known.Instance, known.Name, e.node.journal.describeOpenOperations(known.Instance))
 		}
 	}
 	return text
 }
 
-func (e *Env) describeOpenOperations(id string) string {
+func (j *journal) describeOpenOperations(id string) string {
 	text := ""
-	for op := range e.node.journal.InstanceOperations(id) {
-		event, err := e.node.journal.Event(id, op.Ref.Execution, op.Ref.EventId)
+	for op := range j.InstanceOperations(id) {
+		event, err := j.Event(id, op.Ref.Execution, op.Ref.EventId)
 		if err != nil {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/history"
 	"github.com/tenuto-dev/tenuto/replay/replaytest"
 )
 
@@ -24,6 +25,16 @@ var (
 func program(name string, body func(*replay.Context, string) (string, error)) (replay.OrchestrationHandle[string, string], replay.Definition) {
 	handle := replay.Orchestration[string, string](name)
 	return handle, handle.Bind(body)
+}
+
+// begin starts an instance that must not exist.
+func begin[I, O any](t *testing.T, env *replaytest.Env, handle replay.OrchestrationHandle[I, O], id string, in I) *replaytest.Run[O] {
+	t.Helper()
+	run, err := replaytest.StartRun(env, handle, id, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run
 }
 
 func upper(_ context.Context, in string) (string, error) { return strings.ToUpper(in), nil }
@@ -139,26 +150,26 @@ func approval(ctx *replay.Context, in string) (string, error) {
 func TestEnv_EventsQueriesAndUpdates(t *testing.T) {
 	handle, definition := program("approval", approval)
 	env := replaytest.New(t, definition)
-	run := replaytest.Start(env, handle, "i", "")
+	run := begin(t, env, handle, "i", "")
 	if answer, err := replaytest.Query(env, "i", where, struct{}{}); err != nil || answer != "waiting, 0" {
 		t.Errorf("query: %q, %v", answer, err)
 	}
-	if amount, err := replaytest.Update(env, "i", change, 5); err != nil || amount != 5 {
+	if amount, err := replaytest.CallUpdate(env, "i", change, 5); err != nil || amount != 5 {
 		t.Errorf("update: %d, %v", amount, err)
 	}
-	var refused *replaytest.RefusedError
-	if _, err := replaytest.Update(env, "i", change, -5); !errors.As(err, &refused) || !errors.Is(err, errBank) {
-		t.Errorf("an update that must be refused: %v", err)
+	var rejected *replaytest.RejectedError
+	if _, err := replaytest.CallUpdate(env, "i", change, -5); !errors.As(err, &rejected) || !errors.Is(err, errBank) {
+		t.Errorf("an update that must be rejected: %v", err)
 	}
 	if answer, err := replaytest.Query(env, "i", where, struct{}{}); err != nil || answer != "waiting, 5" {
 		t.Errorf("query after the replays: %q, %v", answer, err)
 	}
-	var noQuery *replay.NoQueryError
-	if _, err := replaytest.Query(env, "i", replay.Query[int, int]("what"), 1); !errors.As(err, &noQuery) {
+	var noQuery *replay.NotRegisteredError
+	if _, err := replaytest.Query(env, "i", replay.Query[int, int]("what"), 1); !errors.As(err, &noQuery) || noQuery.Kind != "query" {
 		t.Errorf("a query without a handler: %v", err)
 	}
-	var noUpdate *replay.NoUpdateError
-	if _, err := replaytest.Update(env, "i", replay.Update[int, int]("what"), 1); !errors.As(err, &noUpdate) {
+	var noUpdate *replay.NotRegisteredError
+	if _, err := replaytest.CallUpdate(env, "i", replay.Update[int, int]("what"), 1); !errors.As(err, &noUpdate) || *noUpdate != (replay.NotRegisteredError{Kind: "update", Name: "what"}) {
 		t.Errorf("an update without a handler: %v", err)
 	}
 	if err := replaytest.Send(env, "i", approved, true); err != nil {
@@ -192,7 +203,7 @@ func TestSendOrStart_StartsMissingInstance(t *testing.T) {
 	if _, err := replaytest.SendOrStart(env, handle, "i", "", approved, true); !errors.Is(err, replaytest.ErrEnded) {
 		t.Errorf("an event after the end: %v", err)
 	}
-	running := replaytest.Start(env, handle, "j", "")
+	running := begin(t, env, handle, "j", "")
 	if _, err := replaytest.SendOrStart(env, handle, "j", "", approved, false); err != nil {
 		t.Error(err)
 	}
@@ -213,7 +224,7 @@ func TestAt_FiresInTimeOrder(t *testing.T) {
 	env.At(2*time.Hour, record("b"))
 	env.At(time.Hour, record("a"))
 	env.At(2*time.Hour, record("c"))
-	run := replaytest.Start(env, handle, "i", "")
+	run := begin(t, env, handle, "i", "")
 	env.Advance(90 * time.Minute)
 	if got := run.Status().State; got != replaytest.Running {
 		t.Errorf("state %s", got)
@@ -242,7 +253,7 @@ func TestEnv_CancelTerminateSuspend(t *testing.T) {
 		{"a", env.Cancel, replaytest.Canceled, replay.ErrCanceled},
 		{"b", env.Terminate, replaytest.Terminated, replay.ErrTerminated},
 	} {
-		run := replaytest.Start(env, handle, c.id, "")
+		run := begin(t, env, handle, c.id, "")
 		if err := c.end(c.id, "enough"); err != nil {
 			t.Error(err)
 		}
@@ -252,7 +263,7 @@ func TestEnv_CancelTerminateSuspend(t *testing.T) {
 			t.Errorf("%s: %v", c.id, err)
 		}
 	}
-	run := replaytest.Start(env, handle, "c", "")
+	run := begin(t, env, handle, "c", "")
 	if err := env.Suspend("c", "wait"); err != nil {
 		t.Error(err)
 	}
@@ -306,11 +317,11 @@ func TestStart_ContinueAsNewAndReuse(t *testing.T) {
 		return 0, handle.ContinueAsNew(ctx, n-1)
 	})
 	env := replaytest.New(t, definition)
-	first := replaytest.Start(env, handle, "i", 3)
+	first := begin(t, env, handle, "i", 3)
 	if executions, err := first.Wait(); err != nil || executions != 4 {
 		t.Errorf("%d executions, %v", executions, err)
 	}
-	if _, err := replaytest.TryStart(env, handle, "i", 1); !errors.Is(err, replaytest.ErrInstanceExists) {
+	if _, err := replaytest.StartRun(env, handle, "i", 1); !errors.Is(err, replaytest.ErrInstanceExists) {
 		t.Errorf("started a second time: %v", err)
 	}
 	if execution, err := replaytest.Call(env, handle, "i", 1, replaytest.ReuseWhenEnded()); err != nil || execution != 6 {
@@ -319,7 +330,7 @@ func TestStart_ContinueAsNewAndReuse(t *testing.T) {
 	if got := first.Status(); got.State != replaytest.Completed || got.Execution != 4 {
 		t.Errorf("the first run is %s in execution %d", got.State, got.Execution)
 	}
-	if got := env.HistoryOf("i", 1).Events; got[len(got)-1].GetOrchestrationContinuedAsNew() == nil {
+	if got := env.HistoryOf("i", 1).Events; got[len(got)-1].Type != history.OrchestrationContinuedAsNew {
 		t.Errorf("execution 1 has not continued")
 	}
 }
@@ -334,9 +345,9 @@ func TestCompleteActivity_ByToken(t *testing.T) {
 		token = replay.ActivityInfo(ctx).Token()
 		return "", replay.ErrResultPending
 	})
-	run := replaytest.Start(env, handle, "i", "a")
+	run := begin(t, env, handle, "i", "a")
 	env.Advance(60 * 24 * time.Hour)
-	if err := env.FailActivity(token, errBank); err != nil {
+	if err := replaytest.FailActivity(env, token, errBank); err != nil {
 		t.Error(err)
 	}
 	if err := replaytest.CompleteActivity(env, token, "late"); !errors.Is(err, replaytest.ErrActivityClosed) {
@@ -358,7 +369,7 @@ func TestSend_FromActivity(t *testing.T) {
 	replaytest.Stub(env, work, func(_ context.Context, to string) (string, error) {
 		return "sent", replaytest.Send(env, to, approved, true)
 	})
-	run := replaytest.Start(env, waits, "receiver", "")
+	run := begin(t, env, waits, "receiver", "")
 	if output, err := replaytest.Call(env, sends, "sender", "receiver"); err != nil || output != "sent" {
 		t.Errorf("%q, %v", output, err)
 	}
@@ -384,7 +395,7 @@ func TestStart_VersionAndStartAt(t *testing.T) {
 	body := func(ctx *replay.Context, _ string) (string, error) { return ctx.Version() + ctx.Tags()["t"], nil }
 	env := replaytest.New(t, handle.Bind(body, replay.Version("1")), handle.Bind(body, replay.Version("2")))
 	at := env.Now().Add(48 * time.Hour)
-	output, err := replaytest.Call(env, handle, "old", "", replaytest.StartVersion("1"), replaytest.StartAt(at),
+	output, err := replaytest.Call(env, handle, "old", "", replay.Version("1"), replaytest.StartAt(at),
 		replaytest.Tags(map[string]string{"t": "!"}))
 	if err != nil || output != "1!" || !env.Now().Equal(at) {
 		t.Errorf("%q at %v, %v", output, env.Now(), err)

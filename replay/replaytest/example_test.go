@@ -27,7 +27,7 @@ var (
 	Checkout = replay.Orchestration[Order, Receipt]("example.checkout")
 )
 
-var ErrRefused = replay.NewError("example.refused", "refused by the customer")
+var ErrRejected = replay.NewError("example.rejected", "rejected by the customer")
 
 // checkout charges an order after the customer has confirmed it, within a day.
 func checkout(ctx *replay.Context, o Order) (Receipt, error) {
@@ -36,7 +36,7 @@ func checkout(ctx *replay.Context, o Order) (Receipt, error) {
 	case err != nil:
 		return Receipt{}, err
 	case !yes:
-		return Receipt{}, ErrRefused
+		return Receipt{}, ErrRejected
 	}
 	return Charge.Call(ctx, o)
 }
@@ -74,9 +74,12 @@ func ExampleCall() {
 	}
 }
 
-func ExampleStart() {
+func ExampleStartRun() {
 	env := replaytest.New(t, Checkout.Bind(checkout))
-	run := replaytest.Start(env, Checkout, "order-17", Order{ID: 17})
+	run, err := replaytest.StartRun(env, Checkout, "order-17", Order{ID: 17})
+	if err != nil {
+		t.Fatal(err)
+	}
 	env.Advance(23 * time.Hour)
 	if state := run.Status().State; state != replaytest.Running {
 		t.Errorf("state %s", state)
@@ -84,7 +87,7 @@ func ExampleStart() {
 	if err := replaytest.Send(env, "order-17", Confirm, false); err != nil {
 		t.Error(err)
 	}
-	if _, err := run.Wait(); !errors.Is(err, ErrRefused) {
+	if _, err := run.Wait(); !errors.Is(err, ErrRejected) {
 		t.Error(err)
 	}
 }
@@ -121,7 +124,7 @@ func ExampleReplay() {
 
 // TestExamples runs the examples as tests.
 func TestExamples(test *testing.T) {
-	for i, example := range []func(){Example, ExampleCall, ExampleStart, ExamplePermute, ExampleReplay} {
+	for i, example := range []func(){Example, ExampleCall, ExampleStartRun, ExamplePermute, ExampleReplay} {
 		test.Run(fmt.Sprint(i), func(test *testing.T) {
 			t = test
 			example()

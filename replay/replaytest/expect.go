@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/internal/eventpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
@@ -105,7 +106,7 @@ func sameHistory(a, b *history.History) bool {
 		return false
 	}
 	for i := range a.Events {
-		if !proto.Equal(withoutTimes(a.Events[i]), withoutTimes(b.Events[i])) {
+		if !withoutTimes(a.Events[i]).Equal(withoutTimes(b.Events[i])) {
 			return false
 		}
 	}
@@ -113,12 +114,13 @@ func sameHistory(a, b *history.History) bool {
 }
 
 // withoutTimes returns the event without times, except the duration of a timer.
-func withoutTimes(event *journalpb.Event) *journalpb.Event {
-	e := proto.CloneOf(event)
+func withoutTimes(event history.Event) history.Event {
+	e := proto.CloneOf(eventpb.Message(event))
+	began := e.Timestamp
 	e.Timestamp = 0
 	switch body := e.Body.(type) {
 	case *journalpb.Event_TimerCreated:
-		body.TimerCreated.FireAt -= event.Timestamp
+		body.TimerCreated.FireAt -= began
 	case *journalpb.Event_TimerFired:
 		body.TimerFired.FireAt = 0
 	case *journalpb.Event_OrchestrationStarted:
@@ -132,7 +134,7 @@ func withoutTimes(event *journalpb.Event) *journalpb.Event {
 	case *journalpb.Event_SideEffectRecorded:
 		stripError(body.SideEffectRecorded.Error)
 	}
-	return e
+	return eventpb.New(event.Execution, e)
 }
 
 // stripError removes the parts of an error that change with the build.
@@ -146,11 +148,11 @@ func stripError(e *journalpb.Error) {
 func eventLines(h *history.History) []string {
 	all := []string{fmt.Sprintf("%s, execution %d", h.Instance, h.Execution)}
 	for _, event := range h.Events {
-		var line strings.Builder
-		if err := history.WriteEvent(&line, withoutTimes(event)); err != nil {
-			line.WriteString(err.Error())
+		line, err := withoutTimes(event).MarshalJSON()
+		if err != nil {
+			line = []byte(err.Error())
 		}
-		all = append(all, line.String())
+		all = append(all, string(line))
 	}
 	return all
 }

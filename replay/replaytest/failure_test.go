@@ -79,7 +79,7 @@ func TestBlockedCode_ReportsLine(t *testing.T) {
 
 func TestBlockedCode_InQueryIsReported(t *testing.T) {
 	text := failures(t, func(tb testing.TB, env *Env) {
-		Start(env, program, "i", "")
+		begin(env, program, "i", "")
 		_, _ = Query(env, "i", ask, "")
 	}, program.Bind(func(ctx *replay.Context, _ string) (string, error) {
 		err := ask.Handle(ctx, func(string) (string, error) { time.Sleep(time.Second); return "", nil })
@@ -202,8 +202,8 @@ func TestEnv_CloseEndsRunningActivities(t *testing.T) {
 			}
 			return "", ctx.Err()
 		})
-		Start(env, program, "a", "waits")
-		Start(env, program, "b", "sleeps")
+		begin(env, program, "a", "waits")
+		begin(env, program, "b", "sleeps")
 		env.Advance(time.Minute)
 	}, program.Bind(callWork))
 	if text != "" {
@@ -251,7 +251,7 @@ func TestReplay_RunsToEndOfHistory(t *testing.T) {
 	record := func(_ testing.TB, env *Env) {
 		Stub(env, work, echo)
 		_, _ = Call(env, program, "done", "in")
-		Start(env, program, "halfway", "wait")
+		begin(env, program, "halfway", "wait")
 		for _, id := range []string{"done", "halfway"} {
 			if err := writeFile(filepath.Join(dir, id+".json"), env.History(id)); err != nil {
 				t.Fatal(err)
@@ -302,7 +302,7 @@ func TestReplay_RunsToEndOfHistory(t *testing.T) {
 func TestCheck_ReportsExtraOperation(t *testing.T) {
 	var recorded history.History
 	if text := failures(t, func(_ testing.TB, env *Env) {
-		Start(env, program, "i", "")
+		begin(env, program, "i", "")
 		recorded = *env.History("i")
 	}, program.Bind(func(ctx *replay.Context, _ string) (string, error) { return awaited.Wait(ctx) })); text != "" {
 		t.Fatalf("failed: %s", text)
@@ -342,17 +342,17 @@ func TestReplay_ReportsInvalidFiles(t *testing.T) {
 func TestEnv_RejectsMisuse(t *testing.T) {
 	text := failures(t, func(_ testing.TB, env *Env) {
 		Stub(env, work, echo)
-		Start(env, program, "i", "")
+		begin(env, program, "i", "")
 		env.ReplayEvery(2)
 	}, program.Bind(callWork))
 	wantFailure(t, text, "ReplayEvery must be called before the first start")
 	text = failures(t, func(_ testing.TB, env *Env) {
 		Stub(env, work, echo)
-		Start(env, program, "i", "")
+		begin(env, program, "i", "")
 		StubChild(env, helper, callWork)
 	}, program.Bind(callWork))
 	wantFailure(t, text, "StubChild must come before the first start")
-	text = failures(t, func(_ testing.TB, env *Env) { env.Status("nobody") }, program.Bind(callWork))
+	text = failures(t, func(_ testing.TB, env *Env) { env.History("nobody") }, program.Bind(callWork))
 	wantFailure(t, text, `there is no instance "nobody"`)
 	text = failuresOf(t, func(tb testing.TB) {
 		newEnv(tb, t, new(order), []replay.Definition{program.Bind(callWork), program.Bind(callWork)})
@@ -421,7 +421,7 @@ func TestEnv_MatchesNewestProtocol(t *testing.T) {
 		"i/1-1/1/2, i::1-1.1.4, event 6, canceled: enough",
 		"i/1-2/2/2, i::1-2.2.4, event 6, canceled: enough",
 	} {
-		run := Start(env, program, "i", "", ReuseWhenEnded())
+		run := begin(env, program, "i", "", ReuseWhenEnded())
 		if err := env.Cancel("i", "enough"); err != nil {
 			t.Fatal(err)
 		}
@@ -436,7 +436,7 @@ func TestEnv_MatchesNewestProtocol(t *testing.T) {
 			token = replay.ActivityInfo(ctx).Token()
 			return "", replay.ErrResultPending
 		})
-		run := Start(env, program, "i", "")
+		run := begin(env, program, "i", "")
 		if err := CompleteActivity(env, token, "done"); err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/tenuto-dev/tenuto/internal/eventpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
 	"github.com/tenuto-dev/tenuto/replay/history"
@@ -44,17 +45,17 @@ func ReplayWith(t testing.TB, pattern string, registry *engine.Registry) {
 			continue
 		}
 		if err := Check(h, registry); err != nil {
-			t.Errorf("replaytest: %s: the history of %s does not fit the code.\n%s\nhistory:\n%s", file, h.Instance, explainMismatch(err), formatHistory(h.Events))
+			t.Errorf("replaytest: %s: the history of %s does not fit the code.\n%s\nhistory:\n%s", file, h.Instance, explainMismatch(err), h)
 		}
 	}
 }
 
 // Check replays a history to its end. The error is a [*replay.Mismatch] or an
-// [*ExtraOperationError] if code and history disagree, and a [*replay.NoCodeError] if the
+// [*ExtraOperationError] if code and history disagree, and a [*replay.NotRegisteredError] if the
 // orchestration has no code.
 func Check(h *history.History, registry *engine.Registry) error {
 	if len(h.Events) == 0 {
 		return fmt.Errorf("the history of %s/%d is empty", h.Instance, h.Execution)
 	}
-	return replayAll(h.Instance, h.Execution, registry, h.Events)
+	return replayAll(h.Instance, h.Execution, registry, eventpb.Messages(h.Events))
 }

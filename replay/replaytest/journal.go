@@ -121,7 +121,7 @@ func (j *journal) commit(p *proposal) error {
 	return err
 }
 
-// close refuses waiting and later appends.
+// close rejects waiting and later appends.
 func (j *journal) close() {
 	j.mu.Lock()
 	j.closed = true
@@ -131,4 +131,16 @@ func (j *journal) close() {
 	for _, p := range held {
 		p.done(errClosed)
 	}
+}
+
+// events returns the history of an execution; 0 means the latest.
+func (j *journal) events(id string, execution uint64) ([]*journalpb.Event, error) {
+	var events []*journalpb.Event
+	for event, err := range j.Events(id, execution, 1) {
+		if err != nil {
+			return nil, err
+		}
+		events = append(events, event)
+	}
+	return events, nil
 }

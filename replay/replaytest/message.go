@@ -19,22 +19,32 @@ var (
 	ErrInstanceExists = actors.ErrInstanceExists
 	// ErrEnded: the instance has ended and accepts no input.
 	ErrEnded = actors.ErrEnded
+	// ErrRequestIDReused: the request ID of an event or an update was used for another one.
+	ErrRequestIDReused = actors.ErrRequestIDReused
 	// ErrActivityClosed: the attempt is closed or never existed.
 	ErrActivityClosed = activity.ErrClosed
 )
 
 // Send sends an event to an instance. It returns when the event is recorded and everything
 // that follows from it at this moment has happened. The body of an activity may call Send too;
-// Send then returns when the event is recorded.
+// Send then returns when the event is recorded. The only option is [RequestID].
 //
-// Errors: [ErrNotFound], [ErrEnded], errors of encoding/json.
-func Send[T any](env *Env, id string, event replay.EventHandle[T], data T) error {
+// Errors: [ErrNotFound], [ErrEnded], [ErrRequestIDReused], [*replay.InvalidError], errors of
+// encoding/json.
+func Send[T any](env *Env, id string, event replay.EventHandle[T], data T, options ...replay.Option) error {
 	env.t.Helper()
+	var chosen actors.InputOptions
+	if err := engine.ApplyOptions(options, &chosen, "an event"); err != nil {
+		return fmt.Errorf("send %q to %s: %w", event.Name(), id, err)
+	}
 	payload, err := engine.Encode(data)
 	if err != nil {
 		return fmt.Errorf("send %q to %s: encode data: %w", event.Name(), id, err)
 	}
-	answer := env.deliver(id, externalEvent(event.Name(), payload, ""))
+	answer := env.deliver(id, externalEvent(event.Name(), payload, chosen.RequestID))
+	if env.node.journal.isRepeat(id, chosen.RequestID, answer.Err) {
+		return nil
+	}
 	return wrap(answer.Err, "send %q to %s", event.Name(), id)
 }
 
@@ -98,7 +108,7 @@ func (e *Env) Resume(id, reason string) error {
 // Query queries a running instance.
 //
 // Errors: [ErrNotFound]; [ErrEnded]; the error of the instance's query handler; a
-// [*replay.NoQueryError] if there is no handler.
+// [*replay.NotRegisteredError] if there is no handler.
 func Query[I, O any](env *Env, id string, query replay.QueryHandle[I, O], input I) (O, error) {
 	env.t.Helper()
 	var output O
@@ -118,8 +128,8 @@ func Query[I, O any](env *Env, id string, query replay.QueryHandle[I, O], input 
 
 // isEngineError reports whether an error is the engine's and not the author's.
 func isEngineError(err error) bool {
-	var noQuery *replay.NoQueryError
-	return errors.Is(err, ErrNotFound) || errors.Is(err, ErrEnded) || errors.As(err, &noQuery)
+	var none *replay.NotRegisteredError
+	return errors.Is(err, ErrNotFound) || errors.Is(err, ErrEnded) || errors.As(err, &none) && none.Kind == "query"
 }
 
 // CompleteActivity completes an activity from outside with a result; see
@@ -137,12 +147,12 @@ func CompleteActivity[O any](env *Env, token string, value O) error {
 
 // FailActivity fails an attempt of an activity from outside, as if its body had returned
 // failure, which must not be nil. Its errors are those of [CompleteActivity].
-func (e *Env) FailActivity(token string, failure error) error {
-	e.t.Helper()
+func FailActivity(env *Env, token string, failure error) error {
+	env.t.Helper()
 	if failure == nil {
-		e.t.Fatal("replaytest: FailActivity: failure must not be nil")
+		env.t.Fatal("replaytest: FailActivity: failure must not be nil")
 	}
-	return e.completeActivity(token, activity.Completion{Error: engine.EncodeError(failure)})
+	return env.completeActivity(token, activity.Completion{Error: engine.EncodeError(failure)})
 }
 
 func (e *Env) completeActivity(token string, c activity.Completion) error {

@@ -80,6 +80,16 @@ func failures(t *testing.T, test func(t testing.TB, env *Env), definitions ...re
 	})
 }
 
+// begin starts an instance, or fails the test of the environment.
+func begin[I, O any](env *Env, handle replay.OrchestrationHandle[I, O], id string, in I, options ...replay.Option) *Run[O] {
+	env.t.Helper()
+	run, err := StartRun(env, handle, id, in, options...)
+	if err != nil {
+		env.t.Fatal(err)
+	}
+	return run
+}
+
 // wantFailure fails the test unless the text contains all parts.
 func wantFailure(t *testing.T, text string, parts ...string) {
 	t.Helper()

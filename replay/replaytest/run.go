@@ -2,7 +2,6 @@ package replaytest
 
 import (
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
@@ -19,80 +18,55 @@ type Run[O any] struct {
 	firstExecution uint64
 }
 
-// A StartOption changes how an instance is started.
-type StartOption func(*startRequest)
-
-type startRequest struct {
-	*journalpb.OrchestrationStarted
-	reuse actors.Reuse
-}
-
-// StartVersion sets the version of the orchestration. Defaults to the pinned version, or else the
-// highest.
-func StartVersion(version string) StartOption { return func(s *startRequest) { s.Version = version } }
-
-// StartAt delays the code until a virtual time. The instance exists at once.
-func StartAt(at time.Time) StartOption { return func(s *startRequest) { s.StartAt = at.UnixNano() } }
-
-// Tags adds tags.
-func Tags(tags map[string]string) StartOption {
-	return func(s *startRequest) {
-		if s.Tags == nil {
-			s.Tags = make(map[string]string)
-		}
-		maps.Copy(s.Tags, tags)
-	}
-}
-
-// ReuseWhenEnded allows the ID of an instance that has ended.
-func ReuseWhenEnded() StartOption { return func(s *startRequest) { s.reuse = actors.ReuseEnded } }
-
-// ReuseWhenFailed allows the ID of an instance that has ended without completing.
-func ReuseWhenFailed() StartOption { return func(s *startRequest) { s.reuse = actors.ReuseFailed } }
-
-// Start starts an instance of an orchestration and returns when the instance is idle at this
-// moment: activities whose bodies take no virtual time have ended. The test fails if the
-// instance cannot be started.
-func Start[I, O any](env *Env, orchestration replay.OrchestrationHandle[I, O], id string, in I, options ...StartOption) *Run[O] {
-	env.t.Helper()
-	run, err := TryStart(env, orchestration, id, in, options...)
-	if err != nil {
-		env.t.Fatalf("replaytest: %v", err)
-	}
-	return run
-}
-
-// TryStart is [Start] for a test that expects an error: [ErrInstanceExists], or an error of
+// StartRun starts an instance of an orchestration and returns when the instance is idle at this
+// moment: activities whose bodies take no virtual time have ended. The options are
+// [replay.Version], [RequestID], [Attach], [ReuseWhenEnded], [ReuseWhenFailed], [StartAt] and
+// [Tags]. The test fails if no code is bound.
+//
+// Errors: [ErrInstanceExists], unless [Attach] is given; [*replay.InvalidError]; errors of
 // encoding/json.
-func TryStart[I, O any](env *Env, orchestration replay.OrchestrationHandle[I, O], id string, in I, options ...StartOption) (*Run[O], error) {
+func StartRun[I, O any](env *Env, orchestration replay.OrchestrationHandle[I, O], id string, in I, options ...replay.Option) (*Run[O], error) {
 	env.t.Helper()
-	payload, err := engine.Encode(in)
+	first, err := env.startRun(id, orchestration.Name(), in, options)
 	if err != nil {
-		return nil, fmt.Errorf("start %s: encode input: %w", id, err)
+		return nil, fmt.Errorf("start %s: %w", id, err)
 	}
-	answer := env.deliver(id, env.startMessage(orchestration.Name(), payload, options))
-	if answer.Err != nil {
-		return nil, fmt.Errorf("start %s: %w", id, answer.Err)
+	return &Run[O]{ID: id, env: env, firstExecution: first}, nil
+}
+
+func (e *Env) startRun(id, name string, in any, options []replay.Option) (firstExecution uint64, err error) {
+	e.t.Helper()
+	m, err := e.startMessage(name, in, options)
+	if err != nil {
+		return 0, err
 	}
-	return &Run[O]{ID: id, env: env, firstExecution: answer.FirstExecution}, nil
+	if first, ok := e.node.journal.startedRun(id, m.Event.GetOrchestrationStarted().RequestId); ok {
+		return first, nil
+	}
+	answer := e.deliver(id, m)
+	return answer.FirstExecution, answer.Err
 }
 
 // SendOrStart sends an event to an instance, starting it first if there is no instance with
 // this ID (or, with a reuse option, if its run has ended). Nothing comes between the start and
-// the event. It returns like [Send]. Errors: [ErrEnded], errors of encoding/json.
-func SendOrStart[I, O, T any](env *Env, orchestration replay.OrchestrationHandle[I, O], id string, in I, event replay.EventHandle[T], data T, options ...StartOption) (*Run[O], error) {
+// the event, and [RequestID] names both. It returns like [Send]. Options and errors are those of
+// [StartRun] and [Send].
+func SendOrStart[I, O, T any](env *Env, orchestration replay.OrchestrationHandle[I, O], id string, in I, event replay.EventHandle[T], data T, options ...replay.Option) (*Run[O], error) {
 	env.t.Helper()
-	payload, err := engine.Encode(in)
+	m, err := env.startMessage(orchestration.Name(), in, options)
 	if err != nil {
-		return nil, fmt.Errorf("start %s: encode input: %w", id, err)
+		return nil, fmt.Errorf("start %s: %w", id, err)
 	}
 	sent, err := engine.Encode(data)
 	if err != nil {
 		return nil, fmt.Errorf("send %q to %s: encode data: %w", event.Name(), id, err)
 	}
-	m := env.startMessage(orchestration.Name(), payload, options)
 	m.Attach = true
-	answers := env.deliverAll(id, m, externalEvent(event.Name(), sent, ""))
+	requestID := m.Event.GetOrchestrationStarted().RequestId
+	answers := env.deliverAll(id, m, externalEvent(event.Name(), sent, requestID))
+	if env.node.journal.isRepeat(id, requestID, answers[1].Err) {
+		answers[1].Err = nil
+	}
 	for _, answer := range answers {
 		if answer.Err != nil {
 			return nil, fmt.Errorf("send %q to %s: %w", event.Name(), id, answer.Err)
@@ -102,30 +76,44 @@ func SendOrStart[I, O, T any](env *Env, orchestration replay.OrchestrationHandle
 }
 
 // startMessage returns the start of an instance. The test fails if its code is not bound.
-func (e *Env) startMessage(name string, payload *journalpb.Payload, options []StartOption) actors.Message {
+func (e *Env) startMessage(name string, in any, options []replay.Option) (actors.Message, error) {
 	e.t.Helper()
 	e.start()
-	s := &startRequest{OrchestrationStarted: &journalpb.OrchestrationStarted{Name: name, Input: payload}}
-	for _, option := range options {
-		option(s)
+	payload, err := engine.Encode(in)
+	if err != nil {
+		return actors.Message{}, fmt.Errorf("encode input: %w", err)
 	}
-	if s.Version == "" {
-		s.Version = e.registry.Newest(s.Name)
+	var chosen actors.StartOptions
+	if err := engine.ApplyOptions(options, &chosen, "a start"); err != nil {
+		return actors.Message{}, err
 	}
-	if !e.registry.HasOrchestration(s.Name, s.Version) {
-		e.t.Fatalf("replaytest: orchestration %q, version %q, is not bound: pass its Definition to New", s.Name, s.Version)
+	version := chosen.Version
+	if version == "" {
+		version = e.registry.Newest(name)
 	}
-	m := eventMessage(&journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{OrchestrationStarted: s.OrchestrationStarted}})
-	m.Reuse = s.reuse
-	return m
+	if !e.registry.HasOrchestration(name, version) {
+		e.t.Fatalf("replaytest: orchestration %q, version %q, is not bound: pass its Definition to New", name, version)
+	}
+	m := eventMessage(&journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{
+		OrchestrationStarted: &journalpb.OrchestrationStarted{
+			Name: name, Version: version, Input: payload,
+			RequestId: chosen.RequestID, StartAt: chosen.StartAt, Tags: chosen.Tags,
+		},
+	}})
+	m.Attach, m.Reuse = chosen.Attach, chosen.Reuse
+	return m, nil
 }
 
-// Call starts an instance of an orchestration and lets time pass until it has ended. The error
-// is a [*RunError] if it did not complete. The test fails if the instance cannot be started,
-// or if nothing can end it any more.
-func Call[I, O any](env *Env, orchestration replay.OrchestrationHandle[I, O], id string, in I, options ...StartOption) (O, error) {
+// Call starts an instance of an orchestration and lets time pass until it has ended. Options and
+// errors are those of [StartRun] and [Run.Wait]. The test fails if nothing can end the run any more.
+func Call[I, O any](env *Env, orchestration replay.OrchestrationHandle[I, O], id string, in I, options ...replay.Option) (O, error) {
 	env.t.Helper()
-	return Start(env, orchestration, id, in, options...).Wait()
+	run, err := StartRun(env, orchestration, id, in, options...)
+	if err != nil {
+		var zero O
+		return zero, err
+	}
+	return run.Wait()
 }
 
 // Wait lets time pass until the run has ended, and returns its result. The error is a
@@ -133,10 +121,7 @@ func Call[I, O any](env *Env, orchestration replay.OrchestrationHandle[I, O], id
 func (r *Run[O]) Wait() (O, error) {
 	r.env.t.Helper()
 	var output O
-	if !r.env.runUntil(r.hasEnded, time.Time{}) {
-		r.env.t.Fatalf("replaytest: instance %s has not ended, and nothing more can happen%s", r.ID, r.env.describeRunning())
-	}
-	status := r.Status()
+	status := r.wait()
 	if status.State != Completed {
 		return output, &RunError{ID: r.ID, State: status.State, Err: status.Err}
 	}
@@ -144,6 +129,15 @@ func (r *Run[O]) Wait() (O, error) {
 		return output, fmt.Errorf("decode output of %s: %w", r.ID, err)
 	}
 	return output, nil
+}
+
+// wait lets time pass until the run has ended, and returns its state.
+func (r *Run[O]) wait() *Status {
+	r.env.t.Helper()
+	if !r.env.runUntil(r.hasEnded, time.Time{}) {
+		r.env.t.Fatalf("replaytest: instance %s has not ended, and nothing more can happen%s", r.ID, r.env.describeRunning())
+	}
+	return r.Status()
 }
 
 // hasEnded reports whether the run has ended, even if a later run of the same ID has started.
@@ -157,10 +151,11 @@ func (r *Run[O]) Status() *Status {
 	r.env.t.Helper()
 	known, _ := r.env.node.journal.Instance(r.ID)
 	if known.GetFirstExecution() == r.firstExecution {
-		return r.env.Status(r.ID)
+		execution, events := r.env.readExecution(r.ID, 0)
+		return statusOf(r.ID, execution, events)
 	}
 	for execution := r.firstExecution; ; execution++ {
-		events, err := r.env.events(r.ID, execution)
+		events, err := r.env.node.journal.events(r.ID, execution)
 		if err != nil {
 			r.env.t.Fatalf("replaytest: history of %s: %v", r.ID, err)
 		}

@@ -116,7 +116,7 @@ func (s stack) runsOrchestrationCode() bool {
 func (s stack) belongsToBubble() bool {
 	for _, function := range []string{
 		"internal/synctest.Run(", "testing/synctest.testingSynctestTest(", enginePath + "replay/replaytest.(*bubble).",
-		enginePath + "replay/replaytest.newBubble.", enginePath + "actors/internal/slot.(*Pool).Wait.",
+		enginePath + "replay/replaytest.newBubble.", enginePath + "actors/worker.(*Worker).Wait.",
 	} {
 		if s.contains(function) {
 			return true

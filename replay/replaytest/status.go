@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/internal/eventpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
@@ -15,15 +16,15 @@ type State = actors.State
 
 // The states. An instance in one of the first two has not ended.
 const (
-	Running State = "running"
+	Running = actors.StateRunning
 	// Suspended: the instance accepts input, but its code does not run.
-	Suspended  State = "suspended"
-	Completed  State = "completed"
-	Failed     State = "failed"
-	Canceled   State = "canceled"
-	Terminated State = "terminated"
+	Suspended  = actors.StateSuspended
+	Completed  = actors.StateCompleted
+	Failed     = actors.StateFailed
+	Canceled   = actors.StateCanceled
+	Terminated = actors.StateTerminated
 	// ContinuedAsNew: another execution of the same run has followed.
-	ContinuedAsNew State = "continued as new"
+	ContinuedAsNew = actors.StateContinuedAsNew
 )
 
 // Status is the state of an instance's run.
@@ -50,12 +51,27 @@ func (s *Status) Output(into any) error { return engine.Decode(s.output, into) }
 // points to. It changes nothing if none was set.
 func (s *Status) CustomStatus(into any) error { return engine.Decode(s.customStatus, into) }
 
-// Status returns the state of an instance's latest run. The test fails if there is no instance
-// with this ID.
-func (e *Env) Status(id string) *Status {
+// Get returns the state of an instance's latest run. The error is [ErrNotFound] if there is no
+// instance with this ID.
+func (e *Env) Get(id string) (*Status, error) {
 	e.t.Helper()
-	h := e.History(id)
-	return statusOf(id, h.Execution, h.Events)
+	if _, ok := e.node.journal.Instance(id); !ok {
+		return nil, fmt.Errorf("get %s: %w", id, ErrNotFound)
+	}
+	execution, events := e.readExecution(id, 0)
+	return statusOf(id, execution, events), nil
+}
+
+// Wait lets time pass until the latest run of an instance has ended, and returns its state. The
+// error is [ErrNotFound] if there is no instance with this ID. The test fails if nothing can end
+// the run any more.
+func (e *Env) Wait(id string) (*Status, error) {
+	e.t.Helper()
+	known, ok := e.node.journal.Instance(id)
+	if !ok {
+		return nil, fmt.Errorf("wait for %s: %w", id, ErrNotFound)
+	}
+	return (&Run[any]{ID: id, env: e, firstExecution: known.FirstExecution}).wait(), nil
 }
 
 // History returns the history of an instance's latest execution. The test fails if there is no
@@ -69,6 +85,13 @@ func (e *Env) History(id string) *history.History {
 // latest. The test fails if there is none.
 func (e *Env) HistoryOf(id string, execution uint64) *history.History {
 	e.t.Helper()
+	execution, events := e.readExecution(id, execution)
+	return &history.History{Instance: id, Execution: execution, Events: eventpb.NewList(execution, events)}
+}
+
+// readExecution reads an execution, 0 for the latest, and returns its number and events.
+func (e *Env) readExecution(id string, execution uint64) (uint64, []*journalpb.Event) {
+	e.t.Helper()
 	known, ok := e.node.journal.Instance(id)
 	if !ok {
 		e.t.Fatalf("replaytest: there is no instance %q", id)
@@ -76,11 +99,11 @@ func (e *Env) HistoryOf(id string, execution uint64) *history.History {
 	if execution == 0 {
 		execution = known.Execution
 	}
-	events, err := e.events(id, execution)
+	events, err := e.node.journal.events(id, execution)
 	if err != nil {
 		e.t.Fatalf("replaytest: history of %s: %v", id, err)
 	}
-	return &history.History{Instance: id, Execution: execution, Events: events}
+	return execution, events
 }
 
 // Instances returns the sorted IDs of all instances, including children.

@@ -75,7 +75,7 @@ func (s *ActivityStub[I, O]) Calls() []I {
 
 // StubChild binds an orchestration to a body for the test, in place of all its bound versions.
 // It must be called before the first start.
-func StubChild[I, O any](env *Env, orchestration replay.OrchestrationHandle[I, O], body func(ctx *replay.Context, input I) (O, error), options ...replay.BindOption) {
+func StubChild[I, O any](env *Env, orchestration replay.OrchestrationHandle[I, O], body func(ctx *replay.Context, input I) (O, error), options ...replay.Option) {
 	env.t.Helper()
 	env.mustNotBeStarted("StubChild")
 	env.orchestrations = slices.DeleteFunc(env.orchestrations, func(d replay.Definition) bool {

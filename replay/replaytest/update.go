@@ -17,22 +17,27 @@ import (
 // the update was done.
 var ErrUpdateAborted = actors.ErrUpdateAborted
 
-// A RefusedError reports that an instance refused an update. Nothing was recorded. Its field
+// A RejectedError reports that an instance rejected an update. Nothing was recorded. Its field
 // Err is the error of the validation.
-type RefusedError = actors.RefusedError
+type RejectedError = actors.RejectedError
 
-// Update sends an update to a running instance and lets time pass until its result is
-// recorded.
+// CallUpdate sends an update to a running instance and lets time pass until its result is
+// recorded. The only option is [RequestID]: an update that is repeated with its ID is not executed
+// again and has the same result.
 //
-// Errors: the error of the instance's handler; a [*RefusedError] with the error of the
-// validation; a [*replay.NoUpdateError] if there is no handler; [ErrUpdateAborted];
-// [ErrNotFound]; [ErrEnded].
-func Update[I, O any](env *Env, id string, update replay.UpdateHandle[I, O], input I) (O, error) {
+// Errors: the error of the instance's handler; a [*RejectedError] with the error of the
+// validation; a [*replay.NotRegisteredError] if there is no handler; [ErrUpdateAborted];
+// [ErrNotFound]; [ErrEnded]; [ErrRequestIDReused]; [*replay.InvalidError].
+func CallUpdate[I, O any](env *Env, id string, update replay.UpdateHandle[I, O], input I, options ...replay.Option) (O, error) {
 	env.t.Helper()
 	var output O
+	var chosen actors.InputOptions
 	payload, err := engine.Encode(input)
 	if err == nil {
-		payload, err = env.update(id, update.Name(), payload)
+		err = engine.ApplyOptions(options, &chosen, "an update")
+	}
+	if err == nil {
+		payload, err = env.update(id, update.Name(), chosen.RequestID, payload)
 	}
 	if err == nil {
 		err = engine.Decode(payload, &output)
@@ -40,18 +45,31 @@ func Update[I, O any](env *Env, id string, update replay.UpdateHandle[I, O], inp
 	return output, wrap(err, "update %q of %s", update.Name(), id)
 }
 
-func (e *Env) update(id, name string, payload *journalpb.Payload) (*journalpb.Payload, error) {
+func (e *Env) update(id, name, requestID string, payload *journalpb.Payload) (*journalpb.Payload, error) {
 	e.t.Helper()
 	event := engine.UpdatePrefix + name
-	if err := e.deliver(id, actors.Message{Query: &actors.Query{Name: event, Input: payload}}).Err; err != nil {
-		return nil, refusalError(name, err)
+	u := &update{id: id, requestID: requestID}
+	recorded := e.node.journal.recordedInput(id, requestID)
+	switch {
+	case recorded != nil && recorded.GetExternalEvent().GetName() != event:
+		return nil, ErrRequestIDReused
+	case recorded != nil:
+		u.observeRecorded(e.node.journal)
+	default:
+		if err := e.deliver(id, actors.Message{Query: &actors.Query{Name: event, Input: payload}}).Err; err != nil {
+			return nil, rejectionError(name, err)
+		}
 	}
-	e.requestCount++
-	u := &update{id: id, requestID: fmt.Sprintf("replaytest-%d", e.requestCount)}
-	e.updates[u.requestID] = u
-	defer delete(e.updates, u.requestID)
-	if err := e.deliver(id, externalEvent(event, payload, u.requestID)).Err; err != nil {
-		return nil, err
+	if requestID == "" {
+		e.requestCount++
+		u.requestID = fmt.Sprintf("replaytest-%d", e.requestCount)
+	}
+	e.updates[u] = true
+	defer delete(e.updates, u)
+	if recorded == nil {
+		if err := e.deliver(id, externalEvent(event, payload, u.requestID)).Err; err != nil {
+			return nil, err
+		}
 	}
 	if !e.runUntil(func() bool { return u.done }, time.Time{}) {
 		e.t.Fatalf("replaytest: update %q of %s does not end%s", name, id, e.describeRunning())
@@ -59,20 +77,32 @@ func (e *Env) update(id, name string, payload *journalpb.Payload) (*journalpb.Pa
 	return u.output, u.err
 }
 
-// refusalError distinguishes an update without a handler from a refused one.
-func refusalError(name string, err error) error {
-	var noQuery *replay.NoQueryError
+// observeRecorded ends an update that was recorded before, if its end is recorded too.
+func (u *update) observeRecorded(j *journal) {
+	found := false
+	j.eachEvent(u.id, func(event *journalpb.Event) bool {
+		if found {
+			u.observe(event)
+		}
+		found = found || event.InputRequestID() == u.requestID
+		return !u.done
+	})
+}
+
+// rejectionError distinguishes an update without a handler from a rejected one.
+func rejectionError(name string, err error) error {
+	var none *replay.NotRegisteredError
 	switch {
-	case errors.As(err, &noQuery) && strings.HasPrefix(noQuery.Name, engine.UpdatePrefix):
-		return &replay.NoUpdateError{Name: name}
+	case errors.As(err, &none) && none.Kind == "query" && strings.HasPrefix(none.Name, engine.UpdatePrefix):
+		return &replay.NotRegisteredError{Kind: "update", Name: name}
 	case isEngineError(err):
 		return err
 	}
-	return &RefusedError{Err: engine.DecodeError(engine.EncodeError(err))}
+	return &RejectedError{Err: engine.DecodeError(engine.EncodeError(err))}
 }
 
-// updates holds the updates for which a caller waits, by request ID.
-type updates map[string]*update
+// updates holds the updates for which a caller waits.
+type updates map[*update]bool
 
 type update struct {
 	id, requestID string
@@ -83,23 +113,27 @@ type update struct {
 
 // observe ends the updates that an event completes or aborts.
 func (up updates) observe(id string, event *journalpb.Event) {
-	for _, u := range up {
-		if u.id != id || u.done {
-			continue
+	for u := range up {
+		if u.id == id && !u.done {
+			u.observe(event)
 		}
-		switch body := event.Body.(type) {
-		case *journalpb.Event_SideEffectRecorded:
-			if record := body.SideEffectRecorded; record.Label == engine.UpdatePrefix+u.requestID {
-				u.done, u.output, u.err = true, record.Value, engine.DecodeError(record.Error)
-			}
-		case *journalpb.Event_OrchestrationContinuedAsNew:
-			// An update that has not begun is carried over to the next execution.
-			u.abortIf(!slices.ContainsFunc(body.OrchestrationContinuedAsNew.Inbox, func(carried *journalpb.ExternalEvent) bool {
-				return carried.RequestId == u.requestID
-			}))
-		default:
-			u.abortIf(journalpb.IsTerminal(event.TypeNumber()))
+	}
+}
+
+// observe ends the update if an event of its instance completes or aborts it.
+func (u *update) observe(event *journalpb.Event) {
+	switch body := event.Body.(type) {
+	case *journalpb.Event_SideEffectRecorded:
+		if record := body.SideEffectRecorded; record.Label == engine.UpdatePrefix+u.requestID {
+			u.done, u.output, u.err = true, record.Value, engine.DecodeError(record.Error)
 		}
+	case *journalpb.Event_OrchestrationContinuedAsNew:
+		// An update that has not begun is carried over to the next execution.
+		u.abortIf(!slices.ContainsFunc(body.OrchestrationContinuedAsNew.Inbox, func(carried *journalpb.ExternalEvent) bool {
+			return carried.RequestId == u.requestID
+		}))
+	default:
+		u.abortIf(journalpb.IsTerminal(event.TypeNumber()))
 	}
 }
 

@@ -1,5 +1,5 @@
 // A module of its own, so that programs that use Tenuto do not depend on golang.org/x/tools. It
-// must not replace: "go install" refuses a module that does.
+// must not replace: "go install" fails for a module that does.
 module github.com/tenuto-dev/tenuto/replay/vet
 
 go 1.26.0

@@ -2,7 +2,7 @@ package sched
 
 import "time"
 
-// A refused message or proposal is sent again after a delay that doubles from BackoffMin to
+// A rejected message or proposal is sent again after a delay that doubles from BackoffMin to
 // BackoffMax.
 const (
 	BackoffMin = 100 * time.Millisecond

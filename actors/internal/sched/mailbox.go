@@ -21,6 +21,7 @@ const mailboxesPerYield = 16
 type Mailbox struct {
 	dispatcher *Dispatcher
 	invoker    actor.MessageInvoker
+	unbounded  bool // see NewUnboundedMailbox
 
 	mu        sync.Mutex
 	system    []any // taken before user messages
@@ -41,6 +42,24 @@ func (d *Dispatcher) NewMailbox() *Mailbox {
 	return m
 }
 
+// NewUnboundedMailbox returns an empty mailbox for an actor that runs code which may block or end
+// its goroutine. The mailbox does not count among the activeMax, and if its goroutine ends, another
+// delivers the remaining messages.
+func (d *Dispatcher) NewUnboundedMailbox() *Mailbox {
+	m := d.NewMailbox()
+	m.unbounded = true
+	return m
+}
+
+// wake runs the mailbox on a goroutine.
+func (m *Mailbox) wake() {
+	if m.unbounded {
+		m.dispatcher.Start(m)
+	} else {
+		m.dispatcher.runMailbox(m)
+	}
+}
+
 // PostUserMessage implements actor.Mailbox.
 func (m *Mailbox) PostUserMessage(message any) {
 	m.mu.Lock()
@@ -55,7 +74,7 @@ func (m *Mailbox) PostUserMessage(message any) {
 	m.running = m.running || wake
 	m.mu.Unlock()
 	if wake {
-		m.dispatcher.runMailbox(m)
+		m.wake()
 	}
 }
 
@@ -67,7 +86,7 @@ func (m *Mailbox) PostSystemMessage(message any) {
 	m.running = true
 	m.mu.Unlock()
 	if wake {
-		m.dispatcher.runMailbox(m)
+		m.wake()
 	}
 }
 
@@ -94,6 +113,10 @@ func (m *Mailbox) UserMessageCount() int {
 // for a goroutine. It reports whether the goroutine was abandoned. After a panic the supervisor
 // sends a system message that decides how the actor continues.
 func (m *Mailbox) Run() (left bool) {
+	if m.unbounded {
+		m.runUnbounded()
+		return false
+	}
 	for dispatcher, ran := m.dispatcher, 1; m != nil; m, ran = dispatcher.next(), ran+1 {
 		for !m.deliver() {
 		}
@@ -105,6 +128,19 @@ func (m *Mailbox) Run() (left bool) {
 		}
 	}
 	return false
+}
+
+// runUnbounded is Run for an unbounded mailbox.
+func (m *Mailbox) runUnbounded() {
+	returned := false
+	defer func() {
+		if !returned { // an actor called runtime.Goexit
+			m.dispatcher.Start(m)
+		}
+	}()
+	for !m.deliver() {
+	}
+	returned = true
 }
 
 // deliver delivers messages until there are none or the actor panics.

@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"runtime"
 	"slices"
 	"testing"
 
@@ -84,4 +85,37 @@ func TestMailbox_DoesNotGrow(t *testing.T) {
 	if capacity := cap(m.user); capacity > 32 {
 		t.Errorf("room for %d", capacity)
 	}
+}
+
+// exitingActor calls Goexit at every second message.
+type exitingActor struct {
+	received chan any
+	count    int
+}
+
+func (e *exitingActor) InvokeSystemMessage(any)  {}
+func (e *exitingActor) EscalateFailure(_, _ any) {}
+
+func (e *exitingActor) InvokeUserMessage(message any) {
+	e.received <- message
+	if e.count++; e.count%2 == 0 {
+		runtime.Goexit()
+	}
+}
+
+func TestUnboundedMailbox_SurvivesGoexit(t *testing.T) {
+	d := NewDispatcher()
+	m := d.NewUnboundedMailbox()
+	exiting := &exitingActor{received: make(chan any)}
+	m.RegisterHandlers(exiting, d)
+	for i := range 10 {
+		m.PostUserMessage(i)
+	}
+	for want := range 10 {
+		if got := <-exiting.received; got != want {
+			t.Errorf("received %v, want %d", got, want)
+		}
+	}
+	d.Close()
+	d.Wait()
 }

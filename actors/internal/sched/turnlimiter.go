@@ -1,7 +1,7 @@
 package sched
 
 // A TurnLimiter bounds the turns in flight, from taking their messages until their appends are
-// decided. The journal's queue is bounded, and a refused append costs a replay and a delay.
+// decided. The journal's queue is bounded, and a rejected append costs a replay and a delay.
 // Instances therefore wait here before their turns, in the order of arrival. The caller's lock
 // guards it.
 type TurnLimiter[T TurnTaker] struct {

@@ -24,7 +24,7 @@ const (
 	PageReserveBytes = 4 * HistoryPageBytes
 	// Reserved for a whole history, because its size is unknown before it is read.
 	historyReserveBytes = 2 * 64 << 20
-	// How long an answer waits for its reservation, and when to retry after a refusal.
+	// How long an answer waits for its reservation, and when to retry after a rejection.
 	answerWait       = 2 * time.Second
 	answerRetryAfter = 250 * time.Millisecond
 )

@@ -86,7 +86,7 @@ func (b *BatchQueue[T]) Run(ctx context.Context, atOnce int, sendBatch func(ctx 
 	return b.Close()
 }
 
-// Close makes Put refuse further items, and returns those that are left.
+// Close makes Put reject further items, and returns those that are left.
 func (b *BatchQueue[T]) Close() (left []T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

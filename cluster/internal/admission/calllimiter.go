@@ -10,12 +10,12 @@ import (
 )
 
 // A CallLimiter bounds the calls of a node, or of a remote client, that are in flight to the leader
-// of a partition or wait for one. Further calls wait in order of arrival and are refused after
+// of a partition or wait for one. Further calls wait in order of arrival and are rejected after
 // slotWait. Without the bound, all calls would reach a new leader at once, when it has the most
 // work, and could cost it the leadership. The zero value bounds nothing.
 type CallLimiter struct{ slots chan struct{} }
 
-// LeaderWaitMax bounds how long a node holds a call while leadership changes. A call refused after
+// LeaderWaitMax bounds how long a node holds a call while leadership changes. A call rejected after
 // the wait is retried like any other.
 const LeaderWaitMax = 500 * time.Millisecond
 
@@ -28,7 +28,7 @@ const (
 	// slotWaitWithoutRetries.
 	slotWait               = LeaderWaitMax
 	slotWaitWithoutRetries = 25 * time.Millisecond
-	// When to retry after a refusal.
+	// When to retry after a rejection.
 	slotRetryAfter = 250 * time.Millisecond
 )
 
@@ -41,7 +41,7 @@ type callSlot struct {
 	acquired bool
 }
 
-// withSlot returns an Asker that acquires a slot before it calls ask. It refuses the call if it
+// withSlot returns an Asker that acquires a slot before it calls ask. It rejects the call if it
 // gets no slot.
 func (c *callSlot) withSlot(ask Asker) Asker {
 	return func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {

@@ -51,10 +51,10 @@ func TestCallLimiter_RejectsAfterWait(t *testing.T) {
 			failure := ask(c.ctx, new(clusterpb.Request)).GetFailure()
 			var busy *actors.BusyError
 			if err := error(&FailureError{failure}); !errors.As(err, &busy) || busy.Bound != BoundCalls || busy.RetryAfter <= 0 || !failure.NotExecuted {
-				t.Errorf("refused with %v", failure)
+				t.Errorf("rejected with %v", failure)
 			}
 			if elapsed := time.Since(begin); elapsed != c.wait {
-				t.Errorf("refused after %v", elapsed)
+				t.Errorf("rejected after %v", elapsed)
 			}
 		}
 		close(answered)

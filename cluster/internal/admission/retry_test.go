@@ -14,17 +14,17 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// newRejectingLeader returns an Asker that answers the first calls with refusals, and the others
+// newRejectingLeader returns an Asker that answers the first calls with rejections, and the others
 // successfully.
-func newRejectingLeader(refusals ...*clusterpb.Failure) (ask Asker, asked *[]time.Time) {
+func newRejectingLeader(rejections ...*clusterpb.Failure) (ask Asker, asked *[]time.Time) {
 	asked = new([]time.Time)
 	return func(context.Context, *clusterpb.Request) *clusterpb.Response {
 		*asked = append(*asked, time.Now())
-		if len(refusals) == 0 {
+		if len(rejections) == 0 {
 			return new(clusterpb.Response)
 		}
-		next := refusals[0]
-		refusals = refusals[1:]
+		next := rejections[0]
+		rejections = rejections[1:]
 		return &clusterpb.Response{Failure: next}
 	}, asked
 }
@@ -100,7 +100,7 @@ func TestBusyRetry_DoesNotWaitPastDeadline(t *testing.T) {
 	})
 }
 
-// An earlier attempt may have been executed, so a refusal of this one is not the outcome.
+// An earlier attempt may have been executed, so a rejection of this one is not the outcome.
 func TestBusyRetry_KeepsUnknownOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -114,7 +114,7 @@ func TestBusyRetry_KeepsUnknownOutcome(t *testing.T) {
 	})
 }
 
-// A refused call is retried as soon as another node leads, regardless of its backoff.
+// A rejected call is retried as soon as another node leads, regardless of its backoff.
 func TestCallRetry_LeaderChangeEndsBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leads := new(Notifier)

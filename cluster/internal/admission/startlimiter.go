@@ -130,8 +130,8 @@ func (s *StartLimiter) intercept(closing <-chan struct{}, slot *callSlot, ask As
 			return ask(ctx, request)
 		}
 		if !slot.acquired {
-			if refused := s.admit(ctx, closing); refused != nil {
-				return refused
+			if rejected := s.admit(ctx, closing); rejected != nil {
+				return rejected
 			}
 		}
 		begin := time.Now()
@@ -142,7 +142,7 @@ func (s *StartLimiter) intercept(closing <-chan struct{}, slot *callSlot, ask As
 }
 
 // admit returns nil if a start is admitted, at once or after a wait, or else its rejection.
-func (s *StartLimiter) admit(ctx context.Context, closing <-chan struct{}) (refused *clusterpb.Response) {
+func (s *StartLimiter) admit(ctx context.Context, closing <-chan struct{}) (rejected *clusterpb.Response) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, waits := time.Now(), retriesBusy(ctx)

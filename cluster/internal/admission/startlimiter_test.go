@@ -73,8 +73,8 @@ func TestStartLimiter_FewStartsReachOverloadedLeader(t *testing.T) {
 				limiter, leader := new(StartLimiter), &overloadedLeader{acceptsPerInterval: acceptsPerSlice, bound: actors.BoundDelay}
 				taken := floodLeader(limiter.intercept(nil, new(callSlot), leader.ask), newStartRequest())
 				// The first interval is bounded only by its first rejection.
-				if refusedMax := floodIntervals*(acceptsPerSlice/4+limiterIncrement) + acceptsPerSlice; leader.rejected > refusedMax || leader.rejected == 0 {
-					t.Errorf("the leader rejected %d starts; want at most %d", leader.rejected, refusedMax)
+				if rejectedMax := floodIntervals*(acceptsPerSlice/4+limiterIncrement) + acceptsPerSlice; leader.rejected > rejectedMax || leader.rejected == 0 {
+					t.Errorf("the leader rejected %d starts; want at most %d", leader.rejected, rejectedMax)
 				}
 				if capacity := floodIntervals * acceptsPerSlice; taken < capacity*3/5 {
 					t.Errorf("%d were taken, of %d that could be", taken, capacity)
@@ -112,7 +112,7 @@ func (q *queueingLeader) ask(context.Context, *clusterpb.Request) *clusterpb.Res
 }
 
 func TestStartLimiter_OverloadReportReducesRejections(t *testing.T) {
-	refused := make(map[bool]int)
+	rejected := make(map[bool]int)
 	for _, reportsOverload := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			limiter, leader := new(StartLimiter), &queueingLeader{serviceTime: 2 * time.Millisecond, limit: 100 * time.Millisecond, reportsOverload: reportsOverload}
@@ -120,11 +120,11 @@ func TestStartLimiter_OverloadReportReducesRejections(t *testing.T) {
 			if capacity := floodCalls / 2; taken < capacity*9/10 {
 				t.Errorf("%d were taken, of %d that could be", taken, capacity)
 			}
-			refused[reportsOverload] = leader.rejected
+			rejected[reportsOverload] = leader.rejected
 		})
 	}
-	if refused[true] > refused[false]/2 || refused[false] > floodCalls/100 {
-		t.Errorf("the leader rejected %d starts, and %d if it reports overload", refused[false], refused[true])
+	if rejected[true] > rejected[false]/2 || rejected[false] > floodCalls/100 {
+		t.Errorf("the leader rejected %d starts, and %d if it reports overload", rejected[false], rejected[true])
 	}
 }
 
@@ -152,7 +152,7 @@ func TestStartLimiter_ShedsOnlyStarts(t *testing.T) {
 		limiter, full := new(StartLimiter), new(overloadedLeader)
 		floodLeader(limiter.intercept(nil, new(callSlot), full.ask), newStartRequest())
 		if full.calls == floodCalls {
-			t.Error("what a leader of an earlier version refuses is not withheld")
+			t.Error("what a leader of an earlier version rejects is not withheld")
 		}
 		before := full.calls
 		floodLeader(limiter.intercept(nil, new(callSlot), full.ask), &clusterpb.Request{Call: &clusterpb.Request_Send{Send: new(clusterpb.SendRequest)}})
@@ -372,8 +372,8 @@ func TestStartLimiter_SlightOverloadShedsNobody(t *testing.T) {
 		defer cancel()
 		var passing sync.WaitGroup
 		pass := func() {
-			if refused := limiter.admit(ctx, nil); refused != nil {
-				t.Error(refused)
+			if rejected := limiter.admit(ctx, nil); rejected != nil {
+				t.Error(rejected)
 			}
 		}
 		for range 2 * limit { // left from before
@@ -418,8 +418,8 @@ func TestStartLimiter_QueueIsBounded(t *testing.T) {
 			r.StartLimiter.admit(WithoutBusyRetries(t.Context()), nil)
 		}
 		begin := time.Now()
-		if refused := r.StartLimiter.admit(t.Context(), nil); refused.GetFailure().GetCode() != wire.CodeBusy || time.Since(begin) != 0 {
-			t.Errorf("answered %v after %v", refused, time.Since(begin))
+		if rejected := r.StartLimiter.admit(t.Context(), nil); rejected.GetFailure().GetCode() != wire.CodeBusy || time.Since(begin) != 0 {
+			t.Errorf("answered %v after %v", rejected, time.Since(begin))
 		}
 	})
 }

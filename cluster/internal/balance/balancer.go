@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/tenuto-dev/tenuto/actors/session"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
@@ -155,12 +156,13 @@ func chooseMove(nodes, leaders []string, weights []float64) (m Move, ok bool) {
 
 // NodeForCode returns the node that has code for the most waiting instances, that code, and
 // the number of instances. The name is "" if there is none.
-func NodeForCode(waiting map[session.Code]int, workers []*session.RegisterWorker) (to string, codes []session.Code, instances int) {
+func NodeForCode(waiting map[session.Code]int, workers []*clusterpb.RegisterWorker) (to string, codes []session.Code, instances int) {
 	for _, worker := range workers {
 		var has []session.Code
 		count := 0
 		names := make(map[string]bool)
-		for _, code := range worker.Orchestrations {
+		for _, entry := range worker.Orchestrations {
+			code := session.CodeOf(entry)
 			n := waiting[code]
 			if !names[code.Name] { // instances that accept any version
 				n += waiting[session.Code{Name: code.Name, Version: engine.NewestVersion}]

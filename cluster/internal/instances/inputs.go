@@ -10,6 +10,7 @@ import (
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
@@ -40,13 +41,13 @@ func (i *Inputs) FindInput(ctx context.Context, instance string, from Position, 
 // ConfirmRejection returns why an input was rejected, if a barrier confirms that this node still
 // leads. Such a rejection follows from a read, and no append confirms it. A former leader that has
 // not noticed its successor may lack the successor's commits.
-func (i *Inputs) ConfirmRejection(ctx context.Context, p *actors.Partition, refusal error) error {
+func (i *Inputs) ConfirmRejection(ctx context.Context, p *actors.Partition, rejection error) error {
 	switch {
-	case refusal == nil:
+	case rejection == nil:
 		return nil
-	case !errors.Is(refusal, actors.ErrNotFound) && !errors.Is(refusal, actors.ErrEnded) && !errors.Is(refusal, actors.ErrInstanceExists) &&
-		!errors.Is(refusal, actors.ErrRequestIDReused):
-		return refusal
+	case !errors.Is(rejection, actors.ErrNotFound) && !errors.Is(rejection, actors.ErrEnded) && !errors.Is(rejection, actors.ErrInstanceExists) &&
+		!errors.Is(rejection, actors.ErrRequestIDReused):
+		return rejection
 	}
 	if err := i.Barrier(ctx); err != nil {
 		return fmt.Errorf("%w: %v", journal.ErrNotLeader, err) // nothing was done, whatever the reason
@@ -54,7 +55,7 @@ func (i *Inputs) ConfirmRejection(ctx context.Context, p *actors.Partition, refu
 	if !i.Leads(p) {
 		return journal.ErrNotLeader
 	}
-	return refusal
+	return rejection
 }
 
 // Start starts an instance, or attaches to it.
@@ -74,7 +75,7 @@ func (i *Inputs) Start(ctx context.Context, p *actors.Partition, request *cluste
 		version = i.Registry.Newest(r.Name)
 	}
 	if !i.Registry.HasOrchestration(r.Name, version) {
-		return nil, fmt.Errorf("%w: %q, version %q", ErrNoCode, r.Name, version)
+		return nil, noCodeError(r.Name, version)
 	}
 	started := Deliver(p, instance, actors.Message{
 		Message: engine.Message{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{
@@ -109,6 +110,13 @@ func (i *Inputs) Start(ctx context.Context, p *actors.Partition, request *cluste
 		return nil, err
 	}
 	return i.startResponse(answer), nil
+}
+
+// noCodeError says that the leader has no code for an orchestration.
+func noCodeError(name, version string) error {
+	err := &replay.NotRegisteredError{Kind: "orchestration", Name: name, Version: version}
+	err.Host().Leader = fmt.Sprintf("tenuto: the leader has no code for the orchestration: %q, version %q", name, version)
+	return err
 }
 
 // startResponse returns the response to a start. A replica that has applied its AppliedIndex shows

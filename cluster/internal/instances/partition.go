@@ -27,7 +27,6 @@ type Partition struct {
 
 // Errors of the leader. With each of them nothing was recorded.
 var (
-	ErrNoCode     = errors.New("tenuto: the leader has no code for the orchestration")
 	ErrStalled    = errors.New("tenuto: the instance is stalled and records nothing")
 	ErrNotStalled = errors.New("tenuto: the instance is not stalled")
 )

@@ -7,19 +7,6 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// Names of states, as package cluster exports them.
-const (
-	running        actors.State = "running"
-	stalled        actors.State = "stalled"
-	suspended      actors.State = "suspended"
-	waitingForCode actors.State = "waiting for code"
-	completed      actors.State = "completed"
-	failed         actors.State = "failed"
-	canceled       actors.State = "canceled"
-	terminated     actors.State = "terminated"
-	continuedAsNew actors.State = "continued as new"
-)
-
 func (re *Reads) get(p *actors.Partition, instance string) (*clusterpb.Response, error) {
 	known, ok := re.Journal.Instance(instance)
 	if !ok {
@@ -100,7 +87,7 @@ func (re *Reads) fillState(p *actors.Partition, known *journalpb.Instance, statu
 			Found:    mismatch.Found,
 			Source:   mismatch.Source,
 		}
-	} else if status.State == string(stalled) {
+	} else if status.State == string(actors.StateStalled) {
 		c := known.Condition
 		status.Mismatch = &clusterpb.Mismatch{Kind: c.Mismatch, EventId: c.EventId, Expected: c.Expected, Found: c.Found, Source: c.Source}
 	}
@@ -123,40 +110,40 @@ func (re *Reads) StateOf(p *actors.Partition, known *journalpb.Instance) actors.
 	}
 	switch {
 	case mismatchOf(p, known.Instance) != nil:
-		return stalled
+		return actors.StateStalled
 	case p != nil && !re.Registry.HasOrchestration(known.Name, known.Version):
-		return waitingForCode
+		return actors.StateWaitingForCode
 	case known.Condition.GetKind() == journalpb.ConditionKind_CONDITION_KIND_STALLED:
-		return stalled
+		return actors.StateStalled
 	case known.Suspended:
-		return suspended
+		return actors.StateSuspended
 	}
-	return running
+	return actors.StateRunning
 }
 
 var endStates = map[journalpb.Status]actors.State{
-	journalpb.Status_STATUS_COMPLETED:  completed,
-	journalpb.Status_STATUS_FAILED:     failed,
-	journalpb.Status_STATUS_CANCELED:   canceled,
-	journalpb.Status_STATUS_TERMINATED: terminated,
+	journalpb.Status_STATUS_COMPLETED:  actors.StateCompleted,
+	journalpb.Status_STATUS_FAILED:     actors.StateFailed,
+	journalpb.Status_STATUS_CANCELED:   actors.StateCanceled,
+	journalpb.Status_STATUS_TERMINATED: actors.StateTerminated,
 }
 
 // FillEnd adds the end of an execution, given its last event.
 func FillEnd(last *journalpb.Event, status *clusterpb.Status) {
 	switch body := last.Body.(type) {
 	case *journalpb.Event_OrchestrationCompleted:
-		status.State = string(completed)
+		status.State = string(actors.StateCompleted)
 		status.Output = body.OrchestrationCompleted.Output
 	case *journalpb.Event_OrchestrationFailed:
-		status.State = string(failed)
+		status.State = string(actors.StateFailed)
 		status.Error = body.OrchestrationFailed.Error
 	case *journalpb.Event_OrchestrationCanceled:
-		status.State = string(canceled)
+		status.State = string(actors.StateCanceled)
 		status.Reason = body.OrchestrationCanceled.Reason
 	case *journalpb.Event_OrchestrationTerminated:
-		status.State = string(terminated)
+		status.State = string(actors.StateTerminated)
 		status.Reason = body.OrchestrationTerminated.Reason
 	case *journalpb.Event_OrchestrationContinuedAsNew:
-		status.State = string(continuedAsNew)
+		status.State = string(actors.StateContinuedAsNew)
 	}
 }

@@ -51,7 +51,7 @@ func (i *Inputs) Update(ctx context.Context, p *actors.Partition, request *clust
 
 // handleRejectedUpdate answers an update that the instance's validation has rejected, or that the
 // validation could not examine.
-func (i *Inputs) handleRejectedUpdate(ctx context.Context, request *clusterpb.Request, r *clusterpb.UpdateRequest, refusal error) (*clusterpb.Response, error) {
+func (i *Inputs) handleRejectedUpdate(ctx context.Context, request *clusterpb.Request, r *clusterpb.UpdateRequest, rejection error) (*clusterpb.Response, error) {
 	if request.Retried {
 		response, err := i.findUpdate(ctx, request, r, Position{})
 		if !errors.Is(err, actors.ErrNotFound) {
@@ -63,10 +63,10 @@ func (i *Inputs) handleRejectedUpdate(ctx context.Context, request *clusterpb.Re
 			return nil, err
 		}
 	}
-	if isPartitionError(refusal) {
-		return nil, refusal
+	if isPartitionError(rejection) {
+		return nil, rejection
 	}
-	return &clusterpb.Response{Result: &clusterpb.Response_Update{Update: &clusterpb.UpdateResult{Refusal: engine.EncodeError(refusal)}}}, nil
+	return &clusterpb.Response{Result: &clusterpb.Response_Update{Update: &clusterpb.UpdateResult{Rejection: engine.EncodeError(rejection)}}}, nil
 }
 
 // handleUnrecordedUpdate answers an update that was not recorded now, because of err. A retry may

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// textDepthMax bounds how deep Invalid searches a value; encoding/json refuses cycles itself.
+// textDepthMax bounds how deep Invalid searches a value; encoding/json rejects cycles itself.
 const textDepthMax = 1000
 
 // Invalid finds a string that is not UTF-8 in what encoding/json would write of a value, and

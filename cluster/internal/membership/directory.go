@@ -9,7 +9,7 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// A node that was down has no record of the members that joined meanwhile. It refuses their Raft
+// A node that was down has no record of the members that joined meanwhile. It rejects their Raft
 // connections, over which it would receive that record. When it announces itself, it therefore also
 // asks for the members and accepts the answer for a while.
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
@@ -67,22 +68,46 @@ type Store interface {
 // A Sweeper purges instances whose retention is over, during one leadership. It keeps no state: the
 // next leader finds in the journal the instances that are left to purge.
 type Sweeper struct {
-	Store           Store
-	Periods         Periods
+	Store Store
+	// Periods returns the periods that apply. Changed returns a channel that is closed when they
+	// change next.
+	Periods         func() Periods
+	Changed         func() <-chan struct{}
 	Epoch           uint64
 	Now             func() clustertime.Time
 	Logger          *slog.Logger
 	OtherPartitions []Partition
 }
 
-// Run sweeps repeatedly until ctx ends.
+// Run sweeps repeatedly until ctx ends. When the periods change, it ends a sweep and begins anew.
 func (s *Sweeper) Run(ctx context.Context) {
-	shortest := s.Periods.shortest()
+	for ctx.Err() == nil {
+		s.runUntilChanged(ctx)
+	}
+}
+
+// runUntilChanged sweeps repeatedly until the periods change or ctx ends.
+func (s *Sweeper) runUntilChanged(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer cancel()
+	changed := s.Changed() // before the periods are read
+	watching.Go(func() {
+		select {
+		case <-changed:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	periods := s.Periods()
+	shortest := periods.shortest()
 	if shortest == 0 {
+		<-ctx.Done()
 		return
 	}
 	for ctx.Err() == nil {
-		next, err := s.sweep(ctx)
+		next, err := s.sweep(ctx, periods)
 		if err != nil && ctx.Err() == nil {
 			s.Logger.Warn("cannot purge the instances whose retention has passed, will try again", "error", err)
 		}
@@ -102,8 +127,8 @@ func sleepContext(ctx context.Context, d time.Duration) {
 // sweep purges the instances that are due, in batches. It returns the earliest time at which
 // another instance can be due. That is at most the shortest retention away, because running
 // instances may end meanwhile.
-func (s *Sweeper) sweep(ctx context.Context) (next clustertime.Time, err error) {
-	next = s.Now().Add(s.Periods.shortest())
+func (s *Sweeper) sweep(ctx context.Context, periods Periods) (next clustertime.Time, err error) {
+	next = s.Now().Add(periods.shortest())
 	references, err := NewReferences(ctx, s.Store, s.OtherPartitions, s.Now())
 	if err != nil {
 		return next, err
@@ -117,7 +142,7 @@ func (s *Sweeper) sweep(ctx context.Context) (next clustertime.Time, err error) 
 		if ctx.Err() != nil {
 			return next, ctx.Err()
 		}
-		due, ok := s.due(known)
+		due, ok := periods.due(known)
 		switch {
 		case !ok:
 		case due.After(s.Now()):
@@ -139,8 +164,8 @@ func (s *Sweeper) sweep(ctx context.Context) (next clustertime.Time, err error) 
 }
 
 // due returns when an instance is to be purged, and whether it is to be purged at all.
-func (s *Sweeper) due(known *journalpb.Instance) (clustertime.Time, bool) {
-	retained := s.Periods.forStatus(known.Status)
+func (p Periods) due(known *journalpb.Instance) (clustertime.Time, bool) {
+	retained := p.forStatus(known.Status)
 	return clustertime.FromUnixNano(known.UpdatedAt).Add(retained), retained > 0
 }
 

@@ -58,9 +58,9 @@ var service = grpc.ServiceDesc{
 
 // Config configures a Server.
 type Config struct {
-	IsMember func(nodeID string) bool
-	Refusal  error // of a stream that only members may open
-	Stats    stats.Handler
+	IsMember  func(nodeID string) bool
+	Rejection error // of a stream that only members may open
+	Stats     stats.Handler
 }
 
 // Serve begins to receive calls.
@@ -71,7 +71,7 @@ func Serve(to Node, listener net.Listener, c Config) *Server {
 		grpc.MaxSendMsgSize(transport.ResponseBytesMax),
 		grpc.MaxConcurrentStreams(streamsMax),
 		grpc.ConnectionTimeout(transport.HandshakeTimeout),
-		grpc.StreamInterceptor(RequireMember(c.IsMember, c.Refusal)),
+		grpc.StreamInterceptor(RequireMember(c.IsMember, c.Rejection)),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionAge: callsAgeMax, MaxConnectionAgeGrace: callsAgeGrace, MaxConnectionIdle: callsIdleMax,
 			Time: transport.KeepAliveInterval, Timeout: transport.KeepAliveWait,
@@ -95,14 +95,14 @@ func (s *Server) Close() {
 	s.running.Wait()
 }
 
-// RequireMember refuses streams of non-members; clients may only make unary calls.
-func RequireMember(isMember func(nodeID string) bool, refusal error) grpc.StreamServerInterceptor {
+// RequireMember rejects streams of non-members; clients may only make unary calls.
+func RequireMember(isMember func(nodeID string) bool, rejection error) grpc.StreamServerInterceptor {
 	return func(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		caller := transport.PeerOf(stream.Context())
 		if caller.Kind == transport.KindLocal || caller.Kind == transport.KindNode && isMember(caller.Name) {
 			return handler(service, stream)
 		}
-		return status.Error(codes.PermissionDenied, refusal.Error())
+		return status.Error(codes.PermissionDenied, rejection.Error())
 	}
 }
 

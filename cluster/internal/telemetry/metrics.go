@@ -152,13 +152,9 @@ func (m *Metrics) countCommitted(instance string, events []*journalpb.Event) {
 }
 
 // outcomes are the ends of executions, in the order of their event types.
-var outcomes = [...]actors.State{completed, failed, "canceled", "terminated", "continued as new"}
-
-// Names of states, as package cluster exports them, that are outcomes of executions or attempts.
-const (
-	completed actors.State = "completed"
-	failed    actors.State = "failed"
-)
+var outcomes = [...]actors.State{
+	actors.StateCompleted, actors.StateFailed, actors.StateCanceled, actors.StateTerminated, actors.StateContinuedAsNew,
+}
 
 // outcomeOf returns "" for an event that does not end an execution.
 func outcomeOf(event *journalpb.Event) actors.State {
@@ -190,7 +186,8 @@ func (m *Metrics) recordAttempt(a *replay.Attempt, waited, ran time.Duration, ou
 }
 
 var attemptOutcomes = [...]actors.State{
-	actors.AttemptCompleted: completed, actors.AttemptFailed: failed, actors.AttemptPending: actors.State(activity.Pending),
+	actors.AttemptCompleted: actors.StateCompleted, actors.AttemptFailed: actors.StateFailed,
+	actors.AttemptPending: actors.State(activity.Pending),
 }
 
 // observer passes the actors' observations to metrics and traces.

@@ -153,7 +153,7 @@ func (t *Tracing) recordEnd(instance string, execution uint64, terminal *journal
 		nodeKey.String(t.node), orchestrationKey.String(started.Name), versionKey.String(started.Version),
 		instanceKey.String(instance), executionKey.Int64(int64(execution)), outcomeKey.String(string(outcome)),
 	))
-	if outcome == failed {
+	if outcome == actors.StateFailed {
 		span.SetStatus(codes.Error, "")
 	}
 	span.End(trace.WithTimestamp(time.Unix(0, terminal.Timestamp)))

@@ -66,10 +66,10 @@ func (d *Dialer) handshake(ctx context.Context, raw net.Conn, address string, re
 	}
 	var answer [1]byte
 	if _, err := io.ReadFull(l, answer[:]); err != nil {
-		return nil, fmt.Errorf("refused: %w", err)
+		return nil, fmt.Errorf("rejected: %w", err)
 	}
 	if err := handshakeError(answer[0]); err != nil {
-		return nil, fmt.Errorf("refused: %w", err)
+		return nil, fmt.Errorf("rejected: %w", err)
 	}
 	return l, nil
 }

@@ -25,7 +25,7 @@ type Mux struct {
 	listener     net.Listener
 	dialer       *Dialer
 	links        *Links
-	refusals     *rejectionLog
+	rejections   *rejectionLog
 	raft         *purposeListener
 	partitionMux *partitionMux // splits raft by partition; nil if there is only one
 	calls        *purposeListener
@@ -56,11 +56,11 @@ const (
 )
 
 // handshakeStatus returns the byte for the outcome of a handshake.
-func handshakeStatus(refusal error) byte {
+func handshakeStatus(rejection error) byte {
 	switch {
-	case refusal == nil:
+	case rejection == nil:
 		return Admitted
-	case errors.Is(refusal, errNotReady):
+	case errors.Is(rejection, errNotReady):
 		return handshakeNotReady
 	}
 	return handshakeUnknownMember
@@ -90,12 +90,12 @@ func Listen(address string, dialer *Dialer, opened <-chan struct{}, logger *slog
 		return nil, fmt.Errorf("listen: %w", err)
 	}
 	p := &Mux{
-		listener: listener,
-		dialer:   dialer,
-		links:    dialer.Links,
-		refusals: &rejectionLog{logger: logger},
-		opened:   opened,
-		closing:  make(chan struct{}),
+		listener:   listener,
+		dialer:     dialer,
+		links:      dialer.Links,
+		rejections: &rejectionLog{logger: logger},
+		opened:     opened,
+		closing:    make(chan struct{}),
 	}
 	p.raft = newPurposeListener(p, Raft)
 	p.calls = newPurposeListener(p, Calls)
@@ -160,7 +160,7 @@ func (m *Mux) dispatch(conn net.Conn) {
 	m.removeHandshaking(conn)
 	if err != nil {
 		_ = conn.Close()
-		m.refusals.log(conn, err)
+		m.rejections.log(conn, err)
 		return
 	}
 	_ = l.SetDeadline(time.Time{})
@@ -285,7 +285,7 @@ func (m *Mux) Close() {
 	m.running.Wait()
 }
 
-// rejectionLog logs refused connections, at most refusalsPerSecond a second.
+// rejectionLog logs rejected connections, at most rejectionsPerSecond a second.
 type rejectionLog struct {
 	logger *slog.Logger
 
@@ -295,8 +295,8 @@ type rejectionLog struct {
 	omitted int
 }
 
-// refusalsPerSecond bounds how much an attacker can write to the log.
-const refusalsPerSecond = 10
+// rejectionsPerSecond bounds how much an attacker can write to the log.
+const rejectionsPerSecond = 10
 
 func (r *rejectionLog) log(conn net.Conn, reason error) {
 	// Not logged: the peer has closed the connection, this node is closing its port, or this node
@@ -309,14 +309,14 @@ func (r *rejectionLog) log(conn net.Conn, reason error) {
 	}
 }
 
-// due reports whether to log a refusal, and how many were omitted since the last logged one.
+// due reports whether to log a rejection, and how many were omitted since the last logged one.
 func (r *rejectionLog) due() (omitted int, due bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if now := time.Now(); now.Sub(r.since) >= time.Second {
 		r.since, r.logged = now, 0
 	}
-	if r.logged == refusalsPerSecond {
+	if r.logged == rejectionsPerSecond {
 		r.omitted++
 		return 0, false
 	}
@@ -325,11 +325,11 @@ func (r *rejectionLog) due() (omitted int, due bool) {
 	return omitted, true
 }
 
-// RefusalLinesLeft returns how many more refusals may be logged in this second.
-func (m *Mux) RefusalLinesLeft() int {
-	m.refusals.mu.Lock()
-	defer m.refusals.mu.Unlock()
-	return refusalsPerSecond - m.refusals.logged
+// RejectionLinesLeft returns how many more rejections may be logged in this second.
+func (m *Mux) RejectionLinesLeft() int {
+	m.rejections.mu.Lock()
+	defer m.rejections.mu.Unlock()
+	return rejectionsPerSecond - m.rejections.logged
 }
 
 // A purposeListener is the listener for one purpose. It also opens connections for that purpose to

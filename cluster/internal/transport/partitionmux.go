@@ -79,7 +79,7 @@ func (p *partitionMux) dispatch(conn net.Conn) {
 	p.listener.mux.removeHandshaking(conn)
 	if err != nil {
 		_ = conn.Close()
-		p.listener.mux.refusals.log(conn, err)
+		p.listener.mux.rejections.log(conn, err)
 		return
 	}
 	_ = conn.SetDeadline(time.Time{})

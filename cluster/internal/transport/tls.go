@@ -40,16 +40,16 @@ func NewTLSSource(source func() (*Keys, error), cluster string, owner func(Princ
 
 // Current returns the keys of the source, or the last valid ones.
 func (t *TLSSource) Current() (*Keys, error) {
-	keys, refused, err := t.refresh(t.source())
-	if refused != nil {
-		t.logger.Error("new TLS keys rejected, keeping the old ones", "error", refused)
+	keys, rejected, err := t.refresh(t.source())
+	if rejected != nil {
+		t.logger.Error("new TLS keys rejected, keeping the old ones", "error", rejected)
 	}
 	return keys, err
 }
 
 // refresh returns the keys to use: the source's, or the last valid ones if the source's are not
-// valid. refused is why the source's keys are not used, unless that was returned before.
-func (t *TLSSource) refresh(value *Keys, sourceErr error) (keys *Keys, refused, err error) {
+// valid. rejected is why the source's keys are not used, unless that was returned before.
+func (t *TLSSource) refresh(value *Keys, sourceErr error) (keys *Keys, rejected, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if sourceErr == nil && (value == nil || value != t.keys) {
@@ -63,9 +63,9 @@ func (t *TLSSource) refresh(value *Keys, sourceErr error) (keys *Keys, refused, 
 		return nil, nil, sourceErr
 	}
 	if reason := sourceErr.Error(); reason != t.rejectedReason {
-		t.rejectedReason, refused = reason, sourceErr
+		t.rejectedReason, rejected = reason, sourceErr
 	}
-	return t.keys, refused, nil
+	return t.keys, rejected, nil
 }
 
 // verify returns an error for keys that peers would reject.

@@ -1,12 +1,14 @@
 package wire
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/replay"
 )
 
 // Failure codes between nodes. An unknown code is an internal error.
@@ -19,6 +21,7 @@ const (
 	CodeBusy      = "busy"
 	CodeProtocol  = "protocol"
 	CodeForgotten = "forgotten"
+	CodeNoCode    = "no_code"
 )
 
 // NotLeader returns the response to a call that reached no leader. Nothing was done.
@@ -26,7 +29,7 @@ func NotLeader(message string) *clusterpb.Response {
 	return &clusterpb.Response{Failure: &clusterpb.Failure{Code: CodeNotLeader, Message: message, NotExecuted: true}}
 }
 
-// Busy returns the failure of a call that was refused under overload.
+// Busy returns the failure of a call that was rejected under overload.
 func Busy(busy *actors.BusyError) *clusterpb.Failure {
 	return &clusterpb.Failure{
 		Code: CodeBusy, Message: busy.Reason, NotExecuted: true, RetryAfter: int64(busy.RetryAfter), Bound: string(busy.Bound),
@@ -36,6 +39,24 @@ func Busy(busy *actors.BusyError) *clusterpb.Failure {
 // BusyError converts such a failure to an error.
 func BusyError(f *clusterpb.Failure) *actors.BusyError {
 	return &actors.BusyError{RetryAfter: time.Duration(f.RetryAfter), Bound: actors.Bound(f.Bound), Reason: f.Message}
+}
+
+// NotRegistered returns the failure of a call that needs code or a handler that the leader does not
+// have. Message is the text of the whole error.
+func NotRegistered(e *replay.NotRegisteredError, message string) *clusterpb.Failure {
+	return &clusterpb.Failure{
+		Code: CodeNoCode, Message: message, NotExecuted: true,
+		NotRegistered: &clusterpb.NotRegistered{Kind: e.Kind, Name: e.Name, Version: e.Version},
+	}
+}
+
+// NotRegisteredError converts such a failure to an error with the text that the leader sent. A node
+// of an earlier version sends neither kind nor name: it reports orchestrations only.
+func NotRegisteredError(f *clusterpb.Failure) *replay.NotRegisteredError {
+	of := f.GetNotRegistered()
+	e := &replay.NotRegisteredError{Kind: cmp.Or(of.GetKind(), "orchestration"), Name: of.GetName(), Version: of.GetVersion()}
+	e.Host().Leader = DedupPrefix(f.Message)
+	return e
 }
 
 // A RemoteError is an error of the leader: its sentinel, with the text that the leader sent.

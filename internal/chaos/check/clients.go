@@ -14,12 +14,12 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// checkNotExecuted checks that calls that report "not executed" or a refusal had no effect.
+// checkNotExecuted checks that calls that report "not executed" or a rejection had no effect.
 func (c *checker) checkNotExecuted() {
 	recorded := c.recordedEvents()
 	for _, call := range c.record.Calls {
-		refused := call.Outcome == evidence.Refused && !call.MaybeExecuted
-		if call.RequestID == "" || call.Repeated || call.Outcome != evidence.NotExecuted && !refused {
+		rejected := call.Outcome == evidence.Rejected && !call.MaybeExecuted
+		if call.RequestID == "" || call.Repeated || call.Outcome != evidence.NotExecuted && !rejected {
 			continue
 		}
 		of := c.instances[call.Instance]
@@ -189,7 +189,7 @@ func (c *checker) checkCompletion(of *instance, call evidence.Call) {
 	switch {
 	case call.Outcome == evidence.Acked && !same:
 		c.addViolation("%s: completion with %s was acknowledged at %v, but %q is recorded", of.id, call.Input, call.End, recorded)
-	case call.Outcome == evidence.Refused && same:
-		c.addViolation("%s: completion with %s was refused (%s) at %v, but it is recorded", of.id, call.Input, call.Code, call.End)
+	case call.Outcome == evidence.Rejected && same:
+		c.addViolation("%s: completion with %s was rejected (%s) at %v, but it is recorded", of.id, call.Input, call.Code, call.End)
 	}
 }

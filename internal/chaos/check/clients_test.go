@@ -69,11 +69,11 @@ var brokenNotExecuted = map[string]func(f *evidenceEditor){
 	"an event is recorded that was not sent": func(f *evidenceEditor) {
 		f.call(evidence.Send, "register-0", 0).Answer = evidence.Answer{Outcome: evidence.NotExecuted}
 	},
-	"an event is recorded that was refused": func(f *evidenceEditor) {
-		refused := *f.call(evidence.Send, "entity-0", 0)
-		refused.Instance, refused.RequestID = "register-0", recordedID(f)
-		refused.Answer = evidence.Answer{Outcome: evidence.Refused, Code: evidence.Ended}
-		f.Calls = append(f.Calls, refused)
+	"an event is recorded that was rejected": func(f *evidenceEditor) {
+		rejected := *f.call(evidence.Send, "entity-0", 0)
+		rejected.Instance, rejected.RequestID = "register-0", recordedID(f)
+		rejected.Answer = evidence.Answer{Outcome: evidence.Rejected, Code: evidence.Ended}
+		f.Calls = append(f.Calls, rejected)
 	},
 }
 
@@ -118,8 +118,8 @@ var brokenCommands = map[string]func(f *evidenceEditor){
 	"two completions are acknowledged": func(f *evidenceEditor) {
 		f.call(evidence.Complete, "approval-0", 1).Answer = evidence.Answer{Outcome: evidence.Acked}
 	},
-	"the completion that counts is refused": func(f *evidenceEditor) {
-		f.call(evidence.Complete, "approval-0", 0).Answer = evidence.Answer{Outcome: evidence.Refused, Code: evidence.Closed}
+	"the completion that counts is rejected": func(f *evidenceEditor) {
+		f.call(evidence.Complete, "approval-0", 0).Answer = evidence.Answer{Outcome: evidence.Rejected, Code: evidence.Closed}
 	},
 }
 

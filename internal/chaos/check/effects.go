@@ -66,7 +66,7 @@ func (c *checker) checkResults() {
 func (c *checker) clientResults() map[evidence.TaskResult]bool {
 	results := make(map[evidence.TaskResult]bool)
 	for _, call := range c.record.Calls {
-		if call.Kind != evidence.Complete || call.Outcome == evidence.Refused || call.Outcome == evidence.NotExecuted {
+		if call.Kind != evidence.Complete || call.Outcome == evidence.Rejected || call.Outcome == evidence.NotExecuted {
 			continue
 		}
 		var done evidence.TaskResult

@@ -33,7 +33,7 @@ var entityModel = porcupine.Model{
 }
 
 func stepEntity(e entity, in evidence.Request, out evidence.Answer) (bool, entity) {
-	if out.Outcome == evidence.Refused && in.Kind != evidence.Start {
+	if out.Outcome == evidence.Rejected && in.Kind != evidence.Start {
 		return out.Code == evidence.NotFound && !e.exists, e
 	}
 	switch in.Kind {
@@ -43,7 +43,7 @@ func stepEntity(e entity, in evidence.Request, out evidence.Answer) (bool, entit
 		}
 		var begin host.EntityInput
 		err := json.Unmarshal(in.Input, &begin)
-		return err == nil && out.Outcome != evidence.Refused, entity{true, begin.Sum}
+		return err == nil && out.Outcome != evidence.Rejected, entity{true, begin.Sum}
 	case evidence.Update:
 		var n int
 		if json.Unmarshal(in.Input, &n) != nil {

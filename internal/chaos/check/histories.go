@@ -139,8 +139,8 @@ func (c *checker) checkSnapshots() {
 	}
 	c.compareReplicas(func(node string) bool { return sent[node] })
 	for _, call := range c.record.Calls {
-		if call.Repeated && call.Outcome == evidence.Refused {
-			c.addViolation("%s: %s %s was acknowledged, but its repetition on %s was refused: %s", call.Instance, call.Kind, call.RequestID, call.Node, call.Code)
+		if call.Repeated && call.Outcome == evidence.Rejected {
+			c.addViolation("%s: %s %s was acknowledged, but its repetition on %s was rejected: %s", call.Instance, call.Kind, call.RequestID, call.Node, call.Code)
 		}
 	}
 }

@@ -178,8 +178,8 @@ var brokenEvidence = map[string]map[string]func(f *evidenceEditor){
 		"a read shows what came later": func(f *evidenceEditor) {
 			f.call(evidence.Read, "register-0", 1).Answer = f.call(evidence.Read, "register-0", 2).Answer
 		},
-		"an event is refused that is not too late": func(f *evidenceEditor) {
-			f.call(evidence.Send, "register-0", 0).Answer = evidence.Answer{Outcome: evidence.Refused, Code: evidence.Ended}
+		"an event is rejected that is not too late": func(f *evidenceEditor) {
+			f.call(evidence.Send, "register-0", 0).Answer = evidence.Answer{Outcome: evidence.Rejected, Code: evidence.Ended}
 		},
 		"a query misses an update":                  brokenEntities["a query misses an update"],
 		"an update's result ignores another update": brokenEntities["an update's result ignores another update"],
@@ -195,7 +195,7 @@ var brokenEvidence = map[string]map[string]func(f *evidenceEditor){
 		},
 		"it does not know a request ID": func(f *evidenceEditor) {
 			again := *f.call(evidence.Send, "cycle-0", 0)
-			again.Repeated, again.Answer = true, evidence.Answer{Outcome: evidence.Refused, Code: evidence.Ended}
+			again.Repeated, again.Answer = true, evidence.Answer{Outcome: evidence.Rejected, Code: evidence.Ended}
 			f.Calls = append(f.Calls, again)
 		},
 	},

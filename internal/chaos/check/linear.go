@@ -46,7 +46,7 @@ var registerModel = porcupine.Model{
 func stepRegister(r register, in evidence.Request, out evidence.Answer) (bool, register) {
 	switch in.Kind {
 	case evidence.Read:
-		if out.Outcome == evidence.Refused {
+		if out.Outcome == evidence.Rejected {
 			return out.Code == evidence.NotFound && r.state == "", r
 		}
 		accepted := ""
@@ -56,30 +56,30 @@ func stepRegister(r register, in evidence.Request, out evidence.Answer) (bool, r
 		return out.Outcome == evidence.Acked && out.State == r.state && accepted == r.accepted, r
 	case evidence.Start:
 		if r.state == "" {
-			return out.Outcome != evidence.Refused, register{state: "running"}
+			return out.Outcome != evidence.Rejected, register{state: "running"}
 		}
 		return out.Outcome == evidence.Unknown || out.Code == evidence.Exists, r
 	case evidence.Send:
 		if r.state == "running" {
-			return out.Outcome != evidence.Refused, register{r.state, r.accepted + in.RequestID + ","}
+			return out.Outcome != evidence.Rejected, register{r.state, r.accepted + in.RequestID + ","}
 		}
-		return out.Outcome == evidence.Unknown || out.Code == refusal(r), r
+		return out.Outcome == evidence.Unknown || out.Code == rejection(r), r
 	case evidence.SendOrStart:
 		if r.state == "terminated" {
 			return out.Outcome == evidence.Unknown || out.Code == evidence.Exists || out.Code == evidence.Ended, r
 		}
-		return out.Outcome != evidence.Refused, register{"running", r.accepted + in.RequestID + ","}
+		return out.Outcome != evidence.Rejected, register{"running", r.accepted + in.RequestID + ","}
 	case evidence.Terminate:
 		if r.state == "running" {
-			return out.Outcome != evidence.Refused, register{"terminated", r.accepted}
+			return out.Outcome != evidence.Rejected, register{"terminated", r.accepted}
 		}
-		return out.Outcome == evidence.Unknown || out.Code == refusal(r), r
+		return out.Outcome == evidence.Unknown || out.Code == rejection(r), r
 	}
 	return false, r
 }
 
-// refusal returns the code with which a register that is not running refuses input.
-func refusal(r register) string {
+// rejection returns the code with which a register that is not running rejects input.
+func rejection(r register) string {
 	if r.state == "" {
 		return evidence.NotFound
 	}

@@ -44,12 +44,12 @@ type Outcome string
 // The outcomes.
 const (
 	Acked       Outcome = "acked"
-	Refused     Outcome = "refused"      // answered with Code; not executed
+	Rejected    Outcome = "rejected"     // answered with Code; not executed
 	NotExecuted Outcome = "not executed" // no answer; not executed
 	Unknown     Outcome = "unknown"
 )
 
-// The codes of refusals.
+// The codes of rejections.
 const (
 	NotFound  = "not found"
 	Exists    = "exists"

@@ -87,9 +87,9 @@ func TestAcked_LatestFirst(t *testing.T) {
 		call.Instance = id
 		log.Call(call)
 	}
-	refused := acked("n1", 9)
-	refused.Instance, refused.Outcome = "cycle-4", Refused
-	log.Call(refused)
+	rejected := acked("n1", 9)
+	rejected.Instance, rejected.Outcome = "cycle-4", Rejected
+	log.Call(rejected)
 	got := log.Acked(Send, "cycle-", 0, 2)
 	if len(got) != 2 || got[0].Instance != "cycle-3" || got[1].Instance != "cycle-2" {
 		t.Errorf("%+v", got)

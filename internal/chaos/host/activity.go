@@ -77,7 +77,7 @@ func (w *Worker) scheduleNotApplied(ctx context.Context, attempt *replay.Attempt
 	if err != nil {
 		return errors.Is(err, cluster.ErrNotFound) && w.isLeader(node, attempt.Instance)
 	}
-	return history.Events[len(history.Events)-1].EventId < attempt.EventID && w.isLeader(node, attempt.Instance)
+	return history.Events[len(history.Events)-1].EventID < attempt.EventID && w.isLeader(node, attempt.Instance)
 }
 
 // isLeader reports whether the node leads the instance's partition.

@@ -32,11 +32,11 @@ func execute(ctx context.Context, client *cluster.Client, request evidence.Reque
 		return err
 	case evidence.Send:
 		event := replay.Event[json.RawMessage](request.Name)
-		return cluster.Send(ctx, client, id, event, request.Input, cluster.EventID(request.RequestID))
+		return cluster.Send(ctx, client, id, event, request.Input, cluster.RequestID(request.RequestID))
 	case evidence.Update:
 		update := replay.Update[json.RawMessage, json.RawMessage](request.Name)
 		var err error
-		answer.Output, err = cluster.CallUpdate(ctx, client, id, update, request.Input, cluster.UpdateID(request.RequestID))
+		answer.Output, err = cluster.CallUpdate(ctx, client, id, update, request.Input, cluster.RequestID(request.RequestID))
 		return err
 	case evidence.Terminate:
 		return client.Terminate(ctx, id, "chaos")
@@ -88,7 +88,7 @@ func withLimit(ctx context.Context, limit time.Duration) (context.Context, conte
 	return context.WithTimeout(ctx, limit)
 }
 
-var refusalErrors = map[string]error{
+var rejectionErrors = map[string]error{
 	evidence.NotFound: cluster.ErrNotFound,
 	evidence.Exists:   cluster.ErrInstanceExists,
 	evidence.Ended:    cluster.ErrEnded,
@@ -105,19 +105,17 @@ func outcomeOf(err error) (evidence.Outcome, string) {
 		}
 		return evidence.Unknown, ""
 	}
-	for code, refusal := range refusalErrors {
-		if errors.Is(err, refusal) {
-			return evidence.Refused, code
+	for code, rejection := range rejectionErrors {
+		if errors.Is(err, rejection) {
+			return evidence.Rejected, code
 		}
 	}
-	var input *cluster.InputError
-	var noUpdate *replay.NoUpdateError
-	var noQuery *replay.NoQueryError
+	var none *replay.NotRegisteredError
 	switch {
-	case errors.As(err, &noUpdate), errors.As(err, &noQuery):
-		return evidence.Refused, evidence.NoHandler
-	case errors.As(err, &input), errors.Is(err, cluster.ErrNoCode):
-		return evidence.Refused, evidence.Other
+	case errors.As(err, &none) && (none.Kind == "query" || none.Kind == "update"):
+		return evidence.Rejected, evidence.NoHandler
+	case errors.As(err, &none), errors.As(err, new(*replay.InvalidError)):
+		return evidence.Rejected, evidence.Other
 	case errors.Is(err, cluster.ErrClosed):
 		return evidence.NotExecuted, ""
 	}

@@ -68,9 +68,9 @@ type NodeStatus struct {
 	Err        string // why the node failed
 	// NotReady is why the node is not ready; "" if it is.
 	NotReady string
-	// Refused reports whether the other nodes refuse this node in every partition, because its
+	// Rejected reports whether the other nodes reject this node in every partition, because its
 	// directory is not the one that the cluster has recorded for it.
-	Refused bool
+	Rejected bool
 }
 
 // A PartitionStatus is the node's status in one partition.
@@ -282,7 +282,7 @@ func writeStatus(w http.ResponseWriter, node *cluster.Node) {
 	if err := health.Ready(); err != nil {
 		state.NotReady = err.Error()
 	}
-	state.Refused = !slices.ContainsFunc(partitionHealth(health), func(g cluster.PartitionHealth) bool { return !g.OtherDirectory })
+	state.Rejected = !slices.ContainsFunc(partitionHealth(health), func(g cluster.PartitionHealth) bool { return !g.OtherDirectory })
 	_ = json.NewEncoder(w).Encode(state)
 }
 

@@ -46,8 +46,8 @@ type Load struct {
 	// is not 0, that many calls start per second instead, however many are in flight.
 	Callers   int
 	PerSecond float64
-	// Whether refused starts are retried, which is the default for clients. Otherwise the first
-	// refusal ends the call.
+	// Whether rejected starts are retried, which is the default for clients. Otherwise the first
+	// rejection ends the call.
 	RetryBusy bool
 }
 
@@ -58,7 +58,7 @@ type LoadCall struct {
 	// the call failed.
 	Accepted time.Duration
 	Took     time.Duration
-	// "" if the instance completed; Busy if its start was refused; otherwise what went wrong.
+	// "" if the instance completed; Busy if its start was rejected; otherwise what went wrong.
 	Failure string
 }
 
@@ -120,7 +120,7 @@ func (l *LoadResult) Read(r io.Reader) error {
 // LatencyQuantiles are upper bounds of the quantiles of a latency.
 type LatencyQuantiles struct{ P50, P99, Max time.Duration }
 
-// Busy is the failure of a call that was refused because of overload.
+// Busy is the failure of a call that was rejected because of overload.
 const Busy = "busy"
 
 const (

@@ -11,7 +11,9 @@ import (
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/internal/eventpb"
+	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 func wait(ctx context.Context, client *cluster.Client, id string, answer *evidence.Answer) error {
@@ -27,7 +29,7 @@ func wait(ctx context.Context, client *cluster.Client, id string, answer *eviden
 }
 
 // readOptions returns the read options of a request.
-func readOptions(request evidence.Request) (options []cluster.ReadOption) {
+func readOptions(request evidence.Request) (options []replay.Option) {
 	if request.Stale {
 		options = append(options, cluster.Stale())
 	}
@@ -36,17 +38,17 @@ func readOptions(request evidence.Request) (options []cluster.ReadOption) {
 
 // read reads the history of an instance with one execution.
 func read(ctx context.Context, client *cluster.Client, request evidence.Request, answer *evidence.Answer) error {
-	history, err := client.History(ctx, request.Instance, readOptions(request)...)
+	recorded, err := client.History(ctx, request.Instance, readOptions(request)...)
 	if err != nil {
 		return err
 	}
-	answer.AppliedIndex = history.AppliedIndex
+	answer.AppliedIndex = recorded.AppliedIndex
 	answer.State = string(cluster.Running)
-	for _, event := range history.Events {
-		if external := event.GetExternalEvent(); external != nil {
-			answer.AcceptedIDs = append(answer.AcceptedIDs, external.RequestId)
-		}
-		if event.TypeNumber() == journalpb.TypeOrchestrationTerminated {
+	for _, event := range recorded.Events {
+		switch event.Type {
+		case history.ExternalEvent:
+			answer.AcceptedIDs = append(answer.AcceptedIDs, event.RequestID())
+		case history.OrchestrationTerminated:
 			answer.State = string(cluster.Terminated)
 		}
 	}
@@ -86,21 +88,21 @@ const listPage = 3
 // end of ctx is not an error if the watch has returned an event.
 func watch(ctx context.Context, client *cluster.Client, request evidence.Request, answer *evidence.Answer) error {
 	from := cluster.Position{Execution: request.From.Execution, EventID: request.From.EventID}
-	for recorded, err := range client.Watch(ctx, request.Instance, from) {
+	for event, err := range client.Watch(ctx, request.Instance, from) {
 		if err != nil {
 			if ctx.Err() != nil && len(answer.WatchedEvents) > 0 {
 				return nil
 			}
 			return err
 		}
-		encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(recorded.Event)
+		encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(eventpb.Message(event))
 		if err != nil {
 			return err
 		}
 		answer.WatchedEvents = append(answer.WatchedEvents, evidence.WatchedEvent{
-			Execution: recorded.Execution, EventID: recorded.Event.EventId, Digest: Digest(encoded),
+			Execution: event.Execution, EventID: event.EventID, Digest: Digest(encoded),
 		})
-		next := recorded.Next()
+		next := cluster.After(event)
 		answer.Next = evidence.Position{Execution: next.Execution, EventID: next.EventID}
 	}
 	answer.State = evidence.Ended

@@ -12,6 +12,8 @@ import (
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
+	"github.com/tenuto-dev/tenuto/internal/eventpb"
+	"github.com/tenuto-dev/tenuto/replay"
 )
 
 const pageSize = 1000
@@ -31,7 +33,7 @@ type ReportRequest struct {
 // one instance after the other. Instances that were purged meanwhile are omitted.
 func Report(ctx context.Context, node *cluster.Node, request ReportRequest, w io.Writer) error {
 	client := node.Client()
-	var options []cluster.ReadOption
+	var options []replay.Option
 	if request.Stale {
 		options = append(options, cluster.Stale())
 	}
@@ -83,7 +85,7 @@ func instancesOf(ctx context.Context, ids []string, read func(ctx context.Contex
 }
 
 // eachPage calls visit with the IDs of all instances, one page at a time.
-func eachPage(ctx context.Context, client *cluster.Client, running bool, options []cluster.ReadOption, visit func(ids []string) error) error {
+func eachPage(ctx context.Context, client *cluster.Client, running bool, options []replay.Option, visit func(ids []string) error) error {
 	var filter cluster.Filter
 	if running {
 		filter.States = []cluster.State{cluster.Running, cluster.Stalled, cluster.Suspended, cluster.WaitingForCode}
@@ -109,7 +111,7 @@ func eachPage(ctx context.Context, client *cluster.Client, running bool, options
 	}
 }
 
-func instanceOf(ctx context.Context, client *cluster.Client, id string, digests bool, options []cluster.ReadOption) (*evidence.Instance, error) {
+func instanceOf(ctx context.Context, client *cluster.Client, id string, digests bool, options []replay.Option) (*evidence.Instance, error) {
 	executions, err := client.Executions(ctx, id, options...)
 	if err != nil {
 		return nil, err
@@ -133,8 +135,8 @@ func instanceOf(ctx context.Context, client *cluster.Client, id string, digests 
 func executionOf(history *cluster.History, digests bool) (evidence.Execution, error) {
 	execution := evidence.Execution{Number: history.Execution, Length: len(history.Events)}
 	var all [][]byte
-	for _, event := range history.Events {
-		encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(event)
+	for _, message := range eventpb.Messages(history.Events) {
+		encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(message)
 		if err != nil {
 			return execution, err
 		}

@@ -207,21 +207,21 @@ func TestSwitch_ConnectionResumesAfterHeal(t *testing.T) {
 	}
 }
 
-func TestSwitch_CutHidesRefusedConnection(t *testing.T) {
+func TestSwitch_CutHidesRejectedConnection(t *testing.T) {
 	for _, cut := range []direction{{"a", "b"}, {"b", "a"}} {
 		s := newSwitch(t)
 		if err := s.Set(cut.from, cut.to, Condition{Cut: true}); err != nil {
 			t.Fatal(err)
 		}
-		refused := make(chan error)
+		rejected := make(chan error)
 		go func() {
-			refused <- s.Do("a", func() error {
+			rejected <- s.Do("a", func() error {
 				_, err := net.Dial("tcp4", s.addressOf("b")) // a port without a listener
 				return err
 			})
 		}()
 		select {
-		case err := <-refused:
+		case err := <-rejected:
 			t.Errorf("%v is cut, but got %v", cut, err)
 			continue
 		case <-time.After(50 * time.Millisecond): // time for a wrong answer to arrive
@@ -229,7 +229,7 @@ func TestSwitch_CutHidesRefusedConnection(t *testing.T) {
 		if err := s.Heal(); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-refused; !errors.Is(err, syscall.ECONNREFUSED) {
+		if err := <-rejected; !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("healed: %v", err)
 		}
 	}

@@ -148,7 +148,7 @@ func (f *flakyListener) Dial(address string, timeout time.Duration) (net.Conn, e
 	}
 	if isolated {
 		time.Sleep(min(timeout, time.Second))
-		return nil, errConnRefused
+		return nil, errConnRejected
 	}
 	conn, err := f.memoryListener.Dial(address, timeout)
 	if err != nil {

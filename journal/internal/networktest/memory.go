@@ -24,7 +24,7 @@ func NewMemory() *Memory {
 	return &Memory{listeners: map[string]*memoryListener{}}
 }
 
-var errConnRefused = errors.New("connection refused")
+var errConnRejected = errors.New("connection refused")
 
 // Listen opens the listener of an address, in place of a previous one.
 func (m *Memory) Listen(address string) Network {
@@ -69,16 +69,16 @@ func (m *memoryListener) Dial(address string, timeout time.Duration) (net.Conn, 
 	other := m.network.listeners[address]
 	m.network.mu.Unlock()
 	if other == nil {
-		return nil, errConnRefused
+		return nil, errConnRejected
 	}
 	local, remote := net.Pipe()
 	select {
 	case other.dials <- remote:
 		return local, nil
 	case <-other.closed:
-		return nil, errConnRefused
+		return nil, errConnRejected
 	case <-time.After(timeout):
-		return nil, errConnRefused
+		return nil, errConnRejected
 	}
 }
 

@@ -152,7 +152,7 @@ func (c *boltChecker) checkTree(id uint64, root bool) error {
 }
 
 // checkSubtree checks a page and everything below it. Every key must be >= least and < limit; nil
-// means no bound. checkSubtree terminates because it refuses a page that occurs twice.
+// means no bound. checkSubtree terminates because it rejects a page that occurs twice.
 func (c *boltChecker) checkSubtree(id uint64, root bool, least, limit []byte) error {
 	page, err := c.readPage(id)
 	if err != nil {

@@ -38,7 +38,7 @@ type Checked struct {
 	writeMu      sync.Mutex
 	failedWrites failedWrites // under writeMu
 	// diverged is set, and reopenDue holds a token, when Raft assumes entries that were
-	// deleted. The log then refuses writes until reread.
+	// deleted. The log then rejects writes until reread.
 	diverged  atomic.Bool
 	reopenDue chan struct{}
 	hasStored atomic.Bool // an entry was stored since the log was opened
@@ -247,7 +247,7 @@ func (c *Checked) StoreLogs(logs []*raft.Log) error {
 	return nil
 }
 
-// checkWritable returns an error if the log refuses writes.
+// checkWritable returns an error if the log rejects writes.
 func (c *Checked) checkWritable() error {
 	if err := c.failStop.Err(); err != nil {
 		return err
@@ -461,7 +461,7 @@ func (c *Checked) RequestSnapshot() { putToken(c.snapshotDue) }
 // ReopenDue returns a channel that holds a token when the log has diverged.
 func (c *Checked) ReopenDue() <-chan struct{} { return c.reopenDue }
 
-// HasDiverged reports whether Raft assumes entries that are gone. The log then refuses writes until
+// HasDiverged reports whether Raft assumes entries that are gone. The log then rejects writes until
 // Reread.
 func (c *Checked) HasDiverged() bool { return c.diverged.Load() }
 

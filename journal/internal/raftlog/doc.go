@@ -9,7 +9,7 @@
 //     before it was lost, and one after it was never acknowledged.
 //  3. Neither a damaged file nor a panic of the store ends the process. The node fails (FailStop).
 //  4. A full disk does not fail the node. If Raft then assumes entries that are gone, the log
-//     refuses writes and asks to be reopened (Checked.ReopenDue).
+//     rejects writes and asks to be reopened (Checked.ReopenDue).
 //  5. A write that takes longer than its limit is reported as a stall while it lasts (Disk).
 //
 // # What may not be assumed

@@ -17,9 +17,9 @@ import (
 //
 // What does Raft assume? A follower that deletes a conflicting suffix and cannot append the
 // replacement keeps the deleted entry as its last one (hashicorp/raft v1.8.0, raft.go:1564). It
-// refuses every later message of its leader or, worse, reports an entry that is gone. The same
+// rejects every later message of its leader or, worse, reports an entry that is gone. The same
 // happens if a snapshot of the leader ends before the uncommitted tail of the follower: Raft
-// deletes the log and keeps its last index. The log has then diverged. From then on it refuses
+// deletes the log and keeps its last index. The log has then diverged. From then on it rejects
 // writes, nothing leaves the node, and the journal reopens Raft on its stores (see package
 // raftnode).
 

@@ -29,7 +29,7 @@ func TestFlippedBit_InLogOrVoteIsNeverServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.mustClose(t)
-	im, refused := raftlogtest.ReadDirImage(t, dir), 0
+	im, rejected := raftlogtest.ReadDirImage(t, dir), 0
 	r := rand.New(rand.NewPCG(1, 4))
 	for range flips {
 		b := randomBit(r, im)
@@ -39,7 +39,7 @@ func TestFlippedBit_InLogOrVoteIsNeverServed(t *testing.T) {
 		l, err := openLogs(dir)
 		if err != nil {
 			wantDefiniteError(t, b, err)
-			refused++
+			rejected++
 			continue
 		}
 		if err := l.compareEntries(11, 60); err != nil {
@@ -53,7 +53,7 @@ func TestFlippedBit_InLogOrVoteIsNeverServed(t *testing.T) {
 		}
 		l.mustClose(t)
 	}
-	t.Logf("%d of %d flips were refused, the others hit unused bytes", refused, flips)
+	t.Logf("%d of %d flips were rejected, the others hit unused bytes", rejected, flips)
 }
 
 func TestFlippedBit_UnderOpenLogIsNeverServed(t *testing.T) {

@@ -151,6 +151,6 @@ const (
 	// MissingRemedy says what to do.
 	MissingRemedy = "If it was moved, put it back. " +
 		"If it is lost, empty the whole directory of the node and start the node again: it then has another identity, " +
-		"which the cluster refuses until it has adopted it (tenuto adopt NODE IDENTITY). " +
+		"which the cluster rejects until it has adopted it (tenuto adopt NODE IDENTITY). " +
 		"Or replace the node by one of another name (Config.Join)"
 )

@@ -16,7 +16,7 @@ import (
 // that may send Raft messages may request one:
 //
 //	ask    = "tenuto-ask-1" frame(JSON of Request)
-//	answer = frame(JSON of Reply) stream     // the stream only if nothing is refused
+//	answer = frame(JSON of Reply) stream     // the stream only if nothing is rejected
 //
 // with frame and stream as in a snapshot from the leader. No message of the Raft library begins
 // like that.
@@ -41,7 +41,7 @@ type Request struct {
 
 // Reply precedes the stream, or says why there is none.
 type Reply struct {
-	Refusal string `json:"refusal,omitempty"`
+	Rejection string `json:"rejection,omitempty"`
 }
 
 // Fetcher fetches a snapshot from one of the other nodes.
@@ -108,8 +108,8 @@ func (f *Fetcher) exchange(conn net.Conn) (*Manifest, error) {
 	if err := frame.ReadJSON(conn, &r); err != nil {
 		return nil, fmt.Errorf("read answer: %w", err)
 	}
-	if r.Refusal != "" {
-		return nil, errors.New(r.Refusal)
+	if r.Rejection != "" {
+		return nil, errors.New(r.Rejection)
 	}
 	return f.Snapshots.Fetch(conn, f.MinIndex)
 }

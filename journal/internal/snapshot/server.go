@@ -45,7 +45,7 @@ func (s *Server) Serve(ctx context.Context, conn net.Conn) error {
 	}
 	m, err := s.findSnapshot(&q)
 	if err != nil {
-		return errors.Join(err, frame.WriteJSON(conn, "", Reply{Refusal: err.Error()}))
+		return errors.Join(err, frame.WriteJSON(conn, "", Reply{Rejection: err.Error()}))
 	}
 	return s.send(conn, m, &q)
 }
@@ -79,7 +79,7 @@ func (s *Server) findSnapshot(q *Request) (*Manifest, error) {
 func (s *Server) send(conn net.Conn, m *Manifest, q *Request) error {
 	stream, err := s.Snapshots.newStream(m)
 	if err != nil {
-		return errors.Join(err, frame.WriteJSON(conn, "", Reply{Refusal: err.Error()}))
+		return errors.Join(err, frame.WriteJSON(conn, "", Reply{Rejection: err.Error()}))
 	}
 	err = frame.WriteJSON(conn, "", Reply{})
 	if err == nil {

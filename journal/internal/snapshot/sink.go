@@ -36,7 +36,7 @@ func (s *Sink) Checkpoint(machine *state.Machine) error {
 
 // Write implements raft.SnapshotSink: it takes the stream that Open returns.
 //
-// It refuses a snapshot that ends no later than this node's last entry. Such a snapshot was meant
+// It rejects a snapshot that ends no later than this node's last entry. Such a snapshot was meant
 // for another node that had this address, or it arrives after a later one. Raft would install it:
 // undo later changes of the state, delete the log with later entries that were acknowledged, and
 // panic when it reads one of them.

@@ -21,7 +21,7 @@ func openTransport(n interface {
 }, address string, atOnce int) *Verified {
 	s := NewStreams(n.Listen(address), address, func() bool { return false })
 	allowAll := func(string) bool { return true }
-	t := NewVerified(s, allowAll, NewRefusals(slog.New(slog.DiscardHandler)), hclog.NewNullLogger())
+	t := NewVerified(s, allowAll, NewRejections(slog.New(slog.DiscardHandler)), hclog.NewNullLogger())
 	t.SetHeartbeatHandler(func(raft.RPC) {})
 	s.Serve()
 	t.running.Go(func() {

@@ -8,7 +8,7 @@ import (
 )
 
 // pipeline wraps a pipeline of the transport and closes that after an RPC in it has failed or was
-// refused. The Raft library then stops reading answers and does not close the pipeline. If the
+// rejected. The Raft library then stops reading answers and does not close the pipeline. If the
 // library's sender waited for room in the full pipeline, it would wait forever, and so would a
 // shutdown of Raft. The pipeline also sends early notices of commits; see commitnotice.go.
 type pipeline struct {

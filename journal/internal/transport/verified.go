@@ -21,7 +21,7 @@ type Identities interface {
 	// read. from is the sender as far as the connection proves it. AnswerHandshake returns the
 	// Sender that the handshake names, and reports whether messages of Raft follow.
 	AnswerHandshake(conn net.Conn, from Sender) (Sender, bool)
-	// Authorize returns an error if Raft messages of a sender must be refused. It is called for
+	// Authorize returns an error if Raft messages of a sender must be rejected. It is called for
 	// each message.
 	Authorize(from Sender) error
 	// EncodePeer returns the address that identifies this node in Raft's messages.
@@ -35,7 +35,7 @@ type Verified struct {
 	*raft.NetworkTransport // for what this node sends
 	streams                *Streams
 	isMember               func(node string) bool
-	refusals               *Refusals
+	rejections             *Rejections
 	logger                 hclog.Logger
 	// DelayPreVote, if set, returns when Raft should see a request for a pre-vote, or the transport
 	// is closing.
@@ -54,10 +54,10 @@ type Verified struct {
 }
 
 // NewVerified returns a transport on streams, which it closes. isMember reports whether a node is a
-// member; refusals counts the refused messages.
-func NewVerified(s *Streams, isMember func(string) bool, refusals *Refusals, logger hclog.Logger) *Verified {
+// member; rejections counts the rejected messages.
+func NewVerified(s *Streams, isMember func(string) bool, rejections *Rejections, logger hclog.Logger) *Verified {
 	t := &Verified{
-		streams: s, isMember: isMember, refusals: refusals, logger: logger,
+		streams: s, isMember: isMember, rejections: rejections, logger: logger,
 		messages: make(chan raft.RPC), closing: make(chan struct{}),
 	}
 	t.NetworkTransport = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
@@ -172,7 +172,7 @@ func (v *Verified) classify(conn net.Conn) (Sender, bool) {
 
 // skipAppliedSnapshot answers for Raft when a leader sends a snapshot of what is already applied
 // here. The leader may not have received the answer that it was installed, or another snapshot came
-// first. Raft would undo what was applied since. Refusing the snapshot would not help: the leader
+// first. Raft would undo what was applied since. Rejecting the snapshot would not help: the leader
 // would send it again and again, and never entries.
 func (v *Verified) skipAppliedSnapshot(message raft.RPC) bool {
 	request, ok := message.Command.(*raft.InstallSnapshotRequest)
@@ -206,13 +206,13 @@ func (r *snapshotReader) Read(b []byte) (int, error) {
 func (v *Verified) admit(from Sender, message raft.RPC) bool {
 	err := v.checkMessage(from, message.Command)
 	if err != nil {
-		v.refusals.Add(from.Node, err)
+		v.rejections.Add(from.Node, err)
 		message.Respond(nil, err)
 	}
 	return err == nil
 }
 
-// Reasons to refuse a message.
+// Reasons to reject a message.
 var (
 	// ErrForgedSender means that a message has the name of a node other than its sender.
 	// ErrUnknownMember means that its sender is not a member.
@@ -239,7 +239,7 @@ func (v *Verified) checkMessage(from Sender, command any) error {
 	return nil
 }
 
-// checkSender returns an error if messages of a sender must be refused.
+// checkSender returns an error if messages of a sender must be rejected.
 func (v *Verified) checkSender(from Sender) error {
 	switch {
 	case v.Identities != nil:

@@ -8,7 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-// rejectWritesOnceFailed returns a file system that refuses writes after the store has failed, so
+// rejectWritesOnceFailed returns a file system that rejects writes after the store has failed, so
 // that a broken database cannot change the files.
 func (s *Store) rejectWritesOnceFailed(fs vfs.FS) vfs.FS {
 	failingFS := errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {

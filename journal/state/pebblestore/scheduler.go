@@ -19,7 +19,7 @@ func newCompactionScheduler() *compactionScheduler {
 	return &compactionScheduler{ConcurrencyLimitScheduler: pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest()}
 }
 
-// TrySchedule implements pebble.CompactionScheduler. A refused compaction waits and does not ask
+// TrySchedule implements pebble.CompactionScheduler. A rejected compaction waits and does not ask
 // again.
 func (c *compactionScheduler) TrySchedule() (bool, pebble.CompactionGrantHandle) {
 	if !c.enabled.Load() {

@@ -18,10 +18,14 @@ type Orchestration struct {
 	Name    string
 	Version string
 	Pinned  bool
-	Body    any // the function, for messages about it
+	Invalid *InvalidOption // an option that does not apply
+	Body    any            // the function, for messages about it
 	// Run calls the body and returns its output, which the engine encodes.
 	Run func(s Scope, input Decoder) (output any, err error)
 }
+
+// SetVersion implements [Versioned].
+func (o *Orchestration) SetVersion(version string) { o.Version = version }
 
 // An Activity is the code of an activity.
 type Activity struct {

@@ -42,6 +42,11 @@ type CanceledText struct {
 	Legacy bool // the reason alone, as before protocol 3
 }
 
+// A NotRegisteredText replaces the text of an error about a name without code.
+type NotRegisteredText struct {
+	Leader string // what the leader said; "" if this node has no code
+}
+
 // A PayloadText selects the text of a payload error.
 type PayloadText struct {
 	Detailed bool // it identifies the payload and its event_id

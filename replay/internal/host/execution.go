@@ -50,7 +50,7 @@ type Execution interface {
 	OnClose(fn func(s Scope, failure error) error)
 	ShouldContinueAsNew() bool
 	// ContinueAsNew returns the error with which the body continues as new.
-	ContinueAsNew(orchestration string, input any, version string) error
+	ContinueAsNew(orchestration string, input any, options ContinueOptions) error
 }
 
 // A Scope is the part of the code that one cancellation affects. Operations are scheduled in a
@@ -62,7 +62,7 @@ type Scope interface {
 	StartActivity(name string, input any, options *ActivityOptions) *Future
 	StartTimer(d time.Duration) *Future
 	StartChild(orchestration string, input any, options ChildOptions) *Future
-	StartChain(orchestration string, input any, options ChildOptions) error
+	StartChain(orchestration string, input any, options ChainOptions) error
 	Subscribe(event string) *Future
 	// SideEffect calls fn, or takes its recorded result, and stores the value in the variable that
 	// into points to.

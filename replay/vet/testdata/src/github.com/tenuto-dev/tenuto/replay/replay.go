@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"time"
-
-	"github.com/tenuto-dev/tenuto/replay/internal/host"
 )
 
 type (
@@ -30,12 +28,9 @@ type (
 )
 
 type (
-	ActivityOption func(*host.ActivityOptions)
-	ChildOption    func(*host.ChildOptions)
-	ClosePolicy    int32
-	Awaitable      interface{ await() }
-	BindOption     func(*host.Orchestration)
-	ContinueOption func(version *string)
+	Option      struct{ name string }
+	ClosePolicy int32
+	Awaitable   interface{ await() }
 )
 
 const stub = "this is no code to run"
@@ -51,30 +46,30 @@ func Update[I, O any](name string) UpdateHandle[I, O]               { panic(stub
 func (h ActivityHandle[I, O]) Bind(body func(ctx context.Context, input I) (O, error)) Definition {
 	panic(stub)
 }
-func (h ActivityHandle[I, O]) Call(ctx *Context, input I, options ...ActivityOption) (O, error) {
+func (h ActivityHandle[I, O]) Call(ctx *Context, input I, options ...Option) (O, error) {
 	panic(stub)
 }
-func (h ActivityHandle[I, O]) Start(ctx *Context, input I, options ...ActivityOption) *Future[O] {
-	panic(stub)
-}
-
-func (h OrchestrationHandle[I, O]) Bind(body func(ctx *Context, input I) (O, error), options ...BindOption) Definition {
-	panic(stub)
-}
-func (h OrchestrationHandle[I, O]) Call(ctx *Context, input I, options ...ChildOption) (O, error) {
-	panic(stub)
-}
-func (h OrchestrationHandle[I, O]) Chain(ctx *Context, input I, options ...ChildOption) error {
-	panic(stub)
-}
-func (h OrchestrationHandle[I, O]) ContinueAsNew(ctx *Context, input I, options ...ContinueOption) error {
-	panic(stub)
-}
-func (h OrchestrationHandle[I, O]) Start(ctx *Context, input I, options ...ChildOption) *Future[O] {
+func (h ActivityHandle[I, O]) Start(ctx *Context, input I, options ...Option) *Future[O] {
 	panic(stub)
 }
 
-func OnParentClose(policy ClosePolicy) ChildOption { panic(stub) }
+func (h OrchestrationHandle[I, O]) Bind(body func(ctx *Context, input I) (O, error), options ...Option) Definition {
+	panic(stub)
+}
+func (h OrchestrationHandle[I, O]) Call(ctx *Context, input I, options ...Option) (O, error) {
+	panic(stub)
+}
+func (h OrchestrationHandle[I, O]) Chain(ctx *Context, input I, options ...Option) error {
+	panic(stub)
+}
+func (h OrchestrationHandle[I, O]) ContinueAsNew(ctx *Context, input I, options ...Option) error {
+	panic(stub)
+}
+func (h OrchestrationHandle[I, O]) Start(ctx *Context, input I, options ...Option) *Future[O] {
+	panic(stub)
+}
+
+func OnParentClose(policy ClosePolicy) Option { panic(stub) }
 
 func (h EventHandle[T]) Subscribe(ctx *Context) *Future[T]                         { panic(stub) }
 func (h EventHandle[T]) Wait(ctx *Context) (T, error)                              { panic(stub) }

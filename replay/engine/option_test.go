@@ -32,7 +32,7 @@ func TestActivityOptions_Recorded(t *testing.T) {
 }
 
 func TestActivityOptions_RejectsInvalid(t *testing.T) {
-	for name, option := range map[string]replay.ActivityOption{
+	for name, option := range map[string]replay.Option{
 		"ScheduleToStart":  replay.ScheduleToStart(-1),
 		"StartToClose":     replay.StartToClose(-time.Hour),
 		"ScheduleToClose":  replay.ScheduleToClose(math.MinInt64),
@@ -49,11 +49,11 @@ func TestActivityOptions_RejectsInvalid(t *testing.T) {
 			}
 			_, turn := startScript(t, script(t, func(ctx *replay.Context) (string, error) {
 				_, err := replay.Activity[int, int]("add").Call(ctx, 1, option)
-				var refused *replay.OptionError
-				if !errors.As(err, &refused) {
+				var rejected *replay.InvalidError
+				if !errors.As(err, &rejected) {
 					return "", err
 				}
-				return refused.Option, nil
+				return strings.TrimPrefix(rejected.Field, "option "), nil
 			}))
 			if len(turn.Events) != 2 || string(turn.Events[1].GetOrchestrationCompleted().GetOutput().GetData()) != fmt.Sprintf("%q", name) {
 				t.Errorf("%s: %v", name, turn.Events)
@@ -222,15 +222,15 @@ func TestMismatch_EqualDescriptionsSayTheyDiffer(t *testing.T) {
 // An option that sets a default explicitly is not a change of the code.
 func TestActivityOptions_ExplicitDefaultMatches(t *testing.T) {
 	written := replay.RetryPolicy{InitialInterval: time.Second, Backoff: 2, MaxInterval: 100 * time.Second}
-	variants := [][]replay.ActivityOption{
+	variants := [][]replay.Option{
 		nil, {replay.StartToClose(0)}, {replay.Tag("")}, {replay.Retry(replay.RetryPolicy{})}, {replay.Retry(written)},
 		{replay.Retry(replay.RetryPolicy{Backoff: 2}), replay.HeartbeatTimeout(0)},
 	}
-	callWith := func(options []replay.ActivityOption) *engine.Registry {
+	callWith := func(options []replay.Option) *engine.Registry {
 		return script(t, func(ctx *replay.Context) (string, error) { return act.Call(ctx, "x", options...) })
 	}
 	for i, before := range variants {
-		for j, after := range append(variants, []replay.ActivityOption{replay.Tag("gpu")}) {
+		for j, after := range append(variants, []replay.Option{replay.Tag("gpu")}) {
 			in := &instance{registry: callWith(before)}
 			mustTurn(t, in, started("script", nil))
 			in.evict()
@@ -240,5 +240,150 @@ func TestActivityOptions_ExplicitDefaultMatches(t *testing.T) {
 			}
 			x.Evict()
 		}
+	}
+}
+
+// authorOptions are the options of package replay and one of a host, by name.
+func authorOptions() map[string]replay.Option {
+	return map[string]replay.Option{
+		"Retry":            replay.Retry(replay.RetryPolicy{MaxAttempts: 2}),
+		"ScheduleToStart":  replay.ScheduleToStart(time.Second),
+		"StartToClose":     replay.StartToClose(time.Second),
+		"ScheduleToClose":  replay.ScheduleToClose(time.Second),
+		"HeartbeatTimeout": replay.HeartbeatTimeout(time.Second),
+		"Tag":              replay.Tag("gpu"),
+		"Version":          replay.Version("2"),
+		"Pinned":           replay.Pinned(),
+		"ChildID":          replay.ChildID("chosen"),
+		"OnParentClose":    replay.OnParentClose(replay.AbandonChild),
+		"ForHosts":         engine.NewOption("ForHosts", func(*hostOptions) {}),
+		"1":                {}, // not made by a function
+	}
+}
+
+// hostOptions are the options of a call of a host.
+type hostOptions struct{ applied int }
+
+// wantOptionError checks that a call with one option fails if the option does not apply to it.
+func wantOptionError(t *testing.T, call, option string, applies bool, err error) {
+	t.Helper()
+	reason := "does not apply to " + call
+	if option == "1" {
+		reason = "is empty: call a function that returns an option"
+	}
+	var invalid *replay.InvalidError
+	switch rejected := errors.As(err, &invalid); {
+	case rejected == applies:
+		t.Errorf("%s with %s: %v; want that it applies: %t", call, option, err, applies)
+	case rejected && (invalid.Field != "option "+option || invalid.Reason != reason):
+		t.Errorf("%s with %s: %+v; want the reason %q", call, option, invalid, reason)
+	}
+}
+
+func TestOptions_RejectedByCallsOfOtherKinds(t *testing.T) {
+	for call, c := range map[string]struct {
+		applicable []string
+		make       func(ctx *replay.Context, option replay.Option) error
+	}{
+		"an activity": {
+			[]string{"Retry", "ScheduleToStart", "StartToClose", "ScheduleToClose", "HeartbeatTimeout", "Tag"},
+			func(ctx *replay.Context, option replay.Option) error {
+				future := act.Start(ctx, "x", replay.Tag("first"), option)
+				if !future.Done() {
+					return nil
+				}
+				_, err := future.Await(ctx)
+				return err
+			},
+		},
+		"a child": {
+			[]string{"Version", "ChildID", "OnParentClose"},
+			func(ctx *replay.Context, option replay.Option) error {
+				future := child.Start(ctx, "x", option)
+				if !future.Done() {
+					return nil
+				}
+				_, err := future.Await(ctx)
+				return err
+			},
+		},
+		"a chained instance": {
+			[]string{"Version", "ChildID"},
+			func(ctx *replay.Context, option replay.Option) error { return child.Chain(ctx, "x", option) },
+		},
+		"a continue-as-new": {
+			[]string{"Version"},
+			func(ctx *replay.Context, option replay.Option) error {
+				return replay.Orchestration[string, string]("script").ContinueAsNew(ctx, "x", option)
+			},
+		},
+	} {
+		for name, option := range authorOptions() {
+			if name == "1" && call == "an activity" {
+				continue // it is the second option there
+			}
+			applies := slices.Contains(c.applicable, name)
+			_, turn := startScript(t, script(t, func(ctx *replay.Context) (string, error) {
+				wantOptionError(t, call, name, applies, c.make(ctx, option))
+				return "", nil
+			}))
+			if scheduled := len(turn.Events) > 2; scheduled && !applies {
+				t.Errorf("%s with %s recorded %v", call, name, turn.Events)
+			}
+		}
+	}
+}
+
+func TestBind_RejectsOptionsOfOtherCalls(t *testing.T) {
+	body := func(*replay.Context, string) (string, error) { return "", nil }
+	for name, option := range authorOptions() {
+		_, err := engine.NewRegistry(child.Bind(body, option))
+		wantOptionError(t, "Bind", name, name == "Version" || name == "Pinned", err)
+	}
+}
+
+// A version of a child, a chained instance or the next execution is recorded.
+func TestVersion_RecordedByEachCall(t *testing.T) {
+	_, open := startScript(t, script(t, func(ctx *replay.Context) (string, error) {
+		child.Start(ctx, "x", replay.Version("1"), replay.Version("2"), replay.OnParentClose(replay.AbandonChild))
+		if err := child.Chain(ctx, "x", replay.Version("3"), replay.ChildID("chosen")); err != nil {
+			return "", err
+		}
+		_, err := goOn.Wait(ctx)
+		return "", err
+	}))
+	_, ended := startScript(t, script(t, func(ctx *replay.Context) (string, error) {
+		return "", replay.Orchestration[string, string]("script").ContinueAsNew(ctx, "x", replay.Version("4"))
+	}))
+	var got []string
+	for _, event := range append(open.Events, ended.Events...) {
+		switch {
+		case event.GetSubOrchestrationScheduled() != nil:
+			got = append(got, fmt.Sprint(event.GetSubOrchestrationScheduled().Version, event.GetSubOrchestrationScheduled().ClosePolicy))
+		case event.GetOrchestrationChained() != nil:
+			got = append(got, event.GetOrchestrationChained().Version+event.GetOrchestrationChained().Instance)
+		case event.GetOrchestrationContinuedAsNew() != nil:
+			got = append(got, event.GetOrchestrationContinuedAsNew().Version)
+		}
+	}
+	if want := []string{"2" + fmt.Sprint(journalpb.ClosePolicy_CLOSE_POLICY_ABANDON), "3chosen", "4"}; !slices.Equal(got, want) {
+		t.Errorf("recorded %q, want %q", got, want)
+	}
+}
+
+func TestApplyOptions_ForHosts(t *testing.T) {
+	add := func(n int) replay.Option {
+		return engine.NewOption("Add", func(o *hostOptions) { o.applied += n })
+	}
+	var options hostOptions
+	if err := engine.ApplyOptions([]replay.Option{add(1), add(2)}, &options, "a test"); err != nil || options.applied != 3 {
+		t.Errorf("applied %d, %v", options.applied, err)
+	}
+	for name, option := range authorOptions() {
+		wantOptionError(t, "a test", name, name == "ForHosts", engine.ApplyOptions([]replay.Option{option}, new(hostOptions), "a test"))
+	}
+	err := engine.ApplyOptions([]replay.Option{add(1), replay.Tag("x")}, &options, "a test")
+	if err == nil || err.Error() != "tenuto: option Tag does not apply to a test" {
+		t.Error(err)
 	}
 }

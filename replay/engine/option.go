@@ -12,11 +12,41 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/internal/host"
 )
 
+// NewOption returns an option of calls whose options are a T: a pointer to a struct, or an interface
+// that such pointers implement. name is the name of the function that returns the option to the
+// caller.
+func NewOption[T any](name string, apply func(T)) (o replay.Option) {
+	*o.Host() = host.NewOption(name, apply)
+	return o
+}
+
+// ApplyOptions applies the options of a call to those that to points to. call names the kind of
+// call for errors, for example "a start". An option that does not apply is a [*replay.InvalidError].
+func ApplyOptions(options []replay.Option, to any, call string) error {
+	for i := range options {
+		if invalid := options[i].Host().ApplyTo(to, call, i); invalid != nil {
+			return invalidOption(invalid)
+		}
+	}
+	return nil
+}
+
+// invalidOption returns the error of a call with an invalid option; nil if invalid is nil.
+func invalidOption(invalid *host.InvalidOption) error {
+	if invalid == nil {
+		return nil
+	}
+	return optionError(invalid.Name, "%s", invalid.Reason)
+}
+
 // checkActivityOptions checks the options of a call; nil means none. The error is a
-// [*replay.OptionError].
+// [*replay.InvalidError].
 func checkActivityOptions(options *host.ActivityOptions) error {
 	if options == nil {
 		return nil
+	}
+	if options.Invalid != nil {
+		return invalidOption(options.Invalid)
 	}
 	for _, limit := range []struct {
 		option string
@@ -41,7 +71,7 @@ func checkActivityOptions(options *host.ActivityOptions) error {
 }
 
 func optionError(option, format string, args ...any) error {
-	return &replay.OptionError{Option: option, Reason: fmt.Sprintf(format, args...)}
+	return &replay.InvalidError{Field: "option " + option, Reason: fmt.Sprintf(format, args...)}
 }
 
 // retryCodesMax bounds the error codes in one policy.

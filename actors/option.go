@@ -1,0 +1,79 @@
+package actors
+
+import (
+	"maps"
+	"math"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
+)
+
+// InputOptions are the options of an event or an update.
+type InputOptions struct {
+	RequestID string // "": none was chosen
+}
+
+func (o *InputOptions) setRequestID(id string) { o.RequestID = id }
+
+// StartOptions are the options with which a client or a test starts an instance.
+type StartOptions struct {
+	InputOptions
+	Version string // "": the pinned one, or else the highest
+	Attach  bool
+	Reuse   Reuse
+	StartAt int64 // in Unix nanoseconds; 0: at once
+	Tags    map[string]string
+}
+
+// SetVersion implements the options to which [replay.Version] applies.
+func (o *StartOptions) SetVersion(version string) { o.Version = version }
+
+// RequestID sets the request ID of a start, an event or an update.
+func RequestID(id string) replay.Option {
+	return engine.NewOption("RequestID", func(o interface{ setRequestID(id string) }) { o.setRequestID(id) })
+}
+
+// Attach allows an existing instance.
+func Attach() replay.Option {
+	return engine.NewOption("Attach", func(o *StartOptions) { o.Attach = true })
+}
+
+// ReuseWhenEnded allows the ID of an instance that has ended.
+func ReuseWhenEnded() replay.Option {
+	return engine.NewOption("ReuseWhenEnded", func(o *StartOptions) { o.Reuse = ReuseEnded })
+}
+
+// ReuseWhenFailed allows the ID of an instance that has ended without completing.
+func ReuseWhenFailed() replay.Option {
+	return engine.NewOption("ReuseWhenFailed", func(o *StartOptions) { o.Reuse = ReuseFailed })
+}
+
+// StartAt delays the code until a time.
+func StartAt(at time.Time) replay.Option {
+	return engine.NewOption("StartAt", func(o *StartOptions) { o.StartAt = ClampedUnixNanos(at) })
+}
+
+// Tags adds tags to those of the start.
+func Tags(tags map[string]string) replay.Option {
+	return engine.NewOption("Tags", func(o *StartOptions) {
+		if o.Tags == nil {
+			o.Tags = make(map[string]string)
+		}
+		maps.Copy(o.Tags, tags)
+	})
+}
+
+// ClampedUnixNanos returns a time as nanoseconds since 1970, clamped to int64. It returns 1 instead
+// of 0, because 0 means no time.
+func ClampedUnixNanos(t time.Time) int64 {
+	switch {
+	case t.Before(time.Unix(0, math.MinInt64)):
+		return math.MinInt64
+	case t.After(time.Unix(0, math.MaxInt64)):
+		return math.MaxInt64
+	case t.UnixNano() == 0:
+		return 1
+	}
+	return t.UnixNano()
+}

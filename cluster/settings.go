@@ -1,0 +1,472 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/actors/activity"
+	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
+	"github.com/tenuto-dev/tenuto/cluster/internal/retention"
+	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// Settings are what must be the same on every node. The journal holds them, so a change of leader
+// changes none of them. Config.Settings are recorded when the cluster is founded; later only
+// [Client.ChangeSettings] changes them. Zero values mean defaults.
+type Settings struct {
+	// ActivityRates bounds, by activity name, how often attempts begin in the whole cluster; at
+	// most 1,000 entries. Partitions share a rate equally. After a change of leader or of the rate
+	// one attempt may begin too early. Defaults to no bounds.
+	ActivityRates map[string]Rate
+	// Limits bounds each instance.
+	Limits Limits
+	// Retention is how long instances are kept after their end. Defaults to forever.
+	Retention Retention
+	// PayloadMax bounds a value: an input, result, event and so on, in bytes of JSON, before the
+	// codec. At most 3 MiB. An execution keeps the bound with which it began, because its code may
+	// have seen that a value was rejected; this does not hold for executions begun by a build
+	// before protocol 4. Defaults to 1 MiB.
+	PayloadMax int
+	// RequireJoinToken makes the cluster admit new nodes only with a token. Defaults to admitting
+	// every node that asks; with TLS, every node that has a certificate for its name.
+	RequireJoinToken bool
+}
+
+// A Rate bounds how often attempts of an activity begin.
+type Rate struct {
+	// PerSecond is the mean number of attempts that begin per second, 1e-6 to 1e6.
+	PerSecond float64
+	// Burst is how many attempts may begin at once after a pause. Defaults to 1.
+	Burst int
+}
+
+// Limits bounds the size of one instance. A lower limit also ends or rejects what was allowed
+// before.
+type Limits struct {
+	// Open bounds the operations open at once: activities, timers, children and awaited events. An
+	// instance that exceeds it is terminated, with the reason. Defaults to 10,000.
+	Open int
+	// Buffered and BufferedBytes bound the external events that wait for code to take them, in
+	// events and in bytes of their payloads. Further events are rejected with a [BusyError]. Default
+	// to 10,000 and 16 MiB.
+	Buffered      int
+	BufferedBytes int
+	// HistoryEvents and HistoryBytes bound the history of one execution, in events and in bytes of
+	// payloads. An instance that exceeds them is terminated, with the reason: it should have
+	// continued as new. Default to 200,000 and 64 MiB.
+	HistoryEvents int
+	HistoryBytes  int
+}
+
+// Retention is how long instances are kept after their run has ended, by how it ended. Then the
+// leader purges them with everything that belongs to them, and their IDs are free again. Zero means
+// forever.
+//
+// Instances that relatives still need are kept longer: a child until its parent has recorded its
+// end, a parent until its children have ended.
+type Retention struct {
+	Completed  time.Duration
+	Failed     time.Duration
+	Canceled   time.Duration
+	Terminated time.Duration
+}
+
+// Bounds of settings.
+const (
+	// About one attempt in 12 days, and one per microsecond.
+	ratePerSecondMin = 1e-6
+	ratePerSecondMax = 1e6
+	ratesMax         = 1000
+	// A value must fit in an append to the journal, 4 MiB, together with what a codec adds.
+	payloadMaxMax = 3 << 20
+	// settingsBytesMax bounds the encoded settings: each rate has a name of up to nameMax bytes.
+	settingsBytesMax = 1 << 20
+)
+
+// errSettingsVersion means that other settings were recorded since the client read them. Nothing
+// was changed.
+var errSettingsVersion = journal.ErrSettingsVersion
+
+// Settings returns the settings of the cluster. While none are recorded, because a member speaks an
+// earlier protocol or the cluster was just founded, they are those of the leader's Config.
+//
+// Errors: [ErrNotAuthorized], [*UnavailableError]; [ErrProtocol] from a leader of an earlier build.
+func (c *Client) Settings(ctx context.Context) (Settings, error) {
+	recorded, _, err := c.recordedSettings(ctx)
+	if err != nil {
+		return Settings{}, fmt.Errorf("get settings: %w", err)
+	}
+	return settingsOf(recorded), nil
+}
+
+// ChangeSettings changes the settings of the cluster and returns what is now recorded. change gets
+// the present settings. If another client changes them at the same time, it is called again with
+// the newer ones, so no change is lost. It should assign fields and do nothing else. A zero value
+// sets the default.
+//
+// When ChangeSettings returns, the change is committed and the leader of the first partition
+// applies it. Each other node, also as leader of other partitions, applies it as soon as its
+// replica shows it.
+//
+// Errors: [*replay.InvalidError] for a value that is not valid; [ErrProtocol] while a member does not speak
+// protocol 4; [ErrNotAuthorized]; [*UnavailableError]. If its outcome is unknown, call
+// [Client.Settings] before repeating the change.
+func (c *Client) ChangeSettings(ctx context.Context, change func(*Settings)) (Settings, error) {
+	if change == nil {
+		return Settings{}, invalidArgument("change", "is nil")
+	}
+	for {
+		next, err := c.changeSettings(ctx, change)
+		switch {
+		case errors.Is(err, errSettingsVersion):
+			// Another change was recorded: make this one on top of it.
+		case err != nil:
+			return Settings{}, fmt.Errorf("change settings: %w", err)
+		default:
+			return next, nil
+		}
+	}
+}
+
+// changeSettings is one attempt of ChangeSettings.
+func (c *Client) changeSettings(ctx context.Context, change func(*Settings)) (Settings, error) {
+	recorded, version, err := c.recordedSettings(ctx)
+	if err != nil {
+		return Settings{}, err
+	}
+	next := settingsOf(recorded)
+	change(&next)
+	if err := next.check(); err != nil {
+		return Settings{}, err
+	}
+	next = next.withDefaults()
+	recorded.RequestId = rand.Text()
+	encoded, err := next.encode(recorded)
+	if err != nil {
+		return Settings{}, err
+	}
+	request := &clusterpb.ChangeSettingsRequest{Settings: encoded, Version: version + 1}
+	_, err = c.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_ChangeSettings{ChangeSettings: request}})
+	return next, err
+}
+
+// recordedSettings returns the settings of the cluster and their version, 0 if none are recorded.
+func (c *Client) recordedSettings(ctx context.Context) (*journalpb.Settings, uint64, error) {
+	request := &clusterpb.Request{Call: &clusterpb.Request_GetSettings{GetSettings: new(clusterpb.GetSettingsRequest)}}
+	response, err := c.call(ctx, request)
+	if err != nil {
+		return nil, 0, err
+	}
+	recorded := new(journalpb.Settings)
+	if err := proto.Unmarshal(response.GetGetSettings().GetSettings(), recorded); err != nil {
+		return nil, 0, fmt.Errorf("decode settings: %w", err)
+	}
+	return recorded, response.GetGetSettings().GetVersion(), nil
+}
+
+// withDefaults returns a copy in which defaults replace zero values. Its map is not nil.
+func (s Settings) withDefaults() Settings {
+	rates := make(map[string]Rate, len(s.ActivityRates))
+	for name, rate := range s.ActivityRates {
+		rates[name] = Rate{rate.PerSecond, cmp.Or(rate.Burst, 1)}
+	}
+	s.ActivityRates = rates
+	s.Limits = Limits(actors.Limits(s.Limits).WithDefaults())
+	s.PayloadMax = cmp.Or(s.PayloadMax, replay.PayloadMax)
+	return s
+}
+
+// A settingsNumber is a field of Settings that is a number.
+type settingsNumber struct {
+	field string
+	value int64
+	most  int64  // 0: unbounded
+	zero  string // what 0 means
+}
+
+func (s *Settings) numbers() []settingsNumber {
+	const byDefault, forever = "the default", "forever"
+	return []settingsNumber{
+		{"Limits.Open", int64(s.Limits.Open), 0, byDefault},
+		{"Limits.Buffered", int64(s.Limits.Buffered), 0, byDefault},
+		{"Limits.BufferedBytes", int64(s.Limits.BufferedBytes), 0, byDefault},
+		{"Limits.HistoryEvents", int64(s.Limits.HistoryEvents), 0, byDefault},
+		{"Limits.HistoryBytes", int64(s.Limits.HistoryBytes), 0, byDefault},
+		{"Retention.Completed", int64(s.Retention.Completed), 0, forever},
+		{"Retention.Failed", int64(s.Retention.Failed), 0, forever},
+		{"Retention.Canceled", int64(s.Retention.Canceled), 0, forever},
+		{"Retention.Terminated", int64(s.Retention.Terminated), 0, forever},
+		{"PayloadMax", int64(s.PayloadMax), payloadMaxMax, byDefault},
+	}
+}
+
+// check returns an error for a field that is not valid.
+func (s *Settings) check() error {
+	invalid := func(field, format string, args ...any) error {
+		return invalidArgument("Settings."+field, fmt.Sprintf(format, args...))
+	}
+	for _, n := range s.numbers() {
+		switch {
+		case n.value < 0:
+			return invalid(n.field, "is negative: 0 means %s", n.zero)
+		case n.most > 0 && n.value > n.most:
+			return invalid(n.field, "is %d: at most %d are allowed", n.value, n.most)
+		}
+	}
+	if len(s.ActivityRates) > ratesMax {
+		return invalid("ActivityRates", "has %d entries: at most %d are allowed", len(s.ActivityRates), ratesMax)
+	}
+	for name, rate := range s.ActivityRates {
+		if err := checkText("Settings.ActivityRates: activity name", name, 1, nameMax); err != nil {
+			return err
+		}
+		if !(rate.PerSecond >= ratePerSecondMin && rate.PerSecond <= ratePerSecondMax) || rate.Burst < 0 {
+			return invalid("ActivityRates", "has %+v for %q: PerSecond must be %g to %g, Burst must not be negative",
+				rate, name, ratePerSecondMin, ratePerSecondMax)
+		}
+	}
+	return nil
+}
+
+// statedDifferences returns the fields that s sets and that differ from the settings that apply.
+func (s Settings) statedDifferences(applied Settings) (fields []string) {
+	if resolved := s.withDefaults(); len(s.ActivityRates) > 0 && !maps.Equal(resolved.ActivityRates, applied.ActivityRates) {
+		fields = append(fields, "ActivityRates")
+	}
+	for i, n := range applied.numbers() {
+		if stated := s.numbers()[i].value; stated != 0 && stated != n.value {
+			fields = append(fields, n.field)
+		}
+	}
+	if s.RequireJoinToken && !applied.RequireJoinToken {
+		fields = append(fields, "RequireJoinToken")
+	}
+	return fields
+}
+
+// encode returns the settings in their recorded form. It keeps fields of base that only a later
+// build knows.
+func (s Settings) encode(base *journalpb.Settings) ([]byte, error) {
+	base.ActivityRates = nil
+	for _, name := range slices.Sorted(maps.Keys(s.ActivityRates)) {
+		rate := s.ActivityRates[name]
+		base.ActivityRates = append(base.ActivityRates, &journalpb.ActivityRate{Activity: name, PerSecond: rate.PerSecond, Burst: uint64(rate.Burst)})
+	}
+	base.OpenMax, base.BufferedMax, base.BufferedBytesMax = uint64(s.Limits.Open), uint64(s.Limits.Buffered), uint64(s.Limits.BufferedBytes)
+	base.HistoryEventsMax, base.HistoryBytesMax = uint64(s.Limits.HistoryEvents), uint64(s.Limits.HistoryBytes)
+	base.RetentionCompleted, base.RetentionFailed = int64(s.Retention.Completed), int64(s.Retention.Failed)
+	base.RetentionCanceled, base.RetentionTerminated = int64(s.Retention.Canceled), int64(s.Retention.Terminated)
+	base.PayloadMax, base.RequireJoinToken = uint64(s.PayloadMax), s.RequireJoinToken
+	return proto.Marshal(base)
+}
+
+// settingsOf converts recorded settings.
+func settingsOf(m *journalpb.Settings) Settings {
+	s := Settings{
+		Limits: Limits{
+			Open: int(m.OpenMax), Buffered: int(m.BufferedMax), BufferedBytes: int(m.BufferedBytesMax),
+			HistoryEvents: int(m.HistoryEventsMax), HistoryBytes: int(m.HistoryBytesMax),
+		},
+		Retention: Retention{
+			Completed: time.Duration(m.RetentionCompleted), Failed: time.Duration(m.RetentionFailed),
+			Canceled: time.Duration(m.RetentionCanceled), Terminated: time.Duration(m.RetentionTerminated),
+		},
+		PayloadMax: int(m.PayloadMax), RequireJoinToken: m.RequireJoinToken,
+		ActivityRates: make(map[string]Rate, len(m.ActivityRates)),
+	}
+	for _, rate := range m.ActivityRates {
+		s.ActivityRates[rate.Activity] = Rate{rate.PerSecond, int(rate.Burst)}
+	}
+	return s
+}
+
+// checkChangeSettings returns an error for a request that no correct client sends.
+func checkChangeSettings(r *clusterpb.ChangeSettingsRequest) error {
+	if len(r.GetSettings()) > settingsBytesMax {
+		return invalidArgument("settings", fmt.Sprintf("have %d bytes: at most %d are allowed", len(r.Settings), settingsBytesMax))
+	}
+	m := new(journalpb.Settings)
+	if err := proto.Unmarshal(r.GetSettings(), m); err != nil || r.Version == 0 {
+		return invalidArgument("settings", "are not encoded correctly")
+	}
+	s := settingsOf(m)
+	return s.check()
+}
+
+// getSettings answers what the leader of the first partition applies.
+func (h *memberHandler) getSettings(ctx context.Context) (*clusterpb.Response, error) {
+	if err := h.partition.barrier(ctx); err != nil {
+		return nil, err
+	}
+	encoded, version := h.journal.Settings()
+	if version == 0 {
+		var err error
+		if encoded, err = h.partition.node.config.Settings.withDefaults().encode(new(journalpb.Settings)); err != nil {
+			return nil, err
+		}
+	}
+	result := &clusterpb.GetSettingsResult{Settings: encoded, Version: version}
+	return &clusterpb.Response{Result: &clusterpb.Response_GetSettings{GetSettings: result}}, nil
+}
+
+func (h *memberHandler) changeSettings(ctx context.Context, request *clusterpb.Request, r *clusterpb.ChangeSettingsRequest) (*clusterpb.Response, error) {
+	if h.partition.number > 0 {
+		return nil, fmt.Errorf("%w: only the first partition records settings", ErrProtocol)
+	}
+	h.awaitSettingsProtocol(ctx)
+	err := h.journal.ChangeSettings(ctx, r.Version, r.Settings)
+	switch {
+	case errors.Is(err, journal.ErrSettingsProtocol):
+		return nil, fmt.Errorf("%w: %w", ErrProtocol, err)
+	case errors.Is(err, errSettingsVersion) && request.Retried:
+		// An earlier attempt may have been recorded, and replaced since.
+		return nil, fmt.Errorf("%w: %w", actors.ErrForgotten, err)
+	case err != nil:
+		return nil, err
+	}
+	h.partition.node.settings.apply()
+	return &clusterpb.Response{Result: &clusterpb.Response_ChangeSettings{ChangeSettings: new(clusterpb.ChangeSettingsResult)}}, nil
+}
+
+// settingsProtocolWait bounds how long a change waits for the protocol of a new cluster. Its leader
+// raises it as soon as all members have answered.
+const settingsProtocolWait = 2 * raiseInterval
+
+func (h *memberHandler) awaitSettingsProtocol(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, settingsProtocolWait)
+	defer cancel()
+	_ = h.partition.node.poll(ctx, func() bool { return h.journal.Protocol() >= journal.SettingsProtocol })
+}
+
+// clusterSettings are the settings that a node applies: those that its replica of the first
+// partition shows. While none are recorded, those of its Config apply. That is what a build without
+// recorded settings does, and what is recorded never depends on it: outcomes are recorded, and an
+// execution records its PayloadMax.
+type clusterSettings struct {
+	node    *Node
+	current atomic.Pointer[Settings]
+	changed admission.Notifier
+
+	mu      sync.Mutex // held while settings are applied
+	version uint64
+}
+
+// apply applies the settings that this node's replica shows, if they are new.
+func (c *clusterSettings) apply() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	encoded, version := c.node.partitions[0].journal.Settings()
+	if version == c.version {
+		return
+	}
+	recorded := new(journalpb.Settings)
+	if err := proto.Unmarshal(encoded, recorded); err != nil {
+		c.node.config.Logger.Error("cannot decode the settings of the cluster, the previous ones still apply", "version", version, "error", err)
+		return
+	}
+	next := settingsOf(recorded)
+	c.version = version
+	c.current.Store(&next)
+	c.node.system.SetLimits(actors.Limits(next.Limits))
+	c.node.system.SetActivityRates(next.activityRates(c.node.config.Partitions))
+	c.changed.Notify()
+	c.node.config.Logger.Info("cluster settings applied", "version", version)
+}
+
+// follow applies each change of the settings. When the replica first shows what a leader has
+// recorded, it compares them with Config.Settings.
+func (c *clusterSettings) follow() {
+	first := c.node.partitions[0].journal
+	changed, cancel := first.WatchSettings()
+	defer cancel()
+	for compared := false; ; {
+		c.apply()
+		if _, version := first.Settings(); version > 0 && !compared {
+			if c.node.poll(c.node.ctx, first.IsClockCurrent) != nil {
+				return
+			}
+			c.apply()
+			c.logDifference()
+			compared = true
+		}
+		select {
+		case <-changed:
+		case <-c.node.closing:
+			return
+		}
+	}
+}
+
+func (c *clusterSettings) logDifference() {
+	if fields := c.node.config.Settings.statedDifferences(*c.current.Load()); len(fields) > 0 {
+		c.node.config.Logger.Info("Config.Settings differ from the settings of the cluster, which apply: change those with Client.ChangeSettings or \"tenuto settings\"",
+			"fields", strings.Join(fields, ","))
+	}
+}
+
+// await waits until this node may lead the partition: the settings that it applies are not older
+// than those that a leader of the first partition has applied since this node started.
+func (c *clusterSettings) await(ctx context.Context, pa *partition) error {
+	if first := c.node.partitions[0].journal; pa.number > 0 {
+		// A node that the first partition has removed may still be needed in the others.
+		if err := c.node.poll(ctx, func() bool { return first.IsClockCurrent() || first.Err() != nil }); err != nil {
+			return err
+		}
+	}
+	c.apply()
+	return nil
+}
+
+// record records Config.Settings as the settings of the cluster, if none are recorded and every
+// member can read them. It reports false if the leader must call it again.
+func (c *clusterSettings) record(ctx context.Context, pa *partition) (done bool) {
+	if _, version := pa.journal.Settings(); version > 0 || pa.number > 0 || c.node.config.protocol < journal.SettingsProtocol {
+		return true
+	}
+	if pa.journal.Protocol() < journal.SettingsProtocol {
+		return false
+	}
+	encoded, err := c.node.config.Settings.withDefaults().encode(new(journalpb.Settings))
+	if err == nil {
+		err = pa.journal.ChangeSettings(ctx, 1, encoded)
+	}
+	if err != nil && !errors.Is(err, errSettingsVersion) {
+		if ctx.Err() == nil {
+			c.node.config.Logger.Warn("cluster settings not recorded, will try again", "error", err)
+		}
+		return false
+	}
+	return true
+}
+
+// payloadMax returns the size limit of a value, in bytes of JSON before the codec.
+func (c *clusterSettings) payloadMax() int { return c.current.Load().PayloadMax }
+
+// retentionPeriods returns how long ended instances are kept.
+func (c *clusterSettings) retentionPeriods() retention.Periods {
+	return retention.Periods(c.current.Load().Retention)
+}
+
+// activityRates returns the rates of one partition.
+func (s *Settings) activityRates(partitions int) map[string]activity.Rate {
+	rates := make(map[string]activity.Rate, len(s.ActivityRates))
+	for name, rate := range s.ActivityRates {
+		rates[name] = activity.Rate{PerSecond: rate.PerSecond / float64(partitions), Burst: (rate.Burst + partitions - 1) / partitions}
+	}
+	return rates
+}

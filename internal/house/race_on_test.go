@@ -1,0 +1,5 @@
+//go:build race
+
+package house
+
+const raceEnabled = true

@@ -1,0 +1,2 @@
+// Package shorttest lets the tests of several packages do less with -short.
+package shorttest

@@ -1,0 +1,121 @@
+package engine
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"unicode/utf8"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/internal/host"
+)
+
+// An identity is what never changes in an execution after its first event.
+type identity struct {
+	host.ID
+	name, version    string // of the orchestration
+	requestID, trace string
+	parent           *journalpb.OperationRef
+	incarnation      uint64
+	startedAt        int64  // timestamp of OrchestrationStarted
+	protocol3        bool   // the execution began under protocol 3 or later
+	payloadMax       uint64 // in bytes of JSON; 0: not recorded
+	tags             map[string]string
+}
+
+// start takes what the first event holds.
+func (id *identity) start(started *journalpb.OrchestrationStarted, timestamp int64) {
+	id.name, id.version = started.Name, started.Version
+	id.requestID, id.trace = started.RequestId, started.Trace
+	id.parent, id.incarnation, id.tags = started.Parent, started.Incarnation, started.Tags
+	id.protocol3 = started.Incarnation != 0 || started.CountsAllPayloads
+	id.payloadMax = started.PayloadMax
+	id.startedAt = timestamp
+}
+
+// isReceiver reports whether a message is for this execution. Messages for purged incarnations and
+// earlier executions may still arrive.
+func (id *identity) isReceiver(message Message) bool {
+	if message.Execution == 0 {
+		return message.Incarnation == 0 || message.Incarnation == id.incarnation
+	}
+	return message.Execution == id.Number && message.Incarnation == id.incarnation
+}
+
+// assignChildID derives the ID of a child or chained instance that has none from the event_id of
+// the event that schedules it.
+func (id *identity) assignChildID(event *journalpb.Event, eventID uint64) {
+	switch body := event.Body.(type) {
+	case *journalpb.Event_SubOrchestrationScheduled:
+		body.SubOrchestrationScheduled.Instance = id.childID(body.SubOrchestrationScheduled.Instance, eventID)
+	case *journalpb.Event_OrchestrationChained:
+		body.OrchestrationChained.Instance = id.childID(body.OrchestrationChained.Instance, eventID)
+	}
+}
+
+// childID returns the given ID, or the ID derived from the event that schedules the instance. A
+// derived ID that is too long is shortened to a prefix and a hash, except in instances that began
+// before protocol 3.
+func (id *identity) childID(given string, eventID uint64) string {
+	if given != "" {
+		return given
+	}
+	derived := id.derivedID(eventID)
+	if len(derived) <= idMax || id.incarnation == 0 {
+		return derived
+	}
+	hash := sha256.Sum256([]byte(derived))
+	short := "::" + hex.EncodeToString(hash[:16])
+	return derived[:idMax-len(short)] + short
+}
+
+// derivedID returns the derived ID without shortening it.
+func (id *identity) derivedID(eventID uint64) string {
+	if id.incarnation == 0 {
+		return fmt.Sprintf("%s::%d.%d", id.Instance, id.Number, eventID)
+	}
+	return fmt.Sprintf("%s::%s.%d.%d", id.Instance, journalpb.IncarnationText(id.incarnation), id.Number, eventID)
+}
+
+// isChildID accepts a derived ID as recorded, shortened or not.
+func (id *identity) isChildID(recorded, given string, eventID uint64) bool {
+	return recorded == id.childID(given, eventID) || given == "" && recorded == id.derivedID(eventID)
+}
+
+// checkChildID checks an ID from orchestration code. Executions that began before protocol 3 only
+// require UTF-8.
+func (id *identity) checkChildID(given string) error {
+	switch {
+	case given == "" || ValidInstanceID(given) || !id.protocol3 && utf8.ValidString(given):
+		return nil
+	case !id.protocol3:
+		return fmt.Errorf("tenuto: child ID %q is not UTF-8", truncate(given))
+	}
+	return &replay.InvalidError{Field: "option ChildID", Reason: fmt.Sprintf("%q is not 1 to %d of A-Z a-z 0-9 . _ : @ / + -", truncate(given), idMax)}
+}
+
+// canceledError returns the cause for a request to cancel the instance.
+func (id *identity) canceledError(reason string) error {
+	canceled := &replay.CanceledError{Reason: reason}
+	canceled.Host().Legacy = !id.protocol3
+	return canceled
+}
+
+// codecError adds the event's ID and type to an error of the codec.
+func (id *identity) codecError(event *journalpb.Event, err error) error {
+	return fmt.Errorf("event %d of %s/%d, %s: %w", event.EventId, id.Instance, id.Number, event.Type(), err)
+}
+
+// newRandom returns the source of random numbers that is the same on every replay.
+func (id *identity) newRandom() *rand.Rand {
+	hash := sha256.New()
+	fmt.Fprintf(hash, "%s\x00%d\x00%d", id.Instance, id.Number, id.startedAt)
+	if id.incarnation != 0 {
+		fmt.Fprintf(hash, "\x00%d", id.incarnation)
+	}
+	seed := hash.Sum(nil)
+	return rand.New(rand.NewPCG(binary.LittleEndian.Uint64(seed), binary.LittleEndian.Uint64(seed[8:])))
+}

@@ -1,0 +1,238 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/internal/host"
+)
+
+// A program is the code of one execution as it runs: its coroutines, and everything that their
+// durable calls read and change. It does not know the history: it reads the cursor, adds the sizes
+// of values that it computes, queues actions, and runs a step when an event has been applied.
+type program struct {
+	id       *identity // of the execution
+	cursor   *cursor   // of the execution
+	registry *Registry
+	logger   *slog.Logger
+
+	code  *host.Orchestration
+	input *journalpb.Payload // until the code receives it
+
+	coroutines   scheduler
+	calls        callChecker
+	operations   operations
+	cancellation cancellation
+	patches      patches
+	handlers     handlers
+	random       *rand.Rand // created at first use
+
+	progress progress
+	phase    *scope // encloses all scopes of the body, later of the clean-up
+	closers  []func(s host.Scope, failure error) error
+	outcome  outcome
+}
+
+// A progress is how far an execution has come.
+type progress uint8
+
+const (
+	inBody    progress = iota
+	inCleanUp          // the body has ended
+	codeDone           // the clean-up has ended; the terminal action is last in the queue
+	ended              // the cursor has passed a terminal event, perhaps that of a termination
+)
+
+// isDone reports whether the code has ended, even if its end is not recorded yet.
+func (p *program) isDone() bool { return p.progress >= codeDone }
+
+// begin starts the code of the orchestration.
+func (p *program) begin(code *host.Orchestration, started *journalpb.OrchestrationStarted) {
+	p.code, p.input = code, started.Input
+	for _, event := range started.Inbox {
+		p.operations.inbox.deliver(inboxEvent{event: event})
+	}
+	p.cancellation.restore(started)
+	if carried := started.CancelRequested; carried != nil {
+		p.cancel(carried.Reason)
+	}
+	startAt := started.StartAt
+	p.coroutines.spawn(p.cancellation.root, func() { p.run(startAt) })
+}
+
+// step runs the code until all its coroutines are blocked.
+func (p *program) step() {
+	for {
+		crashed := p.coroutines.run()
+		if crashed == nil || p.isDone() {
+			return
+		}
+		p.handleCrash(crashed)
+	}
+}
+
+// run is the body of the first coroutine.
+func (p *program) run(startAt int64) {
+	err := p.cancellation.root.sleepUntil(startAt)
+	var output *journalpb.Payload
+	if err == nil {
+		output, err = p.runBody()
+	}
+	if !p.coroutines.evicting() && p.progress == inBody {
+		p.endBody(output, err)
+	}
+}
+
+// runBody calls the body of the orchestration.
+func (p *program) runBody() (*journalpb.Payload, error) {
+	input, name := p.input, p.code.Name
+	p.input = nil // frees the input, which may be large
+	if p.code.Version == NewestVersion {
+		return nil, &continuation{input: input, version: p.registry.Newest(name)}
+	}
+	output, err := p.code.Run(p.cancellation.root, decoder("orchestration", name, input))
+	if err != nil {
+		return nil, err
+	}
+	return p.encode(replay.PayloadInfo{Kind: "orchestration", Name: name, Part: "output"}, output)
+}
+
+// encode serializes a value of orchestration code. The codec is applied when the event is recorded
+// (see seal).
+func (p *program) encode(info replay.PayloadInfo, value any) (*journalpb.Payload, error) {
+	plain, err := serialize(info, value, p.payloadMax())
+	if err == nil && !p.cursor.replaying() && !p.coroutines.evicting() {
+		p.registry.payloads.warn(p.logger, info, plain)
+	}
+	return plain, err
+}
+
+// payloadMax returns the bound that the execution recorded when it began: its code may have seen
+// that a larger value was rejected. An execution without one uses the bound of this node.
+func (p *program) payloadMax() int {
+	return int(cmp.Or(p.id.payloadMax, p.registry.payloads.recordedMax(), replay.PayloadMax))
+}
+
+// encodeInput encodes the input of a named operation.
+func (p *program) encodeInput(kind, name string, input any) (*journalpb.Payload, error) {
+	p.calls.current("a durable call")
+	if err := checkName(kind, name); err != nil {
+		return nil, err
+	}
+	return p.encode(replay.PayloadInfo{Kind: kind, Name: name, Part: "input"}, input)
+}
+
+// A programView is a program as its code sees it; see [host.Execution].
+type programView program
+
+func (v *programView) ID() *host.ID { return &v.id.ID }
+
+func (v *programView) Version() string { return v.id.version }
+
+func (v *programView) Tags() map[string]string { return v.id.tags }
+
+func (v *programView) Now() time.Time { return v.cursor.now }
+
+func (v *programView) Replaying() bool { return v.cursor.replaying() }
+
+func (v *programView) Evicting() bool { return v.coroutines.evicting() }
+
+func (v *programView) Logger() *slog.Logger {
+	p := (*program)(v)
+	return slog.New(&replayLogHandler{p.logger.Handler(), p}).
+		With("instance", p.id.Instance, "execution", p.id.Number)
+}
+
+// replayLogHandler drops log records during replay and eviction.
+type replayLogHandler struct {
+	slog.Handler
+	p *program
+}
+
+func (h *replayLogHandler) Enabled(ctx context.Context, level slog.Level) bool {
+	return !h.p.cursor.replaying() && !h.p.coroutines.evicting() && !h.p.calls.monitor.abandoned.Load() && h.Handler.Enabled(ctx, level)
+}
+
+func (h *replayLogHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &replayLogHandler{h.Handler.WithAttrs(attrs), h.p}
+}
+
+func (h *replayLogHandler) WithGroup(name string) slog.Handler {
+	return &replayLogHandler{h.Handler.WithGroup(name), h.p}
+}
+
+func (v *programView) Random() *rand.Rand {
+	v.calls.current("Random")
+	if v.random == nil {
+		v.random = v.id.newRandom()
+	}
+	return v.random
+}
+
+func (v *programView) Check(what string) { v.calls.current(what) }
+
+func (v *programView) CheckOwner(what, kind string, owner *host.ID) {
+	v.calls.checkOwner(what, kind, owner)
+}
+
+func (v *programView) NewPromise() host.Promise { return new(promise) }
+
+func (v *programView) Resolve(p host.Promise, err error) { v.coroutines.resolveErr(p.(*promise), err) }
+
+func (v *programView) SetStatus(status any) error {
+	v.calls.current("SetStatus")
+	payload, err := (*program)(v).encode(replay.PayloadInfo{Kind: "orchestration", Name: v.id.name, Part: "status"}, status)
+	if err != nil {
+		return err
+	}
+	if v.coroutines.evicting() {
+		return replay.ErrEvicting
+	}
+	v.operations.queue.add(&journalpb.Event{Body: &journalpb.Event_StatusSet{StatusSet: &journalpb.StatusSet{Value: payload}}}, nil)
+	return nil
+}
+
+func (v *programView) Patch(id string, marks bool) bool { return (*program)(v).patch(id, marks) }
+
+func (v *programView) HandleQuery(name string, handler host.Handler) error {
+	return (*program)(v).handleQuery(name, handler)
+}
+
+func (v *programView) OnClose(fn func(s host.Scope, failure error) error) {
+	v.calls.current("OnClose")
+	if v.coroutines.evicting() || v.progress >= codeDone {
+		return
+	}
+	v.closers = append(v.closers, fn)
+}
+
+func (v *programView) ShouldContinueAsNew() bool {
+	return v.cursor.eventID >= continueAfterEvents || v.cursor.size.forContinueAsNew(v.id.protocol3) >= continueAfterBytes
+}
+
+func (v *programView) ContinueAsNew(orchestration string, input any, options host.ContinueOptions) error {
+	if orchestration != v.id.name {
+		return fmt.Errorf("tenuto: orchestration %q cannot continue as %q", v.id.name, orchestration)
+	}
+	payload, err := (*program)(v).encodeInput("orchestration", orchestration, input)
+	if err != nil {
+		return err
+	}
+	if options.Invalid != nil {
+		return invalidOption(options.Invalid)
+	}
+	version := options.Version
+	if version == "" {
+		version = v.registry.Newest(orchestration)
+	}
+	if err := checkVersion(orchestration, version); err != nil {
+		return err
+	}
+	return &continuation{input: payload, version: version}
+}

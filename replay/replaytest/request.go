@@ -1,0 +1,75 @@
+package replaytest
+
+import (
+	"errors"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// RequestID names a start, an event or an update, so that the call can be repeated and has one
+// effect, as in a cluster.
+func RequestID(id string) replay.Option { return actors.RequestID(id) }
+
+// Attach makes a start return the run of an existing instance with that ID, running or ended,
+// instead of an error.
+func Attach() replay.Option { return actors.Attach() }
+
+// ReuseWhenEnded allows the ID of an instance that has ended.
+func ReuseWhenEnded() replay.Option { return actors.ReuseWhenEnded() }
+
+// ReuseWhenFailed allows the ID of an instance that has ended without completing.
+func ReuseWhenFailed() replay.Option { return actors.ReuseWhenFailed() }
+
+// StartAt delays the code until a virtual time. The instance exists at once.
+func StartAt(at time.Time) replay.Option { return actors.StartAt(at) }
+
+// Tags adds tags to the instance.
+func Tags(tags map[string]string) replay.Option { return actors.Tags(tags) }
+
+// startedRun returns the first execution of the earlier run that a start with that request ID has
+// begun. The node itself recognizes a repetition of the start of the latest run.
+func (j *journal) startedRun(id, requestID string) (firstExecution uint64, ok bool) {
+	known, exists := j.Instance(id)
+	if !exists || requestID == "" {
+		return 0, false
+	}
+	for execution := uint64(1); execution < known.FirstExecution; execution++ {
+		event, err := j.Event(id, execution, 1)
+		if err == nil && event.GetOrchestrationStarted().GetRequestId() == requestID {
+			return execution, true
+		}
+	}
+	return 0, false
+}
+
+// isRepeat reports whether an input got [ErrEnded] although it was recorded before.
+func (j *journal) isRepeat(id, requestID string, err error) bool {
+	return errors.Is(err, ErrEnded) && j.recordedInput(id, requestID) != nil
+}
+
+// recordedInput returns the event with that request ID in the latest run of an instance, nil if
+// there is none.
+func (j *journal) recordedInput(id, requestID string) (found *journalpb.Event) {
+	j.eachEvent(id, func(event *journalpb.Event) bool {
+		if requestID != "" && event.InputRequestID() == requestID {
+			found = event
+		}
+		return found == nil
+	})
+	return found
+}
+
+// eachEvent passes the events of the latest run of an instance to visit until it returns false.
+func (j *journal) eachEvent(id string, visit func(*journalpb.Event) bool) {
+	known, _ := j.Instance(id)
+	for execution := known.GetFirstExecution(); execution <= known.GetExecution(); execution++ {
+		for event, err := range j.Events(id, execution, 1) {
+			if err != nil || !visit(event) {
+				return
+			}
+		}
+	}
+}

@@ -1,8 +1,0 @@
-// Package host stands in for the real one.
-package host
-
-type (
-	ActivityOptions struct{}
-	ChildOptions    struct{}
-	Orchestration   struct{}
-)
