@@ -75,62 +75,20 @@ const (
 	ActionChangeSettings Action = "change settings"
 )
 
-var controlActions = map[clusterpb.ControlRequest_Kind]Action{
-	clusterpb.ControlRequest_KIND_CANCEL:    ActionCancel,
-	clusterpb.ControlRequest_KIND_TERMINATE: ActionTerminate,
-	clusterpb.ControlRequest_KIND_SUSPEND:   ActionSuspend,
-	clusterpb.ControlRequest_KIND_RESUME:    ActionResume,
-	clusterpb.ControlRequest_KIND_RETRY:     ActionRetry,
+var controlActions = map[clusterpb.ControlRequest_Kind][]Action{
+	clusterpb.ControlRequest_KIND_CANCEL:    {ActionCancel},
+	clusterpb.ControlRequest_KIND_TERMINATE: {ActionTerminate},
+	clusterpb.ControlRequest_KIND_SUSPEND:   {ActionSuspend},
+	clusterpb.ControlRequest_KIND_RESUME:    {ActionResume},
+	clusterpb.ControlRequest_KIND_RETRY:     {ActionRetry},
 }
 
+// actionsOf returns the actions of a request; none if only nodes may send it.
 func actionsOf(request *clusterpb.Request) []Action {
-	if request.GetStart().GetSend() != nil {
-		return []Action{ActionStart, ActionSend}
+	if actions := kindOf(request).actions; actions != nil {
+		return actions(request)
 	}
-	return []Action{actionOf(request)}
-}
-
-// actionOf returns the action of a request, "" if only nodes may send it.
-func actionOf(request *clusterpb.Request) Action {
-	switch call := request.Call.(type) {
-	case *clusterpb.Request_Start:
-		return ActionStart
-	case *clusterpb.Request_Send:
-		return ActionSend
-	case *clusterpb.Request_Control:
-		return controlActions[call.Control.GetKind()]
-	case *clusterpb.Request_Update:
-		return ActionUpdate
-	case *clusterpb.Request_Complete:
-		return ActionComplete
-	case *clusterpb.Request_Purge:
-		return ActionPurge
-	case *clusterpb.Request_Get, *clusterpb.Request_Executions, *clusterpb.Request_Pending, *clusterpb.Request_Wait:
-		return ActionGet
-	case *clusterpb.Request_History, *clusterpb.Request_Watch:
-		return ActionHistory
-	case *clusterpb.Request_Members:
-		return ActionSeeMembers
-	case *clusterpb.Request_RemoveMember:
-		return ActionRemoveMember
-	case *clusterpb.Request_AdoptMember:
-		return ActionAdoptMember
-	case *clusterpb.Request_IssueToken:
-		return ActionIssueToken
-	case *clusterpb.Request_ListTokens:
-		return ActionSeeTokens
-	case *clusterpb.Request_RevokeToken:
-		return ActionRevokeToken
-	case *clusterpb.Request_GetSettings:
-		return ActionSeeSettings
-	case *clusterpb.Request_ChangeSettings:
-		return ActionChangeSettings
-	case *clusterpb.Request_Query:
-		return ActionQuery
-	case *clusterpb.Request_List:
-		return ActionList
-	}
-	return ""
+	return nil
 }
 
 // A nodeService implements server.Node. It checks every call from the network, even if the sender
@@ -145,13 +103,12 @@ func (s *nodeService) Serve(ctx context.Context, request *clusterpb.Request) *cl
 	return s.node.dispatcher.serve(ctx, request)
 }
 
-// check returns an error if the request is not valid or the caller may not send it. Requests whose
-// action is "" must come from nodes.
+// check returns an error if the request is not valid or the caller may not send it.
 func (s *nodeService) check(ctx context.Context, request *clusterpb.Request) error {
 	if request.Call == nil {
 		return fmt.Errorf("%w: unknown call", ErrProtocol)
 	}
-	if err := firstError(checkRequest(request), s.checkPayloads(request)); err != nil {
+	if err := checkRequest(request, s.payloadLimit()); err != nil {
 		return err
 	}
 	if int(request.Partition) > len(s.node.partitions) {
@@ -163,7 +120,7 @@ func (s *nodeService) check(ctx context.Context, request *clusterpb.Request) err
 		return checkJoinCaller(caller, request.GetJoin())
 	case caller.Kind == PrincipalLocal, caller.Kind == PrincipalNode && s.node.directory.IsMember(caller.Name):
 		return nil
-	case caller.Kind != PrincipalClient || actionOf(request) == "":
+	case caller.Kind != PrincipalClient || len(actionsOf(request)) == 0:
 		s.node.config.Logger.Warn("call rejected", "caller", caller.String(), "error", "only nodes may make this call")
 		return ErrNotAuthorized
 	}

@@ -21,37 +21,27 @@ type scatterGather struct{ node *Node }
 
 // concernsAllPartitions reports whether a request is such a call.
 func (s *scatterGather) concernsAllPartitions(request *clusterpb.Request) bool {
-	if len(s.node.partitions) == 1 || request.Partition > 0 {
-		return false
-	}
-	switch request.Call.(type) {
-	case *clusterpb.Request_List, *clusterpb.Request_Purge, *clusterpb.Request_RemoveMember, *clusterpb.Request_AdoptMember:
-		return true
-	case *clusterpb.Request_Members:
-		return !request.Stale
-	}
-	return false
+	return len(s.node.partitions) > 1 && request.Partition == 0 && kindOf(request).fanOut != nil
 }
 
 func (s *scatterGather) fanOut(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	switch call := request.Call.(type) {
-	case *clusterpb.Request_List:
-		return s.fanOutList(request, func(g *partition) (*clusterpb.Response, error) { return g.callPartition(ctx, request) })
-	case *clusterpb.Request_Purge:
-		return s.fanOutPurge(ctx, request, call.Purge)
-	case *clusterpb.Request_RemoveMember, *clusterpb.Request_AdoptMember:
-		// The first partition decides; the others follow it eventually by themselves (see
-		// crosspartition.Leader). It is asked first, so that a rejection changes nothing.
-		var response *clusterpb.Response
-		for _, g := range s.node.partitions {
-			var err error
-			if response, err = g.callPartition(ctx, request); err != nil {
-				return nil, err
-			}
+	return kindOf(request).fanOut(s, ctx, request)
+}
+
+// fanOutInOrder makes a change of members. The first partition decides; the others follow it
+// eventually by themselves (see crosspartition.Leader). It is asked first, so that a rejection
+// changes nothing.
+func (s *scatterGather) fanOutInOrder(ctx context.Context, request *clusterpb.Request) (response *clusterpb.Response, err error) {
+	for _, pa := range s.node.partitions {
+		if response, err = pa.callPartition(ctx, request); err != nil {
+			return nil, err
 		}
-		return response, nil
 	}
-	parts, err := s.fanOutEach(request, func(g *partition) (*clusterpb.Response, error) { return g.currentMembers(ctx, request) })
+	return response, nil
+}
+
+func (s *scatterGather) fanOutMembers(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	parts, err := s.fanOutEach(request, func(pa *partition) (*clusterpb.Response, error) { return pa.currentMembers(ctx, request) })
 	if err != nil {
 		return nil, err
 	}
@@ -84,9 +74,7 @@ func (pa *partition) currentMembers(ctx context.Context, request *clusterpb.Requ
 
 // listLocally answers a list from the replicas of this node.
 func (s *scatterGather) listLocally(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	return s.fanOutList(request, func(g *partition) (*clusterpb.Response, error) {
-		return g.reads.Read(ctx, g.actorPartition.Load(), request)
-	})
+	return s.mergeLists(request, func(pa *partition) (*clusterpb.Response, error) { return pa.read(ctx, request) })
 }
 
 // callPartition sends a request, restricted to the partition, to its leader.
@@ -112,9 +100,14 @@ func (s *scatterGather) fanOutEach(request *clusterpb.Request, ask func(g *parti
 	return parts, firstError(errs...)
 }
 
-// fanOutList merges the pages of all partitions. Each part is a full page, so the merged page
+// fanOutList lists the instances of all partitions, as their leaders know them.
+func (s *scatterGather) fanOutList(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	return s.mergeLists(request, func(pa *partition) (*clusterpb.Response, error) { return pa.callPartition(ctx, request) })
+}
+
+// mergeLists merges the pages of all partitions. Each part is a full page, so the merged page
 // misses no instance.
-func (s *scatterGather) fanOutList(request *clusterpb.Request, ask func(g *partition) (*clusterpb.Response, error)) (*clusterpb.Response, error) {
+func (s *scatterGather) mergeLists(request *clusterpb.Request, ask func(g *partition) (*clusterpb.Response, error)) (*clusterpb.Response, error) {
 	parts, err := s.fanOutEach(request, ask)
 	if err != nil {
 		return nil, err
@@ -137,9 +130,9 @@ func (s *scatterGather) fanOutList(request *clusterpb.Request, ask func(g *parti
 }
 
 // fanOutPurge sends each partition the IDs that it owns.
-func (s *scatterGather) fanOutPurge(ctx context.Context, request *clusterpb.Request, r *clusterpb.PurgeRequest) (*clusterpb.Response, error) {
+func (s *scatterGather) fanOutPurge(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	ids := make(map[*partition][]string)
-	for _, id := range r.Instances {
+	for _, id := range request.GetPurge().GetInstances() {
 		ids[s.node.partitionOf(id)] = append(ids[s.node.partitionOf(id)], id)
 	}
 	parts, err := s.fanOutEach(request, func(g *partition) (*clusterpb.Response, error) {

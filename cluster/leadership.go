@@ -357,10 +357,11 @@ func offerLeadership(ctx context.Context, g *partition, node string) bool {
 	return response.GetOfferLeadership().GetAccepted()
 }
 
-// handleLeadershipOffer accepts an offer if this node is ready.
-func (d *dispatcher) handleLeadershipOffer() (*clusterpb.Response, error) {
-	if d.node.stopping.Load() {
+// acceptLeadership accepts an offer of leadership if this node is ready.
+func (r *replicaCalls) acceptLeadership(context.Context, *clusterpb.Request) (*clusterpb.Response, error) {
+	if r.node.stopping.Load() {
 		return nil, journal.ErrNotLeader
 	}
-	return &clusterpb.Response{Result: &clusterpb.Response_OfferLeadership{OfferLeadership: &clusterpb.OfferLeadershipResult{Accepted: d.node.Health().Ready() == nil}}}, nil
+	result := &clusterpb.OfferLeadershipResult{Accepted: r.node.Health().Ready() == nil}
+	return &clusterpb.Response{Result: &clusterpb.Response_OfferLeadership{OfferLeadership: result}}, nil
 }

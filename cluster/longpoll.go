@@ -33,29 +33,18 @@ type replicaCalls struct{ node *Node }
 
 // answerLocally answers what any node may answer. It returns nil if the leader must answer.
 func (r *replicaCalls) answerLocally(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	var answer func(context.Context, *clusterpb.Request) (*clusterpb.Response, error)
-	switch request.Call.(type) {
-	case *clusterpb.Request_Wait:
-		answer = r.pollWait
-	case *clusterpb.Request_Watch:
-		answer = r.pollWatch
-	case *clusterpb.Request_OfferLeadership:
-		return r.node.dispatcher.handleLeadershipOffer()
-	case *clusterpb.Request_Members:
-		if r.node.scatter.concernsAllPartitions(request) || !request.Stale && r.node.partitionFor(request).hasOtherLeader() {
-			return nil, nil
-		}
-		answer = r.knownMembers
-	default:
-		if !request.Stale {
-			return nil, nil
-		}
-		answer = r.node.router.readStale
+	kind := kindOf(request)
+	answer := kind.local
+	switch {
+	case answer == nil && request.Stale:
+		answer = (*replicaCalls).readStale
+	case answer == nil, kind.leaderFirst && !request.Stale && r.otherNodesLead(request):
+		return nil, nil
 	}
 	if err := r.awaitSeenIndexes(ctx, request); err != nil {
 		return nil, err
 	}
-	response, err := answer(ctx, request)
+	response, err := answer(r, ctx, request)
 	if errors.Is(err, ErrClosed) {
 		err = journal.ErrNotLeader // another node will answer
 	}
@@ -63,6 +52,15 @@ func (r *replicaCalls) answerLocally(ctx context.Context, request *clusterpb.Req
 		response.AppliedIndex = max(response.AppliedIndex, request.SeenIndex)
 	}
 	return response, err
+}
+
+func (r *replicaCalls) readStale(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	return r.node.router.readStale(ctx, request)
+}
+
+// otherNodesLead reports whether another node may lead a partition that the request concerns.
+func (r *replicaCalls) otherNodesLead(request *clusterpb.Request) bool {
+	return r.node.scatter.concernsAllPartitions(request) || r.node.partitionFor(request).hasOtherLeader()
 }
 
 // awaitSeenIndexes waits up to catchUpTimeout until this node has applied what the caller has seen.

@@ -16,6 +16,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
 	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/replay"
 )
 
 // An invalid request is rejected before anything is done with it, and its target must be known.
@@ -37,8 +38,8 @@ func FuzzCheckRequest(f *testing.F) {
 		if proto.Unmarshal(encoded, request) != nil {
 			return
 		}
-		err := checkRequest(request)
-		if namesInstance(request) && err == nil && checkID(request.Instance) != nil {
+		err := checkRequest(request, replay.PayloadMax)
+		if kindOf(request).ofInstance && err == nil && checkID(request.Instance) != nil {
 			t.Errorf("%v was let through", request)
 		}
 	})

@@ -54,7 +54,6 @@ func (pa *partition) setJournal(opened *journal.Journal) {
 		Barrier:  func(ctx context.Context) error { return pa.barrier(ctx) },
 		Leads:    func(p *actors.Partition) bool { return pa.actorPartition.Load() == p },
 		Answers:  &pa.node.answerLimiter,
-		Members:  pa.members.membersResponse,
 	}
 	pa.inputs, pa.reads = instances.NewInputs(shared), instances.NewReads(shared)
 	pa.waits, pa.members, pa.workerLoop = runWaiter{pa, opened}, memberHandler{pa, opened}, workerLoop{pa, opened}

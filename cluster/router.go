@@ -136,8 +136,7 @@ func (r *router) readStale(ctx context.Context, request *clusterpb.Request) (res
 			response, err = r.node.scatter.listLocally(ctx, request)
 			return err
 		}
-		g := r.node.partitionFor(request)
-		response, err = g.reads.Read(ctx, g.actorPartition.Load(), request)
+		response, err = r.node.partitionFor(request).read(ctx, request)
 		return err
 	})
 	return response, err

@@ -67,53 +67,40 @@ func (pa *partition) handle(ctx context.Context, request *clusterpb.Request) (*c
 }
 
 func (pa *partition) execute(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	if joinRequest := request.GetJoin(); joinRequest != nil {
-		return pa.members.handleJoin(ctx, request.Protocol, joinRequest)
+	kind := kindOf(request)
+	if kind.anyRole {
+		return kind.serve(ctx, pa, nil, request)
 	}
 	pa.awaitLeader(ctx)
 	p := pa.servingPartition()
 	if p == nil {
 		return nil, journal.ErrNotLeader
 	}
-	switch call := request.Call.(type) {
-	case *clusterpb.Request_Start:
-		response, err := pa.inputs.Start(ctx, p, request, call.Start)
-		return response, pa.inputs.ConfirmRejection(ctx, p, err)
-	case *clusterpb.Request_Send:
-		response, err := pa.inputs.Send(ctx, p, request, call.Send)
-		return response, pa.inputs.ConfirmRejection(ctx, p, err)
-	case *clusterpb.Request_Control:
-		response, err := pa.inputs.Control(ctx, p, request, call.Control)
-		return response, pa.inputs.ConfirmRejection(ctx, p, err)
-	case *clusterpb.Request_Query:
-		return pa.reads.Query(ctx, p, request.Instance, call.Query)
-	case *clusterpb.Request_Update:
-		return pa.inputs.Update(ctx, p, request, call.Update)
-	case *clusterpb.Request_Complete:
-		return pa.inputs.Complete(ctx, p, request.Instance, call.Complete)
-	case *clusterpb.Request_Pending:
-		return pa.reads.Pending(ctx, p, request.Instance)
-	case *clusterpb.Request_Purge:
-		return pa.purge(ctx, p, request, call.Purge)
-	case *clusterpb.Request_RemoveMember:
-		return pa.members.removeMember(ctx, call.RemoveMember)
-	case *clusterpb.Request_AdoptMember:
-		return pa.members.adoptMember(ctx, call.AdoptMember)
-	case *clusterpb.Request_IssueToken:
-		return pa.members.issueToken(ctx, call.IssueToken)
-	case *clusterpb.Request_RevokeToken:
-		return pa.members.revokeToken(ctx, call.RevokeToken)
-	case *clusterpb.Request_GetSettings:
-		return pa.members.getSettings(ctx)
-	case *clusterpb.Request_ChangeSettings:
-		return pa.members.changeSettings(ctx, request, call.ChangeSettings)
-	case *clusterpb.Request_CrossMessages:
-		return pa.receiveCrossMessages(ctx, p, call.CrossMessages)
+	if kind.serve != nil {
+		return kind.serve(ctx, pa, p, request)
 	}
 	if err := pa.barrier(ctx); err != nil {
 		return nil, err
 	}
-	return pa.reads.Read(ctx, p, request)
+	return pa.read(ctx, request)
+}
+
+// read answers a read from this node's replica of the partition.
+func (pa *partition) read(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	read := kindOf(request).read
+	if read == nil {
+		return nil, fmt.Errorf("%w: this node does not know that kind of read", journal.ErrProtocol)
+	}
+	index := pa.journal.AppliedIndex() // taken first: the read shows at least this index
+	response, err := read(ctx, pa, pa.actorPartition.Load(), request)
+	switch {
+	case instances.IsNotFound(err): // purged meanwhile
+		return nil, actors.ErrNotFound
+	case err != nil:
+		return nil, err
+	}
+	response.AppliedIndex = index
+	return response, nil
 }
 
 // ServeStartBatch implements server.Node.

@@ -333,9 +333,7 @@ func (s authenticatedStream) Context() context.Context { return s.ctx }
 
 // Clients must not send messages meant for nodes, whether or not the message is valid.
 func TestAuthorize_RejectsNodeMessagesFromClients(t *testing.T) {
-	node := &Node{config: Config{Logger: testLogger()}, opened: make(chan struct{})}
-	node.attachParts()
-	g := &nodeService{node}
+	g := &nodeService{startNode(t, Config{InMemory: true, Definitions: definitions()})}
 	unknown := &clusterpb.Request{Instance: "i", Call: &clusterpb.Request_Control{Control: &clusterpb.ControlRequest{Kind: 99}}}
 	starts := &clusterpb.Request{Call: &clusterpb.Request_StartBatch{StartBatch: &clusterpb.StartBatchRequest{Starts: []*clusterpb.InstanceStart{newInstanceStart("i", "x")}}}}
 	for caller, allowed := range map[Principal]bool{{PrincipalClient, "x"}: false, {PrincipalNode, "x"}: false, {PrincipalLocal, ""}: true, {}: false} {

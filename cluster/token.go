@@ -147,13 +147,22 @@ func (n *Node) IssueJoinToken(ctx context.Context, lifetime time.Duration) (toke
 }
 
 func checkIssueToken(r *clusterpb.IssueTokenRequest) error {
-	switch lifetime := time.Duration(r.GetLifetime()); {
-	case lifetime < tokenLifetimeMin || lifetime > tokenLifetimeMax:
+	if lifetime := time.Duration(r.GetLifetime()); lifetime < tokenLifetimeMin || lifetime > tokenLifetimeMax {
 		return invalidArgument("lifetime", fmt.Sprintf("is %v: %v to %v are allowed", lifetime, tokenLifetimeMin, tokenLifetimeMax))
-	case len(r.GetKey()) != ed25519.PublicKeySize:
-		return invalidArgument("token key", fmt.Sprintf("has %d bytes, not %d", len(r.GetKey()), ed25519.PublicKeySize))
+	}
+	return checkTokenKey(r.GetKey())
+}
+
+func checkTokenKey(key []byte) error {
+	if len(key) != ed25519.PublicKeySize {
+		return invalidArgument("token key", fmt.Sprintf("has %d bytes, not %d", len(key), ed25519.PublicKeySize))
 	}
 	return nil
+}
+
+func (h *memberHandler) listTokens() *clusterpb.Response {
+	result := &clusterpb.ListTokensResult{Tokens: h.journal.Tokens()}
+	return &clusterpb.Response{Result: &clusterpb.Response_ListTokens{ListTokens: result}}
 }
 
 func (h *memberHandler) issueToken(ctx context.Context, r *clusterpb.IssueTokenRequest) (*clusterpb.Response, error) {

@@ -1,11 +1,11 @@
-// Package admission decides whether a call may be sent to the leader now, must wait, or is rejected,
-// and when a rejected call is sent again.
+// Package admission decides whether a call may be sent to the leader now, must wait, or is
+// rejected, and when a rejected call is sent again.
 //
-// # Which bound stands where
+// # Where each bound applies
 //
 // On the node or remote client that makes a call, in this order:
 //
-//   - limit.go of package cluster rejects requests that are too long, at the caller and again at
+//   - request.go of package cluster rejects requests that are too long, at the caller and again at
 //     every node that receives them.
 //   - [StartLimiter], for starts only: as many per interval as the leader accepts. Up to 65,536
 //     wait; while more arrive than are admitted, all but 128 are rejected after 2 s ([BoundQueue]).
@@ -22,8 +22,8 @@
 //   - package journal: records that wait for an entry (actors.BoundJournal).
 //   - [AnswerLimiter]: 256 MiB of long answers in flight ([BoundAnswers]).
 //
-// A [Retrier] sends a rejected call again until its context ends; a [RetryBudget] bounds how many do
-// so as soon as the leader allows.
+// A [Retrier] sends a rejected call again until its context ends; a [RetryBudget] bounds how many
+// do so as soon as the leader allows.
 //
 // # Guarantees
 //

@@ -7,7 +7,6 @@ import (
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
 	"github.com/tenuto-dev/tenuto/journal"
-	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
@@ -21,8 +20,6 @@ type Partition struct {
 	Leads func(*actors.Partition) bool
 	// Answers bounds the bytes of long answers.
 	Answers *admission.AnswerLimiter
-	// Members returns the members according to this node.
-	Members func() *clusterpb.Response
 }
 
 // Errors of the leader. With each of them nothing was recorded.

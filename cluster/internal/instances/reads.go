@@ -3,7 +3,6 @@ package instances
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -11,7 +10,6 @@ import (
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
-	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -20,50 +18,18 @@ import (
 // ListMax bounds the instances in one page of a list.
 const ListMax = 1000
 
-// Reads answers reads from this node's replica.
+// Reads answers reads from this node's replica. The actors given to a method are nil where this node
+// does not lead.
 type Reads struct{ Partition }
 
 // NewReads returns the reads of a partition.
 func NewReads(g Partition) *Reads { return &Reads{g} }
 
-// Read answers from this node's replica. p is nil where this node does not lead.
-func (re *Reads) Read(ctx context.Context, p *actors.Partition, request *clusterpb.Request) (*clusterpb.Response, error) {
-	index := re.Journal.AppliedIndex() // taken first: the reads show at least this index
-	response, err := re.lookUp(ctx, p, request)
-	switch {
-	case IsNotFound(err): // purged meanwhile
-		return nil, actors.ErrNotFound
-	case err != nil:
-		return nil, err
-	}
-	response.AppliedIndex = index
-	return response, nil
-}
-
-func (re *Reads) lookUp(ctx context.Context, p *actors.Partition, request *clusterpb.Request) (*clusterpb.Response, error) {
-	switch call := request.Call.(type) {
-	case *clusterpb.Request_Get:
-		return re.get(p, request.Instance)
-	case *clusterpb.Request_History:
-		return re.history(ctx, request.Instance, call.History)
-	case *clusterpb.Request_List:
-		return re.list(ctx, p, call.List)
-	case *clusterpb.Request_Executions:
-		return re.executions(p, request.Instance)
-	case *clusterpb.Request_ListTokens:
-		return &clusterpb.Response{Result: &clusterpb.Response_ListTokens{ListTokens: &clusterpb.ListTokensResult{Tokens: re.Journal.Tokens()}}}, nil
-	case *clusterpb.Request_Members: // this node became leader during the call
-		return re.Members(), nil
-	case *clusterpb.Request_CommitIndex:
-		return &clusterpb.Response{Result: &clusterpb.Response_CommitIndex{CommitIndex: new(clusterpb.CommitIndexResult)}}, nil
-	}
-	return nil, fmt.Errorf("%w: this node does not know that kind of read", journal.ErrProtocol)
-}
-
 // IsNotFound reports whether the journal does not have what was asked for.
 func IsNotFound(err error) bool { return errors.Is(err, state.ErrNotFound) }
 
-func (re *Reads) history(ctx context.Context, instance string, r *clusterpb.HistoryRequest) (*clusterpb.Response, error) {
+// History returns events of an execution, in a page if the request asks for pages.
+func (re *Reads) History(ctx context.Context, instance string, r *clusterpb.HistoryRequest) (*clusterpb.Response, error) {
 	if err := re.Answers.Reserve(ctx, r.Paged); err != nil {
 		return nil, err
 	}
@@ -97,7 +63,8 @@ func (re *Reads) history(ctx context.Context, instance string, r *clusterpb.Hist
 // executionsMax bounds how many executions [Client.Executions] returns.
 const executionsMax = 1000
 
-func (re *Reads) executions(p *actors.Partition, instance string) (*clusterpb.Response, error) {
+// Executions returns the latest executions of an instance, at most executionsMax.
+func (re *Reads) Executions(p *actors.Partition, instance string) (*clusterpb.Response, error) {
 	known, ok := re.Journal.Instance(instance)
 	if !ok {
 		return nil, actors.ErrNotFound
@@ -161,7 +128,8 @@ func (re *Reads) lastEventOf(instance string, execution uint64, first *journalpb
 	return last, nil
 }
 
-func (re *Reads) list(ctx context.Context, p *actors.Partition, r *clusterpb.ListRequest) (*clusterpb.Response, error) {
+// List returns a page of the instances that match, or counts them.
+func (re *Reads) List(ctx context.Context, p *actors.Partition, r *clusterpb.ListRequest) (*clusterpb.Response, error) {
 	result := new(clusterpb.ListResult)
 	for known := range re.Journal.Instances() {
 		if err := ctx.Err(); err != nil {

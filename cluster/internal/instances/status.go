@@ -7,7 +7,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-func (re *Reads) get(p *actors.Partition, instance string) (*clusterpb.Response, error) {
+// Get returns the status of an instance.
+func (re *Reads) Get(p *actors.Partition, instance string) (*clusterpb.Response, error) {
 	known, ok := re.Journal.Instance(instance)
 	if !ok {
 		return nil, actors.ErrNotFound

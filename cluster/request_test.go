@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -224,6 +225,21 @@ func TestFilter_RejectsUnknownState(t *testing.T) {
 		var received *replay.InvalidError
 		if err := fromFailure(toFailure(err)); !errors.As(err, &received) || *received != *wrong {
 			t.Errorf("the client gets %v; want %v", err, wrong)
+		}
+	}
+}
+
+func TestRequestTable_EveryKindHasAnAnswer(t *testing.T) {
+	for _, name := range requestKinds() {
+		kind, known := requestTable[reflect.TypeOf(emptyRequest(name, "i").Call)]
+		switch isRead := kind.read != nil || kind.local != nil; {
+		case !known:
+			t.Errorf("%s has no row", name)
+		case name == "start_batch": // comes over its own stream
+		case kind.serve == nil && !isRead:
+			t.Errorf("nothing answers %s", name)
+		case kind.serve != nil && isRead:
+			t.Errorf("%s is both served and read", name)
 		}
 	}
 }

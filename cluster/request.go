@@ -1,0 +1,471 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/cluster/internal/telemetry"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay/engine"
+)
+
+// A requestKind is how the cluster treats one kind of request: who may send it, what a correct one
+// contains, and who answers it.
+type requestKind struct {
+	// actions returns what a remote client needs the right to do. If it is nil or returns none,
+	// only nodes may send the request.
+	actions func(*clusterpb.Request) []Action
+	// ofInstance says that the request names one instance, whose ID is checked.
+	ofInstance bool
+	// check returns an error for a request that no correct client sends.
+	check func(r *clusterpb.Request, most payloadLimit) error
+
+	// serve answers on the leader of the partition; with anyRole, on every node.
+	serve   partitionCall
+	anyRole bool
+	// read answers from a replica: the leader's after a barrier, or any node's if the request is
+	// stale.
+	read partitionCall
+	// local answers on any node that has applied what the caller has seen; with leaderFirst, only if
+	// the request is stale or no other node leads.
+	local       func(*replicaCalls, context.Context, *clusterpb.Request) (*clusterpb.Response, error)
+	leaderFirst bool
+	// fanOut answers for all partitions. Without it a request concerns one partition.
+	fanOut func(*scatterGather, context.Context, *clusterpb.Request) (*clusterpb.Response, error)
+}
+
+// A partitionCall answers a request for a partition. p is nil where this node does not lead.
+type partitionCall func(ctx context.Context, pa *partition, p *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error)
+
+// requestTable has a row for each case of the oneof in clusterpb.Request. It is assigned in init,
+// because functions in its rows use it.
+var requestTable map[reflect.Type]requestKind
+
+func init() {
+	requestTable = make(map[reflect.Type]requestKind)
+	for _, rows := range []map[reflect.Type]requestKind{inputKinds(), readKinds(), managementKinds(), nodeKinds()} {
+		maps.Copy(requestTable, rows)
+	}
+}
+
+// kindOf returns the kind of a request; the zero value if this build does not know it.
+func kindOf(request *clusterpb.Request) requestKind {
+	return requestTable[reflect.TypeOf(request.Call)]
+}
+
+// inputKinds are the requests that change an instance.
+func inputKinds() map[reflect.Type]requestKind {
+	return map[reflect.Type]requestKind{
+		reflect.TypeFor[*clusterpb.Request_Start](): {
+			actions: func(r *clusterpb.Request) []Action {
+				if r.GetStart().GetSend() != nil {
+					return []Action{ActionStart, ActionSend}
+				}
+				return []Action{ActionStart}
+			},
+			ofInstance: true,
+			check: func(r *clusterpb.Request, most payloadLimit) error {
+				start := r.GetStart()
+				return firstError(checkStart(start), most.check("input", start.GetInput()), most.check("data", start.GetSend().GetData()))
+			},
+			serve: confirmed(func(ctx context.Context, pa *partition, p *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.inputs.Start(ctx, p, r, r.GetStart())
+			}),
+		},
+		reflect.TypeFor[*clusterpb.Request_Send](): {
+			actions:    needs(ActionSend),
+			ofInstance: true,
+			check: func(r *clusterpb.Request, most payloadLimit) error {
+				return firstError(checkSend(r.GetSend()), most.check("data", r.GetSend().GetData()))
+			},
+			serve: confirmed(func(ctx context.Context, pa *partition, p *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.inputs.Send(ctx, p, r, r.GetSend())
+			}),
+		},
+		reflect.TypeFor[*clusterpb.Request_Control](): {
+			actions:    func(r *clusterpb.Request) []Action { return controlActions[r.GetControl().GetKind()] },
+			ofInstance: true,
+			check: func(r *clusterpb.Request, _ payloadLimit) error {
+				control := r.GetControl()
+				return firstError(checkText("reason", control.GetReason(), 0, reasonMax), checkText("request ID", control.GetRequestId(), 0, requestIDMax))
+			},
+			serve: confirmed(func(ctx context.Context, pa *partition, p *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.inputs.Control(ctx, p, r, r.GetControl())
+			}),
+		},
+		reflect.TypeFor[*clusterpb.Request_Update](): {
+			actions:    needs(ActionUpdate),
+			ofInstance: true,
+			check: func(r *clusterpb.Request, most payloadLimit) error {
+				return firstError(checkUpdate(r.GetUpdate()), most.check("input", r.GetUpdate().GetInput()))
+			},
+			serve: func(ctx context.Context, pa *partition, p *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.inputs.Update(ctx, p, r, r.GetUpdate())
+			},
+		},
+		reflect.TypeFor[*clusterpb.Request_Complete](): {
+			actions:    needs(ActionComplete),
+			ofInstance: true,
+			check: func(r *clusterpb.Request, most payloadLimit) error {
+				return firstError(most.checkSize("failure", proto.Size(r.GetComplete().GetError())), most.check("result", r.GetComplete().GetResult()))
+			},
+			serve: func(ctx context.Context, pa *partition, p *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.inputs.Complete(ctx, p, r.Instance, r.GetComplete())
+			},
+		},
+		reflect.TypeFor[*clusterpb.Request_Purge](): {
+			actions: needs(ActionPurge),
+			check:   func(r *clusterpb.Request, _ payloadLimit) error { return checkPurge(r.GetPurge().GetInstances()) },
+			serve: func(ctx context.Context, pa *partition, p *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.purge(ctx, p, r, r.GetPurge())
+			},
+			fanOut: (*scatterGather).fanOutPurge,
+		},
+	}
+}
+
+// readKinds are the requests that change nothing.
+func readKinds() map[reflect.Type]requestKind {
+	return map[reflect.Type]requestKind{
+		reflect.TypeFor[*clusterpb.Request_Get](): {
+			actions:    needs(ActionGet),
+			ofInstance: true,
+			read: func(_ context.Context, pa *partition, p *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.reads.Get(p, r.Instance)
+			},
+		},
+		reflect.TypeFor[*clusterpb.Request_Executions](): {
+			actions:    needs(ActionGet),
+			ofInstance: true,
+			read: func(_ context.Context, pa *partition, p *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.reads.Executions(p, r.Instance)
+			},
+		},
+		reflect.TypeFor[*clusterpb.Request_Pending](): {
+			actions:    needs(ActionGet),
+			ofInstance: true,
+			serve: func(ctx context.Context, pa *partition, p *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.reads.Pending(ctx, p, r.Instance)
+			},
+		},
+		reflect.TypeFor[*clusterpb.Request_History](): {
+			actions:    needs(ActionHistory),
+			ofInstance: true,
+			read: func(ctx context.Context, pa *partition, _ *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.reads.History(ctx, r.Instance, r.GetHistory())
+			},
+		},
+		reflect.TypeFor[*clusterpb.Request_Query](): {
+			actions:    needs(ActionQuery),
+			ofInstance: true,
+			check: func(r *clusterpb.Request, most payloadLimit) error {
+				return firstError(checkName("query name", r.GetQuery().GetName()), most.check("input", r.GetQuery().GetInput()))
+			},
+			serve: func(ctx context.Context, pa *partition, p *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.reads.Query(ctx, p, r.Instance, r.GetQuery())
+			},
+		},
+		reflect.TypeFor[*clusterpb.Request_List](): {
+			actions: needs(ActionList),
+			check:   func(r *clusterpb.Request, _ payloadLimit) error { return checkListRequest(r.GetList()) },
+			read: func(ctx context.Context, pa *partition, p *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.reads.List(ctx, p, r.GetList())
+			},
+			fanOut: (*scatterGather).fanOutList,
+		},
+		reflect.TypeFor[*clusterpb.Request_Wait](): {
+			actions:    needs(ActionGet),
+			ofInstance: true,
+			local:      (*replicaCalls).pollWait,
+		},
+		reflect.TypeFor[*clusterpb.Request_Watch](): {
+			actions:    needs(ActionHistory),
+			ofInstance: true,
+			local:      (*replicaCalls).pollWatch,
+		},
+	}
+}
+
+// managementKinds are the requests about members, tokens and settings. Those that concern members
+// go to the first partition first, and the others then follow it.
+func managementKinds() map[reflect.Type]requestKind {
+	return map[reflect.Type]requestKind{
+		reflect.TypeFor[*clusterpb.Request_Members](): {
+			actions:     needs(ActionSeeMembers),
+			local:       (*replicaCalls).knownMembers,
+			leaderFirst: true,
+			read: func(_ context.Context, pa *partition, _ *actors.Partition, _ *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.members.membersResponse(), nil // this node became leader during the call
+			},
+			fanOut: (*scatterGather).fanOutMembers,
+		},
+		reflect.TypeFor[*clusterpb.Request_RemoveMember](): {
+			actions: needs(ActionRemoveMember),
+			check: func(r *clusterpb.Request, _ payloadLimit) error {
+				return checkText("node ID", r.GetRemoveMember().GetNode(), 1, nodeIDMax)
+			},
+			serve: func(ctx context.Context, pa *partition, _ *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.members.removeMember(ctx, r.GetRemoveMember())
+			},
+			fanOut: (*scatterGather).fanOutInOrder,
+		},
+		reflect.TypeFor[*clusterpb.Request_AdoptMember](): {
+			actions: needs(ActionAdoptMember),
+			check: func(r *clusterpb.Request, _ payloadLimit) error {
+				return checkText("node ID", r.GetAdoptMember().GetNode(), 1, nodeIDMax)
+			},
+			serve: func(ctx context.Context, pa *partition, _ *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.members.adoptMember(ctx, r.GetAdoptMember())
+			},
+			fanOut: (*scatterGather).fanOutInOrder,
+		},
+		reflect.TypeFor[*clusterpb.Request_IssueToken](): {
+			actions: needs(ActionIssueToken),
+			check:   func(r *clusterpb.Request, _ payloadLimit) error { return checkIssueToken(r.GetIssueToken()) },
+			serve: func(ctx context.Context, pa *partition, _ *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.members.issueToken(ctx, r.GetIssueToken())
+			},
+		},
+		reflect.TypeFor[*clusterpb.Request_ListTokens](): {
+			actions: needs(ActionSeeTokens),
+			read: func(_ context.Context, pa *partition, _ *actors.Partition, _ *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.members.listTokens(), nil
+			},
+		},
+		reflect.TypeFor[*clusterpb.Request_RevokeToken](): {
+			actions: needs(ActionRevokeToken),
+			check:   func(r *clusterpb.Request, _ payloadLimit) error { return checkTokenKey(r.GetRevokeToken().GetKey()) },
+			serve: func(ctx context.Context, pa *partition, _ *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.members.revokeToken(ctx, r.GetRevokeToken())
+			},
+		},
+		reflect.TypeFor[*clusterpb.Request_GetSettings](): {
+			actions: needs(ActionSeeSettings),
+			serve: func(ctx context.Context, pa *partition, _ *actors.Partition, _ *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.members.getSettings(ctx)
+			},
+		},
+		reflect.TypeFor[*clusterpb.Request_ChangeSettings](): {
+			actions: needs(ActionChangeSettings),
+			check:   func(r *clusterpb.Request, _ payloadLimit) error { return checkChangeSettings(r.GetChangeSettings()) },
+			serve: func(ctx context.Context, pa *partition, _ *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.members.changeSettings(ctx, r, r.GetChangeSettings())
+			},
+		},
+	}
+}
+
+// nodeKinds are the requests that only nodes may send. Batches of starts come over their own stream.
+func nodeKinds() map[reflect.Type]requestKind {
+	return map[reflect.Type]requestKind{
+		reflect.TypeFor[*clusterpb.Request_Join](): {
+			anyRole: true,
+			serve: func(ctx context.Context, pa *partition, _ *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.members.handleJoin(ctx, r.Protocol, r.GetJoin())
+			},
+		},
+		reflect.TypeFor[*clusterpb.Request_CrossMessages](): {
+			serve: func(ctx context.Context, pa *partition, p *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.receiveCrossMessages(ctx, p, r.GetCrossMessages())
+			},
+		},
+		reflect.TypeFor[*clusterpb.Request_CommitIndex](): {
+			read: func(context.Context, *partition, *actors.Partition, *clusterpb.Request) (*clusterpb.Response, error) {
+				return &clusterpb.Response{Result: &clusterpb.Response_CommitIndex{CommitIndex: new(clusterpb.CommitIndexResult)}}, nil
+			},
+		},
+		reflect.TypeFor[*clusterpb.Request_OfferLeadership](): {
+			local: (*replicaCalls).acceptLeadership,
+		},
+		reflect.TypeFor[*clusterpb.Request_StartBatch](): {},
+	}
+}
+
+// needs returns the actions of a kind that always needs the same ones.
+func needs(actions ...Action) func(*clusterpb.Request) []Action {
+	return func(*clusterpb.Request) []Action { return actions }
+}
+
+// confirmed returns a call whose rejections are confirmed; see instances.Inputs.ConfirmRejection.
+func confirmed(call partitionCall) partitionCall {
+	return func(ctx context.Context, pa *partition, p *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+		response, err := call(ctx, pa, p, r)
+		return response, pa.inputs.ConfirmRejection(ctx, p, err)
+	}
+}
+
+// checkRequest returns an error for a request that no correct client sends.
+func checkRequest(request *clusterpb.Request, most payloadLimit) error {
+	kind := kindOf(request)
+	if kind.ofInstance {
+		if err := checkID(request.Instance); err != nil {
+			return err
+		}
+	}
+	if kind.check == nil {
+		return nil
+	}
+	return kind.check(request, most)
+}
+
+// Bounds of what callers choose, in bytes unless noted. Names and versions have the bounds of
+// package replay.
+const (
+	nameMax      = 128
+	versionMax   = 128
+	requestIDMax = 128
+	tagsMax      = 64 // tags
+	tagKeyMax    = 128
+	tagValueMax  = 1024
+)
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkText returns an error if text is too short, too long, or not UTF-8.
+func checkText(field, text string, least, most int) error {
+	switch {
+	case len(text) < least:
+		return invalidArgument(field, fmt.Sprintf("has %d bytes: at least %d required", len(text), least))
+	case len(text) > most:
+		return invalidArgument(field, fmt.Sprintf("has %d bytes: at most %d are allowed", len(text), most))
+	case !utf8.ValidString(text):
+		return invalidArgument(field, fmt.Sprintf("%.140q is not UTF-8", text))
+	}
+	return nil
+}
+
+// checkName returns an error if a user may not choose that name.
+func checkName(field, name string) error {
+	if strings.HasPrefix(name, engine.UpdatePrefix) {
+		return invalidArgument(field, fmt.Sprintf("%.140q begins with %q, which is reserved for updates", name, engine.UpdatePrefix))
+	}
+	return checkText(field, name, 1, nameMax)
+}
+
+func checkStart(r *clusterpb.StartRequest) error {
+	err := firstError(
+		checkName("name", r.Name),
+		checkText("version", r.Version, 0, versionMax),
+		checkText("request ID", r.RequestId, 0, requestIDMax),
+		checkText("trace", r.Trace, 0, telemetry.TraceMax),
+		checkTags(r.Tags),
+	)
+	if err == nil && r.Send != nil {
+		err = checkSend(r.Send)
+	}
+	return err
+}
+
+func checkTags(tags map[string]string) error {
+	if len(tags) > tagsMax {
+		return invalidArgument("tags", fmt.Sprintf("are %d: at most %d are allowed", len(tags), tagsMax))
+	}
+	for key, value := range tags {
+		if err := checkText("tag key", key, 1, tagKeyMax); err != nil {
+			return err
+		}
+		if err := checkText(fmt.Sprintf("tag %q", key), value, 0, tagValueMax); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkSend(r *clusterpb.SendRequest) error {
+	return firstError(checkName("event name", r.Name), checkText("request ID", r.RequestId, 0, requestIDMax))
+}
+
+// contentTypeMax bounds the content type that a codec gives its payloads, in bytes.
+const contentTypeMax = 128
+
+// A payloadLimit bounds a received payload, in bytes.
+type payloadLimit int
+
+// payloadLimit returns the present limit. A codec may enlarge a value by up to a third plus
+// codecOverhead.
+func (s *nodeService) payloadLimit() payloadLimit {
+	most := s.node.settings.payloadMax()
+	if s.node.registry.PayloadConverter().Codec != nil {
+		most += most/3 + codecOverhead
+	}
+	return payloadLimit(most)
+}
+
+// codecOverhead is what a codec may add to each payload, such as the name of a key.
+const codecOverhead = 4 << 10
+
+// check returns an error if a payload is larger than a correct client sends.
+func (most payloadLimit) check(field string, payload *journalpb.Payload) error {
+	return firstError(most.checkSize(field, len(payload.GetData())),
+		checkText("content type of "+field, payload.GetContentType(), 0, contentTypeMax))
+}
+
+func (most payloadLimit) checkSize(field string, size int) error {
+	if size > int(most) {
+		return invalidArgument(field, fmt.Sprintf("has %d bytes: at most %d are allowed", size, most))
+	}
+	return nil
+}
+
+func checkUpdate(r *clusterpb.UpdateRequest) error {
+	return firstError(checkName("update name", r.Name), checkText("request ID", r.RequestId, 0, requestIDMax))
+}
+
+func checkListRequest(r *clusterpb.ListRequest) error {
+	if r.Limit > listMax {
+		return invalidArgument("limit", fmt.Sprintf("is %d: 0 to %d are allowed", r.Limit, listMax))
+	}
+	err := firstError(
+		checkText("after", r.After, 0, filterTextMax),
+		checkText("filter by name", r.Name, 0, filterTextMax),
+		checkText("filter by version", r.Version, 0, filterTextMax),
+		checkText("filter by ID prefix", r.IdPrefix, 0, filterTextMax),
+		checkText("filter by parent", r.Parent, 0, filterTextMax),
+		checkTags(r.Tags),
+	)
+	for _, state := range r.States {
+		err = firstError(err, checkText("filter by state", state, 0, filterTextMax), checkState(state))
+	}
+	return err
+}
+
+// checkState returns an error if no instance can be in the state: a misspelled state must not yield
+// an empty list.
+func checkState(state string) error {
+	if slices.Contains(instanceStates, State(state)) {
+		return nil
+	}
+	names := make([]string, len(instanceStates))
+	for i, known := range instanceStates {
+		names[i] = string(known)
+	}
+	return invalidArgument("filter by state", fmt.Sprintf("is %q, which is none of: %s", state, strings.Join(names, ", ")))
+}
+
+func checkPurge(ids []string) error {
+	if len(ids) > listMax {
+		return invalidArgument("IDs", fmt.Sprintf("are %d: at most %d are allowed", len(ids), listMax))
+	}
+	for _, id := range ids {
+		if err := checkID(id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
