@@ -8,8 +8,8 @@ import (
 	"github.com/tenuto-dev/tenuto/actors/worker"
 )
 
-// activityActors are the actors that make attempts: as many as slots were ever in use at once. An
-// actor makes one attempt after another, because spawning and stopping one for each attempt would
+// activityActors are the actors that run attempts: as many as slots were ever in use at once. An
+// actor runs one attempt after another, because spawning and stopping one for each attempt would
 // cost a fifth of a short orchestration.
 type activityActors struct {
 	system *System
@@ -36,7 +36,7 @@ func (a *activityActors) take() *actor.PID {
 	return pid
 }
 
-// receive makes an attempt on the goroutine of the actor's mailbox.
+// receive runs an attempt on the goroutine of the actor's mailbox.
 func (a *activityActors) receive(ctx actor.Context) {
 	attempt, ok := ctx.Message().(*worker.Attempt)
 	if !ok {

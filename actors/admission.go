@@ -28,8 +28,8 @@ const (
 )
 
 // An admission bounds the external messages in flight: those that wait for a turn or for its
-// commit. A rejection here is cheap, because nothing has been done for the message. Internal messages
-// do not count, because the open operations bound them. The partition's lock guards it.
+// commit. A rejection here is cheap, because nothing has been done for the message yet. Internal
+// messages do not count, because the open operations bound them. The partition's lock guards it.
 type admission struct {
 	mu         *sync.Mutex // the partition's
 	config     *Config
@@ -54,7 +54,7 @@ func (l *load) fits(bytes, messagesMax, bytesMax int) bool {
 	return l.messages == 0 || l.messages < messagesMax && l.bytes+bytes <= bytesMax
 }
 
-// recordDelay measures the delay of a recorded message.
+// recordDelay stores the delay of a recorded message, and since when all delays exceed each limit.
 func (adm *admission) recordDelay(elapsed time.Duration, now time.Time) {
 	adm.latestDelay, adm.latestAt = elapsed, now
 	since := func(started time.Time, limit time.Duration) time.Time {

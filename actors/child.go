@@ -264,7 +264,7 @@ func (c *children) closeIfOrphaned(instance string, parent *journalpb.OperationR
 	}
 }
 
-// resendAfterFailover does what Partition.ResendAfterFailover says.
+// resendAfterFailover implements Partition.ResendAfterFailover.
 func (c *children) resendAfterFailover(isAffected func(instance string) bool) {
 	for child := range c.journal.Orphans() {
 		if c.context.Err() != nil {

@@ -11,7 +11,7 @@ import (
 
 // An instance's actor runs user code: orchestrations, queries, payload codecs, and the deferred
 // functions of ended coroutines. All of it should return at once. Package usercode watches it. If
-// it does not return, this file limits the effects:
+// it does not return, this file limits the damage:
 //
 //   - After about a second the partition logs the stack and counts the instance as blocked. The
 //     instance releases its slots, so that other instances are not slowed down.
@@ -36,8 +36,8 @@ type abandonedCode struct{}
 // Instance implements usercode.Owner.
 func (in *instance) Instance() string { return in.id }
 
-// enterCode records that the actor begins to run user code. ending says that it ends coroutines.
-// p.mu is held.
+// enterCode records that the actor begins to run user code. If ending is true, that code is the
+// deferred functions of coroutines that the actor ends. p.mu is held.
 func (in *instance) enterCode(ending bool) {
 	in.codeStarting, in.codeEnding = false, ending
 	in.partition.code.Enter(&in.code, in)

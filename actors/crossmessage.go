@@ -18,8 +18,8 @@ type PartitionConfig struct {
 	// replica keeps incarnations. nil means false.
 	HasIncarnations func() bool
 	// NewIncarnation returns the incarnation of a run that begins with that execution: not 0, and
-	// larger than those of the instance's earlier runs. By default it is made of the epoch and the
-	// number of runs started in it; then nothing checks the order.
+	// larger than those of the instance's earlier runs. By default it combines the epoch with the
+	// number of runs started in it, and nothing checks that it grows.
 	NewIncarnation func(instance string, execution uint64) uint64
 	// IsSuperseded reports whether an append was rejected because this node no longer leads; the
 	// next leader then does the work. nil means that no append is rejected for that reason.
@@ -54,12 +54,13 @@ type Replica interface {
 }
 
 // A CrossMessage is a message to an instance of another partition: the start of a child, a chained
-// start, the end of a child, or what its close policy asks for. It is repeated until it is
-// answered without an error, and recorded once.
+// start, the end of a child, or a close policy's request to cancel or terminate a child. It is
+// repeated until it is answered without an error, and recorded once.
 type CrossMessage struct {
 	Instance  string
 	Execution uint64 // the execution that it is meant for; 0: the latest
-	// Incarnation is the run that it is meant for; with Execution 0, 0 means any run.
+	// Incarnation is the run that it is meant for. If Execution is 0 too, 0 means any run;
+	// otherwise 0 means a run that began before protocol 3.
 	Incarnation uint64
 	Event       *journalpb.Event
 	Attach      bool
@@ -94,8 +95,8 @@ type crossMessageKey struct {
 }
 
 // Receive takes a message from another partition. It does not block. done is called once, from any
-// goroutine. If the same message arrives again before the answer, the answer goes to the latest
-// done only. The open operations of the other partitions bound how many messages wait.
+// goroutine. Exception: if the same message arrives again before the answer, only the latest done
+// is called. The open operations of the other partitions bound how many messages wait.
 func (p *Partition) Receive(c *CrossMessage, done func(Answer)) { p.receiver.receive(c, done) }
 
 // ResendAfterFailover is called when another node has become leader of other partitions. isAffected

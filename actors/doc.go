@@ -1,8 +1,8 @@
 // Package actors runs live instances: those that have an actor in memory. The actor owns the
 // history and the cursor of its instance. The package also fires timers and delivers messages
-// between instances. Package activity schedules their activities.
+// between instances. Package activity schedules activities.
 //
-// It guarantees:
+// The package guarantees:
 //
 //  1. [Partition.Deliver] is the only way to send a message to an instance. An instance takes
 //     messages in the order of delivery, up to 1,024 in one turn. While it is stalled it takes only
@@ -11,9 +11,9 @@
 //     answer, only after the events that record it are committed.
 //  3. Every message is answered once. An answer without an error means that the message is
 //     recorded, or that nothing is left to record for it.
-//  4. The actors repeat their own messages until these are answered without an error, or the
-//     partition is closed: completions, timers, starts and ends of children. [System.Lead]
-//     recovers all open operations from the journal, which suffices after a crash.
+//  4. The actors repeat their own messages (completions, timers, starts and ends of children) until
+//     these are answered without an error or the partition is closed. [System.Lead] recovers all
+//     open operations from the journal, which suffices after a crash.
 //  5. A panic in an instance stops only that instance's actor. The next message makes a new
 //     actor, which loads the instance from the journal.
 //  6. At most one attempt of an activity counts at a time. The first end of that attempt decides

@@ -135,9 +135,9 @@ func (e *effects) recoverOperation(open *journalpb.Operation) {
 	}
 }
 
-// recoverRest recovers what the journal has open beside operations: executions that have not
-// begun, orphans, and chained starts. It only delivers messages, so it may run while others
-// arrive. Its cost grows with the number of running children.
+// recoverRest recovers the unfinished work in the journal that is not an operation: executions that
+// have not begun, orphans, and chained starts. It only delivers messages, so it may run while other
+// messages arrive. Its cost grows with the number of running children.
 func (e *effects) recoverRest() {
 	for instance := range e.journal.Unbegun() {
 		if e.context.Err() != nil {

@@ -24,15 +24,15 @@ const (
 // The messages to an instance's actor.
 type (
 	wakeUp        struct{}            // messages wait in the inbox
-	appendDecided struct{ err error } // the append of the pending turn was decided
+	appendDecided struct{ err error } // the append of the pending turn was committed or rejected
 	stopRequest   struct{}            // evict and stop
 )
 
 // appendCommitted is the most frequent message, so it is allocated once.
 var appendCommitted any = appendDecided{}
 
-// An instance is the actor of one live instance. It owns the end of the history and the cursor. It
-// takes one turn at a time, the next only after the last is committed.
+// An instance is the actor of one live instance. It owns the history and the cursor of the
+// instance. It takes one turn at a time, the next only after the last is committed.
 type instance struct {
 	id        string
 	partition *Partition
@@ -235,7 +235,8 @@ func (in *instance) deliverBatch(t *turn) error {
 	return nil
 }
 
-// terminate ends a stalled instance without running code, as the turn's only message asks.
+// terminate ends a stalled instance without running code. The termination is the turn's only
+// message.
 func (in *instance) terminate(t *turn) error {
 	meta, ok := in.partition.journal.Instance(in.id)
 	if !ok {
@@ -309,8 +310,8 @@ func (in *instance) beginExecution(number, incarnation uint64) {
 	in.execution.SetMonitor(&in.code.Monitor)
 }
 
-// failTurn undoes a turn. Code that does not fit stalls the instance until a node with other code
-// runs it. Any other error answers the batch.
+// failTurn undoes a turn. If the code is missing or does not fit, the instance stalls until a node
+// with other code runs it. After any other error, the messages of the batch are answered with it.
 func (in *instance) failTurn(t *turn, err error) {
 	defer in.evict()
 	in.openTurn = nil

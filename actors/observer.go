@@ -16,9 +16,9 @@ type Observer interface {
 	Committed(instance string, execution uint64, events []*journalpb.Event)
 	// TimerFired is called when a timer fires. late is the time since the timer was due.
 	TimerFired(late time.Duration)
-	// Attempted is called when the body of an attempt made on this node has returned. ran is how
-	// long the body ran. queuedFor is how long the attempt waited for its slot since the activity
-	// was recorded; negative means unknown.
+	// Attempted is called when the body of an attempt on this node has returned. ran is how long
+	// the body ran. queuedFor is how long the attempt waited for its slot since the activity was
+	// recorded; negative means unknown.
 	Attempted(a *replay.Attempt, queuedFor, ran time.Duration, outcome AttemptOutcome)
 }
 
@@ -34,7 +34,7 @@ const (
 
 // A Tracer makes spans of attempts. Its methods are called concurrently.
 type Tracer interface {
-	// TraceContext returns the text that is sent to nodes that make attempts of an execution, and
+	// TraceContext returns the text that is sent to nodes that run attempts of an execution, and
 	// recorded with the children that it starts; "" for none.
 	TraceContext(instance string, execution uint64) string
 	// Attempt is called before the body of an attempt runs on this node. The body gets tracedCtx.

@@ -26,7 +26,7 @@ type StartOptions struct {
 	Tags    map[string]string
 }
 
-// SetVersion implements the options to which [replay.Version] applies.
+// SetVersion makes [replay.Version] an option of a start.
 func (o *StartOptions) SetVersion(version string) { o.Version = version }
 
 // RequestID sets the request ID of a start, an event or an update.

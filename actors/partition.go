@@ -24,8 +24,8 @@ type Partition struct {
 	epoch   uint64
 	logger  *slog.Logger
 
-	// context ends when the partition is closed, or the context given to Lead ends. It is the
-	// parent of its activities' contexts.
+	// context ends when the partition is closed, or the context given to Lead ends. Attempts do not
+	// use it: they continue for the next leader.
 	context      context.Context
 	cancel       context.CancelCauseFunc
 	stopWatching func() bool // stops watching the context given to Lead
@@ -170,8 +170,9 @@ func (p *Partition) admit(id string, m Message) error {
 }
 
 // terminatesStalled reports whether a message is the first waiting termination of an instance that
-// is stalled or whose code is blocked. Such a message is accepted even if the inbox is full, as
-// no other message can be taken without it or other code. The partition's lock is held.
+// is stalled or whose code is blocked. Such a message is accepted even if the inbox is full,
+// because the instance takes no other message until its code fits or returns. The partition's lock
+// is held.
 func terminatesStalled(in *instance, m *Message) bool {
 	return in != nil && (in.stallReason != nil || in.code.Blocked()) && isTermination(*m) && !slices.ContainsFunc(in.inbox, isTermination)
 }
@@ -270,7 +271,7 @@ func (p *Partition) forget(in *instance) {
 	p.resumeTimers()
 }
 
-// putBack returns messages to the front of the inbox. With a reason the instance is stalled. It
+// putBack returns messages to the front of the inbox. If reason is not nil, the instance stalls. It
 // then stays marked as awake, so that new messages do not wake its actor.
 func (p *Partition) putBack(in *instance, batch []Message, reason error) {
 	p.mu.Lock()

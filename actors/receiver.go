@@ -20,7 +20,7 @@ type receiver struct {
 	pending map[crossMessageKey]func(Answer)
 }
 
-// receive does what Partition.Receive says.
+// receive implements Partition.Receive.
 func (r *receiver) receive(c *CrossMessage, done func(Answer)) {
 	key := c.key()
 	r.mu.Lock()

@@ -27,7 +27,7 @@ func (p *Partition) WatchStalls(id string) (stalls <-chan struct{}, cancel func(
 	return p.stalls.watch(id)
 }
 
-// watch does what Partition.WatchStalls says.
+// watch implements Partition.WatchStalls.
 func (s *stalls) watch(id string) (stalls <-chan struct{}, cancel func()) {
 	watcher := make(chan struct{}, 1)
 	s.mu.Lock()

@@ -107,7 +107,7 @@ type ActivityCounts struct {
 	Remote uint64
 	// Reassigned counts, among these, attempts begun again because their worker was lost.
 	Reassigned uint64
-	// AsWorker counts attempts made for the leaders of other nodes.
+	// AsWorker counts attempts for leaders on other nodes.
 	AsWorker uint64
 }
 

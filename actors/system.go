@@ -34,8 +34,8 @@ type Config struct {
 	// ActivityLimits bounds, by name, how many activities run at once on this node; each limit is
 	// at least 1. Defaults to no limits.
 	ActivityLimits map[string]int
-	// ActivityRates bounds, by name, how often attempts begin in the whole partition. The leader's
-	// apply; see [System.SetActivityRates]. Defaults to no bounds.
+	// ActivityRates bounds, by name, how often attempts begin in the whole partition. Those of the
+	// leader apply; see [System.SetActivityRates]. Defaults to no bounds.
 	ActivityRates map[string]activity.Rate
 	// Tags are the activity tags that this node serves. Every node also serves activities without
 	// a tag. Defaults to none.
@@ -64,7 +64,7 @@ type Config struct {
 	// AppendBytesMax is the largest append of one turn, in bytes. An instance that needs more is
 	// terminated with that reason. Defaults to 4 MiB less 64 KiB.
 	AppendBytesMax int
-	// Limits bound each instance. The leader's apply; see [System.SetLimits].
+	// Limits bound each instance. Those of the leader apply; see [System.SetLimits].
 	Limits Limits
 	// GracePeriod is how long Close waits for activities that ignore the cancellation of their
 	// context. Defaults to 1 s.
@@ -199,8 +199,8 @@ func (s *System) Close() {
 	})
 }
 
-// spawn starts an actor. protoactor stops an actor that panics: an actor that has lost its state
-// must not be restarted without it.
+// spawn starts an actor. protoactor stops an actor that panics and does not restart it, because its
+// state must come from the journal.
 func (s *System) spawn(receive actor.ReceiveFunc) (*actor.PID, *sched.Mailbox) {
 	mailbox := s.dispatcher.NewMailbox()
 	return s.spawnWithMailbox(receive, mailbox), mailbox

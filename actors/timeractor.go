@@ -47,8 +47,8 @@ func newTimerActor(p *Partition) *timerActor {
 	return c
 }
 
-// Schedule schedules fire for a time. It replaces a timer with the same key. Timers of
-// orchestrations, and not those of activities and the engine, can be deferred.
+// Schedule schedules fire for a time. It replaces a timer with the same key. Only timers of
+// orchestrations can be deferred, not those of activities and the engine.
 func (t *timerActor) Schedule(due clustertime.Time, key operation.Key, fire func()) {
 	deferrable := key.Instance != "" && key.Timer == 0
 	t.send(scheduleTimer{&sched.Timer[operation.Key]{Due: due, Key: key, Fire: fire, Deferrable: deferrable}})

@@ -119,8 +119,8 @@ type Config struct {
 	StateMemoryBytes int
 	StateCacheBytes  int
 
-	// PackEntriesMax is the maximum number of records (appends, attempts, purges) in one Raft
-	// entry. Defaults to 512.
+	// PackEntriesMax is the maximum number of records (appends, attempts, purges and others) in one
+	// Raft entry. Defaults to 512.
 	PackEntriesMax int
 	// PackBytesMax is the size at which a Raft entry accepts no further record. Defaults to 1 MiB.
 	PackBytesMax int

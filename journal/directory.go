@@ -130,9 +130,9 @@ const partitionsCompleteFile = "groups-complete"
 
 // CreatePartitions creates the directories of all partitions of a node, each with a log and an
 // identity. The node calls it before it opens any of them. c supplies Node and Cluster.
-// CreatePartitions records the completion in the first directory and creates none from then on.
-// With an empty directory in place of a lost one, the node could vote twice, or acknowledge entries
-// without the ones before.
+// CreatePartitions records the completion in the first directory and creates no directory from then
+// on. With an empty directory in place of a lost one, the node could vote twice, or acknowledge
+// entries without having the earlier ones.
 //
 // Errors: as of Open; a *DamagedError for a directory that existed and is missing or has lost its
 // identity.

@@ -3,9 +3,9 @@
 //
 // # Guarantees
 //
-//  1. A record (an append, an attempt or a purge) whose done was called with nil is on the disks
-//     of a majority and is applied on this node. It survives the crash of any minority, any number
-//     of process kills, and a power cut of all nodes at once.
+//  1. A record (such as an append, an attempt or a purge) whose done was called with nil is on the
+//     disks of a majority and is applied on this node. It survives the crash of any minority, any
+//     number of process kills, and a power cut of all nodes at once.
 //  2. All nodes apply records in the same order, each whole or not at all, by the rules of package
 //     state.
 //  3. done is called exactly once for every record, also when the journal is closed or the node
@@ -13,8 +13,8 @@
 //  4. Every error of Append, Attempt and Purge says whether nothing happened or the outcome is
 //     unknown.
 //  5. Lead is called once for each epoch in which this node leads, after everything of earlier
-//     epochs is applied. Calls never overlap. Records of an epoch are rejected once a later epoch is
-//     committed, even if their proposer still considers itself the leader.
+//     epochs is applied. Calls never overlap. Records of an epoch are rejected once a later epoch
+//     is committed, even if their proposer still considers itself the leader.
 //  6. After Barrier returns nil, reads on this node show everything that any node acknowledged
 //     before the call.
 //  7. An entry with any checksum mismatch is not applied, not even in part. The node that finds it

@@ -61,7 +61,7 @@ type Journal struct {
 	releaseStores func() error       // closes the stores below Raft
 }
 
-// goroutineGroup tracks goroutines that are waited for.
+// goroutineGroup starts goroutines and waits until all have ended.
 type goroutineGroup struct {
 	mu    sync.Mutex
 	ended bool
@@ -179,7 +179,7 @@ func start(ctx context.Context, c Config, as peer.Process, stores *stores, logge
 	return j, nil
 }
 
-// makeParts makes the parts of a journal. They work after connectParts.
+// makeParts makes the parts of a journal. They must not be used before connectParts.
 func (j *Journal) makeParts(as peer.Process) {
 	j.proposer = newProposer(&j.config, &j.stats)
 	j.reads = &reads{}

@@ -201,7 +201,7 @@ func (l *leaderships) stepDown() {
 	l.config.Logger.Info("leadership lost", "epoch", r.epoch)
 }
 
-// pollInterval is how often the journal checks for a change that nobody reports.
+// pollInterval is how often the journal checks for a change that is not signaled.
 const pollInterval = 20 * time.Millisecond
 
 // enqueueTimeout bounds how long a new leader waits for Raft's main loop to take its first entries.
@@ -239,9 +239,9 @@ func (l *leaderships) notifyLeaderChanges(ctx context.Context) {
 	}
 }
 
-// isReplicatingTo reports whether this node leads in a term and sends entries to a server. That
-// ends when Raft is told to shut down. It is also false during a transfer of leadership, when Raft
-// accepts no appends and waits for the server that it sends entries to.
+// isReplicatingTo reports whether this node leads in a term and sends entries to a server. It
+// returns false once Raft shuts down. It also returns false during a transfer of leadership: Raft
+// then accepts no appends, and waits for the server that it sends entries to.
 func (l *leaderships) isReplicatingTo(to raft.Server, term uint64) bool {
 	if l.transfers.Load() > 0 || l.raft.State() != raft.Leader || l.raft.CurrentTerm() != term {
 		return false

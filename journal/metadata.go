@@ -18,7 +18,7 @@ type metadata struct {
 	machine     *state.Machine
 	leaderships *leaderships
 	proposer    *proposer
-	// reconcileDue is that of members.
+	// reconcileDue is the channel of the same name in members.
 	reconcileDue chan struct{}
 }
 

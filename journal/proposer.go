@@ -166,7 +166,7 @@ func (p *proposer) awaitEntries() {
 	for f := range p.inFlight {
 		f.err = f.future.Error()
 		close(f.resolved)
-		<-p.slots // the packer may continue while callers are answered
+		<-p.slots // pack may continue while callers are answered
 	}
 }
 

@@ -15,9 +15,9 @@ type proposal struct {
 	queuedAt time.Time // when put was called
 }
 
-// queue holds the proposals that wait to be packed, bounded in entries and bytes. It accepts
-// proposals only during a leadership. When the leadership ends, the packer calls done with an error
-// for all that are left, so the next leadership never proposes them.
+// queue holds the proposals that wait to be packed, bounded in number and bytes. It accepts
+// proposals only during a leadership. When the leadership ends, pack calls done with an error for
+// all that are left, so the next leadership never proposes them.
 type queue struct {
 	entriesMax, bytesMax int
 
@@ -56,8 +56,8 @@ func (q *queue) put(p proposal) error {
 	return nil
 }
 
-// accept makes the queue accept proposals, since a leadership begins. After a permanent rejection it
-// does nothing.
+// accept makes the queue accept proposals, since a leadership begins. After a permanent rejection
+// it does nothing.
 func (q *queue) accept() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -109,8 +109,8 @@ func (q *queue) end() {
 	q.changed.Signal()
 }
 
-// take waits for proposals and returns as many as fit into one entry. If rejection is set, they must
-// be failed with it. Only the packer calls take.
+// take waits for proposals and returns as many as fit into one entry. If rejection is set, they
+// must be failed with it. Only pack calls take.
 func (q *queue) take(entriesMax, bytesMax int) (batch []proposal, rejection error, open bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

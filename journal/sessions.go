@@ -13,17 +13,17 @@ import (
 // and only one may continue, or entries would be acknowledged twice. Each node remembers, for each
 // other node, the latest process and how often its directory had been opened by then:
 //
-//   - A process with fewer starts has an older copy. Another process with as many starts has a
-//     copy, too. Both are rejected.
+//   - A process with fewer starts has an older copy and is rejected. So is another process with as
+//     many starts: it has a copy, too.
 //   - A process with more starts was started later: the node was restarted, or a copy of its
 //     directory was started in parallel. So the recorded address of the node is probed. If another
 //     process answers there with the same identity, that is the node, and the new process is
 //     rejected. The reply says so, and the new process fails.
 //
-// A member rejects one of two processes, not both. It does not reject a recorded process
-// because of another one at the recorded address, if that one could not replace it
-// (checkProcessOrder). If a copy is started while the node is down, the process that members see
-// first continues: it may have acknowledged what the other lacks. If some members have seen one
+// A member rejects one of two processes, not both. Another process may answer at the recorded
+// address that could not replace the recorded process (checkProcessOrder). The recorded process is
+// not rejected because of it. If a copy is started while the node is down, the process that members
+// see first continues: it may have acknowledged what the other lacks. If some members have seen one
 // first and some the other, both are rejected.
 //
 // This memory is not persisted: a copy started while the node is down is rejected only if a running

@@ -115,8 +115,8 @@ func (r *stateLoader) dial(address string, timeout time.Duration) (net.Conn, err
 const flushSpread = 0.3
 
 // stateOptions returns the options of this node's state. All nodes apply the same entries and would
-// begin each flush at the same moment. So the flush size depends on the node's name, and mostly a
-// majority is not flushing.
+// begin each flush at the same moment. So the flush size depends on the node's name. Most of the
+// time, a majority of the nodes is not flushing.
 func (c *Config) stateOptions() state.Options {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(c.Node))

@@ -18,9 +18,8 @@ type Status struct {
 	Member bool
 	Voter  bool
 	Term   uint64
-	// Applied is the index of the last entry that reads show. Behind is the number of entries not
-	// yet applied but committed, by its own log or from the leader's latest
-	// message.
+	// Applied is the index of the last entry that reads show. Behind is the number of committed
+	// entries not applied yet, according to its own log or the leader's latest message.
 	Applied uint64
 	Behind  uint64
 	// Lag is the age of the leader's latest report of a commit index that is applied here: 0 on the

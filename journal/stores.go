@@ -21,7 +21,7 @@ type stores struct {
 	close           func() error
 }
 
-// openStores opens the stores in c.Dir, which is d, or in memory if that is empty.
+// openStores opens the stores in c.Dir, the directory d. If c.Dir is empty, they are in memory.
 func openStores(c *Config, d *directory, logger hclog.Logger) (*stores, error) {
 	s, err := openRawStores(c, d, logger)
 	if err == nil && c.tests.wrapStores != nil {
@@ -51,9 +51,9 @@ func openRawStores(c *Config, d *directory, logger hclog.Logger) (*stores, error
 	return &stores{logs, stable, snapshots, snapshots, closeLogs}, nil
 }
 
-// openLogStore opens or creates the log and the stable file in c.Dir, which is d, and records the
-// creation in d. Both are on disk before the record, and the record is on disk before the node
-// votes or acknowledges anything. So a recorded file that is missing was lost.
+// openLogStore opens or creates the log and the stable file in c.Dir, the directory d, and records
+// the creation in d. Both files are on disk before the record, and the record is on disk before the
+// node votes or acknowledges anything. So a recorded file that is missing was lost.
 func (d *directory) openLogStore(c *Config) (*raftlog.Raw, *raftlog.StableFile, error) {
 	raw, stable, err := raftlog.OpenFiles(c.Dir, d.created&createdLog != 0, c.tests.noSync)
 	if err != nil {

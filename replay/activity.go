@@ -25,9 +25,10 @@ func (h ActivityHandle[I, O]) Name() string { return h.name }
 // remains, the error is an [*ActivityError].
 //
 // The options are [Retry], [Tag] and four timeouts. They are recorded with the call. None of the
-// timeouts is set by default, so an activity may run forever. The leader enforces them by its clock,
-// never early, and continues them after a failover unless stated otherwise. 0 means no timeout. A
-// negative timeout makes the call fail with an [*InvalidError], and nothing is scheduled.
+// timeouts is set by default, so an activity may run forever. The leader enforces them by its
+// clock, never early, and continues them after a failover unless stated otherwise. 0 means no
+// timeout. A negative timeout makes the call fail with an [*InvalidError], and nothing is
+// scheduled.
 //
 //	ScheduleToStart  from the call to the start of the first attempt  ends the activity
 //	StartToClose     each attempt, from its start to its end          fails the attempt
@@ -35,8 +36,8 @@ func (h ActivityHandle[I, O]) Name() string { return h.name }
 //	ScheduleToClose  from the call to the result, all attempts        ends the activity
 //
 // An activity that is ended by a timeout fails with an [*ActivityError] that wraps a
-// [*TimeoutError]. Whether it or an attempt has timed out, the context of the running attempt ends
-// with the *TimeoutError as its cause, and the attempt's result is dropped.
+// [*TimeoutError]. Whether the activity or only an attempt has timed out, the context of the
+// running attempt ends with the *TimeoutError as its cause, and the attempt's result is dropped.
 func (h ActivityHandle[I, O]) Call(ctx *Context, input I, options ...Option) (O, error) {
 	return h.Start(ctx, input, options...).Await(ctx)
 }

@@ -62,8 +62,8 @@ var (
 	// ErrActivityCanceled reports that the result is no longer wanted: the orchestration canceled
 	// the activity or has ended, or the attempt was completed from outside.
 	ErrActivityCanceled = errors.New("tenuto: the activity was canceled")
-	// ErrNodeStopping reports that the node is stopping or has lost leadership. The activity is not
-	// canceled: the next leader runs the same attempt again.
+	// ErrNodeStopping reports that the node is stopping. The activity is not canceled: the same
+	// attempt runs again on another node, or on this one after a restart.
 	ErrNodeStopping = errors.New("tenuto: the node is stopping")
 )
 

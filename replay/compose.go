@@ -62,8 +62,8 @@ func AsCompleted[T any](ctx *Context, futures ...*Future[T]) iter.Seq2[int, *Fut
 	}
 }
 
-// collectResolved appends p to arrived when p is resolved, and then resolves the current wakeup
-// promise.
+// collectResolved adds p to arrived, in the order of resolution. If p is still pending, it does so
+// later and then resolves the current wakeup promise.
 func collectResolved(x host.Execution, p host.Promise, arrived *[]host.Promise, wakeup *host.Promise) {
 	if seq := p.Seq(); seq != 0 {
 		at := len(*arrived)

@@ -50,7 +50,8 @@ func (c *Context) Replaying() bool { return c.execution().Replaying() }
 // committing the turn.
 func (c *Context) Log() *slog.Logger { return c.execution().Logger() }
 
-// Err returns why the scope of c has ended, [ErrCanceled] or [ErrTimeout], or nil while it has not.
+// Err returns why the scope of c has ended, [ErrCanceled] or [ErrTimeout]; nil while it has not.
+// During eviction it returns [ErrEvicting].
 func (c *Context) Err() error {
 	if c.execution().Evicting() {
 		return ErrEvicting

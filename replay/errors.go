@@ -9,8 +9,9 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/internal/host"
 )
 
-// NewError returns a new sentinel that errors.Is finds on both sides of the journal, identified by
-// its code: 1 to 128 bytes, unique in the program. Codes that begin with "tenuto." are reserved.
+// NewError returns a new sentinel that errors.Is finds before and after it is recorded. Its code
+// identifies it: 1 to 128 bytes, unique in the program. Codes that begin with "tenuto." are
+// reserved.
 //
 //	var ErrOutOfStock = replay.NewError("shop.out_of_stock", "out of stock")
 func NewError(code, message string) error { return &host.Sentinel{Code: code, Message: message} }
@@ -219,8 +220,8 @@ func WithCode(code string, err error) error {
 	return &host.AnnotatedError{Err: err, Code: code}
 }
 
-// RegisterError gives a sentinel of another package a code, so that errors.Is finds it on both
-// sides of the journal:
+// RegisterError gives a sentinel of another package a code, so that errors.Is finds it before and
+// after it is recorded:
 //
 //	replay.RegisterError("sql.no_rows", sql.ErrNoRows)
 //
@@ -228,9 +229,9 @@ func WithCode(code string, err error) error {
 // the sentinel is already registered.
 func RegisterError(code string, err error) { host.RegisterError(code, err) }
 
-// RegisterErrorType gives errors of type E a code, so that errors.As finds them on both sides of
-// the journal, with their exported fields as encoded by encoding/json. Call it as described at
-// [RegisterError].
+// RegisterErrorType gives errors of type E a code, so that errors.As finds them before and after
+// they are recorded, with their exported fields as encoded by encoding/json. Call it as described
+// at [RegisterError].
 func RegisterErrorType[E error](code string) {
 	host.RegisterErrorType(code, reflect.TypeFor[E](), func(details []byte) (error, bool) {
 		var value E

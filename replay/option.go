@@ -10,8 +10,8 @@ type Option struct{ option host.Option }
 // Host returns what the option does, for package engine.
 func (o *Option) Host() *host.Option { return &o.option }
 
-// applyOptions applies the options of a call, of the kind that call names, to those that to points
-// to. It returns the first option that does not apply, nil if all do.
+// applyOptions applies options to the struct that to points to. call names the kind of call for
+// errors. The result describes the first option that does not apply; nil if all do.
 func applyOptions(options []Option, to any, call string) *host.InvalidOption {
 	for i, o := range options {
 		if invalid := o.option.ApplyTo(to, call, i); invalid != nil {

@@ -77,7 +77,7 @@ func (info PayloadInfo) String() string {
 }
 
 // A PayloadError reports a value that cannot be encoded, or a payload that is not of the handle's
-// type. errors.As finds it on both sides of the journal, and no retry policy retries it. For a
+// type. errors.As finds it before and after it is recorded, and no retry policy retries it. For a
 // value that is too large it wraps a [*PayloadTooLargeError].
 type PayloadError struct {
 	Verb string // "encode" or "decode"

@@ -24,8 +24,8 @@ type attempt struct {
 	startedAt clustertime.Time
 
 	// The scheduler's lock guards the fields below.
-	id                    *clusterpb.AttemptID // nil until a worker makes it
-	session               *workerSession       // of the worker that makes it; nil if it is lost
+	id                    *clusterpb.AttemptID // nil until a worker runs it
+	session               *workerSession       // of the worker that runs it; nil if it is lost
 	workerLost            bool                 // its worker is lost and may come back
 	lastHeartbeat         clustertime.Time     // the last sign of life
 	detailsRecordedAt     clustertime.Time     // when details were last recorded

@@ -59,9 +59,9 @@ func (p *Partition) decodedBody(event *journalpb.Event) *journalpb.Event {
 // attempt as if the body had returned it; the retry policy applies. done is called once, with nil
 // after the end is committed. It must not block.
 //
-// done gets [ErrClosed] if the attempt no longer counts. It gets nil instead if the attempt
-// ended with the same outcome, and no later attempt has failed or ended the activity since. Other
-// errors are ErrStopped of the configuration and those of the journal.
+// done gets [ErrClosed] if the attempt no longer counts. It gets nil instead if the attempt ended
+// with the same outcome, and no later attempt has failed or ended the activity since. It gets the
+// configuration's ErrStopped if the partition is closed first.
 func (p *Partition) Complete(c Completion, done func(error)) {
 	c.normalize()
 	if p.config.Instances.DeferUntilRecovered(c.Ref.Instance, func() { p.Complete(c, done) }) {
@@ -77,8 +77,8 @@ func (c *Completion) normalize() {
 	}
 }
 
-// complete does what Complete says for a normalized completion, after the instance is recovered.
-// The scheduler's lock is held.
+// complete implements Complete for a normalized completion of a recovered instance. The scheduler's
+// lock is held.
 func (p *Partition) complete(c *Completion, reporter waiter) (then func()) {
 	if p.isClosed() {
 		return func() { reporter.resolve(p.config.ErrStopped) }
@@ -107,7 +107,8 @@ func (p *Partition) complete(c *Completion, reporter waiter) (then func()) {
 	return func() { reporter.resolve(ErrClosed) }
 }
 
-// closedActivityError answers a completion of an activity that is not open.
+// closedActivityError returns the error for a completion of an activity that is not open. It is nil
+// if the activity ended with the same outcome.
 func (p *Partition) closedActivityError(c *Completion) error {
 	if event := p.endEvent(c.Ref); event != nil && p.matchesCompletion(event, c) {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// PartitionConfig says what the activities of a partition need of it. All fields are required.
+// PartitionConfig holds what a partition provides to its activities. All fields are required.
 type PartitionConfig struct {
 	// Context ends when the partition is closed.
 	Context context.Context
@@ -45,7 +45,7 @@ type LocalWorker interface {
 	Unregister(leader session.Sender[clusterpb.FromWorker])
 	// HasFree reports whether an attempt of that name could begin at once.
 	HasFree(name string) bool
-	// Has reports whether the worker makes an attempt or has its result.
+	// Has reports whether the worker runs an attempt or has its result.
 	Has(key session.AttemptKey) bool
 }
 

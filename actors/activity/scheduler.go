@@ -14,7 +14,7 @@ type Config struct {
 	Rates         map[string]Rate // by activity name; see SetRates
 	OtherNodes    func() int      // how many other nodes may run activities
 	RejoinTimeout time.Duration   // how long a lost worker may take to come back
-	// TraceContext returns the text for the tracers of the nodes that make attempts.
+	// TraceContext returns the text for the tracers of the nodes that run attempts.
 	TraceContext func(instance string, execution uint64) string
 }
 

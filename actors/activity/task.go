@@ -45,7 +45,7 @@ type task struct {
 	ref          *journalpb.OperationRef
 	scheduled    *journalpb.ActivityScheduled
 	scheduledAt  clustertime.Time // when it was recorded
-	traceContext string           // for the tracer of the node that makes the attempt
+	traceContext string           // for the tracer of the node that runs the attempt
 
 	// The scheduler's lock guards the fields below.
 	state           State
@@ -143,7 +143,7 @@ func (s *Scheduler) submit(t *task, retained *journalpb.Attempt) {
 	})
 }
 
-// isOnThisNode reports whether this node makes the next attempt, or has its result, for an earlier
+// isOnThisNode reports whether this node runs the next attempt, or has its result, for an earlier
 // leader. The scheduler's lock is held.
 func (t *task) isOnThisNode() bool {
 	return t.partition.config.Worker.Has(session.KeyOf(&clusterpb.AttemptID{Ref: t.ref, Number: uint32(t.failedAttempts + 1)}))
@@ -205,8 +205,8 @@ func (t *task) cancelAttempt(cause error) {
 	t.cancelTimers(timerStartToClose, timerHeartbeat, timerRecordDetails, timerRejoin)
 }
 
-// cleanUp ends the current attempt, leaves the queue, and cancels all timers. The scheduler's lock
-// is held.
+// cleanUp ends the current attempt, removes the task from its queue, and cancels all timers. The
+// scheduler's lock is held.
 func (t *task) cleanUp(cause error) {
 	t.cancelAttempt(cause)
 	t.dequeue()

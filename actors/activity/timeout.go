@@ -54,8 +54,8 @@ func deadlineAfter(from clustertime.Time, limit int64) clustertime.Time {
 	return from.Add(time.Duration(limit))
 }
 
-// startDeadline and closeDeadline return the deadlines of the timeouts that begin with the
-// schedule.
+// startDeadline and closeDeadline return the deadlines of the timeouts that run from
+// ActivityScheduled.
 func (t *task) startDeadline() clustertime.Time {
 	return deadlineAfter(t.scheduledAt, t.scheduled.Options.GetScheduleToStart())
 }
@@ -130,8 +130,8 @@ func (t *task) scheduleAttemptTimeouts(a *attempt) {
 	}
 }
 
-// scheduleHeartbeatTimeout schedules the timer for the next missing heartbeat. The scheduler's
-// lock is held.
+// scheduleHeartbeatTimeout schedules the timer that fires if the next heartbeat is missing. The
+// scheduler's lock is held.
 func (a *attempt) scheduleHeartbeatTimeout() {
 	deadline := deadlineAfter(a.lastHeartbeat, a.task.scheduled.Options.GetHeartbeat())
 	if deadline.IsZero() {

@@ -24,7 +24,7 @@ type workerSession struct {
 	registration  *clusterpb.RegisterWorker
 	activities    map[string]bool
 	freeSlots     int                             // of a worker on another node
-	attempts      map[session.AttemptKey]*attempt // current attempts that the worker makes
+	attempts      map[session.AttemptKey]*attempt // current attempts that the worker runs
 	runningByName map[string]int                  // by the names that the worker limits
 }
 
@@ -228,7 +228,7 @@ func (w *workerSession) addAttempt(a *attempt) {
 	w.runningByName[a.name()]++
 }
 
-// removeAttempt removes an attempt that the worker no longer makes, or whose result is not wanted.
+// removeAttempt removes an attempt that the worker no longer runs, or whose result is not wanted.
 // The scheduler's lock is held.
 func (w *workerSession) removeAttempt(a *attempt) {
 	a.session = nil
@@ -295,7 +295,7 @@ func (w *workerSession) resumeAttempt(run *clusterpb.RunningAttempt) {
 	})
 }
 
-// recordHeartbeat takes a heartbeat of an attempt that the worker makes.
+// recordHeartbeat takes a heartbeat of an attempt that the worker runs.
 func (w *workerSession) recordHeartbeat(b *clusterpb.Heartbeat) {
 	s := w.scheduler()
 	s.mu.Lock()
@@ -327,7 +327,7 @@ func (w *workerSession) takeResult(result *clusterpb.AttemptResult) {
 	})
 }
 
-// noteResult notes that the worker has made an attempt, and returns the task if the attempt is its
+// noteResult removes a finished attempt from the worker. It returns the task if the attempt is its
 // current one, nil if not. The scheduler's lock is held.
 func (w *workerSession) noteResult(result *clusterpb.AttemptResult) *task {
 	t := w.findTask(result.Attempt)

@@ -33,27 +33,29 @@ func KnowsCode(registration *clusterpb.RegisterWorker) bool {
 	return registration.GetCode() == clusterpb.CodeList_CODE_LIST_COMPLETE
 }
 
-// The functions below return messages. Each allocates the protobuf messages it needs at once.
+// The functions below return messages. The frequent ones, Assign and Ack, allocate their protobuf
+// messages together.
 
 // Register returns the first message of a worker: what it can run.
 func Register(registration *clusterpb.RegisterWorker) *clusterpb.FromWorker {
 	return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_Register{Register: registration}}
 }
 
-// Running returns the message that an attempt has run on the worker since an earlier session.
+// Running returns the message that reports an attempt that has run on the worker since an earlier
+// session.
 func Running(id *clusterpb.AttemptID, name string, age time.Duration) *clusterpb.FromWorker {
 	return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_RunningAttempt{
 		RunningAttempt: &clusterpb.RunningAttempt{Attempt: id, Name: name, Age: int64(age)},
 	}}
 }
 
-// FreeSlots returns the message that slots have become free. The first comes after all Running
-// messages, so that the leader assigns nothing that the worker already has.
+// FreeSlots returns the message that reports slots that have become free. The first comes after all
+// Running messages, so that the leader assigns nothing that the worker already has.
 func FreeSlots(slots int) *clusterpb.FromWorker {
 	return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_FreeSlots{FreeSlots: uint32(slots)}}
 }
 
-// Heartbeat returns a sign of life of an attempt. details may be nil.
+// Heartbeat returns the message with a heartbeat of an attempt. details may be nil.
 func Heartbeat(id *clusterpb.AttemptID, details *journalpb.Payload) *clusterpb.FromWorker {
 	return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_Heartbeat{
 		Heartbeat: &clusterpb.Heartbeat{Attempt: id, Details: details},
@@ -68,8 +70,8 @@ type Result struct {
 	result  clusterpb.AttemptResult
 }
 
-// Of makes r the message for an attempt. It returns the message, and the result in it, which the
-// caller fills in.
+// Of prepares r for an attempt. It returns the message, and the result in it, which the caller
+// fills in.
 func (r *Result) Of(id *clusterpb.AttemptID) (*clusterpb.FromWorker, *clusterpb.AttemptResult) {
 	r.message.Message, r.body.Result, r.result.Attempt = &r.body, &r.result, id
 	return &r.message, &r.result
@@ -81,8 +83,8 @@ func Drain() *clusterpb.FromWorker {
 	return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_Drain{Drain: true}}
 }
 
-// Assign returns the message that asks a worker to make an attempt of an operation, and the
-// assignment, which the caller fills in. A worker that already has the attempt does not make it
+// Assign returns the message that asks a worker to run an attempt of an operation, and the
+// assignment, which the caller fills in. A worker that already has the attempt does not run it
 // again.
 func Assign(ref *journalpb.OperationRef, number int) (*clusterpb.ToWorker, *clusterpb.AssignAttempt) {
 	made := &struct {
@@ -104,7 +106,8 @@ func Cancel(id *clusterpb.AttemptID, timeout replay.TimeoutKind) *clusterpb.ToWo
 	}}
 }
 
-// Ack returns the message that the result of an attempt is recorded or no longer wanted.
+// Ack returns the message that reports that the result of an attempt is recorded or no longer
+// wanted.
 func Ack(id *clusterpb.AttemptID) *clusterpb.ToWorker {
 	made := &struct {
 		message clusterpb.ToWorker

@@ -13,7 +13,7 @@ type Sender[M any] interface {
 // An Outbox holds the unsent messages of one side of a session. The worker's slots bound their
 // number.
 type Outbox[M any] struct {
-	nonEmpty chan struct{} // has room for one
+	nonEmpty chan struct{} // has capacity 1
 
 	mu       sync.Mutex
 	messages []*outboxEntry[M]

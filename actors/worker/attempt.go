@@ -104,7 +104,8 @@ func (w *Worker) handleAssignment(partition int, t *clusterpb.AssignAttempt) (an
 	return nil
 }
 
-// begin reports whether the body is to be run.
+// begin counts the body as running and reports true. It reports false if the attempt is canceled or
+// the worker is closed.
 func (a *Attempt) begin() bool {
 	w := a.worker
 	w.mu.Lock()

@@ -3,9 +3,9 @@
 //
 // It guarantees:
 //
-//  1. While the worker keeps an attempt, it does not make it again if this or a later leader
-//     assigns it again. After a cancellation it makes the attempt again only when the canceled body
-//     has returned.
+//  1. While the worker keeps an attempt, it does not run it again if this or a later leader assigns
+//     it again. After a cancellation it runs the attempt again only when the canceled body has
+//     returned.
 //  2. A result is kept, and offered in each session, until a leader acknowledges it or cancels the
 //     attempt.
 //  3. An attempt keeps its slot until its body has returned, even if it is canceled. At most

@@ -137,8 +137,8 @@ func (w *Worker) abandonSlot(done *Attempt) {
 	}
 }
 
-// Run makes the attempt, which has a slot, and then others that get one. Each sends its result to
-// the leader. Run does not return if a body calls runtime.Goexit.
+// Run runs the attempt, which has a slot, and then others that have got a slot. Each sends its
+// result to the leader. Run does not return if a body calls runtime.Goexit.
 func (a *Attempt) Run() {
 	w, name, running := a.worker, a.Info.Name, a
 	defer func() {

@@ -29,7 +29,7 @@ type Config struct {
 	Logger     *slog.Logger
 }
 
-// A Worker makes attempts in the slots of this node, for leaders on other nodes and for partitions
+// A Worker runs attempts in the slots of this node, for leaders on other nodes and for partitions
 // that the node leads itself. Its methods may be called concurrently. It never calls a leader while
 // it holds its lock, so that a leader may call it with its own lock held.
 type Worker struct {
@@ -48,7 +48,8 @@ type Worker struct {
 	begun    uint64                          // attempts for leaders on other nodes
 }
 
-// A leader is the leader of a partition, as the worker sees it. A nil leader is gone.
+// A leader is the leader of a partition, as the worker sees it. nil means that the worker has no
+// session with one.
 type leader struct {
 	session.Sender[clusterpb.FromWorker]
 	local bool // on this node: it asks for free slots itself
@@ -91,7 +92,7 @@ func (w *Worker) Begun() uint64 {
 	return w.begun
 }
 
-// Has reports whether the worker makes an attempt or has its result.
+// Has reports whether the worker runs an attempt or has its result.
 func (w *Worker) Has(key session.AttemptKey) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

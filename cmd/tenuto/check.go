@@ -55,7 +55,8 @@ func (c *checker) checkOrder(e history.Event) error {
 	return nil
 }
 
-// What event types open and complete: operations.
+// schedulingTypes are the types of events that open an operation. scheduledTypeOf maps the type of
+// a completion to the type of the event that opened the operation.
 var (
 	schedulingTypes = map[history.EventType]bool{
 		history.ActivityScheduled: true, history.TimerCreated: true, history.ExternalSubscribed: true, history.SubOrchestrationScheduled: true,

@@ -72,7 +72,8 @@
 // those of which no code has run yet (Unbegun), those with a condition (WithCondition),
 // and children. Orphans yields the children whose parents no longer wait: the operation in
 // the child's parent reference is not open in the parent's latest execution. An abandoned
-// child remains an orphan for as long as it runs.
+// child is an orphan for as long as it runs. So is a child whose parent is in another
+// partition, since this machine does not have the parent.
 //
 // # Limits
 //
@@ -111,7 +112,7 @@
 //	11 tag, repeated: {1 key, 2 value}  12 first execution of the run
 //	13 parent: an encoded OperationRef  14 request ID (text)  15 created  16 updated
 //	17 open operation, repeated: {1 event_id, 2 event type, 3 fire_at, 4 child's ID or name (text)}
-//	18 buffered arrivals, repeated: {1 name, 2 count}  19 an encoded Attempt, repeated
+//	18 buffered external events, repeated: {1 name, 2 count}  19 an encoded Attempt, repeated
 //	20 incarnation of the run  21 an encoded Condition
 //
 // An instance gets a number, counted from 1, when it is first written. The keys of a

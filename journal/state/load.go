@@ -64,8 +64,8 @@ func (m *Machine) missingIDs(c *command) (ids []string) {
 	return ids
 }
 
-// load reads instances, and marks the absent ones in m.absent. Only the applier loads instances or
-// changes them, so what it reads stays valid.
+// load reads instances, and marks the absent ones in m.absent. Only the goroutine that applies
+// loads or changes instances, so what it reads stays valid.
 func (m *Machine) load(ids []string) (loaded []*instance, err error) {
 	for _, id := range ids {
 		in, err := m.store.probe(id)
@@ -128,7 +128,7 @@ func parseStoredHeader(from store.Reader, id string, record []byte) (*instance, 
 }
 
 // probe reads an instance; nil if it does not exist. It is optimized for IDs that do not exist,
-// which are most of those that the applier looks up.
+// which are most of those that the applying goroutine looks up.
 func (s *recordStore) probe(id string) (in *instance, err error) {
 	err = s.view("read an instance", 0, func(from store.Reader) error {
 		key := idKey(nil, keyInstance, id)

@@ -13,8 +13,8 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// NewestProtocol is the newest protocol whose records a machine applies. Records of a protocol
-// newer than the cluster's are rejected.
+// NewestProtocol is the newest protocol whose records a machine applies. A leader must not propose
+// a record that needs a newer protocol than that of the cluster.
 const NewestProtocol = 4
 
 // ErrSettingsVersion means that the settings were changed since the version that the caller read.

@@ -203,8 +203,8 @@ type Options struct {
 	// stay in memory so that an append need not read them. Defaults to 128 MiB.
 	MemoryBytes int
 	// FlushBytes is the number of bytes of records, and of the instances that they change, at which
-	// a flush begins. A restart applies fewer bytes of records again. When twice as many wait in
-	// memory, Advance blocks. Defaults to 64 MiB.
+	// a flush begins. A restart applies the records again that were not flushed. When twice as many
+	// bytes wait in memory, Advance blocks. Defaults to 64 MiB.
 	FlushBytes int
 	// FlushEntries is the maximum number of calls of Advance between two flushes. Defaults to
 	// 32768.

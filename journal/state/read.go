@@ -48,8 +48,8 @@ func (re *reads) Unbegun() iter.Seq[*journalpb.Instance] {
 
 // Orphans yields, in order of their IDs, the running children whose parents no longer wait for
 // them: the operation that scheduled the child was canceled, its execution has ended, or the parent
-// was purged. The cost is proportional to the number of running children. It has the guarantees of
-// Instances.
+// was purged. A child whose parent is in another partition is yielded, too. The cost is
+// proportional to the number of running children. It has the guarantees of Instances.
 func (re *reads) Orphans() iter.Seq[*journalpb.Instance] {
 	return func(yield func(*journalpb.Instance) bool) {
 		for in := range re.matchingInstances(childInstances, func(in *instance) bool { return in.memberships().child }) {

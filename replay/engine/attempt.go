@@ -12,7 +12,7 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/internal/host"
 )
 
-// An Attempt is an attempt of an activity with what the engine needs to make it. It is the
+// An Attempt is an attempt of an activity with what the engine needs to run it. It is the
 // [host.Heartbeats] of its body.
 type Attempt struct {
 	replay.Attempt

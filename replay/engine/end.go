@@ -59,8 +59,9 @@ func joinErrors(err, failure error) error {
 	return errors.Join(err, failure)
 }
 
-// terminalEvent returns the terminal event. request is the recorded one to cancel the instance.
-// unconsumed is called if the execution continues as new.
+// terminalEvent returns the terminal event. request is the recorded cancel request, nil if there is
+// none. unconsumed returns the external events to carry over, and is called only if the execution
+// continues as new.
 func (o *outcome) terminalEvent(request *journalpb.OrchestrationCancelRequested, unconsumed func() []*journalpb.ExternalEvent) *journalpb.Event {
 	switch {
 	case o.continues():

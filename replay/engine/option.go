@@ -12,16 +12,16 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/internal/host"
 )
 
-// NewOption returns an option of calls whose options are a T: a pointer to a struct, or an interface
-// that such pointers implement. name is the name of the function that returns the option to the
-// caller.
+// NewOption returns an option of calls whose options are a T: a pointer to a struct, or an
+// interface that such pointers implement. name is the name of the function that returns the option
+// to the caller.
 func NewOption[T any](name string, apply func(T)) (o replay.Option) {
 	*o.Host() = host.NewOption(name, apply)
 	return o
 }
 
-// ApplyOptions applies the options of a call to those that to points to. call names the kind of
-// call for errors, for example "a start". An option that does not apply is a [*replay.InvalidError].
+// ApplyOptions applies options to the struct that to points to. call names the kind of call for
+// errors, for example "a start". An option that does not apply is a [*replay.InvalidError].
 func ApplyOptions(options []replay.Option, to any, call string) error {
 	for i := range options {
 		if invalid := options[i].Host().ApplyTo(to, call, i); invalid != nil {

@@ -183,7 +183,8 @@ func checkName(kind, name string) error {
 	return nil
 }
 
-// invalidName returns the error for text, the name or the version of what has a kind and a name.
+// invalidName returns the error for an invalid text: the name, or the version, of what kind and
+// name identify.
 func invalidName(kind, name, text string) error {
 	reason := "is not UTF-8"
 	if len(text) == 0 || len(text) > host.NameMax {

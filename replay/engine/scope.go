@@ -97,8 +97,8 @@ func (c *cancellation) includes(request *journalpb.OrchestrationCancelRequested)
 	return c.request != nil
 }
 
-// observe notes that the cancellation was returned to the code, if err is it. Code sees it only in
-// the error of an await or of Context.Err. observe returns err.
+// observe records that the code has got the cancellation of the instance, if err is that
+// cancellation. Code gets it only from an await or from Context.Err. observe returns err.
 func (c *cancellation) observe(err error) error {
 	if err != nil && err == c.root.cause {
 		c.observed = true

@@ -68,16 +68,16 @@ func isSealedEvent(event *journalpb.Event) (sealed bool) {
 	return sealed
 }
 
-// A value is a payload or an error in an event; the other is nil. Its visitor must itself visit what
-// an error contains.
+// A value is a payload or an error in an event; the other is nil. An error in it may have details
+// and causes, which the visitor must visit itself.
 type value struct {
 	field   string // one of the constants below
 	payload *journalpb.Payload
 	failure *journalpb.Error
 }
 
-// The names of the fields that hold values, as described. fieldInbox stands for the data of each
-// event in an inbox.
+// The names of the fields that hold values, as descriptions of events show them. fieldInbox stands
+// for the data of each event in an inbox.
 const (
 	fieldData   = "data"
 	fieldError  = "error"
@@ -226,8 +226,8 @@ func (s *historySize) addSideEffect(recorded *journalpb.SideEffectRecorded) {
 	s.bytes += len(recorded.Value.GetData()) + errorBytes(recorded.Error)
 }
 
-// addUpdate adds the output of an update when it is computed, which the rule before protocol 3
-// counts. add counts its event.
+// addUpdate adds the output of an update when it is computed, for the rule before protocol 3. For
+// the present rule, add counts it when its event is consumed.
 func (s *historySize) addUpdate(output *journalpb.Payload) { s.legacy += len(output.GetData()) }
 
 // forContinueAsNew returns the size that ShouldContinueAsNew uses. Recorded decisions depend on it,

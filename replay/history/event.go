@@ -14,9 +14,9 @@ import (
 )
 
 // An Event is one recorded fact in the history of an execution. Events come from [Read], from a
-// client of a cluster and from package replaytest. The fields repeat what is recorded: changing
-// them does not change what the methods return or what is written. An Event may be copied, and
-// its methods may be called concurrently.
+// client of a cluster and from package replaytest. The fields are copies of the record: changing
+// them does not change what [Write] writes. An Event may be copied, and its methods may be called
+// concurrently.
 type Event struct {
 	// Execution of the instance, counted from 1. It is not part of the event's JSON.
 	Execution uint64
@@ -29,8 +29,8 @@ type Event struct {
 	// SourceEventID is the EventID of the scheduling event of the operation that this event
 	// completes or cancels; 0 in every other event.
 	SourceEventID uint64
-	// Name is what the event names: an orchestration, activity, event or side effect, as [EventType]
-	// says for each type. It is empty in events that name nothing, such as completions.
+	// Name is what the event names: an orchestration, activity, event or side effect, as
+	// [EventType] says for each type. It is empty in events that name nothing, such as completions.
 	Name string
 
 	message *journalpb.Event // nil in the zero Event; never changed
@@ -71,8 +71,8 @@ func (e Event) Decode(into any) error {
 }
 
 // Err returns the recorded error of an activity, child, run, side effect or update that failed, and
-// nil for every other event. errors.Is and errors.As work on it as in orchestration code. If a codec
-// is needed to decode it, the result keeps the code and wraps a [*replay.CodecError].
+// nil for every other event. errors.Is and errors.As work on it as in orchestration code. If a
+// codec is needed to decode it, the result keeps the code and wraps a [*replay.CodecError].
 func (e Event) Err() error {
 	if record := errorIn(e.message); record != nil {
 		return engine.DecodeError(record)
@@ -91,8 +91,8 @@ func (e Event) Open(converter replay.PayloadConverter) (Event, error) {
 	return newEvent(e.Execution, opened), nil
 }
 
-// FireAt returns when a timer is due, in cluster time and UTC: of TimerCreated and TimerFired. It
-// returns the zero time for every other event.
+// FireAt returns when the timer of a TimerCreated or TimerFired event is due, in cluster time and
+// UTC. It returns the zero time for every other event.
 func (e Event) FireAt() time.Time {
 	at := e.message.GetTimerCreated().GetFireAt()
 	if fired := e.message.GetTimerFired(); fired != nil {
@@ -104,14 +104,14 @@ func (e Event) FireAt() time.Time {
 	return time.Unix(0, at).UTC()
 }
 
-// Attempts returns how many attempts an activity took: of ActivityCompleted and ActivityFailed. It
-// returns 0 for every other event.
+// Attempts returns how many attempts the activity of an ActivityCompleted or ActivityFailed event
+// took. It returns 0 for every other event.
 func (e Event) Attempts() int {
 	return int(max(e.message.GetActivityCompleted().GetAttempts(), e.message.GetActivityFailed().GetAttempts()))
 }
 
-// Child returns the ID of the instance that the event starts: of SubOrchestrationScheduled and
-// OrchestrationChained. It returns "" for every other event.
+// Child returns the ID of the instance that a SubOrchestrationScheduled or OrchestrationChained
+// event starts. It returns "" for every other event.
 func (e Event) Child() string {
 	if chained := e.message.GetOrchestrationChained(); chained != nil {
 		return chained.Instance

@@ -5,8 +5,8 @@ import "github.com/tenuto-dev/tenuto/proto/journalpb"
 // An EventType says what an event records.
 type EventType string
 
-// The types of the events of an orchestration. The comments say what Name
-// holds, and what Decode and Err return.
+// The types of the events of an orchestration. The comments say what Name holds, and what Decode
+// and Err return.
 const (
 	// OrchestrationStarted is the first event of every execution. Name: of the orchestration.
 	// Decode: its input.
@@ -54,7 +54,8 @@ const (
 	// OrchestrationChained starts an independent instance. Name: of its orchestration. Decode: its
 	// input.
 	OrchestrationChained EventType = "OrchestrationChained"
-	// CancelRequested cancels an operation.
+	// CancelRequested cancels an operation. Name: of the event, if it cancels a subscription while
+	// such an event waits for the resumption of the instance; otherwise empty.
 	CancelRequested EventType = "CancelRequested"
 	// SideEffectRecorded. Name: its label; for the result of an update, "tenuto.update/" and the
 	// update's ID. Decode: the value. Err: the error instead of a value.

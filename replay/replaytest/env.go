@@ -18,7 +18,8 @@ import (
 // stepsMax is the default of Env.stepsMax.
 const stepsMax = 20_000
 
-// activityTimeMax is the virtual time that the body of an activity may take while nothing else is due.
+// activityTimeMax is the virtual time that the body of an activity may take while nothing else is
+// due.
 const activityTimeMax = 100 * 365 * 24 * time.Hour
 
 // An Env is a test environment for orchestrations: a node with an in-memory journal and a

@@ -50,8 +50,8 @@ func (e *Env) ExpectCalls(activity interface{ Name() string }, calls int) {
 // -replaytest.update (or the -update of its own package) to rewrite the file, and review the
 // change.
 //
-// Timestamps are not compared, because the pauses between attempts are random; durations of
-// timers are. Stacks and causes of errors are not compared.
+// Timestamps are not compared, because backoffs are random. Durations of timers are compared.
+// Stacks and causes of errors are not compared.
 //
 // Use [Replay] for histories of real instances; it accepts golden files too.
 func (e *Env) ExpectHistory(id, file string) {

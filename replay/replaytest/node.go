@@ -219,7 +219,7 @@ func (n *node) stalledInstance() (id string, reason error) {
 	return "", nil
 }
 
-// close ends everything.
+// close ends the node: it rejects appends, releases all attempts and stops the actors.
 func (n *node) close() {
 	n.journal.close()
 	n.barrier.releaseAll()

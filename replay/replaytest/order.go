@@ -52,7 +52,7 @@ func (o *order) String() string {
 	return strings.Join(parts, "-")
 }
 
-// describe lists the choices for people.
+// describe lists the choices for failure messages.
 func (o *order) describe() string {
 	var lines strings.Builder
 	for i, c := range o.choices {

@@ -105,7 +105,8 @@ func (e *Env) startMessage(name string, in any, options []replay.Option) (actors
 }
 
 // Call starts an instance of an orchestration and lets time pass until it has ended. Options and
-// errors are those of [StartRun] and [Run.Wait]. The test fails if nothing can end the run any more.
+// errors are those of [StartRun] and [Run.Wait]. The test fails if nothing can end the run any
+// more.
 func Call[I, O any](env *Env, orchestration replay.OrchestrationHandle[I, O], id string, in I, options ...replay.Option) (O, error) {
 	env.t.Helper()
 	run, err := StartRun(env, orchestration, id, in, options...)

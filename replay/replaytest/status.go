@@ -44,11 +44,11 @@ type Status struct {
 // Ended reports whether the run has ended.
 func (s *Status) Ended() bool { return s.State != Running && s.State != Suspended }
 
-// Output decodes the output of a completed run into what into points to.
+// Output stores the decoded output of a completed run in the variable that into points to.
 func (s *Status) Output(into any) error { return engine.Decode(s.output, into) }
 
-// CustomStatus decodes the last custom status, as set with [replay.SetStatus], into what into
-// points to. It changes nothing if none was set.
+// CustomStatus stores the decoded custom status that was last set with [replay.SetStatus] in the
+// variable that into points to. It changes nothing if none was set.
 func (s *Status) CustomStatus(into any) error { return engine.Decode(s.customStatus, into) }
 
 // Get returns the state of an instance's latest run. The error is [ErrNotFound] if there is no

@@ -39,8 +39,8 @@ var exemptArguments = map[string]struct {
 	"UpdateHandle.Handle": {1, query, "the function that validates an update"},
 }
 
-// replayFunction returns the name of a function of package replay, "Type.Method" or "Function", or "" for
-// others.
+// replayFunction returns the name of a function of package replay, "Type.Method" or "Function", or
+// "" for others.
 func replayFunction(obj types.Object) string {
 	fn, ok := obj.(*types.Func)
 	if !ok || fn.Pkg() == nil || fn.Pkg().Path() != replayPath {

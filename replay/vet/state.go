@@ -49,7 +49,7 @@ func (in *inspection) addChange(at inspector.Cursor, variable *types.Var, pos to
 			}
 		}
 	}
-	// Tests replace package variables by fakes.
+	// Tests replace package variables with fakes.
 	if isPackageLevel(variable) && in.isTest(pos) && !in.isTest(variable.Pos()) {
 		return
 	}

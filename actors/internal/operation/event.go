@@ -2,7 +2,7 @@ package operation
 
 import "github.com/tenuto-dev/tenuto/proto/journalpb"
 
-// A History is read to find the events of operations.
+// A History gives access to recorded events.
 type History interface {
 	// Event returns one event.
 	Event(instance string, execution, eventID uint64) (*journalpb.Event, error)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// parkedMax bounds the idle goroutines of a dispatcher: enough for the actors that one log entry
-// wakes, and for an activity of each.
+// parkedMax bounds the idle goroutines of a dispatcher: enough for the actors that one committed
+// Raft entry wakes, and for an activity of each.
 const parkedMax = 512
 
 // A Runnable is a unit of work for a goroutine of a dispatcher. Run reports whether the goroutine
@@ -18,14 +18,14 @@ type Runnable interface{ Run() (abandoned bool) }
 // cost of a new goroutine is the growth of its stack. The goroutine parked last is reused first.
 //
 // At most activeMax mailboxes run at once; others wait in the order in which they were woken. One
-// log entry wakes hundreds of actors, and the runtime's scheduler has no priorities: without the
-// bound, heartbeats would wait for a processor until all of them have run.
+// committed Raft entry wakes hundreds of actors, and the runtime's scheduler has no priorities:
+// without the bound, heartbeats would wait for a processor until all of them have run.
 type Dispatcher struct {
 	running   sync.WaitGroup
 	activeMax int
 
 	mu     sync.Mutex
-	parked []chan Runnable // each has room for one
+	parked []chan Runnable // each has capacity 1
 	closed bool
 	active int // goroutines that run mailboxes
 	// A linked list of mailboxes that wait for a goroutine, and how many have been taken from it.

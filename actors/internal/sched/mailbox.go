@@ -17,7 +17,7 @@ const mailboxesPerYield = 16
 
 // A Mailbox holds the messages that an actor has not taken. It follows the rules of protoactor's
 // mailbox, with one allocation for each actor instead of five and none to wake it. Only package
-// actors posts to it, so it has no batches.
+// actors posts to it, so it does not support protoactor's message batches.
 type Mailbox struct {
 	dispatcher *Dispatcher
 	invoker    actor.MessageInvoker
@@ -64,7 +64,7 @@ func (m *Mailbox) wake() {
 func (m *Mailbox) PostUserMessage(message any) {
 	m.mu.Lock()
 	if len(m.user) == cap(m.user) && m.nextUser > len(m.user)/2 {
-		// Reuse the room of the messages already taken.
+		// Reuse the space of the messages already taken.
 		retained := copy(m.user, m.user[m.nextUser:])
 		clear(m.user[retained:])
 		m.user, m.nextUser = m.user[:retained], 0

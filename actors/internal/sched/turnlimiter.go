@@ -41,8 +41,8 @@ func (t *TurnLimiter[T]) InFlight() int { return t.inFlight }
 // Waiting returns how many instances wait for a turn.
 func (t *TurnLimiter[T]) Waiting() int { return len(t.waiting) }
 
-// Acquire begins a turn of an instance and returns true, or queues the instance, which is woken
-// later.
+// Acquire begins a turn of an instance and returns true. If too many turns are in flight, it queues
+// the instance and returns false; Release returns the instance later.
 func (t *TurnLimiter[T]) Acquire(in T) bool {
 	state := in.TurnState()
 	switch {

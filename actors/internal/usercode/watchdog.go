@@ -117,8 +117,8 @@ func (w *Watchdog) Leave(c *Code) (blocked time.Duration, abandoned bool) {
 	return blocked, false
 }
 
-// Abandon stops watching code that is not waited for. Its durable calls have no effect any more.
-// The lock is held.
+// Abandon stops watching code for which nothing waits any more. Its later durable calls have no
+// effect. The lock is held.
 func (w *Watchdog) Abandon(c *Code) {
 	w.unlink(c)
 	c.abandoned = true
@@ -196,7 +196,8 @@ func (w *Watchdog) CheckBlocked() (report func()) {
 	return func() { w.handle(f) }
 }
 
-// Stop returns after the last check. All code must have returned or been abandoned.
+// Stop ends the checks, and returns after a running one. All code must have returned or been
+// abandoned.
 func (w *Watchdog) Stop() {
 	w.lock.Lock()
 	if w.checksScheduled && w.timer.Stop() {

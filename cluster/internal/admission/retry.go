@@ -34,7 +34,7 @@ type Retrier struct {
 	SeenIndex uint64
 }
 
-// Do retries a request until a leader has answered, ctx ends, or closing is closed. Requests carry
+// Do retries a request until a leader has answered, ctx ends, or Closing is closed. Requests carry
 // request IDs, so retrying is safe. Do also retries while the leader is busy, as long as ctx
 // allows, but not a start that was shed from the start queue. While a call waits for a busy leader,
 // it holds no slot. While it waits for a new leader, it keeps its slot, so that few calls reach

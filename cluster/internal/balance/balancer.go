@@ -84,7 +84,8 @@ func (b *Balancer) Weights(applied []uint64) []float64 {
 // balanceLoadMin is the mean number of entries per partition and round above which load counts.
 const balanceLoadMin = 20
 
-// Offer records that the last move is being offered to its node: it needs even rounds again.
+// Offer records that the last move is being offered to its node. The next move requires
+// unevenRoundsMin uneven rounds again.
 func (b *Balancer) Offer() { b.unevenRounds = 0 }
 
 // Exclude records that a node has declined a partition.
@@ -155,7 +156,7 @@ func chooseMove(nodes, leaders []string, weights []float64) (m Move, ok bool) {
 }
 
 // NodeForCode returns the node that has code for the most waiting instances, that code, and
-// the number of instances. The name is "" if there is none.
+// the number of instances. to is "" if there is no such node.
 func NodeForCode(waiting map[session.Code]int, workers []*clusterpb.RegisterWorker) (to string, codes []session.Code, instances int) {
 	for _, worker := range workers {
 		var has []session.Code

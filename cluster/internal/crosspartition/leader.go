@@ -51,8 +51,8 @@ type Leader struct {
 	reviewedEpochs []uint64
 }
 
-// NewLeader must be called before the actors.Partition is opened: opening it recovers what earlier
-// epochs of the other partitions have left.
+// NewLeader returns a Leader for an epoch. It must be called before the actors.Partition is opened,
+// because opening it recovers what earlier epochs of the other partitions have left.
 func NewLeader(config Config, epoch uint64) *Leader {
 	r := &Leader{
 		Config: config, own: config.Partitions[config.Partition].Journal, epoch: epoch,

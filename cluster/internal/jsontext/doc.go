@@ -6,5 +6,6 @@
 //
 // # What may not be assumed
 //
-//   - That strings are examined which a marshaler of the value writes, or deeper than 1,000 levels.
+//   - That strings are examined that a marshaler of the value writes, or that are nested deeper
+//     than 1,000 levels.
 package jsontext

@@ -59,7 +59,8 @@ func (d *Directory) Learn(received *clusterpb.MembersResult, asked time.Time) {
 	}
 }
 
-// LastHint returns the hint that was learned last, even if it counts no more; nil if there is none.
+// LastHint returns the hint that was learned last, even if it is no longer used; nil if there is
+// none.
 func (d *Directory) LastHint() *Hint { return d.hint.Load() }
 
 // IsMember reports whether a node belongs to the cluster, by this node's log or by a member hint. A

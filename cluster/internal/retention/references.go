@@ -22,14 +22,14 @@ type Partition interface {
 	HasChainedStart(instance string) bool
 }
 
-// References finds the ended instances that a relative or another partition still needs. It caches
-// what it reads. An outdated cache entry can only keep an instance longer.
+// References finds the ended instances that a parent, a child or another partition still needs. It
+// caches what it reads. An outdated cache entry can only keep an instance longer.
 type References struct {
 	store           Store
 	otherPartitions []Partition
 	knownAt         clustertime.Time // before this node caught up with the other partitions
-	// parentsOfOrphans holds the parents of running children that they do not wait for, or that
-	// another partition owns.
+	// parentsOfOrphans holds the parents of the orphans of all partitions. In its own partition, a
+	// running child is also an orphan if another partition owns its parent.
 	parentsOfOrphans map[string]bool
 	scanned          map[string]bool // parents whose open operations are in openOperations
 	openOperations   map[operationKey]bool
@@ -107,9 +107,9 @@ func (r *References) isReferencedByOthers(known *journalpb.Instance) bool {
 	return false
 }
 
-// IsReferenced reports whether a relative or another partition still needs an ended instance.
-// Running children may need its history, which decides what happens to them. A parent that has not
-// recorded the instance's end would start it again.
+// IsReferenced reports whether a parent, a child or another partition still needs an ended
+// instance. Running children may need its history, which decides what happens to them. A parent
+// that has not recorded the instance's end would start it again.
 func (r *References) IsReferenced(known *journalpb.Instance) bool {
 	if r.parentsOfOrphans[known.Instance] || r.isReferencedByOthers(known) {
 		return true

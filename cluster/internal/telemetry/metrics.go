@@ -46,7 +46,7 @@ type Source interface {
 	OrchestrationOf(instance string) (name string, ok bool)
 }
 
-// Config names what the attributes of metrics can be.
+// Config holds what bounds the values of attributes.
 type Config struct {
 	Node        string
 	Partitions  int

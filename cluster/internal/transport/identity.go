@@ -6,7 +6,7 @@ import (
 	"regexp"
 )
 
-// A Kind says what a certificate is for.
+// A Kind says what a peer is.
 type Kind string
 
 // The kinds of peers. Without TLS, every peer is unauthenticated, so it is KindLocal.

@@ -25,7 +25,7 @@ type TLSSource struct {
 
 	mu             sync.Mutex
 	keys           *Keys  // the last valid ones
-	rejectedReason string // why newer keys are not; each reason is logged once
+	rejectedReason string // why newer keys are not valid; each reason is logged once
 }
 
 // NewTLSSource returns a TLS source, or an error if its keys are not valid now. owner returns an

@@ -44,7 +44,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // The file of the sample is written in place, in one sector:
 //
-//	"tenuto 1", epoch, time, wall, CRC-32C of what is before
+//	"tenuto 1", epoch, time, wall, CRC-32C of the bytes before it
 //
 // with little-endian numbers of 8, 8, 8 and 4 bytes. A damaged file counts as missing: after an
 // outage of all nodes, this node then uses its wall clock alone.

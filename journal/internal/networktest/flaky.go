@@ -15,7 +15,7 @@ type Flaky struct {
 	mu          sync.Mutex
 	isolated    map[string]bool          // neither reach nor are reached by others
 	paused      map[string]chan struct{} // until the channel is closed
-	stallLimits map[string]int           // the next connection with that many bytes stalls after them
+	stallLimits map[string]int           // received bytes at which a connection of the node stalls
 	open        map[*FlakyConn]struct{}
 	reads       int // of all connections
 }
@@ -76,7 +76,7 @@ func (f *Flaky) Stall(address string) []*FlakyConn {
 	return stuck
 }
 
-// StallAfter stops all data on a node's next connection that has carried that many bytes.
+// StallAfter stops all data on the first of a node's connections that has received that many bytes.
 func (f *Flaky) StallAfter(address string, bytes int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -61,8 +61,8 @@ func IsValidIdentity(text string) bool {
 	return err == nil && len(b) == IdentityBytes && strings.ToLower(text) == text
 }
 
-// Process is what a node reports of itself: the identity of its directory, and which of the
-// processes that opened it this one is.
+// Process is what a node reports of itself: the identity of its directory, and what distinguishes
+// this process from others that have opened the directory or a copy of it.
 type Process struct {
 	Identity string `json:"identity"`
 	// Starts counts how often the directory was opened. It is synced before the node votes or

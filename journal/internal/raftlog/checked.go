@@ -487,7 +487,8 @@ func (c *Checked) HasEntry(index uint64) bool {
 }
 
 // UpdateConfiguration sets the configuration of a snapshot to the latest one up to its index, from
-// the log as it was opened. That is committed, like everything that is applied.
+// the log as it was opened. The snapshot holds only applied entries, so that configuration is
+// committed.
 func (c *Checked) UpdateConfiguration(point *raft.SnapshotMeta) error {
 	for _, index := range c.configurations {
 		if index <= point.ConfigurationIndex || index > point.Index {

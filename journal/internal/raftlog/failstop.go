@@ -86,8 +86,9 @@ func (l *FailStopLog) GetLog(index uint64, log *raft.Log) error {
 	return nil
 }
 
-// isMissing reports whether an entry should exist. A compacted entry is missing while Raft starts:
-// then the snapshot that replaced it could not be read, and an older one was used.
+// isMissing reports whether an entry that was not found must exist. A compacted entry counts as
+// missing while Raft starts: then the snapshot that replaced it could not be read, and an older one
+// was used.
 func (l *FailStopLog) isMissing(index uint64) bool {
 	first, err := l.FirstIndex()
 	if err != nil {

@@ -2,8 +2,8 @@
 //
 // # Guarantees
 //
-//  1. A future of a Node answers, also if the node is reopened meanwhile. Reopen waits for all of
-//     them.
+//  1. Every future of a Node is answered, also if the node is reopened meanwhile. Reopen waits for
+//     all futures.
 //  2. Observers stay registered over a reopen. A heartbeat that arrives meanwhile is answered.
 //
 // # What may not be assumed

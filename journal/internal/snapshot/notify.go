@@ -15,8 +15,8 @@ type Notifying struct {
 	onSnapshot func(index uint64)
 }
 
-// NewNotifying returns store with reports. It calls done with the index of the newest existing
-// snapshot, and later with that of each new one.
+// NewNotifying wraps store. It calls done with the index of the newest existing snapshot, and later
+// with that of each new one.
 func NewNotifying(store raft.SnapshotStore, done func(uint64)) (*Notifying, error) {
 	all, err := store.List()
 	if err != nil {

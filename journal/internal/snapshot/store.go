@@ -202,7 +202,7 @@ func (st *Store) NewestIndex() (index uint64, err error) {
 }
 
 // HasDamagedFile reports whether an immutable file of a quarantined snapshot is damaged. The state
-// may share the file and not have noticed yet.
+// may share the file without having read the damage yet.
 func (st *Store) HasDamagedFile() (bool, error) {
 	quarantined, err := st.quarantined()
 	if err != nil {

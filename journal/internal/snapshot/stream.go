@@ -65,8 +65,8 @@ func (st *Store) newStream(m *Manifest) (*stream, error) {
 	return s, nil
 }
 
-// InstallStream replaces the state of a machine by the snapshot that a reader of Open, which may be
-// wrapped by Raft, belongs to.
+// InstallStream replaces the state of a machine by the snapshot that r reads. Open has returned r,
+// and Raft may have wrapped it.
 func (st *Store) InstallStream(r io.ReadCloser, machine *state.Machine) error {
 	if wrapper, ok := r.(raft.ReadCloserWrapper); ok {
 		r = wrapper.WrappedReadCloser()

@@ -9,8 +9,9 @@ import (
 // what it lacks. So the journal compares what is applied here with the commit index in the leader's
 // messages about entries. It reads that index before Raft does, even if the entries cannot be
 // stored. A leader sends such a message to every follower at least every 2 x Config.CommitTimeout,
-// and it commits its time once a second. So if a follower had applied, at some moment of the last
-// few seconds, all that its leader had committed, it stores and applies entries.
+// and it commits its time once a second. Suppose that a follower had, at some moment of the last
+// few seconds, applied all that its leader had committed by then. Then it is storing and applying
+// entries.
 
 // lagCheckInterval is the least time between two checks of what is applied.
 const lagCheckInterval = 50 * time.Millisecond

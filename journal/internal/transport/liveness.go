@@ -9,7 +9,7 @@ import (
 
 // Raft sends entries to a follower independently of heartbeats. After a failure it pauses, twice as
 // long each time, up to ten seconds, and nothing shortens a pause. A follower that was cut off or
-// stopped would get no entry for that long after its return. The partition would have one copy
+// stopped would get no entry for that long after its return, and new entries would have one copy
 // less. So failures of messages with entries are hidden from Raft. The message is sent again after
 // the follower has answered a heartbeat.
 
@@ -58,7 +58,7 @@ func (s *Liveness) hasContactSince(node raft.ServerID, started RPCSeq) bool {
 const (
 	// contactPollInterval is how often awaitContact checks for an answer of a follower.
 	contactPollInterval = 20 * time.Millisecond
-	// retryPauseMax is the longest pause before something is sent again to a follower that answers
+	// retryPauseMax is the longest pause before a message is sent again to a follower that answers
 	// heartbeats but nothing else.
 	retryPauseMax = time.Second
 )

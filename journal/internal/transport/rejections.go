@@ -17,7 +17,7 @@ type Rejections struct {
 	omitted    int
 }
 
-// NewRejections returns a count that logs to a logger.
+// NewRejections returns a Rejections with a count of 0.
 func NewRejections(logger *slog.Logger) *Rejections { return &Rejections{logger: logger} }
 
 // Count returns how many messages were rejected.

@@ -25,8 +25,8 @@ type Streams struct {
 	// OnRequest gets the connections on which another node requests a snapshot or the time.
 	OnRequest func(net.Conn)
 	// Handshake, if set, identifies this node on a connection for Raft and verifies the identity of
-	// the other end. RequiresHandshake reports whether it is called even if none is recorded for
-	// the other end.
+	// the other end. RequiresHandshake reports whether Handshake is called even if no identity is
+	// recorded for the other end.
 	Handshake         func(conn net.Conn, to string, timeout time.Duration) error
 	RequiresHandshake func() bool
 	startedAt         time.Time

@@ -8,8 +8,8 @@
 // database is a Pebble database of format FormatTableFormatV6 without a write-ahead log; after a
 // crash it returns to its last flush. A Write is one batch. Pebble flushes memtables in the order
 // in which they were filled, a batch is in one memtable, and a flush is one record of the manifest.
-// So a crash leaves a prefix of the batches. Keys are ordered by their bytes. A table holds keys
-// with one first byte only.
+// So a crash leaves a prefix of the batches. Keys are ordered by their bytes. All keys of a table
+// have the same first byte.
 //
 // # Errors
 //

@@ -21,8 +21,8 @@ type failure struct {
 	err    *store.Error
 }
 
-// Fail implements store.Store. It records the first error, and marks the store as damaged if it is
-// corrupt.
+// Fail implements store.Store. It records the first error. If that error means corruption, Fail
+// marks the store as damaged.
 func (s *Store) Fail(op string, err error) error {
 	var before *store.Error
 	if errors.As(err, &before) && !errors.Is(err, store.ErrCorrupt) {

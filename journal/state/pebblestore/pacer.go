@@ -12,9 +12,8 @@ import (
 )
 
 // compactionPacer pauses the compactions of a database between their writes. The more sublevels
-// level 0 has, the shorter the pauses. There are none before writes would have to wait, and none
-// while the database is being closed. (RocksDB similarly tunes the rate of its compactions by their
-// backlog.)
+// level 0 has, the shorter the pauses. They end long before writes would have to wait, and when the
+// database is being closed. (RocksDB similarly tunes the rate of its compactions by their backlog.)
 type compactionPacer struct {
 	failed  <-chan struct{}
 	stopped chan struct{} // closed by stopPausing

@@ -102,9 +102,10 @@ func (s *Store) writableDatabase(op string) (*database, error) {
 	return s.db, nil
 }
 
-// Write implements store.Store. Pebble copies a full batch into one twice as large. Page faults
-// make that copy slow, and it cannot be preempted. A garbage collection that stops the world waits
-// for it and blocks every goroutine.
+// Write implements store.Store. It allocates the batch at its full size. Otherwise Pebble would
+// copy a full batch into one twice as large. Page faults make that copy slow, and it cannot be
+// preempted. A garbage collection that stops the world would wait for the copy and block every
+// goroutine.
 func (s *Store) Write(op string, sizeHint int, fill func(store.Batch) error) error {
 	db, err := s.writableDatabase(op)
 	if err != nil {

@@ -21,8 +21,8 @@ type Store interface {
 	// or read returns an error, the store is unchanged. onInstalled is called when the new database
 	// is in use, before any reader sees it. It must be brief and must not use the store.
 	Install(fill func(dir string) error, read func(Reader) error, onInstalled func()) error
-	// Fail makes the store fail, because data read cannot be right or for another reason. It
-	// returns the store's first error.
+	// Fail makes the store fail, for example because data that was read cannot be right. It returns
+	// the store's first error.
 	Fail(op string, err error) error
 	// Failed returns a channel that is closed when the store fails.
 	Failed() <-chan struct{}
@@ -50,7 +50,7 @@ type Reader interface {
 	NewIter(from, to []byte) (Iterator, error)
 }
 
-// Iterator is at a key, or at first at none. The methods that move it report whether it is at a
+// Iterator visits keys. A new one is at no key. The methods that move it report whether it is at a
 // key.
 type Iterator interface {
 	First() bool
@@ -68,8 +68,8 @@ type Iterator interface {
 	Close() error
 }
 
-// Batch is a Write under construction. Of two operations on one key the later counts. It does not
-// retain keys or values.
+// Batch is a Write under construction. Of two operations on one key the later counts. A Batch does
+// not retain keys or values.
 type Batch interface {
 	Set(key, value []byte) error
 	Delete(key []byte) error

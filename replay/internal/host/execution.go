@@ -42,7 +42,7 @@ type Execution interface {
 
 	// SetStatus records a status. The error says why it cannot be encoded.
 	SetStatus(status any) error
-	// Patch returns the decision of a patch; marks selects that of a new execution.
+	// Patch returns the decision of a patch. At the end of the history that is marks.
 	Patch(id string, marks bool) bool
 	// HandleQuery registers the handler of a query. A nil handler is an error.
 	HandleQuery(name string, handler Handler) error

@@ -26,7 +26,7 @@ func buy(ctx *replay.Context, in string) (int, error) {
 	return 0, nil
 }
 
-// What is allowed where it is done is allowed to those who call it.
+// An allowance in a function covers its callers, too.
 func shown() int {
 	//tenuto:allow only shown to people
 	return time.Now().Second()

@@ -22,7 +22,7 @@ func buy(ctx *replay.Context, in string) (int, error) {
 	first := func() time.Time { return time.Now() } // want `calls time\.Now`
 	_ = first
 
-	// Arithmetic with the right clock is right.
+	// Arithmetic with ctx.Now is allowed.
 	began = ctx.Now()
 	if ctx.Now().Sub(began) > time.Minute || began.Add(time.Hour).Before(ctx.Now().UTC()) {
 		return 0, ctx.Sleep(time.Second)
@@ -53,7 +53,7 @@ var definition = shop.Buy.Bind(func(ctx *replay.Context, in string) (int, error)
 	return replay.Go(ctx, step).Await(ctx)
 })
 
-// An activity may do what it likes.
+// An activity may read the clock.
 func charge(ctx context.Context, in string) (int, error) {
 	time.Sleep(time.Second)
 	return time.Now().Second(), nil

@@ -27,7 +27,7 @@ func buy(ctx *replay.Context, in string, b bus) (int, error) {
 	paid := shop.Charge.Start(inner, in)
 	defer paid.Cancel(ctx)
 	defer ctx.Log().Info("done")
-	defer note(shop.Charge.Call(ctx, in)) // the call is made here and now
+	defer note(shop.Charge.Call(ctx, in)) // the argument is evaluated here, not on return
 	ctx.OnClose(func(ctx *replay.Context, err error) error {
 		_, err = shop.Charge.Call(ctx, in)
 		return err

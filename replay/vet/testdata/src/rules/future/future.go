@@ -21,7 +21,7 @@ func buy(ctx *replay.Context, in string) (*replay.Future[int], error) {
 	none = append(none, shop.Charge.Start(ctx, in)) // want `drops the future of shop\.Charge\.Start`
 	none = append(none, shop.Charge.Start(ctx, in)) // want `drops the future of shop\.Charge\.Start`
 
-	_ = replay.Go(ctx, pump) // said to be on its own
+	_ = replay.Go(ctx, pump) // the blank identifier says that nothing awaits it
 	shop.Buy.Start(ctx, in, replay.OnParentClose(replay.AbandonChild))
 	kept := &open{paid: shop.Charge.Start(ctx, in)}
 	kept.paid = shop.Charge.Start(ctx, in)

@@ -38,7 +38,7 @@ func buy(ctx *replay.Context, db *sql.DB) (int, error) {
 
 func load(ctx context.Context, name string) ([]byte, error) { return os.ReadFile(name) }
 
-// What literals that are activities do is not done here.
+// Code in literals that are activities does not run in the function around them.
 func activities() []replay.Definition {
 	return []replay.Definition{
 		shop.Charge.Bind(func(ctx context.Context, name string) (int, error) { return 0, os.Remove(name) }),

@@ -23,7 +23,7 @@ func buy(ctx *replay.Context, in string) (int, error) {
 
 	gather() // want `calls gather, which calls sync\.WaitGroup\.Wait`
 	s := &stock{}
-	s.take() // a lock that is given back before it returns harms nobody
+	s.take() // a lock that is released before the function returns is harmless
 
 	places := replay.NewSemaphore(1)
 	if err := places.Acquire(ctx); err != nil {

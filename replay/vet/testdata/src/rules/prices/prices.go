@@ -27,7 +27,7 @@ func hour() int { return time.Now().Hour() } // want hour:`clock: calls time\.No
 // List is pure.
 func List(items []string) int { return len(items) }
 
-// Approved says why it looks at the clock.
+// Approved gives a reason for reading the clock.
 func Approved() time.Time {
 	return time.Now() //tenuto:allow shown to people and nothing else
 }
@@ -38,7 +38,7 @@ func (t *Table) Fill() { t.at = time.Now() } // want Fill:`clock: calls time\.No
 
 type Source interface{ Fill() }
 
-// Even and Odd go round in a circle.
+// Even and Odd call each other.
 func Even(n int) bool { return n == 0 || Odd(n-1) } // want Even:`clock: calls Odd \(prices\.go:\d+\), which calls time\.Now`
 
 func Odd(n int) bool { // want Odd:`clock: calls time\.Now`

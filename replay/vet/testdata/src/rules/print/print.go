@@ -20,6 +20,6 @@ func buy(ctx *replay.Context, in string) (string, error) {
 	return fmt.Sprintf("buy %s", in), fmt.Errorf("buy %s", in)
 }
 
-// That a line appears again is ugly and breaks nothing, so that it is reported
-// in orchestration code alone.
+// A repeated line is harmless. So printing is reported only if orchestration
+// code itself does it.
 func show(in string) { fmt.Println(in) }
