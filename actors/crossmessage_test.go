@@ -189,6 +189,33 @@ func TestCrossMessage_PendingDeliveredOnce(t *testing.T) {
 	})
 }
 
+// A message that is repeated while the partition closes is answered, like the first one.
+func TestCrossMessage_RepetitionAnsweredWhileClosing(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		p := newPartitionPair(t, remoteParent("far"), waitingChild())
+		p.far.journal.holdAppends()
+		start := &actors.CrossMessage{Instance: "far", Attach: true, Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{
+			OrchestrationStarted: &journalpb.OrchestrationStarted{Name: "kid", Input: payload(t, ""), RequestId: "r"},
+		}}}
+		first, second := make(chan actors.Answer, 1), make(chan actors.Answer, 1)
+		p.far.partition.Receive(start, func(a actors.Answer) { first <- a })
+		waitIdle()
+		closed := make(chan struct{})
+		go func() {
+			p.far.partition.Close()
+			close(closed)
+		}()
+		waitIdle()
+		p.far.partition.Receive(start, func(a actors.Answer) { second <- a })
+		if a := <-second; !errors.Is(a.Err, actors.ErrStopped) {
+			t.Errorf("the repetition was answered with %v", a.Err)
+		}
+		p.far.journal.releaseAppends()
+		<-first
+		<-closed
+	})
+}
+
 // newPairWithUnreportedEnd returns a pair in which the leader of a child has failed after the end of
 // the child was committed and before it was reported.
 func newPairWithUnreportedEnd(t *testing.T) *partitionPair {

@@ -24,10 +24,13 @@ type receiver struct {
 func (r *receiver) receive(c *CrossMessage, done func(Answer)) {
 	key := c.key()
 	r.mu.Lock()
-	_, waits := r.pending[key]
-	if !r.closed {
-		r.pending[key] = done
+	if r.closed {
+		r.mu.Unlock()
+		done(Answer{Err: ErrStopped})
+		return
 	}
+	_, waits := r.pending[key]
+	r.pending[key] = done
 	r.mu.Unlock()
 	if waits {
 		return
