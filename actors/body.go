@@ -14,30 +14,30 @@ import (
 )
 
 // runBody runs the body of an attempt and resolves the attempt with what the body returns.
-func (s *System) runBody(run *worker.Attempt) {
-	ctx, ended := s.traceAttempt(run)
-	run.BodyStartedAt = time.Now()
-	s.config.Registry.RunActivity(ctx, &run.Info, func(output *journalpb.Payload, err error) {
+func (s *System) runBody(attempt *worker.Attempt) {
+	ctx, ended := s.traceAttempt(attempt)
+	attempt.BodyStartedAt = time.Now()
+	s.config.Registry.RunActivity(ctx, &attempt.Info, func(output *journalpb.Payload, err error) {
 		failure, pending := readError(err)
 		outcome := outcomeOf(failure, pending)
 		ended(outcome)
-		s.observeAttempt(run, outcome)
-		run.Resolve(output, failure, pending)
+		s.observeAttempt(attempt, outcome)
+		attempt.Resolve(output, failure, pending)
 	})
 }
 
 // traceAttempt returns the context for the body, and a function to call after the body has
 // returned.
-func (s *System) traceAttempt(run *worker.Attempt) (ctx context.Context, ended func(AttemptOutcome)) {
+func (s *System) traceAttempt(attempt *worker.Attempt) (ctx context.Context, ended func(AttemptOutcome)) {
 	if s.config.Tracer == nil {
-		return run.Context, func(AttemptOutcome) {}
+		return attempt.Context, func(AttemptOutcome) {}
 	}
-	return s.config.Tracer.Attempt(run.Context, &run.Info.Attempt, run.TraceContext)
+	return s.config.Tracer.Attempt(attempt.Context, &attempt.Info.Attempt, attempt.TraceContext)
 }
 
-func (s *System) observeAttempt(run *worker.Attempt, outcome AttemptOutcome) {
+func (s *System) observeAttempt(attempt *worker.Attempt, outcome AttemptOutcome) {
 	if s.config.Observer != nil {
-		s.config.Observer.Attempted(&run.Info.Attempt, run.QueuedFor, time.Since(run.BodyStartedAt), outcome)
+		s.config.Observer.Attempted(&attempt.Info.Attempt, attempt.QueuedFor, time.Since(attempt.BodyStartedAt), outcome)
 	}
 }
 

@@ -115,7 +115,7 @@ func TestSystemClose_AbandonsBlockedActivity(t *testing.T) {
 		if elapsed := time.Since(start); elapsed != 5*time.Second {
 			t.Errorf("the system took %v to close", elapsed)
 		}
-		if !n.log.contains("activities abandoned") {
+		if !n.log.contains("activity bodies abandoned") {
 			t.Error("nothing was logged")
 		}
 		close(release) // an abandoned activity does no harm, and its goroutine ends

@@ -45,7 +45,7 @@ func (in *instance) enterCode(ending bool) {
 
 // leaveCode records that the code has returned. It returns how long the code was blocked and
 // whether it was abandoned meanwhile.
-func (in *instance) leaveCode() (blocked time.Duration, left bool) {
+func (in *instance) leaveCode() (blocked time.Duration, abandoned bool) {
 	p := in.partition
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -58,8 +58,8 @@ func (in *instance) leaveCode() (blocked time.Duration, left bool) {
 // finishCode is called after the code has returned. It panics if the code was abandoned.
 func (in *instance) finishCode() {
 	usercode.Unlabel()
-	blocked, left := in.leaveCode()
-	if left {
+	blocked, abandoned := in.leaveCode()
+	if abandoned {
 		panic(abandonedCode{})
 	}
 	if blocked > 0 {

@@ -19,7 +19,7 @@ var (
 	// ErrForgotten is returned for a repeated message if the instance cannot tell whether the
 	// message was recorded before, either long ago or by an earlier run. This time nothing was
 	// done.
-	ErrForgotten = errors.New("tenuto: whether the call was carried out before is no longer known")
+	ErrForgotten = errors.New("tenuto: it is no longer known whether the call was recorded before")
 	// ErrRequestIDReused is returned if the execution has recorded an input of another kind or
 	// name under the same request ID. Nothing was done.
 	ErrRequestIDReused = errors.New("tenuto: the request ID was used for a different input")

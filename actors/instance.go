@@ -110,7 +110,7 @@ func (in *instance) recoverPanic(ctx actor.Context) {
 	}
 	// The panic may have left the labels of user code.
 	usercode.Unlabel()
-	if _, left := in.leaveCode(); left {
+	if _, abandoned := in.leaveCode(); abandoned {
 		in.discardReturnedCode()
 		ctx.Stop(ctx.Self())
 		return
@@ -361,7 +361,7 @@ func (in *instance) propose(t *turn) {
 	case err != nil:
 		in.finishAppend(err)
 	case tooLarge:
-		in.terminateForLimit(fmt.Sprintf("one step asks for %d bytes of events, the limit is %d: schedule less at once, or pass references",
+		in.terminateForLimit(fmt.Sprintf("one step adds %d bytes of events, the limit is %d: schedule less at once, or pass references",
 			bytes, in.partition.system.config.AppendBytesMax))
 	case t.exceededLimit != "":
 		in.terminateForLimit(t.exceededLimit)

@@ -115,11 +115,11 @@ func (p *Partition) unstall(in *instance) {
 func (p *Partition) logStalled(in *instance, mismatch *replay.Mismatch, reason error) {
 	logger := p.logger.With("instance", in.id, "execution", in.executionNumber)
 	if mismatch == nil {
-		logger.Warn("instance stalled", "reason", reason)
+		logger.Warn("instance stalled, it waits for a retry or another leader", "reason", reason)
 		return
 	}
 	redacted := mismatch.WithoutPayloads()
-	logger.Warn("instance stalled", "reason", redacted.Kind, "event_id", redacted.EventID,
+	logger.Warn("instance stalled, it waits for code that fits its history", "reason", redacted.Kind, "event_id", redacted.EventID,
 		"expected", redacted.Expected, "found", redacted.Found, "source", redacted.Source)
 }
 

@@ -41,10 +41,10 @@ type timerActor struct {
 }
 
 func newTimerActor(p *Partition) *timerActor {
-	c := &timerActor{partition: p, timers: sched.NewTimers[operation.Key]()}
-	c.done.Add(1)
-	c.pid, _ = p.system.spawn(c.receive)
-	return c
+	t := &timerActor{partition: p, timers: sched.NewTimers[operation.Key]()}
+	t.done.Add(1)
+	t.pid, _ = p.system.spawn(t.receive)
+	return t
 }
 
 // Schedule schedules fire for a time. It replaces a timer with the same key. Only timers of
@@ -110,15 +110,15 @@ func (t *timerActor) fireDue() {
 }
 
 // fire calls the function of a timer. A panic in it does not stop the other timers.
-func (t *timerActor) fire(a *sched.Timer[operation.Key]) {
+func (t *timerActor) fire(timer *sched.Timer[operation.Key]) {
 	defer func() {
 		if value := recover(); value != nil {
 			t.partition.system.counters.faults.Add(1)
-			t.partition.logger.Error("fault in timer", "instance", a.Key.Instance, "execution", a.Key.Execution,
-				"event_id", a.Key.EventID, "fault", value, "stack", string(debug.Stack()))
+			t.partition.logger.Error("fault in timer", "instance", timer.Key.Instance, "execution", timer.Key.Execution,
+				"event_id", timer.Key.EventID, "fault", value, "stack", string(debug.Stack()))
 		}
 	}()
-	a.Fire()
+	timer.Fire()
 }
 
 func (t *timerActor) sleep(now, due clustertime.Time) {

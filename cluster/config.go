@@ -220,7 +220,7 @@ func (c Config) validate() error {
 func withPayloadWarnings(converter replay.PayloadConverter, logger *slog.Logger, payloadMax func() int) engine.PayloadConverter {
 	if converter.Warn == nil {
 		converter.Warn = func(of replay.PayloadInfo, bytes int) {
-			logger.Warn("large payload", "of", of.String(), "bytes", bytes)
+			logger.Warn("large payload", "payload", of.String(), "bytes", bytes)
 		}
 	}
 	return engine.NewPayloadConverter(converter, payloadMax)

@@ -391,7 +391,7 @@ func (f *announceFailures) add(err error) {
 	}
 	f.delay = min(max(2*f.delay, announceLogMin), announceLogMax)
 	f.next = now.Add(f.delay)
-	f.logger.Warn("cannot announce this node to the leader, will try again", "error", err)
+	f.logger.Warn("cannot announce this node to the leader; trying again", "error", err)
 }
 
 // end makes the next failure be logged at once.

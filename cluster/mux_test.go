@@ -150,7 +150,7 @@ func TestMux_EarlyMembersAreNotLogged(t *testing.T) {
 		t.Error("the member is rejected, or a stranger accepted")
 	}
 	mux.Close() // waits for pending log lines
-	if all, unknownMembers := log.countLines("connection refused"), log.countLines("n3 opened a Raft connection but is not a member"); all != 1 || unknownMembers != 1 {
+	if all, unknownMembers := log.countLines("incoming connection rejected"), log.countLines("n3 opened a Raft connection but is not a member"); all != 1 || unknownMembers != 1 {
 		t.Errorf("%d lines of rejections, %d of the stranger; want one:\n%s", all, unknownMembers, log.text.String())
 	}
 }

@@ -101,7 +101,7 @@ func TestPayloads_NotInLogsMetricsSpansErrors(t *testing.T) {
 			t.Errorf("a payload is shown: …%s…", text[max(at-300, 0):at+len(payloadCanary)])
 		}
 	}
-	for _, value := range []string{"activity attempt failed", "instance stalled", "instance=stalled execution=1",
+	for _, value := range []string{"activity attempt failed", "instance stalled, ", "instance=stalled execution=1",
 		`expected="ActivityScheduled name=\"repeated\" input=`, `found="ActivityScheduled name=\"repeated\" input=`} {
 		if logs.countLines(value) == 0 {
 			t.Errorf("the log does not say %q", value)
@@ -117,7 +117,7 @@ func stallInstance(t *testing.T, config Config, logs *logRecorder) {
 	ctx, cancel := context.WithCancel(testContext(t))
 	sent := make(chan error, 1)
 	go func() { sent <- Send(ctx, node.Client(), "stalled", canaryEvent, payloadCanary) }()
-	eventually(t, "the instance has stalled", func() bool { return logs.countLines("instance stalled") > 0 })
+	eventually(t, "the instance has stalled", func() bool { return logs.countLines("instance stalled, ") > 0 })
 	cancel()
 	if err := <-sent; err == nil {
 		t.Error("a stalled instance has taken an event")

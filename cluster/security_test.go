@@ -195,7 +195,7 @@ func TestRaftTransport_RejectsForgedFrames(t *testing.T) {
 	for name, attack := range attacks {
 		t.Run(name, func(t *testing.T) {
 			for i, target := range nodes {
-				logged := logs[i].countLines("connection refused")
+				logged := logs[i].countLines("incoming connection rejected")
 				rejected := target.partitions[0].journal.Stats().MessagesRejected
 				if n := forge(t, attack, target, "n2", forgedVote, forgedEntry, forgedElection); n > 0 {
 					t.Errorf("%s has answered %d of them", target.ID(), n)
@@ -204,7 +204,7 @@ func TestRaftTransport_RejectsForgedFrames(t *testing.T) {
 					t.Fatalf("%s has read %d of them", target.ID(), read)
 				}
 				eventually(t, "it is logged", func() bool {
-					return logs[i].countLines("connection refused") > logged || target.mux.RejectionLinesLeft() == 0
+					return logs[i].countLines("incoming connection rejected") > logged || target.mux.RejectionLinesLeft() == 0
 				})
 				expectUnharmed(t, target, before)
 			}

@@ -447,7 +447,7 @@ func (c *clusterSettings) record(ctx context.Context, pa *partition) (done bool)
 	}
 	if err != nil && !errors.Is(err, errSettingsVersion) {
 		if ctx.Err() == nil {
-			c.node.config.Logger.Warn("cluster settings not recorded, will try again", "error", err)
+			c.node.config.Logger.Warn("cluster settings not recorded; trying again", "error", err)
 		}
 		return false
 	}

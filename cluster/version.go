@@ -79,7 +79,7 @@ func (pa *partition) raiseProtocolTo(ctx context.Context, protocol uint32) {
 		}
 		pa.node.config.Logger.Log(ctx, level, "cluster protocol raised: every member speaks it", "protocol", protocol)
 	case ctx.Err() == nil:
-		pa.node.config.Logger.Warn("cluster protocol not raised, will try again", "protocol", protocol, "error", err)
+		pa.node.config.Logger.Warn("cluster protocol not raised; trying again", "protocol", protocol, "error", err)
 	}
 }
 

@@ -119,16 +119,16 @@ type Config struct {
 	StateMemoryBytes int
 	StateCacheBytes  int
 
-	// PackEntriesMax is the maximum number of records (appends, attempts, purges and others) in one
+	// PackRecordsMax is the maximum number of records (appends, attempts, purges and others) in one
 	// Raft entry. Defaults to 512.
-	PackEntriesMax int
+	PackRecordsMax int
 	// PackBytesMax is the size at which a Raft entry accepts no further record. Defaults to 1 MiB.
 	PackBytesMax int
 	// InFlightMax is the maximum number of Raft entries proposed and not yet applied. Defaults to
 	// 2.
 	InFlightMax int
-	// QueueEntriesMax is the maximum number of queued records. Defaults to 16384.
-	QueueEntriesMax int
+	// QueueRecordsMax is the maximum number of queued records. Defaults to 16384.
+	QueueRecordsMax int
 	// QueueBytesMax is the maximum size of queued records. Defaults to 64 MiB.
 	QueueBytesMax int
 	// AppendBytesMax is the maximum size of an encoded record. Defaults to 4 MiB.
@@ -207,10 +207,10 @@ func (c Config) withDefaults() Config {
 	orDefault(&c.RepairTimeout, time.Minute)
 	orDefault(&c.StateMemoryBytes, 128<<20)
 	orDefault(&c.StateCacheBytes, 64<<20)
-	orDefault(&c.PackEntriesMax, 512)
+	orDefault(&c.PackRecordsMax, 512)
 	orDefault(&c.PackBytesMax, 1<<20)
 	orDefault(&c.InFlightMax, 2)
-	orDefault(&c.QueueEntriesMax, 16384)
+	orDefault(&c.QueueRecordsMax, 16384)
 	orDefault(&c.QueueBytesMax, 64<<20)
 	orDefault(&c.AppendBytesMax, 4<<20)
 	return c
@@ -248,7 +248,7 @@ func (c *Config) validate() error {
 		return errors.New("config: StallLimit is negative")
 	case c.RepairTimeout < 0:
 		return errors.New("config: RepairTimeout is negative")
-	case min(c.PackEntriesMax, c.PackBytesMax, c.InFlightMax, c.QueueEntriesMax, c.QueueBytesMax, c.AppendBytesMax, c.StateMemoryBytes, c.StateCacheBytes) < 0:
+	case min(c.PackRecordsMax, c.PackBytesMax, c.InFlightMax, c.QueueRecordsMax, c.QueueBytesMax, c.AppendBytesMax, c.StateMemoryBytes, c.StateCacheBytes) < 0:
 		return errors.New("config: a limit is negative")
 	case c.AppendBytesMax > c.QueueBytesMax:
 		return errors.New("config: AppendBytesMax is larger than QueueBytesMax")

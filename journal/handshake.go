@@ -236,7 +236,7 @@ func (i *identities) replyToHandshake(h *handshake, authenticated string) *hands
 	case err == nil && h.Purpose == purposeProbe && h.CopySession != "" && h.CopySession != i.self.Session:
 		i.copyReports.add(h.Node)
 		i.config.Logger.Error("process with a copy of this node's directory rejected: find and stop it; this node continues",
-			"told_by", h.Node)
+			"reported_by", h.Node)
 	case errors.As(err, &other):
 		r.OtherDirectory, r.RecordedIdentity = true, other.Recorded
 	case errors.Is(err, ErrDirectoryCopied):

@@ -180,7 +180,7 @@ func TestAppend_OneOfManyProposersWins(t *testing.T) {
 }
 
 func TestAppend_QueueIsBounded(t *testing.T) {
-	j := openJournal(t, Config{QueueEntriesMax: 4, QueueBytesMax: 2000, AppendBytesMax: 1500, InFlightMax: 1, PackEntriesMax: 1})
+	j := openJournal(t, Config{QueueRecordsMax: 4, QueueBytesMax: 2000, AppendBytesMax: 1500, InFlightMax: 1, PackRecordsMax: 1})
 	epoch := awaitLeadership(t, j)
 	var large *TooLargeError
 	huge := newStartAppend(epoch, string(make([]byte, 3000)))

@@ -101,7 +101,7 @@ func (e *elections) checkLeader(request *raft.RequestPreVoteRequest, closing <-c
 		return false
 	}
 	if err := e.triggerHeartbeatCheck(); err != nil {
-		e.config.Logger.Error("cannot check the leader", "error", err)
+		e.config.Logger.Error("cannot check the leader now; an election may begin later", "error", err)
 		return false
 	}
 	return true

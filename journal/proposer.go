@@ -30,7 +30,7 @@ type proposer struct {
 
 func newProposer(c *Config, counters *stats) *proposer {
 	return &proposer{
-		config: c, stats: counters, queue: newQueue(c.QueueEntriesMax, c.QueueBytesMax), slots: make(chan struct{}, c.InFlightMax),
+		config: c, stats: counters, queue: newQueue(c.QueueRecordsMax, c.QueueBytesMax), slots: make(chan struct{}, c.InFlightMax),
 		inFlight: make(chan *inFlightEntry, c.InFlightMax), unresolved: make(chan *inFlightEntry, c.InFlightMax),
 	}
 }
@@ -132,7 +132,7 @@ func (p *proposer) pack() {
 			resolveAll(p.queue.takeRejected())
 			continue
 		}
-		batch, rejection, open := p.queue.take(p.config.PackEntriesMax, p.config.PackBytesMax)
+		batch, rejection, open := p.queue.take(p.config.PackRecordsMax, p.config.PackBytesMax)
 		if !open {
 			return
 		}

@@ -35,7 +35,7 @@ func (r *requestServer) serve(ctx context.Context, conn net.Conn) {
 			err = r.handle(ctx, &snapshot.TimeoutConn{Conn: conn})
 		}
 		if err != nil && ctx.Err() == nil {
-			r.journal.config.Logger.Warn("cannot answer request", "error", err)
+			r.journal.config.Logger.Warn("cannot answer a request for a snapshot or state", "sender", transport.SenderOf(conn), "error", err)
 		}
 	}
 	if !r.journal.callers.start(answer) {

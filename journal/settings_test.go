@@ -24,7 +24,7 @@ func BenchmarkSettings(b *testing.B) {
 		{"InFlightMax=4", func(c *Config) { c.InFlightMax = 4 }},
 		{"InFlightMax=8", func(c *Config) { c.InFlightMax = 8 }},
 		{"PackBytesMax=16KiB", func(c *Config) { c.PackBytesMax = 16 << 10 }},
-		{"PackBytesMax=4MiB", func(c *Config) { c.PackBytesMax, c.PackEntriesMax = 4<<20, 4096 }},
+		{"PackBytesMax=4MiB", func(c *Config) { c.PackBytesMax, c.PackRecordsMax = 4<<20, 4096 }},
 	}
 	for _, nodes := range []int{1, 3} {
 		for _, k := range settings {

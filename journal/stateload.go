@@ -218,7 +218,7 @@ func (r *stateLoader) findGap(applied uint64, all []*snapshot.Manifest) (*logGap
 	}
 	if applied > known {
 		return nil, &DamagedError{Path: r.config.Dir, Index: applied, Reason: fmt.Sprintf(
-			"it was applied, but the log ends at %d", last)}
+			"the state has applied this entry, but the log ends at %d", last)}
 	}
 	return nil, nil
 }

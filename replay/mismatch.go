@@ -57,7 +57,7 @@ func (m *Mismatch) WithoutPayloads() *Mismatch {
 		redacted.Expected, redacted.Found = m.text.Redact(m.Expected), m.text.Redact(m.Found)
 	}
 	if redacted.Expected == redacted.Found && redacted.Found != "" {
-		redacted.Found += ", which is not the same"
+		redacted.Found += " (they differ in a part that is not shown)"
 	}
 	return &redacted
 }
@@ -71,7 +71,7 @@ func (m *Mismatch) Error() string {
 	if m.Found != "" {
 		fmt.Fprintf(&b, ", found %s", m.Found)
 		if m.Found == m.Expected { // the difference is cut or hidden
-			b.WriteString(", which is not the same")
+			b.WriteString(" (they differ in a part that is not shown)")
 		}
 	}
 	if m.Source != "" {

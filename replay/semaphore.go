@@ -35,19 +35,19 @@ func (s *Semaphore) Acquire(ctx *Context) error {
 		s.free--
 		return nil
 	}
-	place := ctx.execution().NewPromise()
-	s.waiting = append(s.waiting, place)
-	err := ctx.scope.Observe(ctx.scope.Wait(place))
+	waiter := ctx.execution().NewPromise()
+	s.waiting = append(s.waiting, waiter)
+	err := ctx.scope.Observe(ctx.scope.Wait(waiter))
 	if err == nil {
 		return nil
 	}
-	if place.Seq() != 0 {
+	if waiter.Seq() != 0 {
 		// Release has granted the slot, but the scope has ended: pass the slot on.
 		s.Release(ctx)
 		return err
 	}
 	for i := range s.waiting {
-		if s.waiting[i] == place {
+		if s.waiting[i] == waiter {
 			s.waiting = append(s.waiting[:i], s.waiting[i+1:]...)
 			break
 		}
@@ -69,9 +69,9 @@ func (s *Semaphore) Release(ctx *Context) {
 		s.free++
 		return
 	}
-	place := s.waiting[0]
+	waiter := s.waiting[0]
 	s.waiting = s.waiting[1:]
-	ctx.execution().Resolve(place, nil)
+	ctx.execution().Resolve(waiter, nil)
 }
 
 // checkUse checks a call of a method before it has any effect. It does not return if a durable call

@@ -27,7 +27,7 @@ type attempt struct {
 	id                    *clusterpb.AttemptID // nil until a worker runs it
 	session               *workerSession       // of the worker that runs it; nil if it is lost
 	workerLost            bool                 // its worker is lost and may come back
-	lastHeartbeat         clustertime.Time     // the last sign of life
+	lastHeartbeat         clustertime.Time     // or when it began
 	detailsRecordedAt     clustertime.Time     // when details were last recorded
 	detailsTimerScheduled bool                 // a timer is scheduled to record details
 }
@@ -102,7 +102,7 @@ func (t *task) fail(failure, cause error) (then func()) {
 	number := t.failedAttempts
 	return func() {
 		t.partition.config.Logger.Warn("activity attempt failed", "activity", t.scheduled.Name, "instance", t.ref.Instance,
-			"execution", t.ref.Execution, "event_id", t.ref.EventId, "attempt", number, "error", failure, "pause", delay)
+			"execution", t.ref.Execution, "event_id", t.ref.EventId, "attempt", number, "error", failure, "backoff", delay)
 	}
 }
 

@@ -24,13 +24,13 @@ type taskQueue struct {
 // enqueue appends a task to the queue of its class. The lock is held.
 func (s *Scheduler) enqueue(t *task) {
 	key := t.class()
-	l := s.queues[key]
-	if l == nil {
-		l = &taskQueue{class: key, tasks: list.New()}
-		s.queues[key] = l
+	q := s.queues[key]
+	if q == nil {
+		q = &taskQueue{class: key, tasks: list.New()}
+		s.queues[key] = q
 	}
 	s.lastSequence++
-	t.sequence, t.queue, t.element = s.lastSequence, l, l.tasks.PushBack(t)
+	t.sequence, t.queue, t.element = s.lastSequence, q, q.tasks.PushBack(t)
 	t.state = s.queuedState(key)
 }
 
@@ -59,8 +59,8 @@ func (t *taskQueue) first() *task { return t.tasks.Front().Value.(*task) }
 // none. The lock is held.
 func (s *Scheduler) oldestQueued(eligible func(class) bool) *task {
 	var oldest *task
-	for key, l := range s.queues {
-		if t := l.first(); (oldest == nil || t.sequence < oldest.sequence) && eligible(key) {
+	for key, q := range s.queues {
+		if t := q.first(); (oldest == nil || t.sequence < oldest.sequence) && eligible(key) {
 			oldest = t
 		}
 	}

@@ -77,8 +77,8 @@ func (s *Scheduler) Tasks() (open, waiting int) {
 	for _, tasks := range s.tasks {
 		open += len(tasks)
 	}
-	for _, l := range s.queues {
-		waiting += l.tasks.Len()
+	for _, q := range s.queues {
+		waiting += q.tasks.Len()
 	}
 	return open, waiting
 }

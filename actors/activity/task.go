@@ -36,7 +36,7 @@ const (
 	// Ending means that its end is being recorded.
 	Ending State = "ending"
 
-	closed State = "gone"
+	closed State = "closed"
 )
 
 // A task is an activity from its schedule to the end of its last attempt.

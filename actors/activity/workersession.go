@@ -165,9 +165,9 @@ func (w *workerSession) register(registration *clusterpb.RegisterWorker) {
 			w.activities[name] = true
 		}
 		s.sessions[w.partition] = append(s.sessions[w.partition], w)
-		for _, l := range s.queues {
-			if w.partition == l.class.partition && w.serves(l.class) {
-				l.setState(Queued)
+		for _, q := range s.queues {
+			if w.partition == q.class.partition && w.serves(q.class) {
+				q.setState(Queued)
 			}
 		}
 		return func() {
@@ -314,7 +314,7 @@ func (w *workerSession) takeResult(result *clusterpb.AttemptResult) {
 	c := Completion{Ref: result.Attempt.Ref, Attempt: int(result.Attempt.Number), Result: result.Output, Error: result.Error}
 	c.normalize()
 	w.scheduler().withLock(func() func() {
-		wanted := w.noteResult(result)
+		wanted := w.detachFinished(result)
 		switch {
 		case !result.Pending:
 			return w.partition.complete(&c, reporter)
@@ -327,9 +327,9 @@ func (w *workerSession) takeResult(result *clusterpb.AttemptResult) {
 	})
 }
 
-// noteResult removes a finished attempt from the worker. It returns the task if the attempt is its
-// current one, nil if not. The scheduler's lock is held.
-func (w *workerSession) noteResult(result *clusterpb.AttemptResult) *task {
+// detachFinished removes a finished attempt from the worker. It returns the task if the attempt is
+// its current one, nil if not. The scheduler's lock is held.
+func (w *workerSession) detachFinished(result *clusterpb.AttemptResult) *task {
 	t := w.findTask(result.Attempt)
 	if t == nil || w.partition.isClosed() {
 		return nil
@@ -362,15 +362,15 @@ const (
 )
 
 // endSession removes a worker whose session has ended.
-func (s *Scheduler) endSession(r *workerSession) {
-	s.withLock(func() func() { return s.removeSession(r, workerLost) })
+func (s *Scheduler) endSession(w *workerSession) {
+	s.withLock(func() func() { return s.removeSession(w, workerLost) })
 }
 
 // drainSession removes a worker that will not come back, and begins its attempts again at once.
-func (s *Scheduler) drainSession(r *workerSession) {
+func (s *Scheduler) drainSession(w *workerSession) {
 	s.mu.Lock()
-	left := slices.Collect(maps.Values(r.attempts))
-	then := s.removeSession(r, workerDrained)
+	left := slices.Collect(maps.Values(w.attempts))
+	then := s.removeSession(w, workerDrained)
 	s.mu.Unlock()
 	if then != nil {
 		then()
@@ -382,22 +382,22 @@ func (s *Scheduler) drainSession(r *workerSession) {
 
 // removeSession removes a session. The worker's attempts continue until RejoinTimeout, so that it
 // can rejoin. reason is for the log. The lock is held.
-func (s *Scheduler) removeSession(r *workerSession, reason string) (then func()) {
-	all := s.sessions[r.partition]
-	at := slices.Index(all, r)
+func (s *Scheduler) removeSession(w *workerSession, reason string) (then func()) {
+	all := s.sessions[w.partition]
+	at := slices.Index(all, w)
 	if at < 0 {
 		return nil
 	}
-	s.sessions[r.partition] = slices.Delete(all, at, at+1)
-	lost := len(r.attempts)
-	for _, a := range r.attempts {
-		r.removeAttempt(a)
+	s.sessions[w.partition] = slices.Delete(all, at, at+1)
+	lost := len(w.attempts)
+	for _, a := range w.attempts {
+		w.removeAttempt(a)
 		a.workerLost = true
 		a.task.scheduleTimer(timerRejoin, a.task.now().Add(s.config.RejoinTimeout), func() { s.restartAttempt(a) })
 	}
 	return func() {
 		if lost > 0 {
-			r.partition.config.Logger.Warn(reason, "worker", r.registration.Node, "activities", lost)
+			w.partition.config.Logger.Warn(reason, "worker", w.registration.Node, "attempts", lost)
 		}
 	}
 }

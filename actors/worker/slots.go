@@ -140,21 +140,22 @@ func (w *Worker) abandonSlot(done *Attempt) {
 // Run runs the attempt, which has a slot, and then others that have got a slot. Each sends its
 // result to the leader. Run does not return if a body calls runtime.Goexit.
 func (a *Attempt) Run() {
-	w, name, running := a.worker, a.Info.Name, a
+	w, last, running := a.worker, a, a
 	defer func() {
 		if a == nil {
 			return
 		}
 		if value := recover(); value != nil {
 			w.config.Faults.Add(1)
-			w.config.Logger.Error("fault in activity", "activity", name, "fault", value, "stack", string(debug.Stack()))
+			w.config.Logger.Error("fault in activity", "activity", last.Info.Name, "instance", last.Info.Instance, "execution", last.Info.Execution,
+				"event_id", last.Info.EventID, "fault", value, "stack", string(debug.Stack()))
 		}
 		if running != nil {
 			w.abandonSlot(running)
 		}
 	}()
 	for a != nil {
-		name, running = a.Info.Name, a
+		last, running = a, a
 		a.runBody()
 		running = nil
 		a = w.nextInSlot(a)
@@ -196,7 +197,7 @@ func (w *Worker) Wait(grace time.Duration) bool {
 	case <-returned:
 		return true
 	case <-time.After(grace):
-		w.config.Logger.Warn("activities abandoned: they did not return after their context was canceled")
+		w.config.Logger.Warn("activity bodies abandoned: they did not return after their contexts were canceled", "grace", grace)
 		return false
 	}
 }

@@ -43,7 +43,7 @@ func checkHistories(*flag.FlagSet) action {
 			fmt.Fprintf(s.out, "%s: ok: %s/%d, events: %d, last: %s\n", file, h.Instance, h.Execution, len(h.Events), h.Events[len(h.Events)-1].Type)
 		}
 		if invalid > 0 {
-			return fmt.Errorf("%d of %d files contain no consistent history", invalid, len(files))
+			return fmt.Errorf("%d of %d files failed the check", invalid, len(files))
 		}
 		return nil
 	}

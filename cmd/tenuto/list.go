@@ -28,19 +28,19 @@ type selection struct {
 func list(flags *flag.FlagSet) action {
 	s := new(selection)
 	filter := &s.filter
-	flags.Func("state", "with that `state`: running, stalled, suspended, waiting-for-code, completed, failed, canceled, terminated; may be repeated", func(state string) error {
+	flags.Func("state", "instances in a `state`: running, stalled, suspended, waiting-for-code, completed, failed, canceled, terminated; may be repeated", func(state string) error {
 		filter.States = append(filter.States, cluster.State(strings.ReplaceAll(state, "-", " ")))
 		return nil
 	})
-	flags.StringVar(&filter.Name, "name", "", "of that orchestration")
-	flags.StringVar(&filter.Version, "version", "", "of that version")
-	flags.StringVar(&filter.IDPrefix, "prefix", "", "with that ID prefix")
-	flags.StringVar(&filter.ParentID, "parent", "", "children of that instance")
-	flags.Func("tag", "with that tag, `key=value`; may be repeated", func(tag string) error { return addTag(filter, tag) })
-	flags.Func("from", "created then or later, a `time` like 2006-01-02T15:04:05Z", parseTimeInto(&filter.CreatedFrom))
-	flags.Func("before", "created before that `time`", parseTimeInto(&filter.CreatedBefore))
-	flags.StringVar(&s.after, "after", "", "with IDs after that one")
-	flags.IntVar(&s.limit, "limit", 100, "at most that many; 0 for all")
+	flags.StringVar(&filter.Name, "name", "", "instances of the orchestration `name`")
+	flags.StringVar(&filter.Version, "version", "", "instances of that `version`")
+	flags.StringVar(&filter.IDPrefix, "prefix", "", "instances whose IDs begin with `prefix`")
+	flags.StringVar(&filter.ParentID, "parent", "", "children of the instance `id`")
+	flags.Func("tag", "instances with the tag `key=value`; may be repeated", func(tag string) error { return addTag(filter, tag) })
+	flags.Func("from", "created at or after a `time` like 2006-01-02T15:04:05Z", parseTimeInto(&filter.CreatedFrom))
+	flags.Func("before", "created before a `time`", parseTimeInto(&filter.CreatedBefore))
+	flags.StringVar(&s.after, "after", "", "instances whose IDs sort after `id`")
+	flags.IntVar(&s.limit, "limit", 100, "the maximum `number` of instances; 0 for all")
 	flags.BoolVar(&s.count, "count", false, "show only the number of instances")
 	flags.BoolVar(&s.asJSON, "json", false, "one JSON object per line")
 	readOptions := staleFlag(flags)

@@ -54,7 +54,7 @@ func members(flags *flag.FlagSet) action {
 }
 
 // errNoLeader says why the list of members may be incomplete.
-var errNoLeader = errors.New("no node leads: this is only what the answering node knows")
+var errNoLeader = errors.New("no node leads: this is only what the answering node knows; check that a majority of the voters runs")
 
 // printMembers writes a table whose cells are one word each.
 func printMembers(w io.Writer, members []cluster.Member) error {

@@ -2531,7 +2531,7 @@ func (x *PurgeResult) GetPurged() uint32 {
 	return 0
 }
 
-// Failure is the error of a call. See cluster/errors.go for the codes.
+// Failure is the error of a call. See cluster/internal/wire/failure.go for the codes.
 type Failure struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Code    string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
@@ -2542,7 +2542,7 @@ type Failure struct {
 	Leader string `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"`
 	// With the code "busy": when to retry, in nanoseconds.
 	RetryAfter int64 `protobuf:"varint,5,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
-	// With the code "version": the protocols of both sides; see cluster.VersionError.
+	// With the code "protocol": the protocols of both sides; see cluster.VersionError.
 	Versions *VersionMismatch `protobuf:"bytes,6,opt,name=versions,proto3" json:"versions,omitempty"`
 	// With the code "busy": the bound that was reached; see actors.Bound. Empty when unknown.
 	Bound string `protobuf:"bytes,7,opt,name=bound,proto3" json:"bound,omitempty"`
@@ -4767,7 +4767,7 @@ func (*JoinResult) Descriptor() ([]byte, []int) {
 	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
 }
 
-// RemoveMemberRequest removes a node from the cluster for ever.
+// RemoveMemberRequest removes a node from the cluster permanently.
 type RemoveMemberRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -5118,7 +5118,8 @@ type CrossMessageResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Why the message may not have been accepted; it must be repeated. Empty if it was accepted.
 	Failure string `protobuf:"bytes,1,opt,name=failure,proto3" json:"failure,omitempty"`
-	Dropped bool   `protobuf:"varint,2,opt,name=dropped,proto3" json:"dropped,omitempty"`
+	// The receiver needed no message: it was recorded before, or its instance has ended.
+	Dropped bool `protobuf:"varint,2,opt,name=dropped,proto3" json:"dropped,omitempty"`
 	// Of a start: the instance that it found or created, and the event that ended it.
 	Instance      *journalpb.Instance `protobuf:"bytes,3,opt,name=instance,proto3" json:"instance,omitempty"`
 	End           *journalpb.Event    `protobuf:"bytes,4,opt,name=end,proto3" json:"end,omitempty"`

@@ -214,7 +214,7 @@ func TestMismatch_EqualDescriptionsSayTheyDiffer(t *testing.T) {
 	in.evict()
 	x := engine.NewExecution("i", 1, callWith(long+"b"), nil)
 	defer x.Evict()
-	if err := x.Replay(eventSeq(in.history)); err == nil || !strings.Contains(err.Error(), "which is not the same") {
+	if err := x.Replay(eventSeq(in.history)); err == nil || !strings.Contains(err.Error(), "differ in a part that is not shown") {
 		t.Errorf("%v", err)
 	}
 }

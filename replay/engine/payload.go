@@ -167,7 +167,7 @@ func (p PayloadConverter) warn(logger *slog.Logger, info replay.PayloadInfo, pla
 	switch {
 	case from < 0 || len(plain.Data) < from:
 	case p.Warn == nil:
-		logger.Warn("large payload", "of", info.String(), "bytes", len(plain.Data))
+		logger.Warn("large payload", "payload", info.String(), "bytes", len(plain.Data), "warn_bytes", from)
 	default:
 		_ = callIsolated(func() { p.Warn(info, len(plain.Data)) })
 	}

@@ -86,13 +86,13 @@ func Read(r io.Reader) (*History, error) {
 		return nil, fmt.Errorf("read history: %w", err)
 	}
 	if _, err := decoder.Token(); err != io.EOF {
-		return nil, fmt.Errorf("read history: more text after its end")
+		return nil, fmt.Errorf("read history: unexpected text after the end")
 	}
 	switch {
 	case doc.Format != Format:
 		return nil, &FormatError{Format: doc.Format}
 	case doc.Instance == "" || doc.Execution == 0:
-		return nil, fmt.Errorf("read history: instance and execution are missing")
+		return nil, fmt.Errorf("read history: instance or execution is missing")
 	}
 	h := &History{Instance: doc.Instance, Execution: doc.Execution}
 	for i, encoded := range doc.Events {

@@ -189,10 +189,10 @@ func TestRead_RejectsInvalidHistory(t *testing.T) {
 		`{"format":"tenuto.history/1","execution":1}`:                                                                    "missing",
 		`{"format":"tenuto.history/1","instance":"a","execution":-1}`:                                                    "uint64",
 		`{"format":"tenuto.history/1","instance":"a","execution":1,"other":2}`:                                           "other",
-		`{"format":"tenuto.history/1","instance":"a","execution":1} 2`:                                                   "after its end",
+		`{"format":"tenuto.history/1","instance":"a","execution":1} 2`:                                                   "after the end",
 		`{"format":"tenuto.history/1","instance":"a","execution":1,"events":[1]}`:                                        "event 1",
 		`{"format":"tenuto.history/1","instance":"a","execution":1,"events":[{},{"unknown":1}]}`:                         "event 2",
-		`{"format":"tenuto.history/1","instance":"a","execution":1,"events":[{"statusSet":{"value":{"json":1,"x":2}}}]}`: "nothing else",
+		`{"format":"tenuto.history/1","instance":"a","execution":1,"events":[{"statusSet":{"value":{"json":1,"x":2}}}]}`: "no other field",
 		`{"format":"tenuto.history/1","instance":"a","execution":1,"events":[{"statusSet":{"value":[]}}]}`:               "event 1",
 	} {
 		if _, err := history.Read(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {

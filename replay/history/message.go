@@ -135,7 +135,7 @@ func writeValue(text *bytes.Buffer, field protoreflect.FieldDescriptor, value pr
 		text.Write(encoded)
 		return err
 	}
-	return fmt.Errorf("field %s of kind %v", field.FullName(), field.Kind())
+	return fmt.Errorf("field %s: unsupported kind %v", field.FullName(), field.Kind())
 }
 
 // writeNumber writes NaN and infinities as protojson does.
@@ -207,7 +207,7 @@ func protoJSONField(encoded json.RawMessage, field protoreflect.FieldDescriptor)
 
 func protoJSONPayload(fields map[string]json.RawMessage, value json.RawMessage) (json.RawMessage, error) {
 	if len(fields) > 1 {
-		return nil, fmt.Errorf("a payload that has %q has nothing else", jsonField)
+		return nil, fmt.Errorf("a payload that has %q must have no other field", jsonField)
 	}
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, value); err != nil {

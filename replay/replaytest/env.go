@@ -182,7 +182,7 @@ func (e *Env) start() {
 	e.registry = registry
 	e.runInBubble(func() { err = e.node.start(registry, slog.New(slog.NewTextHandler(e.log, nil))) })
 	if err != nil {
-		e.t.Fatalf("replaytest: begin: %v", err)
+		e.t.Fatalf("replaytest: start node: %v", err)
 	}
 }
 

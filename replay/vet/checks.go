@@ -137,7 +137,7 @@ func (in *inspection) checkReplaying(c *function) {
 			action = in.orderedIn(c, at.ChildAt(edge.IfStmt_Else, -1))
 		}
 		if action != "" {
-			in.report(finding{replaying, statement.Pos(), action + " or not, as ctx.Replaying() says", ""})
+			in.report(finding{replaying, statement.Pos(), action + ", depending on ctx.Replaying()", ""})
 		}
 	}
 }

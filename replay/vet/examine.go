@@ -202,10 +202,10 @@ func qualifiedName(at inspector.Cursor) ast.Expr {
 
 // text returns the source of an expression, shortened to 40 bytes.
 func (in *inspection) text(e ast.Expr) string {
-	const max = 40
+	const textMax = 40
 	text := types.ExprString(e)
-	if len(text) > max {
-		text = "…" + text[len(text)-max:]
+	if len(text) > textMax {
+		text = "…" + text[len(text)-textMax:]
 	}
 	return text
 }

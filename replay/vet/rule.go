@@ -22,23 +22,23 @@ var (
 	random        = &rule{"random", "use ctx.Random() or ctx.UUID(), or replay.SideEffect for a secret", true}
 	goroutine     = &rule{"goroutine", "use replay.Go or replay.Map, which run coroutines in a fixed order", true}
 	channel       = &rule{"channel", "use futures with replay.Next or replay.Race, or an event", true}
-	lock          = &rule{"sync", "coroutines run one at a time and need no locks; replay.NewSemaphore is for stretches that block", false}
+	lock          = &rule{"sync", "coroutines run one at a time and need no locks; replay.NewSemaphore is for sections that block", false}
 	wait          = &rule{"sync", "use replay.Go and await the futures, with replay.All for example", true}
 	goContext     = &rule{"context", "use the *replay.Context; replay.WithTimeout and replay.WithCancel bound what is done in it", false}
 	externalIO    = &rule{"io", "do it in an activity", true}
 	environment   = &rule{"env", "pass it in the input, or record it with replay.SideEffect", true}
 	printing      = &rule{"print", "use ctx.Log(), which is silent on replay", false}
 	exit          = &rule{"exit", "return an error, which fails this instance alone", true}
-	global        = &rule{"global", "state of the process is another one on replay; " + useState, true}
+	global        = &rule{"global", "the state of the process differs on replay; " + useState, true}
 	shared        = &rule{"shared", "other instances share it and replays repeat it; " + useState, false}
 	sharedRead    = &rule{"shared", shared.advice, false}
 	mapOrder      = &rule{"maporder", "the order of a map differs on replay; " + useSorted, false}
-	unawaited     = &rule{"future", "await it, or give it up with Cancel", false}
-	deferred      = &rule{"defer", "deferred functions run also when the instance leaves memory, and there it does nothing; use ctx.OnClose or replay.NewSaga", false}
+	unawaited     = &rule{"future", "await it, or cancel it with Cancel", false}
+	deferred      = &rule{"defer", "deferred functions also run when the instance is evicted, where durable calls do nothing; use ctx.OnClose or replay.NewSaga", false}
 	captured      = &rule{"capture", "use the *replay.Context that this function is given", false}
-	sideEffect    = &rule{"once", "on replay the function is not called; return the value, and make durable calls outside of it", false}
-	query         = &rule{"query", "it only reads, between turns; what changes the instance is an update or an event", false}
-	replaying     = &rule{"replaying", "code that decides by ctx.Replaying() breaks its own history; it is for logs and metrics", false}
+	sideEffect    = &rule{"once", "on replay the function is not called; return the value, and make durable calls outside the function", false}
+	query         = &rule{"query", "queries only read, between turns; use an update or an event to change the instance", false}
+	replaying     = &rule{"replaying", "code that depends on ctx.Replaying() contradicts its history; use it for logs and metrics only", false}
 	missingReason = &rule{"allow", "say why: //tenuto:allow reason", false}
 )
 

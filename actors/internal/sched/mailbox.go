@@ -112,7 +112,7 @@ func (m *Mailbox) UserMessageCount() int {
 // Run delivers the actor's messages until there are none, and then those of mailboxes that wait
 // for a goroutine. It reports whether the goroutine was abandoned. After a panic the supervisor
 // sends a system message that decides how the actor continues.
-func (m *Mailbox) Run() (left bool) {
+func (m *Mailbox) Run() (abandoned bool) {
 	if m.unbounded {
 		m.runUnbounded()
 		return false

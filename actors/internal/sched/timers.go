@@ -37,28 +37,28 @@ type Timers[K comparable] struct {
 func NewTimers[K comparable]() *Timers[K] { return &Timers[K]{byKey: make(map[K]*Timer[K])} }
 
 // Add adds a timer. It replaces a timer with the same key.
-func (s *Timers[K]) Add(a *Timer[K]) {
+func (s *Timers[K]) Add(timer *Timer[K]) {
 	var none K
-	if a.Key != none {
-		s.Cancel(a.Key)
-		s.byKey[a.Key] = a
+	if timer.Key != none {
+		s.Cancel(timer.Key)
+		s.byKey[timer.Key] = timer
 	}
 	s.lastSequence++
-	a.sequence = s.lastSequence
-	heap.Push(s.heapOf(a), a)
+	timer.sequence = s.lastSequence
+	heap.Push(s.heapOf(timer), timer)
 }
 
 // Cancel removes the timer with a key, if there is one.
 func (s *Timers[K]) Cancel(key K) {
-	if a := s.byKey[key]; a != nil {
-		s.Remove(a)
+	if timer := s.byKey[key]; timer != nil {
+		s.Remove(timer)
 	}
 }
 
 // Remove removes a timer.
-func (s *Timers[K]) Remove(a *Timer[K]) {
-	heap.Remove(s.heapOf(a), a.index)
-	delete(s.byKey, a.Key)
+func (s *Timers[K]) Remove(timer *Timer[K]) {
+	heap.Remove(s.heapOf(timer), timer.index)
+	delete(s.byKey, timer.Key)
 }
 
 // Next returns the timer to fire first, nil if there is none. It skips deferrable timers if
@@ -74,8 +74,8 @@ func (s *Timers[K]) Next(deferred bool) *Timer[K] {
 	return next
 }
 
-func (s *Timers[K]) heapOf(a *Timer[K]) *timerHeap[K] {
-	if a.Deferrable {
+func (s *Timers[K]) heapOf(timer *Timer[K]) *timerHeap[K] {
+	if timer.Deferrable {
 		return &s.deferrable
 	}
 	return &s.others
@@ -93,15 +93,15 @@ func (h timerHeap[K]) Swap(i, j int) {
 }
 
 func (h *timerHeap[K]) Push(x any) {
-	a := x.(*Timer[K])
-	a.index = len(*h)
-	*h = append(*h, a)
+	timer := x.(*Timer[K])
+	timer.index = len(*h)
+	*h = append(*h, timer)
 }
 
 func (h *timerHeap[K]) Pop() any {
 	last := len(*h) - 1
-	a := (*h)[last]
+	timer := (*h)[last]
 	(*h)[last] = nil
 	*h = (*h)[:last]
-	return a
+	return timer
 }

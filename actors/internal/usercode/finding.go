@@ -38,13 +38,13 @@ func (w *Watchdog) handle(f findings) {
 	stacks := codeStacks(w.actorFunction)
 	for _, found := range f.blocked {
 		attributes := []any{
-			"instance", found.instance, "event_id", found.eventID, "for", time.Since(found.since),
+			"instance", found.instance, "event_id", found.eventID, "blocked_for", time.Since(found.since),
 			"stack", stacks[found.instance],
 		}
 		if found.abandonReason == "" {
-			w.logger.Warn("orchestration code is blocked outside of durable calls; the instance waits for it", attributes...)
+			w.logger.Warn("orchestration code is blocked outside of durable calls; the instance waits for it: fix the code or terminate the instance", attributes...)
 			continue
 		}
-		w.logger.Warn("orchestration code blocked outside of durable calls was abandoned", append(attributes, "because", found.abandonReason)...)
+		w.logger.Warn("orchestration code blocked outside of durable calls was abandoned", append(attributes, "reason", found.abandonReason)...)
 	}
 }

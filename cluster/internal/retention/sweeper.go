@@ -109,7 +109,7 @@ func (s *Sweeper) runUntilChanged(ctx context.Context) {
 	for ctx.Err() == nil {
 		next, err := s.sweep(ctx, periods)
 		if err != nil && ctx.Err() == nil {
-			s.Logger.Warn("cannot purge the instances whose retention has passed, will try again", "error", err)
+			s.Logger.Warn("cannot purge the instances whose retention has passed; trying again in the next sweep", "error", err)
 		}
 		sleepContext(ctx, max(next.Sub(s.Now()), min(sweepIntervalMin, shortest)))
 	}
@@ -175,7 +175,7 @@ func (s *Sweeper) purge(ctx context.Context, ids []string) error {
 	}
 	purged, err := Purge(ctx, s.Store, s.Epoch, ids)
 	if err == nil {
-		s.Logger.Debug("purged by retention", "instances", purged)
+		s.Logger.Debug("expired instances purged", "instances", purged)
 	}
 	return err
 }

@@ -65,7 +65,7 @@ var observables = []observable{
 	{"tenuto.turn.messages", "{message}", observableCounter, "Messages delivered in turns.", readOne(func(s *Sample) uint64 { return s.Actors.Messages })},
 	{"tenuto.inbox.rejected", "{message}", observableCounter, "Messages shed under overload, by the bound that was reached.", readRejections},
 	{"tenuto.inbox.messages", "{message}", observableGauge, "Messages from outside that wait for their turn or its commit.", readOne(func(s *Sample) int { return s.Actors.MessagesInFlight })},
-	{"tenuto.starts.shed", "{start}", observableCounter, "Starts shed here without asking the leader, because it sheds starts.", readOne(func(s *Sample) uint64 { return s.StartsShed })},
+	{"tenuto.starts.shed", "{start}", observableCounter, "Starts shed by this node, without asking the leader, while the leader sheds starts.", readOne(func(s *Sample) uint64 { return s.StartsShed })},
 	{"tenuto.starts.waiting", "{start}", observableGauge, "Starts that wait here until the leader accepts more.", readOne(func(s *Sample) int { return s.StartsWaiting })},
 	{"tenuto.turns.in_flight", "{turn}", observableGauge, "Turns in flight: their appends are not decided.", readOne(func(s *Sample) int { return s.Actors.TurnsInFlight })},
 	{"tenuto.turns.waiting", "{instance}", observableGauge, "Instances that wait for the turn limiter.", readOne(func(s *Sample) int { return s.Actors.TurnsWaiting })},
@@ -82,7 +82,7 @@ var observables = []observable{
 	{"tenuto.raft.term", "{term}", observableGauge, "The node's current term.", readEach(func(g *PartitionSample) uint64 { return g.Term })},
 	{"tenuto.raft.applied", "{entry}", observableGauge, "Index of the last entry applied.", readEach(func(g *PartitionSample) uint64 { return g.Applied })},
 	{"tenuto.raft.lag", "{entry}", observableGauge, "Entries that this node or its leader knows to be committed, and that are not applied here.", readEach(func(g *PartitionSample) uint64 { return g.Behind })},
-	{"tenuto.raft.since_contact", "s", observableGauge, "Time since the last sign of the leader.", readEach(func(g *PartitionSample) float64 { return max(g.SinceContact, 0).Seconds() })},
+	{"tenuto.raft.since_contact", "s", observableGauge, "Time since the last message from the leader.", readEach(func(g *PartitionSample) float64 { return max(g.SinceContact, 0).Seconds() })},
 	{"tenuto.raft.member.lag", "{entry}", observableGauge, "Committed entries that another member has not acknowledged, on the leader.", readMembers},
 	{"tenuto.raft.messages.rejected", "{message}", observableCounter, "Raft messages rejected because of their sender or content.", readEach(func(g *PartitionSample) uint64 { return g.Journal.MessagesRejected })},
 

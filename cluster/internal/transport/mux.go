@@ -305,7 +305,7 @@ func (r *rejectionLog) log(conn net.Conn, reason error) {
 		return
 	}
 	if omitted, due := r.due(); due {
-		r.logger.Warn("connection refused", "remote", conn.RemoteAddr().String(), "error", reason, "omitted", omitted)
+		r.logger.Warn("incoming connection rejected", "remote", conn.RemoteAddr().String(), "error", reason, "omitted", omitted)
 	}
 }
 

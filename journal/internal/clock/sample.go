@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"hash/crc32"
 	"log/slog"
 	"os"
@@ -127,7 +126,7 @@ func (c *Clock) KeepSampled(ctx context.Context, dir string, logger *slog.Logger
 		if err == nil {
 			synced = saved.Epoch
 		} else if !failing {
-			logger.Warn("cannot write clock sample", "error", fmt.Errorf("write clock sample: %w", err))
+			logger.Warn("cannot write clock sample; the node continues and tries again", "error", err)
 		}
 		failing = err != nil
 	}

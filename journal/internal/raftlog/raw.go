@@ -147,7 +147,7 @@ func recoverPanics(path string, onPanic func(), f func() error) (err error) {
 // Reasons of a *diskfile.DamagedError for files that must exist.
 const (
 	// MissingReason says what is lost and what to do.
-	MissingReason = "it is missing, and it recorded what this node has promised to the others. " + MissingRemedy
+	MissingReason = "the file is missing; it recorded the votes of this node and the entries that it has acknowledged. " + MissingRemedy
 	// MissingRemedy says what to do.
 	MissingRemedy = "If it was moved, put it back. " +
 		"If it is lost, empty the whole directory of the node and start the node again: it then has another identity, " +

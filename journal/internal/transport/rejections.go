@@ -27,7 +27,7 @@ func (r *Rejections) Count() uint64 { return r.count.Load() }
 func (r *Rejections) Add(sender string, reason error) {
 	r.count.Add(1)
 	if omitted, due := r.shouldLog(); due {
-		r.logger.Warn("message rejected, nothing was done", "sender", sender, "error", reason, "omitted", omitted)
+		r.logger.Warn("Raft message rejected", "sender", sender, "error", reason, "omitted", omitted)
 	}
 }
 

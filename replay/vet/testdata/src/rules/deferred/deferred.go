@@ -11,7 +11,7 @@ import (
 type bus interface{ Close(ctx *replay.Context) }
 
 func buy(ctx *replay.Context, in string, b bus) (int, error) {
-	defer shop.Charge.Call(ctx, in) // want `^calls shop\.Charge\.Call in a deferred function: deferred functions run also when the instance leaves memory, and there it does nothing; use ctx\.OnClose or replay\.NewSaga$`
+	defer shop.Charge.Call(ctx, in) // want `^calls shop\.Charge\.Call in a deferred function: deferred functions also run when the instance is evicted, where durable calls do nothing; use ctx\.OnClose or replay\.NewSaga$`
 	defer func() {
 		if err := prices.Pay(ctx, in); err != nil { // want `calls prices\.Pay in a deferred function, which calls shop\.Charge\.Call`
 			ctx.Log().Warn("not paid")

@@ -10,7 +10,7 @@ import (
 type open struct{ paid *replay.Future[int] }
 
 func buy(ctx *replay.Context, in string) (*replay.Future[int], error) {
-	shop.Charge.Start(ctx, in)      // want `^drops the future of shop\.Charge\.Start: await it, or give it up with Cancel$`
+	shop.Charge.Start(ctx, in)      // want `^drops the future of shop\.Charge\.Start: await it, or cancel it with Cancel$`
 	_ = shop.Charge.Start(ctx, in)  // want `drops the future of shop\.Charge\.Start`
 	ctx.Timer(time.Second)          // want `drops the future of ctx\.Timer`
 	replay.Go(ctx, pump)            // want `drops the future of replay\.Go`

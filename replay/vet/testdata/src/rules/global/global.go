@@ -37,7 +37,7 @@ func main() {
 }
 
 func buy(ctx *replay.Context, in string) (int, error) {
-	count++          // want `^writes the package variable count: state of the process is another one on replay; keep it in a variable of the orchestration, in its input or in an activity$`
+	count++          // want `^writes the package variable count: the state of the process differs on replay; keep it in a variable of the orchestration, in its input or in an activity$`
 	seen[in] = true  // want `writes the package variable seen`
 	delete(seen, in) // want `writes the package variable seen`
 	prices.Last = in // want `writes the package variable prices\.Last`

@@ -9,7 +9,7 @@ import (
 
 func buy(ctx *replay.Context, in string) (int, error) {
 	var mu sync.Mutex
-	mu.Lock() // want `^calls sync\.Mutex\.Lock: coroutines run one at a time and need no locks; replay\.NewSemaphore is for stretches that block$`
+	mu.Lock() // want `^calls sync\.Mutex\.Lock: coroutines run one at a time and need no locks; replay\.NewSemaphore is for sections that block$`
 	mu.Unlock()
 	var group sync.WaitGroup
 	group.Add(1) // want `calls sync\.WaitGroup\.Add`

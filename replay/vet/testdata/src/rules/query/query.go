@@ -11,7 +11,7 @@ import (
 func buy(ctx *replay.Context, in string) (int, error) {
 	paid, asked := 0, 0
 	err := shop.State.Handle(ctx, func(string) (int, error) {
-		asked++                                            // want `^writes asked, which is declared outside of the function that answers a query: it only reads, between turns`
+		asked++                                            // want `^writes asked, which is declared outside of the function that answers a query: queries only read, between turns`
 		if _, err := shop.Approved.Wait(ctx); err != nil { // want `calls shop\.Approved\.Wait in the function that answers a query`
 			return 0, err
 		}

@@ -6,10 +6,10 @@ import (
 )
 
 func buy(ctx *replay.Context, in string) (int, error) {
-	if !ctx.Replaying() { // want `^calls shop\.Charge\.Call or not, as ctx\.Replaying\(\) says: code that decides by ctx\.Replaying\(\) breaks its own history`
+	if !ctx.Replaying() { // want `^calls shop\.Charge\.Call, depending on ctx\.Replaying\(\): code that depends on ctx\.Replaying\(\) contradicts its history`
 		shop.Charge.Call(ctx, in)
 	}
-	if ctx.Replaying() { // want `calls ctx\.Sleep or not`
+	if ctx.Replaying() { // want `calls ctx\.Sleep, depending on`
 		in = ""
 	} else {
 		ctx.Sleep(1)
