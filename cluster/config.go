@@ -91,6 +91,11 @@ type Config struct {
 	// leader of their partition lacks, leadership moves to a node that has that code and all of the
 	// leader's.
 	Definitions []replay.Definition
+	// Strict makes replays compare what code requests with the history byte for byte, with all
+	// options and statuses, and stall an instance that differs. By default inputs and outputs are
+	// compared by their meaning to today's code, and recorded options and statuses are kept: see
+	// replay/docs/versioning.md. It should be the same on every node.
+	Strict bool
 	// PayloadConverter encodes values as payloads: it may encrypt or compress. Its codec must be the
 	// same on every node and in every [DialConfig] as long as there are instances. Defaults to JSON.
 	// Large values are logged unless Warn is set.

@@ -107,7 +107,8 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 	n.attachParts()
 	settings := config.Settings.withDefaults()
 	n.settings.current.Store(&settings)
-	n.registry = registry.WithPayloadConverter(withPayloadWarnings(config.PayloadConverter, config.Logger, n.settings.payloadMax))
+	n.registry = registry.WithStrict(config.Strict).
+		WithPayloadConverter(withPayloadWarnings(config.PayloadConverter, config.Logger, n.settings.payloadMax))
 	n.ask = n.router.callLeader
 	n.recoverer = server.Recoverer{Logger: config.Logger, Node: config.NodeID}
 	n.answerLimiter = admission.NewAnswerLimiter(admission.AnswersInFlightBytesMax)

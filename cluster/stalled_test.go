@@ -1,8 +1,10 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 
@@ -80,4 +82,69 @@ func TestStalledInstance_VisibleUnderAnyLeader(t *testing.T) {
 
 	node, _ = start(false)
 	eventually(t, "nothing is stalled where the code fits", func() bool { return stalled(node) == 0 })
+}
+
+// The input of an activity gets a field, and its call a timeout, while an instance waits. A node
+// with Strict stalls the instance; the next one without it continues.
+func TestStrict_RejectsWhatDefaultAccepts(t *testing.T) {
+	dir, ctx := t.TempDir(), testContext(t)
+	shipped := replay.Event[string]("shipped")
+	type order struct{ ID string }
+	type giftOrder struct {
+		ID   string
+		Gift bool
+	}
+	first := func() []replay.Definition {
+		pack := replay.Activity[order, string]("pack")
+		return []replay.Definition{
+			pack.Bind(func(_ context.Context, o order) (string, error) { return o.ID, nil }),
+			canaryOrchestration.Bind(func(ctx *replay.Context, id string) (string, error) {
+				if _, err := pack.Call(ctx, order{id}); err != nil {
+					return "", err
+				}
+				return shipped.Wait(ctx)
+			}),
+		}
+	}
+	second := func() []replay.Definition {
+		pack := replay.Activity[giftOrder, string]("pack")
+		return []replay.Definition{
+			pack.Bind(func(_ context.Context, o giftOrder) (string, error) { return o.ID, nil }),
+			canaryOrchestration.Bind(func(ctx *replay.Context, id string) (string, error) {
+				if _, err := pack.Call(ctx, giftOrder{ID: id}, replay.StartToClose(time.Minute)); err != nil {
+					return "", err
+				}
+				return shipped.Wait(ctx)
+			}),
+		}
+	}
+	node := startNode(t, Config{Dir: dir, Definitions: first()})
+	if _, err := StartRun(ctx, node.Client(), canaryOrchestration, "i", "17"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the order is packed", func() bool {
+		h, err := node.Client().History(ctx, "i")
+		return err == nil && len(h.Events) == 4
+	})
+	if err := node.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	node = startNode(t, Config{Dir: dir, Definitions: second(), Strict: true})
+	go func() { _ = Send(ctx, node.Client(), "i", shipped, "yes", RequestID("s")) }()
+	eventually(t, "the instance is stalled", func() bool {
+		status, err := node.Client().Get(ctx, "i")
+		return err == nil && status.State == Stalled && status.Mismatch != nil && status.Mismatch.EventID == 2
+	})
+	if err := node.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	node = startNode(t, Config{Dir: dir, Definitions: second()})
+	if err := Send(ctx, node.Client(), "i", shipped, "yes", RequestID("s")); err != nil {
+		t.Fatal(err)
+	}
+	if status, err := node.Client().Wait(ctx, "i"); err != nil || status.State != Completed {
+		t.Errorf("%+v, %v", status, err)
+	}
 }

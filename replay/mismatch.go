@@ -41,6 +41,10 @@ type Mismatch struct {
 	Expected  string // what the history has there
 	Found     string // what the code did instead
 	Source    string // file:line of the call that differs, "" if unknown
+	// Strict says that only the strict comparison rejects the difference: a value that means the
+	// same to today's code, another option or another status. See docs/versioning.md. The status of
+	// an instance in a cluster does not have it.
+	Strict bool
 
 	text host.MismatchText
 }

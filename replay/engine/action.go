@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"reflect"
 	"runtime"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -8,10 +9,23 @@ import (
 
 // An action is what a step of the code scheduled, queued until the cursor binds it to an event.
 type action struct {
-	event   *journalpb.Event // without event_id and timestamp
-	op      *operation       // nil for an action that needs no completion
-	callers []uintptr        // the call stack, if it was recorded
-	elided  bool             // canceled before it was bound: leaves no event
+	event *journalpb.Event // without event_id and timestamp
+	op    *operation       // nil for an action that needs no completion
+	// valueType is the type of the value that the event holds; nil if it holds none or nil.
+	valueType       reflect.Type
+	recordedCallers *[callersMax]uintptr // the call stack, if it was recorded
+	elided          bool                 // canceled before it was bound: leaves no event
+}
+
+// callersMax bounds the recorded part of a call stack.
+const callersMax = 8
+
+// callers returns the recorded call stack, nil if there is none.
+func (a *action) callers() []uintptr {
+	if a.recordedCallers == nil {
+		return nil
+	}
+	return a.recordedCallers[:]
 }
 
 // An actionQueue holds the actions of the code that are not bound to an event yet, in the order of
@@ -21,8 +35,8 @@ type actionQueue struct {
 	recordsCallers bool // set while a replay locates the call for a mismatch
 }
 
-// add adds an action. op is nil if it needs no completion.
-func (q *actionQueue) add(event *journalpb.Event, op *operation) {
+// add adds an action and returns it. op is nil if it needs no completion.
+func (q *actionQueue) add(event *journalpb.Event, op *operation) *action {
 	var a *action
 	if op != nil {
 		a = &op.action
@@ -31,10 +45,11 @@ func (q *actionQueue) add(event *journalpb.Event, op *operation) {
 	}
 	a.event, a.op = event, op
 	if q.recordsCallers {
-		a.callers = make([]uintptr, 8)
-		runtime.Callers(3, a.callers) // 3: the caller of schedule, or the author
+		a.recordedCallers = new([callersMax]uintptr)
+		runtime.Callers(3, a.recordedCallers[:]) // 3: the caller of schedule, or the author
 	}
 	q.actions = append(q.actions, a)
+	return a
 }
 
 // head returns the first action that was not elided, nil if there is none.

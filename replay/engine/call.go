@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"reflect"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -19,7 +20,7 @@ func (s *scope) StartActivity(name string, input any, options *host.ActivityOpti
 	if err := checkActivityOptions(options); err != nil {
 		return s.p.resolvedFuture(fmt.Errorf("call of activity %q: %w", name, err))
 	}
-	return s.schedule(name, activityScheduled(name, payload, options))
+	return s.schedule(name, activityScheduled(name, payload, options), input)
 }
 
 // activityScheduled returns the event that schedules an activity. It allocates its messages
@@ -53,7 +54,7 @@ func (s *scope) StartTimer(d time.Duration) *host.Future {
 	fireAt += min(int64(max(d, 0)), math.MaxInt64-fireAt) // must not overflow
 	return s.schedule("", &journalpb.Event{Body: &journalpb.Event_TimerCreated{
 		TimerCreated: &journalpb.TimerCreated{FireAt: fireAt},
-	}})
+	}}, nil)
 }
 
 // sleepUntil waits until a time in Unix nanoseconds; 0 does not wait.
@@ -70,7 +71,7 @@ func (s *scope) StartChild(orchestration string, input any, options host.ChildOp
 	if err != nil {
 		return s.p.resolvedFuture(err)
 	}
-	return s.schedule(orchestration, &journalpb.Event{Body: &journalpb.Event_SubOrchestrationScheduled{SubOrchestrationScheduled: child}})
+	return s.schedule(orchestration, &journalpb.Event{Body: &journalpb.Event_SubOrchestrationScheduled{SubOrchestrationScheduled: child}}, input)
 }
 
 // childStart returns the request to start a child or a chained instance.
@@ -100,12 +101,13 @@ func (s *scope) StartChain(orchestration string, input any, options host.ChainOp
 	if err := s.err(); err != nil {
 		return s.p.cancellation.observe(err)
 	}
-	s.p.operations.queue.add(&journalpb.Event{Body: &journalpb.Event_OrchestrationChained{OrchestrationChained: &journalpb.OrchestrationChained{
+	added := s.p.operations.queue.add(&journalpb.Event{Body: &journalpb.Event_OrchestrationChained{OrchestrationChained: &journalpb.OrchestrationChained{
 		Name:     orchestration,
 		Version:  requested.Version,
 		Instance: requested.Instance,
 		Input:    requested.Input,
 	}}}, nil)
+	added.valueType = reflect.TypeOf(input)
 	return nil
 }
 
@@ -115,12 +117,12 @@ func (s *scope) Subscribe(event string) *host.Future {
 	}
 	return s.schedule(event, &journalpb.Event{Body: &journalpb.Event_ExternalSubscribed{
 		ExternalSubscribed: &journalpb.ExternalSubscribed{Name: event},
-	}})
+	}}, nil)
 }
 
-// schedule schedules a named operation.
-func (s *scope) schedule(name string, event *journalpb.Event) *host.Future {
-	op := &operation{name: name}
+// schedule schedules a named operation with that input; nil if it has none.
+func (s *scope) schedule(name string, event *journalpb.Event, input any) *host.Future {
+	op := &operation{name: name, action: action{valueType: reflect.TypeOf(input)}}
 	s.p.schedule(s, event, op)
 	return op.newFuture()
 }

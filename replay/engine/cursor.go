@@ -88,7 +88,7 @@ func (x *Execution) consume(event *journalpb.Event) error {
 	// A turn records all actions of the code before the next message. Only a terminate request may
 	// come between them.
 	if requested != nil && isInputType(event.TypeNumber()) && p.progress < ended {
-		return x.mismatch(replay.ScheduledDifferently, event, x.describe(event), x.describe(requested.event), requested.callers, requested.event)
+		return x.mismatch(replay.ScheduledDifferently, event, x.describe(event), x.describe(requested.event), requested.callers(), requested.event)
 	}
 	if p.progress < ended && !x.deferred.suspended {
 		p.step()

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"errors"
+	"reflect"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -16,8 +17,9 @@ const (
 
 // A continuation is the error with which an orchestration continues as new.
 type continuation struct {
-	input   *journalpb.Payload
-	version string
+	input     *journalpb.Payload
+	inputType reflect.Type
+	version   string
 }
 
 func (c *continuation) Error() string {
@@ -27,6 +29,7 @@ func (c *continuation) Error() string {
 // An outcome is how the code ended: what its body returned, and the errors of its clean-up.
 type outcome struct {
 	output        *journalpb.Payload
+	outputType    reflect.Type
 	failure       error // includes errors of the clean-up
 	continuation  *continuation
 	cleanUpFailed bool
@@ -82,6 +85,14 @@ func (o *outcome) terminalEvent(request *journalpb.OrchestrationCancelRequested,
 	return &journalpb.Event{Body: &journalpb.Event_OrchestrationFailed{
 		OrchestrationFailed: &journalpb.OrchestrationFailed{Error: encodeError(o.failure)},
 	}}
+}
+
+// valueType returns the type of the value in the terminal event, nil if it has none.
+func (o *outcome) valueType() reflect.Type {
+	if o.continues() {
+		return o.continuation.inputType
+	}
+	return o.outputType
 }
 
 func isCanceled(err error) bool { return errors.Is(err, replay.ErrCanceled) }
@@ -157,7 +168,8 @@ func (p *program) cleanUp() {
 
 // finish queues the terminal event. No operation may be open.
 func (p *program) finish() {
-	p.operations.queue.add(p.outcome.terminalEvent(p.cancellation.request, p.operations.unconsumedEvents), nil)
+	added := p.operations.queue.add(p.outcome.terminalEvent(p.cancellation.request, p.operations.unconsumedEvents), nil)
+	added.valueType = p.outcome.valueType()
 	p.progress = codeDone
 }
 

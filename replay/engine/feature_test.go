@@ -391,20 +391,6 @@ func TestChildOptions_RejectsInvalid(t *testing.T) {
 	}
 }
 
-// The recorded version of a child is used.
-func TestChild_RecordedVersionWins(t *testing.T) {
-	history := withEventIDs(started("hello-child", ""), withVersion(childScheduled("child", "i::1.2", ""), "1"))
-	for _, options := range [][]replay.Option{nil, {replay.Version("2")}} {
-		x := engine.NewExecution("i", 1, registryOf(t, program("hello-child", func(ctx *replay.Context, _ string) (string, error) {
-			return child.Call(ctx, "", options...)
-		})), nil)
-		if err := x.Replay(eventSeq(history)); err != nil {
-			t.Error(err)
-		}
-		x.Evict()
-	}
-}
-
 // --- values of the wrong type ---
 
 func TestSideEffect_UndecodableRecord(t *testing.T) {

@@ -3,7 +3,9 @@ package engine
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"path"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -22,22 +24,37 @@ func (x *Execution) match(recorded *journalpb.Event, head *action) error {
 		return x.mismatch(replay.EndedEarly, recorded, x.describe(recorded), "the orchestration has already ended", nil)
 	case head == nil:
 		return x.mismatch(replay.ScheduledNothing, recorded, x.describe(recorded), "the code blocked and scheduled nothing", x.program.coroutines.oldestStack())
-	case head.event == recorded || x.id.sameEvent(recorded, head.event):
+	case head.event == recorded || x.fits(recorded, head, x.program.registry.strict):
 		return nil
 	case journalpb.IsTerminal(head.event.TypeNumber()) && !journalpb.IsTerminal(recorded.TypeNumber()):
 		m := x.mismatch(replay.EndedEarly, recorded, x.describe(recorded), x.describe(head.event), nil, head.event)
 		m.Source = functionLine(x.program.code.Body)
 		return m
 	}
-	m := x.mismatch(replay.ScheduledDifferently, recorded, x.describe(recorded), x.describe(head.event), head.callers, head.event)
+	m := x.mismatch(replay.ScheduledDifferently, recorded, x.describe(recorded), x.describe(head.event), head.callers(), head.event)
 	if m.Source == "" {
 		m.Source = functionLine(x.program.code.Body)
 	}
+	m.Strict = x.fits(recorded, head, false)
 	return m
 }
 
-// sameEvent compares the identifying fields of a recorded event and an action of the code.
-func (id *identity) sameEvent(recorded, requested *journalpb.Event) bool {
+// fits reports whether a recorded event fits an action of the code.
+func (x *Execution) fits(recorded *journalpb.Event, head *action, strict bool) bool {
+	c := comparison{id: &x.id, strict: strict, valueType: head.valueType}
+	return c.sameEvent(recorded, head.event)
+}
+
+// A comparison compares a recorded event with an action of the code: its identifying fields, and
+// with strict all fields. Values are compared by their meaning to today's code, and with strict by
+// their bytes. What is not compared stays as recorded.
+type comparison struct {
+	id        *identity
+	strict    bool
+	valueType reflect.Type // of the action's value; nil if it has none
+}
+
+func (c *comparison) sameEvent(recorded, requested *journalpb.Event) bool {
 	if recorded.TypeNumber() != requested.TypeNumber() || recorded.SourceEventId != requested.SourceEventId {
 		return false
 	}
@@ -45,51 +62,55 @@ func (id *identity) sameEvent(recorded, requested *journalpb.Event) bool {
 	case *journalpb.Event_ActivityScheduled:
 		have := recorded.GetActivityScheduled()
 		return have.Name == want.ActivityScheduled.Name &&
-			samePayload(have.Input, want.ActivityScheduled.Input) &&
-			sameOptions(have.Options, want.ActivityScheduled.Options)
+			c.sameOptions(have.Options, want.ActivityScheduled.Options) &&
+			c.sameValue(have.Input, want.ActivityScheduled.Input)
 	case *journalpb.Event_TimerCreated, *journalpb.Event_CancelRequested:
 		return true // the recorded fire_at is used; the source was compared above
 	case *journalpb.Event_ExternalSubscribed:
 		return recorded.GetExternalSubscribed().Name == want.ExternalSubscribed.Name
 	case *journalpb.Event_SubOrchestrationScheduled:
-		return id.sameChild(recorded, want.SubOrchestrationScheduled)
+		return c.sameChild(recorded, want.SubOrchestrationScheduled)
 	case *journalpb.Event_OrchestrationCompleted:
-		return samePayload(recorded.GetOrchestrationCompleted().Output, want.OrchestrationCompleted.Output)
+		return c.sameValue(recorded.GetOrchestrationCompleted().Output, want.OrchestrationCompleted.Output)
 	case *journalpb.Event_OrchestrationFailed:
 		return sameError(recorded.GetOrchestrationFailed().GetError(), want.OrchestrationFailed.Error)
 	case *journalpb.Event_OrchestrationCanceled:
 		return true
 	}
-	return id.sameStandalone(recorded, requested)
+	return c.sameStandalone(recorded, requested)
 }
 
 // sameStandalone compares actions that need no completion. The recorded value of a side effect is
-// used; that of a status must match.
-func (id *identity) sameStandalone(recorded, requested *journalpb.Event) bool {
+// used.
+func (c *comparison) sameStandalone(recorded, requested *journalpb.Event) bool {
 	switch want := requested.Body.(type) {
 	case *journalpb.Event_SideEffectRecorded:
 		return recorded.GetSideEffectRecorded().Label == want.SideEffectRecorded.Label
 	case *journalpb.Event_StatusSet:
-		return samePayload(recorded.GetStatusSet().Value, want.StatusSet.Value)
+		return !c.strict || samePayload(recorded.GetStatusSet().Value, want.StatusSet.Value)
 	case *journalpb.Event_OrchestrationChained:
 		have, chained := recorded.GetOrchestrationChained(), want.OrchestrationChained
 		return have.Name == chained.Name &&
-			id.isChildID(have.Instance, chained.Instance, recorded.EventId) &&
-			samePayload(have.Input, chained.Input)
+			sameVersion(have.Version, chained.Version) &&
+			c.id.isChildID(have.Instance, chained.Instance, recorded.EventId) &&
+			c.sameValue(have.Input, chained.Input)
 	case *journalpb.Event_OrchestrationContinuedAsNew:
-		return sameContinuation(recorded.GetOrchestrationContinuedAsNew(), want.OrchestrationContinuedAsNew)
+		return c.sameContinuation(recorded.GetOrchestrationContinuedAsNew(), want.OrchestrationContinuedAsNew)
 	}
 	return false
 }
 
-// sameChild ignores the version: the newest version may have changed since it was recorded.
-func (id *identity) sameChild(recorded *journalpb.Event, requested *journalpb.SubOrchestrationScheduled) bool {
+func (c *comparison) sameChild(recorded *journalpb.Event, requested *journalpb.SubOrchestrationScheduled) bool {
 	have := recorded.GetSubOrchestrationScheduled()
 	return have.Name == requested.Name &&
-		id.isChildID(have.Instance, requested.Instance, recorded.EventId) &&
-		have.ClosePolicy == requested.ClosePolicy &&
-		samePayload(have.Input, requested.Input)
+		sameVersion(have.Version, requested.Version) &&
+		c.id.isChildID(have.Instance, requested.Instance, recorded.EventId) &&
+		(!c.strict || have.ClosePolicy == requested.ClosePolicy) &&
+		c.sameValue(have.Input, requested.Input)
 }
+
+// sameVersion compares a version that the code names. A call without one fits every record.
+func sameVersion(have, requested string) bool { return requested == "" || have == requested }
 
 // sameError ignores stacks and causes, which may change with the build. It accepts a record without
 // a code, because error types may get codes later.
@@ -98,18 +119,45 @@ func sameError(have, requested *journalpb.Error) bool {
 }
 
 // sameContinuation ignores the version: the newest version may have changed since it was recorded.
-func sameContinuation(have, want *journalpb.OrchestrationContinuedAsNew) bool {
-	return samePayload(have.Input, want.Input) && slices.EqualFunc(have.Inbox, want.Inbox, func(a, b *journalpb.ExternalEvent) bool {
+func (c *comparison) sameContinuation(have, want *journalpb.OrchestrationContinuedAsNew) bool {
+	return c.sameValue(have.Input, want.Input) && slices.EqualFunc(have.Inbox, want.Inbox, func(a, b *journalpb.ExternalEvent) bool {
 		return proto.Equal(a, b)
 	})
+}
+
+// sameValue reports whether two payloads mean the same to the code.
+func (c *comparison) sameValue(have, want *journalpb.Payload) bool {
+	return samePayload(have, want) || !c.strict && c.valueType != nil && sameMeaning(c.valueType, have, want)
+}
+
+// sameMeaning reports whether a recorded payload, decoded into the type of today's value and encoded
+// again, has the bytes of the other.
+func sameMeaning(valueType reflect.Type, have, want *journalpb.Payload) bool {
+	if have.GetContentType() != want.GetContentType() || len(have.GetData()) == 0 {
+		return false
+	}
+	same := false
+	err := callIsolated(func() { // decoding may call methods of the author
+		value := reflect.New(valueType)
+		if unmarshal(have, value.Interface()) != nil {
+			return
+		}
+		again, err := marshal(value.Elem().Interface(), math.MaxInt)
+		same = err == nil && samePayload(again, want)
+	})
+	return err == nil && same
 }
 
 func samePayload(a, b *journalpb.Payload) bool {
 	return bytes.Equal(a.GetData(), b.GetData()) && a.GetContentType() == b.GetContentType()
 }
 
-// sameOptions compares the meaning of options: an explicit default equals none.
-func sameOptions(a, b *journalpb.ActivityOptions) bool {
+// sameOptions compares tags, and with strict the meaning of all options: an explicit default equals
+// none. The recorded policy and timeouts apply to a recorded call.
+func (c *comparison) sameOptions(a, b *journalpb.ActivityOptions) bool {
+	if !c.strict {
+		return a.GetTag() == b.GetTag()
+	}
 	return a == nil && b == nil || proto.Equal(withDefaults(a), withDefaults(b))
 }
 

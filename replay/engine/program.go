@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"reflect"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -100,6 +101,7 @@ func (p *program) runBody() (*journalpb.Payload, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.outcome.outputType = reflect.TypeOf(output)
 	return p.encode(replay.PayloadInfo{Kind: "orchestration", Name: name, Part: "output"}, output)
 }
 
@@ -234,5 +236,5 @@ func (v *programView) ContinueAsNew(orchestration string, input any, options hos
 	if err := checkVersion(orchestration, version); err != nil {
 		return err
 	}
-	return &continuation{input: payload, version: version}
+	return &continuation{input: payload, inputType: reflect.TypeOf(input), version: version}
 }

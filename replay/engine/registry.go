@@ -24,6 +24,7 @@ type Registry struct {
 	newest         map[string]*host.Orchestration // by name: the version for new instances
 	activities     map[string]*host.Activity
 	payloads       PayloadConverter
+	strict         bool
 }
 
 // NewRegistry checks and collects definitions. It returns an error if a name is bound twice, empty
@@ -47,6 +48,14 @@ func NewRegistry(definitions ...replay.Definition) (*Registry, error) {
 func (r *Registry) WithPayloadConverter(payloads PayloadConverter) *Registry {
 	other := *r
 	other.payloads = payloads
+	return &other
+}
+
+// WithStrict returns a registry of the same code. If strict is set, replays compare inputs, outputs
+// and statuses byte for byte, and all options; see [replay.Mismatch].
+func (r *Registry) WithStrict(strict bool) *Registry {
+	other := *r
+	other.strict = strict
 	return &other
 }
 

@@ -166,6 +166,9 @@ func explainMismatch(reason error) string {
 				fmt.Fprintf(&b, "\n\t%-9s %s", line.name, line.value)
 			}
 		}
+		if m.Strict {
+			return b.String() + "\n" + advice + "\n" + strictAdvice
+		}
 		return b.String() + "\n" + advice
 	case errors.As(reason, &more):
 		return fmt.Sprintf("\toperation after the end of the history, at event %d of %s/%d\n\tfound     %s\n%s",
@@ -173,6 +176,9 @@ func explainMismatch(reason error) string {
 	}
 	return "\t" + reason.Error()
 }
+
+const strictAdvice = `A cluster without Config.Strict accepts this difference and keeps what the history has. If it is intended, replay the
+histories with ReplayCompatible, or export them again.`
 
 const advice = `Orchestration code runs from the beginning whenever its instance is loaded, and must request the same operations each
 time. Use ctx.Now for the clock, ctx.Random or replay.SideEffect for random values, the sorted keys of a map, and

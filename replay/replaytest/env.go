@@ -179,7 +179,8 @@ func (e *Env) start() {
 	if err != nil {
 		e.t.Fatalf("replaytest: %v", err)
 	}
-	e.registry = registry
+	e.registry = registry.WithStrict(true)
+	registry = e.registry
 	e.runInBubble(func() { err = e.node.start(registry, slog.New(slog.NewTextHandler(e.log, nil))) })
 	if err != nil {
 		e.t.Fatalf("replaytest: start node: %v", err)

@@ -445,3 +445,33 @@ func TestEnv_MatchesNewestProtocol(t *testing.T) {
 		}
 	})
 }
+
+// The status text has changed: a test sees it, a cluster accepts it.
+func TestReplay_StrictUnlessCompatible(t *testing.T) {
+	code := func(status string) replay.Definition {
+		return program.Bind(func(ctx *replay.Context, _ string) (string, error) {
+			if err := replay.SetStatus(ctx, status); err != nil {
+				return "", err
+			}
+			return awaited.Wait(ctx)
+		})
+	}
+	pattern := filepath.Join(t.TempDir(), "*.json")
+	if text := failures(t, func(_ testing.TB, env *Env) {
+		begin(env, program, "i", "")
+		var text bytes.Buffer
+		if err := history.Write(&text, env.History("i")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(strings.Replace(pattern, "*", "i", 1), text.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}, code("half")); text != "" {
+		t.Fatalf("failed: %s", text)
+	}
+	text := failuresOf(t, func(tb testing.TB) { Replay(tb, pattern, code("half of it")) })
+	wantFailure(t, text, "scheduled differently", "half of it", "ReplayCompatible")
+	if text := failuresOf(t, func(tb testing.TB) { ReplayCompatible(tb, pattern, code("half of it")) }); text != "" {
+		t.Errorf("failed: %s", text)
+	}
+}

@@ -18,17 +18,33 @@ import (
 //
 // Only orchestrations run; activities need no bodies. A pattern without a match fails the
 // test.
+//
+// The comparison is that of a cluster with Config.Strict: a test should see every change. Use
+// [ReplayCompatible] to accept the changes that a cluster accepts by default.
 func Replay(t testing.TB, pattern string, definitions ...replay.Definition) {
+	t.Helper()
+	replayDefinitions(t, pattern, true, definitions)
+}
+
+// ReplayCompatible is [Replay] with the comparison of a cluster without Config.Strict. It accepts
+// inputs and outputs that mean the same to today's code, such as those without a field that was
+// added since, and other options and statuses; see docs/versioning.md.
+func ReplayCompatible(t testing.TB, pattern string, definitions ...replay.Definition) {
+	t.Helper()
+	replayDefinitions(t, pattern, false, definitions)
+}
+
+func replayDefinitions(t testing.TB, pattern string, strict bool, definitions []replay.Definition) {
 	t.Helper()
 	registry, err := engine.NewRegistry(definitions...)
 	if err != nil {
 		t.Fatalf("replaytest: %v", err)
 	}
-	ReplayWith(t, pattern, registry)
+	ReplayWith(t, pattern, registry.WithStrict(strict))
 }
 
 // ReplayWith is [Replay] for histories whose payloads were encoded by a codec. The registry
-// has the codec, set by WithPayloadConverter.
+// has the codec, set by WithPayloadConverter, and the comparison, set by WithStrict.
 func ReplayWith(t testing.TB, pattern string, registry *engine.Registry) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)

@@ -1,0 +1,221 @@
+package engine_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
+)
+
+// The types of two releases. Handles of both have the same names.
+type (
+	firstOrder  struct{ ID string }
+	secondOrder struct {
+		ID   string
+		Gift bool
+	}
+	thirdOrder struct {
+		ID   string
+		Tags []string `json:",omitempty"`
+	}
+	failingOrder struct{ ID string }
+)
+
+// UnmarshalJSON stands for code of the author that fails.
+func (*failingOrder) UnmarshalJSON([]byte) error { panic("broken") }
+
+// orderCode is the code of a release whose orders have type T: every call with an input, and the output.
+func orderCode[T any](order T) func(ctx *replay.Context) (T, error) {
+	var (
+		pay    = replay.Activity[T, string]("pay")
+		ship   = replay.Orchestration[T, string]("ship")
+		record = replay.Orchestration[T, string]("record")
+		none   T
+	)
+	return func(ctx *replay.Context) (T, error) {
+		if _, err := pay.Call(ctx, order); err != nil {
+			return none, err
+		}
+		if _, err := ship.Call(ctx, order); err != nil {
+			return none, err
+		}
+		return order, record.Chain(ctx, order)
+	}
+}
+
+// recordedBy returns the history of code that has run to its end or waits.
+func recordedBy[O any](t *testing.T, registry *engine.Registry, body func(ctx *replay.Context) (O, error)) []*journalpb.Event {
+	t.Helper()
+	in := &instance{registry: script(t, body).WithPayloadConverter(registry.PayloadConverter())}
+	mustTurn(t, in, started("script", nil))
+	for i := 0; i < len(in.history); i++ {
+		switch event := in.history[i]; {
+		case event.GetActivityScheduled() != nil:
+			mustTurn(t, in, activityCompleted(event.EventId, ""))
+		case event.GetSubOrchestrationScheduled() != nil:
+			mustTurn(t, in, childCompleted(event.EventId, ""))
+		case event.GetTimerCreated() != nil:
+			mustTurn(t, in, timerFired(event.EventId, time.Unix(0, event.GetTimerCreated().FireAt)))
+		}
+	}
+	in.evict()
+	return in.history
+}
+
+// mismatchOf replays a history with other code, to its end.
+func mismatchOf[O any](t *testing.T, history []*journalpb.Event, payloads engine.PayloadConverter, strict bool, body func(ctx *replay.Context) (O, error)) *replay.Mismatch {
+	t.Helper()
+	registry := script(t, body).WithPayloadConverter(payloads).WithStrict(strict)
+	in := &instance{registry: registry}
+	x := engine.NewExecution("i", 1, registry, nil)
+	defer x.Evict()
+	err := x.Replay(in.sealedHistory(history))
+	var m *replay.Mismatch
+	if err != nil && !errors.As(err, &m) {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// A codeChange is a row of the table in docs/versioning.md.
+type codeChange struct {
+	name          string
+	before, after func(ctx *replay.Context) (any, error)
+	want          changeEffect
+}
+
+type changeEffect string
+
+const (
+	accepted   changeEffect = "accepted"
+	strictOnly changeEffect = "accepted without Strict"
+	rejected   changeEffect = "rejected"
+)
+
+func anyCode[O any](body func(*replay.Context) (O, error)) func(*replay.Context) (any, error) {
+	return func(ctx *replay.Context) (any, error) { return body(ctx) }
+}
+
+// callCode is code that makes one call and returns nil.
+func callCode(call func(ctx *replay.Context) error) func(*replay.Context) (any, error) {
+	return func(ctx *replay.Context) (any, error) { return nil, call(ctx) }
+}
+
+func payWith(options ...replay.Option) func(*replay.Context) (any, error) {
+	pay := replay.Activity[string, string]("pay")
+	return callCode(func(ctx *replay.Context) error { _, err := pay.Call(ctx, "x", options...); return err })
+}
+
+func shipWith(options ...replay.Option) func(*replay.Context) (any, error) {
+	ship := replay.Orchestration[string, string]("ship")
+	return callCode(func(ctx *replay.Context) error { _, err := ship.Call(ctx, "x", options...); return err })
+}
+
+func codeChanges() []codeChange {
+	status := func(text string) func(*replay.Context) (any, error) {
+		return callCode(func(ctx *replay.Context) error { return replay.SetStatus(ctx, text) })
+	}
+	sleep := func(d time.Duration) func(*replay.Context) (any, error) {
+		return callCode(func(ctx *replay.Context) error { return ctx.Sleep(d) })
+	}
+	first := anyCode(orderCode(firstOrder{"17"}))
+	return []codeChange{
+		{"a field is added, zero for old instances", first, anyCode(orderCode(secondOrder{ID: "17"})), strictOnly},
+		{"a field is removed", anyCode(orderCode(secondOrder{ID: "17", Gift: true})), first, strictOnly},
+		{"an omitted field is added", first, anyCode(orderCode(thirdOrder{ID: "17"})), accepted},
+		{"a field is added and set", first, anyCode(orderCode(secondOrder{ID: "17", Gift: true})), rejected},
+		{"another value", first, anyCode(orderCode(firstOrder{"18"})), rejected},
+		{"a type that does not decode the record", first, anyCode(orderCode(17)), rejected},
+		{"a type whose method panics", first, anyCode(orderCode(failingOrder{"18"})), rejected},
+		{"a timeout is set", payWith(), payWith(replay.StartToClose(time.Minute)), strictOnly},
+		{"a retry policy changes", payWith(replay.Retry(replay.RetryPolicy{MaxAttempts: 3})), payWith(replay.Retry(replay.RetryPolicy{MaxAttempts: 9})), strictOnly},
+		{"a default is written out", payWith(), payWith(replay.StartToClose(0)), accepted},
+		{"the tag changes", payWith(), payWith(replay.Tag("gpu")), rejected},
+		{"the status has another text", status("half"), status("half of it"), strictOnly},
+		{"the status is set no more", status("half"), callCode(func(*replay.Context) error { return nil }), rejected},
+		{"a duration changes", sleep(time.Hour), sleep(time.Minute), accepted},
+		{"the close policy changes", shipWith(), shipWith(replay.OnParentClose(replay.AbandonChild)), strictOnly},
+		{"the version of a child changes", shipWith(replay.Version("1")), shipWith(replay.Version("2")), rejected},
+		{"the version of a child is named no more", shipWith(replay.Version("1")), shipWith(), accepted},
+		{"the ID of a child changes", shipWith(replay.ChildID("a")), shipWith(replay.ChildID("b")), rejected},
+		{"a call is added", payWith(), callCode(func(ctx *replay.Context) error {
+			_, first := payWith()(ctx)
+			_, second := payWith()(ctx)
+			return errors.Join(first, second)
+		}), rejected},
+		{"a call is removed", payWith(), callCode(func(*replay.Context) error { return nil }), rejected},
+		{"a call has another name", payWith(), shipWith(), rejected},
+	}
+}
+
+func TestVersioning_EveryKindOfChange(t *testing.T) {
+	registry := script(t, func(*replay.Context) (string, error) { return "", nil })
+	for _, change := range codeChanges() {
+		t.Run(change.name, func(t *testing.T) {
+			history := recordedBy(t, registry, change.before)
+			m := mismatchOf(t, history, engine.PayloadConverter{}, false, change.after)
+			if isAccepted := m == nil; isAccepted != (change.want != rejected) {
+				t.Errorf("%v, want the change to be %s", m, change.want)
+			}
+			strict := mismatchOf(t, history, engine.PayloadConverter{}, true, change.after)
+			if isAccepted := strict == nil; isAccepted != (change.want == accepted) {
+				t.Errorf("strict: %v, want the change to be %s", strict, change.want)
+			}
+			if strict != nil && strict.Strict != (change.want == strictOnly) {
+				t.Errorf("strict: the mismatch says %v that only the strict comparison finds it", strict.Strict)
+			}
+		})
+	}
+}
+
+// A flipCodec flips a bit of every byte.
+type flipCodec struct{}
+
+func (flipCodec) Encode(data []byte) ([]byte, string, error)   { return flip(data), "flip", nil }
+func (flipCodec) Decode(data []byte, _ string) ([]byte, error) { return flip(data), nil }
+
+func flip(data []byte) []byte {
+	flipped := make([]byte, len(data))
+	for i := range data {
+		flipped[i] = data[i] ^ 1
+	}
+	return flipped
+}
+
+func TestVersioning_AddedFieldUnderCodec(t *testing.T) {
+	payloads := engine.PayloadConverter{Codec: flipCodec{}}
+	registry := script(t, func(*replay.Context) (string, error) { return "", nil }).WithPayloadConverter(payloads)
+	history := recordedBy(t, registry, orderCode(firstOrder{"17"}))
+	if m := mismatchOf(t, history, payloads, false, orderCode(secondOrder{ID: "17"})); m != nil {
+		t.Error(m)
+	}
+	if m := mismatchOf(t, history, payloads, false, orderCode(secondOrder{ID: "17", Gift: true})); m == nil {
+		t.Error("another value was accepted")
+	}
+}
+
+// The record wins: the next execution starts with the status that the history has.
+func TestVersioning_RecordedStatusIsCarriedOver(t *testing.T) {
+	self := replay.Orchestration[string, string]("self")
+	code := func(text string) *engine.Registry {
+		return registryOf(t, self.Bind(func(ctx *replay.Context, in string) (string, error) {
+			if err := replay.SetStatus(ctx, text); err != nil {
+				return "", err
+			}
+			if _, err := goOn.Wait(ctx); err != nil {
+				return "", err
+			}
+			return "", self.ContinueAsNew(ctx, in)
+		}))
+	}
+	in := &instance{registry: code("before"), cold: true}
+	mustTurn(t, in, started("self", ""))
+	in.registry = code("after")
+	mustTurn(t, in, external("go", "", "1"))
+	if got := string(in.successor.GetOrchestrationStarted().Status.Data); got != `"before"` {
+		t.Errorf("the next execution starts with status %s", got)
+	}
+}
