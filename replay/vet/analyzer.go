@@ -39,13 +39,19 @@ type inspection struct {
 	bound     map[any]bool        // bodies of orchestrations: *ast.FuncLit or types.Object
 	targets   map[*ast.Ident]bool // the root variables of writes
 	reported  map[reportKey]bool
+
+	activities map[any]bool                     // bodies of activities
+	uncanceled map[*types.Var]bool              // variables that hold a *replay.Context without cancellation
+	sources    map[*types.Var][]source          // what the package assigns
+	literals   map[*ast.FuncLit]types.Object    // function literals that variables hold
+	resolved   map[*ast.CallExpr][]types.Object // what dynamic calls may call
 }
 
 // A function is a unit of analysis: a declared function, the initial value of a package
-// variable, or a literal that is orchestration code inside other code.
+// variable, a literal that is orchestration code inside other code, or one that a variable holds.
 type function struct {
 	cursor        inspector.Cursor // of *ast.FuncDecl, *ast.FuncLit or a variable's initial value
-	object        types.Object     // nil for a literal
+	object        types.Object     // nil for a literal of orchestration code
 	orchestration bool
 	description   string // the function in messages: "the orchestration"
 }
@@ -56,16 +62,7 @@ func run(pass *analysis.Pass) (any, error) {
 	if !isAnalyzed(pass) {
 		return nil, nil
 	}
-	p := &inspection{
-		Pass:     pass,
-		root:     pass.ResultOf[inspect.Analyzer].(*inspector.Inspector).Root(),
-		effects:  make(map[types.Object]*effects),
-		changes:  make(map[*types.Var][]change),
-		exempt:   make(map[ast.Node]bool),
-		bound:    make(map[any]bool),
-		targets:  make(map[*ast.Ident]bool),
-		reported: make(map[reportKey]bool),
-	}
+	p := newInspection(pass)
 	allowed, err := p.findAllowances()
 	if err != nil {
 		return nil, err
@@ -73,6 +70,7 @@ func run(pass *analysis.Pass) (any, error) {
 	p.allowed = allowed
 	p.collectCalls()
 	p.collectChanges()
+	p.collectSources()
 	p.findFunctions()
 	p.findEffects()
 	for _, c := range p.functions {
@@ -81,6 +79,24 @@ func run(pass *analysis.Pass) (any, error) {
 		}
 	}
 	return nil, nil
+}
+
+func newInspection(pass *analysis.Pass) *inspection {
+	return &inspection{
+		Pass:       pass,
+		root:       pass.ResultOf[inspect.Analyzer].(*inspector.Inspector).Root(),
+		effects:    make(map[types.Object]*effects),
+		changes:    make(map[*types.Var][]change),
+		exempt:     make(map[ast.Node]bool),
+		bound:      make(map[any]bool),
+		targets:    make(map[*ast.Ident]bool),
+		reported:   make(map[reportKey]bool),
+		activities: make(map[any]bool),
+		uncanceled: make(map[*types.Var]bool),
+		sources:    make(map[*types.Var][]source),
+		literals:   make(map[*ast.FuncLit]types.Object),
+		resolved:   make(map[*ast.CallExpr][]types.Object),
+	}
 }
 
 // isAnalyzed reports whether the package belongs to the main module, the workspace, or a
@@ -97,7 +113,8 @@ func isAnalyzed(pass *analysis.Pass) bool {
 	return m.Path != "std" && (m.Version == "" || m.Main || m.Replace != nil && m.Replace.Version == "")
 }
 
-// collectCalls finds bound bodies, and arguments of package replay's functions that are exempt.
+// collectCalls finds bound bodies, arguments of package replay's functions that are exempt, and
+// contexts without cancellation.
 func (in *inspection) collectCalls() {
 	for c := range in.root.Preorder((*ast.CallExpr)(nil)) {
 		call := c.Node().(*ast.CallExpr)
@@ -108,6 +125,10 @@ func (in *inspection) collectCalls() {
 		if name == "OrchestrationHandle.Bind" && len(call.Args) > 0 {
 			in.bound[in.bodyOf(call.Args[0])] = true
 		}
+		if name == "ActivityHandle.Bind" && len(call.Args) > 0 {
+			in.activities[in.bodyOf(call.Args[0])] = true
+		}
+		in.findUncanceled(c, name)
 	}
 }
 
@@ -186,6 +207,7 @@ func (in *inspection) check(c *function) {
 	in.checkRanges(c)
 	in.checkOrder(c)
 	in.checkFutures(c)
+	in.checkErrors(c)
 	in.checkDefers(c)
 	in.checkExempt(c)
 	in.checkReplaying(c)

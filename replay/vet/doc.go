@@ -22,7 +22,8 @@
 //
 //	rule         bad                                        good
 //	clock *      time.Now(), time.Since(t)                  ctx.Now(), ctx.Now().Sub(t)
-//	zone *       ctx.Now().Local(), time.Local              ctx.Now().In(zone), zone from the input
+//	zone *       ctx.Now().Local(), time.Local,             time.UTC, time.FixedZone(name, offset),
+//	             time.LoadLocation(name)                    an activity
 //	timer *      time.Sleep(d), time.After(d)               ctx.Sleep(d), ctx.Timer(d)
 //	random *     rand.IntN(6), uuid.New()                   ctx.Random().IntN(6), ctx.UUID(),
 //	                                                        replay.SideEffect for a secret
@@ -35,6 +36,8 @@
 //	context      context.Background(), an outer ctx         replay.WithTimeout(ctx, d),
 //	                                                        replay.WithCancel(ctx)
 //	io *         os.ReadFile, http.Get, db.Query            an activity
+//	cluster *    cluster.Send, cluster.Call, client.Get     an activity, or Buy.Call, Buy.Start and
+//	                                                        Buy.Chain of a handle
 //	env *        os.Getenv, os.Args, runtime.NumCPU()       the input, or
 //	                                                        replay.SideEffect(ctx, "width", width)
 //	print        fmt.Println, log.Print, slog.Info          ctx.Log().Info
@@ -50,6 +53,9 @@
 //	             Ship.Call(ctx, keysOf(m)), unsorted        keys := keysOf(m); slices.Sort(keys)
 //	future       Pay.Start(ctx, in), and no more            future.Await(ctx), future.Cancel(ctx),
 //	                                                        replay.All
+//	error        ctx.Sleep(d), _, _ = Pay.Call(ctx, in)     if err := ctx.Sleep(d); err != nil { … }
+//	continue     Buy.ContinueAsNew(ctx, in)                 return out, Buy.ContinueAsNew(ctx, in)
+//	             return out, nil
 //	defer        defer Refund.Call(ctx, in)                 ctx.OnClose(…),
 //	                                                        replay.NewSaga(ctx).Compensate(ctx, …)
 //	capture      replay.Go(ctx, func(c *replay.Context)     Pay.Call(c, in)
@@ -65,6 +71,26 @@
 // that continues by itself, and replay.OnParentClose(AbandonChild) for a child that outlives
 // its parent.
 //
+// The rule "error" is about waits: Call, Wait, WaitFor, Sleep, Await, AwaitFor, All, AllResults,
+// AwaitUpdates, Map, Next, Race and Acquire. Code that ignores their errors, with "_" or without,
+// continues after a cancel. The rule accepts waits that a cancel does not reach, which are those in
+// clean-up and with replay.WithoutCancel, and awaits of a future that the function has canceled. It
+// does not look at what happens to an error in a variable.
+//
+// The rule "continue" is also about functions that return what ContinueAsNew returns. It accepts an
+// error that may leave the function in any way, but not one that is only compared or logged.
+//
+// # Interfaces and function values
+//
+// The analyzer follows calls through interfaces and function values to what the package assigns: to
+// variables, fields, elements, results and parameters, in whatever order. The diagnostic says "may
+// call". These values do not count:
+//
+//   - those that tests assign;
+//   - those that other code assigns to the same variable, if orchestration code assigns some;
+//   - arguments of exported functions, except in package main, and those that the body of an
+//     activity passes.
+//
 // # Silencing
 //
 // A comment with a reason silences diagnostics on its line or, if it stands alone, on the
@@ -79,8 +105,9 @@
 //
 // The analyzer reports only what it knows to be wrong. It does not see:
 //
-//   - calls through interfaces, function values (except package variables that begin as a
-//     function, such as "var now = time.Now") and reflection;
+//   - calls through reflection, and through interfaces and function values that come from another
+//     package;
+//   - waits whose error a function returns, if its caller drops it;
 //   - what other modules do, except those in its list, which includes the standard library;
 //   - package variables that another package changes, and changes through pointers and
 //     methods;

@@ -27,6 +27,13 @@ var orderedCalls = []string{
 	"Context.OnClose", "Context.Random", "Context.UUID", "Future.Cancel", "Saga.Compensate", "Semaphore.Release", "UpdateHandle.Handle",
 }
 
+// waits block until something happens or the scope of their context ends. Their last result is an
+// error, which says that. SideEffect, Chain, SetStatus and Handle do not wait.
+var waits = []string{
+	"ActivityHandle.Call", "OrchestrationHandle.Call", "EventHandle.Wait", "EventHandle.WaitFor", "Context.Sleep",
+	"Future.Await", "Future.AwaitFor", "All", "AllResults", "AwaitUpdates", "Map", "Next", "Race", "Semaphore.Acquire",
+}
+
 // exemptArguments lists function arguments that do not run as orchestration code, by the called
 // function: the index of the argument, the rule that it can still break, and its description.
 var exemptArguments = map[string]struct {

@@ -81,6 +81,7 @@ func (in *inspection) examineCall(c *function, call *ast.CallExpr, yield func(fi
 	if in.isAtomicWrite(call, called) {
 		in.examineWrite(c, call.Fun.(*ast.SelectorExpr).X, yield)
 	}
+	in.examineDynamic(call, called, yield)
 	if in.isUnknown(called) && in.passesContext(call) {
 		action := "calls " + in.text(call.Fun)
 		yield(finding{durable, call.Pos(), action, ""})

@@ -62,6 +62,10 @@ var incompleteStatements = []string{
 	"for k := range m { s += k }; return s", "for s = range", "for s.x, m[1] = range m {}", "return slices.Collect(maps.Keys())",
 	"return slices.Collect()", "if ctx.Replaying(", "if ctx.Replaying() { shop.Charge.Call(ctx) } else", "select { case <-", "select { case x := <-m: }",
 	"m.x.y[1].(int) = 2", "f() = 1", "func() {}() = 2", "*&m = 2", "ctx.Log().Info(context.TODO(", "shop.State.Handle(ctx, m)", "m()(ctx)",
+	"shop.Buy.ContinueAsNew()", "_ = shop.Buy.ContinueAsNew", "var _, _ = shop.Buy.ContinueAsNew(ctx), 1", "x, _, y := shop.Charge.Call(ctx, 1), 2",
+	"ctx.OnClose()", "replay.NewSaga(ctx).Compensate(f)", "x := replay.WithoutCancel()", "_ = ctx.Sleep()", "var _ = ctx.Sleep",
+	"var i interface{ M() } = ; i.M()", "var i interface{ M() } = struct{ T }{1, 2}; i.M()", "m[1]()()", "return f, func() {}, 1", "for _, g := range g { g() }",
+	"type s struct { interface{ M() } }; s{s{}}.M()", "append()()", "var g = func() { g() }; g()", "h := []func(){h[0]}; h[0]()",
 	"(ctx)(ctx)", "replay.Context(ctx)", "var v = func(ctx *replay.Context, ", "type t[P any] struct{ *replay.Context }",
 }
 

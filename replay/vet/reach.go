@@ -55,6 +55,9 @@ func (in *inspection) findEffects() {
 	}
 	for object, found := range in.effects {
 		fn, isFunction := object.(*types.Func)
+		if !isFunction && object.Parent() == nil {
+			continue // a literal
+		}
 		if len(found.Effects) > 0 || isFunction && hasParameter(fn.Signature(), isContext) {
 			in.ExportObjectFact(object, found)
 		}
@@ -79,6 +82,7 @@ func (in *inspection) addEffects(c *function) bool {
 		known.Effects = append(known.Effects, effect{f.rule.name, path})
 	}
 	in.examine(c, c.cursor, add)
+	in.findContinuing(c, add)
 	in.trackOrder(c, func(use orderUse) {
 		if use.returned {
 			add(finding{unordered, use.pos, use.action, ""})
@@ -127,8 +131,8 @@ func (in *inspection) findingsOf(object types.Object, pos token.Pos, verb string
 	}
 	if found := in.effectsOf(object); found != nil {
 		for _, e := range found.Effects {
-			// checkOrder handles results in map order.
-			if r := rulesByName[e.Rule]; r != nil && r != unordered {
+			// checkOrder handles results in map order, checkErrors those of ContinueAsNew.
+			if r := rulesByName[e.Rule]; r != nil && r != unordered && r != continuing {
 				yield(finding{r, pos, action, e.Path})
 			}
 		}

@@ -10,13 +10,15 @@ import (
 // and "Type.*" hold for those without an entry. A nil rule allows the use.
 type packageRules map[string]*rule
 
-// standardRules holds the rules for the standard library and some other modules, which are not
-// analyzed.
+const clusterPath = "github.com/tenuto-dev/tenuto/cluster"
+
+// standardRules holds the rules for the standard library, package cluster and some other modules,
+// which are not analyzed.
 var standardRules = map[string]packageRules{
 	"time": {
 		"Now": clock, "Since": clock, "Until": clock,
 		"Sleep": sleep, "After": sleep, "AfterFunc": sleep, "Tick": sleep, "NewTimer": sleep, "NewTicker": sleep,
-		"Local": zone, "Time.Local": zone,
+		"Local": zone, "Time.Local": zone, "LoadLocation": zone,
 	},
 	"math/rand":    {"*": random, "New": nil, "NewSource": nil, "NewZipf": nil, "Rand.*": ordered},
 	"math/rand/v2": {"*": random, "New": nil, "NewPCG": nil, "NewChaCha8": nil, "NewZipf": nil, "Rand.*": ordered},
@@ -69,6 +71,11 @@ var standardRules = map[string]packageRules{
 	"net/smtp": {"Dial": externalIO, "SendMail": externalIO, "Client.*": externalIO},
 	"database/sql": {"Open": externalIO, "OpenDB": externalIO, "DB.*": externalIO, "Conn.*": externalIO, "Tx.*": externalIO, "Stmt.*": externalIO,
 		"Row.*": externalIO, "Rows.*": externalIO},
+
+	// The options of package cluster, its errors and the answers of a Client are harmless.
+	clusterPath: {"Call": clusterCall, "CallUpdate": clusterCall, "CompleteActivity": clusterCall, "Dial": clusterCall, "FailActivity": clusterCall,
+		"Query": clusterCall, "Send": clusterCall, "SendOrStart": clusterCall, "Start": clusterCall, "StartRun": clusterCall,
+		"Client.*": clusterCall, "Node.*": clusterCall, "Run.*": clusterCall},
 
 	"fmt": {"Print": printing, "Printf": printing, "Println": printing, "Scan": externalIO, "Scanf": externalIO, "Scanln": externalIO},
 	"log": {"Print": printing, "Printf": printing, "Println": printing, "Output": printing,

@@ -42,26 +42,62 @@ func TestReplayAPI_EveryCallIsClassified(t *testing.T) {
 // contextCalls lists the exported functions and methods of package replay with a *Context.
 func contextCalls(t *testing.T) []string {
 	t.Helper()
-	real := load(t, []string{replayPath})[replayPath]
 	var names []string
-	add := func(fn *types.Func) {
-		if fn.Exported() && (hasParameter(fn.Signature(), isContext) || receiverName(fn) == "Context") {
+	for _, fn := range exportedFunctions(load(t, []string{replayPath})[replayPath]) {
+		if hasParameter(fn.Signature(), isContext) || receiverName(fn) == "Context" {
 			names = append(names, replayFunction(fn))
 		}
 	}
-	for _, name := range real.Scope().Names() {
-		switch object := real.Scope().Lookup(name).(type) {
+	return names
+}
+
+// exportedFunctions returns the exported functions and methods of a package.
+func exportedFunctions(pkg *types.Package) []*types.Func {
+	var functions []*types.Func
+	for _, name := range pkg.Scope().Names() {
+		switch object := pkg.Scope().Lookup(name).(type) {
 		case *types.Func:
-			add(object)
+			functions = append(functions, object)
 		case *types.TypeName:
 			if named, ok := object.Type().(*types.Named); ok {
-				for method := range named.Methods() {
-					add(method)
-				}
+				functions = slices.AppendSeq(functions, named.Methods())
 			}
 		}
 	}
-	return names
+	return slices.DeleteFunc(functions, func(fn *types.Func) bool { return !fn.Exported() })
+}
+
+// waits are the durable calls that return an error and wait.
+func TestReplayAPI_WaitsReturnErrors(t *testing.T) {
+	noWaits := []string{"OrchestrationHandle.Chain", "SetStatus", "SideEffect"}
+	for _, fn := range exportedFunctions(load(t, []string{replayPath})[replayPath]) {
+		name := replayFunction(fn)
+		results := fn.Signature().Results()
+		fails := results.Len() > 0 && results.At(results.Len()-1).Type() == types.Universe.Lookup("error").Type()
+		if want := fails && isDurable(name) && !slices.Contains(noWaits, name); slices.Contains(waits, name) != want {
+			t.Errorf("%s is a wait: %v, want %v", name, !want, want)
+		}
+	}
+}
+
+// Every call of package cluster with a context.Context does I/O, except these.
+func TestStandardRules_CoverCluster(t *testing.T) {
+	harmless := []string{"WithoutBusyRetries", "SpanIDs.NewIDs", "SpanIDs.NewSpanID"}
+	pkg := load(t, []string{clusterPath})[clusterPath]
+	for _, fn := range exportedFunctions(pkg) {
+		name := fn.Name()
+		if receiver := receiverName(fn); receiver != "" {
+			name = receiver + "." + name
+		}
+		if hasParameter(fn.Signature(), isGoContext) && ruleFor(fn) == nil && !slices.Contains(harmless, name) {
+			t.Errorf("no rule for cluster.%s", name)
+		}
+	}
+	for name := range standardRules[clusterPath] {
+		if !exists(pkg, name) {
+			t.Errorf("package cluster has no %s", name)
+		}
+	}
 }
 
 // A misspelled name would silently allow the use.

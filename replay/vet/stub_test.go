@@ -9,11 +9,14 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// Everything that the stub exports is in the real package, with the same types.
-func TestStub_MatchesReplayPackage(t *testing.T) {
-	paths := []string{replayPath}
-	stub := load(t, paths, "GO111MODULE=off", "GOPATH="+gopath(t))[replayPath]
-	real := load(t, paths)[replayPath]
+// Everything that the stubs export is in the real packages, with the same types.
+func TestStub_MatchesReplayPackage(t *testing.T)  { expectMatch(t, replayPath) }
+func TestStub_MatchesClusterPackage(t *testing.T) { expectMatch(t, clusterPath) }
+
+func expectMatch(t *testing.T, path string) {
+	t.Helper()
+	stub := load(t, []string{path}, "GO111MODULE=off", "GOPATH="+gopath(t))[path]
+	real := load(t, []string{path})[path]
 	for _, name := range stub.Scope().Names() {
 		object := stub.Scope().Lookup(name)
 		if !object.Exported() {

@@ -15,8 +15,8 @@ func buy(ctx *replay.Context, in string) (int, error) {
 	time.Sleep(time.Second)      // want `calls time\.Sleep: use ctx\.Sleep or ctx\.Timer`
 	_ = time.NewTimer(1)         // want `calls time\.NewTimer`
 	_ = time.Tick                // want `uses time\.Tick`
-	_ = ctx.Now().Local()        // want `calls time\.Time\.Local: name the time zone`
-	_ = ctx.Now().In(time.Local) // want `uses time\.Local: name the time zone`
+	_ = ctx.Now().Local()        // want `calls time\.Time\.Local: each node has its own time zone`
+	_ = ctx.Now().In(time.Local) // want `uses time\.Local`
 	clock := time.Now            // want `uses time\.Now`
 	_ = clock()
 	first := func() time.Time { return time.Now() } // want `calls time\.Now`
@@ -42,7 +42,7 @@ var definition = shop.Buy.Bind(func(ctx *replay.Context, in string) (int, error)
 		_ = time.Now() // want `calls time\.Now`
 		return 0, nil
 	}
-	replay.Map(ctx, 1, []string{in}, func(ctx *replay.Context, in string) (int, error) {
+	_, err := replay.Map(ctx, 1, []string{in}, func(ctx *replay.Context, in string) (int, error) {
 		time.Sleep(1) // want `calls time\.Sleep`
 		return 0, nil
 	})
@@ -50,6 +50,9 @@ var definition = shop.Buy.Bind(func(ctx *replay.Context, in string) (int, error)
 		_ = time.Now() // want `calls time\.Now`
 		return err
 	})
+	if err != nil {
+		return 0, err
+	}
 	return replay.Go(ctx, step).Await(ctx)
 })
 

@@ -30,7 +30,9 @@ func buy(ctx *replay.Context, in string) (*replay.Future[int], error) {
 	fixed := make([]*replay.Future[int], 1)
 	fixed[0] = shop.Charge.Start(ctx, in)
 	returned, later := shop.Charge.Start(ctx, in), shop.Charge.Start(ctx, in)
-	later.Await(ctx)
+	if _, err := later.Await(ctx); err != nil {
+		return nil, err
+	}
 	if _, err := replay.All(ctx, append(fixed, all...)...); err != nil {
 		return nil, err
 	}

@@ -57,24 +57,24 @@ func slicesOf(ctx *replay.Context, stock map[string]int) error {
 		counted = append(counted, item)
 		text += item
 	}
-	shop.Ship.Call(ctx, items) // want `^fills items in the order of a map \(maporder\.go:\d+\) and calls shop\.Ship\.Call with it: the order`
+	use(shop.Ship.Call(ctx, items)) // want `^fills items in the order of a map \(maporder\.go:\d+\) and calls shop\.Ship\.Call with it: the order`
 	sort.Strings(sorted)
-	shop.Ship.Call(ctx, sorted)
+	use(shop.Ship.Call(ctx, sorted))
 	for range len(counted) {
-		shop.Ship.Call(ctx, nil)
+		use(shop.Ship.Call(ctx, nil))
 	}
-	shop.Charge.Call(ctx, text) // want `fills text in the order of a map`
+	use(shop.Charge.Call(ctx, text)) // want `fills text in the order of a map`
 
 	names := prices.Names(stock)
 	for _, name := range names { // want `calls prices\.Names, which fills names in the order of a map .*, ranges over it and calls shop\.Charge\.Start`
-		_, _ = shop.Charge.Start(ctx, name).Await(ctx)
+		use(shop.Charge.Start(ctx, name).Await(ctx))
 	}
-	shop.Place.Call(ctx, shop.Order{Items: prices.Names(stock)}) // want `calls prices\.Names, which .* and calls shop\.Place\.Call with it`
+	use(shop.Place.Call(ctx, shop.Order{Items: prices.Names(stock)})) // want `calls prices\.Names, which .* and calls shop\.Place\.Call with it`
 	keys := slices.Collect(maps.Keys(stock))
-	shop.Charge.Call(ctx, strings.Join(keys, ","))                                                             // want `collects maps\.Keys\(stock\) and calls shop\.Charge\.Call with it`
-	replay.Map(ctx, 2, slices.Collect(maps.Keys(stock)), func(ctx *replay.Context, item string) (int, error) { // want `collects maps\.Keys\(stock\) and calls replay\.Map with it`
+	use(shop.Charge.Call(ctx, strings.Join(keys, ",")))                                                            // want `collects maps\.Keys\(stock\) and calls shop\.Charge\.Call with it`
+	use(replay.Map(ctx, 2, slices.Collect(maps.Keys(stock)), func(ctx *replay.Context, item string) (int, error) { // want `collects maps\.Keys\(stock\) and calls replay\.Map with it`
 		return shop.Charge.Call(ctx, item)
-	})
+	}))
 
 	again := prices.Names(stock)
 	slices.Sort(again)
@@ -100,3 +100,5 @@ var count = shop.List.Bind(func(ctx *replay.Context, stock map[string]int) ([]st
 	}
 	return longest()[:0], nil
 })
+
+func use[T any](T, error) {}

@@ -7,12 +7,12 @@ import (
 
 func buy(ctx *replay.Context, in string) (int, error) {
 	if !ctx.Replaying() { // want `^calls shop\.Charge\.Call, depending on ctx\.Replaying\(\): code that depends on ctx\.Replaying\(\) contradicts its history`
-		shop.Charge.Call(ctx, in)
+		return shop.Charge.Call(ctx, in)
 	}
 	if ctx.Replaying() { // want `calls ctx\.Sleep, depending on`
 		in = ""
 	} else {
-		ctx.Sleep(1)
+		return 0, ctx.Sleep(1)
 	}
 	if !ctx.Replaying() {
 		count(in)
