@@ -74,12 +74,17 @@ func (s *Semaphore) Release(ctx *Context) {
 	ctx.execution().Resolve(waiter, nil)
 }
 
-// checkUse checks a call of a method before it has any effect. It does not return if a durable call
-// is not allowed here, or if the semaphore belongs to another execution.
 func (s *Semaphore) checkUse(ctx *Context, what string) {
+	checkOwner(ctx, what, "semaphore", &s.owner)
+}
+
+// checkOwner checks a call of a method of an object before it has any effect. The first execution
+// that uses the object becomes its owner. checkOwner does not return if a durable call is not
+// allowed here, or if another execution is the owner.
+func checkOwner(ctx *Context, what, kind string, owner *atomic.Pointer[host.ID]) {
 	x := ctx.execution()
 	x.Check(what)
-	if !s.owner.CompareAndSwap(nil, x.ID()) {
-		x.CheckOwner(what, "semaphore", s.owner.Load())
+	if !owner.CompareAndSwap(nil, x.ID()) {
+		x.CheckOwner(what, kind, owner.Load())
 	}
 }

@@ -37,9 +37,8 @@ const entriesMax = 1000
 // account runs until it is closed, and returns its final state.
 func account(ctx *replay.Context, state State) (State, error) {
 	closed := Closed.Subscribe(ctx)
-	loopCtx, endLoop := replay.WithCancel(ctx) // canceled when the history is long
-	defer endLoop()
 	entriesAtStart := state.Entries
+	isLong := func() bool { return state.Entries-entriesAtStart >= entriesMax || ctx.ShouldContinueAsNew() }
 	lock := replay.NewSemaphore(1)
 
 	err := Book.Handle(ctx, validate, func(ctx *replay.Context, entry Entry) (int, error) {
@@ -55,9 +54,6 @@ func account(ctx *replay.Context, state State) (State, error) {
 		}
 		state.Balance += entry.Amount
 		state.Entries++
-		if state.Entries-entriesAtStart >= entriesMax || ctx.ShouldContinueAsNew() {
-			endLoop()
-		}
 		return state.Balance, nil
 	})
 	if err != nil {
@@ -67,16 +63,16 @@ func account(ctx *replay.Context, state State) (State, error) {
 		return state, err
 	}
 
-	_, err = closed.Await(loopCtx)
-	if ctx.Err() != nil { // the account itself is canceled
+	if err := replay.Await(ctx, func() bool { return closed.Done() || isLong() }); err != nil {
 		return state, err
 	}
-	if waitErr := replay.AwaitUpdates(ctx); waitErr != nil {
-		return state, waitErr
+	if err := replay.AwaitUpdates(ctx); err != nil {
+		return state, err
 	}
-	if errors.Is(err, replay.ErrCanceled) {
+	if !closed.Done() {
 		return state, Account.ContinueAsNew(ctx, state)
 	}
+	_, err = closed.Await(ctx)
 	return state, err
 }
 

@@ -35,11 +35,11 @@ type coroutine struct {
 	id        uintptr         // of its goroutine
 	runningID *atomic.Uintptr // ID of the goroutine that may make durable calls
 
-	started      bool
-	done         bool
-	unwound      bool
-	inSideEffect bool   // a function given to SideEffect is running
-	crash        *crash // how it ended, if not by returning
+	started  bool
+	done     bool
+	unwound  bool
+	callback string // the call whose function is running, which must not make durable calls
+	crash    *crash // how it ended, if not by returning
 
 	scope         *scope    // the scope that it runs in
 	future        *promise  // of its result; nil if it has none

@@ -21,15 +21,15 @@ type callChecker struct {
 }
 
 // current returns the running coroutine. It does not return on another goroutine, whose durable
-// calls would depend on the Go scheduler, or in a function that SideEffect calls. It may read only
+// calls would depend on the Go scheduler, or in a function that SideEffect or Await calls. It may read only
 // atomic fields before it has checked the goroutine.
 func (k *callChecker) current(what string) *coroutine {
 	if goroutine.ID() != k.coroutines.runningID.Load() {
 		k.stopForeignCall(what)
 	}
 	c := k.coroutines.current
-	if c != nil && c.inSideEffect {
-		panic(fmt.Sprintf("tenuto: %s inside a function that was given to SideEffect, in instance %q", what, k.id.Instance))
+	if c != nil && c.callback != "" {
+		panic(fmt.Sprintf("tenuto: %s inside a function that was given to %s, in instance %q", what, c.callback, k.id.Instance))
 	}
 	return c
 }

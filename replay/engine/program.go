@@ -32,6 +32,7 @@ type program struct {
 	cancellation cancellation
 	patches      patches
 	handlers     handlers
+	conditions   conditions
 	random       *rand.Rand // created at first use
 
 	progress progress
@@ -67,15 +68,40 @@ func (p *program) begin(code *host.Orchestration, started *journalpb.Orchestrati
 	p.coroutines.spawn(p.cancellation.root, func() { p.run(startAt) })
 }
 
-// step runs the code until all its coroutines are blocked.
+// step runs the code until all its coroutines are blocked and none of their conditions holds.
 func (p *program) step() {
+	p.conditions.changed = true
 	for {
 		crashed := p.coroutines.run()
-		if crashed == nil || p.isDone() {
+		switch {
+		case p.isDone():
+			return
+		case crashed != nil:
+			p.handleCrash(crashed)
+		case !p.checkConditions():
 			return
 		}
-		p.handleCrash(crashed)
 	}
+}
+
+// conditions are what coroutines wait for that depends on the variables of the code.
+type conditions struct {
+	waiting []*promise // of NextCheck, in the order in which coroutines began to wait
+	changed bool       // code has run since the conditions were checked
+}
+
+// checkConditions lets each coroutine check its condition again, in the order in which they began to
+// wait. It returns false if none waits or nothing has changed.
+func (p *program) checkConditions() bool {
+	waiting := p.conditions.waiting
+	if len(waiting) == 0 || !p.conditions.changed || p.coroutines.state != resuming {
+		return false
+	}
+	p.conditions = conditions{}
+	for _, check := range waiting {
+		p.coroutines.resolve(check)
+	}
+	return true
 }
 
 // run is the body of the first coroutine.
@@ -186,6 +212,23 @@ func (v *programView) CheckOwner(what, kind string, owner *host.ID) {
 func (v *programView) NewPromise() host.Promise { return new(promise) }
 
 func (v *programView) Resolve(p host.Promise, err error) { v.coroutines.resolveErr(p.(*promise), err) }
+
+func (v *programView) NextCheck() host.Promise {
+	check := &promise{owner: &v.id.ID}
+	v.conditions.waiting = append(v.conditions.waiting, check)
+	return check
+}
+
+func (v *programView) Holds(condition func() bool) bool {
+	c := v.calls.current("Await")
+	c.callback = "Await"
+	defer func() { c.callback = "" }()
+	holds := condition()
+	if holds { // the coroutine goes on, and may change what others wait for
+		v.conditions.changed = true
+	}
+	return holds
+}
 
 func (v *programView) SetStatus(status any) error {
 	v.calls.current("SetStatus")

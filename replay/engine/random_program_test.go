@@ -27,7 +27,7 @@ var scriptHandle = replay.Orchestration[int, string]("script")
 
 func (p *programEnv) registry(t *testing.T) *engine.Registry {
 	return registryOf(t, scriptHandle.Bind(func(ctx *replay.Context, generation int) (string, error) {
-		in := &interpreter{env: p, seed: p.seed + uint64(generation)<<32, generation: generation, lock: replay.NewSemaphore(1 + int(p.seed%2))}
+		in := &interpreter{env: p, seed: p.seed + uint64(generation)<<32, generation: generation, lock: replay.NewSemaphore(1 + int(p.seed%2)), channel: replay.NewChannel[string](int(p.seed % 3))}
 		p.cancelSeen[generation+1] = false
 		return in.run(ctx)
 	}))
@@ -42,6 +42,7 @@ type interpreter struct {
 	notes      []string
 	closers    int
 	lock       *replay.Semaphore
+	channel    *replay.Channel[string]
 }
 
 // noteCancel records whether an error is the cancellation of the instance.
@@ -211,7 +212,11 @@ func (b *block) scope() {
 	case 2:
 		b.ctx = replay.WithoutCancel(outer)
 	case 3:
-		b.withSemaphore()
+		if b.random.IntN(2) == 0 {
+			b.withSemaphore()
+		} else {
+			b.awaitNotes()
+		}
 		return
 	}
 	if b.depth > 0 {
@@ -234,6 +239,24 @@ func (b *block) withSemaphore() {
 	}
 	defer b.in.lock.Release(b.ctx)
 	b.noteResult(nil, b.ctx.Sleep(b.seconds()))
+}
+
+// awaitNotes waits until other coroutines have noted more, or passes a note to the next coroutine
+// that receives one.
+func (b *block) awaitNotes() {
+	switch enough := len(b.in.notes) + 1 + b.random.IntN(3); b.random.IntN(3) {
+	case 0:
+		b.noteResult(nil, replay.AwaitFor(b.ctx, b.seconds(), func() bool { return len(b.in.notes) >= enough }))
+	case 1:
+		inner, cancel := replay.WithTimeout(b.ctx, b.seconds())
+		b.noteResult(nil, b.in.channel.Send(inner, b.name))
+		cancel()
+	case 2:
+		inner, cancel := replay.WithTimeout(b.ctx, b.seconds())
+		from, _, err := b.in.channel.Receive(inner)
+		b.noteResult(from, err)
+		cancel()
+	}
 }
 
 // record makes a call that needs no completion.

@@ -61,10 +61,10 @@ func (p *program) sideEffect(s *scope, record *journalpb.SideEffectRecorded, fil
 // runSideEffect calls the user's function. It records a panic or a runtime.Goexit, which sideEffect
 // repeats both now and on replay.
 func (c *coroutine) runSideEffect(record *journalpb.SideEffectRecorded, fill func()) {
-	c.inSideEffect = true
+	c.callback = "SideEffect"
 	returned := false
 	defer func() {
-		c.inSideEffect = false
+		c.callback = ""
 		value := recover()
 		switch {
 		case value != nil:

@@ -72,8 +72,8 @@
 // its parent.
 //
 // The rule "error" is about waits: Call, Wait, WaitFor, Sleep, Await, AwaitFor, All, AllResults,
-// AwaitUpdates, Map, Next, Race and Acquire. Code that ignores their errors, with "_" or without,
-// continues after a cancel. The rule accepts waits that a cancel does not reach, which are those in
+// AwaitUpdates, Map, Next, Race, Send, Receive and Acquire. Code that ignores their errors, with "_"
+// or without, continues after a cancel. The rule accepts waits that a cancel does not reach, which are those in
 // clean-up and with replay.WithoutCancel, and awaits of a future that the function has canceled. It
 // does not look at what happens to an error in a variable.
 //

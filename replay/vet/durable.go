@@ -17,21 +17,23 @@ var durableCalls = []string{
 	"EventHandle.Subscribe", "EventHandle.Wait", "EventHandle.WaitFor",
 	"Context.Sleep", "Context.Timer",
 	"Future.Await", "Future.AwaitFor",
-	"All", "AsCompleted", "AwaitUpdates", "Go", "Map", "Next", "SideEffect", "Patched", "Race", "DeprecatePatch", "SetStatus", "AllResults",
-	"Semaphore.Acquire", "WithTimeout",
+	"All", "AsCompleted", "Await", "AwaitFor", "AwaitUpdates", "Go", "Map", "Next", "SideEffect", "Patched", "Race", "DeprecatePatch",
+	"SetStatus", "AllResults", "Channel.Receive", "Channel.Send", "Semaphore.Acquire", "WithTimeout",
 }
 
 // orderedCalls must have a fixed order and are harmless during eviction: random numbers are
 // drawn in sequence, clean-up runs in reverse.
 var orderedCalls = []string{
-	"Context.OnClose", "Context.Random", "Context.UUID", "Future.Cancel", "Saga.Compensate", "Semaphore.Release", "UpdateHandle.Handle",
+	"Context.OnClose", "Context.Random", "Context.UUID", "Future.Cancel", "Saga.Compensate", "Semaphore.Release", "Channel.Close",
+	"UpdateHandle.Handle",
 }
 
 // waits block until something happens or the scope of their context ends. Their last result is an
 // error, which says that. SideEffect, Chain, SetStatus and Handle do not wait.
 var waits = []string{
 	"ActivityHandle.Call", "OrchestrationHandle.Call", "EventHandle.Wait", "EventHandle.WaitFor", "Context.Sleep",
-	"Future.Await", "Future.AwaitFor", "All", "AllResults", "AwaitUpdates", "Map", "Next", "Race", "Semaphore.Acquire",
+	"Future.Await", "Future.AwaitFor", "All", "AllResults", "Await", "AwaitFor", "AwaitUpdates", "Map", "Next", "Race",
+	"Channel.Receive", "Channel.Send", "Semaphore.Acquire",
 }
 
 // exemptArguments lists function arguments that do not run as orchestration code, by the called

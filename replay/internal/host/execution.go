@@ -40,6 +40,13 @@ type Execution interface {
 	// Resolve resolves a promise of NewPromise with an error or nil.
 	Resolve(p Promise, err error)
 
+	// Holds reports whether a condition of the code holds. The condition must not make durable
+	// calls.
+	Holds(condition func() bool) bool
+	// NextCheck returns a promise that is resolved when conditions must be checked again: at the end
+	// of a step, if code has run since.
+	NextCheck() Promise
+
 	// SetStatus records a status. The error says why it cannot be encoded.
 	SetStatus(status any) error
 	// Patch returns the decision of a patch. At the end of the history that is marks.

@@ -21,6 +21,7 @@ type (
 	Definition                    struct{ name string }
 	Saga                          struct{ steps int }
 	Semaphore                     struct{ free int }
+	Channel[T any]                struct{ capacity int }
 	Result[T any]                 struct {
 		Value T
 		Err   error
@@ -85,28 +86,34 @@ func (f *Future[T]) Cancel(ctx *Context)                               {}
 func (f *Future[T]) Done() bool                                        { panic(stub) }
 func (f *Future[T]) await()                                            {}
 
-func (c *Context) Err() error                                        { panic(stub) }
-func (c *Context) InstanceID() string                                { panic(stub) }
-func (c *Context) Log() *slog.Logger                                 { panic(stub) }
-func (c *Context) Now() time.Time                                    { panic(stub) }
-func (c *Context) OnClose(fn func(ctx *Context, err error) error)    {}
-func (c *Context) Random() *rand.Rand                                { panic(stub) }
-func (c *Context) Replaying() bool                                   { panic(stub) }
-func (c *Context) Sleep(d time.Duration) error                       { panic(stub) }
-func (c *Context) Timer(d time.Duration) *Future[time.Time]          { panic(stub) }
-func (c *Context) UUID() string                                      { panic(stub) }
-func WithCancel(ctx *Context) (inner *Context, cancel func())        { panic(stub) }
-func WithoutCancel(ctx *Context) *Context                            { panic(stub) }
-func NewSaga(ctx *Context) *Saga                                     { panic(stub) }
-func (s *Saga) Compensate(ctx *Context, fn func(ctx *Context) error) {}
-func NewSemaphore(slots int) *Semaphore                              { panic(stub) }
-func (s *Semaphore) Acquire(ctx *Context) error                      { panic(stub) }
-func (s *Semaphore) Release(ctx *Context)                            {}
-func All[T any](ctx *Context, futures ...*Future[T]) ([]T, error)    { panic(stub) }
-func AwaitUpdates(ctx *Context) error                                { panic(stub) }
-func Patched(ctx *Context, id string) bool                           { panic(stub) }
-func DeprecatePatch(ctx *Context, id string)                         {}
-func SetStatus[T any](ctx *Context, value T) error                   { panic(stub) }
+func (c *Context) Err() error                                            { panic(stub) }
+func (c *Context) InstanceID() string                                    { panic(stub) }
+func (c *Context) Log() *slog.Logger                                     { panic(stub) }
+func (c *Context) Now() time.Time                                        { panic(stub) }
+func (c *Context) OnClose(fn func(ctx *Context, err error) error)        {}
+func (c *Context) Random() *rand.Rand                                    { panic(stub) }
+func (c *Context) Replaying() bool                                       { panic(stub) }
+func (c *Context) Sleep(d time.Duration) error                           { panic(stub) }
+func (c *Context) Timer(d time.Duration) *Future[time.Time]              { panic(stub) }
+func (c *Context) UUID() string                                          { panic(stub) }
+func WithCancel(ctx *Context) (inner *Context, cancel func())            { panic(stub) }
+func WithoutCancel(ctx *Context) *Context                                { panic(stub) }
+func NewSaga(ctx *Context) *Saga                                         { panic(stub) }
+func (s *Saga) Compensate(ctx *Context, fn func(ctx *Context) error)     {}
+func NewSemaphore(slots int) *Semaphore                                  { panic(stub) }
+func (s *Semaphore) Acquire(ctx *Context) error                          { panic(stub) }
+func (s *Semaphore) Release(ctx *Context)                                {}
+func All[T any](ctx *Context, futures ...*Future[T]) ([]T, error)        { panic(stub) }
+func AwaitUpdates(ctx *Context) error                                    { panic(stub) }
+func Await(ctx *Context, holds func() bool) error                        { panic(stub) }
+func AwaitFor(ctx *Context, d time.Duration, holds func() bool) error    { panic(stub) }
+func NewChannel[T any](capacity int) *Channel[T]                         { panic(stub) }
+func (c *Channel[T]) Send(ctx *Context, value T) error                   { panic(stub) }
+func (c *Channel[T]) Receive(ctx *Context) (value T, ok bool, err error) { panic(stub) }
+func (c *Channel[T]) Close(ctx *Context)                                 {}
+func Patched(ctx *Context, id string) bool                               { panic(stub) }
+func DeprecatePatch(ctx *Context, id string)                             {}
+func SetStatus[T any](ctx *Context, value T) error                       { panic(stub) }
 
 func AsCompleted[T any](ctx *Context, futures ...*Future[T]) iter.Seq2[int, *Future[T]] { panic(stub) }
 func Go[T any](ctx *Context, fn func(ctx *Context) (T, error)) *Future[T]               { panic(stub) }
