@@ -66,6 +66,9 @@ type Config struct {
 	AppendBytesMax int
 	// Limits bound each instance. Those of the leader apply; see [System.SetLimits].
 	Limits Limits
+	// AttemptContext carries values to the bodies of activities: it is the parent of the contexts of
+	// attempts. It must not end. Defaults to context.Background().
+	AttemptContext context.Context
 	// GracePeriod is how long Close waits for activities that ignore the cancellation of their
 	// context. Defaults to 1 s.
 	GracePeriod time.Duration
@@ -93,6 +96,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Now == nil {
 		c.Now = func() clustertime.Time { return clustertime.FromUnixNano(time.Now().UnixNano()) }
+	}
+	if c.AttemptContext == nil {
+		c.AttemptContext = context.Background()
 	}
 	orDefault(&c.Partitions, 1)
 	orDefault(&c.ActivitiesMax, activitiesMaxDefault)
@@ -160,7 +166,8 @@ func NewSystem(config Config) *System {
 		RejoinTimeout: config.RejoinTimeout, TraceContext: s.traceContext,
 	})
 	s.worker = worker.New(worker.Config{
-		Slots: config.ActivitiesMax, Limits: config.ActivityLimits, Activities: config.Registry.ActivityNames(), Tags: config.Tags,
+		Context: config.AttemptContext,
+		Slots:   config.ActivitiesMax, Limits: config.ActivityLimits, Activities: config.Registry.ActivityNames(), Tags: config.Tags,
 		Partitions: config.Partitions, Starter: &activityActors{system: s}, RunBody: s.runBody, SlotFreed: s.activities.Dispatch,
 		Faults: &s.counters.faults, Logger: config.Logger,
 	})

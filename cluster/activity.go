@@ -18,6 +18,18 @@ import (
 // been recorded.
 var ErrActivityClosed = activity.ErrClosed
 
+// clientKey is the key of the *Client in the contexts of attempts.
+type clientKey struct{}
+
+// ClientFrom returns the client of the node that runs an activity, given the context of its body. So
+// activities can start, send to and query instances of the same cluster, on any node. ok is false
+// for other contexts and in package replaytest. A call that is repeated in the next attempt should
+// have a RequestID that is the same in all attempts, such as [replay.Attempt.IdempotencyKey].
+func ClientFrom(ctx context.Context) (client *Client, ok bool) {
+	client, ok = ctx.Value(clientKey{}).(*Client)
+	return client, ok
+}
+
 // CompleteActivity completes an activity from outside with a result; see [replay.ErrResultPending].
 // The token is that of the attempt, from [replay.Attempt.Token]. CompleteActivity returns after the
 // completion is committed. Repeating it with the same value returns nil.

@@ -248,6 +248,7 @@ func (n *Node) actorsConfig() actors.Config {
 		InFlightMax:      partitionShare(0, inFlightMax, partitions),
 		InFlightBytesMax: partitionShare(0, inFlightBytesMax, partitions),
 		Limits:           actors.Limits(settings.Limits),
+		AttemptContext:   context.WithValue(context.Background(), clientKey{}, clientOf(n)),
 		GracePeriod:      n.config.StopGrace,
 		Observer:         telemetry.NewObserver(n.metrics, n.tracing),
 		Tracer:           n.tracing.Tracer(),
@@ -354,6 +355,11 @@ func (n *Node) Client() *Client {
 	if n.check() != nil {
 		return new(Client)
 	}
+	return clientOf(n)
+}
+
+// clientOf returns a client that must not be used before the partitions are open.
+func clientOf(n *Node) *Client {
 	return &Client{transport: &n.router, converter: n.registry.PayloadConverter()}
 }
 

@@ -281,3 +281,40 @@ func TestWorker_HeartbeatsAndTokensReachLeader(t *testing.T) {
 		}
 	}
 }
+
+// The first attempt on each node, whether it leads or not, sends to another instance.
+func TestClientFrom_CallsFromActivitiesOnEveryNode(t *testing.T) {
+	checkGoroutineLeaks(t)
+	peers := loopbackPeers(t, 3)
+	var nodes []*Node
+	for i, peer := range peers {
+		config := peerConfig(t, peers, i, workerActivity.Bind(func(ctx context.Context, to string) (string, error) {
+			client, ok := ClientFrom(ctx)
+			if !ok {
+				return "", errTest
+			}
+			return peer.NodeID, Send(ctx, client, to, canaryEvent, peer.NodeID, RequestID(replay.ActivityInfo(ctx).IdempotencyKey()))
+		}), workerOrchestration.Bind(func(ctx *replay.Context, tag string) (string, error) {
+			return workerActivity.Call(ctx, "to-"+tag, replay.Tag(tag))
+		}), canaryOrchestration.Bind(func(ctx *replay.Context, _ string) (string, error) { return canaryEvent.Wait(ctx) }))
+		config.Tags = []string{peer.NodeID}
+		nodes = append(nodes, startNode(t, config))
+	}
+	ctx := testContext(t)
+	client := nodes[0].Client()
+	for _, peer := range peers {
+		received, err := StartRun(ctx, client, canaryOrchestration, "to-"+peer.NodeID, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if node, err := Call(ctx, client, workerOrchestration, "on-"+peer.NodeID, peer.NodeID); err != nil || node != peer.NodeID {
+			t.Errorf("ran on %s, %v", node, err)
+		}
+		if from, err := received.Wait(ctx); err != nil || from != peer.NodeID {
+			t.Errorf("received from %s, %v", from, err)
+		}
+	}
+	if _, ok := ClientFrom(ctx); ok {
+		t.Error("a client outside of an activity")
+	}
+}

@@ -17,11 +17,12 @@ import (
 
 // Config configures a [Worker]. All fields except Limits, Tags and Activities are required.
 type Config struct {
-	Slots      int            // how many bodies run at once
-	Limits     map[string]int // how many bodies run at once, by activity name
-	Activities []string       // that there is code for
-	Tags       []string       // that this node serves
-	Partitions int            // each leader on another node is offered 1/Partitions of the slots
+	Context    context.Context // the parent of the contexts of attempts
+	Slots      int             // how many bodies run at once
+	Limits     map[string]int  // how many bodies run at once, by activity name
+	Activities []string        // that there is code for
+	Tags       []string        // that this node serves
+	Partitions int             // each leader on another node is offered 1/Partitions of the slots
 	Starter    Starter
 	RunBody    func(*Attempt) // runs the body and calls Resolve
 	SlotFreed  func()         // is called after a slot has become free and nothing here waits for it
@@ -81,7 +82,7 @@ func New(config Config) *Worker {
 		leaders:  make(map[int]*leader),
 		draining: make(map[int]bool),
 	}
-	w.context, w.cancel = context.WithCancelCause(context.Background())
+	w.context, w.cancel = context.WithCancelCause(config.Context)
 	return w
 }
 
