@@ -39,9 +39,11 @@ var (
 // State is what an instance is doing, or how it ended.
 type State string
 
-// The states. An instance in one of the first four has not ended.
+// The states. An instance in one of the first five has not ended.
 const (
 	StateRunning State = "running"
+	// StateHung: the code has run for more than a second without reaching a durable call.
+	StateHung State = "hung"
 	// StateStalled: code and history disagree.
 	StateStalled State = "stalled"
 	// StateSuspended: the instance accepts input, but its code does not run.

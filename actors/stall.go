@@ -134,6 +134,15 @@ func (p *Partition) StallReason(id string) error {
 	return nil
 }
 
+// IsHung reports whether the code of an instance has run for more than a second without reaching a
+// durable call.
+func (p *Partition) IsHung(id string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	in := p.instances[id]
+	return in != nil && in.code.Blocked()
+}
+
 // isResident reports whether an instance has an actor.
 func (p *Partition) isResident(id string) bool {
 	p.mu.Lock()

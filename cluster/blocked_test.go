@@ -129,6 +129,42 @@ func leaderOfInstance(t *testing.T, nodes []*Node, id string) *Node {
 	return leader
 }
 
+// An instance is hung while its code blocks, for readers of the leader.
+func TestBlockedInstance_IsHungUntilCodeGoesOn(t *testing.T) {
+	release := make(chan struct{})
+	node := startNode(t, Config{InMemory: true, Definitions: []replay.Definition{
+		blockedOrchestration.Bind(func(ctx *replay.Context, _ string) (string, error) {
+			_, err := word.Wait(ctx)
+			<-release
+			return "released", err
+		}),
+	}})
+	ctx, client := testContext(t), node.Client()
+	if _, err := StartRun(ctx, client, blockedOrchestration, "b", ""); err != nil {
+		t.Fatal(err)
+	}
+	sent := make(chan error, 1)
+	go func() { sent <- Send(ctx, client, "b", word, "go") }()
+	hung := Filter{States: []State{Hung}}
+	eventually(t, "the instance is hung", func() bool {
+		status, err := client.Get(ctx, "b")
+		return err == nil && status.State == Hung
+	})
+	if page, err := client.List(ctx, hung, "", 0); err != nil || len(page.Instances) != 1 || page.Instances[0].State != Hung {
+		t.Errorf("listed %+v, %v", page, err)
+	}
+	close(release)
+	if err := <-sent; err != nil {
+		t.Error(err)
+	}
+	if status, err := client.Wait(ctx, "b"); err != nil || status.State != Completed {
+		t.Errorf("%+v, %v", status, err)
+	}
+	if n, err := client.Count(ctx, hung); err != nil || n != 0 {
+		t.Errorf("%d hung, %v", n, err)
+	}
+}
+
 func TestBlockedInstance_NodeStops(t *testing.T) {
 	for name, stop := range map[string]func(*Node) error{
 		"close": (*Node).Close,
@@ -178,7 +214,7 @@ func TestBlockedInstance_CallsWaitForContext(t *testing.T) {
 		return count(func(s actors.Stats) int { return s.Blocked }) == 1
 	})
 	expectOthersServed(t, client, "meanwhile")
-	if status, err := client.Get(testContext(t), "b"); err != nil || status.State != Running {
+	if status, err := client.Get(testContext(t), "b"); err != nil || status.State != Hung {
 		t.Errorf("%+v, %v", status, err)
 	}
 	cancel()

@@ -16,9 +16,13 @@ import (
 // State is what an instance is doing, or how it ended.
 type State = actors.State
 
-// The states. An instance in one of the first four has not ended.
+// The states. An instance in one of the first five has not ended.
 const (
 	Running = actors.StateRunning
+	// Hung: the code has run for more than a second without reaching a durable call: it blocks, or
+	// computes for long. The leader logs its stack. Only the leader shows this state. It ends when
+	// the code goes on, or the instance is terminated.
+	Hung = actors.StateHung
 	// Stalled: code and history disagree; see Status.Mismatch. From protocol 3 on, every node shows
 	// this state. A new leader retries all stalled instances, one after the other.
 	Stalled = actors.StateStalled
@@ -37,7 +41,7 @@ const (
 )
 
 // instanceStates are the states of an instance, as opposed to those of an execution.
-var instanceStates = []State{Running, Stalled, Suspended, WaitingForCode, Completed, Failed, Canceled, Terminated}
+var instanceStates = []State{Running, Hung, Stalled, Suspended, WaitingForCode, Completed, Failed, Canceled, Terminated}
 
 // Status is the state of an instance's latest run.
 type Status struct {

@@ -28,7 +28,7 @@ type selection struct {
 func list(flags *flag.FlagSet) action {
 	s := new(selection)
 	filter := &s.filter
-	flags.Func("state", "instances in a `state`: running, stalled, suspended, waiting-for-code, completed, failed, canceled, terminated; may be repeated", func(state string) error {
+	flags.Func("state", "instances in a `state`: running, hung, stalled, suspended, waiting-for-code, completed, failed, canceled, terminated; may be repeated", func(state string) error {
 		filter.States = append(filter.States, cluster.State(strings.ReplaceAll(state, "-", " ")))
 		return nil
 	})

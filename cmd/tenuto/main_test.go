@@ -263,7 +263,7 @@ func TestCommandLine_Rejections(t *testing.T) {
 		{address, "get", 2, "usage: tenuto get [flags] ID"},
 		{address, "get a b", 2, "usage: tenuto get [flags] ID"},
 		{address, "list -limit -1", 2, "-limit"},
-		{address, "list -state ended", 2, `filter by state is "ended", which is none of: running, stalled,`},
+		{address, "list -state ended", 2, `filter by state is "ended", which is none of: running, hung, stalled,`},
 		{address, "list -count -state running -state ended", 2, "canceled, terminated"},
 		{address, "list -count -state waiting-for-code", 0, "0\n"},
 		{address, "list -count -json -name hello", 0, "{\"count\":1}\n"},

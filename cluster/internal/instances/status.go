@@ -110,6 +110,8 @@ func (re *Reads) StateOf(p *actors.Partition, known *journalpb.Instance) actors.
 		return ended
 	}
 	switch {
+	case p != nil && p.IsHung(known.Instance):
+		return actors.StateHung
 	case mismatchOf(p, known.Instance) != nil:
 		return actors.StateStalled
 	case p != nil && !re.Registry.HasOrchestration(known.Name, known.Version):

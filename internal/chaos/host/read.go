@@ -21,7 +21,7 @@ func wait(ctx context.Context, client *cluster.Client, id string, answer *eviden
 	if err != nil {
 		return err
 	}
-	answer.State = string(status.State)
+	answer.State = recordedState(status.State)
 	if status.State != cluster.Completed {
 		return nil
 	}
@@ -55,12 +55,21 @@ func read(ctx context.Context, client *cluster.Client, request evidence.Request,
 	return nil
 }
 
+// recordedState returns the state of an instance without what only the leader knows: a hung instance
+// is a running one.
+func recordedState(state cluster.State) string {
+	if state == cluster.Hung {
+		state = cluster.Running
+	}
+	return string(state)
+}
+
 func get(ctx context.Context, client *cluster.Client, request evidence.Request, answer *evidence.Answer) error {
 	status, err := client.Get(ctx, request.Instance, readOptions(request)...)
 	if err != nil {
 		return err
 	}
-	answer.AppliedIndex, answer.State = status.AppliedIndex, string(status.State)
+	answer.AppliedIndex, answer.State = status.AppliedIndex, recordedState(status.State)
 	answer.Execution, answer.LastEventID = status.Execution, status.LastEventID
 	return nil
 }

@@ -88,7 +88,7 @@ func instancesOf(ctx context.Context, ids []string, read func(ctx context.Contex
 func eachPage(ctx context.Context, client *cluster.Client, running bool, options []replay.Option, visit func(ids []string) error) error {
 	var filter cluster.Filter
 	if running {
-		filter.States = []cluster.State{cluster.Running, cluster.Stalled, cluster.Suspended, cluster.WaitingForCode}
+		filter.States = []cluster.State{cluster.Running, cluster.Hung, cluster.Stalled, cluster.Suspended, cluster.WaitingForCode}
 	}
 	for after := ""; ; {
 		page, err := client.List(ctx, filter, after, pageSize, options...)
@@ -127,7 +127,7 @@ func instanceOf(ctx context.Context, client *cluster.Client, id string, digests 
 			return nil, err
 		}
 		instance.Executions = append(instance.Executions, execution)
-		instance.State = string(e.State)
+		instance.State = recordedState(e.State)
 	}
 	return instance, nil
 }
