@@ -130,10 +130,10 @@ func TestSettings_ChangeAppliesWithoutRestart(t *testing.T) {
 		if _, err := Call(ctx, client, doubled, "d", 1); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(48 * time.Hour)
+		time.Sleep(40 * time.Minute)
 		expectRetained(t, node, "without a period", map[string]bool{"d": true})
 		changeSettings(t, client, func(s *Settings) {
-			s.Retention.Completed, s.Limits.Buffered, s.PayloadMax = 72*time.Hour, 1, 100
+			s.Retention.Completed, s.Limits.Buffered, s.PayloadMax = time.Hour, 1, 100
 		})
 		expectBuffered(t, client, "w", 1)
 		long := strings.Repeat("x", 200)
@@ -144,11 +144,11 @@ func TestSettings_ChangeAppliesWithoutRestart(t *testing.T) {
 		if err := Send(ctx, client, "w", word, long); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(20 * time.Hour)
-		expectRetained(t, node, "before 72 hours", map[string]bool{"d": true})
-		changeSettings(t, client, func(s *Settings) { s.Retention.Completed = 24 * time.Hour })
+		time.Sleep(10 * time.Minute)
+		expectRetained(t, node, "before an hour", map[string]bool{"d": true})
+		changeSettings(t, client, func(s *Settings) { s.Retention.Completed = 30 * time.Minute })
 		time.Sleep(time.Minute)
-		expectRetained(t, node, "after 24 hours", map[string]bool{"d": false})
+		expectRetained(t, node, "after half an hour", map[string]bool{"d": false})
 	})
 }
 
