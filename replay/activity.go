@@ -44,7 +44,7 @@ func (h ActivityHandle[I, O]) Call(ctx *Context, input I, options ...Option) (O,
 
 // Start schedules the activity and returns its future. Options are those of [ActivityHandle.Call].
 func (h ActivityHandle[I, O]) Start(ctx *Context, input I, options ...Option) *Future[O] {
-	return (*Future[O])(ctx.scope.StartActivity(h.name, input, activityOptions(options)))
+	return (*Future[O])(ctx.scope.StartActivity(h.name, host.ValueOf(input), activityOptions(options)))
 }
 
 // Bind binds the activity to its body. The context of the body is canceled if the attempt ends

@@ -23,9 +23,10 @@ type Channel[T any] struct {
 	senders   []*channelWait[T]
 }
 
-// A channelWait is a coroutine that waits to receive or to send a value.
+// A channelWait is a coroutine that waits in a scope to receive or to send a value.
 type channelWait[T any] struct {
 	promise host.Promise
+	scope   host.Scope
 	value   T
 	ok      bool
 }
@@ -40,53 +41,48 @@ func NewChannel[T any](capacity int) *Channel[T] {
 // channel is closed, or the error of the scope of ctx if that ends first; then nothing is sent.
 func (c *Channel[T]) Send(ctx *Context, value T) error {
 	c.checkUse(ctx, "Send")
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case c.closed:
+	if err := endedScopeError(ctx); err != nil {
+		return err
+	}
+	if c.closed {
 		return ErrChannelClosed
-	case c.handOver(ctx, value):
+	}
+	if w := next(&c.receivers); w != nil {
+		w.value, w.ok = value, true
+		ctx.execution().Resolve(w.promise, nil)
 		return nil
-	case len(c.values) < c.capacity:
+	}
+	if len(c.values) < c.capacity {
 		c.values = append(c.values, value)
 		return nil
 	}
-	w := &channelWait[T]{promise: ctx.execution().NewPromise(), value: value}
+	w := &channelWait[T]{promise: ctx.execution().NewPromise(), scope: ctx.scope, value: value}
 	c.senders = append(c.senders, w)
-	err := ctx.scope.Observe(ctx.scope.Wait(w.promise))
-	switch {
-	case w.promise.Seq() != 0: // received, or the channel is closed; perhaps before the scope ended
-		return w.promise.Err()
-	case err != nil:
-		c.senders = withoutWait(c.senders, w)
-	}
-	return err
+	return w.wait()
 }
 
 // Receive waits for a value. ok is false if the channel is closed and has no more values. It returns
 // the error of the scope of ctx if that ends first; then no value is taken.
 func (c *Channel[T]) Receive(ctx *Context) (value T, ok bool, err error) {
 	c.checkUse(ctx, "Receive")
-	switch {
-	case ctx.Err() != nil:
-		return value, false, ctx.Err()
-	case len(c.values) > 0 || len(c.senders) > 0:
-		return c.take(ctx), true, nil
-	case c.closed:
-		return value, false, nil
-	}
-	w := &channelWait[T]{promise: ctx.execution().NewPromise()}
-	c.receivers = append(c.receivers, w)
-	if err := ctx.scope.Observe(ctx.scope.Wait(w.promise)); err != nil {
-		if w.promise.Seq() == 0 {
-			c.receivers = withoutWait(c.receivers, w)
-		} else if w.ok && !c.handOver(ctx, w.value) {
-			// A sender has handed its value over, but the scope has ended: it is the next value.
-			c.values = append([]T{w.value}, c.values...)
-		}
+	if err := endedScopeError(ctx); err != nil {
 		return value, false, err
 	}
-	return w.value, w.ok, nil
+	if w := next(&c.senders); w != nil { // its value comes after those that the channel holds
+		c.values = append(c.values, w.value)
+		ctx.execution().Resolve(w.promise, nil)
+	}
+	if len(c.values) > 0 {
+		value, c.values = c.values[0], c.values[1:]
+		return value, true, nil
+	}
+	if c.closed {
+		return value, false, nil
+	}
+	w := &channelWait[T]{promise: ctx.execution().NewPromise(), scope: ctx.scope}
+	c.receivers = append(c.receivers, w)
+	err = w.wait()
+	return w.value, w.ok, err
 }
 
 // Close closes the channel: waiting and later senders get [ErrChannelClosed], and receivers get the
@@ -94,47 +90,42 @@ func (c *Channel[T]) Receive(ctx *Context) (value T, ok bool, err error) {
 func (c *Channel[T]) Close(ctx *Context) {
 	c.checkUse(ctx, "Close")
 	c.closed = true
-	for _, w := range c.senders {
+	for w := next(&c.senders); w != nil; w = next(&c.senders) {
 		ctx.execution().Resolve(w.promise, ErrChannelClosed)
 	}
-	for _, w := range c.receivers { // there are none while there are values
+	for w := next(&c.receivers); w != nil; w = next(&c.receivers) { // none while there are values
 		ctx.execution().Resolve(w.promise, nil)
 	}
-	c.senders, c.receivers = nil, nil
 }
 
-// handOver gives a value to the first waiting receiver, and reports whether there was one.
-func (c *Channel[T]) handOver(ctx *Context, value T) bool {
-	if len(c.receivers) == 0 {
-		return false
-	}
-	w := c.receivers[0]
-	c.receivers = c.receivers[1:]
-	w.value, w.ok = value, true
-	ctx.execution().Resolve(w.promise, nil)
-	return true
-}
-
-// take removes the next value. A waiting sender then sends its own.
-func (c *Channel[T]) take(ctx *Context) (value T) {
-	if len(c.senders) > 0 {
-		w := c.senders[0]
-		c.senders = c.senders[1:]
-		c.values = append(c.values, w.value)
-		ctx.execution().Resolve(w.promise, nil)
-	}
-	value = c.values[0]
-	c.values = c.values[1:]
-	return value
-}
-
-func withoutWait[T any](waits []*channelWait[T], without *channelWait[T]) []*channelWait[T] {
-	for i, w := range waits {
-		if w == without {
-			return append(waits[:i], waits[i+1:]...)
+// next removes and returns the first of some waits, without those whose scopes have ended: they get
+// the error of the scope. It returns nil if there is none.
+func next[T any](waits *[]*channelWait[T]) *channelWait[T] {
+	for len(*waits) > 0 {
+		w := (*waits)[0]
+		*waits = (*waits)[1:]
+		if w.scope.Cause() == nil {
+			return w
 		}
 	}
-	return waits
+	return nil
+}
+
+// wait waits until the promise is resolved, and returns its error, or that of the scope.
+func (w *channelWait[T]) wait() error {
+	if err := w.scope.Wait(w.promise); err != nil && w.promise.Seq() == 0 {
+		return w.scope.Observe(err)
+	}
+	return w.promise.Err()
 }
 
 func (c *Channel[T]) checkUse(ctx *Context, what string) { checkOwner(ctx, what, "channel", &c.owner) }
+
+// endedScopeError returns the error of the scope of ctx if that has ended. A coroutine that calls it
+// forever after the end of the body is ended.
+func endedScopeError(ctx *Context) error {
+	if ctx.scope.Cause() == nil {
+		return nil
+	}
+	return ctx.scope.Observe(ctx.scope.Wait(ctx.execution().NewPromise()))
+}

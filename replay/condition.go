@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/replay/internal/host"
@@ -42,16 +43,17 @@ func awaitCondition(ctx *Context, what string, holds func() bool, timer host.Pro
 	if holds == nil {
 		return &InvalidError{Field: "condition", Reason: "is nil"}
 	}
-	for {
+	for position := x.NewPosition(); ; {
+		if err := endedScopeError(ctx); err != nil {
+			return err
+		}
 		switch {
-		case ctx.scope.Cause() != nil: // Wait returns the error of the scope
-			return ctx.scope.Observe(ctx.scope.Wait(x.NewPromise()))
 		case x.Holds(holds):
 			return nil
 		case timer != nil && timer.Seq() != 0:
-			return ErrTimeout
+			return cmp.Or(timer.Err(), ErrTimeout)
 		}
-		promises := []host.Promise{x.NextCheck()}
+		promises := []host.Promise{x.NextCheck(position)}
 		if timer != nil {
 			promises = append(promises, timer)
 		}

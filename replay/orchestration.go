@@ -2,6 +2,7 @@ package replay
 
 import (
 	"fmt"
+	"reflect"
 
 	"github.com/tenuto-dev/tenuto/replay/internal/host"
 )
@@ -30,7 +31,7 @@ func (h OrchestrationHandle[I, O]) Call(ctx *Context, input I, options ...Option
 // than 128 bytes is shortened to the first 94 bytes of the parent's ID, "::" and 32 hexadecimal
 // digits of the SHA-256 of the full derived ID.
 func (h OrchestrationHandle[I, O]) Start(ctx *Context, input I, options ...Option) *Future[O] {
-	return (*Future[O])(ctx.scope.StartChild(h.name, input, childOptions(options)))
+	return (*Future[O])(ctx.scope.StartChild(h.name, host.ValueOf(input), childOptions(options)))
 }
 
 // Chain starts an independent instance: it has no result and is not a child, and canceling or
@@ -39,7 +40,7 @@ func (h OrchestrationHandle[I, O]) Start(ctx *Context, input I, options ...Optio
 // [OrchestrationHandle.Start]. If an instance of that ID exists, nothing is started. The options
 // are [Version] and [ChildID].
 func (h OrchestrationHandle[I, O]) Chain(ctx *Context, input I, options ...Option) error {
-	return ctx.scope.StartChain(h.name, input, chainOptions(options))
+	return ctx.scope.StartChain(h.name, host.ValueOf(input), chainOptions(options))
 }
 
 // ContinueAsNew returns an error that the body of this orchestration must return. The execution
@@ -50,7 +51,7 @@ func (h OrchestrationHandle[I, O]) Chain(ctx *Context, input I, options ...Optio
 //
 //	return total, Counter.ContinueAsNew(ctx, total)
 func (h OrchestrationHandle[I, O]) ContinueAsNew(ctx *Context, input I, options ...Option) error {
-	return ctx.execution().ContinueAsNew(h.name, input, continueOptions(options))
+	return ctx.execution().ContinueAsNew(h.name, host.ValueOf(input), continueOptions(options))
 }
 
 func continueOptions(options []Option) (all host.ContinueOptions) {
@@ -70,7 +71,7 @@ func (h OrchestrationHandle[I, O]) Bind(body func(ctx *Context, input I) (O, err
 	if body == nil {
 		return Definition{host.Definition{Err: fmt.Errorf("tenuto: orchestration %q is bound to nil", h.name)}}
 	}
-	o := &host.Orchestration{Name: h.name, Body: body}
+	o := &host.Orchestration{Name: h.name, Body: body, OutputType: reflect.TypeFor[O]()}
 	o.Run = func(s host.Scope, input host.Decoder) (any, error) {
 		var in I
 		if err := input(&in); err != nil {

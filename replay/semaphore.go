@@ -28,7 +28,7 @@ func NewSemaphore(slots int) *Semaphore {
 // first; then no slot is taken.
 func (s *Semaphore) Acquire(ctx *Context) error {
 	s.checkUse(ctx, "Acquire")
-	if err := ctx.Err(); err != nil {
+	if err := endedScopeError(ctx); err != nil {
 		return err
 	}
 	if s.free > 0 {

@@ -11,7 +11,7 @@ import (
 type action struct {
 	event *journalpb.Event // without event_id and timestamp
 	op    *operation       // nil for an action that needs no completion
-	// valueType is the type of the value that the event holds; nil if it holds none or nil.
+	// valueType is the type, in the handle, of the value that the event holds; nil if it holds none.
 	valueType       reflect.Type
 	recordedCallers *[callersMax]uintptr // the call stack, if it was recorded
 	elided          bool                 // canceled before it was bound: leaves no event

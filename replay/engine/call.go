@@ -12,15 +12,15 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/internal/host"
 )
 
-func (s *scope) StartActivity(name string, input any, options *host.ActivityOptions) *host.Future {
-	payload, err := s.p.encodeInput("activity", name, input)
+func (s *scope) StartActivity(name string, input host.Value, options *host.ActivityOptions) *host.Future {
+	payload, err := s.p.encodeInput("activity", name, input.Any)
 	if err != nil {
 		return s.p.resolvedFuture(err)
 	}
 	if err := checkActivityOptions(options); err != nil {
 		return s.p.resolvedFuture(fmt.Errorf("call of activity %q: %w", name, err))
 	}
-	return s.schedule(name, activityScheduled(name, payload, options), input)
+	return s.schedule(name, activityScheduled(name, payload, options), input.Type)
 }
 
 // activityScheduled returns the event that schedules an activity. It allocates its messages
@@ -66,12 +66,12 @@ func (s *scope) sleepUntil(at int64) error {
 	return err
 }
 
-func (s *scope) StartChild(orchestration string, input any, options host.ChildOptions) *host.Future {
-	child, err := s.p.childStart(orchestration, input, options)
+func (s *scope) StartChild(orchestration string, input host.Value, options host.ChildOptions) *host.Future {
+	child, err := s.p.childStart(orchestration, input.Any, options)
 	if err != nil {
 		return s.p.resolvedFuture(err)
 	}
-	return s.schedule(orchestration, &journalpb.Event{Body: &journalpb.Event_SubOrchestrationScheduled{SubOrchestrationScheduled: child}}, input)
+	return s.schedule(orchestration, &journalpb.Event{Body: &journalpb.Event_SubOrchestrationScheduled{SubOrchestrationScheduled: child}}, input.Type)
 }
 
 // childStart returns the request to start a child or a chained instance.
@@ -89,8 +89,8 @@ func (p *program) childStart(orchestration string, input any, options host.Child
 	}, checkVersion(orchestration, options.Version)
 }
 
-func (s *scope) StartChain(orchestration string, input any, options host.ChainOptions) error {
-	requested, err := s.p.childStart(orchestration, input, host.ChildOptions{ChainOptions: options})
+func (s *scope) StartChain(orchestration string, input host.Value, options host.ChainOptions) error {
+	requested, err := s.p.childStart(orchestration, input.Any, host.ChildOptions{ChainOptions: options})
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (s *scope) StartChain(orchestration string, input any, options host.ChainOp
 		Instance: requested.Instance,
 		Input:    requested.Input,
 	}}}, nil)
-	added.valueType = reflect.TypeOf(input)
+	added.valueType = input.Type
 	return nil
 }
 
@@ -120,9 +120,9 @@ func (s *scope) Subscribe(event string) *host.Future {
 	}}, nil)
 }
 
-// schedule schedules a named operation with that input; nil if it has none.
-func (s *scope) schedule(name string, event *journalpb.Event, input any) *host.Future {
-	op := &operation{name: name, action: action{valueType: reflect.TypeOf(input)}}
+// schedule schedules a named operation with an input of that type; nil if it has none.
+func (s *scope) schedule(name string, event *journalpb.Event, inputType reflect.Type) *host.Future {
+	op := &operation{name: name, action: action{valueType: inputType}}
 	s.p.schedule(s, event, op)
 	return op.newFuture()
 }

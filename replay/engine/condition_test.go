@@ -244,3 +244,150 @@ func TestChannel_OfAnotherExecutionStalls(t *testing.T) {
 	}
 	in.evict()
 }
+
+// A receiver whose scope has ended gets nothing, even if its coroutine has not run since: the value
+// and its order are kept, also when the channel is closed.
+func TestChannel_SkipsReceiversOfEndedScopes(t *testing.T) {
+	noted(t, "canceled; 1 true; 2 true; 0 false", func(ctx *replay.Context, note func(...any)) error {
+		values := replay.NewChannel[int](0)
+		inner, cancel := replay.WithCancel(ctx)
+		lost := replay.Go(inner, func(ctx *replay.Context) (int, error) {
+			value, _, err := values.Receive(ctx)
+			return value, err
+		})
+		received := replay.NewChannel[string](3)
+		replay.Go(ctx, func(ctx *replay.Context) (int, error) {
+			for range 3 {
+				value, ok, err := values.Receive(ctx)
+				if err != nil {
+					return 0, err
+				}
+				if err := received.Send(ctx, fmt.Sprint(value, ok)); err != nil {
+					return 0, err
+				}
+			}
+			return 0, nil
+		})
+		if err := ctx.Sleep(time.Second); err != nil {
+			return err
+		}
+		cancel()
+		if err := errors.Join(values.Send(ctx, 1), values.Send(ctx, 2)); err != nil {
+			return err
+		}
+		values.Close(ctx)
+		_, err := lost.Await(ctx)
+		note(err)
+		for range 3 {
+			text, _, err := received.Receive(ctx)
+			if err != nil {
+				return err
+			}
+			note(text)
+		}
+		return nil
+	}, func(t *testing.T, in *instance) {
+		mustTurn(t, in, timerFired(2, begin.Add(time.Second)))
+	})
+}
+
+// A coroutine that ignores errors is ended with the body, whatever it waits for.
+func TestChannel_EndlessLoopEndsWithBody(t *testing.T) {
+	lock, values := replay.NewSemaphore(1), replay.NewChannel[int](0)
+	for name, call := range map[string]func(*replay.Context) error{
+		"receive": func(ctx *replay.Context) error { _, _, err := values.Receive(ctx); return err },
+		"send":    func(ctx *replay.Context) error { return values.Send(ctx, 1) },
+		"acquire": func(ctx *replay.Context) error { return lock.Acquire(ctx) },
+		"await":   func(ctx *replay.Context) error { return replay.Await(ctx, func() bool { return false }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			lock, values = replay.NewSemaphore(1), replay.NewChannel[int](0)
+			x, turn := startScript(t, script(t, func(ctx *replay.Context) (string, error) {
+				if err := lock.Acquire(ctx); err != nil {
+					return "", err
+				}
+				replay.Go(ctx, func(ctx *replay.Context) (int, error) {
+					for {
+						_ = call(ctx)
+					}
+				})
+				_, err := goOn.Wait(ctx)
+				return "", err
+			}), external("go", nil, "g"))
+			defer x.Evict()
+			if last := turn.Events[len(turn.Events)-1]; last.GetOrchestrationCompleted() == nil {
+				t.Errorf("%v", last)
+			}
+		})
+	}
+}
+
+// A coroutine that waits again stands behind those that have waited longer.
+func TestAwait_FirstComeFirstServed(t *testing.T) {
+	token := replay.Event[int]("token")
+	noted(t, "a; b; a; b", func(ctx *replay.Context, note func(...any)) error {
+		tokens, taken := 0, 0
+		for _, name := range []string{"a", "b"} {
+			replay.Go(ctx, func(ctx *replay.Context) (int, error) {
+				for {
+					if err := replay.Await(ctx, func() bool { return tokens > 0 }); err != nil {
+						return 0, err
+					}
+					tokens--
+					taken++
+					note(name)
+				}
+			})
+		}
+		for range 4 {
+			if _, err := token.Wait(ctx); err != nil {
+				return err
+			}
+			tokens++
+		}
+		return replay.Await(ctx, func() bool { return taken == 4 })
+	}, func(t *testing.T, in *instance) {
+		for i := range 4 {
+			mustTurn(t, in, external("token", i, fmt.Sprint(i)))
+		}
+	})
+}
+
+// Code that goes on after a panic in a condition may change what others wait for.
+func TestAwait_PanicInConditionLetsOthersCheck(t *testing.T) {
+	noted(t, "woken", func(ctx *replay.Context, note func(...any)) error {
+		var broken func() bool
+		ready, flag := false, false
+		replay.Go(ctx, func(ctx *replay.Context) (_ int, err error) {
+			defer func() {
+				if recover() != nil {
+					flag = true
+				}
+			}()
+			return 0, replay.Await(ctx, func() bool { return ready && broken() })
+		})
+		woken := replay.Go(ctx, func(ctx *replay.Context) (int, error) { return 0, replay.Await(ctx, func() bool { return flag }) })
+		if _, err := goOn.Wait(ctx); err != nil {
+			return err
+		}
+		ready = true
+		_, err := woken.Await(ctx)
+		note("woken")
+		return err
+	}, func(t *testing.T, in *instance) {
+		mustTurn(t, in, external("go", nil, "g"))
+	})
+}
+
+func TestAwaitFor_EvictedIsNoTimeout(t *testing.T) {
+	var err error
+	x, _ := startScript(t, script(t, func(ctx *replay.Context) (string, error) {
+		defer func() { err = replay.AwaitFor(ctx, time.Hour, func() bool { return false }) }()
+		_, err := goOn.Wait(ctx)
+		return "", err
+	}))
+	x.Evict()
+	if !errors.Is(err, replay.ErrEvicting) {
+		t.Errorf("%v", err)
+	}
+}

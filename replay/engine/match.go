@@ -51,7 +51,7 @@ func (x *Execution) fits(recorded *journalpb.Event, head *action, strict bool) b
 type comparison struct {
 	id        *identity
 	strict    bool
-	valueType reflect.Type // of the action's value; nil if it has none
+	valueType reflect.Type // of the action's value in its handle; nil if it has none
 }
 
 func (c *comparison) sameEvent(recorded, requested *journalpb.Event) bool {
@@ -130,22 +130,29 @@ func (c *comparison) sameValue(have, want *journalpb.Payload) bool {
 	return samePayload(have, want) || !c.strict && c.valueType != nil && sameMeaning(c.valueType, have, want)
 }
 
-// sameMeaning reports whether a recorded payload, decoded into the type of today's value and encoded
-// again, has the bytes of the other.
+// sameMeaning reports whether two payloads are equal after both were decoded into a type and encoded
+// again. Today's value may change that way too, as a struct in an interface does.
 func sameMeaning(valueType reflect.Type, have, want *journalpb.Payload) bool {
 	if have.GetContentType() != want.GetContentType() || len(have.GetData()) == 0 {
 		return false
 	}
 	same := false
 	err := callIsolated(func() { // decoding may call methods of the author
-		value := reflect.New(valueType)
-		if unmarshal(have, value.Interface()) != nil {
-			return
-		}
-		again, err := marshal(value.Elem().Interface(), math.MaxInt)
-		same = err == nil && samePayload(again, want)
+		recorded, decodes := encodedAgain(valueType, have)
+		requested, _ := encodedAgain(valueType, want)
+		same = decodes && samePayload(recorded, requested)
 	})
 	return err == nil && same
+}
+
+// encodedAgain decodes a payload into a type and encodes the value. ok is false if that fails.
+func encodedAgain(valueType reflect.Type, payload *journalpb.Payload) (again *journalpb.Payload, ok bool) {
+	value := reflect.New(valueType)
+	if unmarshal(payload, value.Interface()) != nil {
+		return nil, false
+	}
+	again, err := marshal(value.Elem().Interface(), math.MaxInt)
+	return again, err == nil
 }
 
 func samePayload(a, b *journalpb.Payload) bool {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"reflect"
+	"slices"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -86,8 +86,15 @@ func (p *program) step() {
 
 // conditions are what coroutines wait for that depends on the variables of the code.
 type conditions struct {
-	waiting []*promise // of NextCheck, in the order in which coroutines began to wait
-	changed bool       // code has run since the conditions were checked
+	waiting      []conditionWait // in the order in which coroutines began to wait
+	lastPosition uint64
+	changed      bool // code has run since the conditions were checked
+}
+
+// A conditionWait is a coroutine that waits for the next check of its condition.
+type conditionWait struct {
+	position uint64
+	check    *promise
 }
 
 // checkConditions lets each coroutine check its condition again, in the order in which they began to
@@ -97,9 +104,9 @@ func (p *program) checkConditions() bool {
 	if len(waiting) == 0 || !p.conditions.changed || p.coroutines.state != resuming {
 		return false
 	}
-	p.conditions = conditions{}
-	for _, check := range waiting {
-		p.coroutines.resolve(check)
+	p.conditions.waiting, p.conditions.changed = nil, false
+	for _, w := range waiting {
+		p.coroutines.resolve(w.check)
 	}
 	return true
 }
@@ -127,7 +134,7 @@ func (p *program) runBody() (*journalpb.Payload, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.outcome.outputType = reflect.TypeOf(output)
+	p.outcome.outputType = p.code.OutputType
 	return p.encode(replay.PayloadInfo{Kind: "orchestration", Name: name, Part: "output"}, output)
 }
 
@@ -213,21 +220,34 @@ func (v *programView) NewPromise() host.Promise { return new(promise) }
 
 func (v *programView) Resolve(p host.Promise, err error) { v.coroutines.resolveErr(p.(*promise), err) }
 
-func (v *programView) NextCheck() host.Promise {
-	check := &promise{owner: &v.id.ID}
-	v.conditions.waiting = append(v.conditions.waiting, check)
-	return check
+func (v *programView) NewPosition() uint64 {
+	v.conditions.lastPosition++
+	return v.conditions.lastPosition
+}
+
+func (v *programView) NextCheck(position uint64) host.Promise {
+	w := conditionWait{position, &promise{owner: &v.id.ID}}
+	waiting := v.conditions.waiting
+	at := len(waiting)
+	for at > 0 && waiting[at-1].position > position {
+		at--
+	}
+	v.conditions.waiting = slices.Insert(waiting, at, w)
+	return w.check
 }
 
 func (v *programView) Holds(condition func() bool) bool {
 	c := v.calls.current("Await")
 	c.callback = "Await"
 	defer func() { c.callback = "" }()
-	holds := condition()
-	if holds { // the coroutine goes on, and may change what others wait for
-		v.conditions.changed = true
+	// If the condition holds or panics, code goes on, and may change what others wait for.
+	changed := v.conditions.changed
+	v.conditions.changed = true
+	if condition() {
+		return true
 	}
-	return holds
+	v.conditions.changed = changed
+	return false
 }
 
 func (v *programView) SetStatus(status any) error {
@@ -261,11 +281,11 @@ func (v *programView) ShouldContinueAsNew() bool {
 	return v.cursor.eventID >= continueAfterEvents || v.cursor.size.forContinueAsNew(v.id.protocol3) >= continueAfterBytes
 }
 
-func (v *programView) ContinueAsNew(orchestration string, input any, options host.ContinueOptions) error {
+func (v *programView) ContinueAsNew(orchestration string, input host.Value, options host.ContinueOptions) error {
 	if orchestration != v.id.name {
 		return fmt.Errorf("tenuto: orchestration %q cannot continue as %q", v.id.name, orchestration)
 	}
-	payload, err := (*program)(v).encodeInput("orchestration", orchestration, input)
+	payload, err := (*program)(v).encodeInput("orchestration", orchestration, input.Any)
 	if err != nil {
 		return err
 	}
@@ -279,5 +299,5 @@ func (v *programView) ContinueAsNew(orchestration string, input any, options hos
 	if err := checkVersion(orchestration, version); err != nil {
 		return err
 	}
-	return &continuation{input: payload, inputType: reflect.TypeOf(input), version: version}
+	return &continuation{input: payload, inputType: input.Type, version: version}
 }

@@ -22,6 +22,15 @@ type (
 		Tags []string `json:",omitempty"`
 	}
 	failingOrder struct{ ID string }
+
+	// Values in interfaces, as JSON objects with fields in another order than their names.
+	notice       struct{ Data any }
+	secondNotice struct {
+		Data   any
+		Urgent bool
+	}
+	detail      struct{ Zone, Area string }
+	otherDetail struct{ Zone string }
 )
 
 // UnmarshalJSON stands for code of the author that fails.
@@ -47,9 +56,9 @@ func orderCode[T any](order T) func(ctx *replay.Context) (T, error) {
 }
 
 // recordedBy returns the history of code that has run to its end or waits.
-func recordedBy[O any](t *testing.T, registry *engine.Registry, body func(ctx *replay.Context) (O, error)) []*journalpb.Event {
+func recordedBy[O any](t *testing.T, payloads engine.PayloadConverter, body func(ctx *replay.Context) (O, error)) []*journalpb.Event {
 	t.Helper()
-	in := &instance{registry: script(t, body).WithPayloadConverter(registry.PayloadConverter())}
+	in := &instance{registry: script(t, body).WithPayloadConverter(payloads)}
 	mustTurn(t, in, started("script", nil))
 	for i := 0; i < len(in.history); i++ {
 		switch event := in.history[i]; {
@@ -83,8 +92,23 @@ func mismatchOf[O any](t *testing.T, history []*journalpb.Event, payloads engine
 // A codeChange is a row of the table in docs/versioning.md.
 type codeChange struct {
 	name          string
-	before, after func(ctx *replay.Context) (any, error)
+	before, after release
 	want          changeEffect
+}
+
+// A release is the code of a release. Its output has a type of its own.
+type release struct {
+	record func(t *testing.T) []*journalpb.Event
+	replay func(t *testing.T, history []*journalpb.Event, strict bool) *replay.Mismatch
+}
+
+func releaseOf[O any](body func(*replay.Context) (O, error)) release {
+	return release{
+		record: func(t *testing.T) []*journalpb.Event { return recordedBy(t, engine.PayloadConverter{}, body) },
+		replay: func(t *testing.T, history []*journalpb.Event, strict bool) *replay.Mismatch {
+			return mismatchOf(t, history, engine.PayloadConverter{}, strict, body)
+		},
+	}
 }
 
 type changeEffect string
@@ -95,41 +119,44 @@ const (
 	rejected   changeEffect = "rejected"
 )
 
-func anyCode[O any](body func(*replay.Context) (O, error)) func(*replay.Context) (any, error) {
-	return func(ctx *replay.Context) (any, error) { return body(ctx) }
+// callCode is code that makes one call.
+func callCode(call func(ctx *replay.Context) error) release {
+	return releaseOf(func(ctx *replay.Context) (any, error) { return nil, call(ctx) })
 }
 
-// callCode is code that makes one call and returns nil.
-func callCode(call func(ctx *replay.Context) error) func(*replay.Context) (any, error) {
-	return func(ctx *replay.Context) (any, error) { return nil, call(ctx) }
+func payWith(options ...replay.Option) release {
+	return callCode(func(ctx *replay.Context) error { return pay(ctx, options...) })
 }
 
-func payWith(options ...replay.Option) func(*replay.Context) (any, error) {
-	pay := replay.Activity[string, string]("pay")
-	return callCode(func(ctx *replay.Context) error { _, err := pay.Call(ctx, "x", options...); return err })
+func pay(ctx *replay.Context, options ...replay.Option) error {
+	_, err := replay.Activity[string, string]("pay").Call(ctx, "x", options...)
+	return err
 }
 
-func shipWith(options ...replay.Option) func(*replay.Context) (any, error) {
+func shipWith(options ...replay.Option) release {
 	ship := replay.Orchestration[string, string]("ship")
 	return callCode(func(ctx *replay.Context) error { _, err := ship.Call(ctx, "x", options...); return err })
 }
 
 func codeChanges() []codeChange {
-	status := func(text string) func(*replay.Context) (any, error) {
+	status := func(text string) release {
 		return callCode(func(ctx *replay.Context) error { return replay.SetStatus(ctx, text) })
 	}
-	sleep := func(d time.Duration) func(*replay.Context) (any, error) {
+	sleep := func(d time.Duration) release {
 		return callCode(func(ctx *replay.Context) error { return ctx.Sleep(d) })
 	}
-	first := anyCode(orderCode(firstOrder{"17"}))
+	first := releaseOf(orderCode(firstOrder{"17"}))
 	return []codeChange{
-		{"a field is added, zero for old instances", first, anyCode(orderCode(secondOrder{ID: "17"})), strictOnly},
-		{"a field is removed", anyCode(orderCode(secondOrder{ID: "17", Gift: true})), first, strictOnly},
-		{"an omitted field is added", first, anyCode(orderCode(thirdOrder{ID: "17"})), accepted},
-		{"a field is added and set", first, anyCode(orderCode(secondOrder{ID: "17", Gift: true})), rejected},
-		{"another value", first, anyCode(orderCode(firstOrder{"18"})), rejected},
-		{"a type that does not decode the record", first, anyCode(orderCode(17)), rejected},
-		{"a type whose method panics", first, anyCode(orderCode(failingOrder{"18"})), rejected},
+		{"a field is added, zero for old instances", first, releaseOf(orderCode(secondOrder{ID: "17"})), strictOnly},
+		{"a field is added beside an interface", releaseOf(orderCode(notice{detail{"1", "2"}})), releaseOf(orderCode(secondNotice{Data: detail{"1", "2"}})), strictOnly},
+		{"another value in an interface", releaseOf(orderCode(notice{detail{"1", "2"}})), releaseOf(orderCode(notice{otherDetail{"1"}})), rejected},
+		{"another type for a handle of any", releaseOf(orderCode[any](detail{"1", "2"})), releaseOf(orderCode[any](otherDetail{"1"})), rejected},
+		{"a field is removed", releaseOf(orderCode(secondOrder{ID: "17", Gift: true})), first, strictOnly},
+		{"an omitted field is added", first, releaseOf(orderCode(thirdOrder{ID: "17"})), accepted},
+		{"a field is added and set", first, releaseOf(orderCode(secondOrder{ID: "17", Gift: true})), rejected},
+		{"another value", first, releaseOf(orderCode(firstOrder{"18"})), rejected},
+		{"a type that does not decode the record", first, releaseOf(orderCode(17)), rejected},
+		{"a type whose method panics", first, releaseOf(orderCode(failingOrder{"18"})), rejected},
 		{"a timeout is set", payWith(), payWith(replay.StartToClose(time.Minute)), strictOnly},
 		{"a retry policy changes", payWith(replay.Retry(replay.RetryPolicy{MaxAttempts: 3})), payWith(replay.Retry(replay.RetryPolicy{MaxAttempts: 9})), strictOnly},
 		{"a default is written out", payWith(), payWith(replay.StartToClose(0)), accepted},
@@ -142,9 +169,7 @@ func codeChanges() []codeChange {
 		{"the version of a child is named no more", shipWith(replay.Version("1")), shipWith(), accepted},
 		{"the ID of a child changes", shipWith(replay.ChildID("a")), shipWith(replay.ChildID("b")), rejected},
 		{"a call is added", payWith(), callCode(func(ctx *replay.Context) error {
-			_, first := payWith()(ctx)
-			_, second := payWith()(ctx)
-			return errors.Join(first, second)
+			return errors.Join(pay(ctx), pay(ctx))
 		}), rejected},
 		{"a call is removed", payWith(), callCode(func(*replay.Context) error { return nil }), rejected},
 		{"a call has another name", payWith(), shipWith(), rejected},
@@ -152,15 +177,14 @@ func codeChanges() []codeChange {
 }
 
 func TestVersioning_EveryKindOfChange(t *testing.T) {
-	registry := script(t, func(*replay.Context) (string, error) { return "", nil })
 	for _, change := range codeChanges() {
 		t.Run(change.name, func(t *testing.T) {
-			history := recordedBy(t, registry, change.before)
-			m := mismatchOf(t, history, engine.PayloadConverter{}, false, change.after)
+			history := change.before.record(t)
+			m := change.after.replay(t, history, false)
 			if isAccepted := m == nil; isAccepted != (change.want != rejected) {
 				t.Errorf("%v, want the change to be %s", m, change.want)
 			}
-			strict := mismatchOf(t, history, engine.PayloadConverter{}, true, change.after)
+			strict := change.after.replay(t, history, true)
 			if isAccepted := strict == nil; isAccepted != (change.want == accepted) {
 				t.Errorf("strict: %v, want the change to be %s", strict, change.want)
 			}
@@ -187,8 +211,7 @@ func flip(data []byte) []byte {
 
 func TestVersioning_AddedFieldUnderCodec(t *testing.T) {
 	payloads := engine.PayloadConverter{Codec: flipCodec{}}
-	registry := script(t, func(*replay.Context) (string, error) { return "", nil }).WithPayloadConverter(payloads)
-	history := recordedBy(t, registry, orderCode(firstOrder{"17"}))
+	history := recordedBy(t, payloads, orderCode(firstOrder{"17"}))
 	if m := mismatchOf(t, history, payloads, false, orderCode(secondOrder{ID: "17"})); m != nil {
 		t.Error(m)
 	}

@@ -75,7 +75,7 @@ func (e Event) Decode(into any) error {
 // codec is needed to decode it, the result keeps the code and wraps a [*replay.CodecError].
 func (e Event) Err() error {
 	if record := errorIn(e.message); record != nil {
-		return engine.DecodeError(record)
+		return engine.PayloadConverter{}.DecodeError(record)
 	}
 	return nil
 }

@@ -1,6 +1,9 @@
 package host
 
-import "context"
+import (
+	"context"
+	"reflect"
+)
 
 // A Definition is a handle bound to a body. At most one field is set.
 type Definition struct {
@@ -20,6 +23,8 @@ type Orchestration struct {
 	Pinned  bool
 	Invalid *InvalidOption // an option that does not apply
 	Body    any            // the function, for messages about it
+	// OutputType is the type of the output, according to the handle.
+	OutputType reflect.Type
 	// Run calls the body and returns its output, which the engine encodes.
 	Run func(s Scope, input Decoder) (output any, err error)
 }

@@ -3,6 +3,7 @@ package host
 import (
 	"log/slog"
 	"math/rand/v2"
+	"reflect"
 	"time"
 )
 
@@ -43,9 +44,11 @@ type Execution interface {
 	// Holds reports whether a condition of the code holds. The condition must not make durable
 	// calls.
 	Holds(condition func() bool) bool
-	// NextCheck returns a promise that is resolved when conditions must be checked again: at the end
-	// of a step, if code has run since.
-	NextCheck() Promise
+	// NewPosition returns a position behind all coroutines that wait for a condition.
+	NewPosition() uint64
+	// NextCheck returns a promise that is resolved when a condition must be checked again: at the
+	// end of a step, if code has run since. Conditions are checked in the order of positions.
+	NextCheck(position uint64) Promise
 
 	// SetStatus records a status. The error says why it cannot be encoded.
 	SetStatus(status any) error
@@ -57,8 +60,18 @@ type Execution interface {
 	OnClose(fn func(s Scope, failure error) error)
 	ShouldContinueAsNew() bool
 	// ContinueAsNew returns the error with which the body continues as new.
-	ContinueAsNew(orchestration string, input any, options ContinueOptions) error
+	ContinueAsNew(orchestration string, input Value, options ContinueOptions) error
 }
+
+// A Value is a value of the author in a call. Type is that of the handle; the value may have
+// another one if it is an interface.
+type Value struct {
+	Any  any
+	Type reflect.Type
+}
+
+// ValueOf returns a value with its static type.
+func ValueOf[T any](value T) Value { return Value{value, reflect.TypeFor[T]()} }
 
 // A Scope is the part of the code that one cancellation affects. Operations are scheduled in a
 // scope, and coroutines wait in one. Calls with a value of user code encode it first. A future of
@@ -66,10 +79,10 @@ type Execution interface {
 type Scope interface {
 	Execution() Execution
 
-	StartActivity(name string, input any, options *ActivityOptions) *Future
+	StartActivity(name string, input Value, options *ActivityOptions) *Future
 	StartTimer(d time.Duration) *Future
-	StartChild(orchestration string, input any, options ChildOptions) *Future
-	StartChain(orchestration string, input any, options ChainOptions) error
+	StartChild(orchestration string, input Value, options ChildOptions) *Future
+	StartChain(orchestration string, input Value, options ChainOptions) error
 	Subscribe(event string) *Future
 	// SideEffect calls fn, or takes its recorded result, and stores the value in the variable that
 	// into points to.
