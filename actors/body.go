@@ -15,14 +15,21 @@ import (
 
 // runBody runs the body of an attempt and resolves the attempt with what the body returns.
 func (s *System) runBody(attempt *worker.Attempt) {
+	traced := false
+	defer func() {
+		if !traced {
+			attempt.Resolve(nil, engine.EncodeError(&replay.PanicError{Message: "panic in the tracer of attempts"}), false)
+		}
+	}()
 	ctx, ended := s.traceAttempt(attempt)
+	traced = true
 	attempt.BodyStartedAt = time.Now()
 	s.config.Registry.RunActivity(ctx, &attempt.Info, func(output *journalpb.Payload, err error) {
-		failure, pending := readError(err)
+		failure, record, pending := readError(err)
+		defer attempt.Resolve(output, record, pending) // even if the tracer or the observer panics
 		outcome := outcomeOf(failure, pending)
 		ended(outcome)
 		s.observeAttempt(attempt, outcome)
-		attempt.Resolve(output, failure, pending)
 	})
 }
 
@@ -51,18 +58,20 @@ func outcomeOf(err error, pending bool) AttemptOutcome {
 	return AttemptCompleted
 }
 
-// readError returns an error as it will be read from its record, and whether it says that the
-// attempt is pending. Reading an error runs user code. That code may panic, for example for a nil
-// pointer in a non-nil error.
-func readError(err error) (decoded error, pending bool) {
+// readError returns an error as it will be read from its record, the record, and whether the error
+// says that the attempt is pending. Reading and encoding an error runs user code, which may panic,
+// for example for a nil pointer in a non-nil error.
+func readError(err error) (decoded error, record *journalpb.Error, pending bool) {
 	defer func() {
 		if value := recover(); value != nil {
 			decoded = &replay.PanicError{
 				Message: fmt.Sprintf("panic in the activity's error of type %T: %v", err, value),
 				Stack:   string(debug.Stack()),
 			}
+			record = engine.EncodeError(decoded)
 		}
 	}()
 	pending = errors.Is(err, replay.ErrResultPending)
-	return engine.DecodeError(engine.EncodeError(err)), pending
+	decoded = engine.DecodeError(engine.EncodeError(err))
+	return decoded, engine.EncodeError(decoded), pending
 }

@@ -412,3 +412,80 @@ func TestStall_SurvivesFailover(t *testing.T) {
 		fourth.wantOutput(id(1), "x[A B]")
 	})
 }
+
+// A panicking watcher is an observer and a tracer whose first call of one kind panics.
+type panickingWatcher struct {
+	at    string
+	calls int // the system has one attempt at a time
+}
+
+func (w *panickingWatcher) reach(at string) {
+	if at == w.at {
+		if w.calls++; w.calls == 1 {
+			panic("broken " + at)
+		}
+	}
+}
+
+func (w *panickingWatcher) Committed(string, uint64, []*journalpb.Event) {}
+func (w *panickingWatcher) TimerFired(time.Duration)                     {}
+func (w *panickingWatcher) Attempted(*replay.Attempt, time.Duration, time.Duration, actors.AttemptOutcome) {
+	w.reach("observer")
+}
+func (w *panickingWatcher) TraceContext(string, uint64) string { return "" }
+func (w *panickingWatcher) Attempt(ctx context.Context, _ *replay.Attempt, _ string) (context.Context, func(actors.AttemptOutcome)) {
+	w.reach("tracer")
+	return ctx, func(actors.AttemptOutcome) { w.reach("end of span") }
+}
+
+// A panic of the tracer or the observer of attempts loses no attempt.
+func TestFault_InWatcherOfAttempts(t *testing.T) {
+	for at, wantRuns := range map[string]int{"tracer": 1, "end of span": 1, "observer": 1} {
+		t.Run(at, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T) {
+				w := &panickingWatcher{at: at}
+				runs := 0
+				n := lead(t, newTestJournal(), actors.Config{Observer: w, Tracer: w, ActivitiesMax: 1}, shout(),
+					upper.Bind(func(context.Context, string) (string, error) { runs++; return "A", nil }))
+				n.start("s", "shout", "a").want(nil)
+				n.wantOutput("s", "A")
+				if faults := n.system.Stats().Faults; faults != 1 || runs != wantRuns {
+					t.Errorf("%d faults, %d runs", faults, runs)
+				}
+				n.start("t", "shout", "a").want(nil)
+				n.wantOutput("t", "A")
+			})
+		})
+	}
+}
+
+// A fragileError is encoded only with what its original has.
+type fragileError struct {
+	Limit  int
+	secret *int
+}
+
+func (e *fragileError) Error() string { return "over quota" }
+
+func (e *fragileError) MarshalJSON() ([]byte, error) {
+	return fmt.Appendf(nil, `{"Limit":%d}`, *e.secret), nil
+}
+
+func init() { replay.RegisterErrorType[*fragileError]("test.fragile") }
+
+// Encoding the decoded error of an activity panics. The attempt fails, and the node goes on.
+func TestFault_InErrorOfActivity(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		limit := 3
+		runs := 0
+		n := lead(t, newTestJournal(), actors.Config{ActivitiesMax: 1}, shout(),
+			upper.Bind(func(context.Context, string) (string, error) {
+				if runs++; runs == 1 {
+					return "", &fragileError{secret: &limit}
+				}
+				return "A", nil
+			}))
+		n.start("s", "shout", "a").want(nil)
+		n.wantOutput("s", "A")
+	})
+}

@@ -416,6 +416,55 @@ func TestLeader_OwnAttemptsSurvivePartitionClose(t *testing.T) {
 	}
 }
 
+// An attempt that has sent heartbeats for longer than its heartbeat timeout survives a change of the
+// leader: its heartbeats went to the earlier one.
+func TestLeader_ResumedAttemptKeepsItsHeartbeatTimeout(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		var begun atomic.Int32
+		work := replay.Activity[string, string]("work").Bind(func(ctx context.Context, _ string) (string, error) {
+			begun.Add(1)
+			for range 60 {
+				if err := replay.Heartbeat(ctx, "beat"); err != nil {
+					return "", err
+				}
+				select {
+				case <-time.After(300 * time.Millisecond):
+				case <-ctx.Done():
+					return "", context.Cause(ctx)
+				}
+			}
+			return "done", nil
+		})
+		code := program("call", func(ctx *replay.Context, _ string) (string, error) {
+			return replay.Activity[string, string]("work").Call(ctx, "", replay.HeartbeatTimeout(time.Second), oneAttempt)
+		})
+		first := lead(t, newTestJournal(), actors.Config{}, code, work)
+		first.start("c", "call", "").want(nil)
+		time.Sleep(10 * time.Second)
+		first.partition.Close()
+		first.leadAgain().wantOutput("c", "done")
+		if n := begun.Load(); n != 1 {
+			t.Errorf("%d attempts", n)
+		}
+	})
+}
+
+// A session with a former leader that begins late does not replace the node's own leadership.
+func TestWorker_SessionWithFormerLeaderIsRejected(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		var c attemptCounter
+		n := lead(t, newTestJournal(), actors.Config{}, call(oneAttempt), c.slowWork("n", time.Second))
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		registration := &clusterpb.RegisterWorker{Node: "n", Activities: []string{"work"}}
+		if err := n.system.RunWorker(ended, 0, registration, make(chan *clusterpb.ToWorker), make(chan *clusterpb.FromWorker)); err == nil {
+			t.Error("the session began")
+		}
+		n.start("c", "call", "").want(nil)
+		n.wantOutput("c", "n 1")
+	})
+}
+
 // The worker does not rejoin, so the next leader begins the attempt.
 func TestWorkerLost_NextLeaderRestarts(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {

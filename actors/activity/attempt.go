@@ -27,7 +27,7 @@ type attempt struct {
 	id                    *clusterpb.AttemptID // nil until a worker runs it
 	session               *workerSession       // of the worker that runs it; nil if it is lost
 	workerLost            bool                 // its worker is lost and may come back
-	lastHeartbeat         clustertime.Time     // or when it began
+	lastHeartbeat         clustertime.Time     // or when it began or was resumed
 	detailsRecordedAt     clustertime.Time     // when details were last recorded
 	detailsTimerScheduled bool                 // a timer is scheduled to record details
 }

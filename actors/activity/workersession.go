@@ -281,7 +281,9 @@ func (w *workerSession) resumeAttempt(run *clusterpb.RunningAttempt) {
 		case t.current != nil && t.current.session == w && number == t.current.number:
 			return nil
 		case t.current == nil && t.mayBeRunning && number == t.failedAttempts+1:
-			t.markRunning(t.newAttempt(t.now().Add(-time.Duration(run.Age))))
+			a := t.newAttempt(t.now().Add(-time.Duration(run.Age)))
+			a.lastHeartbeat = t.now() // the worker sent its heartbeats to an earlier leader
+			t.markRunning(a)
 			t.current.id = run.Attempt
 			w.addAttempt(t.current)
 			return nil

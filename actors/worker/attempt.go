@@ -129,9 +129,9 @@ func (a *Attempt) begin() bool {
 	return true
 }
 
-// Resolve takes what the body has returned: an output, a failure as it will be read from its
-// record, or that the end of the attempt will come from outside.
-func (a *Attempt) Resolve(output *journalpb.Payload, failure error, pending bool) {
+// Resolve takes what the body has returned: an output, the record of a failure, or that the end of
+// the attempt will come from outside.
+func (a *Attempt) Resolve(output *journalpb.Payload, failure *journalpb.Error, pending bool) {
 	w := a.worker
 	failed := failure != nil && !pending
 	w.mu.Lock()
@@ -146,7 +146,7 @@ func (a *Attempt) Resolve(output *journalpb.Payload, failure error, pending bool
 	message, result := a.message.Of(a.assignment.Attempt)
 	result.Output, result.Pending = output, pending
 	if failed {
-		result.Error = engine.EncodeError(failure)
+		result.Error = failure
 	}
 	if !proto.Equal(a.details, a.assignment.Details) {
 		result.Details = a.details

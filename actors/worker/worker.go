@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -139,7 +140,9 @@ func (w *Worker) Unregister(partition int, from session.Sender[clusterpb.FromWor
 // session. in and out must stay usable for that time.
 func (w *Worker) Run(ctx context.Context, partition int, registration *clusterpb.RegisterWorker, in <-chan *clusterpb.ToWorker, out chan<- *clusterpb.FromWorker) error {
 	box := session.NewOutbox[clusterpb.FromWorker]()
-	w.openSession(box, partition, registration)
+	if !w.openSession(box, partition, registration) {
+		return errLeads
+	}
 	defer w.Unregister(partition, box)
 	handle := func(m *clusterpb.ToWorker) {
 		if answer := w.Handle(partition, m); answer != nil {
@@ -157,14 +160,19 @@ func (w *Worker) Run(ctx context.Context, partition int, registration *clusterpb
 	return err
 }
 
+// errLeads means that the session with a former leader began after this node had become the leader.
+var errLeads = errors.New("tenuto: worker session: this node leads the partition itself")
+
 // drainTimeout is how long a stopping worker waits for the leader to take its drain message.
 const drainTimeout = 500 * time.Millisecond
 
-// drain cancels the attempts for the leader of a partition. No more are accepted.
+// drain cancels the attempts for the leader of a partition, and drops those that wait for a slot. No
+// more are accepted.
 func (w *Worker) drain(partition int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.draining[partition] = true
+	w.queued = slices.DeleteFunc(w.queued, func(a *Attempt) bool { return a.partition == partition })
 	for _, a := range w.attempts {
 		if a.partition == partition {
 			a.cancel(replay.ErrNodeStopping)
@@ -172,11 +180,14 @@ func (w *Worker) drain(partition int) {
 	}
 }
 
-// openSession begins a session with a leader on another node. It sends what this node can run, its
-// attempts and results for the partition, and its free slots.
-func (w *Worker) openSession(box *session.Outbox[clusterpb.FromWorker], partition int, registration *clusterpb.RegisterWorker) {
+// openSession begins a session with a leader on another node, unless this node leads the partition.
+// It sends what this node can run, its attempts and results for the partition, and its free slots.
+func (w *Worker) openSession(box *session.Outbox[clusterpb.FromWorker], partition int, registration *clusterpb.RegisterWorker) (opened bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if l := w.leaders[partition]; l != nil && l.local {
+		return false
+	}
 	registration = proto.CloneOf(registration)
 	registration.Tags, registration.Limits = w.config.Tags, make(map[string]uint32, len(w.config.Limits))
 	for name, limit := range w.config.Limits {
@@ -192,6 +203,7 @@ func (w *Worker) openSession(box *session.Outbox[clusterpb.FromWorker], partitio
 		box.Put(session.FreeSlots(freeSlots))
 	}
 	w.leaders[partition] = &leader{Sender: box, excess: max(-freeSlots, 0)}
+	return true
 }
 
 // attemptMessages returns the messages about the attempts and results for the leader of a
