@@ -74,7 +74,9 @@ func (pa *partition) currentMembers(ctx context.Context, request *clusterpb.Requ
 
 // listLocally answers a list from the replicas of this node.
 func (s *scatterGather) listLocally(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	return s.mergeLists(request, func(pa *partition) (*clusterpb.Response, error) { return pa.read(ctx, request) })
+	return s.mergeLists(request, func(pa *partition) (*clusterpb.Response, error) {
+		return pa.read(ctx, pa.actorPartition.Load(), request)
+	})
 }
 
 // callPartition sends a request, restricted to the partition, to its leader.

@@ -306,10 +306,13 @@ func confirmed(call partitionCall) partitionCall {
 // checkRequest returns an error for a request that no correct client sends.
 func checkRequest(request *clusterpb.Request, most payloadLimit) error {
 	kind := kindOf(request)
-	if kind.ofInstance {
+	switch {
+	case kind.ofInstance:
 		if err := checkID(request.Instance); err != nil {
 			return err
 		}
+	case request.Instance != "" && kind.actions != nil: // Authorize must not see an ID for it
+		return invalidArgument("instance ID", "is set in a request that concerns no single instance")
 	}
 	if kind.check == nil {
 		return nil

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/peer"
+
+	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -241,5 +245,37 @@ func TestRequestTable_EveryKindHasAnAnswer(t *testing.T) {
 		case kind.serve != nil && isRead:
 			t.Errorf("%s is both served and read", name)
 		}
+	}
+}
+
+// A client must not choose the instance ID that Authorize sees for a request about the cluster.
+func TestRequestTable_ClusterRequestsNameNoInstance(t *testing.T) {
+	service := &nodeService{startNode(t, Config{InMemory: true, Definitions: definitions()})}
+	service.node.config.Authorize = func(_ context.Context, _ Principal, action Action, instance string) error {
+		t.Errorf("asked about %q of %q", action, instance)
+		return nil
+	}
+	ctx := peer.NewContext(testContext(t), &peer.Peer{AuthInfo: transport.AuthInfo{Peer: transport.Principal{Kind: transport.KindClient, Name: "app"}}})
+	for name, requests := range requestsByKind() {
+		kind := requestTable[reflect.TypeOf(emptyRequest(name, "").Call)]
+		if kind.ofInstance || kind.actions == nil {
+			continue
+		}
+		for _, request := range requests {
+			request.Instance = "app/x"
+			if err := service.check(ctx, request); !errors.As(err, new(*replay.InvalidError)) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
+// Settings are those of the first partition, whichever partition a raw client names.
+func TestRequestTable_SettingsOfFirstPartitionOnly(t *testing.T) {
+	node := startNode(t, Config{InMemory: true, Partitions: 2, Definitions: definitions()})
+	request := &clusterpb.Request{Protocol: protocolVersion, Partition: 2, Call: &clusterpb.Request_GetSettings{GetSettings: new(clusterpb.GetSettingsRequest)}}
+	eventually(t, "the second partition has a leader", func() bool { return node.partitions[1].isLeader() })
+	if failure := node.dispatcher.serve(testContext(t), request).GetFailure(); failure.GetCode() != "protocol" {
+		t.Errorf("%v", failure)
 	}
 }

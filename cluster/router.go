@@ -136,7 +136,8 @@ func (r *router) readStale(ctx context.Context, request *clusterpb.Request) (res
 			response, err = r.node.scatter.listLocally(ctx, request)
 			return err
 		}
-		response, err = r.node.partitionFor(request).read(ctx, request)
+		pa := r.node.partitionFor(request)
+		response, err = pa.read(ctx, pa.actorPartition.Load(), request)
 		return err
 	})
 	return response, err

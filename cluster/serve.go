@@ -82,17 +82,17 @@ func (pa *partition) execute(ctx context.Context, request *clusterpb.Request) (*
 	if err := pa.barrier(ctx); err != nil {
 		return nil, err
 	}
-	return pa.read(ctx, request)
+	return pa.read(ctx, p, request)
 }
 
-// read answers a read from this node's replica of the partition.
-func (pa *partition) read(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+// read answers a read from this node's replica of the partition. p is nil if it need not lead.
+func (pa *partition) read(ctx context.Context, p *actors.Partition, request *clusterpb.Request) (*clusterpb.Response, error) {
 	read := kindOf(request).read
 	if read == nil {
 		return nil, fmt.Errorf("%w: this node does not know that kind of read", journal.ErrProtocol)
 	}
 	index := pa.journal.AppliedIndex() // taken first: the read shows at least this index
-	response, err := read(ctx, pa, pa.actorPartition.Load(), request)
+	response, err := read(ctx, pa, p, request)
 	switch {
 	case instances.IsNotFound(err): // purged meanwhile
 		return nil, actors.ErrNotFound

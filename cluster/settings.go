@@ -51,7 +51,8 @@ type Settings struct {
 type Rate struct {
 	// PerSecond is the mean number of attempts that begin per second, 1e-6 to 1e6.
 	PerSecond float64
-	// Burst is how many attempts may begin at once after a pause. Defaults to 1.
+	// Burst is how many attempts may begin at once after a pause: at most 1,000,000, and no more than
+	// begin in a year. Defaults to 1.
 	Burst int
 }
 
@@ -92,6 +93,9 @@ const (
 	ratePerSecondMin = 1e-6
 	ratePerSecondMax = 1e6
 	ratesMax         = 1000
+	rateBurstMax     = 1_000_000
+	// rateFillMax is how many seconds a bucket may take to fill.
+	rateFillMax = 365 * 24 * 3600
 	// A value must fit in an append to the journal, 4 MiB, together with what a codec adds.
 	payloadMaxMax = 3 << 20
 	// settingsBytesMax bounds the encoded settings: each rate has a name of up to nameMax bytes.
@@ -235,9 +239,10 @@ func (s *Settings) check() error {
 		if err := checkText("Settings.ActivityRates: activity name", name, 1, nameMax); err != nil {
 			return err
 		}
-		if !(rate.PerSecond >= ratePerSecondMin && rate.PerSecond <= ratePerSecondMax) || rate.Burst < 0 {
-			return invalid("ActivityRates", "has %+v for %q: PerSecond must be %g to %g, Burst must not be negative",
-				rate, name, ratePerSecondMin, ratePerSecondMax)
+		if !(rate.PerSecond >= ratePerSecondMin && rate.PerSecond <= ratePerSecondMax) || rate.Burst < 0 || rate.Burst > rateBurstMax ||
+			float64(rate.Burst) > max(rate.PerSecond*rateFillMax, 1) {
+			return invalid("ActivityRates", "has %+v for %q: PerSecond must be %g to %g, Burst 0 to %d and no more than a year of PerSecond",
+				rate, name, ratePerSecondMin, ratePerSecondMax, rateBurstMax)
 		}
 	}
 	return nil
@@ -305,11 +310,19 @@ func checkChangeSettings(r *clusterpb.ChangeSettingsRequest) error {
 		return invalidArgument("settings", "are not encoded correctly")
 	}
 	s := settingsOf(m)
+	if s.PayloadMax == 0 || min(s.Limits.Open, s.Limits.Buffered, s.Limits.BufferedBytes, s.Limits.HistoryEvents, s.Limits.HistoryBytes) == 0 {
+		return invalidArgument("settings", "lack defaults, which clients resolve")
+	}
 	return s.check()
 }
 
+var errSettingsPartition = fmt.Errorf("%w: only the first partition records settings", ErrProtocol)
+
 // getSettings answers what the leader of the first partition applies.
 func (h *memberHandler) getSettings(ctx context.Context) (*clusterpb.Response, error) {
+	if h.partition.number > 0 {
+		return nil, errSettingsPartition
+	}
 	if err := h.partition.barrier(ctx); err != nil {
 		return nil, err
 	}
@@ -326,7 +339,7 @@ func (h *memberHandler) getSettings(ctx context.Context) (*clusterpb.Response, e
 
 func (h *memberHandler) changeSettings(ctx context.Context, request *clusterpb.Request, r *clusterpb.ChangeSettingsRequest) (*clusterpb.Response, error) {
 	if h.partition.number > 0 {
-		return nil, fmt.Errorf("%w: only the first partition records settings", ErrProtocol)
+		return nil, errSettingsPartition
 	}
 	h.awaitSettingsProtocol(ctx)
 	err := h.journal.ChangeSettings(ctx, r.Version, r.Settings)

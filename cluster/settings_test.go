@@ -311,11 +311,20 @@ func TestSettings_RejectsInvalid(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
+	for _, rate := range []Rate{{PerSecond: 1e-6, Burst: 1000}, {PerSecond: 1, Burst: rateBurstMax + 1}} { // buckets of 32 years, or huge
+		if _, err := node.Client().ChangeSettings(testContext(t), rates("double", rate)); !errors.As(err, new(*replay.InvalidError)) {
+			t.Errorf("%+v: %v", rate, err)
+		}
+	}
 	invalid, err := (&Settings{PayloadMax: payloadMaxMax + 1}).encode(new(journalpb.Settings))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, encoded := range [][]byte{invalid, {0xff}, make([]byte, settingsBytesMax+1)} {
+	unresolved, err := Settings{PayloadMax: 1}.encode(new(journalpb.Settings))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, encoded := range [][]byte{invalid, unresolved, nil, {0xff}, make([]byte, settingsBytesMax+1)} {
 		request := &clusterpb.Request{Call: &clusterpb.Request_ChangeSettings{ChangeSettings: &clusterpb.ChangeSettingsRequest{Settings: encoded, Version: 2}}}
 		if err := (&nodeService{node}).check(withLocalPrincipal(testContext(t)), request); !errors.As(err, new(*replay.InvalidError)) {
 			t.Errorf("%.9x of a raw client: %v", encoded, err)

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"hash/crc32"
 	"os"
@@ -113,5 +114,20 @@ func TestOpen_LaterFormatRejectedUnchanged(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Nodes of adjacent builds read each other's JSON, so its keys are those of earlier builds, whatever
+// the fields are called.
+func TestJSON_KeepsKeysOfEarlierBuilds(t *testing.T) {
+	for name, value := range map[string]any{
+		`{"node":"n","identity":"","starts":0,"session":"","refusal":"r","other":true,"recorded":"i","copied":true}`: handshakeReply{
+			Node: "n", Rejection: "r", OtherDirectory: true, RecordedIdentity: "i", Copied: true,
+		},
+		`{"refusal":"r"}`: snapshot.Reply{Rejection: "r"},
+	} {
+		if encoded, err := json.Marshal(value); err != nil || string(encoded) != name {
+			t.Errorf("%s, %v; want %s", encoded, err, name)
+		}
 	}
 }

@@ -56,7 +56,7 @@ type handshakeReply struct {
 	Node string `json:"node"`
 	peer.Process
 	// Rejection is why the connection is rejected; "" if it is not.
-	Rejection string `json:"rejection,omitempty"`
+	Rejection string `json:"refusal,omitempty"` // earlier builds read this key
 	// OtherDirectory means that the connection is rejected because the sender's identity is not
 	// RecordedIdentity.
 	OtherDirectory   bool   `json:"other,omitempty"`

@@ -41,7 +41,7 @@ type Request struct {
 
 // Reply precedes the stream, or says why there is none.
 type Reply struct {
-	Rejection string `json:"rejection,omitempty"`
+	Rejection string `json:"refusal,omitempty"` // earlier builds read this key
 }
 
 // Fetcher fetches a snapshot from one of the other nodes.
