@@ -191,6 +191,10 @@ func (s *System) RunWorker(ctx context.Context, partition int, registration *clu
 	return s.worker.Run(ctx, partition, registration, in, out)
 }
 
+// StopAttempts cancels running activities, with [replay.ErrNodeStopping] as the cause, and begins no
+// more. From then on errors of their bodies do not count: other nodes begin them again.
+func (s *System) StopAttempts() { s.worker.Close() }
+
 // Close ends every actor. The caller must first close all partitions. Close cancels running
 // activities and waits up to GracePeriod; activities that still run are abandoned, with a warning
 // in the log. It may be called twice.

@@ -433,6 +433,8 @@ func (n *Node) closeParts() {
 	// First end new and waiting calls, before closing what they wait for.
 	n.stopping.Store(true)
 	n.metrics.Close() // metrics must not read parts that are being closed
+	// Before calls of activities end with ErrClosed, which must not count as the activities' errors.
+	n.system.StopAttempts()
 	close(n.closing)
 	n.cancel() // so that nothing waits for an unresponsive peer
 	if n.calls != nil {
@@ -443,7 +445,6 @@ func (n *Node) closeParts() {
 	n.workerStreams.Wait()
 	// This ends leadership and the partitions with it; after that nothing appends.
 	n.closeErr = n.opener.closePartitions()
-	// Activities were told to stop when the partitions ended.
 	n.system.Close()
 	n.peers.Close()
 	// Last, because the journals' connections come through the mux.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -316,5 +317,55 @@ func TestClientFrom_CallsFromActivitiesOnEveryNode(t *testing.T) {
 	}
 	if _, ok := ClientFrom(ctx); ok {
 		t.Error("a client outside of an activity")
+	}
+}
+
+// An activity that waits for a call of its node when the node stops has not failed: another node
+// begins it again, also if it may have only one attempt.
+func TestClientFrom_StopOfNodeUsesUpNoAttempt(t *testing.T) {
+	checkGoroutineLeaks(t)
+	peers := loopbackPeers(t, 3)
+	begun := make(chan string, 10)
+	var nodes []*Node
+	for i, peer := range peers {
+		config := peerConfig(t, peers, i, workerActivity.Bind(func(ctx context.Context, id string) (string, error) {
+			client, _ := ClientFrom(ctx)
+			begun <- peer.NodeID
+			status, err := client.Wait(context.WithoutCancel(ctx), id)
+			if err != nil {
+				return "", err
+			}
+			return string(status.State), nil
+		}), workerOrchestration.Bind(func(ctx *replay.Context, id string) (string, error) {
+			return workerActivity.Call(ctx, id, replay.Retry(replay.RetryPolicy{MaxAttempts: 1}))
+		}), canaryOrchestration.Bind(func(ctx *replay.Context, _ string) (string, error) { return canaryEvent.Wait(ctx) }))
+		config.Partitions = 2
+		nodes = append(nodes, startNode(t, config))
+	}
+	ctx := testContext(t)
+	node := func(id string) *Node {
+		return nodes[slices.IndexFunc(nodes, func(n *Node) bool { return n.ID() == id })]
+	}
+	if _, err := StartRun(ctx, nodes[0].Client(), canaryOrchestration, "awaited", ""); err != nil {
+		t.Fatal(err)
+	}
+	run, err := StartRun(ctx, nodes[0].Client(), workerOrchestration, "waits", "awaited")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := <-begun
+	others := nodesExcept(nodes, node(first))
+	if err := node(first).Close(); err != nil {
+		t.Fatal(err)
+	}
+	client := others[0].Client()
+	if second := <-begun; second == first {
+		t.Errorf("begun again on %s", second)
+	}
+	if err := Send(ctx, client, "awaited", canaryEvent, "now"); err != nil {
+		t.Fatal(err)
+	}
+	if status, err := client.Wait(ctx, run.ID); err != nil || status.State != Completed {
+		t.Errorf("%+v, %v", status, err)
 	}
 }
