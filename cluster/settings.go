@@ -432,12 +432,23 @@ func (c *clusterSettings) logDifference() {
 	}
 }
 
-// await waits until this node may lead the partition: the settings that it applies are not older
-// than those that a leader of the first partition has applied since this node started.
+// settingsCatchUpTimeout bounds how long a new leader of another partition waits for the first one.
+const settingsCatchUpTimeout = 2 * time.Second
+
+// await waits until this node may lead the partition: it applies all settings that were recorded
+// before. If the first partition has no leader for a while, the settings are not older than the
+// first ones that this node has seen of its present term.
 func (c *clusterSettings) await(ctx context.Context, pa *partition) error {
-	if first := c.node.partitions[0].journal; pa.number > 0 {
+	if pa.number == 0 {
+		c.apply()
+		return nil
+	}
+	first := c.node.partitions[0]
+	limited, cancel := context.WithTimeout(ctx, settingsCatchUpTimeout)
+	defer cancel()
+	if first.catchUp(limited) != nil {
 		// A node that the first partition has removed may still be needed in the others.
-		if err := c.node.poll(ctx, func() bool { return first.IsClockCurrent() || first.Err() != nil }); err != nil {
+		if err := c.node.poll(ctx, func() bool { return first.journal.IsClockCurrent() || first.journal.Err() != nil }); err != nil {
 			return err
 		}
 	}
