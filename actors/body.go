@@ -25,7 +25,7 @@ func (s *System) runBody(attempt *worker.Attempt) {
 	traced = true
 	attempt.BodyStartedAt = time.Now()
 	s.config.Registry.RunActivity(ctx, &attempt.Info, func(output *journalpb.Payload, err error) {
-		failure, record, pending := readError(err)
+		record, pending, failure := readError(err)
 		defer attempt.Resolve(output, record, pending) // even if the tracer or the observer panics
 		outcome := outcomeOf(failure, pending)
 		ended(outcome)
@@ -58,10 +58,10 @@ func outcomeOf(err error, pending bool) AttemptOutcome {
 	return AttemptCompleted
 }
 
-// readError returns an error as it will be read from its record, the record, and whether the error
-// says that the attempt is pending. Reading and encoding an error runs user code, which may panic,
+// readError returns the record of an error, whether the error says that the attempt is pending, and
+// the error as it will be read from the record. Reading and encoding an error runs user code, which may panic,
 // for example for a nil pointer in a non-nil error.
-func readError(err error) (decoded error, record *journalpb.Error, pending bool) {
+func readError(err error) (record *journalpb.Error, pending bool, decoded error) {
 	defer func() {
 		if value := recover(); value != nil {
 			decoded = &replay.PanicError{
@@ -73,5 +73,5 @@ func readError(err error) (decoded error, record *journalpb.Error, pending bool)
 	}()
 	pending = errors.Is(err, replay.ErrResultPending)
 	decoded = engine.DecodeError(engine.EncodeError(err))
-	return decoded, engine.EncodeError(decoded), pending
+	return engine.EncodeError(decoded), pending, decoded
 }

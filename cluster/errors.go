@@ -91,14 +91,6 @@ func (e *UnavailableError) Error() string {
 
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// A PartitionCountError reports that Config.Dir belongs to a cluster with another number of
-// partitions than Config.Partitions. Its fields:
-//
-//	Dir  string
-//	Want int // Config.Partitions
-//	Have int // the number of partitions with which the cluster was founded
-type PartitionCountError = journal.PartitionCountError
-
 // An InternalError reports a fault of the leader, or of the history of an instance; the leader's
 // log has details. The outcome of the call is unknown.
 type InternalError struct{ Message string }

@@ -40,9 +40,9 @@ var (
 	ErrAddressTaken = journal.ErrAddressTaken
 	// ErrMembershipChanging: another membership change is in progress; try again later.
 	ErrMembershipChanging = journal.ErrMembershipChanging
-	// ErrPartitionCount: the node is configured for another number of partitions than the cluster
-	// has; see Config.Partitions.
-	ErrPartitionCount = errors.New("tenuto: the node is configured for another number of partitions")
+	// ErrPartitionCount: the node is configured for another number of partitions than the cluster,
+	// or its Dir, has. The error text has both numbers; see Config.Partitions.
+	ErrPartitionCount = journal.ErrPartitionCount
 	// ErrOtherCluster: the node is configured for another cluster. The error text names both
 	// clusters; see Config.ClusterID and Config.Join.
 	ErrOtherCluster = errors.New("tenuto: the node is configured for another cluster")

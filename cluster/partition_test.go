@@ -434,8 +434,8 @@ func TestPartitions_CountIsFixed(t *testing.T) {
 	}
 	for _, partitions := range []int{1, 8} {
 		config.Partitions = partitions
-		var other *PartitionCountError
-		if _, err := Start(ctx, config); !errors.As(err, &other) || other.Have != testPartitions || other.Want != partitions {
+		var other *journal.PartitionCountError
+		if _, err := Start(ctx, config); !errors.As(err, &other) || !errors.Is(err, ErrPartitionCount) || other.Have != testPartitions || other.Want != partitions {
 			t.Errorf("with %d partitions: %v", partitions, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -25,8 +26,8 @@ func TestUpgrade_SinglePartitionDirectory(t *testing.T) {
 	ctx := testContext(t)
 
 	config.Partitions = testPartitions
-	var other *PartitionCountError
-	if _, err := Start(ctx, config); !errors.As(err, &other) || other.Have != 1 || other.Want != testPartitions {
+	var other *journal.PartitionCountError
+	if _, err := Start(ctx, config); !errors.As(err, &other) || !errors.Is(err, ErrPartitionCount) || other.Have != 1 || other.Want != testPartitions {
 		t.Fatalf("with %d partitions: %v", testPartitions, err)
 	}
 

@@ -113,6 +113,10 @@ func (e *IdentityError) Error() string {
 	return fmt.Sprintf("%s belongs to %q, not to %q", e.Dir, e.Have, e.Want)
 }
 
+// ErrPartitionCount: the node is configured for another number of partitions than the cluster has. A
+// [PartitionCountError] is one.
+var ErrPartitionCount = errors.New("tenuto: the node is configured for another number of partitions")
+
 // PartitionCountError: the directory belongs to a cluster with another number of partitions. That
 // number is fixed when a cluster is founded.
 type PartitionCountError struct {
@@ -124,6 +128,9 @@ type PartitionCountError struct {
 func (e *PartitionCountError) Error() string {
 	return fmt.Sprintf("%s belongs to a cluster with %d partitions, not %d: the number cannot be changed", e.Dir, e.Have, e.Want)
 }
+
+// Is makes the error an ErrPartitionCount.
+func (e *PartitionCountError) Is(target error) bool { return target == ErrPartitionCount }
 
 // DamagedError: a file of the journal is missing or damaged, and no other node can supply it: the
 // log, or the term and the vote. They hold what this node has promised to the others. The node must
