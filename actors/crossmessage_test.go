@@ -162,14 +162,19 @@ func TestCrossMessage_RetriedTakenOnce(t *testing.T) {
 	})
 }
 
+// startOfFar returns the message that starts the instance "far".
+func startOfFar(t *testing.T) *actors.CrossMessage {
+	return &actors.CrossMessage{Instance: "far", Attach: true, Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{
+		OrchestrationStarted: &journalpb.OrchestrationStarted{Name: "kid", Input: payload(t, ""), RequestId: "r"},
+	}}}
+}
+
 // An unanswered message is not delivered a second time.
 func TestCrossMessage_PendingDeliveredOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		p := newPartitionPair(t, remoteParent("far"), waitingChild())
 		p.far.journal.holdAppends()
-		start := &actors.CrossMessage{Instance: "far", Attach: true, Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{
-			OrchestrationStarted: &journalpb.OrchestrationStarted{Name: "kid", Input: payload(t, ""), RequestId: "r"},
-		}}}
+		start := startOfFar(t)
 		answers := make(chan int, 2)
 		for i := range 2 {
 			p.far.partition.Receive(start, func(actors.Answer) { answers <- i })
@@ -194,9 +199,7 @@ func TestCrossMessage_RepetitionAnsweredWhileClosing(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		p := newPartitionPair(t, remoteParent("far"), waitingChild())
 		p.far.journal.holdAppends()
-		start := &actors.CrossMessage{Instance: "far", Attach: true, Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{
-			OrchestrationStarted: &journalpb.OrchestrationStarted{Name: "kid", Input: payload(t, ""), RequestId: "r"},
-		}}}
+		start := startOfFar(t)
 		first, second := make(chan actors.Answer, 1), make(chan actors.Answer, 1)
 		p.far.partition.Receive(start, func(a actors.Answer) { first <- a })
 		waitIdle()

@@ -126,21 +126,20 @@ func (p *Partition) logStalled(in *instance, mismatch *replay.Mismatch, reason e
 // StallReason returns why an instance cannot continue: a [*replay.Mismatch] or a
 // [*replay.NotRegisteredError]; nil if it can.
 func (p *Partition) StallReason(id string) error {
+	_, stallReason := p.LiveState(id)
+	return stallReason
+}
+
+// LiveState returns what only the leader knows of an instance: whether it is hung, and its
+// StallReason. The code of a hung instance has run for more than a second without reaching a durable
+// call.
+func (p *Partition) LiveState(id string) (hung bool, stallReason error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if in := p.instances[id]; in != nil {
-		return in.stallReason
+		return in.code.Blocked(), in.stallReason
 	}
-	return nil
-}
-
-// IsHung reports whether the code of an instance has run for more than a second without reaching a
-// durable call.
-func (p *Partition) IsHung(id string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	in := p.instances[id]
-	return in != nil && in.code.Blocked()
+	return false, nil
 }
 
 // isResident reports whether an instance has an actor.

@@ -109,10 +109,16 @@ func (re *Reads) StateOf(p *actors.Partition, known *journalpb.Instance) actors.
 	if ended, ok := endStates[known.Status]; ok {
 		return ended
 	}
+	var hung, mismatched bool
+	if p != nil {
+		var stallReason error
+		hung, stallReason = p.LiveState(known.Instance)
+		_, mismatched = stallReason.(*replay.Mismatch)
+	}
 	switch {
-	case p != nil && p.IsHung(known.Instance):
+	case hung:
 		return actors.StateHung
-	case mismatchOf(p, known.Instance) != nil:
+	case mismatched:
 		return actors.StateStalled
 	case p != nil && !re.Registry.HasOrchestration(known.Name, known.Version):
 		return actors.StateWaitingForCode
