@@ -65,8 +65,12 @@ type localWorker struct {
 	partition int
 }
 
-func (l localWorker) Handle(m *clusterpb.ToWorker) *clusterpb.FromWorker {
-	return l.Worker.Handle(l.partition, m)
+func (l localWorker) Handle(leader session.Sender[clusterpb.FromWorker], m *clusterpb.ToWorker) *clusterpb.FromWorker {
+	return l.Worker.Handle(l.partition, leader, m)
+}
+
+func (l localWorker) Acknowledge(leader session.Sender[clusterpb.FromWorker], id *clusterpb.AttemptID) *clusterpb.FromWorker {
+	return l.Worker.Acknowledge(l.partition, leader, id)
 }
 
 func (l localWorker) Register(leader session.Sender[clusterpb.FromWorker]) []*clusterpb.FromWorker {

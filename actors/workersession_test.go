@@ -449,6 +449,50 @@ func TestLeader_ResumedAttemptKeepsItsHeartbeatTimeout(t *testing.T) {
 	})
 }
 
+// A leader that does not know yet that it has been replaced gets no heartbeats, and cancels the
+// attempt that continues under the next leader.
+func TestWorker_MessagesOfReplacedLeaderAreDropped(t *testing.T) {
+	work := replay.Activity[string, string]("work").Bind(func(ctx context.Context, _ string) (string, error) {
+		for range 100 {
+			_ = replay.Heartbeat(ctx, "beat")
+			select {
+			case <-time.After(300 * time.Millisecond):
+			case <-ctx.Done():
+				return "", context.Cause(ctx)
+			}
+		}
+		return fmt.Sprint("done at attempt ", replay.ActivityInfo(ctx).Number), nil
+	})
+	code := program("call", func(ctx *replay.Context, _ string) (string, error) {
+		return replay.Activity[string, string]("work").Call(ctx, "", replay.HeartbeatTimeout(2*time.Second))
+	})
+	for name, begin := range map[string]func(t *testing.T, j *testJournal) (first, second *node){
+		"worker of the same node": func(t *testing.T, j *testJournal) (first, second *node) {
+			first = lead(t, j, actors.Config{}, code, work)
+			first.start("c", "call", "").want(nil)
+			time.Sleep(time.Second)
+			return first, first.leadAgain()
+		},
+		"worker of another node": func(t *testing.T, j *testJournal) (first, second *node) {
+			first = lead(t, j, actors.Config{OtherNodes: twoNodes}, code)
+			w := workerOn(t, "w", actors.Config{}, work)
+			w.connect(first)
+			first.start("c", "call", "").want(nil)
+			time.Sleep(time.Second)
+			second = lead(t, j, actors.Config{OtherNodes: twoNodes}, code)
+			w.connect(second)
+			return first, second
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T) {
+				_, second := begin(t, newTestJournal())
+				second.wantOutput("c", "done at attempt 1")
+			})
+		})
+	}
+}
+
 // A session with a former leader that begins late does not replace the node's own leadership.
 func TestWorker_SessionWithFormerLeaderIsRejected(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {

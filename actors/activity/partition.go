@@ -37,10 +37,11 @@ type LocalWorker interface {
 	// Register begins the work for the leader, and returns the first messages to it: the worker's
 	// attempts and results for the partition.
 	Register(leader session.Sender[clusterpb.FromWorker]) []*clusterpb.FromWorker
-	// Handle takes a message of the leader, and returns the answer, which may be nil.
-	Handle(m *clusterpb.ToWorker) (answer *clusterpb.FromWorker)
+	// Handle takes a message of the leader, and returns the answer, which may be nil. It drops the
+	// message if another leader has registered since.
+	Handle(leader session.Sender[clusterpb.FromWorker], m *clusterpb.ToWorker) (answer *clusterpb.FromWorker)
 	// Acknowledge is Handle for an acknowledgment of the result of an attempt.
-	Acknowledge(id *clusterpb.AttemptID) (answer *clusterpb.FromWorker)
+	Acknowledge(leader session.Sender[clusterpb.FromWorker], id *clusterpb.AttemptID) (answer *clusterpb.FromWorker)
 	// Unregister ends the work for the leader. Attempts continue for the next one.
 	Unregister(leader session.Sender[clusterpb.FromWorker])
 	// HasFree reports whether an attempt of that name could begin at once.

@@ -60,10 +60,12 @@ type localLink struct {
 }
 
 // Put implements link.
-func (l *localLink) Put(m *clusterpb.ToWorker) { l.handleAnswer(l.worker.Handle(m)) }
+func (l *localLink) Put(m *clusterpb.ToWorker) { l.handleAnswer(l.worker.Handle(l.session, m)) }
 
 // Acknowledge implements link.
-func (l *localLink) Acknowledge(id *clusterpb.AttemptID) { l.handleAnswer(l.worker.Acknowledge(id)) }
+func (l *localLink) Acknowledge(id *clusterpb.AttemptID) {
+	l.handleAnswer(l.worker.Acknowledge(l.session, id))
+}
 
 func (l *localLink) handleAnswer(answer *clusterpb.FromWorker) {
 	if answer != nil {

@@ -102,7 +102,7 @@ func (w *Worker) Has(key session.AttemptKey) bool {
 }
 
 // RegisterLocal makes this node work for a partition that it leads itself, until Unregister. The
-// leader's messages go to Handle. It returns the first messages to the leader: this node's attempts
+// leader passes its messages, with to, to Handle. It returns the first messages to the leader: this node's attempts
 // and results for the partition.
 func (w *Worker) RegisterLocal(partition int, to session.Sender[clusterpb.FromWorker]) []*clusterpb.FromWorker {
 	w.mu.Lock()
@@ -124,7 +124,7 @@ func (w *Worker) Registration() *clusterpb.RegisterWorker {
 func (w *Worker) Unregister(partition int, from session.Sender[clusterpb.FromWorker]) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if l := w.leaders[partition]; l != nil && l.Sender == from {
+	if w.isLeader(partition, from) {
 		delete(w.leaders, partition)
 	}
 }
@@ -145,7 +145,7 @@ func (w *Worker) Run(ctx context.Context, partition int, registration *clusterpb
 	}
 	defer w.Unregister(partition, box)
 	handle := func(m *clusterpb.ToWorker) {
-		if answer := w.Handle(partition, m); answer != nil {
+		if answer := w.Handle(partition, box, m); answer != nil {
 			box.Put(answer)
 		}
 	}
@@ -229,10 +229,14 @@ func (w *Worker) attemptMessages(partition int) (messages []*clusterpb.FromWorke
 }
 
 // Handle handles a message from the leader of a partition. It returns the answer to send, which may
-// be nil. It does not block, and calls no leader.
-func (w *Worker) Handle(partition int, m *clusterpb.ToWorker) (answer *clusterpb.FromWorker) {
+// be nil. It does not block, and calls no leader. A message from an earlier leader, whose session
+// another has replaced, is dropped: it must not cancel what runs for its successor.
+func (w *Worker) Handle(partition int, from session.Sender[clusterpb.FromWorker], m *clusterpb.ToWorker) (answer *clusterpb.FromWorker) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if !w.isLeader(partition, from) {
+		return nil
+	}
 	switch body := m.Message.(type) {
 	case *clusterpb.ToWorker_AssignAttempt:
 		return w.handleAssignment(partition, body.AssignAttempt)
@@ -247,10 +251,19 @@ func (w *Worker) Handle(partition int, m *clusterpb.ToWorker) (answer *clusterpb
 }
 
 // Acknowledge is [Worker.Handle] for an acknowledgment of the result of an attempt.
-func (w *Worker) Acknowledge(id *clusterpb.AttemptID) (answer *clusterpb.FromWorker) {
+func (w *Worker) Acknowledge(partition int, from session.Sender[clusterpb.FromWorker], id *clusterpb.AttemptID) (answer *clusterpb.FromWorker) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if !w.isLeader(partition, from) {
+		return nil
+	}
 	return w.acknowledge(id)
+}
+
+// isLeader reports whether the latest session for a partition is the sender's. w.mu is held.
+func (w *Worker) isLeader(partition int, from session.Sender[clusterpb.FromWorker]) bool {
+	l := w.leaders[partition]
+	return l != nil && l.Sender == from
 }
 
 // acknowledge forgets an attempt whose result is recorded or not wanted. It returns the message
