@@ -244,6 +244,29 @@ func TestBlockedCode_AbandonedWhileClosing(t *testing.T) {
 	})
 }
 
+// A fault of the engine ends the instance's coroutines, whose deferred functions may block.
+func TestBlockedCode_AbandonedAfterFault(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		release := make(chan struct{})
+		n := lead(t, newTestJournal(), actors.Config{}, blocksInDefer(release))
+		n.start("d", "defers", "").want(nil)
+		n.journal.configure(func(j *testJournal) { j.check = panicIn("d") })
+		var fault *actors.FaultError
+		if a := n.send("d", "other", "lost").get(); !errors.As(a.Err, &fault) {
+			t.Errorf("answered %v", a.Err)
+		}
+		n.journal.configure(func(j *testJournal) { j.check = nil })
+		time.Sleep(2 * time.Second)
+		n.wantAbandoned(1)
+		close(release)
+		time.Sleep(time.Second)
+		n.wantAbandoned(0)
+		n.send("d", "late", "a").want(nil)
+		n.wantOutput("d", "a")
+		n.closeInTime()
+	})
+}
+
 // An instance stalls even if its deferred functions block.
 func TestBlockedCode_StalledInstanceInDefer(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {

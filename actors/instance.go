@@ -131,6 +131,7 @@ func (in *instance) recoverPanic(ctx actor.Context) {
 	}
 	in.openTurn, in.pendingTurn = nil, nil
 	if !in.stopped {
+		defer in.recoverPanic(ctx) // of the code that stop ends
 		in.stop(ctx, fault)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/actors/activity"
 	"github.com/tenuto-dev/tenuto/actors/session"
@@ -743,6 +745,41 @@ func TestWorkerResult_AckAfterRecord(t *testing.T) {
 		second.wantOutput("c", "a 1")
 		if c.attemptsOn("a") != 1 {
 			t.Errorf("ran %d times", c.attemptsOn("a"))
+		}
+	})
+}
+
+// The report of a running attempt may be handled after its result, because it waits for the recovery
+// of the instance. The worker must keep the result until it is recorded.
+func TestWorkerResult_KeptDespiteLateRunningMessage(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		j := newTestJournal()
+		n := lead(t, j, actors.Config{OtherNodes: twoNodes}, call(oneAttempt))
+		ctx, cancel := context.WithCancel(t.Context())
+		from, to := make(chan *clusterpb.FromWorker), make(chan *clusterpb.ToWorker)
+		var serving sync.WaitGroup
+		serving.Go(func() { _ = n.partition.ServeWorker(ctx, from, to) })
+		defer serving.Wait()
+		defer cancel()
+		from <- session.Register(&clusterpb.RegisterWorker{Node: "a", Activities: []string{"work"}})
+		from <- session.FreeSlots(1)
+		n.start("c", "call", "").want(nil)
+		assigned := (<-to).GetAssignAttempt().GetAttempt()
+		j.configure(func(j *testJournal) { j.check = func(*journalpb.Append) error { return errRejected } })
+		message, result := new(session.Result).Of(assigned)
+		result.Output = payload(t, "done")
+		from <- message
+		from <- session.Running(assigned, "work", time.Second)
+		waitIdle()
+		select {
+		case m := <-to:
+			t.Errorf("the leader sent %v", m)
+		default:
+		}
+		j.configure(func(j *testJournal) { j.check = nil })
+		n.wantOutput("c", "done")
+		if m := <-to; !proto.Equal(m.GetAck(), assigned) {
+			t.Errorf("the leader sent %v", m)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package activity
 import (
 	"container/list"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors/internal/operation"
@@ -98,6 +99,12 @@ func (w *waiters) add(added waiter) {
 	} else {
 		w.more = append(w.more, added)
 	}
+}
+
+// include reports whether a session waits for the record of an attempt.
+func (w *waiters) include(s *workerSession, key session.AttemptKey) bool {
+	matches := func(added waiter) bool { return added.session == s && session.KeyOf(added.attempt) == key }
+	return !w.isEmpty() && (matches(w.first) || slices.ContainsFunc(w.more, matches))
 }
 
 // resolve tells every waiter the outcome. There is at least one.

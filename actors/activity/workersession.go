@@ -269,6 +269,13 @@ func (w *workerSession) findTask(id *clusterpb.AttemptID) *task {
 	return t
 }
 
+// awaitsRecord reports whether the worker has sent a result of an attempt that is not recorded yet.
+// The scheduler's lock is held.
+func (w *workerSession) awaitsRecord(id *clusterpb.AttemptID) bool {
+	t := w.scheduler().tasks[w.partition][operation.KeyOf(id.Ref)]
+	return t != nil && t.waiters.include(w, session.KeyOf(id))
+}
+
 // resumeAttempt continues an attempt that the worker already runs, unless it began again on
 // another node.
 func (w *workerSession) resumeAttempt(run *clusterpb.RunningAttempt) {
@@ -279,6 +286,8 @@ func (w *workerSession) resumeAttempt(run *clusterpb.RunningAttempt) {
 		}
 		t := w.findTask(run.Attempt)
 		switch {
+		case w.awaitsRecord(run.Attempt):
+			return nil // its result has overtaken this message, which waited for the recovery
 		case t == nil:
 		case t.current != nil && t.current.session == w && number == t.current.number:
 			return nil

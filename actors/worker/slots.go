@@ -142,14 +142,11 @@ func (w *Worker) abandonSlot(done *Attempt) {
 func (a *Attempt) Run() {
 	w, last, running := a.worker, a, a
 	defer func() {
-		if a == nil {
-			return
-		}
 		if value := recover(); value != nil {
-			w.config.Faults.Add(1)
-			w.config.Logger.Error("fault in activity", "activity", last.Info.Name, "instance", last.Info.Instance, "execution", last.Info.Execution,
-				"event_id", last.Info.EventID, "fault", value, "stack", string(debug.Stack()))
+			last.recordFault(value)
 		}
+	}()
+	defer func() {
 		if running != nil {
 			w.abandonSlot(running)
 		}
@@ -160,6 +157,13 @@ func (a *Attempt) Run() {
 		running = nil
 		a = w.nextInSlot(a)
 	}
+}
+
+// recordFault counts and logs a panic of the engine.
+func (a *Attempt) recordFault(value any) {
+	a.worker.config.Faults.Add(1)
+	a.worker.config.Logger.Error("fault in activity", "activity", a.Info.Name, "instance", a.Info.Instance, "execution", a.Info.Execution,
+		"event_id", a.Info.EventID, "fault", value, "stack", string(debug.Stack()))
 }
 
 // runBody runs the body, unless the attempt is no longer wanted.

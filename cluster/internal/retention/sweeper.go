@@ -100,14 +100,13 @@ func (s *Sweeper) runUntilChanged(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	})
-	periods := s.Periods()
-	shortest := periods.shortest()
+	shortest := s.Periods().shortest()
 	if shortest == 0 {
 		<-ctx.Done()
 		return
 	}
 	for ctx.Err() == nil {
-		next, err := s.sweep(ctx, periods)
+		next, err := s.sweep(ctx)
 		if err != nil && ctx.Err() == nil {
 			s.Logger.Warn("cannot purge the instances whose retention has passed; trying again in the next sweep", "error", err)
 		}
@@ -127,12 +126,13 @@ func sleepContext(ctx context.Context, d time.Duration) {
 // sweep purges the instances that are due, in batches. It returns the earliest time at which
 // another instance can be due. That is at most the shortest retention away, because running
 // instances may end meanwhile.
-func (s *Sweeper) sweep(ctx context.Context, periods Periods) (next clustertime.Time, err error) {
-	next = s.Now().Add(periods.shortest())
+func (s *Sweeper) sweep(ctx context.Context) (next clustertime.Time, err error) {
 	references, err := NewReferences(ctx, s.Store, s.OtherPartitions, s.Now())
 	if err != nil {
 		return next, err
 	}
+	periods := s.Periods() // which that has brought up to date
+	next = s.Now().Add(periods.shortest())
 	var batch []string
 	visited := 0
 	for known := range s.Store.Instances() {
