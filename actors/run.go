@@ -3,8 +3,6 @@ package actors
 import (
 	"sync/atomic"
 
-	"google.golang.org/protobuf/reflect/protoreflect"
-
 	"github.com/tenuto-dev/tenuto/actors/internal/operation"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay/engine"
@@ -47,11 +45,7 @@ func (r *runs) assignIncarnation(m *Message, instance string, execution uint64) 
 	if !r.hasIncarnations() {
 		return
 	}
-	started := new(journalpb.OrchestrationStarted)
-	m.startEvent().ProtoReflect().Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
-		started.ProtoReflect().Set(field, value)
-		return true
-	})
+	started := m.startEvent().ShallowCopy()
 	if r.config.NewIncarnation != nil {
 		started.Incarnation = r.config.NewIncarnation(instance, execution)
 	} else {

@@ -67,6 +67,9 @@ func (p *Partition) WaitingForCode() map[session.Code]int {
 // adjustWaitingForCode adds change to the number of instances that wait for the code named by a
 // reason. The partition's lock is held.
 func (s *stalls) adjustWaitingForCode(reason error, change int) {
+	if reason == nil {
+		return
+	}
 	var noCode *replay.NotRegisteredError
 	if !errors.As(reason, &noCode) || noCode.Kind != "orchestration" {
 		return

@@ -819,7 +819,7 @@ func TestWorker_AssignedAgainWaitsForCanceledBody(t *testing.T) {
 			}
 		})
 		ref := &journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}
-		assign, assignment := session.Assign(ref, 1)
+		assign, assignment := new(session.Assignment).Of(ref, 1)
 		assignment.Name, assignment.Input = "work", payload(t, 0)
 		start := time.Now()
 		commands <- assign
@@ -856,7 +856,7 @@ func TestWorker_DuplicateAssignmentRunsOnce(t *testing.T) {
 		}
 		listen(func() bool { return freeSlots == 3 })
 		ref := &journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}
-		command, assignment := session.Assign(ref, 1)
+		command, assignment := new(session.Assignment).Of(ref, 1)
 		assignment.Name, assignment.Input = "work", payload(t, 0)
 		commands <- command
 		commands <- command

@@ -240,6 +240,9 @@ func fromFailure(f *clusterpb.Failure) error {
 
 // callError converts the error of a call that was sent until it had an outcome.
 func callError(err error) error {
+	if err == nil {
+		return nil
+	}
 	var unavailable *admission.UnavailableError
 	var failed *admission.FailureError
 	switch {

@@ -40,12 +40,15 @@ func (pa *partition) otherLeader() string {
 // awaitLeader waits until this node serves calls or another leader is known, for at most
 // admission.LeaderWaitMax.
 func (pa *partition) awaitLeader(ctx context.Context) {
-	limit := time.NewTimer(admission.LeaderWaitMax)
-	defer limit.Stop()
+	var limit *time.Timer // most calls do not wait
 	for {
 		changed := pa.leaderNotifier.Next()
 		if pa.servingPartition() != nil || pa.otherLeader() != "" || pa.journal.Err() != nil {
 			return
+		}
+		if limit == nil {
+			limit = time.NewTimer(admission.LeaderWaitMax)
+			defer limit.Stop()
 		}
 		select {
 		case <-changed:

@@ -61,7 +61,7 @@ func (h ActivityHandle[I, O]) Bind(body func(ctx context.Context, input I) (O, e
 		Name: h.name,
 		Run: func(ctx context.Context, input host.Decoder) (any, error) {
 			var in I
-			if err := input(&in); err != nil {
+			if err := input.Decode(&in); err != nil {
 				return nil, err
 			}
 			return body(ctx, in)

@@ -74,7 +74,7 @@ func (h OrchestrationHandle[I, O]) Bind(body func(ctx *Context, input I) (O, err
 	o := &host.Orchestration{Name: h.name, Body: body, OutputType: reflect.TypeFor[O]()}
 	o.Run = func(s host.Scope, input host.Decoder) (any, error) {
 		var in I
-		if err := input(&in); err != nil {
+		if err := input.Decode(&in); err != nil {
 			return nil, err
 		}
 		return body(&Context{s}, in)

@@ -21,7 +21,7 @@ func (h QueryHandle[I, O]) Handle(ctx *Context, fn func(input I) (O, error)) err
 	if fn != nil {
 		handler = func(input host.Decoder) (any, error) {
 			var in I
-			if err := input(&in); err != nil {
+			if err := input.Decode(&in); err != nil {
 				return nil, err
 			}
 			return fn(in)

@@ -29,7 +29,7 @@ func (h UpdateHandle[I, O]) Handle(ctx *Context, validate func(input I) error, f
 	if fn != nil {
 		handler.Validate = func(input host.Decoder) error {
 			var in I
-			if err := input(&in); err != nil {
+			if err := input.Decode(&in); err != nil {
 				return err
 			}
 			if validate == nil {
@@ -39,7 +39,7 @@ func (h UpdateHandle[I, O]) Handle(ctx *Context, validate func(input I) error, f
 		}
 		handler.Run = func(s host.Scope, input host.Decoder) (any, error) {
 			var in I
-			if err := input(&in); err != nil {
+			if err := input.Decode(&in); err != nil {
 				return nil, err
 			}
 			return fn(&Context{s}, in)

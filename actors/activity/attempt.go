@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/actors/session"
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -24,6 +25,7 @@ type attempt struct {
 	startedAt clustertime.Time
 
 	// The scheduler's lock guards the fields below.
+	assignment            session.Assignment
 	id                    *clusterpb.AttemptID // nil until a worker runs it
 	session               *workerSession       // of the worker that runs it; nil if it is lost
 	workerLost            bool                 // its worker is lost and may come back
@@ -130,14 +132,9 @@ func failedEventFrom(record *journalpb.Error, attempts int) *journalpb.Event {
 	}}
 }
 
+// recordHeartbeat takes a heartbeat of the current attempt. The scheduler's lock is held.
 func (a *attempt) recordHeartbeat(details *journalpb.Payload) {
 	t := a.task
-	s := t.scheduler()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t.current != a {
-		return
-	}
 	now := t.now()
 	a.lastHeartbeat = now
 	if details == nil || proto.Equal(details, t.details) {
@@ -149,7 +146,7 @@ func (a *attempt) recordHeartbeat(details *journalpb.Payload) {
 	}
 	if due := a.detailsRecordedAt.Add(t.heartbeatRecordInterval()); now.Before(due) {
 		a.detailsTimerScheduled = true
-		t.scheduleTimer(timerRecordDetails, due, func() { s.recordDetails(a) })
+		t.scheduleTimer(timerRecordDetails, due, func() { t.scheduler().recordDetails(a) })
 		return
 	}
 	a.detailsRecordedAt = now

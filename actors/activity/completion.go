@@ -83,7 +83,12 @@ func (p *Partition) complete(c *Completion, reporter waiter) (then func()) {
 	if p.isClosed() {
 		return func() { reporter.resolve(p.config.ErrStopped) }
 	}
-	t := p.scheduler.tasks[p][operation.KeyOf(c.Ref)]
+	return p.completeTask(p.tasks[operation.KeyOf(c.Ref)], c, reporter)
+}
+
+// completeTask implements complete for a task that may be nil, in a partition that is not closed.
+// The scheduler's lock is held.
+func (p *Partition) completeTask(t *task, c *Completion, reporter waiter) (then func()) {
 	if t == nil {
 		late := *c
 		return func() { reporter.resolve(p.closedActivityError(&late)) }

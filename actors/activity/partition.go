@@ -92,15 +92,21 @@ type Finisher interface{ Finish(dropped bool) }
 type Partition struct {
 	scheduler *Scheduler
 	config    PartitionConfig
-	local     *workerSession          // of this node
-	buckets   map[string]*tokenBucket // of limited activities; the scheduler's lock guards them
+	local     *workerSession // of this node
+
+	// The scheduler's lock guards the fields below.
+	buckets  map[string]*tokenBucket // of limited activities
+	tasks    map[operation.Key]*task // that have not ended
+	sessions []*workerSession
 }
 
 // Lead opens a partition. The caller must call Close.
 func (s *Scheduler) Lead(config PartitionConfig) *Partition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &Partition{scheduler: s, config: config, buckets: newTokenBuckets(s.rates)}
+	p := &Partition{scheduler: s, config: config, buckets: newTokenBuckets(s.rates), tasks: make(map[operation.Key]*task)}
+	s.partitions[p] = true
+	return p
 }
 
 func (p *Partition) isClosed() bool { return p.config.Context.Err() != nil }
@@ -139,11 +145,11 @@ func (p *Partition) Cancel(ref *journalpb.OperationRef) {
 	s := p.scheduler
 	s.withLock(func() func() {
 		key := operation.KeyOf(ref)
-		t := s.tasks[p][key]
+		t := p.tasks[key]
 		if t == nil {
 			return nil
 		}
-		delete(s.tasks[p], key)
+		delete(p.tasks, key)
 		return t.cancel(ErrClosed)
 	})
 }
@@ -156,17 +162,17 @@ func (p *Partition) Close() {
 		p.config.Worker.Unregister(p.local)
 	}
 	s.withLock(func() func() {
-		for _, r := range s.sessions[p] {
+		for _, r := range p.sessions {
 			r.detachAttempts()
 		}
-		delete(s.sessions, p)
+		delete(s.partitions, p)
 		var then []func()
-		for _, t := range s.tasks[p] {
+		for _, t := range p.tasks {
 			if resolve := t.cancel(p.config.ErrStopped); resolve != nil {
 				then = append(then, resolve)
 			}
 		}
-		delete(s.tasks, p)
+		p.sessions, p.tasks = nil, nil
 		return func() {
 			for _, f := range then {
 				f()
@@ -180,7 +186,7 @@ func (p *Partition) State(ref *journalpb.OperationRef) State {
 	s := p.scheduler
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t := s.tasks[p][operation.KeyOf(ref)]; t != nil {
+	if t := p.tasks[operation.KeyOf(ref)]; t != nil {
 		return t.state
 	}
 	return ""
@@ -192,7 +198,7 @@ func (p *Partition) Registration(node string) *clusterpb.RegisterWorker {
 	s := p.scheduler
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, w := range s.sessions[p] {
+	for _, w := range p.sessions {
 		if w.local == nil && w.registration.Node == node {
 			return w.registration
 		}

@@ -25,11 +25,10 @@ type Config struct {
 type Scheduler struct {
 	config Config
 
-	mu           sync.Mutex                             // guards the fields below
-	tasks        map[*Partition]map[operation.Key]*task // every task that has not ended
+	mu           sync.Mutex // guards the fields below
+	partitions   map[*Partition]bool
 	queues       map[class]*taskQueue
-	lastSequence uint64 // number of tasks ever queued
-	sessions     map[*Partition][]*workerSession
+	lastSequence uint64          // number of tasks ever queued
 	rates        map[string]Rate // not changed in place
 	counts       Counts
 }
@@ -43,11 +42,10 @@ type Counts struct {
 // NewScheduler returns a scheduler without partitions.
 func NewScheduler(config Config) *Scheduler {
 	return &Scheduler{
-		config:   config,
-		tasks:    make(map[*Partition]map[operation.Key]*task),
-		queues:   make(map[class]*taskQueue),
-		sessions: make(map[*Partition][]*workerSession),
-		rates:    config.Rates,
+		config:     config,
+		partitions: make(map[*Partition]bool),
+		queues:     make(map[class]*taskQueue),
+		rates:      config.Rates,
 	}
 }
 
@@ -74,8 +72,8 @@ func (s *Scheduler) Counts() Counts {
 func (s *Scheduler) Tasks() (open, waiting int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, tasks := range s.tasks {
-		open += len(tasks)
+	for p := range s.partitions {
+		open += len(p.tasks)
 	}
 	for _, q := range s.queues {
 		waiting += q.tasks.Len()
@@ -88,19 +86,14 @@ func (s *Scheduler) tryAddTask(t *task) bool {
 	if t.partition.isClosed() {
 		return false
 	}
-	tasks := s.tasks[t.partition]
-	if tasks == nil {
-		tasks = make(map[operation.Key]*task)
-		s.tasks[t.partition] = tasks
-	}
-	tasks[operation.KeyOf(t.ref)] = t
+	t.partition.tasks[operation.KeyOf(t.ref)] = t
 	return true
 }
 
 // queuedState returns what a task of a class waits for. The lock is held.
 func (s *Scheduler) queuedState(c class) State {
 	state := WaitingForTag
-	for _, w := range s.sessions[c.partition] {
+	for _, w := range c.partition.sessions {
 		switch {
 		case w.serves(c):
 			return Queued
@@ -114,7 +107,7 @@ func (s *Scheduler) queuedState(c class) State {
 // candidate returns the worker that can begin an attempt of a class now: that of this node, or the
 // one with the most free slots; nil if there is none. The lock is held.
 func (s *Scheduler) candidate(c class) (best *workerSession) {
-	for _, w := range s.sessions[c.partition] {
+	for _, w := range c.partition.sessions {
 		if !w.serves(c) || !w.hasFree(c.name) {
 			continue
 		}

@@ -320,8 +320,8 @@ func (t *task) remove() waiters {
 	s := t.scheduler()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if key := operation.KeyOf(t.ref); s.tasks[t.partition][key] == t {
-		delete(s.tasks[t.partition], key)
+	if key := operation.KeyOf(t.ref); t.partition.tasks[key] == t {
+		delete(t.partition.tasks, key)
 	}
 	return t.removeWaiters()
 }

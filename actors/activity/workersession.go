@@ -3,7 +3,6 @@ package activity
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
@@ -23,9 +22,8 @@ type workerSession struct {
 
 	registration  *clusterpb.RegisterWorker
 	activities    map[string]bool
-	freeSlots     int                             // of a worker on another node
-	attempts      map[session.AttemptKey]*attempt // current attempts that the worker runs
-	runningByName map[string]int                  // by the names that the worker limits
+	freeSlots     int            // of a worker on another node
+	runningByName map[string]int // of limited activities, on a worker on another node
 }
 
 // A link takes messages to a worker. The scheduler's lock may be held.
@@ -36,7 +34,7 @@ type link interface {
 }
 
 func (p *Partition) newWorkerSession(to link) *workerSession {
-	return &workerSession{partition: p, to: to, attempts: make(map[session.AttemptKey]*attempt), runningByName: make(map[string]int)}
+	return &workerSession{partition: p, to: to, runningByName: make(map[string]int)}
 }
 
 func (w *workerSession) scheduler() *Scheduler { return w.partition.scheduler }
@@ -157,7 +155,7 @@ func (w *workerSession) register(registration *clusterpb.RegisterWorker) {
 			return nil
 		}
 		var then []func()
-		for _, other := range slices.Clone(s.sessions[w.partition]) {
+		for _, other := range slices.Clone(w.partition.sessions) {
 			if other.local == nil && other.registration.Node == registration.Node {
 				then = append(then, s.removeSession(other, workerLost))
 			}
@@ -166,7 +164,7 @@ func (w *workerSession) register(registration *clusterpb.RegisterWorker) {
 		for _, name := range registration.Activities {
 			w.activities[name] = true
 		}
-		s.sessions[w.partition] = append(s.sessions[w.partition], w)
+		w.partition.sessions = append(w.partition.sessions, w)
 		for _, q := range s.queues {
 			if w.partition == q.class.partition && w.serves(q.class) {
 				q.setState(Queued)
@@ -203,7 +201,7 @@ func (w *workerSession) assign(t *task) {
 		return // a timer is about to end the task
 	}
 	a := t.begin()
-	message, assign := session.Assign(t.ref, a.number)
+	message, assign := a.assignment.Of(t.ref, a.number)
 	a.id = assign.Attempt
 	w.addAttempt(a)
 	if w.local != nil {
@@ -226,18 +224,28 @@ func (w *workerSession) assign(t *task) {
 // addAttempt assigns an attempt to the worker. The scheduler's lock is held.
 func (w *workerSession) addAttempt(a *attempt) {
 	a.session, a.workerLost = w, false
-	w.attempts[session.KeyOf(a.id)] = a
-	w.runningByName[a.name()]++
+	if _, limited := w.registration.Limits[a.name()]; limited {
+		w.runningByName[a.name()]++
+	}
 }
 
 // removeAttempt removes an attempt that the worker no longer runs, or whose result is not wanted.
 // The scheduler's lock is held.
 func (w *workerSession) removeAttempt(a *attempt) {
 	a.session = nil
-	delete(w.attempts, session.KeyOf(a.id))
-	if w.runningByName[a.name()]--; w.runningByName[a.name()] <= 0 {
-		delete(w.runningByName, a.name())
+	if _, limited := w.registration.Limits[a.name()]; limited {
+		w.runningByName[a.name()]--
 	}
+}
+
+// attempts returns the current attempts that the worker runs. The scheduler's lock is held.
+func (w *workerSession) attempts() (all []*attempt) {
+	for _, t := range w.partition.tasks {
+		if t.current != nil && t.current.session == w {
+			all = append(all, t.current)
+		}
+	}
+	return all
 }
 
 // cancelAttempt tells the worker to cancel an attempt. The scheduler's lock is held.
@@ -262,7 +270,7 @@ func (w *workerSession) addFreeSlots(slots int) {
 
 // findTask returns the open task of an attempt, nil if there is none. The scheduler's lock is held.
 func (w *workerSession) findTask(id *clusterpb.AttemptID) *task {
-	t := w.scheduler().tasks[w.partition][operation.KeyOf(id.Ref)]
+	t := w.partition.tasks[operation.KeyOf(id.Ref)]
 	if t == nil || t.isOver() {
 		return nil
 	}
@@ -272,7 +280,7 @@ func (w *workerSession) findTask(id *clusterpb.AttemptID) *task {
 // awaitsRecord reports whether the worker has sent a result of an attempt that is not recorded yet.
 // The scheduler's lock is held.
 func (w *workerSession) awaitsRecord(id *clusterpb.AttemptID) bool {
-	t := w.scheduler().tasks[w.partition][operation.KeyOf(id.Ref)]
+	t := w.partition.tasks[operation.KeyOf(id.Ref)]
 	return t != nil && t.waiters.include(w, session.KeyOf(id))
 }
 
@@ -281,7 +289,7 @@ func (w *workerSession) awaitsRecord(id *clusterpb.AttemptID) bool {
 func (w *workerSession) resumeAttempt(run *clusterpb.RunningAttempt) {
 	s, number := w.scheduler(), int(run.Attempt.Number)
 	s.withLock(func() func() {
-		if w.partition.isClosed() || !slices.Contains(s.sessions[w.partition], w) {
+		if w.partition.isClosed() || !slices.Contains(w.partition.sessions, w) {
 			return nil // the next session will report it again
 		}
 		t := w.findTask(run.Attempt)
@@ -312,10 +320,9 @@ func (w *workerSession) resumeAttempt(run *clusterpb.RunningAttempt) {
 func (w *workerSession) recordHeartbeat(b *clusterpb.Heartbeat) {
 	s := w.scheduler()
 	s.mu.Lock()
-	a := w.attempts[session.KeyOf(b.Attempt)]
-	s.mu.Unlock()
-	if a != nil {
-		a.recordHeartbeat(b.Details)
+	defer s.mu.Unlock()
+	if t := w.findTask(b.Attempt); t != nil && t.current != nil && t.current.session == w && t.current.number == int(b.Attempt.Number) {
+		t.current.recordHeartbeat(b.Details)
 	}
 }
 
@@ -329,14 +336,16 @@ func (w *workerSession) takeResult(result *clusterpb.AttemptResult) {
 	w.scheduler().withLock(func() func() {
 		wanted := w.detachFinished(result)
 		switch {
-		case !result.Pending:
-			return w.partition.complete(&c, reporter)
-		case wanted != nil:
+		case wanted != nil && result.Pending:
 			wanted.waiters.add(reporter)
 			wanted.markPending()
 			return nil
+		case wanted != nil:
+			return w.partition.completeTask(wanted, &c, reporter)
+		case result.Pending:
+			return func() { reporter.resolve(w.lateResultError()) }
 		}
-		return func() { reporter.resolve(w.lateResultError()) }
+		return w.partition.complete(&c, reporter)
 	})
 }
 
@@ -382,7 +391,7 @@ func (s *Scheduler) endSession(w *workerSession) {
 // drainSession removes a worker that will not come back, and begins its attempts again at once.
 func (s *Scheduler) drainSession(w *workerSession) {
 	s.mu.Lock()
-	left := slices.Collect(maps.Values(w.attempts))
+	left := w.attempts()
 	then := s.removeSession(w, workerDrained)
 	s.mu.Unlock()
 	if then != nil {
@@ -396,21 +405,21 @@ func (s *Scheduler) drainSession(w *workerSession) {
 // removeSession removes a session. The worker's attempts continue until RejoinTimeout, so that it
 // can rejoin. reason is for the log. The lock is held.
 func (s *Scheduler) removeSession(w *workerSession, reason string) (then func()) {
-	all := s.sessions[w.partition]
+	all := w.partition.sessions
 	at := slices.Index(all, w)
 	if at < 0 {
 		return nil
 	}
-	s.sessions[w.partition] = slices.Delete(all, at, at+1)
-	lost := len(w.attempts)
-	for _, a := range w.attempts {
+	w.partition.sessions = slices.Delete(all, at, at+1)
+	lost := w.attempts()
+	for _, a := range lost {
 		w.removeAttempt(a)
 		a.workerLost = true
 		a.task.scheduleTimer(timerRejoin, a.task.now().Add(s.config.RejoinTimeout), func() { s.restartAttempt(a) })
 	}
 	return func() {
-		if lost > 0 {
-			w.partition.config.Logger.Warn(reason, "worker", w.registration.Node, "attempts", lost)
+		if len(lost) > 0 {
+			w.partition.config.Logger.Warn(reason, "worker", w.registration.Node, "attempts", len(lost))
 		}
 	}
 }
@@ -433,7 +442,7 @@ func (s *Scheduler) restartAttempt(a *attempt) {
 // detachAttempts detaches all attempts from the session without canceling them. The scheduler's
 // lock is held.
 func (w *workerSession) detachAttempts() {
-	for _, a := range w.attempts {
+	for _, a := range w.attempts() {
 		w.removeAttempt(a)
 	}
 }

@@ -33,8 +33,8 @@ func KnowsCode(registration *clusterpb.RegisterWorker) bool {
 	return registration.GetCode() == clusterpb.CodeList_CODE_LIST_COMPLETE
 }
 
-// The functions below return messages. The frequent ones, Assign and Ack, allocate their protobuf
-// messages together.
+// The functions below return messages. Those of the frequent ones, Assignment, Result and Ack, hold
+// their protobuf messages in one allocation.
 
 // Register returns the first message of a worker: what it can run.
 func Register(registration *clusterpb.RegisterWorker) *clusterpb.FromWorker {
@@ -83,19 +83,21 @@ func Drain() *clusterpb.FromWorker {
 	return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_Drain{Drain: true}}
 }
 
-// Assign returns the message that asks a worker to run an attempt of an operation, and the
-// assignment, which the caller fills in. A worker that already has the attempt does not run it
-// again.
-func Assign(ref *journalpb.OperationRef, number int) (*clusterpb.ToWorker, *clusterpb.AssignAttempt) {
-	made := &struct {
-		message clusterpb.ToWorker
-		body    clusterpb.ToWorker_AssignAttempt
-		assign  clusterpb.AssignAttempt
-		id      clusterpb.AttemptID
-	}{}
-	made.message.Message, made.body.AssignAttempt, made.assign.Attempt = &made.body, &made.assign, &made.id
-	made.id.Ref, made.id.Number = ref, uint32(number)
-	return &made.message, &made.assign
+// An Assignment is the message that asks a worker to run an attempt. A worker that already has the
+// attempt does not run it again.
+type Assignment struct {
+	message clusterpb.ToWorker
+	body    clusterpb.ToWorker_AssignAttempt
+	assign  clusterpb.AssignAttempt
+	id      clusterpb.AttemptID
+}
+
+// Of prepares a for an attempt of an operation. It returns the message, and the assignment in it,
+// which the caller fills in.
+func (a *Assignment) Of(ref *journalpb.OperationRef, number int) (*clusterpb.ToWorker, *clusterpb.AssignAttempt) {
+	a.message.Message, a.body.AssignAttempt, a.assign.Attempt = &a.body, &a.assign, &a.id
+	a.id.Ref, a.id.Number = ref, uint32(number)
+	return &a.message, &a.assign
 }
 
 // Cancel returns the message that cancels the context of an attempt. timeout is the timeout that

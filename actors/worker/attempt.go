@@ -31,7 +31,6 @@ type Attempt struct {
 	partition  int  // of the leader that it runs for
 	local      bool // this node was that leader when the attempt was assigned
 	assignment *clusterpb.AssignAttempt
-	key        session.AttemptKey
 	assignedAt time.Time // by the local clock
 
 	// The worker's lock guards the fields below.
@@ -58,9 +57,9 @@ func (w *Worker) newAttempt(partition int, t *clusterpb.AssignAttempt) *Attempt 
 	ref := t.Attempt.Ref
 	a := &Attempt{
 		TraceContext: t.Trace, worker: w, partition: partition, assignment: t,
-		key: session.KeyOf(t.Attempt), assignedAt: time.Now(), details: t.Details,
+		assignedAt: time.Now(), details: t.Details,
 	}
-	a.Context, a.cancel = context.WithCancelCause(w.context)
+	a.Context, a.cancel = context.WithCancelCause(w.config.Context)
 	a.Info = engine.Attempt{
 		Attempt: replay.Attempt{
 			Name:          t.Name,
@@ -73,12 +72,14 @@ func (w *Worker) newAttempt(partition int, t *clusterpb.AssignAttempt) *Attempt 
 			Deadline:      localDeadline(time.Duration(t.TimeLeft)),
 			LastError:     engine.DecodeError(t.LastError),
 		},
-		Input:           t.Input,
-		Details:         t.Details,
-		RecordHeartbeat: a.recordHeartbeat,
+		Input:   t.Input,
+		Details: t.Details,
+		Worker:  a,
 	}
 	return a
 }
+
+func (a *Attempt) key() session.AttemptKey { return session.KeyOf(a.assignment.Attempt) }
 
 // handleAssignment accepts an attempt, unless this node already has it; then it returns the result,
 // if there is one. If a canceled body of the same attempt still runs, the attempt begins after it.
@@ -159,7 +160,8 @@ func (a *Attempt) Resolve(output *journalpb.Payload, failure *journalpb.Error, p
 	}
 }
 
-func (a *Attempt) recordHeartbeat(details *journalpb.Payload) {
+// RecordHeartbeat implements [engine.HeartbeatRecorder].
+func (a *Attempt) RecordHeartbeat(details *journalpb.Payload) {
 	w := a.worker
 	w.mu.Lock()
 	if details != nil {
@@ -170,7 +172,7 @@ func (a *Attempt) recordHeartbeat(details *journalpb.Payload) {
 	wanted := leader != nil && !a.canceled && a.result == nil
 	w.mu.Unlock()
 	if wanted {
-		leader.Replace(a.key, session.Heartbeat(a.assignment.Attempt, details))
+		leader.Replace(a.key(), session.Heartbeat(a.assignment.Attempt, details))
 	}
 }
 
@@ -179,7 +181,7 @@ func (a *Attempt) recordHeartbeat(details *journalpb.Payload) {
 // w.mu is held.
 func (a *Attempt) cancelAttempt(timeout replay.TimeoutKind) (answer *clusterpb.FromWorker) {
 	w := a.worker
-	delete(w.attempts, a.key)
+	delete(w.attempts, a.key())
 	if a.result != nil {
 		return w.leaders[a.partition].freeSlot()
 	}
@@ -194,14 +196,14 @@ func (a *Attempt) cancelAttempt(timeout replay.TimeoutKind) (answer *clusterpb.F
 		w.queued = slices.Delete(w.queued, at, at+1)
 		return w.leaders[a.partition].freeSlot()
 	}
-	w.canceled[a.key] = a
+	w.canceled[a.key()] = a
 	return nil
 }
 
 // releaseCanceled is called when the body of a canceled attempt has returned or will not begin. It
 // unlocks w.mu, which is held.
 func (w *Worker) releaseCanceled(a *Attempt) {
-	delete(w.canceled, a.key)
+	delete(w.canceled, a.key())
 	leader := w.leaders[a.partition]
 	message := leader.freeSlot()
 	w.mu.Unlock()

@@ -75,7 +75,7 @@ func (w *Worker) nextQueued() *Attempt {
 		return nil
 	}
 	for i, a := range w.queued {
-		if w.slots.canRun(a.Info.Name) && w.canceled[a.key] == nil {
+		if w.slots.canRun(a.Info.Name) && w.canceled[a.key()] == nil {
 			w.queued = slices.Delete(w.queued, i, i+1)
 			return a
 		}
@@ -184,9 +184,11 @@ func (a *Attempt) finish() {
 // Close cancels all attempts, and lets no more begin. Attempts assigned later are dropped.
 func (w *Worker) Close() {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.slots.closed = true
-	w.mu.Unlock()
-	w.cancel(replay.ErrNodeStopping)
+	for _, a := range w.attempts {
+		a.cancel(replay.ErrNodeStopping)
+	}
 }
 
 // Wait waits up to grace for running bodies, and reports whether all have returned. The worker must

@@ -18,7 +18,7 @@ import (
 
 // Config configures a [Worker]. All fields except Limits, Tags and Activities are required.
 type Config struct {
-	Context    context.Context // the parent of the contexts of attempts
+	Context    context.Context // the parent of the contexts of attempts; best one that never ends
 	Slots      int             // how many bodies run at once
 	Limits     map[string]int  // how many bodies run at once, by activity name
 	Activities []string        // that there is code for
@@ -36,8 +36,6 @@ type Config struct {
 // it holds its lock, so that a leader may call it with its own lock held.
 type Worker struct {
 	config        Config
-	context       context.Context // the parent of the contexts of attempts
-	cancel        context.CancelCauseFunc
 	runningBodies sync.WaitGroup // one for each running body
 
 	mu       sync.Mutex // guards the fields below
@@ -75,7 +73,7 @@ func (l *leader) freeSlot() *clusterpb.FromWorker {
 
 // New returns a worker without sessions. The caller must call Close.
 func New(config Config) *Worker {
-	w := &Worker{
+	return &Worker{
 		config:   config,
 		slots:    slots{max: config.Slots, limits: config.Limits, runningByName: make(map[string]int)},
 		attempts: make(map[session.AttemptKey]*Attempt),
@@ -83,8 +81,6 @@ func New(config Config) *Worker {
 		leaders:  make(map[int]*leader),
 		draining: make(map[int]bool),
 	}
-	w.context, w.cancel = context.WithCancelCause(config.Context)
-	return w
 }
 
 // Begun returns how many attempts have begun for leaders on other nodes.
@@ -273,6 +269,6 @@ func (w *Worker) acknowledge(id *clusterpb.AttemptID) (answer *clusterpb.FromWor
 	if a == nil || a.result == nil {
 		return nil
 	}
-	delete(w.attempts, a.key)
+	delete(w.attempts, session.KeyOf(id))
 	return w.leaders[a.partition].freeSlot()
 }

@@ -19,12 +19,18 @@ type Attempt struct {
 	Input *journalpb.Payload
 	// Details holds what an earlier attempt reported, nil if none.
 	Details *journalpb.Payload
-	// RecordHeartbeat is called on each heartbeat; its details are nil if they could not be
-	// encoded. Without it, heartbeats have no effect.
-	RecordHeartbeat func(details *journalpb.Payload)
+	// Worker takes the heartbeats. Without it, they have no effect.
+	Worker HeartbeatRecorder
 
-	payloads      PayloadConverter
+	context       attemptContext
+	payloads      *PayloadConverter
 	lastHeartbeat *lastDetails // set while the body runs, if there is a codec
+}
+
+// A HeartbeatRecorder takes the heartbeats of an attempt; details are nil if they could not be
+// encoded.
+type HeartbeatRecorder interface {
+	RecordHeartbeat(details *journalpb.Payload)
 }
 
 // ParseToken returns the attempt that a token of [replay.Attempt.Token] names. Only Instance,
@@ -53,11 +59,11 @@ type attemptContext struct {
 	attempt *Attempt
 }
 
-func (c attemptContext) Deadline() (time.Time, bool) {
+func (c *attemptContext) Deadline() (time.Time, bool) {
 	return c.attempt.Deadline, !c.attempt.Deadline.IsZero()
 }
 
-func (c attemptContext) Value(key any) any {
+func (c *attemptContext) Value(key any) any {
 	switch key.(type) {
 	case host.AttemptKey:
 		return &c.attempt.Attempt
@@ -67,10 +73,11 @@ func (c attemptContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// RunActivity runs the body of an activity once and calls done exactly once. A panic or
-// runtime.Goexit in the body becomes a [*replay.PanicError]. After runtime.Goexit, RunActivity does
-// not return, and done is called as the goroutine unwinds. Input, output and details are converted
-// by [Registry.PayloadConverter]. With a codec the error is encoded too: see [DecodeError].
+// RunActivity runs the body of an activity once and calls done exactly once. It must not be called
+// again for the same attempt, which it changes. A panic or runtime.Goexit in the body becomes a
+// [*replay.PanicError]. After runtime.Goexit, RunActivity does not return, and done is called as
+// the goroutine unwinds. Input, output and details are converted by [Registry.PayloadConverter].
+// With a codec the error is encoded too: see [DecodeError].
 func (r *Registry) RunActivity(ctx context.Context, attempt *Attempt, done func(*journalpb.Payload, error)) {
 	body, ok := r.activities[attempt.Name]
 	if !ok {
@@ -86,54 +93,57 @@ func (r *Registry) RunActivity(ctx context.Context, attempt *Attempt, done func(
 		}
 		done(output, err)
 	}()
-	attempt.payloads = r.payloads
+	attempt.payloads = &r.payloads
 	if r.payloads.Codec != nil {
 		attempt.lastHeartbeat = new(lastDetails)
 	}
 	if sealed := sealedRecord(attempt.LastError); sealed != nil {
 		attempt.LastError = r.payloads.DecodeError(sealed)
 	}
-	output, err = r.runBody(attemptContext{ctx, attempt}, body, attempt.Input)
+	attempt.context = attemptContext{ctx, attempt}
+	output, err = attempt.runBody(body)
 	err = r.payloads.sealUserError(err)
 	returned = true
 }
 
-// runBody decodes the input of an activity, calls the body and encodes its output.
-func (r *Registry) runBody(ctx context.Context, body *host.Activity, input *journalpb.Payload) (*journalpb.Payload, error) {
-	info := func(part string) replay.PayloadInfo {
-		return replay.PayloadInfo{Kind: "activity", Name: body.Name, Part: part}
-	}
-	output, err := body.Run(ctx, func(into any) error { return r.payloads.Decode(info("input"), input, into) })
+// runBody calls the body and encodes its output.
+func (a *Attempt) runBody(body *host.Activity) (*journalpb.Payload, error) {
+	output, err := body.Run(&a.context, a)
 	if err != nil {
 		return nil, err
 	}
-	return r.payloads.Encode(info("output"), output)
+	return a.payloads.Encode(a.payloadInfo("output"), output)
+}
+
+// Decode implements [host.Decoder] for the input.
+func (a *Attempt) Decode(into any) error {
+	return a.payloads.Decode(a.payloadInfo("input"), a.Input, into)
+}
+
+func (a *Attempt) payloadInfo(part string) replay.PayloadInfo {
+	return replay.PayloadInfo{Kind: "activity", Name: a.Name, Part: part}
 }
 
 // Heartbeat reports that the attempt is alive, and its progress.
 func (a *Attempt) Heartbeat(details any) error {
-	if a.RecordHeartbeat == nil {
+	if a.Worker == nil {
 		return nil
 	}
 	payload, err := a.encodeDetails(details)
-	a.RecordHeartbeat(payload)
+	a.Worker.RecordHeartbeat(payload)
 	return err
 }
 
 // HeartbeatDetails stores the details that an earlier attempt reported in the variable that into
 // points to. It returns false if there are none or they cannot be decoded.
 func (a *Attempt) HeartbeatDetails(into any) bool {
-	return a.Details != nil && a.payloads.Decode(a.detailsInfo(), a.Details, into) == nil
-}
-
-func (a *Attempt) detailsInfo() replay.PayloadInfo {
-	return replay.PayloadInfo{Kind: "activity", Name: a.Name, Part: "details"}
+	return a.Details != nil && a.payloads.Decode(a.payloadInfo("details"), a.Details, into) == nil
 }
 
 // encodeDetails reuses the encoding of unchanged details. A codec may encode them differently each
 // time, and they would then be recorded again.
 func (a *Attempt) encodeDetails(details any) (*journalpb.Payload, error) {
-	plain, err := a.payloads.serialize(a.detailsInfo(), details)
+	plain, err := a.payloads.serialize(a.payloadInfo("details"), details)
 	if err != nil || a.payloads.Codec == nil {
 		return plain, err
 	}

@@ -416,6 +416,10 @@ func TestCodec_EncodesActivityErrors(t *testing.T) {
 	}
 }
 
+type heartbeatFunc func(*journalpb.Payload)
+
+func (f heartbeatFunc) RecordHeartbeat(details *journalpb.Payload) { f(details) }
+
 func TestCodec_EncodesHeartbeatDetails(t *testing.T) {
 	var heartbeats []*journalpb.Payload
 	registry := withEncryption(t, registryOf(t, act.Bind(func(ctx context.Context, _ string) (string, error) {
@@ -429,7 +433,7 @@ func TestCodec_EncodesHeartbeatDetails(t *testing.T) {
 	})))
 	attempt := func(details *journalpb.Payload) (output string) {
 		heartbeats = nil
-		registry.RunActivity(t.Context(), &engine.Attempt{Attempt: replay.Attempt{Name: "act"}, Details: details, RecordHeartbeat: func(p *journalpb.Payload) { heartbeats = append(heartbeats, p) }},
+		registry.RunActivity(t.Context(), &engine.Attempt{Attempt: replay.Attempt{Name: "act"}, Details: details, Worker: heartbeatFunc(func(p *journalpb.Payload) { heartbeats = append(heartbeats, p) })},
 			func(payload *journalpb.Payload, err error) {
 				if err != nil || registry.PayloadConverter().Decode(replay.PayloadInfo{}, payload, &output) != nil {
 					t.Error(err)

@@ -65,7 +65,7 @@ func (p *program) handleQuery(name string, handler host.Handler) error {
 		return fmt.Errorf("tenuto: query %q has a nil handler", name)
 	}
 	p.handlers.setQuery(name, func(in *journalpb.Payload) (*journalpb.Payload, error) {
-		output, err := handler(decoder("query", name, in))
+		output, err := handler(codeInput{"query", name, in})
 		if err != nil {
 			return nil, err
 		}
@@ -118,9 +118,9 @@ func (s *scope) HandleUpdate(name string, handler host.UpdateHandler) error {
 	}
 	p.handlers.setUpdate(UpdatePrefix+name, &updateHandler{
 		scope:    s,
-		validate: func(in *journalpb.Payload) error { return handler.Validate(decoder("update", name, in)) },
+		validate: func(in *journalpb.Payload) error { return handler.Validate(codeInput{"update", name, in}) },
 		run: func(in *journalpb.Payload) (*journalpb.Payload, error) {
-			output, err := handler.Run(s, decoder("update", name, in))
+			output, err := handler.Run(s, codeInput{"update", name, in})
 			if err != nil {
 				return nil, err
 			}

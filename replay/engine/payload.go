@@ -137,11 +137,14 @@ func deserialize(info replay.PayloadInfo, plain *journalpb.Payload, into any) er
 	return nil
 }
 
-// decoder returns the decoder of the input of user code.
-func decoder(kind, name string, plain *journalpb.Payload) host.Decoder {
-	return func(into any) error {
-		return deserialize(replay.PayloadInfo{Kind: kind, Name: name, Part: "input"}, plain, into)
-	}
+// A codeInput is the [host.Decoder] of the input of user code.
+type codeInput struct {
+	kind, name string
+	plain      *journalpb.Payload
+}
+
+func (i codeInput) Decode(into any) error {
+	return deserialize(replay.PayloadInfo{Kind: i.kind, Name: i.name, Part: "input"}, i.plain, into)
 }
 
 // decodeInto decodes a payload. The caller adds to the error which payload it was.

@@ -130,7 +130,7 @@ func (p *program) runBody() (*journalpb.Payload, error) {
 	if p.code.Version == NewestVersion {
 		return nil, &continuation{input: input, version: p.registry.Newest(name)}
 	}
-	output, err := p.code.Run(p.cancellation.root, decoder("orchestration", name, input))
+	output, err := p.code.Run(p.cancellation.root, codeInput{"orchestration", name, input})
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,8 @@ func (b *barrier) wrap(activity string) replay.Definition {
 	handle := replay.Activity[json.RawMessage, json.RawMessage](activity)
 	return handle.Bind(func(ctx context.Context, _ json.RawMessage) (output json.RawMessage, err error) {
 		current := engine.CurrentAttempt(ctx)
-		b.bodies.Load().RunActivity(ctx, current, func(payload *journalpb.Payload, failure error) {
+		inner := &engine.Attempt{Attempt: current.Attempt, Input: current.Input, Details: current.Details, Worker: current.Worker}
+		b.bodies.Load().RunActivity(ctx, inner, func(payload *journalpb.Payload, failure error) {
 			output, err = payload.GetData(), failure
 		})
 		b.await(ctx, &current.Attempt)

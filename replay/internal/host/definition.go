@@ -14,7 +14,7 @@ type Definition struct {
 
 // A Decoder decodes the value that a function of user code receives, and stores it in the variable
 // that into points to.
-type Decoder func(into any) error
+type Decoder interface{ Decode(into any) error }
 
 // An Orchestration is one version of the code of an orchestration.
 type Orchestration struct {
