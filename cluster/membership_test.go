@@ -26,15 +26,15 @@ type testCluster struct {
 }
 
 // newTestCluster starts the founding members, n1 and so on.
-func newTestCluster(t *testing.T, bootstrapPeers int) *testCluster {
+func newTestCluster(t *testing.T, founders int) *testCluster {
 	t.Helper()
-	return newTestClusterWith(t, bootstrapPeers, func(*Config) {})
+	return newTestClusterWith(t, founders, func(*Config) {})
 }
 
-func newTestClusterWith(t *testing.T, bootstrapPeers int, change func(*Config)) *testCluster {
+func newTestClusterWith(t *testing.T, founders int, change func(*Config)) *testCluster {
 	t.Helper()
 	f := &testCluster{t: t, nodes: make(map[string]*Node)}
-	peers := loopbackPeers(t, bootstrapPeers)
+	peers := loopbackPeers(t, founders)
 	for i := range peers {
 		config := peerConfig(t, peers, i, definitions()...)
 		change(&config)

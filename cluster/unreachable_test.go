@@ -107,9 +107,9 @@ func (h *hangingNode) Serve(ctx context.Context, request *clusterpb.Request) *cl
 func (*hangingNode) ServeWorker(grpc.ServerStream) error     { return nil }
 func (*hangingNode) ServeStartBatch(grpc.ServerStream) error { return nil }
 
-// bootstrapPair founds a cluster of two nodes and one partition and closes both. It returns the
+// foundPair founds a cluster of two nodes and one partition and closes both. It returns the
 // configuration of the first and the address of the second.
-func bootstrapPair(t *testing.T) (config Config, other string) {
+func foundPair(t *testing.T) (config Config, other string) {
 	t.Helper()
 	peers := loopbackPeers(t, 2)
 	var nodes []*Node
@@ -130,7 +130,7 @@ func bootstrapPair(t *testing.T) (config Config, other string) {
 
 func TestMembership_ReportEndsWhenNodeCloses(t *testing.T) {
 	checkGoroutineLeaks(t)
-	config, address := bootstrapPair(t) // a node that is not a member announces itself to no node
+	config, address := foundPair(t) // a node that is not a member announces itself to no node
 	mux, err := transport.Listen(address, &transport.Dialer{Links: transport.NewLinks(nil, 1)}, nil, testLogger())
 	if err != nil {
 		t.Fatal(err)

@@ -148,7 +148,7 @@ func openRaft(b *testing.B) (r *raft.Raft, stop func()) {
 	}
 	config := raftConfig(&c, logger)
 	transport, _ := newTransport(&c, func() bool { return false }, func(string) bool { return true }, new(transport.Rejections), logger)
-	if err := bootstrapSingle(config, &c, peer.NewIdentity(), stores.logs, stores.stable, stores.snapshots, transport); err != nil {
+	if err := foundAlone(config, &c, peer.NewIdentity(), stores.logs, stores.stable, stores.snapshots, transport); err != nil {
 		b.Fatal(err)
 	}
 	r, err = raft.NewRaft(config, nopFSM{}, stores.logs, stores.stable, stores.snapshots, transport)

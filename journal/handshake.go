@@ -33,9 +33,9 @@ const (
 
 // The purposes of connections that begin with a handshake.
 const (
-	purposeRaft      = "raft"  // messages of Raft follow
-	purposeBootstrap = "found" // asks for the state of the founding
-	purposeProbe     = "probe" // asks for the node's identity
+	purposeRaft     = "raft"  // messages of Raft follow
+	purposeFounding = "found" // asks for the state of the founding
+	purposeProbe    = "probe" // asks for the node's identity
 )
 
 // handshake is the first message on a connection.
@@ -64,8 +64,8 @@ type handshakeReply struct {
 	// Copied means that the connection is rejected because another process has the sender's
 	// identity.
 	Copied bool `json:"copied,omitempty"`
-	// Bootstrap is the answer to purposeBootstrap.
-	Bootstrap *bootstrapState `json:"founding,omitempty"`
+	// Founding is the answer to purposeFounding.
+	Founding *foundingState `json:"founding,omitempty"`
 }
 
 // identities records the directory and the process of each node. It identifies this node to the
@@ -80,8 +80,8 @@ type identities struct {
 	rejections *transport.Rejections
 	// dial opens a connection without a handshake.
 	dial func(address string, timeout time.Duration) (net.Conn, error)
-	// bootstrapStateFor answers a node that wants to found a partition.
-	bootstrapStateFor func(h *handshake) *bootstrapState
+	// foundingStateFor answers a node that wants to found a partition.
+	foundingStateFor func(h *handshake) *foundingState
 
 	identityRecorded   atomic.Bool // this node's own identity; never reset
 	sessions           *sessions
@@ -231,8 +231,8 @@ func (i *identities) replyToHandshake(h *handshake, authenticated string) *hands
 	err := i.checkHandshake(h, authenticated)
 	var other *DirectoryError
 	switch {
-	case err == nil && h.Purpose == purposeBootstrap:
-		r.Bootstrap = i.bootstrapStateFor(h)
+	case err == nil && h.Purpose == purposeFounding:
+		r.Founding = i.foundingStateFor(h)
 	case err == nil && h.Purpose == purposeProbe && h.CopySession != "" && h.CopySession != i.self.Session:
 		i.copyReports.add(h.Node)
 		i.config.Logger.Error("process with a copy of this node's directory rejected: find and stop it; this node continues",
@@ -260,7 +260,7 @@ func (i *identities) checkHandshake(h *handshake, authenticated string) error {
 		return fmt.Errorf("%w: it belongs to cluster %.100q", transport.ErrUnknownMember, h.Cluster)
 	case authenticated != "" && h.Node != authenticated:
 		return fmt.Errorf("%w: %s claims to be %.100q", transport.ErrForgedSender, authenticated, h.Node)
-	case h.Purpose == purposeProbe || h.Purpose == purposeBootstrap:
+	case h.Purpose == purposeProbe || h.Purpose == purposeFounding:
 		return nil
 	case h.ExpectedIdentity != "" && h.ExpectedIdentity != i.self.Identity:
 		i.recordMisdirected(h)

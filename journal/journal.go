@@ -47,7 +47,7 @@ type Journal struct {
 	leaderCommit   *transport.LeaderCommit
 	clock          *clock.Clock
 	streams        *transport.Streams
-	bootstrap      *founding
+	founding       *founding
 	clockCommitDue chan struct{} // holds a token for commitClockOnPipelineEnd
 
 	serving       chan struct{} // closed when Raft has started
@@ -172,8 +172,8 @@ func start(ctx context.Context, c Config, as peer.Process, stores *stores, logge
 	if c.LeaderChanged != nil {
 		j.callers.start(func() { j.notifyLeaderChanges(ctx) })
 	}
-	if c.needsBootstrap() {
-		j.callers.start(func() { j.bootstrap.run(ctx) })
+	if c.needsFounding() {
+		j.callers.start(func() { j.founding.run(ctx) })
 	}
 	j.callers.start(func() { j.snapshotByBytes(ctx) })
 	return j, nil
@@ -189,7 +189,7 @@ func (j *Journal) makeParts(as peer.Process) {
 		dial: func(address string, timeout time.Duration) (net.Conn, error) {
 			return j.streams.DialPlain(address, timeout)
 		},
-		bootstrapStateFor: func(h *handshake) *bootstrapState { return j.bootstrap.stateFor(h) },
+		foundingStateFor: func(h *handshake) *foundingState { return j.founding.stateFor(h) },
 	}
 	reconcileDue := make(chan struct{}, 1)
 	j.metadata = &metadata{proposer: j.proposer, reconcileDue: reconcileDue}
@@ -214,8 +214,8 @@ func (j *Journal) connectParts() {
 	j.leaderships.raft, j.leaderships.failStop, j.leaderships.disk = j.raft, j.failStop, j.disk
 	j.leaderships.clock, j.leaderships.acks = j.clock, j.acks
 	j.elections.raft = j.raft
-	j.bootstrap.raft, j.bootstrap.failStop = j.raft, j.failStop
-	j.bootstrap.identities, j.bootstrap.members = j.identities, j.members
+	j.founding.raft, j.founding.failStop = j.raft, j.failStop
+	j.founding.identities, j.founding.members = j.identities, j.members
 }
 
 // servers returns the members by the latest configuration in this node's log.
@@ -274,11 +274,11 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 		j.snapshots, err = snapshot.NewNotifying(stores.snapshots, logs.Checked.RecordSnapshot)
 	}
 	if err == nil {
-		j.bootstrap, err = openFounding(&j.config)
+		j.founding, err = openFounding(&j.config)
 	}
 	config := raftConfig(&j.config, logger)
 	if err == nil {
-		err = bootstrapSingle(config, &j.config, j.self.Identity, logs, stable, j.snapshots, acked)
+		err = foundAlone(config, &j.config, j.self.Identity, logs, stable, j.snapshots, acked)
 	}
 	if err == nil {
 		j.clock = openClusterClock(&j.config, j.machine, stable)
@@ -370,15 +370,15 @@ func raftConfig(c *Config, logger hclog.Logger) *raft.Config {
 // maxAppendEntries is how many entries Raft sends at once. See DESIGN.md.
 const maxAppendEntries = 64
 
-// bootstrapSingle founds a partition of this node alone, unless the directory already belongs to
-// one. Several nodes must agree first; see bootstrap.go. With an older protocol, which only tests
-// configure, each node bootstraps from the same list.
-func bootstrapSingle(config *raft.Config, c *Config, identity string, logs raft.LogStore, stable raft.StableStore, snapshots raft.SnapshotStore, transport raft.Transport) error {
+// foundAlone founds a partition of this node alone, unless the directory already belongs to
+// one. Several nodes must agree first; see founding.go. With an older protocol, which only tests
+// configure, each node founds it from the same list.
+func foundAlone(config *raft.Config, c *Config, identity string, logs raft.LogStore, stable raft.StableStore, snapshots raft.SnapshotStore, transport raft.Transport) error {
 	if err := raftlog.UndoPartialBootstrap(logs, stable); err != nil {
 		return err
 	}
 	exists, err := raft.HasExistingState(logs, stable, snapshots)
-	if err != nil || exists || c.Join || c.needsBootstrap() {
+	if err != nil || exists || c.Join || c.needsFounding() {
 		return err
 	}
 	if c.Protocol < identityProtocol {

@@ -301,7 +301,7 @@ func TestWipe_PartialLossOfThreeNodes(t *testing.T) {
 
 // A first start that is interrupted at any file is continued, with the same identity. So is the
 // directory of a build that recorded nothing; its log is recorded at the next start.
-func TestBootstrap_InterruptedFirstStartContinues(t *testing.T) {
+func TestFounding_InterruptedFirstStartContinues(t *testing.T) {
 	for _, loss := range dirLosses()[1:5] {
 		dir := t.TempDir()
 		d, err := openDirectory(dir, directoryOwner{node: "n1"}, "")
@@ -401,7 +401,7 @@ func TestWipe_WipedNodeDoesNotVote(t *testing.T) {
 }
 
 // A foundation that is interrupted anywhere is continued, and never becomes two clusters.
-func TestBootstrap_InterruptedBootstrapContinues(t *testing.T) {
+func TestFounding_InterruptedFoundingContinues(t *testing.T) {
 	for _, wiped := range []bool{false, true} {
 		for step := range 12 {
 			if testing.Short() && step%4 != 0 {
@@ -412,18 +412,18 @@ func TestBootstrap_InterruptedBootstrapContinues(t *testing.T) {
 				for i := range w.nodes {
 					w.start(i)
 				}
-				time.Sleep(time.Duration(step) * bootstrapInterval / 3)
+				time.Sleep(time.Duration(step) * foundingInterval / 3)
 				cut := step % 3
 				w.stop(cut)
 				if wiped {
 					w.wipe(cut)
 				}
-				time.Sleep(time.Duration(step) * bootstrapInterval / 2)
+				time.Sleep(time.Duration(step) * foundingInterval / 2)
 				w.start(cut)
 				w.awaitElections()
 				if leader := w.leader(); leader == nil {
 					for i, j := range w.nodes {
-						t.Logf("n%d: servers %v, agreed %v", i, j.servers(), j.bootstrap.agreedPeers())
+						t.Logf("n%d: servers %v, agreed %v", i, j.servers(), j.founding.agreedPeers())
 					}
 					t.Fatalf("interrupted at %d, wiped %v: no leader", step, wiped)
 				}
@@ -441,7 +441,7 @@ func TestBootstrap_InterruptedBootstrapContinues(t *testing.T) {
 }
 
 // A node is founded with all that are named, or not at all.
-func TestBootstrap_NeedsAllPeers(t *testing.T) {
+func TestFounding_NeedsAllPeers(t *testing.T) {
 	waittest.InSynctest(t, func(t *testing.T) {
 		w := newWipeHarness(t, 3)
 		w.start(0)

@@ -40,23 +40,23 @@ import (
 // between. But a node agrees to the second list only if all founders were empty after that loss.
 // Those that agreed to the first list were not.
 const (
-	bootstrapInterval = 50 * time.Millisecond
-	bootstrapTimeout  = time.Second
-	// bootstrapLogInterval is how often a waiting founder logs what it waits for.
-	bootstrapLogInterval = 10 * time.Second
-	bootstrapFile        = "founding"
-	bootstrapFormat      = 1
+	foundingInterval = 50 * time.Millisecond
+	foundingTimeout  = time.Second
+	// foundingLogInterval is how often a waiting founder logs what it waits for.
+	foundingLogInterval = 10 * time.Second
+	foundingFile        = "founding"
+	foundingFormat      = 1
 )
 
-// bootstrapPeer is a node in the list that founders agree to.
-type bootstrapPeer struct {
+// founder is a node in the list that founders agree to.
+type founder struct {
 	Node     string `json:"node"`
 	Address  string `json:"address"`
 	Identity string `json:"identity"`
 }
 
-// bootstrapState is what a node reports to another that wants to found a partition.
-type bootstrapState struct {
+// foundingState is what a node reports to another that wants to found a partition.
+type foundingState struct {
 	// HasLog means that the node has a log. RecordedIdentity is the querying node's identity in
 	// that log. IsMember and IsRemoved report whether the querying node is a member there or was
 	// removed.
@@ -68,7 +68,7 @@ type bootstrapState struct {
 	JoinedElection bool `json:"touched,omitempty"`
 	// AgreedPeers is the list of founders that the node has agreed to. It is empty if the node has
 	// agreed to none, for example because it was added later.
-	AgreedPeers []bootstrapPeer `json:"agreed,omitempty"`
+	AgreedPeers []founder `json:"agreed,omitempty"`
 	// Peers is the Config.Peers of the node.
 	Peers []Peer `json:"peers,omitempty"`
 }
@@ -83,7 +83,7 @@ type founding struct {
 	members    *members
 
 	mu    sync.Mutex
-	peers []bootstrapPeer
+	peers []founder
 }
 
 // openFounding reads the list of founders that this node has agreed to.
@@ -92,7 +92,7 @@ func openFounding(c *Config) (*founding, error) {
 	if c.Dir == "" {
 		return fd, nil
 	}
-	path := filepath.Join(c.Dir, bootstrapFile)
+	path := filepath.Join(c.Dir, foundingFile)
 	content, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return fd, nil
@@ -101,21 +101,21 @@ func openFounding(c *Config) (*founding, error) {
 		return nil, fmt.Errorf("read list of founders: %w", err)
 	}
 	var agreement struct {
-		Format   int             `json:"format"`
-		Founders []bootstrapPeer `json:"founders"`
+		Format   int       `json:"format"`
+		Founders []founder `json:"founders"`
 	}
 	if err := frame.ReadJSON(bytes.NewReader(content), &agreement); err != nil {
 		return nil, &DamagedError{Path: path, Reason: err.Error()}
 	}
-	if agreement.Format != bootstrapFormat {
-		return nil, &FormatError{Path: path, Want: fmt.Sprint(bootstrapFormat), Have: fmt.Sprint(agreement.Format)}
+	if agreement.Format != foundingFormat {
+		return nil, &FormatError{Path: path, Want: fmt.Sprint(foundingFormat), Have: fmt.Sprint(agreement.Format)}
 	}
 	fd.peers = agreement.Founders
 	return fd, nil
 }
 
 // agree records permanently that this node has agreed to a list of founders.
-func (fo *founding) agree(list []bootstrapPeer) error {
+func (fo *founding) agree(list []founder) error {
 	fo.mu.Lock()
 	defer fo.mu.Unlock()
 	if fo.peers != nil {
@@ -123,9 +123,9 @@ func (fo *founding) agree(list []bootstrapPeer) error {
 	}
 	if dir := fo.config.Dir; dir != "" {
 		var content bytes.Buffer
-		err := frame.WriteJSON(&content, "", map[string]any{"format": bootstrapFormat, "founders": list})
+		err := frame.WriteJSON(&content, "", map[string]any{"format": foundingFormat, "founders": list})
 		if err == nil {
-			err = diskfile.WriteAtomic(dir, bootstrapFile, content.Bytes())
+			err = diskfile.WriteAtomic(dir, foundingFile, content.Bytes())
 		}
 		if err != nil {
 			return fmt.Errorf("write list of founders: %w", err)
@@ -135,15 +135,15 @@ func (fo *founding) agree(list []bootstrapPeer) error {
 	return nil
 }
 
-func (fo *founding) agreedPeers() []bootstrapPeer {
+func (fo *founding) agreedPeers() []founder {
 	fo.mu.Lock()
 	defer fo.mu.Unlock()
 	return fo.peers
 }
 
 // stateFor answers a node that wants to found a partition.
-func (fo *founding) stateFor(h *handshake) *bootstrapState {
-	s := &bootstrapState{HasLog: len(fo.identities.servers()) > 0, JoinedElection: fo.raft.CurrentTerm() > 0, Peers: fo.config.Peers}
+func (fo *founding) stateFor(h *handshake) *foundingState {
+	s := &foundingState{HasLog: len(fo.identities.servers()) > 0, JoinedElection: fo.raft.CurrentTerm() > 0, Peers: fo.config.Peers}
 	if s.HasLog {
 		s.RecordedIdentity, s.IsMember = fo.identities.recordedIdentity(h.Node)
 		s.IsRemoved = fo.members.membership().isRemoved(h.Node)
@@ -152,44 +152,44 @@ func (fo *founding) stateFor(h *handshake) *bootstrapState {
 	return s
 }
 
-// needsBootstrap reports whether this node must agree with others before it has a log.
-func (c *Config) needsBootstrap() bool {
+// needsFounding reports whether this node must agree with others before it has a log.
+func (c *Config) needsFounding() bool {
 	return !c.Join && len(c.Peers) > 1 && c.Protocol >= identityProtocol
 }
 
 // run takes part in the founding until this node has a log, or ctx ends.
 func (fo *founding) run(ctx context.Context) {
-	var before []bootstrapPeer
+	var before []founder
 	var logged time.Time
 	for len(fo.identities.servers()) == 0 && fo.failStop.Err() == nil {
-		round := fo.queryBootstrapPeers(ctx)
+		round := fo.queryFounders(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		next, err := fo.advanceBootstrap(round, before)
+		next, err := fo.advance(round, before)
 		before = next
-		if err != nil && time.Since(logged) >= bootstrapLogInterval {
+		if err != nil && time.Since(logged) >= foundingLogInterval {
 			logged = time.Now()
 			fo.config.Logger.Warn("waiting to found the cluster with Config.Peers", "error", err)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(bootstrapInterval):
+		case <-time.After(foundingInterval):
 		}
 	}
 }
 
-// bootstrapRound holds the answers of the other founders, by node.
-type bootstrapRound map[string]*bootstrapAnswer
+// foundingRound holds the answers of the other founders, by node.
+type foundingRound map[string]*foundingAnswer
 
-type bootstrapAnswer struct {
+type foundingAnswer struct {
 	reply *handshakeReply
 	err   error
 }
 
-func (fo *founding) queryBootstrapPeers(ctx context.Context) bootstrapRound {
-	round := make(bootstrapRound)
+func (fo *founding) queryFounders(ctx context.Context) foundingRound {
+	round := make(foundingRound)
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	for _, p := range fo.config.Peers {
@@ -197,18 +197,18 @@ func (fo *founding) queryBootstrapPeers(ctx context.Context) bootstrapRound {
 			continue
 		}
 		asking.Go(func() {
-			r, err := fo.queryBootstrapPeer(ctx, p)
+			r, err := fo.queryFounder(ctx, p)
 			mu.Lock()
 			defer mu.Unlock()
-			round[p.Node] = &bootstrapAnswer{r, err}
+			round[p.Node] = &foundingAnswer{r, err}
 		})
 	}
 	asking.Wait()
 	return round
 }
 
-func (fo *founding) queryBootstrapPeer(ctx context.Context, p Peer) (*handshakeReply, error) {
-	r, err := fo.identities.dialHandshake(ctx, p.Address, fo.identities.newHandshake(purposeBootstrap), bootstrapTimeout)
+func (fo *founding) queryFounder(ctx context.Context, p Peer) (*handshakeReply, error) {
+	r, err := fo.identities.dialHandshake(ctx, p.Address, fo.identities.newHandshake(purposeFounding), foundingTimeout)
 	switch {
 	case err != nil:
 		return nil, err
@@ -216,26 +216,26 @@ func (fo *founding) queryBootstrapPeer(ctx context.Context, p Peer) (*handshakeR
 		return nil, errors.New(r.Rejection)
 	case r.Node != p.Node:
 		return nil, fmt.Errorf("node %q answers at %s", r.Node, p.Address)
-	case r.Bootstrap == nil:
-		return nil, errors.New("no bootstrap state in the answer")
+	case r.Founding == nil:
+		return nil, errors.New("no founding state in the answer")
 	}
 	return r, nil
 }
 
-// advanceBootstrap takes the next step that the answers of a round allow. It returns the list of
+// advance takes the next step that the answers of a round allow. It returns the list of
 // founders if all are empty, and an error that says what this node waits for. before is the list
 // that the previous round returned.
-func (fo *founding) advanceBootstrap(round bootstrapRound, before []bootstrapPeer) ([]bootstrapPeer, error) {
+func (fo *founding) advance(round foundingRound, before []founder) ([]founder, error) {
 	if err := fo.checkExistingPartition(round); err != nil {
 		return nil, err
 	}
 	if agreed := fo.agreedPeers(); agreed != nil {
-		return nil, fo.bootstrapIfAgreed(round, agreed)
+		return nil, fo.foundIfAgreed(round, agreed)
 	}
 	if list := round.findAgreement(fo.config.Node, fo.identities.self.Identity); list != nil {
 		return nil, fo.agree(list)
 	}
-	list, err := fo.emptyBootstrapPeers(round)
+	list, err := fo.emptyFounders(round)
 	if err != nil || !slices.Equal(list, before) {
 		return list, err
 	}
@@ -245,12 +245,12 @@ func (fo *founding) advanceBootstrap(round bootstrapRound, before []bootstrapPee
 
 // checkExistingPartition returns an error if another node has a log in which this node was removed,
 // has another directory, or is no member.
-func (fo *founding) checkExistingPartition(round bootstrapRound) error {
+func (fo *founding) checkExistingPartition(round foundingRound) error {
 	for node, answer := range round {
-		if answer.err != nil || !answer.reply.Bootstrap.HasLog {
+		if answer.err != nil || !answer.reply.Founding.HasLog {
 			continue
 		}
-		switch s := answer.reply.Bootstrap; {
+		switch s := answer.reply.Founding; {
 		case s.IsRemoved:
 			_ = fo.failStop.Fail(ErrRemoved)
 			return ErrRemoved
@@ -268,25 +268,25 @@ func (fo *founding) checkExistingPartition(round bootstrapRound) error {
 
 // findAgreement returns a list that a founder has agreed to and that contains node with identity;
 // nil if there is none.
-func (round bootstrapRound) findAgreement(node, identity string) []bootstrapPeer {
+func (round foundingRound) findAgreement(node, identity string) []founder {
 	for _, answer := range round {
 		if answer.err != nil {
 			continue
 		}
-		list := answer.reply.Bootstrap.AgreedPeers
-		if slices.ContainsFunc(list, func(f bootstrapPeer) bool { return f.Node == node && f.Identity == identity }) {
+		list := answer.reply.Founding.AgreedPeers
+		if slices.ContainsFunc(list, func(f founder) bool { return f.Node == node && f.Identity == identity }) {
 			return list
 		}
 	}
 	return nil
 }
 
-// emptyBootstrapPeers returns the list of the founders if all are empty and have the same Peers.
-func (fo *founding) emptyBootstrapPeers(round bootstrapRound) ([]bootstrapPeer, error) {
-	var list []bootstrapPeer
+// emptyFounders returns the list of the founders if all are empty and have the same Peers.
+func (fo *founding) emptyFounders(round foundingRound) ([]founder, error) {
+	var list []founder
 	var missing []error
 	for _, p := range fo.config.Peers {
-		f := bootstrapPeer{p.Node, p.Address, fo.identities.self.Identity}
+		f := founder{p.Node, p.Address, fo.identities.self.Identity}
 		if p.Node != fo.config.Node {
 			answer := round[p.Node]
 			if err := fo.checkEmpty(answer); err != nil {
@@ -300,15 +300,15 @@ func (fo *founding) emptyBootstrapPeers(round bootstrapRound) ([]bootstrapPeer, 
 	if len(missing) > 0 {
 		return nil, errors.Join(missing...)
 	}
-	slices.SortFunc(list, func(a, b bootstrapPeer) int { return strings.Compare(a.Node, b.Node) })
+	slices.SortFunc(list, func(a, b founder) int { return strings.Compare(a.Node, b.Node) })
 	return list, nil
 }
 
-func (fo *founding) checkEmpty(answer *bootstrapAnswer) error {
+func (fo *founding) checkEmpty(answer *foundingAnswer) error {
 	if answer.err != nil {
 		return answer.err
 	}
-	switch s := answer.reply.Bootstrap; {
+	switch s := answer.reply.Founding; {
 	case !equalPeers(s.Peers, fo.config.Peers):
 		return fmt.Errorf("its Config.Peers differ: %v there, %v on this node", s.Peers, fo.config.Peers)
 	case s.AgreedPeers != nil:
@@ -329,17 +329,17 @@ func equalPeers(a, b []Peer) bool {
 	return slices.Equal(sorted(a), sorted(b))
 }
 
-// bootstrapIfAgreed writes the first entry of the log if a majority of the founders, including this
-// one, has agreed to the same list.
-func (fo *founding) bootstrapIfAgreed(round bootstrapRound, list []bootstrapPeer) error {
-	agreed, bootstrapped := 0, false
+// foundIfAgreed writes the first entry of the log if a majority of the founders, including this
+// one, has agreed to the same list, or another founder already has a log that begins with it.
+func (fo *founding) foundIfAgreed(round foundingRound, list []founder) error {
+	agreed, founded := 0, false
 	for _, f := range list {
 		if f.Node == fo.config.Node || round.hasAgreed(f, list) {
 			agreed++
 		}
-		bootstrapped = bootstrapped || f.Node != fo.config.Node && round.hasBootstrapped(f, list, fo.identities.self.Identity)
+		founded = founded || f.Node != fo.config.Node && round.hasFounded(f, list, fo.identities.self.Identity)
 	}
-	if agreed <= len(list)/2 && !bootstrapped {
+	if agreed <= len(list)/2 && !founded {
 		return fmt.Errorf("%d of %d founders have agreed, waiting for a majority", agreed, len(list))
 	}
 	err := fo.raft.BootstrapCluster(initialConfiguration(list)).Error()
@@ -347,28 +347,29 @@ func (fo *founding) bootstrapIfAgreed(round bootstrapRound, list []bootstrapPeer
 	case err == nil:
 		fo.config.Logger.Info("cluster founded", "founders", len(list))
 	case errors.Is(err, raft.ErrCantBootstrap):
-		return errors.New("another founder was faster, waiting for the leader")
+		return errors.New("this node already has a log, waiting for the leader")
 	case !errors.Is(err, raft.ErrRaftShutdown):
 		_ = fo.failStop.Fail(fmt.Errorf("write first log entry: %w", err))
 	}
 	return err
 }
 
-func (round bootstrapRound) hasAgreed(f bootstrapPeer, list []bootstrapPeer) bool {
+func (round foundingRound) hasAgreed(f founder, list []founder) bool {
 	answer := round[f.Node]
 	return answer != nil && answer.err == nil && answer.reply.Identity == f.Identity &&
-		slices.Equal(answer.reply.Bootstrap.AgreedPeers, list)
+		slices.Equal(answer.reply.Founding.AgreedPeers, list)
 }
 
-// hasBootstrapped reports whether a founder has a log that begins with the list.
-func (round bootstrapRound) hasBootstrapped(f bootstrapPeer, list []bootstrapPeer, identity string) bool {
-	return round.hasAgreed(f, list) && round[f.Node].reply.Bootstrap.HasLog && round[f.Node].reply.Bootstrap.RecordedIdentity == identity
+// hasFounded reports whether a founder has a log that begins with the list and records that
+// identity.
+func (round foundingRound) hasFounded(f founder, list []founder, identity string) bool {
+	return round.hasAgreed(f, list) && round[f.Node].reply.Founding.HasLog && round[f.Node].reply.Founding.RecordedIdentity == identity
 }
 
 // initialConfiguration returns the first configuration of a partition: the same on every founder.
-func initialConfiguration(list []bootstrapPeer) (partition raft.Configuration) {
+func initialConfiguration(list []founder) (configuration raft.Configuration) {
 	for _, f := range list {
-		partition.Servers = append(partition.Servers, raft.Server{ID: raft.ServerID(f.Node), Address: peer.Address(f.Address, f.Identity)})
+		configuration.Servers = append(configuration.Servers, raft.Server{ID: raft.ServerID(f.Node), Address: peer.Address(f.Address, f.Identity)})
 	}
-	return partition
+	return configuration
 }
