@@ -73,26 +73,15 @@ type PartitionHealth struct {
 // A Health is the health of a node. It holds names of nodes, but no instance IDs and no payloads.
 type Health struct {
 	NodeID string `json:"node"`
-	// Role to DiskFull are those of a [PartitionHealth]: of the first partition that is not ready,
-	// or of the first if all are.
-	Role           Role          `json:"role"`
-	Leader         string        `json:"leader,omitempty"`
-	Term           uint64        `json:"term"`
-	Protocol       uint32        `json:"protocol"`
-	Applied        uint64        `json:"applied"`
-	Behind         uint64        `json:"behind"`
-	Lag            time.Duration `json:"lag_ns"`
-	SinceContact   time.Duration `json:"since_contact_ns"`
-	DiskHangs      time.Duration `json:"disk_hangs_ns,omitempty"`
-	OtherDirectory bool          `json:"other_directory,omitempty"`
-	DiskFull       bool          `json:"disk_full,omitempty"`
+	// PartitionHealth is that of the first partition that is not ready, or of the first if all are.
+	PartitionHealth
 	// Partitions is the health in each partition, if there are several.
 	Partitions []PartitionHealth `json:"partitions,omitempty"`
 	// Identity is the identity of the node's Dir, which the cluster needs to adopt that Dir; see
 	// [Client.AdoptNode].
 	Identity string `json:"identity"`
-	// Copies counts the reports of other nodes that they have rejected a process with a copy of this
-	// node's Dir; see [ErrDirectoryCopied].
+	// Copies counts the reports of nodes that rejected a process with a copy of this node's Dir; see
+	// [ErrDirectoryCopied].
 	Copies int `json:"copies,omitempty"`
 	// Failed means that the node was removed, or stopped itself after damage or a disk error. Err
 	// is the reason; it may hold paths and is not shown by [Node.HealthHandler].
@@ -106,7 +95,7 @@ type Health struct {
 // microseconds per partition.
 func (n *Node) Health() Health {
 	if err := n.check(); err != nil {
-		return Health{Role: RoleNone, Err: err, Failed: true}
+		return Health{PartitionHealth: PartitionHealth{Role: RoleNone}, Err: err, Failed: true}
 	}
 	h := Health{NodeID: n.config.NodeID, Identity: n.identity(), Err: n.Err(), Draining: n.stopping.Load()}
 	h.Failed = h.Err != nil
@@ -116,26 +105,12 @@ func (n *Node) Health() Health {
 		copies, _ := g.journal.CopyReports()
 		h.Copies += copies
 	}
-	worst := max(slices.IndexFunc(all, func(of PartitionHealth) bool { return of.ready(h.NodeID) != nil }), 0)
-	h.setShownPartition(all[worst])
+	shown := max(slices.IndexFunc(all, func(of PartitionHealth) bool { return of.ready(h.NodeID) != nil }), 0)
+	h.PartitionHealth = all[shown]
 	if len(all) > 1 {
 		h.Partitions = all
 	}
 	return h
-}
-
-func (h *Health) setShownPartition(of PartitionHealth) {
-	h.Role, h.Leader, h.Term, h.Protocol = of.Role, of.Leader, of.Term, of.Protocol
-	h.Applied, h.Behind, h.Lag = of.Applied, of.Behind, of.Lag
-	h.SinceContact, h.DiskHangs, h.DiskFull = of.SinceContact, of.DiskHangs, of.DiskFull
-	h.OtherDirectory = of.OtherDirectory
-}
-
-func (h Health) shownPartition() PartitionHealth {
-	return PartitionHealth{
-		h.Role, h.Leader, h.Term, h.Protocol, h.Applied, h.Behind, h.Lag, h.SinceContact, h.DiskHangs,
-		h.OtherDirectory, h.DiskFull,
-	}
 }
 
 func (pa *partition) health() PartitionHealth {
@@ -177,7 +152,7 @@ func (h Health) Ready() error {
 	case h.Draining:
 		return replay.ErrNodeStopping
 	}
-	err := h.shownPartition().ready(h.NodeID)
+	err := h.PartitionHealth.ready(h.NodeID)
 	for _, of := range h.Partitions {
 		err = firstError(err, of.ready(h.NodeID))
 	}

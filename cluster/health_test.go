@@ -84,7 +84,7 @@ func TestHealth_FollowerReadyOnlyWithLeader(t *testing.T) {
 }
 
 func TestHealth_ReadinessNamesMissing(t *testing.T) {
-	good := Health{NodeID: "n1", Role: RoleFollower, Leader: "n2"}
+	good := Health{NodeID: "n1", PartitionHealth: PartitionHealth{Role: RoleFollower, Leader: "n2"}}
 	for want, change := range map[error]func(*Health){
 		nil:                    func(*Health) {},
 		ErrNodeFailed:          func(h *Health) { h.Failed, h.Draining = true, true },

@@ -299,9 +299,7 @@ func partitionHealth(h cluster.Health) []cluster.PartitionHealth {
 	if len(h.Partitions) > 0 {
 		return h.Partitions
 	}
-	return []cluster.PartitionHealth{{
-		Role: h.Role, Leader: h.Leader, Applied: h.Applied, OtherDirectory: h.OtherDirectory,
-	}}
+	return []cluster.PartitionHealth{h.PartitionHealth}
 }
 
 func writeMembers(w http.ResponseWriter, r *http.Request, node *cluster.Node) {
