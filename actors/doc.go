@@ -11,9 +11,10 @@
 //     answer, only after the events that record it are committed.
 //  3. Every message is answered once. An answer without an error means that the message is
 //     recorded, or that nothing is left to record for it.
-//  4. The actors repeat their own messages (completions, timers, starts and ends of children) until
-//     these are answered without an error or the partition is closed. [System.Lead] recovers all
-//     open operations from the journal, which suffices after a crash.
+//  4. The actors repeat their own messages (completions, timers, starts and ends of children, what
+//     instances send each other) until these are answered without an error or the partition is
+//     closed. [System.Lead] recovers all open operations from the journal, which suffices after a
+//     crash.
 //  5. A panic in an instance stops only that instance's actor. The next message makes a new
 //     actor, which loads the instance from the journal.
 //  6. At most one attempt of an activity counts at a time. The first end of that attempt decides
@@ -22,8 +23,8 @@
 //  7. An attempt runs on this node or on a worker registered through [Partition.ServeWorker].
 //     The worker keeps a result until this or a later leader says that it is recorded or no
 //     longer wanted. If two results arrive for one attempt, the first counts.
-//  8. An external message rejected with a [BusyError] has had no effect. Messages that the
-//     actors send each other are never rejected.
+//  8. An external message rejected with a [BusyError] has had no effect. Completions,
+//     timers, starts and ends of children are never rejected.
 //
 // Callers must not assume that an activity runs once, that a message is recorded before its
 // answer says so, or that an idle instance is in memory.

@@ -21,6 +21,7 @@ type effects struct {
 	activities *activity.Partition
 	children   *children
 	sender     *sender
+	outbox     *outbox
 	now        func() clustertime.Time
 	observer   Observer // nil if there is none
 	logger     *slog.Logger
@@ -42,6 +43,8 @@ func (in *instance) releaseEffects(events []*journalpb.Event) {
 			p.children.startChild(ref(), body.SubOrchestrationScheduled)
 		case *journalpb.Event_OrchestrationChained:
 			p.children.startChained(ref(), body.OrchestrationChained)
+		case *journalpb.Event_MessageSent:
+			p.effects.outbox.put(ref(), body.MessageSent, false)
 		case *journalpb.Event_CancelRequested:
 			p.effects.cancelOperation(in.operationRef(event.SourceEventId))
 		case *journalpb.Event_OrchestrationTerminated:
@@ -74,7 +77,7 @@ func (in *instance) cancelOpenOperations() {
 			return
 		}
 		switch event.TypeNumber() {
-		case journalpb.TypeActivityScheduled, journalpb.TypeTimerCreated, journalpb.TypeSubOrchestrationScheduled:
+		case journalpb.TypeActivityScheduled, journalpb.TypeTimerCreated, journalpb.TypeSubOrchestrationScheduled, journalpb.TypeMessageSent:
 			open[event.EventId] = true
 		default:
 			delete(open, event.SourceEventId)
@@ -114,6 +117,8 @@ func (e *effects) cancelOperation(ref *journalpb.OperationRef) {
 		e.timers.Cancel(operation.KeyOf(ref))
 	case *journalpb.Event_SubOrchestrationScheduled:
 		e.children.cancelChild(ref, body.SubOrchestrationScheduled, sched.BackoffMin)
+	case *journalpb.Event_MessageSent:
+		e.outbox.cancelDelivery(ref)
 	}
 }
 
@@ -121,16 +126,19 @@ func (e *effects) recoverOperation(open *journalpb.Operation) {
 	switch int(open.Kind) {
 	case journalpb.TypeTimerCreated:
 		e.scheduleTimer(open.Ref, open.FireAt)
-	case journalpb.TypeActivityScheduled, journalpb.TypeSubOrchestrationScheduled:
+	case journalpb.TypeActivityScheduled, journalpb.TypeSubOrchestrationScheduled, journalpb.TypeMessageSent:
 		event, err := e.journal.Event(open.Ref.Instance, open.Ref.Execution, open.Ref.EventId)
 		if err != nil {
 			e.logger.Error("cannot recover operation", "instance", open.Ref.Instance, "execution", open.Ref.Execution, "event_id", open.Ref.EventId, "error", err)
 			return
 		}
-		if event.GetActivityScheduled() != nil {
+		switch body := event.Body.(type) {
+		case *journalpb.Event_ActivityScheduled:
 			e.activities.Recover(open.Ref, event, open.Attempt)
-		} else {
-			e.children.recoverChild(open.Ref, event.GetSubOrchestrationScheduled())
+		case *journalpb.Event_SubOrchestrationScheduled:
+			e.children.recoverChild(open.Ref, body.SubOrchestrationScheduled)
+		case *journalpb.Event_MessageSent:
+			e.outbox.put(open.Ref, body.MessageSent, true)
 		}
 	}
 }

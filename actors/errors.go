@@ -10,18 +10,18 @@ import (
 
 var (
 	// ErrNotFound is returned if no instance has that ID. Nothing was done.
-	ErrNotFound = errors.New("tenuto: no such instance")
+	ErrNotFound = replay.ErrNotFound
 	// ErrInstanceExists is returned if an instance with that ID exists, running or ended. Nothing
 	// was done.
 	ErrInstanceExists = replay.ErrInstanceExists
 	// ErrEnded is returned if the instance has ended and takes no more input. Nothing was done.
-	ErrEnded = errors.New("tenuto: the instance has ended")
+	ErrEnded = replay.ErrEnded
 	// ErrForgotten is returned for a repeated message if the instance cannot tell whether the
 	// message was recorded before, either long ago or by an earlier run. This time nothing was
 	// done.
 	ErrForgotten = errors.New("tenuto: it is no longer known whether the call was recorded before")
 	// ErrRequestIDReused is returned if the execution has recorded an input of another kind or
-	// name under the same request ID. Nothing was done.
+	// name under the same request ID, or a start with another input. Nothing was done.
 	ErrRequestIDReused = errors.New("tenuto: the request ID was used for a different input")
 	// ErrStopped is returned if this node no longer leads the instance's partition. Nothing was
 	// done here; the next leader continues.

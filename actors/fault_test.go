@@ -449,6 +449,7 @@ func TestFault_InWatcherOfAttempts(t *testing.T) {
 					upper.Bind(func(context.Context, string) (string, error) { runs++; return "A", nil }))
 				n.start("s", "shout", "a").want(nil)
 				n.wantOutput("s", "A")
+				waitIdle() // the fault is counted after the result is sent
 				if faults := n.system.Stats().Faults; faults != 1 || runs != wantRuns {
 					t.Errorf("%d faults, %d runs", faults, runs)
 				}

@@ -352,6 +352,7 @@ func (in *instance) propose(t *turn) {
 		in.finishAppend(nil)
 		return
 	}
+	in.addFirstIndexes(t.events)
 	bytes, err := t.encode()
 	tooLarge := bytes > in.partition.system.config.AppendBytesMax
 	if tooLarge && len(t.batch) > 1 {
@@ -368,6 +369,20 @@ func (in *instance) propose(t *turn) {
 		in.terminateForLimit(t.exceededLimit)
 	default:
 		t.append()
+	}
+}
+
+// addFirstIndexes adds to the messages that the events send what their receivers' partitions have
+// recorded before.
+func (in *instance) addFirstIndexes(events []*journalpb.Event) {
+	applied := in.partition.config.AppliedIndexOf
+	if applied == nil {
+		return
+	}
+	for _, event := range events {
+		if sent := event.GetMessageSent(); sent != nil {
+			sent.FirstIndex = applied(sent.Instance)
+		}
 	}
 }
 

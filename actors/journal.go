@@ -39,4 +39,6 @@ type Journal interface {
 	// Chained yields the chained starts, and the starts of children to be abandoned, whose
 	// instances do not exist yet.
 	Chained() iter.Seq[*journalpb.ChainedStart]
+	// HasChainedStart reports whether Chained yields the start of an instance.
+	HasChainedStart(target string) bool
 }

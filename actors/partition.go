@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/tenuto-dev/tenuto/actors/activity"
+	"github.com/tenuto-dev/tenuto/actors/internal/operation"
 	"github.com/tenuto-dev/tenuto/actors/internal/sched"
 	"github.com/tenuto-dev/tenuto/actors/internal/usercode"
 	"github.com/tenuto-dev/tenuto/actors/session"
@@ -101,9 +102,16 @@ func (p *Partition) assemble() {
 		context: p.context, journal: p.journal, sender: p.sender, runs: p.runs, timers: p.timers,
 		logger: p.logger, traceContext: s.traceContext,
 	}
+	outbox := &outbox{
+		context: p.context, journal: p.journal, send: p.config.SendMessage, timers: p.timers, sender: p.sender,
+		faults: &s.counters.faults, logger: p.logger, open: make(map[operation.Key]*delivery),
+	}
+	if outbox.send == nil {
+		outbox.send = p.SendMessage
+	}
 	p.effects = &effects{
 		context: p.context, journal: p.journal, timers: p.timers, activities: p.activities,
-		children: p.children, sender: p.sender, now: p.now, observer: s.config.Observer, logger: p.logger,
+		children: p.children, sender: p.sender, outbox: outbox, now: p.now, observer: s.config.Observer, logger: p.logger,
 	}
 	p.conditions = &conditions{
 		context: p.context, journal: p.journal, epoch: p.epoch, timers: p.timers, instances: p,
@@ -328,6 +336,7 @@ func (p *Partition) Close() {
 	p.stopWatching()
 	p.cancel(replay.ErrNodeStopping)
 	p.recovering.Wait()
+	p.effects.outbox.close()
 	p.activities.Close()
 	for _, in := range live {
 		p.send(in, stopRequest{})

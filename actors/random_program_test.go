@@ -183,7 +183,7 @@ func (b *block) statements(n int) {
 }
 
 func (b *block) statement() {
-	switch b.random.IntN(20) {
+	switch b.random.IntN(21) {
 	case 0, 1, 2:
 		b.addResult(stepHandle.Call(b.ctx, b.step(), b.retries()...))
 	case 3, 4, 5:
@@ -202,9 +202,26 @@ func (b *block) statement() {
 		if len(b.open) > 0 {
 			b.addResult(b.open[b.random.IntN(len(b.open))].Await(b.ctx))
 		}
+	case 18:
+		b.sendMessage()
 	default:
 		b.recordSync()
 	}
+}
+
+// sendMessage sends an event that no code waits for to the root, which surely runs only if this is
+// its code, or to an instance that does not exist.
+func (b *block) sendMessage() {
+	receiver := "nobody"
+	if b.in.plan.Nondeterministic || b.in.plan.Path == rootID {
+		receiver = rootID
+	}
+	if b.chance(4) {
+		receiver = "nobody"
+	}
+	err := replay.Event[string]("note").SendTo(b.ctx, receiver, b.nextPath())
+	b.require(receiver == rootID || err != nil, "sent to nobody")
+	b.addResult("sent", err)
 }
 
 func (b *block) seconds() time.Duration { return time.Duration(b.random.IntN(3)) * time.Second }

@@ -187,7 +187,7 @@ func (ex *execution) checkEvent(event *journalpb.Event) {
 	case *journalpb.Event_OrchestrationStarted:
 		ex.events = slices.Clone(body.OrchestrationStarted.Inbox)
 		ex.checkChild(event, body.OrchestrationStarted.Parent)
-	case *journalpb.Event_ActivityScheduled, *journalpb.Event_TimerCreated:
+	case *journalpb.Event_ActivityScheduled, *journalpb.Event_TimerCreated, *journalpb.Event_MessageSent:
 		ex.open[event.EventId] = event
 	case *journalpb.Event_SubOrchestrationScheduled:
 		ex.open[event.EventId] = event
@@ -260,6 +260,31 @@ func (ex *execution) checkCompletion(event *journalpb.Event, kind int) {
 		ex.checkAttempts(event, scheduled.GetActivityScheduled())
 	case journalpb.TypeSubOrchestrationScheduled:
 		ex.checkChildEnd(event, scheduled.GetSubOrchestrationScheduled())
+	case journalpb.TypeMessageSent:
+		ex.checkDelivery(event, scheduled.GetMessageSent())
+	}
+}
+
+// checkDelivery checks that a delivered message was recorded once, and a rejected one never. The
+// programs send each text once.
+func (ex *execution) checkDelivery(event *journalpb.Event, sent *journalpb.MessageSent) {
+	recorded, want := 0, 0
+	if event.GetMessageDelivered() != nil {
+		want = 1
+	}
+	receiver, ok := ex.journal.Instance(sent.Instance)
+	for number := uint64(1); ok && number <= receiver.Execution; number++ {
+		for input, err := range ex.journal.Events(sent.Instance, number, 1) {
+			if err != nil {
+				ex.t.Fatal(err)
+			}
+			if e := input.GetExternalEvent(); e != nil && e.Name == sent.Event.Name && proto.Equal(e.Data, sent.Event.Data) {
+				recorded++
+			}
+		}
+	}
+	if recorded != want {
+		ex.violation(event, "the receiver has recorded it %d times", recorded)
 	}
 }
 

@@ -108,9 +108,10 @@ const (
 // An OpenOperation is an operation that an instance has scheduled and that is not closed yet.
 type OpenOperation struct {
 	// EventType is the type of the event that scheduled the operation: ActivityScheduled,
-	// TimerCreated, ExternalSubscribed or SubOrchestrationScheduled.
+	// TimerCreated, ExternalSubscribed, SubOrchestrationScheduled or MessageSent.
 	EventType string
-	// Name is the name of the activity, event or orchestration; "" for a timer.
+	// Name is the name of the activity, event or orchestration; "" for a timer and for a request to
+	// cancel another instance.
 	Name      string
 	Execution uint64
 	EventID   uint64 // of the event that scheduled it
@@ -118,8 +119,9 @@ type OpenOperation struct {
 
 	// FireAt is when a timer is due.
 	FireAt time.Time
-	// ChildID is the instance ID of a child.
-	ChildID string
+	// ChildID is the instance ID of a child. Receiver is that of the receiver of a message.
+	ChildID  string
+	Receiver string
 
 	// State is the state of an activity; "" briefly after it was scheduled.
 	State ActivityState
@@ -168,6 +170,7 @@ func newOpenOperation(wire *clusterpb.OpenOperation, converter engine.PayloadCon
 		EventID:        open.GetRef().GetEventId(),
 		Since:          time.Unix(0, wire.GetSince()),
 		ChildID:        open.GetChild(),
+		Receiver:       wire.GetReceiver(),
 		State:          ActivityState(wire.GetState()),
 		FailedAttempts: int(attempt.GetFailed()),
 		LastError:      converter.DecodeError(attempt.GetLastError()),

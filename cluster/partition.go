@@ -219,7 +219,7 @@ func (pa *partition) lead(ctx context.Context, epoch uint64) {
 	}
 	slot := actors.PartitionConfig{
 		Partition: pa.number, Now: pa.journal.Now, HasIncarnations: pa.hasIncarnations, AppliedIndex: pa.journal.AppliedIndex,
-		IsSuperseded: isLeadershipLost,
+		IsSuperseded: isLeadershipLost, SendMessage: pa.node.router.sendMessage, AppliedIndexOf: pa.node.router.appliedIndexOf,
 	}
 	var background sync.WaitGroup
 	if len(pa.node.partitions) > 1 {

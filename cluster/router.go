@@ -2,10 +2,12 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"google.golang.org/grpc"
 
+	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
 	"github.com/tenuto-dev/tenuto/cluster/internal/routing"
 	"github.com/tenuto-dev/tenuto/cluster/internal/server"
@@ -175,4 +177,45 @@ func (pa *partition) forwarderConfig() routing.Config {
 			return pa.node.peers.OpenStream(ctx, address, &server.StartBatchStream, pa.prepareRequest(request))
 		},
 	}
+}
+
+// sendMessage sends a message of an instance to another one; see actors.PartitionConfig.
+func (r *router) sendMessage(ctx context.Context, m *actors.OutgoingMessage) error {
+	request := &clusterpb.Request{Instance: m.Instance, Retried: m.Retried, RejectIfStalled: true}
+	if m.Retried {
+		request.FirstIndex = &m.FirstIndex
+	}
+	if m.Event != nil {
+		request.Call = &clusterpb.Request_Send{Send: &clusterpb.SendRequest{Name: m.Event.Name, Data: m.Event.Data, RequestId: m.RequestID}}
+	} else {
+		request.Call = &clusterpb.Request_Control{Control: &clusterpb.ControlRequest{
+			Kind: clusterpb.ControlRequest_KIND_CANCEL, Reason: m.Cancel.GetReason(), RequestId: m.RequestID,
+		}}
+	}
+	_, err := r.call(admission.WithoutBusyRetries(ctx), request)
+	var unavailable *UnavailableError
+	switch {
+	case errors.Is(err, actors.ErrForgotten):
+		return r.checkForgotten(ctx, m, err)
+	case errors.As(err, &unavailable) && !unavailable.NotExecuted:
+		m.Retried = true
+	}
+	return err
+}
+
+// checkForgotten decides what follows if the receiver's partition does not know whether it has
+// recorded a message. The latest run of the receiver has not recorded it, so it is sent as a new one.
+func (r *router) checkForgotten(ctx context.Context, m *actors.OutgoingMessage, forgotten error) error {
+	_, err := r.call(ctx, &clusterpb.Request{Instance: m.Instance, Call: &clusterpb.Request_Get{Get: new(clusterpb.GetRequest)}})
+	if err != nil {
+		return err
+	}
+	m.Retried = false
+	return forgotten
+}
+
+// appliedIndexOf returns the journal index up to which this node knows the partition of an instance.
+func (r *router) appliedIndexOf(instance string) uint64 {
+	pa := r.node.partitionOf(instance)
+	return max(pa.seenIndex.Load(), pa.journal.AppliedIndex())
 }

@@ -23,6 +23,10 @@ var (
 	ErrTimeout error = &host.Sentinel{Code: host.TimeoutCode, Message: "timeout"}
 	// ErrInstanceExists reports that the child's ID belongs to another instance.
 	ErrInstanceExists error = &host.Sentinel{Code: "tenuto.instance_exists", Message: "an instance of that ID exists"}
+	// ErrNotFound reports that there is no instance with that ID.
+	ErrNotFound error = &host.Sentinel{Code: "tenuto.not_found", Message: "tenuto: no such instance"}
+	// ErrEnded reports that the instance has ended and takes no more input.
+	ErrEnded error = &host.Sentinel{Code: "tenuto.ended", Message: "tenuto: the instance has ended"}
 	// ErrTerminated reports that the child was terminated without running its code.
 	ErrTerminated error = &host.Sentinel{Code: "tenuto.terminated", Message: "terminated"}
 	// ErrEvicting reports that the instance is being evicted from memory and the call did nothing.

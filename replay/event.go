@@ -1,6 +1,10 @@
 package replay
 
-import "time"
+import (
+	"time"
+
+	"github.com/tenuto-dev/tenuto/replay/internal/host"
+)
 
 // An EventHandle is the stable name of an external event with the type of its data.
 type EventHandle[T any] struct{ name string }
@@ -16,10 +20,32 @@ func (h EventHandle[T]) Name() string { return h.name }
 // is lost.
 func (h EventHandle[T]) Wait(ctx *Context) (T, error) { return h.Subscribe(ctx).Await(ctx) }
 
-// WaitFor is Wait with a timeout. After d the subscription is withdrawn, the error is [ErrTimeout],
+// WaitFor is Wait with a timeout. After d the subscription is canceled, the error is [ErrTimeout],
 // and the next event goes to the next subscription.
 func (h EventHandle[T]) WaitFor(ctx *Context, d time.Duration) (T, error) {
 	return h.Subscribe(ctx).AwaitFor(ctx, d)
+}
+
+// SendTo sends the event to another instance and returns after that instance has recorded it. The
+// instance may be in another partition. It records the event once, whatever fails meanwhile, and
+// takes it like one from a client.
+//
+// While the instance is stalled, SendTo waits. The error is [ErrNotFound] or [ErrEnded] if there is
+// no running instance with that ID, or not any more. If the scope of ctx ends first, the error is
+// that of the scope, and the event may be recorded. An ID that is not valid is an [*InvalidError],
+// data that cannot be encoded a [*PayloadError]. As long as a node runs a build before protocol 4,
+// the call is not recorded and the instance does not continue.
+func (h EventHandle[T]) SendTo(ctx *Context, instance string, data T) error {
+	_, err := ctx.scope.Await(ctx.scope.SendEvent(instance, h.name, host.ValueOf(data)).Promise(), nil)
+	return err
+}
+
+// CancelInstance asks another instance to end, as a client's Cancel does, and returns after that
+// instance has recorded the request. reason has at most 4,096 bytes. Errors are those of
+// [EventHandle.SendTo]. To cancel a child, cancel its future or the scope of its call instead.
+func CancelInstance(ctx *Context, instance, reason string) error {
+	_, err := ctx.scope.Await(ctx.scope.CancelInstance(instance, reason).Promise(), nil)
+	return err
 }
 
 // Subscribe returns the future of the next event of that name: the k-th subscription, not counting

@@ -12,7 +12,7 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A workerSession is a worker, on this node or another, as the leader sees it. The scheduler's lock
+// A workerSession is the leader's side of the connection to a worker, on this node or another. The scheduler's lock
 // guards its fields, except those that say otherwise.
 type workerSession struct {
 	partition *Partition
@@ -26,7 +26,7 @@ type workerSession struct {
 	runningByName map[string]int // of limited activities, on a worker on another node
 }
 
-// A link takes messages to a worker. The scheduler's lock may be held.
+// A link takes messages to a worker. It may be called with the scheduler's lock held.
 type link interface {
 	Put(m *clusterpb.ToWorker)
 	// Acknowledge is Put for an acknowledgment of the result of an attempt.
@@ -109,7 +109,7 @@ func (w *workerSession) Put(m *clusterpb.FromWorker) {
 		w.register(register.Register)
 		return
 	}
-	if w.registration == nil { // nothing but the registration changes it
+	if w.registration == nil { // what comes before the registration is ignored
 		return
 	}
 	switch body := m.Message.(type) {
@@ -221,7 +221,7 @@ func (w *workerSession) assign(t *task) {
 	w.to.Put(message)
 }
 
-// addAttempt assigns an attempt to the worker. The scheduler's lock is held.
+// addAttempt counts an attempt as running on the worker. The scheduler's lock is held.
 func (w *workerSession) addAttempt(a *attempt) {
 	a.session, a.workerLost = w, false
 	if _, limited := w.registration.Limits[a.name()]; limited {

@@ -18,7 +18,7 @@ import (
 
 // Config configures a [Worker]. All fields except Limits, Tags and Activities are required.
 type Config struct {
-	Context    context.Context // the parent of the contexts of attempts; best one that never ends
+	Context    context.Context // the parent of the contexts of attempts; must not end
 	Slots      int             // how many bodies run at once
 	Limits     map[string]int  // how many bodies run at once, by activity name
 	Activities []string        // that there is code for
@@ -98,8 +98,8 @@ func (w *Worker) Has(key session.AttemptKey) bool {
 }
 
 // RegisterLocal makes this node work for a partition that it leads itself, until Unregister. The
-// leader passes its messages, with to, to Handle. It returns the first messages to the leader: this node's attempts
-// and results for the partition.
+// leader calls Handle with to as from. RegisterLocal returns the first messages to the leader: this
+// node's attempts and results for the partition.
 func (w *Worker) RegisterLocal(partition int, to session.Sender[clusterpb.FromWorker]) []*clusterpb.FromWorker {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -131,7 +131,7 @@ func (w *Worker) Unregister(partition int, from session.Sender[clusterpb.FromWor
 // no new attempts.
 //
 // There is one session per partition; the latest counts. With several partitions each is offered
-// a share of the slots. Run returns the errors that the leader's side returns. If ctx ends with
+// a share of the slots. Run returns why the session ended. If ctx ends with
 // [replay.ErrNodeStopping], it first sends Drain, and waits up to 500 ms for the leader to end the
 // session. in and out must stay usable for that time.
 func (w *Worker) Run(ctx context.Context, partition int, registration *clusterpb.RegisterWorker, in <-chan *clusterpb.ToWorker, out chan<- *clusterpb.FromWorker) error {
@@ -159,7 +159,7 @@ func (w *Worker) Run(ctx context.Context, partition int, registration *clusterpb
 // errLeads means that the session with a former leader began after this node had become the leader.
 var errLeads = errors.New("tenuto: worker session: this node leads the partition itself")
 
-// drainTimeout is how long a stopping worker waits for the leader to take its drain message.
+// drainTimeout is how long a stopping worker waits for the leader to end the session.
 const drainTimeout = 500 * time.Millisecond
 
 // drain cancels the attempts for the leader of a partition, and drops those that wait for a slot. No

@@ -60,6 +60,7 @@ func (c *checker) checkOrder(e history.Event) error {
 var (
 	schedulingTypes = map[history.EventType]bool{
 		history.ActivityScheduled: true, history.TimerCreated: true, history.ExternalSubscribed: true, history.SubOrchestrationScheduled: true,
+		history.MessageSent: true,
 	}
 	scheduledTypeOf = map[history.EventType]history.EventType{
 		history.ActivityCompleted:         history.ActivityScheduled,
@@ -67,6 +68,8 @@ var (
 		history.TimerFired:                history.TimerCreated,
 		history.SubOrchestrationCompleted: history.SubOrchestrationScheduled,
 		history.SubOrchestrationFailed:    history.SubOrchestrationScheduled,
+		history.MessageDelivered:          history.MessageSent,
+		history.MessageRejected:           history.MessageSent,
 	}
 )
 

@@ -38,6 +38,7 @@ type operation struct {
 	Since          time.Time             `json:"since"`
 	FireAt         *time.Time            `json:"fireAt,omitempty"`
 	Child          string                `json:"child,omitempty"`
+	Receiver       string                `json:"receiver,omitempty"`
 	State          cluster.ActivityState `json:"state,omitempty"`
 	FailedAttempts int                   `json:"failedAttempts,omitempty"`
 	LastError      string                `json:"lastError,omitempty"`
@@ -76,7 +77,7 @@ func (i *instance) addPending(operations []*cluster.OpenOperation) {
 	for _, o := range operations {
 		i.Pending = append(i.Pending, operation{
 			Execution: o.Execution, EventID: o.EventID, EventType: o.EventType, Name: o.Name, Since: o.Since.UTC(),
-			FireAt: timeOrNil(o.FireAt), Child: o.ChildID,
+			FireAt: timeOrNil(o.FireAt), Child: o.ChildID, Receiver: o.Receiver,
 			State: o.State, FailedAttempts: o.FailedAttempts, LastError: errorText(o.LastError), NextAttempt: timeOrNil(o.NextAttempt),
 		})
 	}

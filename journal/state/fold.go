@@ -49,7 +49,7 @@ func (i *indexEntry) applyEvent(number uint64, e eventFields) (reason string) {
 	switch e.eventType {
 	case journalpb.TypeOrchestrationStarted:
 		return i.beginExecution(number, e)
-	case journalpb.TypeActivityScheduled, journalpb.TypeTimerCreated, journalpb.TypeSubOrchestrationScheduled:
+	case journalpb.TypeActivityScheduled, journalpb.TypeTimerCreated, journalpb.TypeSubOrchestrationScheduled, journalpb.TypeMessageSent:
 		return i.schedule(e)
 	case journalpb.TypeCancelRequested:
 		return i.cancel(e)
@@ -103,6 +103,24 @@ func (i *indexEntry) complete(source uint64, eventType int) (reason string) {
 // while the instance was suspended. Older builds reject such an append, so all must reject it until
 // the cluster speaks this protocol.
 const lateCancelProtocol = 3
+
+// messagesProtocol is the protocol that permits messages to other instances. Older builds do not
+// know their events.
+const messagesProtocol = 4
+
+// requiredProtocol returns the protocol that the cluster must speak to record an event, and what
+// needs it.
+func (i *indexEntry) requiredProtocol(encoded []byte) (protocol uint32, reason string) {
+	e, ok := parseEventFields(encoded)
+	switch {
+	case !ok:
+	case e.eventType == journalpb.TypeMessageSent:
+		return messagesProtocol, "a message to another instance"
+	case i.lateCanceledName(e) != "":
+		return lateCancelProtocol, "canceling a closed subscription"
+	}
+	return 0, ""
+}
 
 // cancel closes an operation because the code canceled it. The code may cancel a subscription that
 // is already closed here, because its event was recorded while the instance was suspended. The

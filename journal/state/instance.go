@@ -180,9 +180,10 @@ func (in *instance) foldAll(segments []segment, protocol uint32) error {
 	for i := range segments {
 		s := &segments[i]
 		for n, encoded := range s.events {
-			if protocol < lateCancelProtocol && in.needsLateCancelProtocol(encoded) {
-				return in.invalid(s, s.first+uint64(n), fmt.Sprintf("canceling a closed subscription "+
-					"needs protocol %d; the cluster is at protocol %d", lateCancelProtocol, protocol))
+			if protocol < messagesProtocol {
+				if required, what := in.requiredProtocol(encoded); protocol < required {
+					return in.invalid(s, s.first+uint64(n), fmt.Sprintf("%s needs protocol %d; the cluster is at protocol %d", what, required, protocol))
+				}
 			}
 			if reason := in.fold(s.execution, s.first+uint64(n), encoded); reason != "" {
 				return in.invalid(s, s.first+uint64(n), reason)
@@ -194,11 +195,6 @@ func (in *instance) foldAll(segments []segment, protocol uint32) error {
 		}
 	}
 	return nil
-}
-
-func (in *instance) needsLateCancelProtocol(encoded []byte) bool {
-	e, ok := parseEventFields(encoded)
-	return ok && in.lateCanceledName(e) != ""
 }
 
 // rebuildIndex derives the index entry again, from the result of known and the events in memory.

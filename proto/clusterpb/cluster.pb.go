@@ -213,6 +213,8 @@ type Request struct {
 	// Of a retried call: the journal index up to which its sender had seen everything when it first
 	// sent the call. If an earlier attempt was executed, it is recorded at a larger index.
 	FirstIndex *uint64 `protobuf:"varint,9,opt,name=first_index,json=firstIndex,proto3,oneof" json:"first_index,omitempty"`
+	// Of an input: fail if the instance records nothing at present, instead of waiting.
+	RejectIfStalled bool `protobuf:"varint,60,opt,name=reject_if_stalled,json=rejectIfStalled,proto3" json:"reject_if_stalled,omitempty"`
 	// Types that are valid to be assigned to Call:
 	//
 	//	*Request_Start
@@ -338,6 +340,13 @@ func (x *Request) GetFirstIndex() uint64 {
 		return *x.FirstIndex
 	}
 	return 0
+}
+
+func (x *Request) GetRejectIfStalled() bool {
+	if x != nil {
+		return x.RejectIfStalled
+	}
+	return false
 }
 
 func (x *Request) GetCall() isRequest_Call {
@@ -3458,7 +3467,9 @@ type OpenOperation struct {
 	// When it was scheduled, Unix nanoseconds.
 	Since int64 `protobuf:"varint,3,opt,name=since,proto3" json:"since,omitempty"`
 	// Of an activity; see actors.ActivityState.
-	State         string `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
+	State string `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
+	// Of a message: the ID of its receiver.
+	Receiver      string `protobuf:"bytes,5,opt,name=receiver,proto3" json:"receiver,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3517,6 +3528,13 @@ func (x *OpenOperation) GetSince() int64 {
 func (x *OpenOperation) GetState() string {
 	if x != nil {
 		return x.State
+	}
+	return ""
+}
+
+func (x *OpenOperation) GetReceiver() string {
+	if x != nil {
+		return x.Receiver
 	}
 	return ""
 }
@@ -6153,7 +6171,7 @@ var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xad\x10\n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xd9\x10\n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
@@ -6165,7 +6183,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\tpartition\x18\a \x01(\rR\tpartition\x12!\n" +
 	"\fseen_indexes\x18\b \x03(\x04R\vseenIndexes\x12$\n" +
 	"\vfirst_index\x18\t \x01(\x04H\x01R\n" +
-	"firstIndex\x88\x01\x01\x127\n" +
+	"firstIndex\x88\x01\x01\x12*\n" +
+	"\x11reject_if_stalled\x18< \x01(\bR\x0frejectIfStalled\x127\n" +
 	"\x05start\x18\n" +
 	" \x01(\v2\x1f.tenuto.cluster.v1.StartRequestH\x00R\x05start\x124\n" +
 	"\x04send\x18\v \x01(\v2\x1e.tenuto.cluster.v1.SendRequestH\x00R\x04send\x121\n" +
@@ -6426,12 +6445,13 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\rPendingResult\x12@\n" +
 	"\n" +
 	"operations\x18\x01 \x03(\v2 .tenuto.cluster.v1.OpenOperationR\n" +
-	"operations\"\x8b\x01\n" +
+	"operations\"\xa7\x01\n" +
 	"\rOpenOperation\x12:\n" +
 	"\toperation\x18\x01 \x01(\v2\x1c.tenuto.journal.v1.OperationR\toperation\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
 	"\x05since\x18\x03 \x01(\x03R\x05since\x12\x14\n" +
-	"\x05state\x18\x04 \x01(\tR\x05state\"X\n" +
+	"\x05state\x18\x04 \x01(\tR\x05state\x12\x1a\n" +
+	"\breceiver\x18\x05 \x01(\tR\breceiver\"X\n" +
 	"\vWaitRequest\x12'\n" +
 	"\x0ffirst_execution\x18\x01 \x01(\x04R\x0efirstExecution\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\"?\n" +

@@ -25,6 +25,9 @@ const (
 	TypeCancelRequested              = 31
 	TypeSideEffectRecorded           = 32
 	TypeStatusSet                    = 33
+	TypeMessageSent                  = 34
+	TypeMessageDelivered             = 35
+	TypeMessageRejected              = 36
 )
 
 var typeNames = map[int]string{
@@ -51,6 +54,9 @@ var typeNames = map[int]string{
 	TypeCancelRequested:              "CancelRequested",
 	TypeSideEffectRecorded:           "SideEffectRecorded",
 	TypeStatusSet:                    "StatusSet",
+	TypeMessageSent:                  "MessageSent",
+	TypeMessageDelivered:             "MessageDelivered",
+	TypeMessageRejected:              "MessageRejected",
 }
 
 // TypeName returns the name of an event type, "" for an unknown number.
@@ -105,6 +111,12 @@ func (e *Event) TypeNumber() int {
 		return TypeSideEffectRecorded
 	case *Event_StatusSet:
 		return TypeStatusSet
+	case *Event_MessageSent:
+		return TypeMessageSent
+	case *Event_MessageDelivered:
+		return TypeMessageDelivered
+	case *Event_MessageRejected:
+		return TypeMessageRejected
 	}
 	return 0
 }
@@ -133,6 +145,8 @@ func SchedulingType(eventType int) int {
 		return TypeTimerCreated
 	case TypeSubOrchestrationCompleted, TypeSubOrchestrationFailed:
 		return TypeSubOrchestrationScheduled
+	case TypeMessageDelivered, TypeMessageRejected:
+		return TypeMessageSent
 	}
 	return 0
 }

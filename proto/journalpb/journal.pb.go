@@ -634,6 +634,9 @@ type Event struct {
 	//	*Event_CancelRequested
 	//	*Event_SideEffectRecorded
 	//	*Event_StatusSet
+	//	*Event_MessageSent
+	//	*Event_MessageDelivered
+	//	*Event_MessageRejected
 	Body          isEvent_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -904,6 +907,33 @@ func (x *Event) GetStatusSet() *StatusSet {
 	return nil
 }
 
+func (x *Event) GetMessageSent() *MessageSent {
+	if x != nil {
+		if x, ok := x.Body.(*Event_MessageSent); ok {
+			return x.MessageSent
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetMessageDelivered() *MessageDelivered {
+	if x != nil {
+		if x, ok := x.Body.(*Event_MessageDelivered); ok {
+			return x.MessageDelivered
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetMessageRejected() *MessageRejected {
+	if x != nil {
+		if x, ok := x.Body.(*Event_MessageRejected); ok {
+			return x.MessageRejected
+		}
+	}
+	return nil
+}
+
 type isEvent_Body interface {
 	isEvent_Body()
 }
@@ -1000,6 +1030,18 @@ type Event_StatusSet struct {
 	StatusSet *StatusSet `protobuf:"bytes,33,opt,name=status_set,json=statusSet,proto3,oneof"`
 }
 
+type Event_MessageSent struct {
+	MessageSent *MessageSent `protobuf:"bytes,34,opt,name=message_sent,json=messageSent,proto3,oneof"`
+}
+
+type Event_MessageDelivered struct {
+	MessageDelivered *MessageDelivered `protobuf:"bytes,35,opt,name=message_delivered,json=messageDelivered,proto3,oneof"`
+}
+
+type Event_MessageRejected struct {
+	MessageRejected *MessageRejected `protobuf:"bytes,36,opt,name=message_rejected,json=messageRejected,proto3,oneof"`
+}
+
 func (*Event_OrchestrationStarted) isEvent_Body() {}
 
 func (*Event_OrchestrationCompleted) isEvent_Body() {}
@@ -1045,6 +1087,12 @@ func (*Event_CancelRequested) isEvent_Body() {}
 func (*Event_SideEffectRecorded) isEvent_Body() {}
 
 func (*Event_StatusSet) isEvent_Body() {}
+
+func (*Event_MessageSent) isEvent_Body() {}
+
+func (*Event_MessageDelivered) isEvent_Body() {}
+
+func (*Event_MessageRejected) isEvent_Body() {}
 
 type OrchestrationStarted struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -2445,6 +2493,160 @@ func (x *StatusSet) GetValue() *Payload {
 	return nil
 }
 
+// MessageSent sends an event or a request to cancel to another instance. Protocol 4.
+type MessageSent struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Instance string                 `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
+	// Exactly one of the two is set, without a request ID.
+	Event  *ExternalEvent                `protobuf:"bytes,2,opt,name=event,proto3" json:"event,omitempty"`
+	Cancel *OrchestrationCancelRequested `protobuf:"bytes,3,opt,name=cancel,proto3" json:"cancel,omitempty"`
+	// The receiver has not recorded the message at a journal index of its partition up to this one;
+	// 0: unknown.
+	FirstIndex    uint64 `protobuf:"varint,4,opt,name=first_index,json=firstIndex,proto3" json:"first_index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MessageSent) Reset() {
+	*x = MessageSent{}
+	mi := &file_journalpb_journal_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MessageSent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MessageSent) ProtoMessage() {}
+
+func (x *MessageSent) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MessageSent.ProtoReflect.Descriptor instead.
+func (*MessageSent) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *MessageSent) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *MessageSent) GetEvent() *ExternalEvent {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
+func (x *MessageSent) GetCancel() *OrchestrationCancelRequested {
+	if x != nil {
+		return x.Cancel
+	}
+	return nil
+}
+
+func (x *MessageSent) GetFirstIndex() uint64 {
+	if x != nil {
+		return x.FirstIndex
+	}
+	return 0
+}
+
+// MessageDelivered: the receiver has recorded the message.
+type MessageDelivered struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MessageDelivered) Reset() {
+	*x = MessageDelivered{}
+	mi := &file_journalpb_journal_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MessageDelivered) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MessageDelivered) ProtoMessage() {}
+
+func (x *MessageDelivered) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MessageDelivered.ProtoReflect.Descriptor instead.
+func (*MessageDelivered) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{31}
+}
+
+// MessageRejected: the receiver has not recorded the message and never will.
+type MessageRejected struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Error         *Error                 `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MessageRejected) Reset() {
+	*x = MessageRejected{}
+	mi := &file_journalpb_journal_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MessageRejected) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MessageRejected) ProtoMessage() {}
+
+func (x *MessageRejected) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MessageRejected.ProtoReflect.Descriptor instead.
+func (*MessageRejected) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *MessageRejected) GetError() *Error {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
 // Entry is the data of one entry of the Raft log: the packed records of many instances.
 type Entry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2457,7 +2659,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_journalpb_journal_proto_msgTypes[30]
+	mi := &file_journalpb_journal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2469,7 +2671,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[30]
+	mi := &file_journalpb_journal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2482,7 +2684,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{30}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Entry) GetFormat() uint32 {
@@ -2511,7 +2713,7 @@ type ChecksummedRecord struct {
 
 func (x *ChecksummedRecord) Reset() {
 	*x = ChecksummedRecord{}
-	mi := &file_journalpb_journal_proto_msgTypes[31]
+	mi := &file_journalpb_journal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2523,7 +2725,7 @@ func (x *ChecksummedRecord) String() string {
 func (*ChecksummedRecord) ProtoMessage() {}
 
 func (x *ChecksummedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[31]
+	mi := &file_journalpb_journal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2536,7 +2738,7 @@ func (x *ChecksummedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChecksummedRecord.ProtoReflect.Descriptor instead.
 func (*ChecksummedRecord) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{31}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ChecksummedRecord) GetRecord() []byte {
@@ -2571,7 +2773,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_journalpb_journal_proto_msgTypes[32]
+	mi := &file_journalpb_journal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2583,7 +2785,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[32]
+	mi := &file_journalpb_journal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2596,7 +2798,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{32}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Record) GetCommand() isRecord_Command {
@@ -2715,7 +2917,7 @@ type Append struct {
 
 func (x *Append) Reset() {
 	*x = Append{}
-	mi := &file_journalpb_journal_proto_msgTypes[33]
+	mi := &file_journalpb_journal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2727,7 +2929,7 @@ func (x *Append) String() string {
 func (*Append) ProtoMessage() {}
 
 func (x *Append) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[33]
+	mi := &file_journalpb_journal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2740,7 +2942,7 @@ func (x *Append) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Append.ProtoReflect.Descriptor instead.
 func (*Append) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{33}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Append) GetInstance() string {
@@ -2777,7 +2979,7 @@ type Segment struct {
 
 func (x *Segment) Reset() {
 	*x = Segment{}
-	mi := &file_journalpb_journal_proto_msgTypes[34]
+	mi := &file_journalpb_journal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2789,7 +2991,7 @@ func (x *Segment) String() string {
 func (*Segment) ProtoMessage() {}
 
 func (x *Segment) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[34]
+	mi := &file_journalpb_journal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2802,7 +3004,7 @@ func (x *Segment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Segment.ProtoReflect.Descriptor instead.
 func (*Segment) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{34}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Segment) GetExecution() uint64 {
@@ -2851,7 +3053,7 @@ type Attempt struct {
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_journalpb_journal_proto_msgTypes[35]
+	mi := &file_journalpb_journal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2863,7 +3065,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[35]
+	mi := &file_journalpb_journal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2876,7 +3078,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{35}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Attempt) GetRef() *OperationRef {
@@ -2947,7 +3149,7 @@ type Purge struct {
 
 func (x *Purge) Reset() {
 	*x = Purge{}
-	mi := &file_journalpb_journal_proto_msgTypes[36]
+	mi := &file_journalpb_journal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2959,7 +3161,7 @@ func (x *Purge) String() string {
 func (*Purge) ProtoMessage() {}
 
 func (x *Purge) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[36]
+	mi := &file_journalpb_journal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2972,7 +3174,7 @@ func (x *Purge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Purge.ProtoReflect.Descriptor instead.
 func (*Purge) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{36}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Purge) GetEpoch() uint64 {
@@ -3001,7 +3203,7 @@ type Epoch struct {
 
 func (x *Epoch) Reset() {
 	*x = Epoch{}
-	mi := &file_journalpb_journal_proto_msgTypes[37]
+	mi := &file_journalpb_journal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3013,7 +3215,7 @@ func (x *Epoch) String() string {
 func (*Epoch) ProtoMessage() {}
 
 func (x *Epoch) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[37]
+	mi := &file_journalpb_journal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3026,7 +3228,7 @@ func (x *Epoch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Epoch.ProtoReflect.Descriptor instead.
 func (*Epoch) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{37}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Epoch) GetNode() string {
@@ -3076,7 +3278,7 @@ type MetadataChange struct {
 
 func (x *MetadataChange) Reset() {
 	*x = MetadataChange{}
-	mi := &file_journalpb_journal_proto_msgTypes[38]
+	mi := &file_journalpb_journal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3088,7 +3290,7 @@ func (x *MetadataChange) String() string {
 func (*MetadataChange) ProtoMessage() {}
 
 func (x *MetadataChange) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[38]
+	mi := &file_journalpb_journal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3101,7 +3303,7 @@ func (x *MetadataChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetadataChange.ProtoReflect.Descriptor instead.
 func (*MetadataChange) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{38}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *MetadataChange) GetEpoch() uint64 {
@@ -3195,7 +3397,7 @@ type SetCondition struct {
 
 func (x *SetCondition) Reset() {
 	*x = SetCondition{}
-	mi := &file_journalpb_journal_proto_msgTypes[39]
+	mi := &file_journalpb_journal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3207,7 +3409,7 @@ func (x *SetCondition) String() string {
 func (*SetCondition) ProtoMessage() {}
 
 func (x *SetCondition) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[39]
+	mi := &file_journalpb_journal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3220,7 +3422,7 @@ func (x *SetCondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCondition.ProtoReflect.Descriptor instead.
 func (*SetCondition) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{39}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SetCondition) GetInstance() string {
@@ -3281,7 +3483,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_journalpb_journal_proto_msgTypes[40]
+	mi := &file_journalpb_journal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3293,7 +3495,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[40]
+	mi := &file_journalpb_journal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3306,7 +3508,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{40}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Condition) GetKind() ConditionKind {
@@ -3366,7 +3568,7 @@ type JoinToken struct {
 
 func (x *JoinToken) Reset() {
 	*x = JoinToken{}
-	mi := &file_journalpb_journal_proto_msgTypes[41]
+	mi := &file_journalpb_journal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3378,7 +3580,7 @@ func (x *JoinToken) String() string {
 func (*JoinToken) ProtoMessage() {}
 
 func (x *JoinToken) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[41]
+	mi := &file_journalpb_journal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3391,7 +3593,7 @@ func (x *JoinToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinToken.ProtoReflect.Descriptor instead.
 func (*JoinToken) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{41}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *JoinToken) GetKey() []byte {
@@ -3437,7 +3639,7 @@ type PartitionMetadata struct {
 
 func (x *PartitionMetadata) Reset() {
 	*x = PartitionMetadata{}
-	mi := &file_journalpb_journal_proto_msgTypes[42]
+	mi := &file_journalpb_journal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3449,7 +3651,7 @@ func (x *PartitionMetadata) String() string {
 func (*PartitionMetadata) ProtoMessage() {}
 
 func (x *PartitionMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[42]
+	mi := &file_journalpb_journal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3462,7 +3664,7 @@ func (x *PartitionMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionMetadata.ProtoReflect.Descriptor instead.
 func (*PartitionMetadata) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{42}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PartitionMetadata) GetClock() int64 {
@@ -3535,7 +3737,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_journalpb_journal_proto_msgTypes[43]
+	mi := &file_journalpb_journal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3547,7 +3749,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[43]
+	mi := &file_journalpb_journal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3560,7 +3762,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{43}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Settings) GetActivityRates() []*ActivityRate {
@@ -3667,7 +3869,7 @@ type ActivityRate struct {
 
 func (x *ActivityRate) Reset() {
 	*x = ActivityRate{}
-	mi := &file_journalpb_journal_proto_msgTypes[44]
+	mi := &file_journalpb_journal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3679,7 +3881,7 @@ func (x *ActivityRate) String() string {
 func (*ActivityRate) ProtoMessage() {}
 
 func (x *ActivityRate) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[44]
+	mi := &file_journalpb_journal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3692,7 +3894,7 @@ func (x *ActivityRate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityRate.ProtoReflect.Descriptor instead.
 func (*ActivityRate) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{44}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ActivityRate) GetActivity() string {
@@ -3751,7 +3953,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_journalpb_journal_proto_msgTypes[45]
+	mi := &file_journalpb_journal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3763,7 +3965,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[45]
+	mi := &file_journalpb_journal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3776,7 +3978,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{45}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Instance) GetInstance() string {
@@ -3909,7 +4111,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_journalpb_journal_proto_msgTypes[46]
+	mi := &file_journalpb_journal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3921,7 +4123,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[46]
+	mi := &file_journalpb_journal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3934,7 +4136,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{46}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Operation) GetRef() *OperationRef {
@@ -3987,7 +4189,7 @@ type ChainedStart struct {
 
 func (x *ChainedStart) Reset() {
 	*x = ChainedStart{}
-	mi := &file_journalpb_journal_proto_msgTypes[47]
+	mi := &file_journalpb_journal_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3999,7 +4201,7 @@ func (x *ChainedStart) String() string {
 func (*ChainedStart) ProtoMessage() {}
 
 func (x *ChainedStart) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[47]
+	mi := &file_journalpb_journal_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4012,7 +4214,7 @@ func (x *ChainedStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChainedStart.ProtoReflect.Descriptor instead.
 func (*ChainedStart) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{47}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ChainedStart) GetRef() *OperationRef {
@@ -4049,7 +4251,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_journalpb_journal_proto_msgTypes[48]
+	mi := &file_journalpb_journal_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4061,7 +4263,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[48]
+	mi := &file_journalpb_journal_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4074,7 +4276,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{48}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SnapshotHeader) GetFormat() uint32 {
@@ -4119,7 +4321,7 @@ type InstanceSnapshot struct {
 
 func (x *InstanceSnapshot) Reset() {
 	*x = InstanceSnapshot{}
-	mi := &file_journalpb_journal_proto_msgTypes[49]
+	mi := &file_journalpb_journal_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4131,7 +4333,7 @@ func (x *InstanceSnapshot) String() string {
 func (*InstanceSnapshot) ProtoMessage() {}
 
 func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[49]
+	mi := &file_journalpb_journal_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4144,7 +4346,7 @@ func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceSnapshot.ProtoReflect.Descriptor instead.
 func (*InstanceSnapshot) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{49}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *InstanceSnapshot) GetInstance() string {
@@ -4210,7 +4412,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x0estart_to_close\x18\x03 \x01(\x03R\fstartToClose\x12*\n" +
 	"\x11schedule_to_close\x18\x04 \x01(\x03R\x0fscheduleToClose\x12\x1c\n" +
 	"\theartbeat\x18\x05 \x01(\x03R\theartbeat\x12\x10\n" +
-	"\x03tag\x18\x06 \x01(\tR\x03tag\"\xd3\x11\n" +
+	"\x03tag\x18\x06 \x01(\tR\x03tag\"\xbd\x13\n" +
 	"\x05Event\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\x04R\aeventId\x12\x1c\n" +
 	"\ttimestamp\x18\x02 \x01(\x03R\ttimestamp\x12&\n" +
@@ -4240,7 +4442,10 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x10cancel_requested\x18\x1f \x01(\v2\".tenuto.journal.v1.CancelRequestedH\x00R\x0fcancelRequested\x12Y\n" +
 	"\x14side_effect_recorded\x18  \x01(\v2%.tenuto.journal.v1.SideEffectRecordedH\x00R\x12sideEffectRecorded\x12=\n" +
 	"\n" +
-	"status_set\x18! \x01(\v2\x1c.tenuto.journal.v1.StatusSetH\x00R\tstatusSetB\x06\n" +
+	"status_set\x18! \x01(\v2\x1c.tenuto.journal.v1.StatusSetH\x00R\tstatusSet\x12C\n" +
+	"\fmessage_sent\x18\" \x01(\v2\x1e.tenuto.journal.v1.MessageSentH\x00R\vmessageSent\x12R\n" +
+	"\x11message_delivered\x18# \x01(\v2#.tenuto.journal.v1.MessageDeliveredH\x00R\x10messageDelivered\x12O\n" +
+	"\x10message_rejected\x18$ \x01(\v2\".tenuto.journal.v1.MessageRejectedH\x00R\x0fmessageRejectedB\x06\n" +
 	"\x04body\"\xfe\x06\n" +
 	"\x14OrchestrationStarted\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
@@ -4341,7 +4546,16 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05value\x12.\n" +
 	"\x05error\x18\x03 \x01(\v2\x18.tenuto.journal.v1.ErrorR\x05error\"=\n" +
 	"\tStatusSet\x120\n" +
-	"\x05value\x18\x01 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05value\"_\n" +
+	"\x05value\x18\x01 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05value\"\xcb\x01\n" +
+	"\vMessageSent\x12\x1a\n" +
+	"\binstance\x18\x01 \x01(\tR\binstance\x126\n" +
+	"\x05event\x18\x02 \x01(\v2 .tenuto.journal.v1.ExternalEventR\x05event\x12G\n" +
+	"\x06cancel\x18\x03 \x01(\v2/.tenuto.journal.v1.OrchestrationCancelRequestedR\x06cancel\x12\x1f\n" +
+	"\vfirst_index\x18\x04 \x01(\x04R\n" +
+	"firstIndex\"\x12\n" +
+	"\x10MessageDelivered\"A\n" +
+	"\x0fMessageRejected\x12.\n" +
+	"\x05error\x18\x01 \x01(\v2\x18.tenuto.journal.v1.ErrorR\x05error\"_\n" +
 	"\x05Entry\x12\x16\n" +
 	"\x06format\x18\x01 \x01(\rR\x06format\x12>\n" +
 	"\arecords\x18\x02 \x03(\v2$.tenuto.journal.v1.ChecksummedRecordR\arecords\"C\n" +
@@ -4517,7 +4731,7 @@ func file_journalpb_journal_proto_rawDescGZIP() []byte {
 }
 
 var file_journalpb_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_journalpb_journal_proto_goTypes = []any{
 	(ClosePolicy)(0),                     // 0: tenuto.journal.v1.ClosePolicy
 	(ConditionKind)(0),                   // 1: tenuto.journal.v1.ConditionKind
@@ -4552,28 +4766,31 @@ var file_journalpb_journal_proto_goTypes = []any{
 	(*CancelRequested)(nil),              // 30: tenuto.journal.v1.CancelRequested
 	(*SideEffectRecorded)(nil),           // 31: tenuto.journal.v1.SideEffectRecorded
 	(*StatusSet)(nil),                    // 32: tenuto.journal.v1.StatusSet
-	(*Entry)(nil),                        // 33: tenuto.journal.v1.Entry
-	(*ChecksummedRecord)(nil),            // 34: tenuto.journal.v1.ChecksummedRecord
-	(*Record)(nil),                       // 35: tenuto.journal.v1.Record
-	(*Append)(nil),                       // 36: tenuto.journal.v1.Append
-	(*Segment)(nil),                      // 37: tenuto.journal.v1.Segment
-	(*Attempt)(nil),                      // 38: tenuto.journal.v1.Attempt
-	(*Purge)(nil),                        // 39: tenuto.journal.v1.Purge
-	(*Epoch)(nil),                        // 40: tenuto.journal.v1.Epoch
-	(*MetadataChange)(nil),               // 41: tenuto.journal.v1.MetadataChange
-	(*SetCondition)(nil),                 // 42: tenuto.journal.v1.SetCondition
-	(*Condition)(nil),                    // 43: tenuto.journal.v1.Condition
-	(*JoinToken)(nil),                    // 44: tenuto.journal.v1.JoinToken
-	(*PartitionMetadata)(nil),            // 45: tenuto.journal.v1.PartitionMetadata
-	(*Settings)(nil),                     // 46: tenuto.journal.v1.Settings
-	(*ActivityRate)(nil),                 // 47: tenuto.journal.v1.ActivityRate
-	(*Instance)(nil),                     // 48: tenuto.journal.v1.Instance
-	(*Operation)(nil),                    // 49: tenuto.journal.v1.Operation
-	(*ChainedStart)(nil),                 // 50: tenuto.journal.v1.ChainedStart
-	(*SnapshotHeader)(nil),               // 51: tenuto.journal.v1.SnapshotHeader
-	(*InstanceSnapshot)(nil),             // 52: tenuto.journal.v1.InstanceSnapshot
-	nil,                                  // 53: tenuto.journal.v1.OrchestrationStarted.TagsEntry
-	nil,                                  // 54: tenuto.journal.v1.Instance.TagsEntry
+	(*MessageSent)(nil),                  // 33: tenuto.journal.v1.MessageSent
+	(*MessageDelivered)(nil),             // 34: tenuto.journal.v1.MessageDelivered
+	(*MessageRejected)(nil),              // 35: tenuto.journal.v1.MessageRejected
+	(*Entry)(nil),                        // 36: tenuto.journal.v1.Entry
+	(*ChecksummedRecord)(nil),            // 37: tenuto.journal.v1.ChecksummedRecord
+	(*Record)(nil),                       // 38: tenuto.journal.v1.Record
+	(*Append)(nil),                       // 39: tenuto.journal.v1.Append
+	(*Segment)(nil),                      // 40: tenuto.journal.v1.Segment
+	(*Attempt)(nil),                      // 41: tenuto.journal.v1.Attempt
+	(*Purge)(nil),                        // 42: tenuto.journal.v1.Purge
+	(*Epoch)(nil),                        // 43: tenuto.journal.v1.Epoch
+	(*MetadataChange)(nil),               // 44: tenuto.journal.v1.MetadataChange
+	(*SetCondition)(nil),                 // 45: tenuto.journal.v1.SetCondition
+	(*Condition)(nil),                    // 46: tenuto.journal.v1.Condition
+	(*JoinToken)(nil),                    // 47: tenuto.journal.v1.JoinToken
+	(*PartitionMetadata)(nil),            // 48: tenuto.journal.v1.PartitionMetadata
+	(*Settings)(nil),                     // 49: tenuto.journal.v1.Settings
+	(*ActivityRate)(nil),                 // 50: tenuto.journal.v1.ActivityRate
+	(*Instance)(nil),                     // 51: tenuto.journal.v1.Instance
+	(*Operation)(nil),                    // 52: tenuto.journal.v1.Operation
+	(*ChainedStart)(nil),                 // 53: tenuto.journal.v1.ChainedStart
+	(*SnapshotHeader)(nil),               // 54: tenuto.journal.v1.SnapshotHeader
+	(*InstanceSnapshot)(nil),             // 55: tenuto.journal.v1.InstanceSnapshot
+	nil,                                  // 56: tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	nil,                                  // 57: tenuto.journal.v1.Instance.TagsEntry
 }
 var file_journalpb_journal_proto_depIdxs = []int32{
 	4,  // 0: tenuto.journal.v1.Error.cause:type_name -> tenuto.journal.v1.Error
@@ -4603,65 +4820,71 @@ var file_journalpb_journal_proto_depIdxs = []int32{
 	30, // 24: tenuto.journal.v1.Event.cancel_requested:type_name -> tenuto.journal.v1.CancelRequested
 	31, // 25: tenuto.journal.v1.Event.side_effect_recorded:type_name -> tenuto.journal.v1.SideEffectRecorded
 	32, // 26: tenuto.journal.v1.Event.status_set:type_name -> tenuto.journal.v1.StatusSet
-	3,  // 27: tenuto.journal.v1.OrchestrationStarted.input:type_name -> tenuto.journal.v1.Payload
-	5,  // 28: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
-	25, // 29: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	53, // 30: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
-	3,  // 31: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
-	16, // 32: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
-	10, // 33: tenuto.journal.v1.OrchestrationStarted.request_id_marks:type_name -> tenuto.journal.v1.RequestIdMark
-	3,  // 34: tenuto.journal.v1.OrchestrationCompleted.output:type_name -> tenuto.journal.v1.Payload
-	4,  // 35: tenuto.journal.v1.OrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
-	3,  // 36: tenuto.journal.v1.OrchestrationContinuedAsNew.input:type_name -> tenuto.journal.v1.Payload
-	25, // 37: tenuto.journal.v1.OrchestrationContinuedAsNew.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	3,  // 38: tenuto.journal.v1.ActivityScheduled.input:type_name -> tenuto.journal.v1.Payload
-	7,  // 39: tenuto.journal.v1.ActivityScheduled.options:type_name -> tenuto.journal.v1.ActivityOptions
-	3,  // 40: tenuto.journal.v1.ActivityCompleted.result:type_name -> tenuto.journal.v1.Payload
-	4,  // 41: tenuto.journal.v1.ActivityFailed.error:type_name -> tenuto.journal.v1.Error
-	3,  // 42: tenuto.journal.v1.ExternalEvent.data:type_name -> tenuto.journal.v1.Payload
-	3,  // 43: tenuto.journal.v1.SubOrchestrationScheduled.input:type_name -> tenuto.journal.v1.Payload
-	0,  // 44: tenuto.journal.v1.SubOrchestrationScheduled.close_policy:type_name -> tenuto.journal.v1.ClosePolicy
-	3,  // 45: tenuto.journal.v1.SubOrchestrationCompleted.result:type_name -> tenuto.journal.v1.Payload
-	4,  // 46: tenuto.journal.v1.SubOrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
-	3,  // 47: tenuto.journal.v1.OrchestrationChained.input:type_name -> tenuto.journal.v1.Payload
-	3,  // 48: tenuto.journal.v1.SideEffectRecorded.value:type_name -> tenuto.journal.v1.Payload
-	4,  // 49: tenuto.journal.v1.SideEffectRecorded.error:type_name -> tenuto.journal.v1.Error
-	3,  // 50: tenuto.journal.v1.StatusSet.value:type_name -> tenuto.journal.v1.Payload
-	34, // 51: tenuto.journal.v1.Entry.records:type_name -> tenuto.journal.v1.ChecksummedRecord
-	36, // 52: tenuto.journal.v1.Record.append:type_name -> tenuto.journal.v1.Append
-	40, // 53: tenuto.journal.v1.Record.epoch:type_name -> tenuto.journal.v1.Epoch
-	38, // 54: tenuto.journal.v1.Record.attempt:type_name -> tenuto.journal.v1.Attempt
-	39, // 55: tenuto.journal.v1.Record.purge:type_name -> tenuto.journal.v1.Purge
-	41, // 56: tenuto.journal.v1.Record.metadata_change:type_name -> tenuto.journal.v1.MetadataChange
-	42, // 57: tenuto.journal.v1.Record.set_condition:type_name -> tenuto.journal.v1.SetCondition
-	37, // 58: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
-	5,  // 59: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
-	4,  // 60: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
-	3,  // 61: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
-	44, // 62: tenuto.journal.v1.MetadataChange.issued:type_name -> tenuto.journal.v1.JoinToken
-	44, // 63: tenuto.journal.v1.MetadataChange.used:type_name -> tenuto.journal.v1.JoinToken
-	43, // 64: tenuto.journal.v1.SetCondition.condition:type_name -> tenuto.journal.v1.Condition
-	1,  // 65: tenuto.journal.v1.Condition.kind:type_name -> tenuto.journal.v1.ConditionKind
-	44, // 66: tenuto.journal.v1.PartitionMetadata.tokens:type_name -> tenuto.journal.v1.JoinToken
-	47, // 67: tenuto.journal.v1.Settings.activity_rates:type_name -> tenuto.journal.v1.ActivityRate
-	2,  // 68: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
-	5,  // 69: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
-	54, // 70: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
-	43, // 71: tenuto.journal.v1.Instance.condition:type_name -> tenuto.journal.v1.Condition
-	5,  // 72: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
-	38, // 73: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
-	5,  // 74: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
-	29, // 75: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
-	26, // 76: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
-	45, // 77: tenuto.journal.v1.SnapshotHeader.metadata:type_name -> tenuto.journal.v1.PartitionMetadata
-	37, // 78: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
-	38, // 79: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
-	43, // 80: tenuto.journal.v1.InstanceSnapshot.condition:type_name -> tenuto.journal.v1.Condition
-	81, // [81:81] is the sub-list for method output_type
-	81, // [81:81] is the sub-list for method input_type
-	81, // [81:81] is the sub-list for extension type_name
-	81, // [81:81] is the sub-list for extension extendee
-	0,  // [0:81] is the sub-list for field type_name
+	33, // 27: tenuto.journal.v1.Event.message_sent:type_name -> tenuto.journal.v1.MessageSent
+	34, // 28: tenuto.journal.v1.Event.message_delivered:type_name -> tenuto.journal.v1.MessageDelivered
+	35, // 29: tenuto.journal.v1.Event.message_rejected:type_name -> tenuto.journal.v1.MessageRejected
+	3,  // 30: tenuto.journal.v1.OrchestrationStarted.input:type_name -> tenuto.journal.v1.Payload
+	5,  // 31: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
+	25, // 32: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	56, // 33: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	3,  // 34: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
+	16, // 35: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	10, // 36: tenuto.journal.v1.OrchestrationStarted.request_id_marks:type_name -> tenuto.journal.v1.RequestIdMark
+	3,  // 37: tenuto.journal.v1.OrchestrationCompleted.output:type_name -> tenuto.journal.v1.Payload
+	4,  // 38: tenuto.journal.v1.OrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
+	3,  // 39: tenuto.journal.v1.OrchestrationContinuedAsNew.input:type_name -> tenuto.journal.v1.Payload
+	25, // 40: tenuto.journal.v1.OrchestrationContinuedAsNew.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	3,  // 41: tenuto.journal.v1.ActivityScheduled.input:type_name -> tenuto.journal.v1.Payload
+	7,  // 42: tenuto.journal.v1.ActivityScheduled.options:type_name -> tenuto.journal.v1.ActivityOptions
+	3,  // 43: tenuto.journal.v1.ActivityCompleted.result:type_name -> tenuto.journal.v1.Payload
+	4,  // 44: tenuto.journal.v1.ActivityFailed.error:type_name -> tenuto.journal.v1.Error
+	3,  // 45: tenuto.journal.v1.ExternalEvent.data:type_name -> tenuto.journal.v1.Payload
+	3,  // 46: tenuto.journal.v1.SubOrchestrationScheduled.input:type_name -> tenuto.journal.v1.Payload
+	0,  // 47: tenuto.journal.v1.SubOrchestrationScheduled.close_policy:type_name -> tenuto.journal.v1.ClosePolicy
+	3,  // 48: tenuto.journal.v1.SubOrchestrationCompleted.result:type_name -> tenuto.journal.v1.Payload
+	4,  // 49: tenuto.journal.v1.SubOrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
+	3,  // 50: tenuto.journal.v1.OrchestrationChained.input:type_name -> tenuto.journal.v1.Payload
+	3,  // 51: tenuto.journal.v1.SideEffectRecorded.value:type_name -> tenuto.journal.v1.Payload
+	4,  // 52: tenuto.journal.v1.SideEffectRecorded.error:type_name -> tenuto.journal.v1.Error
+	3,  // 53: tenuto.journal.v1.StatusSet.value:type_name -> tenuto.journal.v1.Payload
+	25, // 54: tenuto.journal.v1.MessageSent.event:type_name -> tenuto.journal.v1.ExternalEvent
+	16, // 55: tenuto.journal.v1.MessageSent.cancel:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	4,  // 56: tenuto.journal.v1.MessageRejected.error:type_name -> tenuto.journal.v1.Error
+	37, // 57: tenuto.journal.v1.Entry.records:type_name -> tenuto.journal.v1.ChecksummedRecord
+	39, // 58: tenuto.journal.v1.Record.append:type_name -> tenuto.journal.v1.Append
+	43, // 59: tenuto.journal.v1.Record.epoch:type_name -> tenuto.journal.v1.Epoch
+	41, // 60: tenuto.journal.v1.Record.attempt:type_name -> tenuto.journal.v1.Attempt
+	42, // 61: tenuto.journal.v1.Record.purge:type_name -> tenuto.journal.v1.Purge
+	44, // 62: tenuto.journal.v1.Record.metadata_change:type_name -> tenuto.journal.v1.MetadataChange
+	45, // 63: tenuto.journal.v1.Record.set_condition:type_name -> tenuto.journal.v1.SetCondition
+	40, // 64: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
+	5,  // 65: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
+	4,  // 66: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
+	3,  // 67: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
+	47, // 68: tenuto.journal.v1.MetadataChange.issued:type_name -> tenuto.journal.v1.JoinToken
+	47, // 69: tenuto.journal.v1.MetadataChange.used:type_name -> tenuto.journal.v1.JoinToken
+	46, // 70: tenuto.journal.v1.SetCondition.condition:type_name -> tenuto.journal.v1.Condition
+	1,  // 71: tenuto.journal.v1.Condition.kind:type_name -> tenuto.journal.v1.ConditionKind
+	47, // 72: tenuto.journal.v1.PartitionMetadata.tokens:type_name -> tenuto.journal.v1.JoinToken
+	50, // 73: tenuto.journal.v1.Settings.activity_rates:type_name -> tenuto.journal.v1.ActivityRate
+	2,  // 74: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
+	5,  // 75: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
+	57, // 76: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
+	46, // 77: tenuto.journal.v1.Instance.condition:type_name -> tenuto.journal.v1.Condition
+	5,  // 78: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
+	41, // 79: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
+	5,  // 80: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
+	29, // 81: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	26, // 82: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
+	48, // 83: tenuto.journal.v1.SnapshotHeader.metadata:type_name -> tenuto.journal.v1.PartitionMetadata
+	40, // 84: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
+	41, // 85: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
+	46, // 86: tenuto.journal.v1.InstanceSnapshot.condition:type_name -> tenuto.journal.v1.Condition
+	87, // [87:87] is the sub-list for method output_type
+	87, // [87:87] is the sub-list for method input_type
+	87, // [87:87] is the sub-list for extension type_name
+	87, // [87:87] is the sub-list for extension extendee
+	0,  // [0:87] is the sub-list for field type_name
 }
 
 func init() { file_journalpb_journal_proto_init() }
@@ -4693,8 +4916,11 @@ func file_journalpb_journal_proto_init() {
 		(*Event_CancelRequested)(nil),
 		(*Event_SideEffectRecorded)(nil),
 		(*Event_StatusSet)(nil),
+		(*Event_MessageSent)(nil),
+		(*Event_MessageDelivered)(nil),
+		(*Event_MessageRejected)(nil),
 	}
-	file_journalpb_journal_proto_msgTypes[32].OneofWrappers = []any{
+	file_journalpb_journal_proto_msgTypes[35].OneofWrappers = []any{
 		(*Record_Append)(nil),
 		(*Record_Epoch)(nil),
 		(*Record_Attempt)(nil),
@@ -4708,7 +4934,7 @@ func file_journalpb_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_journalpb_journal_proto_rawDesc), len(file_journalpb_journal_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   52,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -6,6 +6,7 @@ import (
 	"math"
 	"reflect"
 	"time"
+	"unicode/utf8"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -118,6 +119,42 @@ func (s *scope) Subscribe(event string) *host.Future {
 	return s.schedule(event, &journalpb.Event{Body: &journalpb.Event_ExternalSubscribed{
 		ExternalSubscribed: &journalpb.ExternalSubscribed{Name: event},
 	}}, nil)
+}
+
+func (s *scope) SendEvent(instance, event string, data host.Value) *host.Future {
+	s.p.calls.current("SendTo")
+	if err := checkName("event", event); err != nil {
+		return s.p.resolvedFuture(err)
+	}
+	payload, err := s.p.encode(replay.PayloadInfo{Kind: "event", Name: event, Part: "data"}, data.Any)
+	if err != nil {
+		return s.p.resolvedFuture(err)
+	}
+	return s.sendMessage(event, &journalpb.MessageSent{Instance: instance, Event: &journalpb.ExternalEvent{Name: event, Data: payload}}, data.Type)
+}
+
+func (s *scope) CancelInstance(instance, reason string) *host.Future {
+	s.p.calls.current("CancelInstance")
+	if !utf8.ValidString(reason) {
+		return s.p.resolvedFuture(&replay.InvalidError{Field: "reason", Reason: "is not UTF-8"})
+	}
+	if len(reason) > reasonMax {
+		return s.p.resolvedFuture(&replay.InvalidError{Field: "reason", Reason: fmt.Sprintf("has %d bytes, the limit is %d", len(reason), reasonMax)})
+	}
+	return s.sendMessage("", &journalpb.MessageSent{Instance: instance, Cancel: &journalpb.OrchestrationCancelRequested{Reason: reason}}, nil)
+}
+
+// reasonMax bounds the reason of a cancellation, in bytes.
+const reasonMax = 4096
+
+// sendMessage schedules the delivery of an event of that name, or of a cancellation.
+func (s *scope) sendMessage(event string, message *journalpb.MessageSent, dataType reflect.Type) *host.Future {
+	if !ValidInstanceID(message.Instance) {
+		return s.p.resolvedFuture(&replay.InvalidError{
+			Field: "instance ID", Reason: fmt.Sprintf("%q is not 1 to %d of A-Z a-z 0-9 . _ : @ / + -", truncate(message.Instance), idMax),
+		})
+	}
+	return s.schedule(event, &journalpb.Event{Body: &journalpb.Event_MessageSent{MessageSent: message}}, dataType)
 }
 
 // schedule schedules a named operation with an input of that type; nil if it has none.

@@ -90,6 +90,20 @@ var errNoCodec = errors.New("no codec is set")
 // sealedMessage replaces the message of an error that only the codec can read.
 const sealedMessage = "(encoded)"
 
+// IsSameStart reports whether two starts have the same orchestration and input. Inputs that cannot be
+// decoded count as the same.
+func (p PayloadConverter) IsSameStart(a, b *journalpb.OrchestrationStarted) bool {
+	if a.Name != b.Name {
+		return false
+	}
+	if p.Codec == nil || samePayload(a.Input, b.Input) {
+		return samePayload(a.Input, b.Input)
+	}
+	first, firstErr := p.open(a.Input)
+	second, secondErr := p.open(b.Input)
+	return firstErr != nil || secondErr != nil || samePayload(first, second)
+}
+
 // EncodeError returns the record of an error. With a codec, only the code and whether to retry can
 // be read without it. The returned error is a [*replay.CodecError].
 func (p PayloadConverter) EncodeError(err error) (*journalpb.Error, error) {

@@ -78,9 +78,17 @@ func everything(ctx *replay.Context, round string) (string, error) {
 	if err := child.Chain(ctx, canary); err != nil {
 		return "", err
 	}
+	send := func(ctx *replay.Context) (string, error) { return "", answer.SendTo(ctx, "receiver", canary) }
+	sent, rejected := replay.Go(ctx, send), replay.Go(ctx, send)
 	event, err := answer.Wait(ctx)
 	if err != nil {
 		return "", err
+	}
+	if _, err := sent.Await(ctx); err != nil {
+		return "", err
+	}
+	if _, err := rejected.Await(ctx); err == nil {
+		return "", errors.New("not rejected")
 	}
 	done, err := replay.All(ctx, work, part)
 	if err != nil {
@@ -111,6 +119,10 @@ func runEverything(t *testing.T, in *instance) *journalpb.Error {
 				mustTurn(t, in, activityCompleted(event.EventId, canary))
 			case event.GetActivityScheduled() != nil:
 				mustTurn(t, in, activityFailed(event.EventId, fmt.Errorf("%s: %w", canary, &limitError{7, canary})))
+			case event.GetMessageSent() != nil && countEvents(in, journalpb.TypeMessageDelivered) == 0:
+				mustTurn(t, in, messageDelivered(event.EventId))
+			case event.GetMessageSent() != nil:
+				mustTurn(t, in, messageRejected(event.EventId, errors.New(canary)))
 			case event.GetSubOrchestrationScheduled() != nil && countEvents(in, journalpb.TypeSubOrchestrationCompleted) == 0:
 				mustTurn(t, in, childCompleted(event.EventId, canary))
 			case event.GetSubOrchestrationScheduled() != nil:

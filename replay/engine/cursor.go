@@ -128,6 +128,7 @@ func (x *Execution) apply(event *journalpb.Event) error {
 	case *journalpb.Event_ActivityCompleted, *journalpb.Event_ActivityFailed,
 		*journalpb.Event_TimerFired,
 		*journalpb.Event_SubOrchestrationCompleted, *journalpb.Event_SubOrchestrationFailed,
+		*journalpb.Event_MessageDelivered, *journalpb.Event_MessageRejected,
 		*journalpb.Event_ExternalEvent, *journalpb.Event_OrchestrationCancelRequested:
 		if x.deferred.suspended {
 			x.deferred.add(event)

@@ -136,6 +136,8 @@ func (f *fields) head(event *journalpb.Event) {
 		f.text("name", body.ExternalEvent.Name)
 	case *journalpb.Event_SideEffectRecorded:
 		f.text("label", body.SideEffectRecorded.Label)
+	case *journalpb.Event_MessageSent:
+		f.message(body.MessageSent)
 	case *journalpb.Event_SubOrchestrationScheduled:
 		f.instance(body.SubOrchestrationScheduled)
 	case *journalpb.Event_OrchestrationChained:
@@ -167,6 +169,16 @@ func (f *fields) instance(start interface {
 	f.text("name", start.GetName())
 	f.text("version", start.GetVersion())
 	f.text("instance", start.GetInstance())
+}
+
+// message describes the receiver of a message and what the message is.
+func (f *fields) message(sent *journalpb.MessageSent) {
+	if sent.Event != nil {
+		f.text("event", sent.Event.Name)
+	} else {
+		f.add("cancel", strconv.Quote(truncate(sent.Cancel.GetReason())))
+	}
+	f.text("instance", sent.Instance)
 }
 
 // tail describes what stands after the values.

@@ -328,6 +328,16 @@ func childCompleted(source uint64, result any) *journalpb.Event {
 	}}
 }
 
+func messageDelivered(source uint64) *journalpb.Event {
+	return &journalpb.Event{SourceEventId: source, Body: &journalpb.Event_MessageDelivered{MessageDelivered: new(journalpb.MessageDelivered)}}
+}
+
+func messageRejected(source uint64, err error) *journalpb.Event {
+	return &journalpb.Event{SourceEventId: source, Body: &journalpb.Event_MessageRejected{
+		MessageRejected: &journalpb.MessageRejected{Error: engine.EncodeError(err)},
+	}}
+}
+
 func childFailed(source uint64, err error) *journalpb.Event {
 	return &journalpb.Event{SourceEventId: source, Body: &journalpb.Event_SubOrchestrationFailed{
 		SubOrchestrationFailed: &journalpb.SubOrchestrationFailed{Error: engine.EncodeError(err)},

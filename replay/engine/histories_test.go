@@ -26,7 +26,7 @@ var record = flag.Bool("record", false, "add the histories that testdata/histori
 const historiesDir = "testdata/histories"
 
 // superseded lists the histories that this build rejects, because the code was told something wrong
-// in these cases; see CHANGELOG.md.
+// in these cases.
 var superseded = map[string]string{
 	"composition_settles.1":    "Settle returned results although its scope had ended",
 	"suspension_suspendable.1": "a scope ended while the instance was suspended",

@@ -68,6 +68,8 @@ func (c *comparison) sameEvent(recorded, requested *journalpb.Event) bool {
 		return true // the recorded fire_at is used; the source was compared above
 	case *journalpb.Event_ExternalSubscribed:
 		return recorded.GetExternalSubscribed().Name == want.ExternalSubscribed.Name
+	case *journalpb.Event_MessageSent:
+		return c.sameMessage(recorded.GetMessageSent(), want.MessageSent)
 	case *journalpb.Event_SubOrchestrationScheduled:
 		return c.sameChild(recorded, want.SubOrchestrationScheduled)
 	case *journalpb.Event_OrchestrationCompleted:
@@ -107,6 +109,15 @@ func (c *comparison) sameChild(recorded *journalpb.Event, requested *journalpb.S
 		c.id.isChildID(have.Instance, requested.Instance, recorded.EventId) &&
 		(!c.strict || have.ClosePolicy == requested.ClosePolicy) &&
 		c.sameValue(have.Input, requested.Input)
+}
+
+// sameMessage compares receivers, events and data. The reason of a cancellation may change.
+func (c *comparison) sameMessage(have, want *journalpb.MessageSent) bool {
+	return have.Instance == want.Instance &&
+		(have.Event == nil) == (want.Event == nil) &&
+		have.Event.GetName() == want.Event.GetName() &&
+		c.sameValue(have.Event.GetData(), want.Event.GetData()) &&
+		(!c.strict || have.Cancel.GetReason() == want.Cancel.GetReason())
 }
 
 // sameVersion compares a version that the code names. A call without one fits every record.

@@ -15,7 +15,7 @@ type operation struct {
 	eventType     int        // of its scheduling event
 	eventID       uint64     // of its scheduling event; 0 until the cursor has passed it
 	name          string     // of the activity, event or orchestration
-	child         string     // instance ID of a child
+	child         string     // instance ID of a child, or of the receiver of a message
 	receivedEvent inboxEvent // the event that a subscription received
 	scope         *scope
 	action        action // its entry in the queue while eventID is 0
@@ -46,7 +46,19 @@ func (op *operation) setResult(event *journalpb.Event) {
 			EventID:  op.eventID,
 			Err:      decodeError(body.SubOrchestrationFailed.Error),
 		}
+	case *journalpb.Event_MessageDelivered:
+		op.value = true
+	case *journalpb.Event_MessageRejected:
+		op.err = op.rejection(decodeError(body.MessageRejected.Error))
 	}
+}
+
+// rejection returns the error of a message that its receiver has not recorded.
+func (op *operation) rejection(reason error) error {
+	if op.name == "" {
+		return fmt.Errorf("cancel %s: %w", op.child, reason)
+	}
+	return fmt.Errorf("send %q to %s: %w", op.name, op.child, reason)
 }
 
 // decode decodes the result. A detailed error identifies the operation.
@@ -102,6 +114,8 @@ func (o *operations) bind(op *operation, event *journalpb.Event) {
 		}
 	case journalpb.TypeSubOrchestrationScheduled:
 		op.child = event.GetSubOrchestrationScheduled().Instance
+	case journalpb.TypeMessageSent:
+		op.child = event.GetMessageSent().Instance
 	}
 	o.open.set(op.eventID, op)
 }

@@ -28,7 +28,7 @@ func morePrograms() []replay.Definition {
 		program("journey", journey), program("chains", chains), program("policies", policies),
 		program("settles", allResults), program("as-completed", asCompleted), program("maps", maps),
 		program("mutex", mutex), program("places", semaphoreSlots), program("patient", patient),
-		program("suspendable", suspendable),
+		program("suspendable", suspendable), program("messages", messages), program("message-limit", messageLimit),
 	}
 }
 
@@ -527,6 +527,24 @@ func chains(ctx *replay.Context, _ string) (string, error) {
 		logf(ctx, "after cancellation: %v", child.Chain(ctx, "not started"))
 	}
 	return "", err
+}
+
+// messages sends events, and a request to cancel, to other instances.
+func messages(ctx *replay.Context, _ string) (string, error) {
+	sent := tick.SendTo(ctx, "receiver", 17)
+	rejected := tick.SendTo(ctx, "nobody", 18)
+	canceled := replay.CancelInstance(ctx, "receiver", "enough")
+	invalid := tick.SendTo(ctx, "not an ID", 19)
+	logf(ctx, "%v; %v, not found: %t; %v; %v", sent, rejected, errors.Is(rejected, replay.ErrNotFound), canceled, invalid)
+	return "", nil
+}
+
+// messageLimit sends an event with a timeout.
+func messageLimit(ctx *replay.Context, _ string) (string, error) {
+	inner, cancel := replay.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	logf(ctx, "%v", tick.SendTo(inner, "receiver", 17))
+	return "", nil
 }
 
 func policies(ctx *replay.Context, _ string) (string, error) {

@@ -116,7 +116,7 @@ func (b *block) statements(n, depth int) {
 }
 
 func (b *block) statement() {
-	switch b.random.IntN(26) {
+	switch b.random.IntN(27) {
 	case 0, 1, 2:
 		b.open = append(b.open, b.start())
 	case 3:
@@ -146,9 +146,18 @@ func (b *block) statement() {
 		b.compose()
 	case 15, 16, 17:
 		b.scope()
+	case 18:
+		b.noteResult(nil, b.sendMessage())
 	default:
 		b.record()
 	}
+}
+
+func (b *block) sendMessage() error {
+	if b.random.IntN(2) == 0 {
+		return b.event().SendTo(b.ctx, "receiver", "x")
+	}
+	return replay.CancelInstance(b.ctx, "receiver", "enough")
 }
 
 // checkCanceled checks that a canceled future, or the loser of a race, is done, or is a coroutine

@@ -17,8 +17,8 @@ import (
 // The rules that every history must satisfy. They are written independently of the engine, from the
 // specification of orchestrations.
 
-// openOperations returns the schedules of activities, timers and children that a history neither
-// completes nor cancels.
+// openOperations returns the schedules of activities, timers, children and messages that a history
+// neither completes nor cancels.
 func openOperations(history []*journalpb.Event) []*journalpb.Event {
 	closed := make(map[uint64]bool)
 	for _, event := range history {
@@ -27,7 +27,7 @@ func openOperations(history []*journalpb.Event) []*journalpb.Event {
 	var open []*journalpb.Event
 	for _, event := range history {
 		switch event.TypeNumber() {
-		case journalpb.TypeActivityScheduled, journalpb.TypeTimerCreated, journalpb.TypeSubOrchestrationScheduled:
+		case journalpb.TypeActivityScheduled, journalpb.TypeTimerCreated, journalpb.TypeSubOrchestrationScheduled, journalpb.TypeMessageSent:
 			if !closed[event.EventId] {
 				open = append(open, event)
 			}
@@ -150,7 +150,7 @@ func (h *historyChecker) checkEvent(event *journalpb.Event) {
 			h.cancels++
 			h.reason = carried.Reason
 		}
-	case *journalpb.Event_ActivityScheduled, *journalpb.Event_TimerCreated:
+	case *journalpb.Event_ActivityScheduled, *journalpb.Event_TimerCreated, *journalpb.Event_MessageSent:
 		h.schedule(event)
 	case *journalpb.Event_SubOrchestrationScheduled:
 		h.schedule(event)

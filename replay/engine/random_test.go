@@ -337,6 +337,11 @@ func (s *sender) completion(in *instance) *journalpb.Event {
 			return childFailed(scheduled.EventId, replay.WithCode("c", fmt.Errorf("child %s", s.text())))
 		}
 		return childCompleted(scheduled.EventId, s.text())
+	case journalpb.TypeMessageSent:
+		if s.random.IntN(4) == 0 {
+			return messageRejected(scheduled.EventId, replay.ErrNotFound)
+		}
+		return messageDelivered(scheduled.EventId)
 	}
 	if s.random.IntN(4) == 0 {
 		return activityFailed(scheduled.EventId, fmt.Errorf("failed %s", s.text()))
@@ -352,7 +357,7 @@ func (s *sender) garbage(in *instance) *journalpb.Event {
 	}
 	events := []*journalpb.Event{
 		activityCompleted(source, "x"), activityFailed(source, nil), timerFired(source, begin), childCompleted(source, "x"),
-		activityCompleted(source, 17), childFailed(source, replay.ErrCanceled), operationCanceled(source), {}, {SourceEventId: source},
+		activityCompleted(source, 17), childFailed(source, replay.ErrCanceled), messageDelivered(source), operationCanceled(source), {}, {SourceEventId: source},
 		started("script", 0), started("unknown", nil), completed("x"), activityScheduled("act", "x"), subscribed("red"),
 		external("red", 17, ""), external("green", "x", ""), external("", nil, ""), sideEffect("pick", 1), marker("p0"),
 		statusSet("x"), chained("child", "c", "x"), continuedAsNew(0, ""), orchestrationCanceled("x"),

@@ -35,6 +35,8 @@ var update = flag.Bool("update", false, "rewrite the expected output in testdata
 //	events NAME FIRST LAST    numbered events, each with its number as data
 //	child-done ID [JSON]      the child has completed
 //	child-failed ID TEXT      ... has failed
+//	delivered ID              the message has been recorded by its receiver
+//	rejected ID TEXT          ... has not
 //	cancel [REASON]           request to cancel the instance
 //	terminate [REASON]        terminate the instance
 //	suspend [REASON]          suspend the instance
@@ -287,6 +289,10 @@ func (p *player) message(word, rest, requestID string) ([]*journalpb.Event, erro
 		return one(childCompleted(id, value(data)))
 	case "child-failed":
 		return one(childFailed(id, failure(data)))
+	case "delivered":
+		return one(messageDelivered(id))
+	case "rejected":
+		return one(messageRejected(id, failure(data)))
 	case "cancel":
 		return one(cancelRequested(rest, requestID))
 	case "terminate":

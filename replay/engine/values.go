@@ -129,6 +129,10 @@ func visitValues(event *journalpb.Event, visit visitor) {
 		visit.failure(body.SideEffectRecorded.Error)
 	case *journalpb.Event_StatusSet:
 		visit.payload(fieldValue, body.StatusSet.Value)
+	case *journalpb.Event_MessageSent:
+		visit.payload(fieldData, body.MessageSent.Event.GetData())
+	case *journalpb.Event_MessageRejected:
+		visit.failure(body.MessageRejected.Error)
 	}
 }
 

@@ -66,6 +66,8 @@ func recordedBy[O any](t *testing.T, payloads engine.PayloadConverter, body func
 			mustTurn(t, in, activityCompleted(event.EventId, ""))
 		case event.GetSubOrchestrationScheduled() != nil:
 			mustTurn(t, in, childCompleted(event.EventId, ""))
+		case event.GetMessageSent() != nil:
+			mustTurn(t, in, messageDelivered(event.EventId))
 		case event.GetTimerCreated() != nil:
 			mustTurn(t, in, timerFired(event.EventId, time.Unix(0, event.GetTimerCreated().FireAt)))
 		}
@@ -145,6 +147,15 @@ func codeChanges() []codeChange {
 	sleep := func(d time.Duration) release {
 		return callCode(func(ctx *replay.Context) error { return ctx.Sleep(d) })
 	}
+	sendTo := func(receiver string, order any) release {
+		return callCode(func(ctx *replay.Context) error { return replay.Event[any]("note").SendTo(ctx, receiver, order) })
+	}
+	sendOrder := func(order secondOrder) release {
+		return callCode(func(ctx *replay.Context) error { return replay.Event[secondOrder]("note").SendTo(ctx, "a", order) })
+	}
+	cancel := func(receiver, reason string) release {
+		return callCode(func(ctx *replay.Context) error { return replay.CancelInstance(ctx, receiver, reason) })
+	}
 	first := releaseOf(orderCode(firstOrder{"17"}))
 	return []codeChange{
 		{"a field is added, zero for old instances", first, releaseOf(orderCode(secondOrder{ID: "17"})), strictOnly},
@@ -168,6 +179,12 @@ func codeChanges() []codeChange {
 		{"the version of a child changes", shipWith(replay.Version("1")), shipWith(replay.Version("2")), rejected},
 		{"the version of a child is named no more", shipWith(replay.Version("1")), shipWith(), accepted},
 		{"the ID of a child changes", shipWith(replay.ChildID("a")), shipWith(replay.ChildID("b")), rejected},
+		{"the receiver of an event changes", sendTo("a", 1), sendTo("b", 1), rejected},
+		{"the data of an event changes", sendTo("a", 1), sendTo("a", 2), rejected},
+		{"a field of the data is added", sendTo("a", firstOrder{"17"}), sendOrder(secondOrder{ID: "17"}), strictOnly},
+		{"an event becomes a cancellation", sendTo("a", 1), cancel("a", ""), rejected},
+		{"another instance is canceled", cancel("a", ""), cancel("b", ""), rejected},
+		{"the reason of a cancellation changes", cancel("a", "x"), cancel("a", "y"), strictOnly},
 		{"a call is added", payWith(), callCode(func(ctx *replay.Context) error {
 			return errors.Join(pay(ctx), pay(ctx))
 		}), rejected},

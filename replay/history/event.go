@@ -119,6 +119,10 @@ func (e Event) Child() string {
 	return e.message.GetSubOrchestrationScheduled().GetInstance()
 }
 
+// Receiver returns the ID of the instance that a MessageSent event goes to. It returns "" for every
+// other event.
+func (e Event) Receiver() string { return e.message.GetMessageSent().GetInstance() }
+
 // RequestID returns the request ID of an input of a client: an event from outside, an update, a
 // cancellation, suspension or resumption. It returns "" for every other event.
 func (e Event) RequestID() string { return e.recorded().InputRequestID() }

@@ -26,6 +26,7 @@ var eventTypes = []history.EventType{
 	history.ActivityFailed, history.TimerCreated, history.TimerFired, history.ExternalSubscribed, history.ExternalEvent,
 	history.SubOrchestrationScheduled, history.SubOrchestrationCompleted, history.SubOrchestrationFailed,
 	history.OrchestrationChained, history.CancelRequested, history.SideEffectRecorded, history.StatusSet,
+	history.MessageSent, history.MessageDelivered, history.MessageRejected,
 }
 
 // filledBody returns an event with the given body, in which names, payloads and errors are set.
@@ -39,6 +40,11 @@ func filledBody(field protoreflect.FieldDescriptor) (event *journalpb.Event, nam
 			body.Set(f, protoreflect.ValueOfString("n"))
 			names++
 		case f.Message() == nil || f.IsList() || f.IsMap():
+		case f.Message().Name() == "ExternalEvent":
+			sent := &journalpb.ExternalEvent{Name: "n", Data: &journalpb.Payload{Data: []byte(`"p"`)}}
+			body.Set(f, protoreflect.ValueOfMessage(sent.ProtoReflect()))
+			names++
+			payloads++
 		case f.Message().Name() == "Payload" && !(f.Name() == "status" && field.Name() == "orchestration_started"):
 			body.Set(f, protoreflect.ValueOfMessage((&journalpb.Payload{Data: []byte(`"p"`)}).ProtoReflect()))
 			payloads++

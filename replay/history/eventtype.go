@@ -60,6 +60,13 @@ const (
 	// SideEffectRecorded. Name: its label; for the result of an update, "tenuto.update/" and the
 	// update's ID. Decode: the value. Err: the error instead of a value.
 	SideEffectRecorded EventType = "SideEffectRecorded"
+	// MessageSent sends an event, or a request to cancel, to the instance that Receiver returns.
+	// Name: of the event, "" for a cancellation. Decode: the event's data.
+	MessageSent EventType = "MessageSent"
+	// MessageDelivered: the receiver has recorded the message.
+	MessageDelivered EventType = "MessageDelivered"
+	// MessageRejected: the receiver has not recorded the message. Err: why.
+	MessageRejected EventType = "MessageRejected"
 	// Unknown is an event that this build does not know.
 	Unknown EventType = "Unknown"
 )
@@ -88,6 +95,8 @@ func nameIn(event *journalpb.Event) string {
 		return body.SubOrchestrationScheduled.Name
 	case *journalpb.Event_OrchestrationChained:
 		return body.OrchestrationChained.Name
+	case *journalpb.Event_MessageSent:
+		return body.MessageSent.Event.GetName()
 	case *journalpb.Event_CancelRequested:
 		return body.CancelRequested.EventName
 	case *journalpb.Event_SideEffectRecorded:
@@ -121,6 +130,8 @@ func payloadIn(event *journalpb.Event) (payload *journalpb.Payload, kind, part s
 		return body.SideEffectRecorded.Value, "side effect", "value"
 	case *journalpb.Event_StatusSet:
 		return body.StatusSet.Value, "orchestration", "status"
+	case *journalpb.Event_MessageSent:
+		return body.MessageSent.Event.GetData(), "event", "data"
 	}
 	return nil, "", ""
 }
@@ -136,6 +147,8 @@ func errorIn(event *journalpb.Event) *journalpb.Error {
 		return body.SubOrchestrationFailed.Error
 	case *journalpb.Event_SideEffectRecorded:
 		return body.SideEffectRecorded.Error
+	case *journalpb.Event_MessageRejected:
+		return body.MessageRejected.Error
 	}
 	return nil
 }

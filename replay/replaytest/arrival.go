@@ -8,8 +8,8 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// An arrival waits to be admitted: an append, or an attempt of an activity whose body has
-// returned.
+// An arrival waits to be admitted: an append, the result of an attempt, or a message to an
+// instance.
 type arrival struct {
 	// The sort key of arrivals.
 	instance  string
@@ -19,7 +19,7 @@ type arrival struct {
 
 	proposal *proposal
 	commit   *commit // the proposal, decoded
-	attempt  *attempt
+	held     *heldItem
 
 	// concurrent: several of these may arrive at the same moment, and node.order chooses which is
 	// first.
@@ -27,8 +27,8 @@ type arrival struct {
 	name       func() string
 }
 
-// nextArrival returns the arrival to admit next, or nil. Appends come first, because they have
-// begun already. An append that ends a child is chosen among the concurrent arrivals, because its
+// nextArrival returns the arrival to admit next, or nil. Appends come first, because they are
+// already proposed. An append that ends a child is chosen among the concurrent arrivals, because its
 // order decides when the parent gets the end.
 func (n *node) nextArrival() (*arrival, error) {
 	var concurrent []*arrival
@@ -47,8 +47,8 @@ func (n *node) nextArrival() (*arrival, error) {
 	if first != nil {
 		return first, nil
 	}
-	for _, a := range n.barrier.waitingAttempts() {
-		concurrent = append(concurrent, a.toArrival())
+	for _, h := range n.barrier.waitingNow() {
+		concurrent = append(concurrent, h.toArrival())
 	}
 	if len(concurrent) == 0 {
 		return nil, nil
@@ -64,20 +64,20 @@ func (n *node) nextArrival() (*arrival, error) {
 	return first, nil
 }
 
-// toArrival returns the attempt as an arrival.
-func (a *attempt) toArrival() *arrival {
-	if a.arrival == nil {
-		a.arrival = &arrival{
-			instance:   a.Instance,
-			execution:  a.Execution,
-			eventID:    a.EventID,
-			number:     a.Number,
-			attempt:    a,
+// toArrival returns h as an arrival.
+func (h *heldItem) toArrival() *arrival {
+	if h.arrival == nil {
+		h.arrival = &arrival{
+			instance:   h.instance,
+			execution:  h.execution,
+			eventID:    h.eventID,
+			number:     h.number,
+			held:       h,
 			concurrent: true,
-			name:       func() string { return fmt.Sprintf("%s of %s (event %d)", a.Name, a.Instance, a.EventID) },
+			name:       func() string { return fmt.Sprintf("%s of %s (event %d)", h.what, h.instance, h.eventID) },
 		}
 	}
-	return a.arrival
+	return h.arrival
 }
 
 func compareArrivals(a, b *arrival) int {

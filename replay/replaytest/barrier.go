@@ -3,6 +3,7 @@ package replaytest
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -11,20 +12,25 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
-// A barrier holds attempts whose bodies have returned and releases them one at a time, so that
-// the Go scheduler does not decide which result comes first.
+// A barrier holds results of activities and messages between instances, and releases them one at a
+// time, so that the Go scheduler does not decide which comes first.
 type barrier struct {
 	bodies atomic.Pointer[engine.Registry]
 	notify func()
 
 	mu       sync.Mutex
-	waiting  []*attempt
-	released bool // all attempts pass
+	waiting  []*heldItem
+	released bool // all items pass
 }
 
-// An attempt is an attempt of an activity whose body has returned.
-type attempt struct {
-	*replay.Attempt
+// A heldItem is an attempt of an activity whose body has returned, or a message that was sent.
+type heldItem struct {
+	instance  string // that gets the result, or sends the message
+	execution uint64
+	eventID   uint64 // of the operation
+	number    int    // of the attempt
+	what      string
+
 	released chan struct{}
 	arrival  *arrival // set by toArrival
 }
@@ -39,55 +45,57 @@ func (b *barrier) wrap(activity string) replay.Definition {
 		b.bodies.Load().RunActivity(ctx, inner, func(payload *journalpb.Payload, failure error) {
 			output, err = payload.GetData(), failure
 		})
-		b.await(ctx, &current.Attempt)
+		b.await(ctx, &heldItem{
+			instance: current.Instance, execution: current.Execution, eventID: current.EventID, number: current.Number, what: current.Name,
+		})
 		return output, err
 	})
 }
 
-// await waits until the attempt is released. It does not wait if the attempt was canceled.
-func (b *barrier) await(ctx context.Context, current *replay.Attempt) {
-	a := &attempt{Attempt: current, released: make(chan struct{})}
+// await waits until h is released. It does not wait if ctx has ended.
+func (b *barrier) await(ctx context.Context, h *heldItem) {
+	h.released = make(chan struct{})
 	b.mu.Lock()
 	released := b.released || ctx.Err() != nil
 	if !released {
-		b.waiting = append(b.waiting, a)
+		b.waiting = append(b.waiting, h)
 	}
 	b.mu.Unlock()
 	if released {
 		return
 	}
 	b.notify()
-	<-a.released
+	<-h.released
 }
 
-// waitingAttempts returns the attempts that wait.
-func (b *barrier) waitingAttempts() []*attempt {
+// waitingNow returns the waiting items.
+func (b *barrier) waitingNow() []*heldItem {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.waiting[:len(b.waiting):len(b.waiting)]
 }
 
-// release lets one attempt return its result.
-func (b *barrier) release(a *attempt) {
+// release releases a waiting item. It has no effect on others.
+func (b *barrier) release(h *heldItem) {
 	b.mu.Lock()
-	for i := range b.waiting {
-		if b.waiting[i] == a {
-			b.waiting = append(b.waiting[:i:i], b.waiting[i+1:]...)
-			break
-		}
+	at := slices.Index(b.waiting, h)
+	if at >= 0 {
+		b.waiting = append(b.waiting[:at:at], b.waiting[at+1:]...)
 	}
 	b.mu.Unlock()
-	close(a.released)
+	if at >= 0 {
+		close(h.released)
+	}
 }
 
-// releaseAll releases all attempts, also later ones.
+// releaseAll releases all items, now and in future.
 func (b *barrier) releaseAll() {
 	b.mu.Lock()
 	b.released = true
 	waiting := b.waiting
 	b.waiting = nil
 	b.mu.Unlock()
-	for _, a := range waiting {
-		close(a.released)
+	for _, h := range waiting {
+		close(h.released)
 	}
 }

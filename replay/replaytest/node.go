@@ -49,12 +49,26 @@ func (n *node) start(registry *engine.Registry, logger *slog.Logger) error {
 	return nil
 }
 
-// partitionConfig is the configuration of the only partition of a cluster with the newest
+// partitionConfig returns the configuration of the only partition of a cluster with the newest
 // protocol. The incarnation of a run does not depend on other starts or on the time: its text
 // is "1-1", unless the ID was used before.
-var partitionConfig = actors.PartitionConfig{
-	HasIncarnations: func() bool { return true },
-	NewIncarnation:  func(_ string, execution uint64) uint64 { return journalpb.NewIncarnation(1, execution) },
+func (n *node) partitionConfig() actors.PartitionConfig {
+	return actors.PartitionConfig{
+		HasIncarnations: func() bool { return true },
+		NewIncarnation:  func(_ string, execution uint64) uint64 { return journalpb.NewIncarnation(1, execution) },
+		SendMessage:     n.sendMessage,
+	}
+}
+
+// sendMessage sends a message between instances when its turn has come.
+func (n *node) sendMessage(ctx context.Context, m *actors.OutgoingMessage) error {
+	h := &heldItem{instance: m.From.Instance, execution: m.From.Execution, eventID: m.From.EventId, what: "message to " + m.Instance}
+	defer context.AfterFunc(ctx, func() { n.barrier.release(h) })()
+	n.barrier.await(ctx, h)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return n.partition.Load().SendMessage(ctx, m)
 }
 
 // becomeLeader opens the partition in a new epoch.
@@ -63,7 +77,7 @@ func (n *node) becomeLeader() error {
 	if err != nil {
 		return err
 	}
-	n.partition.Store(n.system.LeadPartition(context.Background(), partitionConfig, n.journal, epoch))
+	n.partition.Store(n.system.LeadPartition(context.Background(), n.partitionConfig(), n.journal, epoch))
 	return nil
 }
 
@@ -89,8 +103,8 @@ func (n *node) step() (c *commit, more bool, err error) {
 	switch {
 	case err != nil || a == nil:
 		return nil, false, err
-	case a.attempt != nil:
-		n.barrier.release(a.attempt)
+	case a.held != nil:
+		n.barrier.release(a.held)
 		return nil, true, nil
 	}
 	if err := n.journal.commit(a.proposal); err != nil {
@@ -170,6 +184,8 @@ func (n *node) inspect() nodeState {
 		case journalpb.TypeSubOrchestrationScheduled:
 			child, ok := n.journal.Instance(op.Child)
 			s.overdue = s.overdue || !ok || child.Status != journalpb.Status_STATUS_RUNNING
+		case journalpb.TypeMessageSent:
+			s.overdue = true
 		}
 	}
 	for range n.journal.Unbegun() {

@@ -14,7 +14,7 @@ const replayPath = "github.com/tenuto-dev/tenuto/replay"
 var durableCalls = []string{
 	"ActivityHandle.Call", "ActivityHandle.Start",
 	"OrchestrationHandle.Call", "OrchestrationHandle.Start", "OrchestrationHandle.Chain",
-	"EventHandle.Subscribe", "EventHandle.Wait", "EventHandle.WaitFor",
+	"EventHandle.Subscribe", "EventHandle.Wait", "EventHandle.WaitFor", "EventHandle.SendTo", "CancelInstance",
 	"Context.Sleep", "Context.Timer",
 	"Future.Await", "Future.AwaitFor",
 	"All", "AsCompleted", "Await", "AwaitFor", "AwaitUpdates", "Go", "Map", "Next", "SideEffect", "Patched", "Race", "DeprecatePatch",
@@ -31,7 +31,7 @@ var orderedCalls = []string{
 // waits block until something happens or the scope of their context ends. Their last result is an
 // error, which says that. SideEffect, Chain, SetStatus and Handle do not wait.
 var waits = []string{
-	"ActivityHandle.Call", "OrchestrationHandle.Call", "EventHandle.Wait", "EventHandle.WaitFor", "Context.Sleep",
+	"ActivityHandle.Call", "OrchestrationHandle.Call", "EventHandle.Wait", "EventHandle.WaitFor", "EventHandle.SendTo", "CancelInstance", "Context.Sleep",
 	"Future.Await", "Future.AwaitFor", "All", "AllResults", "Await", "AwaitFor", "AwaitUpdates", "Map", "Next", "Race",
 	"Channel.Receive", "Channel.Send", "Semaphore.Acquire",
 }

@@ -70,7 +70,10 @@ func (r Retrier) Do(ctx context.Context, request *clusterpb.Request, ask Asker) 
 			return nil, &FailureError{failure}
 		}
 		if !failure.NotExecuted {
-			notExecuted, request.Retried, request.FirstIndex = false, true, proto.Uint64(r.SeenIndex)
+			notExecuted, request.Retried = false, true
+			if request.FirstIndex == nil {
+				request.FirstIndex = proto.Uint64(r.SeenIndex)
+			}
 		}
 		notified, err := SleepUntil(ctx, r.Closing, changed, jitter(delay))
 		if err != nil {

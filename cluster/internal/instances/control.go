@@ -31,6 +31,9 @@ func (i *Inputs) Control(ctx context.Context, p *actors.Partition, request *clus
 	if r.Kind == clusterpb.ControlRequest_KIND_TERMINATE {
 		return done, i.terminate(ctx, p, request, r.Reason, message)
 	}
+	if err := i.checkRecords(p, request); err != nil {
+		return nil, err
+	}
 	_, _, err := i.repetitions.deliver(p, request, r.RequestId, message).await(ctx)
 	if err := i.repetitions.ignoreIfRecorded(ctx, request, r.RequestId, err); err != nil {
 		return nil, err

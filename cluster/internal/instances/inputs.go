@@ -62,6 +62,9 @@ func (i *Inputs) ConfirmRejection(ctx context.Context, p *actors.Partition, reje
 func (i *Inputs) Start(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.StartRequest) (*clusterpb.Response, error) {
 	instance := request.Instance
 	if begun := i.repetitions.findStartedRun(request, r); begun.first > 0 {
+		if err := i.checkSameStart(instance, begun.first, r); err != nil {
+			return nil, err
+		}
 		return i.startResponse(actors.Answer{FirstExecution: begun.first, Incarnation: begun.incarnation}), nil
 	}
 	switch found, err := i.repetitions.findRunWithEvent(ctx, request, r.Send); {
@@ -112,6 +115,20 @@ func (i *Inputs) Start(ctx context.Context, p *actors.Partition, request *cluste
 	return i.startResponse(answer), nil
 }
 
+// checkSameStart returns [actors.ErrRequestIDReused] if a run was begun by a start of another
+// orchestration or with another input.
+func (i *Inputs) checkSameStart(instance string, execution uint64, r *clusterpb.StartRequest) error {
+	event, err := i.Journal.Event(instance, execution, 1)
+	if err != nil {
+		return nil // it was purged meanwhile
+	}
+	requested := &journalpb.OrchestrationStarted{Name: r.Name, Input: r.Input}
+	if !i.Registry.PayloadConverter().IsSameStart(requested, event.GetOrchestrationStarted()) {
+		return actors.ErrRequestIDReused
+	}
+	return nil
+}
+
 // noCodeError says that the leader has no code for an orchestration.
 func noCodeError(name, version string) error {
 	err := &replay.NotRegisteredError{Kind: "orchestration", Name: name, Version: version}
@@ -148,8 +165,28 @@ func ExternalEvent(r *clusterpb.SendRequest) actors.Message {
 	return actors.Message{Message: engine.Message{Event: &created.event}}
 }
 
+// checkRecords returns [ErrStalled] if the sender of an input does not want to wait and the instance
+// records nothing at present.
+func (i *Inputs) checkRecords(p *actors.Partition, request *clusterpb.Request) error {
+	if !request.RejectIfStalled {
+		return nil
+	}
+	known, ok := i.Journal.Instance(request.Instance)
+	if !ok {
+		return nil
+	}
+	switch state := i.reads.StateOf(p, known); state {
+	case actors.StateStalled, actors.StateHung, actors.StateWaitingForCode:
+		return fmt.Errorf("%w: it is %s", ErrStalled, state)
+	}
+	return nil
+}
+
 // Send delivers an external event.
 func (i *Inputs) Send(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.SendRequest) (*clusterpb.Response, error) {
+	if err := i.checkRecords(p, request); err != nil {
+		return nil, err
+	}
 	_, _, err := i.repetitions.deliver(p, request, r.RequestId, ExternalEvent(r)).await(ctx)
 	if err := i.repetitions.ignoreIfRecorded(ctx, request, r.RequestId, err); err != nil {
 		return nil, err

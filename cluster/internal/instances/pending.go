@@ -27,6 +27,7 @@ func (re *Reads) Pending(ctx context.Context, p *actors.Partition, instance stri
 			Name:      scheduledName(event),
 			Since:     event.Timestamp,
 			State:     string(p.ActivityState(open.Ref)),
+			Receiver:  event.GetMessageSent().GetInstance(),
 		})
 	}
 	return &clusterpb.Response{Result: &clusterpb.Response_Pending{Pending: result}}, nil
@@ -40,6 +41,8 @@ func scheduledName(event *journalpb.Event) string {
 		return body.ExternalSubscribed.Name
 	case *journalpb.Event_SubOrchestrationScheduled:
 		return body.SubOrchestrationScheduled.Name
+	case *journalpb.Event_MessageSent:
+		return body.MessageSent.Event.GetName()
 	}
 	return ""
 }

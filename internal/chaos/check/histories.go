@@ -216,6 +216,8 @@ var scheduleTypes = map[int]int{
 	journalpb.TypeTimerFired:                journalpb.TypeTimerCreated,
 	journalpb.TypeSubOrchestrationCompleted: journalpb.TypeSubOrchestrationScheduled,
 	journalpb.TypeSubOrchestrationFailed:    journalpb.TypeSubOrchestrationScheduled,
+	journalpb.TypeMessageDelivered:          journalpb.TypeMessageSent,
+	journalpb.TypeMessageRejected:           journalpb.TypeMessageSent,
 }
 
 func (c *checker) checkOneCompletion() {

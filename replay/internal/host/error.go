@@ -58,8 +58,8 @@ type MismatchText struct {
 	Redact func(description string) string
 }
 
-// registeredErrors holds the errors that users registered. It is filled during program
-// initialization and only read afterwards.
+// registeredErrors holds the errors that users registered. Programs fill it during their
+// initialization.
 var registeredErrors struct {
 	sync.RWMutex
 	sentinels map[error]string

@@ -84,6 +84,10 @@ type Scope interface {
 	StartChild(orchestration string, input Value, options ChildOptions) *Future
 	StartChain(orchestration string, input Value, options ChainOptions) error
 	Subscribe(event string) *Future
+	// SendEvent sends an event to another instance. The future has no value.
+	SendEvent(instance, event string, data Value) *Future
+	// CancelInstance asks another instance to cancel. The future has no value.
+	CancelInstance(instance, reason string) *Future
 	// SideEffect calls fn, or takes its recorded result, and stores the value in the variable that
 	// into points to.
 	SideEffect(label string, fn func() (any, error), into any) error
