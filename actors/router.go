@@ -75,7 +75,7 @@ func (r *router) start(m *Message) {
 		r.meta, _ = r.in.partition.journal.Instance(r.in.id)
 	}
 	meta := r.meta
-	existing := &journalpb.OrchestrationStarted{RequestId: meta.GetRequestId(), Parent: meta.GetParent()}
+	existing := r.existingStart(m, meta)
 	switch {
 	case meta == nil:
 		r.begin(m, 1)
@@ -84,6 +84,20 @@ func (r *router) start(m *Message) {
 	default:
 		r.answerExisting(m, existing, meta.FirstExecution, meta.Incarnation)
 	}
+}
+
+// existingStart returns what is needed of the start that began the run of an instance: all of it for
+// a start with the same request ID.
+func (r *router) existingStart(m *Message, meta *journalpb.Instance) *journalpb.OrchestrationStarted {
+	existing := &journalpb.OrchestrationStarted{RequestId: meta.GetRequestId(), Parent: meta.GetParent()}
+	if m.Internal || meta == nil || !sameRequest(m.startEvent(), existing) {
+		return existing
+	}
+	first, err := r.in.partition.journal.Event(r.in.id, meta.FirstExecution, 1)
+	if err != nil {
+		return m.startEvent() // counts as the same
+	}
+	return first.GetOrchestrationStarted()
 }
 
 func (r *router) begin(m *Message, execution uint64) {
@@ -96,6 +110,10 @@ func (r *router) begin(m *Message, execution uint64) {
 // run gets the answer of the original.
 func (r *router) answerExisting(m *Message, existing *journalpb.OrchestrationStarted, first, incarnation uint64) {
 	same := sameStart(m.startEvent(), existing)
+	if !m.Internal && sameRequest(m.startEvent(), existing) && !r.in.partition.system.config.Registry.PayloadConverter().IsSameStart(m.startEvent(), existing) {
+		r.reply(m, Answer{Err: ErrRequestIDReused})
+		return
+	}
 	if !same && !m.Attach {
 		r.reply(m, Answer{Err: ErrInstanceExists})
 		return
@@ -107,8 +125,12 @@ func (r *router) answerExisting(m *Message, existing *journalpb.OrchestrationSta
 
 // sameStart reports whether a start is the one that began the existing run.
 func sameStart(requested, existing *journalpb.OrchestrationStarted) bool {
-	return requested.RequestId != "" && requested.RequestId == existing.RequestId ||
+	return sameRequest(requested, existing) ||
 		requested.Parent != nil && proto.Equal(requested.Parent, existing.Parent)
+}
+
+func sameRequest(requested, existing *journalpb.OrchestrationStarted) bool {
+	return requested.RequestId != "" && requested.RequestId == existing.RequestId
 }
 
 func (r *router) accept(m *Message) {

@@ -58,10 +58,10 @@ func checkID(id string) error {
 	return nil
 }
 
-// start starts an instance and returns the run that it began or attached to.
-func (c *Client) start(ctx context.Context, id string, start *clusterpb.StartRequest) (runRef, error) {
+// start starts an instance and returns the run that it began, or that it attached to.
+func (c *Client) start(ctx context.Context, id string, start *clusterpb.StartRequest) (run runRef, attached bool, err error) {
 	if err := firstError(c.check(ctx), checkID(id), checkStart(start)); err != nil {
-		return runRef{}, err
+		return runRef{}, false, err
 	}
 	request := &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Start{Start: start}}
 	start.RequestId, request.Retried = requestIDOrNew(start.RequestId)
@@ -72,9 +72,10 @@ func (c *Client) start(ctx context.Context, id string, start *clusterpb.StartReq
 	response, err := c.call(ctx, request)
 	traced(err)
 	if err != nil {
-		return runRef{}, fmt.Errorf("start %s: %w", id, err)
+		return runRef{}, false, fmt.Errorf("start %s: %w", id, err)
 	}
-	return runRef{response.GetStart().GetFirstExecution(), response.GetStart().GetIncarnation()}, nil
+	result := response.GetStart()
+	return runRef{result.GetFirstExecution(), result.GetIncarnation()}, result.GetAttached(), nil
 }
 
 // requestIDOrNew returns the request ID and true if the user has chosen one, or else a new ID and

@@ -400,3 +400,26 @@ func TestClient_ListCountAndPurge(t *testing.T) {
 		t.Errorf("a page too large: %v", err)
 	}
 }
+
+func TestAttach_WithReuseEnsuresRunning(t *testing.T) {
+	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
+	ctx := testContext(t)
+	start := func() *Run[string] {
+		t.Helper()
+		run, err := StartRun(ctx, node.Client(), waiter, "w", "", Attach(), ReuseWhenEnded())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return run
+	}
+	first, again := start(), start()
+	if first.Attached || !again.Attached || again.run != first.run {
+		t.Errorf("started %+v, attached to %+v", first, again)
+	}
+	if err := node.Client().Terminate(ctx, "w", "enough"); err != nil {
+		t.Fatal(err)
+	}
+	if next := start(); next.Attached || next.run == first.run {
+		t.Errorf("after the end: %+v", next)
+	}
+}

@@ -26,8 +26,8 @@ var (
 	ErrEnded = actors.ErrEnded
 	// ErrBusy means that the call was shed under overload; see [BusyError].
 	ErrBusy = actors.ErrBusy
-	// ErrRequestIDReused means that the request ID of an event or an update was used before for
-	// another one.
+	// ErrRequestIDReused means that the request ID of a start, an event or an update was used
+	// before for another one.
 	ErrRequestIDReused = actors.ErrRequestIDReused
 	// ErrStalled means that the instance is stalled or waits for code, so the result of the
 	// activity is not recorded yet; see [CompleteActivity].

@@ -13,7 +13,11 @@ import (
 
 // A Run is a run of an instance. O is the type of its result.
 type Run[O any] struct {
-	ID     string
+	ID string
+	// Attached reports that another start had begun the run; see [Attach]. It is false for a
+	// repetition of the start that began it.
+	Attached bool
+
 	client *Client
 	run    runRef
 }
@@ -24,8 +28,9 @@ type Run[O any] struct {
 // The options are [replay.Version], [RequestID], [Attach], [ReuseWhenEnded], [ReuseWhenFailed],
 // [StartAt] and [Tags]. Without a version the leader's pinned one runs, or else its highest.
 //
-// Errors: [ErrInstanceExists], unless [Attach] is given; a [*replay.NotRegisteredError] if the
-// leader has no code for the orchestration; [*replay.InvalidError]; [*UnavailableError].
+// Errors: [ErrInstanceExists], unless [Attach] is given; [ErrRequestIDReused]; a
+// [*replay.NotRegisteredError] if the leader has no code for the orchestration;
+// [*replay.InvalidError]; [*UnavailableError].
 func StartRun[I, O any](ctx context.Context, client *Client, orchestration replay.OrchestrationHandle[I, O], id string, input I, options ...replay.Option) (*Run[O], error) {
 	return startRun(ctx, client, orchestration, id, input, nil, options)
 }
@@ -41,11 +46,11 @@ func startRun[I, O any](ctx context.Context, client *Client, orchestration repla
 	if err := applyStartOptions(start, options); err != nil {
 		return nil, fmt.Errorf("start %s: %w", id, err)
 	}
-	run, err := client.start(ctx, id, start)
+	run, attached, err := client.start(ctx, id, start)
 	if err != nil {
 		return nil, err
 	}
-	return &Run[O]{ID: id, client: client, run: run}, nil
+	return &Run[O]{ID: id, Attached: attached, client: client, run: run}, nil
 }
 
 // Call starts an instance of an orchestration and waits for its result. Errors are those of
@@ -133,7 +138,9 @@ func applyStartOptions(r *clusterpb.StartRequest, options []replay.Option) error
 }
 
 // Attach makes a start return the run of an existing instance with that ID, running or ended,
-// instead of an error. [SendOrStart] implies it.
+// instead of an error. [Run.Attached] tells which. [SendOrStart] implies it. Together with
+// [ReuseWhenEnded] it ensures that a run is running: the start attaches to a running one, and begins
+// another if the last has ended.
 func Attach() replay.Option { return actors.Attach() }
 
 // RequestID names a start, an event or an update, so that the call can be repeated and has one
@@ -144,7 +151,8 @@ func Attach() replay.Option { return actors.Attach() }
 // [UnavailableError]).
 //
 // A start: a repeated start, with the same instance ID and request ID, returns the run that the
-// first one began, without an error. A start is known until its run is purged, or until a later run
+// first one began, without an error; with another orchestration or input it is rejected with
+// [ErrRequestIDReused]. A start is known until its run is purged, or until a later run
 // begins more than 1,000 executions after it.
 //
 // An event: of several events that are sent to a run under one ID, only the first is recorded; to

@@ -533,6 +533,35 @@ func TestRetriedCall_LostAnswerHasOneEffect(t *testing.T) {
 }
 
 // Users may repeat a call from another program, on another day.
+// A start with the request ID of another start is rejected, on the leader before and after a restart,
+// also if a later run has begun.
+func TestRequestID_StartWithOtherInputIsRejected(t *testing.T) {
+	dir, ctx := t.TempDir(), testContext(t)
+	node := startNode(t, Config{Dir: dir, Definitions: ledgerDefinitions()})
+	check := func() {
+		t.Helper()
+		if _, err := StartRun(ctx, node.Client(), doubled, "d", 1, RequestID("r")); err != nil {
+			t.Error(err)
+		}
+		if _, err := StartRun(ctx, node.Client(), doubled, "d", 2, RequestID("r")); !errors.Is(err, ErrRequestIDReused) {
+			t.Errorf("with another input: %v", err)
+		}
+		if _, err := StartRun(ctx, node.Client(), ledgerOrchestration, "d", 1, RequestID("r"), Attach()); !errors.Is(err, ErrRequestIDReused) {
+			t.Errorf("of another orchestration: %v", err)
+		}
+	}
+	check()
+	if err := node.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	node = startNode(t, Config{Dir: dir, Definitions: ledgerDefinitions()})
+	check()
+	if _, err := Call(ctx, node.Client(), doubled, "d", 3, ReuseWhenEnded()); err != nil {
+		t.Fatal(err)
+	}
+	check()
+}
+
 func TestRequestID_UserRetryHasOneEffect(t *testing.T) {
 	dir, ctx := t.TempDir(), testContext(t)
 	node := startNode(t, Config{Dir: dir, Definitions: ledgerDefinitions()})

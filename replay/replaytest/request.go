@@ -7,6 +7,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // RequestID names a start, an event or an update, so that the call can be repeated and has one
@@ -14,7 +15,7 @@ import (
 func RequestID(id string) replay.Option { return actors.RequestID(id) }
 
 // Attach makes a start return the run of an existing instance with that ID, running or ended,
-// instead of an error.
+// instead of an error. With [ReuseWhenEnded] it attaches to a running one only.
 func Attach() replay.Option { return actors.Attach() }
 
 // ReuseWhenEnded allows the ID of an instance that has ended.
@@ -29,20 +30,23 @@ func StartAt(at time.Time) replay.Option { return actors.StartAt(at) }
 // Tags adds tags to the instance.
 func Tags(tags map[string]string) replay.Option { return actors.Tags(tags) }
 
-// startedRun returns the first execution of the earlier run that a start with that request ID has
-// begun. The node itself recognizes a repetition of the start of the latest run.
-func (j *journal) startedRun(id, requestID string) (firstExecution uint64, ok bool) {
+// startedRun returns the first execution of the earlier run that a start with the same request ID has
+// begun, 0 if there is none. The node itself recognizes a repetition of the start of the latest run.
+func (j *journal) startedRun(id string, requested *journalpb.OrchestrationStarted) (firstExecution uint64, err error) {
 	known, exists := j.Instance(id)
-	if !exists || requestID == "" {
-		return 0, false
+	if !exists || requested.RequestId == "" {
+		return 0, nil
 	}
 	for execution := uint64(1); execution < known.FirstExecution; execution++ {
 		event, err := j.Event(id, execution, 1)
-		if err == nil && event.GetOrchestrationStarted().GetRequestId() == requestID {
-			return execution, true
+		if started := event.GetOrchestrationStarted(); err == nil && started.GetRequestId() == requested.RequestId {
+			if !(engine.PayloadConverter{}).IsSameStart(requested, started) {
+				return 0, ErrRequestIDReused
+			}
+			return execution, nil
 		}
 	}
-	return 0, false
+	return 0, nil
 }
 
 // isRepeat reports whether an input got [ErrEnded] although it was recorded before.

@@ -125,11 +125,27 @@ func TestRequestID_RepeatedCallsHaveOneEffect(t *testing.T) {
 	}
 }
 
+func TestRequestID_StartWithOtherInputIsRejected(t *testing.T) {
+	handle, definition := program("echo", func(_ *replay.Context, in string) (string, error) { return in, nil })
+	env := replaytest.New(t, definition)
+	for range 2 {
+		if _, err := replaytest.Call(env, handle, "i", "a", replaytest.RequestID("r")); err != nil {
+			t.Error(err)
+		}
+		if _, err := replaytest.Call(env, handle, "i", "b", replaytest.RequestID("r")); !errors.Is(err, replaytest.ErrRequestIDReused) {
+			t.Errorf("with another input: %v", err)
+		}
+		if _, err := replaytest.Call(env, handle, "i", "c", replaytest.ReuseWhenEnded()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestAttach_ReturnsExistingRun(t *testing.T) {
 	handle, definition := program("approval", approval)
 	env := replaytest.New(t, definition)
 	first := begin(t, env, handle, "i", "")
-	if again, err := replaytest.StartRun(env, handle, "i", "", replaytest.Attach()); err != nil || *again != *first {
+	if again, err := replaytest.StartRun(env, handle, "i", "", replaytest.Attach()); err != nil || !again.Attached || first.Attached {
 		t.Errorf("%+v, %v", again, err)
 	}
 	if _, err := replaytest.Call(env, handle, "i", ""); !errors.Is(err, replaytest.ErrInstanceExists) {

@@ -13,7 +13,10 @@ import (
 
 // A Run is an instance that was started, with the type of its result.
 type Run[O any] struct {
-	ID             string
+	ID string
+	// Attached reports that another start had begun the run; see [Attach].
+	Attached bool
+
 	env            *Env
 	firstExecution uint64
 }
@@ -27,24 +30,24 @@ type Run[O any] struct {
 // encoding/json.
 func StartRun[I, O any](env *Env, orchestration replay.OrchestrationHandle[I, O], id string, in I, options ...replay.Option) (*Run[O], error) {
 	env.t.Helper()
-	first, err := env.startRun(id, orchestration.Name(), in, options)
+	answer, err := env.startRun(id, orchestration.Name(), in, options)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", id, err)
 	}
-	return &Run[O]{ID: id, env: env, firstExecution: first}, nil
+	return &Run[O]{ID: id, Attached: answer.Attached, env: env, firstExecution: answer.FirstExecution}, nil
 }
 
-func (e *Env) startRun(id, name string, in any, options []replay.Option) (firstExecution uint64, err error) {
+func (e *Env) startRun(id, name string, in any, options []replay.Option) (actors.Answer, error) {
 	e.t.Helper()
 	m, err := e.startMessage(name, in, options)
 	if err != nil {
-		return 0, err
+		return actors.Answer{}, err
 	}
-	if first, ok := e.node.journal.startedRun(id, m.Event.GetOrchestrationStarted().RequestId); ok {
-		return first, nil
+	if first, err := e.node.journal.startedRun(id, m.Event.GetOrchestrationStarted()); first > 0 || err != nil {
+		return actors.Answer{FirstExecution: first}, err
 	}
 	answer := e.deliver(id, m)
-	return answer.FirstExecution, answer.Err
+	return answer, answer.Err
 }
 
 // SendOrStart sends an event to an instance, starting it first if there is no instance with
@@ -72,7 +75,7 @@ func SendOrStart[I, O, T any](env *Env, orchestration replay.OrchestrationHandle
 			return nil, fmt.Errorf("send %q to %s: %w", event.Name(), id, answer.Err)
 		}
 	}
-	return &Run[O]{ID: id, env: env, firstExecution: answers[0].FirstExecution}, nil
+	return &Run[O]{ID: id, Attached: answers[0].Attached, env: env, firstExecution: answers[0].FirstExecution}, nil
 }
 
 // startMessage returns the start of an instance. The test fails if its code is not bound.
