@@ -70,7 +70,8 @@ var registeredErrors struct {
 // An ErrorDecoder returns an error from its encoded fields.
 type ErrorDecoder func(details []byte) (error, bool)
 
-// RegisterError gives a sentinel a code. It panics if either is already registered.
+// RegisterError gives a sentinel a code. It panics if either is already registered for a
+// sentinel.
 func RegisterError(code string, err error) {
 	registeredErrors.Lock()
 	defer registeredErrors.Unlock()
