@@ -56,8 +56,8 @@ type Config struct {
 	// and the caller gets [ErrNotAuthorized]. instanceID is "" if the call does not concern a
 	// single instance. [SendOrStart] needs the right to both [ActionStart] and [ActionSend].
 	// Authorize requires TLS and may be called concurrently. It is not called for calls that other
-	// nodes forward: they have called it. By default, each client with a certificate of the cluster
-	// may do everything.
+	// nodes forward, because they have called it, nor for what orchestration code starts, sends or
+	// cancels. By default, each client with a certificate of the cluster may do everything.
 	Authorize func(ctx context.Context, caller Principal, action Action, instanceID string) error
 	// Peers are the founding nodes, including this one; the list must be the same on every node.
 	// The cluster is founded once all of them have run at the same time, each with an empty Dir.
