@@ -14,7 +14,7 @@ func (s *scope) SideEffect(label string, fn func() (any, error), into any) error
 		return err
 	}
 	if strings.HasPrefix(label, patchLabel) {
-		return fmt.Errorf("tenuto: labels of side effects that begin with %q are reserved for Patched", patchLabel)
+		return fmt.Errorf("tenuto: labels of side effects that begin with %q are those of Patched", patchLabel)
 	}
 	info := replay.PayloadInfo{Kind: "side effect", Name: label, Part: "value"}
 	record := &journalpb.SideEffectRecorded{Label: label}
