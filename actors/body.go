@@ -59,8 +59,8 @@ func outcomeOf(err error, pending bool) AttemptOutcome {
 }
 
 // readError returns the record of an error, whether the error says that the attempt is pending, and
-// the error as it will be read from the record. Reading and encoding an error runs user code, which may panic,
-// for example for a nil pointer in a non-nil error.
+// the error as it will be read from the record. Reading and encoding an error runs user code, which
+// may panic, for example for a nil pointer in a non-nil error.
 func readError(err error) (record *journalpb.Error, pending bool, decoded error) {
 	defer func() {
 		if value := recover(); value != nil {

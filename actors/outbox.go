@@ -7,7 +7,6 @@ import (
 	"errors"
 	"log/slog"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -141,13 +140,12 @@ func (o *outbox) try(d *delivery) {
 	if d.context.Err() != nil {
 		return
 	}
-	err := errors.New("fault while sending")
 	defer func() {
 		if value := recover(); value != nil {
 			o.faults.Add(1)
 			o.logger.Error("fault in outbox", "instance", d.message.From.Instance, "event_id", d.message.From.EventId, "fault", value, "stack", string(debug.Stack()))
 			d.message.Retried = true
-			o.repeatLater(d, err)
+			o.repeatLater(d, errors.New("fault while sending"))
 		}
 	}()
 	limit := firstTryTimeout
@@ -162,37 +160,33 @@ func (o *outbox) try(d *delivery) {
 // finish handles the outcome of a message that was sent once: it records it, or repeats the
 // message.
 func (o *outbox) finish(d *delivery, err error) {
-	if err != nil && (!isRejection(err) || errors.Is(err, ErrNotFound) && o.awaitsStart(d)) {
+	rejection := rejectionOf(err)
+	if err != nil && rejection == nil || rejection == ErrNotFound && o.awaitsStart(d) {
 		o.repeatLater(d, err)
 		return
 	}
 	outcome := &journalpb.Event{Body: &journalpb.Event_MessageDelivered{MessageDelivered: new(journalpb.MessageDelivered)}}
-	if err != nil {
-		outcome.Body = &journalpb.Event_MessageRejected{MessageRejected: &journalpb.MessageRejected{Error: engine.EncodeError(rejectionOf(err))}}
+	if rejection != nil {
+		outcome.Body = &journalpb.Event_MessageRejected{MessageRejected: &journalpb.MessageRejected{Error: engine.EncodeError(rejection)}}
 	}
 	if o.remove(d) {
 		o.sender.deliverReliably(d.message.From.Instance, completion(d.message.From, outcome, nil))
 	}
 }
 
-// finalErrors are the sentinels of final errors.
-var finalErrors = []error{ErrNotFound, ErrEnded, ErrRequestIDReused}
-
-// isRejection reports whether an error is final.
-func isRejection(err error) bool {
-	var invalid *replay.InvalidError
-	return slices.ContainsFunc(finalErrors, func(reason error) bool { return errors.Is(err, reason) }) || errors.As(err, &invalid)
-}
-
-// rejectionOf returns the reason to record: the sentinel alone, because the text around it depends
-// on how the message was sent.
+// rejectionOf returns the reason to record if an error is final, nil if not. A sentinel is recorded
+// alone, because the text around it depends on how the message was sent.
 func rejectionOf(err error) error {
-	for _, reason := range finalErrors {
+	for _, reason := range []error{ErrNotFound, ErrEnded, ErrRequestIDReused} {
 		if errors.Is(err, reason) {
 			return reason
 		}
 	}
-	return err
+	var invalid *replay.InvalidError
+	if errors.As(err, &invalid) {
+		return err
+	}
+	return nil
 }
 
 // awaitsStart reports whether the receiver is about to be started by the sender, or by a chained

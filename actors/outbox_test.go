@@ -12,9 +12,9 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// messenger sends a word to each of the instances that its input lists, and returns the outcomes.
-func messenger() replay.Definition {
-	return program("messenger", func(ctx *replay.Context, receivers string) (string, error) {
+// wordSender sends a word to each of the instances that its input lists, and returns the outcomes.
+func wordSender() replay.Definition {
+	return program("send-words", func(ctx *replay.Context, receivers string) (string, error) {
 		var outcomes []string
 		for i, receiver := range strings.Fields(receivers) {
 			outcomes = append(outcomes, outcomeText(word.SendTo(ctx, receiver, fmt.Sprint("w", i))))
@@ -35,18 +35,18 @@ func outcomeText(err error) string {
 	return "sent"
 }
 
-// canceler cancels the instance that its input names.
-func canceler() replay.Definition {
-	return program("canceler", func(ctx *replay.Context, receiver string) (string, error) {
+// cancelNamed cancels the instance that its input names.
+func cancelNamed() replay.Definition {
+	return program("cancel-named", func(ctx *replay.Context, receiver string) (string, error) {
 		return outcomeText(replay.CancelInstance(ctx, receiver, "enough")), nil
 	})
 }
 
 func TestSendTo_RecordedByReceiver(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
-		n := lead(t, newTestJournal(), actors.Config{}, messenger(), collect())
+		n := lead(t, newTestJournal(), actors.Config{}, wordSender(), collect())
 		n.start("c", "collect", "xxx").want(nil)
-		n.start("m", "messenger", "c c c").want(nil)
+		n.start("m", "send-words", "c c c").want(nil)
 		n.wantOutput("c", "w0 w1 w2")
 		n.wantOutput("m", "sent sent sent")
 		n.wantHistory("m", "OrchestrationStarted", "MessageSent", "MessageDelivered of 2", "MessageSent", "MessageDelivered of 4",
@@ -56,10 +56,10 @@ func TestSendTo_RecordedByReceiver(t *testing.T) {
 
 func TestSendTo_RejectionIsAnError(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
-		n := lead(t, newTestJournal(), actors.Config{}, messenger(), collect())
+		n := lead(t, newTestJournal(), actors.Config{}, wordSender(), collect())
 		n.start("c", "collect", "").want(nil)
 		n.wantOutput("c", "")
-		n.start("m", "messenger", "nobody c").want(nil)
+		n.start("m", "send-words", "missing c").want(nil)
 		n.wantOutput("m", "not-found ended")
 		n.wantHistory("m", "OrchestrationStarted", "MessageSent", "MessageRejected of 2", "MessageSent", "MessageRejected of 4", "OrchestrationCompleted")
 	})
@@ -107,15 +107,15 @@ func TestSendTo_ToItself(t *testing.T) {
 
 func TestCancelInstance_RecordedByReceiver(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
-		n := lead(t, newTestJournal(), actors.Config{}, canceler(), collect())
+		n := lead(t, newTestJournal(), actors.Config{}, cancelNamed(), collect())
 		n.start("c", "collect", "x").want(nil)
-		n.start("m", "canceler", "c").want(nil)
+		n.start("m", "cancel-named", "c").want(nil)
 		n.awaitStatus("c", journalpb.Status_STATUS_CANCELED)
 		if reason := n.last("c").GetOrchestrationCanceled().GetReason(); reason != "enough" {
 			t.Errorf("canceled with reason %q", reason)
 		}
 		n.wantOutput("m", "sent")
-		n.start("again", "canceler", "c").want(nil)
+		n.start("again", "cancel-named", "c").want(nil)
 		n.wantOutput("again", "ended")
 	})
 }
@@ -127,19 +127,17 @@ func TestSendTo_RecordedOnceDespiteCrashes(t *testing.T) {
 			t.Run(fmt.Sprintf("%d/%t", k, received), func(t *testing.T) {
 				inVirtualTime(t, func(t *testing.T) {
 					j := newTestJournal()
-					first := lead(t, j, actors.Config{}, messenger(), collect())
+					first := lead(t, j, actors.Config{}, wordSender(), collect())
 					first.start("c", "collect", "xxx").want(nil)
 					j.crashAt(k, received)
-					first.start("m", "messenger", "c c c c nobody").get()
+					first.start("m", "send-words", "c c c c missing").get()
 					time.Sleep(time.Minute)
 					first.close()
 					j.clearCrash()
-					second := lead(t, j, actors.Config{}, messenger(), collect())
-					if started := second.startMessage("messenger", "c c c c nobody"); true {
-						message := message(started)
-						message.Attach = true
-						second.deliver("m", message).want(nil)
-					}
+					second := lead(t, j, actors.Config{}, wordSender(), collect())
+					again := message(second.startMessage("send-words", "c c c c missing"))
+					again.Attach = true
+					second.deliver("m", again).want(nil)
 					second.wantOutput("c", "w0 w1 w2")
 					second.wantOutput("m", "sent sent sent ended not-found")
 					if n := second.count("c", "ExternalEvent"); n != 3 {

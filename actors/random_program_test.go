@@ -212,15 +212,15 @@ func (b *block) statement() {
 // sendMessage sends an event that no code waits for to the root, which surely runs only if this is
 // its code, or to an instance that does not exist.
 func (b *block) sendMessage() {
-	receiver := "nobody"
+	receiver := "missing"
 	if b.in.plan.Nondeterministic || b.in.plan.Path == rootID {
 		receiver = rootID
 	}
 	if b.chance(4) {
-		receiver = "nobody"
+		receiver = "missing"
 	}
 	err := replay.Event[string]("note").SendTo(b.ctx, receiver, b.nextPath())
-	b.require(receiver == rootID || err != nil, "sent to nobody")
+	b.require(receiver == rootID || err != nil, "sent to a missing instance")
 	b.addResult("sent", err)
 }
 

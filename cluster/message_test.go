@@ -12,24 +12,24 @@ import (
 )
 
 var (
-	parcel   = replay.Event[int]("parcel")
-	depot    = replay.Orchestration[int, []int]("depot")
-	dispatch = replay.Orchestration[dispatchOrder, []string]("dispatch")
+	note      = replay.Event[int]("note")
+	collector = replay.Orchestration[int, []int]("collector")
+	sendNotes = replay.Orchestration[sendOrder, []string]("sendNotes")
 )
 
-// A dispatchOrder says to which instances the parcels 0 to Parcels-1 are sent, in turn.
-type dispatchOrder struct {
+// A sendOrder says to which instances the notes 0 to Notes-1 are sent, in turn.
+type sendOrder struct {
 	Receivers []string
-	Parcels   int
+	Notes     int
 }
 
-// messageDefinitions binds a depot, which waits for as many parcels as its input says, and an
-// orchestration that sends parcels to depots and returns the outcomes.
+// messageDefinitions binds a collector, which waits for as many notes as its input says, and an
+// orchestration that sends notes to collectors and returns the outcomes.
 func messageDefinitions() []replay.Definition {
 	return []replay.Definition{
-		depot.Bind(func(ctx *replay.Context, parcels int) (arrived []int, err error) {
-			for range parcels {
-				n, err := parcel.Wait(ctx)
+		collector.Bind(func(ctx *replay.Context, notes int) (arrived []int, err error) {
+			for range notes {
+				n, err := note.Wait(ctx)
 				if err != nil {
 					return nil, err
 				}
@@ -37,9 +37,9 @@ func messageDefinitions() []replay.Definition {
 			}
 			return arrived, nil
 		}),
-		dispatch.Bind(func(ctx *replay.Context, order dispatchOrder) (outcomes []string, err error) {
-			for n := range order.Parcels {
-				err := parcel.SendTo(ctx, order.Receivers[n%len(order.Receivers)], n)
+		sendNotes.Bind(func(ctx *replay.Context, order sendOrder) (outcomes []string, err error) {
+			for n := range order.Notes {
+				err := note.SendTo(ctx, order.Receivers[n%len(order.Receivers)], n)
 				switch {
 				case errors.Is(err, replay.ErrNotFound):
 					outcomes = append(outcomes, "not found")
@@ -60,21 +60,21 @@ func TestSendTo_OtherPartitions(t *testing.T) {
 	checkGoroutineLeaks(t)
 	node := startSingleNode(t, messageDefinitions()...)
 	ctx := testContext(t)
-	order := dispatchOrder{Receivers: []string{idInPartition("nobody", 1), idInPartition("ended", 2)}}
-	if _, err := Call(ctx, node.Client(), depot, order.Receivers[1], 0); err != nil {
+	order := sendOrder{Receivers: []string{idInPartition("missing", 1), idInPartition("ended", 2)}}
+	if _, err := Call(ctx, node.Client(), collector, order.Receivers[1], 0); err != nil {
 		t.Fatal(err)
 	}
-	var depots []*Run[[]int]
+	var collectors []*Run[[]int]
 	for partition := range testPartitions {
-		run, err := StartRun(ctx, node.Client(), depot, idInPartition("depot", partition), 2)
+		run, err := StartRun(ctx, node.Client(), collector, idInPartition("collector", partition), 2)
 		if err != nil {
 			t.Fatal(err)
 		}
-		depots = append(depots, run)
+		collectors = append(collectors, run)
 		order.Receivers = append(order.Receivers, run.ID)
 	}
-	order.Parcels = 2 * len(order.Receivers)
-	outcomes, err := Call(ctx, node.Client(), dispatch, idInPartition("dispatch", 0), order)
+	order.Notes = 2 * len(order.Receivers)
+	outcomes, err := Call(ctx, node.Client(), sendNotes, idInPartition("sendNotes", 0), order)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,9 +82,9 @@ func TestSendTo_OtherPartitions(t *testing.T) {
 	if want = append(want, want...); !slices.Equal(outcomes, want) {
 		t.Errorf("outcomes %q, want %q", outcomes, want)
 	}
-	for i, run := range depots {
+	for i, run := range collectors {
 		if arrived, err := run.Wait(ctx); err != nil || !slices.Equal(arrived, []int{2 + i, 2 + i + len(order.Receivers)}) {
-			t.Errorf("depot %d got %v, %v", i, arrived, err)
+			t.Errorf("collector %d got %v, %v", i, arrived, err)
 		}
 	}
 }
@@ -94,22 +94,22 @@ func TestSendTo_OtherPartitions(t *testing.T) {
 func TestSendTo_RecordedOnceDespiteFailovers(t *testing.T) {
 	checkGoroutineLeaks(t)
 	f := newTestClusterWith(t, 3, func(c *Config) { c.Definitions = messageDefinitions() })
-	const each = 32 // to a depot and from a dispatcher
+	const each = 32 // to a collector and from a sendNoteser
 	ctx, client := testContext(t), f.anyNode().Client()
-	var depots, dispatchers []string
+	var collectors, senders []string
 	for i := range 4 {
-		depots, dispatchers = append(depots, fmt.Sprint("depot-", i)), append(dispatchers, fmt.Sprint("dispatch-", i))
-		if _, err := StartRun(ctx, client, depot, depots[i], each); err != nil {
+		collectors, senders = append(collectors, fmt.Sprint("collector-", i)), append(senders, fmt.Sprint("sendNotes-", i))
+		if _, err := StartRun(ctx, client, collector, collectors[i], each); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, id := range dispatchers {
-		if _, err := StartRun(ctx, client, dispatch, id, dispatchOrder{depots, each}); err != nil {
+	for _, id := range senders {
+		if _, err := StartRun(ctx, client, sendNotes, id, sendOrder{collectors, each}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	ended := func() bool {
-		for _, id := range dispatchers {
+		for _, id := range senders {
 			if status, err := client.Get(ctx, id); err != nil || status.State == Running {
 				return false
 			}
@@ -121,8 +121,8 @@ func TestSendTo_RecordedOnceDespiteFailovers(t *testing.T) {
 			f.makeLeader(partition, fmt.Sprint("n", 1+leader%3))
 		}
 	}
-	for _, id := range dispatchers {
-		run, err := StartRun(ctx, client, dispatch, id, dispatchOrder{}, Attach())
+	for _, id := range senders {
+		run, err := StartRun(ctx, client, sendNotes, id, sendOrder{}, Attach())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,11 +131,11 @@ func TestSendTo_RecordedOnceDespiteFailovers(t *testing.T) {
 		}
 	}
 	total := 0
-	for _, id := range depots {
+	for _, id := range collectors {
 		total += countEvents(t, client, id, 0, hasEventType(history.ExternalEvent))
 	}
-	if total != each*len(dispatchers) {
-		t.Errorf("%d parcels are recorded, want %d", total, each*len(dispatchers))
+	if total != each*len(senders) {
+		t.Errorf("%d notes are recorded, want %d", total, each*len(senders))
 	}
 }
 
@@ -145,8 +145,8 @@ func TestSendTo_ChildStartedInOtherPartition(t *testing.T) {
 	checkGoroutineLeaks(t)
 	parent := replay.Orchestration[string, []int]("parent")
 	node := startSingleNode(t, append(messageDefinitions(), parent.Bind(func(ctx *replay.Context, child string) ([]int, error) {
-		started := depot.Start(ctx, 1, replay.ChildID(child))
-		if err := parcel.SendTo(ctx, child, 7); err != nil {
+		started := collector.Start(ctx, 1, replay.ChildID(child))
+		if err := note.SendTo(ctx, child, 7); err != nil {
 			return nil, err
 		}
 		return started.Await(ctx)
@@ -163,9 +163,9 @@ func TestSendTo_ChildStartedInOtherPartition(t *testing.T) {
 // Receivers that wait for code delay no other messages, and get theirs when the code is there.
 func TestSendTo_ReceiversWaitForCode(t *testing.T) {
 	checkGoroutineLeaks(t)
-	old := replay.Orchestration[int, []int]("old-depot")
+	old := replay.Orchestration[int, []int]("old-collector")
 	all := append(messageDefinitions(), old.Bind(func(ctx *replay.Context, _ int) ([]int, error) {
-		n, err := parcel.Wait(ctx)
+		n, err := note.Wait(ctx)
 		return []int{n}, err
 	}))
 	ctx := testContext(t)
@@ -185,15 +185,15 @@ func TestSendTo_ReceiversWaitForCode(t *testing.T) {
 	}
 	with(messageDefinitions())
 	for i := range count {
-		if _, err := StartRun(ctx, node.Client(), dispatch, fmt.Sprint("to-old-", i), dispatchOrder{[]string{fmt.Sprint("old-", i)}, 1}); err != nil {
+		if _, err := StartRun(ctx, node.Client(), sendNotes, fmt.Sprint("to-old-", i), sendOrder{[]string{fmt.Sprint("old-", i)}, 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	healthy, err := StartRun(ctx, node.Client(), depot, "healthy", 1)
+	healthy, err := StartRun(ctx, node.Client(), collector, "healthy", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if outcomes, err := Call(ctx, node.Client(), dispatch, "to-healthy", dispatchOrder{[]string{"healthy"}, 1}); err != nil || !slices.Equal(outcomes, []string{"sent"}) {
+	if outcomes, err := Call(ctx, node.Client(), sendNotes, "to-healthy", sendOrder{[]string{"healthy"}, 1}); err != nil || !slices.Equal(outcomes, []string{"sent"}) {
 		t.Errorf("sent to a healthy instance: %q, %v", outcomes, err)
 	}
 	if got, err := healthy.Wait(ctx); err != nil || !slices.Equal(got, []int{0}) {

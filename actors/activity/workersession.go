@@ -12,8 +12,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A workerSession is the leader's side of the connection to a worker, on this node or another. The scheduler's lock
-// guards its fields, except those that say otherwise.
+// A workerSession is the leader's side of the connection to a worker, on this node or another. The
+// scheduler's lock guards its fields, except those that say otherwise.
 type workerSession struct {
 	partition *Partition
 	to        link                    // to the worker; has its own lock

@@ -150,9 +150,7 @@ const reasonMax = 4096
 // sendMessage schedules the delivery of an event of that name, or of a cancellation.
 func (s *scope) sendMessage(event string, message *journalpb.MessageSent, dataType reflect.Type) *host.Future {
 	if !ValidInstanceID(message.Instance) {
-		return s.p.resolvedFuture(&replay.InvalidError{
-			Field: "instance ID", Reason: fmt.Sprintf("%q is not 1 to %d of A-Z a-z 0-9 . _ : @ / + -", truncate(message.Instance), idMax),
-		})
+		return s.p.resolvedFuture(invalidID("instance ID", message.Instance))
 	}
 	return s.schedule(event, &journalpb.Event{Body: &journalpb.Event_MessageSent{MessageSent: message}}, dataType)
 }

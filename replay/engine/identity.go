@@ -94,7 +94,12 @@ func (id *identity) checkChildID(given string) error {
 	case !id.protocol3:
 		return fmt.Errorf("tenuto: child ID %q is not UTF-8", truncate(given))
 	}
-	return &replay.InvalidError{Field: "option ChildID", Reason: fmt.Sprintf("%q is not 1 to %d of A-Z a-z 0-9 . _ : @ / + -", truncate(given), idMax)}
+	return invalidID("option ChildID", given)
+}
+
+// invalidID says that an instance ID is not valid; see [ValidInstanceID].
+func invalidID(field, given string) error {
+	return &replay.InvalidError{Field: field, Reason: fmt.Sprintf("%q is not 1 to %d of A-Z a-z 0-9 . _ : @ / + -", truncate(given), idMax)}
 }
 
 // canceledError returns the cause for a request to cancel the instance.

@@ -30,7 +30,7 @@ func sendNote(ctx *replay.Context, text string) (string, error) {
 func TestSendTo_BetweenInstances(t *testing.T) {
 	env := New(t, program.Bind(collectNotes), helper.Bind(sendNote))
 	if _, err := Call(env, helper, "early", "x"); !errors.Is(err, replay.ErrNotFound) {
-		t.Errorf("a message to nobody: %v", err)
+		t.Errorf("a message to a missing instance: %v", err)
 	}
 	receiver := begin(env, program, "receiver", "")
 	for _, text := range []string{"a", "b"} {
