@@ -1,9 +1,11 @@
 package actors_test
 
 import (
+	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
 	"errors"
+	"sync/atomic"
 	"testing"
 
 	"github.com/tenuto-dev/tenuto/actors"
@@ -100,4 +102,65 @@ func acceptFailure(ctx *replay.Context, _ string) (string, error) {
 		return "", errors.New("it has not failed")
 	}
 	return "failed", nil
+}
+
+// A codecBlocking blocks while it decodes one text, until it is closed.
+type codecBlocking struct {
+	aeadCodec
+	text    string
+	blocked chan struct{}
+	enabled atomic.Bool
+}
+
+func (c *codecBlocking) Decode(data []byte, contentType string) ([]byte, error) {
+	decoded, err := c.aeadCodec.Decode(data, contentType)
+	if c.enabled.Load() && bytes.Contains(decoded, []byte(c.text)) {
+		<-c.blocked
+	}
+	return decoded, err
+}
+
+// A codec may call a service. While it decodes, other activities go on.
+func TestCompleteActivity_BlockedCodecDelaysNoActivity(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		codec := &codecBlocking{aeadCodec: newAEADCodec(t).Codec.(aeadCodec), text: "not today", blocked: make(chan struct{})}
+		payloads := engine.PayloadConverter{Codec: codec}
+		var o pendingActivity
+		n := leadWith(t, newTestJournal(), actors.Config{}, payloads, o.bind(), call())
+		ask := func(id string) string {
+			n.start(id, "call", "").want(nil)
+			waitIdle()
+			return o.last()
+		}
+		fail := func(token string) <-chan error {
+			attempt, err := engine.ParseToken(token)
+			if err != nil {
+				t.Fatal(err)
+			}
+			failure, err := payloads.EncodeError(errors.New(codec.text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			outcome := make(chan error, 1)
+			go n.partition.CompleteActivity(activity.Completion{
+				Ref:     &journalpb.OperationRef{Instance: attempt.Instance, Execution: attempt.Execution, EventId: attempt.EventID},
+				Attempt: attempt.Number, Error: failure,
+			}, func(err error) { outcome <- err })
+			return outcome
+		}
+		first := ask("first")
+		if err := <-fail(first); err != nil {
+			t.Fatal(err)
+		}
+		codec.enabled.Store(true)
+		repeated := fail(first)
+		waitIdle()
+		if ask("second") == first {
+			t.Error("the activity of another instance has not begun")
+		}
+		close(codec.blocked)
+		if err := <-repeated; err != nil {
+			t.Errorf("repeated completion: %v", err)
+		}
+	})
 }

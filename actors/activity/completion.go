@@ -95,21 +95,47 @@ func (p *Partition) completeTask(t *task, c *Completion, reporter waiter) (then 
 	}
 	t.adoptAttempt(c.Attempt)
 	switch {
-	case t.state == Ending && p.matchesCompletion(t.outcome, c):
-		t.waiters.add(reporter)
-		return nil
 	case t.current != nil && t.current.number == c.Attempt:
 		t.waiters.add(reporter)
 		if c.Error != nil {
 			return t.fail(engine.DecodeError(c.Error), replay.ErrActivityCanceled)
 		}
 		return t.end(completedEvent(c.Result, c.Attempt), replay.ErrActivityCanceled)
-	case !t.isOver() && c.Error != nil && t.failedAttempts == c.Attempt && p.matchesCompletion(failedEventFrom(t.lastError, t.failedAttempts), c):
-		t.waiters.add(reporter)
-		t.record()
-		return nil
+	case t.state == Ending, !t.isOver() && c.Error != nil && t.failedAttempts == c.Attempt:
+		late, outcome := *c, t.attemptOutcome()
+		return func() { p.completeAgain(t, &late, outcome, reporter) }
 	}
 	return func() { reporter.resolve(ErrClosed) }
+}
+
+// attemptOutcome returns the event that ends the task, or the one that would end it if its last
+// failure were final. The scheduler's lock is held.
+func (t *task) attemptOutcome() *journalpb.Event {
+	if t.state == Ending {
+		return t.outcome
+	}
+	return failedEventFrom(t.lastError, t.failedAttempts)
+}
+
+// completeAgain takes a completion of an attempt that has ended with that outcome: perhaps the same
+// completion. It compares without the scheduler's lock, because a codec decodes the payloads.
+func (p *Partition) completeAgain(t *task, c *Completion, outcome *journalpb.Event, reporter waiter) {
+	if !p.matchesCompletion(outcome, c) {
+		reporter.resolve(ErrClosed)
+		return
+	}
+	p.scheduler.withLock(func() func() {
+		switch {
+		case t.state == Ending && t.outcome == outcome:
+			t.waiters.add(reporter)
+			return nil
+		case !t.isOver() && t.failedAttempts == c.Attempt:
+			t.waiters.add(reporter)
+			t.record()
+			return nil
+		}
+		return p.complete(c, reporter) // the task has changed meanwhile
+	})
 }
 
 // closedActivityError returns the error for a completion of an activity that is not open. It is nil
