@@ -81,7 +81,7 @@ func TestCallServer_RejectsBadRequests(t *testing.T) {
 		"an ID with NUL":        send("a\x00", "e", 1),
 		"a long ID":             send(strings.Repeat("x", 1<<20), "e", 1),
 		"no name":               send("i", "", 1),
-		"a long request ID":     send("i", "e", 129),
+		"a long request ID":     send("i", "e", 257),
 		"more than is taken":    send("i", "e", transport.RequestBytesMax+1),
 		"an unknown signal":     {Instance: "i", Call: &clusterpb.Request_Control{Control: &clusterpb.ControlRequest{Kind: 99}}},
 		"a list without end":    {Call: &clusterpb.Request_List{List: &clusterpb.ListRequest{Limit: 1 << 31}}},

@@ -323,9 +323,10 @@ func checkRequest(request *clusterpb.Request, most payloadLimit) error {
 // Bounds of what callers choose, in bytes unless noted. Names and versions have the bounds of
 // package replay.
 const (
-	nameMax      = 128
-	versionMax   = 128
-	requestIDMax = 128
+	nameMax    = 128
+	versionMax = 128
+	// A request ID may be an idempotency key (at most 191 bytes) and a suffix.
+	requestIDMax = 256
 	tagsMax      = 64 // tags
 	tagKeyMax    = 128
 	tagValueMax  = 1024

@@ -145,7 +145,7 @@ func Attach() replay.Option { return actors.Attach() }
 
 // RequestID names a start, an event or an update, so that the call can be repeated and has one
 // effect while the ID is known. This holds for all calls with the same ID, from any program. An ID
-// has at most 128 bytes. Events, updates and [SendOrStart] must not share one. Defaults to a random
+// has at most 256 bytes. Events, updates and [SendOrStart] must not share one. Defaults to a random
 // ID for each call; retries of one call by this package use the same ID. They have one effect,
 // whether or not the ID is still known, or the error says that the outcome is unknown (see
 // [UnavailableError]).
