@@ -42,7 +42,7 @@ type State string
 // The states. An instance in one of the first five has not ended.
 const (
 	StateRunning State = "running"
-	// StateHung: the code has run for more than a second without reaching a durable call.
+	// StateHung: the code has run for longer than Config.HungAfter without reaching a durable call.
 	StateHung State = "hung"
 	// StateStalled: code and history disagree.
 	StateStalled State = "stalled"

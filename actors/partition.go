@@ -78,7 +78,7 @@ func (s *System) LeadPartition(ctx context.Context, partitionConfig PartitionCon
 	p.stopWatching = context.AfterFunc(ctx, func() { p.cancel(replay.ErrNodeStopping) })
 	p.admission = admission{mu: &p.mu, config: &s.config, rejections: &s.counters.rejections}
 	p.stalls = stalls{mu: &p.mu, waitingForCode: make(map[session.Code]int), watchers: make(stallWatchers)}
-	p.code = usercode.NewWatchdog(&p.mu, codeActorFunction, p.logger)
+	p.code = usercode.NewWatchdog(&p.mu, p.system.config.HungAfter, codeActorFunction, p.logger)
 	p.timers = newTimerActor(p)
 	p.activities = p.leadActivities()
 	p.assemble()

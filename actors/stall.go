@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"sync"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/actors/session"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -134,8 +135,8 @@ func (p *Partition) StallReason(id string) error {
 }
 
 // LiveState returns what only the leader knows of an instance: whether it is hung, and its
-// StallReason. The code of a hung instance has run for more than a second without reaching a durable
-// call.
+// StallReason. The code of a hung instance has run for longer than HungAfter without reaching a
+// durable call.
 func (p *Partition) LiveState(id string) (hung bool, stallReason error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -143,6 +144,21 @@ func (p *Partition) LiveState(id string) (hung bool, stallReason error) {
 		return in.code.Blocked(), in.stallReason
 	}
 	return false, nil
+}
+
+// QueryHungStack answers an [engine.StackQuery] of an instance that is hung: its code does not return
+// to take a query. hung is false if it is not.
+func (p *Partition) QueryHungStack(id string) (answer Answer, hung bool) {
+	var since time.Time
+	p.mu.Lock()
+	if in := p.instances[id]; in != nil && in.code.Blocked() {
+		since, hung = in.code.RunningSince(), true
+	}
+	p.mu.Unlock()
+	if hung {
+		answer.Output, answer.Err = p.system.config.Registry.PayloadConverter().EncodeHungStack(p.code.Stack(id), since)
+	}
+	return answer, hung
 }
 
 // isResident reports whether an instance has an actor.

@@ -69,6 +69,9 @@ type Config struct {
 	// AttemptContext carries values to the bodies of activities: it is the parent of the contexts of
 	// attempts. It must not end. Defaults to context.Background().
 	AttemptContext context.Context
+	// HungAfter is how long the code of an instance may run without reaching a durable call before it
+	// counts as hung. Defaults to 1 s.
+	HungAfter time.Duration
 	// GracePeriod is how long Close waits for activities that ignore the cancellation of their
 	// context. Defaults to 1 s.
 	GracePeriod time.Duration
@@ -86,6 +89,7 @@ const (
 	inFlightMaxDefault   = 100_000
 	inFlightBytesDefault = 256 << 20
 	appendBytesDefault   = 4<<20 - 64<<10
+	hungAfterDefault     = time.Second
 	gracePeriodDefault   = time.Second
 	rejoinTimeoutDefault = 500 * time.Millisecond
 )
@@ -108,6 +112,7 @@ func (c Config) withDefaults() Config {
 	orDefault(&c.InFlightMax, inFlightMaxDefault)
 	orDefault(&c.InFlightBytesMax, inFlightBytesDefault)
 	orDefault(&c.AppendBytesMax, appendBytesDefault)
+	orDefault(&c.HungAfter, hungAfterDefault)
 	orDefault(&c.GracePeriod, gracePeriodDefault)
 	orDefault(&c.RejoinTimeout, rejoinTimeoutDefault)
 	return c

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -132,7 +134,7 @@ func leaderOfInstance(t *testing.T, nodes []*Node, id string) *Node {
 // An instance is hung while its code blocks, for readers of the leader.
 func TestBlockedInstance_IsHungUntilCodeGoesOn(t *testing.T) {
 	release := make(chan struct{})
-	node := startNode(t, Config{InMemory: true, Definitions: []replay.Definition{
+	node := startNode(t, Config{InMemory: true, HungAfter: 50 * time.Millisecond, Definitions: []replay.Definition{
 		blockedOrchestration.Bind(func(ctx *replay.Context, _ string) (string, error) {
 			_, err := word.Wait(ctx)
 			<-release
@@ -143,6 +145,9 @@ func TestBlockedInstance_IsHungUntilCodeGoesOn(t *testing.T) {
 	if _, err := StartRun(ctx, client, blockedOrchestration, "b", ""); err != nil {
 		t.Fatal(err)
 	}
+	if stack, err := client.Stack(ctx, "b"); err != nil || len(stack) != 1 || stack[0].Call != "EventHandle.Wait" {
+		t.Errorf("before it hangs: %+v, %v", stack, err)
+	}
 	sent := make(chan error, 1)
 	go func() { sent <- Send(ctx, client, "b", word, "go") }()
 	hung := Filter{States: []State{Hung}}
@@ -152,6 +157,10 @@ func TestBlockedInstance_IsHungUntilCodeGoesOn(t *testing.T) {
 	})
 	if page, err := client.List(ctx, hung, "", 0); err != nil || len(page.Instances) != 1 || page.Instances[0].State != Hung {
 		t.Errorf("listed %+v, %v", page, err)
+	}
+	stack, err := client.Stack(ctx, "b")
+	if err != nil || len(stack) != 1 || stack[0].Call != "" || !strings.Contains(stack[0].Stack, "TestBlockedInstance_IsHungUntilCodeGoesOn") || stack[0].Since.IsZero() {
+		t.Errorf("stack %+v, %v", stack, err)
 	}
 	close(release)
 	if err := <-sent; err != nil {

@@ -111,6 +111,10 @@ type Config struct {
 	Tags []string
 	// ResidentMax bounds the idle instances in memory, over all partitions. Defaults to 10,000.
 	ResidentMax int
+	// HungAfter is how long the code of an instance may run without reaching a durable call. Then the
+	// instance is [Hung], and its stack is logged, at the latest after another half of that time. At
+	// least 10 ms. Defaults to 1 s.
+	HungAfter time.Duration
 	// StopGrace bounds how long Stop and Close wait for the functions of running activities after
 	// their contexts have ended. Defaults to 10 s.
 	StopGrace time.Duration
@@ -136,6 +140,7 @@ type Config struct {
 const (
 	nodeIDDefault       = "node"
 	clusterIDDefault    = "tenuto"
+	hungAfterMin        = 10 * time.Millisecond
 	stopGraceDefault    = 10 * time.Second
 	callTimeoutDefault  = 30 * time.Second
 	maintenanceInterval = time.Second
@@ -208,6 +213,8 @@ func (c Config) validate() error {
 		return invalidConfig("ActivitiesMax", negativeRule)
 	case c.ResidentMax < 0:
 		return invalidConfig("ResidentMax", negativeRule)
+	case c.HungAfter != 0 && c.HungAfter < hungAfterMin:
+		return invalidConfig("HungAfter", fmt.Sprintf("is %v: at least %v required", c.HungAfter, hungAfterMin))
 	case c.StopGrace < 0:
 		return invalidConfig("StopGrace", negativeRule)
 	case c.CallTimeout < 0:

@@ -249,6 +249,7 @@ func (n *Node) actorsConfig() actors.Config {
 		InFlightBytesMax: partitionShare(0, inFlightBytesMax, partitions),
 		Limits:           actors.Limits(settings.Limits),
 		AttemptContext:   context.WithValue(context.Background(), clientKey{}, clientOf(n)),
+		HungAfter:        n.config.HungAfter,
 		GracePeriod:      n.config.StopGrace,
 		Observer:         telemetry.NewObserver(n.metrics, n.tracing),
 		Tracer:           n.tracing.Tracer(),

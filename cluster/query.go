@@ -42,6 +42,23 @@ func Query[I, O any](ctx context.Context, client *Client, id string, query repla
 	return output, nil
 }
 
+// Stack returns where each coroutine of a running instance waits, the body of the orchestration first.
+// It runs nothing of the author's code, and records nothing. The answer leaves out coroutines beyond
+// 512 KiB of stacks. For a hung instance (see [Hung]) it has one element, with the stack of the code
+// that runs. A client needs the right to query the instance.
+//
+// Errors: as for [Query], and [ErrProtocol] from a leader of an earlier build. A stalled instance, or
+// one that waits for code, answers when it continues. An orchestration that handles a query named
+// "tenuto.stack" hides its stack.
+func (c *Client) Stack(ctx context.Context, id string) ([]replay.Coroutine, error) {
+	list, err := Query(ctx, c, id, replay.Query[any, []replay.Coroutine](engine.StackQuery), nil)
+	var none *replay.NotRegisteredError
+	if errors.As(err, &none) && none.Kind == "query" {
+		return nil, fmt.Errorf("stack of %s: %w", id, ErrProtocol)
+	}
+	return list, err
+}
+
 // ErrUpdateAborted: the update was accepted, but its instance ended or continued as new before the
 // update was done. The effects so far remain.
 var ErrUpdateAborted = actors.ErrUpdateAborted
@@ -97,7 +114,7 @@ func (c *Client) update(ctx context.Context, id string, r *clusterpb.UpdateReque
 	if result.GetRejection() != nil {
 		return nil, rejectionError(r.Name, c.converter.DecodeError(result.GetRejection()))
 	}
-	return c.awaitUpdate(ctx, id, Position{result.GetExecution(), result.GetEventId()}, r.RequestId)
+	return awaitUpdate(ctx, c, id, Position{result.GetExecution(), result.GetEventId()}, r.RequestId)
 }
 
 // rejectionError distinguishes an update without a handler from a rejected one.
@@ -110,7 +127,7 @@ func rejectionError(name string, err error) error {
 }
 
 // awaitUpdate waits for the result of an update that was accepted at a position.
-func (c *Client) awaitUpdate(ctx context.Context, id string, accepted Position, requestID string) (output *journalpb.Payload, err error) {
+func awaitUpdate(ctx context.Context, c *Client, id string, accepted Position, requestID string) (output *journalpb.Payload, err error) {
 	outcome := ErrUpdateAborted
 	err = c.transport.follow(ctx, id, accepted, func(r recordedEvent) bool {
 		switch body := r.message.Body.(type) {

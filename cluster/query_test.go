@@ -81,3 +81,43 @@ func TestQuery_RunningInstanceAnswers(t *testing.T) {
 		t.Errorf("unknown instance: %v; want ErrNotFound", err)
 	}
 }
+
+func TestStack_WhereCoroutinesWait(t *testing.T) {
+	nodes := startPeersWith(t, 3, append(definitions(), accountOrchestration.Bind(accountOrchestrationBody))...)
+	ctx, client := testContext(t), dialNodes(t, DialConfig{}, nodes...)
+	if _, err := StartRun(ctx, client, accountOrchestration, "a", 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := Send(ctx, client, "a", depositEvent, 2); err != nil {
+		t.Fatal(err)
+	}
+	check := func(when string) {
+		t.Helper()
+		stack, err := client.Stack(ctx, "a")
+		if err != nil || len(stack) != 1 {
+			t.Fatalf("%s: %+v, %v", when, stack, err)
+		}
+		c := stack[0]
+		want := replay.AwaitedOperation{EventID: 4, Type: "ExternalSubscribed", Name: "deposit"}
+		if c.Call != "EventHandle.Wait" || len(c.WaitsFor) != 1 || c.WaitsFor[0] != want || !strings.HasPrefix(c.Source, "cluster/query_test.go:") {
+			t.Errorf("%s: %+v", when, c)
+		}
+		if pending, err := client.Pending(ctx, "a"); err != nil || len(pending) != 1 || !pending[0].Since.Equal(c.Since) {
+			t.Errorf("%s: since %v, pending %+v, %v", when, c.Since, pending, err)
+		}
+	}
+	check("live")
+	if err := leaderOfInstance(t, nodes, "a").partitionOf("a").journal.TransferLeadership(ctx); err != nil {
+		t.Logf("transfer: %v", err) // leadership was lost by itself
+	}
+	check("on the next leader")
+	if _, err := client.Stack(ctx, "none"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("unknown instance: %v", err)
+	}
+	if err := client.Terminate(ctx, "a", ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Stack(ctx, "a"); !errors.Is(err, ErrEnded) {
+		t.Errorf("ended instance: %v", err)
+	}
+}

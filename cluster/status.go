@@ -19,9 +19,9 @@ type State = actors.State
 // The states. An instance in one of the first five has not ended.
 const (
 	Running = actors.StateRunning
-	// Hung: the code has run for more than a second without reaching a durable call: it blocks, or
-	// computes for long. The leader logs its stack. Only the leader shows this state. It ends when
-	// the code goes on, or the instance is terminated.
+	// Hung: the code has run for longer than Config.HungAfter without reaching a durable call: it
+	// blocks, or computes for long. The leader logs its stack; see [Client.Stack]. Only the leader
+	// shows this state. It ends when the code goes on, or the instance is terminated.
 	Hung = actors.StateHung
 	// Stalled: code and history disagree; see Status.Mismatch. From protocol 3 on, every node shows
 	// this state. A new leader retries all stalled instances, one after the other.

@@ -82,6 +82,7 @@ func TestConfig_RejectsUnworkable(t *testing.T) {
 		{"ActivitiesMax", Config{ActivitiesMax: -1}},
 		{"ResidentMax", Config{ResidentMax: -1}},
 		{"StopGrace", Config{StopGrace: -1}},
+		{"HungAfter", Config{HungAfter: time.Millisecond}},
 		{"CallTimeout", Config{CallTimeout: -1}},
 		{"Tags", Config{Tags: []string{"gpu", ""}}},
 		{"Definitions", Config{Definitions: append(definitions(), definitions()...)}},

@@ -126,7 +126,7 @@ func TestUpdate_ReturnsResult(t *testing.T) {
 		}, func(err error) bool { return err != nil }},
 		"no name": {func() error { _, err := CallUpdate(ctx, client, "l", replay.Update[int, int](""), 1); return err }, isInvalidError},
 		"a long ID": {func() error {
-			_, err := CallUpdate(ctx, client, "l", raiseUpdate, 1, RequestID(strings.Repeat("x", 129)))
+			_, err := CallUpdate(ctx, client, "l", raiseUpdate, 1, RequestID(strings.Repeat("x", 257)))
 			return err
 		}, isInvalidError},
 		"no such ID": {func() error { _, err := CallUpdate(ctx, client, "", raiseUpdate, 1); return err }, isInvalidError},
@@ -299,7 +299,7 @@ func TestUpdate_WaitsForHandlerAcrossContinueAsNew(t *testing.T) {
 	}
 	outcome := make(chan error)
 	go func() {
-		output, err := client.awaitUpdate(ctx, "l", Position{1, 3}, "u")
+		output, err := awaitUpdate(ctx, client, "l", Position{1, 3}, "u")
 		if err == nil && string(output.GetData()) != "7" {
 			err = fmt.Errorf("output %s", output.GetData())
 		}

@@ -96,6 +96,9 @@ func TestCommands_ReadState(t *testing.T) {
 	tenuto(t, address, "list", "-state", "running", "-count").expect(t, 0, "1\n")
 	tenuto(t, address, "list", "-limit", "1").expect(t, 0, "hello-1", "-after hello-1")
 	tenuto(t, address, "get", "hello-1").expect(t, 0, `"hello Ada"`, `"asleep"`, "shop=north", "completed")
+	tenuto(t, address, "stack", "never-1").expect(t, 0, "EventHandle.Wait at tenuto/main_test.go:", "event 2, ExternalSubscribed, word", "\n\t")
+	tenuto(t, address, "stack", "-json", "never-1").expect(t, 0, `"call":"EventHandle.Wait"`, `"eventId":2`)
+	tenuto(t, address, "stack", "hello-1").expect(t, 1, "ended")
 	tenuto(t, address, "get", "never-1", "-pending").expect(t, 0, "running", "event 2, ExternalSubscribed, word")
 	tenuto(t, address, "members").expect(t, 0, "n0", address, "leader")
 

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync/atomic"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/internal/goroutine"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -111,10 +112,10 @@ func (c *coroutine) park() {
 
 // wait parks the coroutine until one of the promises is resolved or the scope ends. It returns the
 // error of the scope if that ended first.
-func (c *coroutine) wait(s *scope, promises []*promise) error {
+func (c *coroutine) wait(s *scope, promises []*promise, now time.Time) error {
 	w := &c.waitBuf
 	w.promises = append(w.promises[:0], promises...)
-	w.scope, w.err = s, nil
+	w.scope, w.err, w.since = s, nil, now.UnixNano()
 	for _, p := range promises {
 		if p.waiters == nil {
 			p.waiters = p.waiterBuf[:0]

@@ -79,7 +79,10 @@ func (p *program) handleQuery(name string, handler host.Handler) error {
 // see [DecodeError].
 func (x *Execution) Query(name string, input *journalpb.Payload) (output *journalpb.Payload, err error) {
 	fn, ok := x.program.handlers.queries[name]
-	if !ok {
+	switch {
+	case !ok && name == StackQuery:
+		return x.queryStack()
+	case !ok:
 		return nil, &replay.NotRegisteredError{Kind: "query", Name: name}
 	}
 	payloads := x.program.registry.payloads

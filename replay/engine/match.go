@@ -2,13 +2,9 @@ package engine
 
 import (
 	"bytes"
-	"fmt"
 	"math"
-	"path"
 	"reflect"
-	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -226,48 +222,4 @@ func redacted(description string, events []*journalpb.Event) string {
 // describe hides payloads if a codec is set.
 func (x *Execution) describe(event *journalpb.Event) string {
 	return describe(event, x.program.registry.payloads.Codec != nil)
-}
-
-// The prefixes of the names of functions of this package and of package replay.
-const (
-	enginePrefix = "github.com/tenuto-dev/tenuto/replay/engine."
-	replayPrefix = "github.com/tenuto-dev/tenuto/replay."
-)
-
-// sourceLine returns directory/file:line of the first call outside the two packages.
-func sourceLine(callers []uintptr) string {
-	for len(callers) > 0 && callers[len(callers)-1] == 0 {
-		callers = callers[:len(callers)-1]
-	}
-	if len(callers) == 0 {
-		return ""
-	}
-	frames := runtime.CallersFrames(callers)
-	for {
-		frame, more := frames.Next()
-		switch {
-		case !more && frame.Function == "", strings.HasPrefix(frame.Function, "runtime."):
-			return "" // the coroutine's entry: no call of the author
-		case !isOwnFunction(frame.Function) && !isOwnFile(frame.File):
-			return shortPath(frame.File, frame.Line)
-		case !more:
-			return ""
-		}
-	}
-}
-
-func isOwnFunction(name string) bool {
-	return strings.HasPrefix(name, enginePrefix) || strings.HasPrefix(name, replayPrefix)
-}
-
-// isOwnFile reports whether a file belongs to the two packages. A function of theirs that was
-// inlined has the name of the author's function.
-func isOwnFile(file string) bool {
-	_, own, _, _ := runtime.Caller(0)
-	dir, engine := path.Dir(file), path.Dir(own)
-	return (dir == engine || dir == path.Dir(engine)) && !strings.HasSuffix(file, "_test.go")
-}
-
-func shortPath(file string, line int) string {
-	return fmt.Sprintf("%s/%s:%d", path.Base(path.Dir(file)), path.Base(file), line)
 }

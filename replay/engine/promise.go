@@ -43,6 +43,7 @@ func (p *promise) pending() bool { return p.resolvedSeq == 0 }
 type wait struct {
 	promises []*promise
 	scope    *scope
+	since    int64 // cluster time, in nanoseconds since 1970
 	err      error // set if the scope ended first
 }
 
@@ -102,7 +103,7 @@ func (p *program) park(s *scope, promises ...*promise) error {
 		p.countRejectedCall(c)
 		return err
 	}
-	return c.wait(s, promises)
+	return c.wait(s, promises, p.cursor.now)
 }
 
 // result returns the result of a resolved promise. A recorded value is stored in the variable that

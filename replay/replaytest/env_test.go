@@ -154,6 +154,9 @@ func TestEnv_EventsQueriesAndUpdates(t *testing.T) {
 	if answer, err := replaytest.Query(env, "i", where, struct{}{}); err != nil || answer != "waiting, 0" {
 		t.Errorf("query: %q, %v", answer, err)
 	}
+	if stack, err := env.Stack("i"); err != nil || len(stack) != 1 || stack[0].Call != "EventHandle.WaitFor" || len(stack[0].WaitsFor) != 2 {
+		t.Errorf("stack: %+v, %v", stack, err)
+	}
 	if amount, err := replaytest.CallUpdate(env, "i", change, 5); err != nil || amount != 5 {
 		t.Errorf("update: %d, %v", amount, err)
 	}

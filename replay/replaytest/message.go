@@ -126,6 +126,13 @@ func Query[I, O any](env *Env, id string, query replay.QueryHandle[I, O], input 
 	return output, wrap(err, "query %q of %s", query.Name(), id)
 }
 
+// Stack returns where each coroutine of a running instance waits; see [replay.Coroutine]. Its errors
+// are those of [Query].
+func (e *Env) Stack(id string) ([]replay.Coroutine, error) {
+	e.t.Helper()
+	return Query(e, id, replay.Query[any, []replay.Coroutine](engine.StackQuery), nil)
+}
+
 // isEngineError reports whether an error is the engine's and not the author's.
 func isEngineError(err error) bool {
 	var none *replay.NotRegisteredError
@@ -142,7 +149,7 @@ func CompleteActivity[O any](env *Env, token string, value O) error {
 	if err != nil {
 		return fmt.Errorf("complete activity: encode value: %w", err)
 	}
-	return env.completeActivity(token, activity.Completion{Result: payload})
+	return completeActivity(env, token, activity.Completion{Result: payload})
 }
 
 // FailActivity fails an attempt of an activity from outside, as if its body had returned
@@ -152,10 +159,10 @@ func FailActivity(env *Env, token string, failure error) error {
 	if failure == nil {
 		env.t.Fatal("replaytest: FailActivity: failure must not be nil")
 	}
-	return env.completeActivity(token, activity.Completion{Error: engine.EncodeError(failure)})
+	return completeActivity(env, token, activity.Completion{Error: engine.EncodeError(failure)})
 }
 
-func (e *Env) completeActivity(token string, c activity.Completion) error {
+func completeActivity(e *Env, token string, c activity.Completion) error {
 	e.t.Helper()
 	parsed, err := engine.ParseToken(token)
 	if err != nil {

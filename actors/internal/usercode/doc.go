@@ -5,8 +5,8 @@
 //
 // It guarantees:
 //
-//  1. Code that has run for 1 to 1.5 s counts as blocked. Its stack is logged then, and every 10
-//     minutes.
+//  1. Code that has run for longer than a limit counts as blocked, at the latest after one and a
+//     half times the limit. Its stack is logged then, and every 10 minutes.
 //  2. The owner of blocked code decides whether the code is abandoned. After [Watchdog.Abandon],
 //     [Watchdog.Leave] reports that it was.
 //

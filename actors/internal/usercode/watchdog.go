@@ -11,12 +11,11 @@ import (
 )
 
 const (
-	// checkInterval is how often running code is checked, while any runs.
-	checkInterval = 500 * time.Millisecond
-	// blockedChecks is the check at which code counts as blocked: after 1 to 1.5 s.
+	// blockedChecks is the check at which code counts as blocked. The interval of the checks is half
+	// the limit, so that is after one to one and a half times the limit.
 	blockedChecks = 3
-	// rewarnChecks is the number of checks until the warning is repeated: 10 min.
-	rewarnChecks = 1200
+	// rewarnInterval is the time until the warning is repeated.
+	rewarnInterval = 10 * time.Minute
 )
 
 // An Owner is the actor of an instance that runs user code.
@@ -50,6 +49,9 @@ type Code struct {
 // Blocked reports whether the code has run for too long. The watchdog's lock is held.
 func (c *Code) Blocked() bool { return c.blocked }
 
+// RunningSince returns when the first check of running code was. The watchdog's lock is held.
+func (c *Code) RunningSince() time.Time { return c.runningSince }
+
 // Label labels the calling goroutine as running code of an instance. Goroutines that the code
 // starts inherit the label.
 func (c *Code) Label(instance string) {
@@ -66,6 +68,8 @@ func Unlabel() { pprof.SetGoroutineLabels(context.Background()) }
 type Watchdog struct {
 	logger        *slog.Logger
 	actorFunction string
+	checkInterval time.Duration // how often running code is checked, while any runs
+	rewarnChecks  int           // the number of checks until the warning is repeated
 
 	lock            sync.Locker // the caller's, which guards the fields below
 	first           *Code       // that is running
@@ -75,11 +79,20 @@ type Watchdog struct {
 	checking        sync.WaitGroup // 1 while the timer is scheduled or check runs
 }
 
-// NewWatchdog returns a watchdog that uses the caller's lock. actorFunction is the name, in stacks,
-// of the function in which actors receive their messages. The caller must call Stop.
-func NewWatchdog(lock sync.Locker, actorFunction string, logger *slog.Logger) *Watchdog {
-	return &Watchdog{lock: lock, actorFunction: actorFunction, logger: logger}
+// NewWatchdog returns a watchdog that uses the caller's lock. Code that runs for longer than limit
+// counts as blocked. actorFunction is the name, in stacks, of the function in which actors receive
+// their messages. The caller must call Stop.
+func NewWatchdog(lock sync.Locker, limit time.Duration, actorFunction string, logger *slog.Logger) *Watchdog {
+	interval := limit / (blockedChecks - 1)
+	return &Watchdog{
+		lock: lock, actorFunction: actorFunction, logger: logger,
+		checkInterval: interval, rewarnChecks: max(int(rewarnInterval/interval), 1),
+	}
 }
+
+// Stack returns the stack of blocked code of an instance, "" if it runs no more. It takes
+// milliseconds if the process has many goroutines. The lock must not be held.
+func (w *Watchdog) Stack(instance string) string { return codeStacks(w.actorFunction)[instance] }
 
 // Blocked returns how many owners run blocked code. The lock is held.
 func (w *Watchdog) Blocked() int { return w.blocked }
@@ -98,9 +111,9 @@ func (w *Watchdog) Enter(c *Code, owner Owner) {
 	w.checksScheduled = true
 	w.checking.Add(1)
 	if w.timer == nil {
-		w.timer = time.AfterFunc(checkInterval, w.check)
+		w.timer = time.AfterFunc(w.checkInterval, w.check)
 	} else {
-		w.timer.Reset(checkInterval)
+		w.timer.Reset(w.checkInterval)
 	}
 }
 
@@ -158,7 +171,7 @@ func (w *Watchdog) check() {
 	w.lock.Lock()
 	defer w.lock.Unlock()
 	if w.first != nil {
-		w.timer.Reset(checkInterval)
+		w.timer.Reset(w.checkInterval)
 		return
 	}
 	w.checksScheduled = false
@@ -171,7 +184,7 @@ func (w *Watchdog) checkCode(c *Code, f *findings) {
 	if c.checks == 1 {
 		c.runningSince = time.Now()
 	}
-	if c.checks < blockedChecks || c.checks > blockedChecks && (c.checks-blockedChecks)%rewarnChecks != 0 {
+	if c.checks < blockedChecks || c.checks > blockedChecks && (c.checks-blockedChecks)%w.rewarnChecks != 0 {
 		return
 	}
 	first := !c.blocked

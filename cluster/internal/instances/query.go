@@ -14,7 +14,7 @@ func (re *Reads) Query(ctx context.Context, p *actors.Partition, instance string
 	if err := re.Barrier(ctx); err != nil {
 		return nil, err
 	}
-	answer, err := awaitAnswer(ctx, Deliver(p, instance, actors.Message{Query: &actors.Query{Name: r.Name, Input: r.Input}}))
+	answer, err := query(ctx, p, instance, r)
 	result := &clusterpb.QueryResult{Output: answer.Output}
 	switch {
 	case err != nil:
@@ -25,6 +25,15 @@ func (re *Reads) Query(ctx context.Context, p *actors.Partition, instance string
 		result.Error = engine.EncodeError(answer.Err)
 	}
 	return &clusterpb.Response{Result: &clusterpb.Response_Query{Query: result}}, nil
+}
+
+func query(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.QueryRequest) (actors.Answer, error) {
+	if r.Name == engine.StackQuery {
+		if answer, hung := p.QueryHungStack(instance); hung {
+			return answer, nil
+		}
+	}
+	return awaitAnswer(ctx, Deliver(p, instance, actors.Message{Query: &actors.Query{Name: r.Name, Input: r.Input}}))
 }
 
 // isPartitionError reports whether an error comes from the partition and not from the instance's

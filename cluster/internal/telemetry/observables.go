@@ -58,7 +58,7 @@ var observables = []observable{
 	{"tenuto.instances.evictions", "{instance}", observableCounter, "Idle instances evicted from memory.", readOne(func(s *Sample) uint64 { return s.Actors.Evictions })},
 	{"tenuto.instances.stalls", "{instance}", observableCounter, "How often an instance stalled because its code did not fit its history or was missing.", readOne(func(s *Sample) uint64 { return s.Actors.Stalls })},
 	{"tenuto.instances.faults", "{instance}", observableCounter, "Panics of the engine, each contained in one instance.", readOne(func(s *Sample) uint64 { return s.Actors.Faults })},
-	{"tenuto.instances.hung", "{instance}", observableGauge, "Instances whose code has been blocked outside durable calls for at least 1 s.", readOne(func(s *Sample) int { return s.Actors.Blocked })},
+	{"tenuto.instances.hung", "{instance}", observableGauge, "Instances whose code has run for longer than Config.HungAfter without reaching a durable call.", readOne(func(s *Sample) int { return s.Actors.Blocked })},
 	{"tenuto.instances.abandoned", "{call}", observableGauge, "Calls of blocked code that this node has abandoned and that have not returned.", readOne(func(s *Sample) int { return s.Actors.AbandonedCode })},
 	{"tenuto.turns", "{turn}", observableCounter, "Committed turns.", readOne(func(s *Sample) uint64 { return s.Actors.Turns })},
 	{"tenuto.turn.events", "{event}", observableCounter, "Events of committed turns.", readOne(func(s *Sample) uint64 { return s.Actors.Events })},

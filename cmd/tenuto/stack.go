@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// A coroutine is where a coroutine of an instance waits, as -json shows it.
+type coroutine struct {
+	Call     string      `json:"call,omitempty"` // none: the instance is hung
+	WaitsFor []operation `json:"waitsFor,omitempty"`
+	Since    time.Time   `json:"since"`
+	Source   string      `json:"source,omitempty"`
+	Stack    string      `json:"stack"`
+}
+
+func stack(flags *flag.FlagSet) action {
+	asJSON := flags.Bool("json", false, "one JSON object per line")
+	return withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, args []string) error {
+		coroutines, err := client.Stack(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		for _, c := range coroutines {
+			shown := newCoroutine(c)
+			if *asJSON {
+				err = json.NewEncoder(s.out).Encode(shown)
+			} else {
+				err = shown.print(s.out)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func newCoroutine(c replay.Coroutine) *coroutine {
+	shown := &coroutine{Call: c.Call, Since: c.Since.UTC(), Source: c.Source, Stack: c.Stack}
+	for _, awaited := range c.WaitsFor {
+		o := operation{EventID: awaited.EventID, EventType: awaited.Type, Name: awaited.Name, Since: c.Since.UTC()}
+		if awaited.Type == "MessageSent" {
+			o.Receiver = awaited.Instance
+		} else {
+			o.Child = awaited.Instance
+		}
+		shown.WaitsFor = append(shown.WaitsFor, o)
+	}
+	return shown
+}
+
+// print writes a coroutine as a line and its stack.
+func (c *coroutine) print(w io.Writer) error {
+	line := "hung since " + formatTime(c.Since)
+	if c.Call != "" {
+		line = fmt.Sprintf("%s at %s since %s", c.Call, c.Source, formatTime(c.Since))
+	}
+	for _, o := range c.WaitsFor {
+		line += "; " + o.String()
+	}
+	_, err := fmt.Fprintf(w, "%s\n%s", line, indent(c.Stack))
+	return err
+}
+
+// indent indents every line of a stack.
+func indent(stack string) string {
+	return "\t" + strings.ReplaceAll(strings.TrimSuffix(stack, "\n"), "\n", "\n\t") + "\n"
+}
