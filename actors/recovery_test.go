@@ -2,6 +2,7 @@ package actors_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"runtime"
@@ -394,9 +395,24 @@ func TestQuery_NotRecorded(t *testing.T) {
 		second.wantHistory("q", "OrchestrationStarted", "ExternalSubscribed", "ExternalEvent", "ExternalSubscribed")
 		second.send("q", "word", "bc").want(nil)
 		second.wantOutput("q", "abc")
-		if a := second.ask("q", "progress"); !isError(a.Err, actors.ErrEnded) {
-			t.Errorf("after the end: %v", a.Err)
+		second.wantAnswer("q", "abc!")
+		if a := second.ask("q", "other"); a.Err == nil {
+			t.Error("an unknown query was answered after the end")
 		}
+		second.close()
+		third := lead(t, j, actors.Config{}, collect())
+		var missing *replay.NotRegisteredError
+		if a := third.ask("q", "progress"); !errors.As(a.Err, &missing) || missing.Kind != "orchestration" {
+			t.Errorf("without the code: %v", a.Err)
+		}
+		third.close()
+		fourth := lead(t, j, actors.Config{}, program("questioned", func(ctx *replay.Context, _ string) (string, error) {
+			return upper.Call(ctx, "a")
+		}))
+		if a := fourth.ask("q", "progress"); a.Err == nil || !strings.Contains(a.Err.Error(), "does not fit the history of the ended instance") {
+			t.Errorf("with other code: %v", a.Err)
+		}
+		second = fourth
 		if a := second.ask("nobody", "progress"); !isError(a.Err, actors.ErrNotFound) {
 			t.Errorf("of nobody: %v", a.Err)
 		}

@@ -1,9 +1,13 @@
 package actors
 
 import (
+	"errors"
+	"fmt"
+
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
@@ -43,12 +47,12 @@ func (r *router) route(m *Message) {
 		r.accept(m)
 	case m.Internal:
 		r.reply(m, Answer{Dropped: true})
-	default:
-		if r.meta != nil {
-			r.reply(m, Answer{Err: ErrEnded})
-			return
-		}
+	case r.meta == nil:
 		r.reply(m, Answer{Err: ErrNotFound})
+	case m.Query.isAnsweredAfterEnd():
+		r.queryEnded(m)
+	default:
+		r.reply(m, Answer{Err: ErrEnded})
 	}
 }
 
@@ -62,6 +66,24 @@ func (in *instance) rejectsEvent(m *Message) bool {
 func (r *router) query(m *Message) {
 	output, err := r.in.execution.Query(m.Query.Name, m.Query.Input)
 	r.reply(m, Answer{Output: output, Err: err})
+}
+
+// queryEnded answers a query of an instance that has ended: it replays the last execution for it.
+func (r *router) queryEnded(m *Message) {
+	in := r.in
+	x := engine.NewExecution(in.id, r.meta.Execution, in.partition.system.config.Registry, in.partition.system.config.Logger)
+	defer x.Evict()
+	x.SetMonitor(&in.code.Monitor)
+	var answer Answer
+	answer.Err = x.Replay(in.partition.journal.Events(in.id, r.meta.Execution, 1))
+	if answer.Err == nil {
+		answer.Output, answer.Err = x.Query(m.Query.Name, m.Query.Input)
+	}
+	var mismatch *replay.Mismatch
+	if errors.As(answer.Err, &mismatch) {
+		answer.Err = fmt.Errorf("tenuto: the code does not fit the history of the ended instance: %w", mismatch.WithoutPayloads())
+	}
+	r.reply(m, answer)
 }
 
 // start begins an execution, or answers for the existing instance.

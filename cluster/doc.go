@@ -39,7 +39,7 @@
 //     ends a stalled instance. A suspended instance records events, completions, timers and
 //     cancellations; they take effect on resume. Terminations, queries and update validations do
 //     not wait.
-//  7. A run has one end. Later events, updates, queries, cancellations, terminations, suspensions
+//  7. A run has one end. Later events, updates, cancellations, terminations, suspensions
 //     and resumptions get [ErrEnded], unless they repeat a recorded one.
 //  8. An update runs once; or it does not run and its caller gets an error; or the outcome is
 //     unknown (see 4). Rejected updates and queries are not recorded.

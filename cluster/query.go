@@ -14,13 +14,15 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
-// Query calls a query handler of a running instance and returns its answer. The handler sees the
-// state of the code at some moment during the call. Nothing is recorded.
+// Query calls a query handler of an instance and returns its answer. The handler sees the state of
+// the code at some moment during the call. Nothing is recorded. A suspended instance answers with
+// the state that it has reached. One that is stalled or waits for code answers when it continues. One
+// that has ended answers until it is purged, with the handlers and the state that its last execution
+// had at its end; for each such query the leader replays that execution.
 //
-// Errors: [ErrNotFound]; [ErrEnded]; the error that the handler returned; a
-// [*replay.NotRegisteredError] if there is no such handler; [*replay.InvalidError];
-// [*UnavailableError]. A suspended instance answers with the state that it has reached. One that is
-// stalled or waits for code answers when it continues.
+// Errors: [ErrNotFound]; the error that the handler returned; a [*replay.NotRegisteredError] if there
+// is no such handler, or, for an ended instance, no such orchestration; [*replay.InvalidError];
+// [*UnavailableError]. If the code does not fit the history of an ended instance, the error says so.
 func Query[I, O any](ctx context.Context, client *Client, id string, query replay.QueryHandle[I, O], input I) (O, error) {
 	var output O
 	payload, err := client.encode(replay.PayloadInfo{Kind: "query", Name: query.Name(), Part: "input"}, input)
@@ -47,7 +49,7 @@ func Query[I, O any](ctx context.Context, client *Client, id string, query repla
 // 512 KiB of stacks. For a hung instance (see [Hung]) it has one element, with the stack of the code
 // that runs. A client needs the right to query the instance.
 //
-// Errors: as for [Query], and [ErrProtocol] from a leader of an earlier build. A stalled instance, or
+// Errors: as for [Query], [ErrEnded], and [ErrProtocol] from a leader of an earlier build. A stalled instance, or
 // one that waits for code, answers when it continues. An orchestration that handles a query named
 // "tenuto.stack" hides its stack.
 func (c *Client) Stack(ctx context.Context, id string) ([]replay.Coroutine, error) {

@@ -74,8 +74,16 @@ func TestQuery_RunningInstanceAnswers(t *testing.T) {
 	if err := Send(ctx, client, "a", depositEvent, 49); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Query(ctx, client, "a", balanceQuery, ""); !errors.Is(err, ErrEnded) {
-		t.Errorf("after the end: %v; want ErrEnded", err)
+	for _, node := range nodes {
+		if got, err := Query(ctx, node.Client(), "a", balanceQuery, ""); err != nil || got != 100 {
+			t.Errorf("after the end, on %s: %d, %v; want 100", node.ID(), got, err)
+		}
+	}
+	if _, err := client.Purge(ctx, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Query(ctx, client, "a", balanceQuery, ""); !errors.Is(err, ErrNotFound) {
+		t.Errorf("after the purge: %v; want ErrNotFound", err)
 	}
 	if _, err := Query(ctx, client, "nobody", balanceQuery, ""); !errors.Is(err, ErrNotFound) {
 		t.Errorf("unknown instance: %v; want ErrNotFound", err)

@@ -105,9 +105,9 @@ func (e *Env) Resume(id, reason string) error {
 	return wrap(answer.Err, "resume %s", id)
 }
 
-// Query queries a running instance.
+// Query queries an instance, which may have ended.
 //
-// Errors: [ErrNotFound]; [ErrEnded]; the error of the instance's query handler; a
+// Errors: [ErrNotFound]; the error of the instance's query handler; a
 // [*replay.NotRegisteredError] if there is no handler.
 func Query[I, O any](env *Env, id string, query replay.QueryHandle[I, O], input I) (O, error) {
 	env.t.Helper()
@@ -127,7 +127,7 @@ func Query[I, O any](env *Env, id string, query replay.QueryHandle[I, O], input 
 }
 
 // Stack returns where each coroutine of a running instance waits; see [replay.Coroutine]. Its errors
-// are those of [Query].
+// are those of [Query] and [ErrEnded].
 func (e *Env) Stack(id string) ([]replay.Coroutine, error) {
 	e.t.Helper()
 	return Query(e, id, replay.Query[any, []replay.Coroutine](engine.StackQuery), nil)
