@@ -14,6 +14,7 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 // callWithoutPanic returns the error of a call, and fails the test if the call panics.
@@ -79,7 +80,7 @@ func TestArguments_RejectNil(t *testing.T) {
 		"fail without a failure":        func() error { return FailActivity(ctx, client, "x", nil) },
 		"get without a context":         func() error { return errOf(client.Get(none, "a")) },
 		"wait without a client":         func() error { return errOf(nobody.Wait(ctx, "a")) },
-		"watch without a context":       func() error { return errOf(collectWatch(none, client, "a", Position{})) },
+		"watch without a context":       func() error { return errOf(collectWatch(none, client, "a", history.Position{})) },
 		"export without a writer":       func() error { return client.Export(ctx, "a", 0, nil) },
 		"a nil run":                     func() error { return errOf(run.Wait(ctx)) },
 		"members without a context":     func() error { return errOf(client.Members(none)) },

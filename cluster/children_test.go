@@ -110,7 +110,7 @@ func TestChild_AwaitedInEternalLoop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for recorded, err := range client.Watch(ctx, "e", Position{}) {
+	for recorded, err := range client.Watch(ctx, "e", history.Position{}) {
 		if err != nil {
 			t.Fatal(err)
 		}

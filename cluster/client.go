@@ -47,7 +47,7 @@ type caller interface {
 	await(ctx context.Context, id string, run runRef) (*clusterpb.Status, error)
 	// follow passes the events of a run to pass, from a position on, until pass returns false or
 	// the run has ended.
-	follow(ctx context.Context, id string, from Position, pass func(recordedEvent) bool) error
+	follow(ctx context.Context, id string, from history.Position, pass func(recordedEvent) bool) error
 	release() error
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 // codecCanary is in every value and every error of these tests.
@@ -173,12 +174,12 @@ func useEveryCall(ctx context.Context, t *testing.T, client *Client, id string, 
 	if err != nil || status.CustomStatus(&customStatus) != nil || customStatus != codecCanary+" status" {
 		t.Errorf("published %q, %v", customStatus, err)
 	}
-	history, err := client.History(ctx, id)
-	if err != nil || !strings.Contains(history.Events[0].String(), codecCanary) {
-		t.Errorf("history: %v, %v", history, err)
+	recorded, err := client.History(ctx, id)
+	if err != nil || !strings.Contains(recorded.Events[0].String(), codecCanary) {
+		t.Errorf("history: %v, %v", recorded, err)
 	}
 	var last error
-	for event, err := range client.Watch(ctx, id, Position{}) {
+	for event, err := range client.Watch(ctx, id, history.Position{}) {
 		if err != nil {
 			t.Fatal(err)
 		}

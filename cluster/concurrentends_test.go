@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 // firstEndWins ends with the first of: an answer, a word, a cancellation.
@@ -97,7 +98,7 @@ func TestConcurrentEnds_OneTerminalEventIsLast(t *testing.T) {
 	}
 	closed := make(chan error)
 	go func() {
-		for recorded, err := range others[0].Client().Watch(ctx, id(instances/2), Position{1, 5}) {
+		for recorded, err := range others[0].Client().Watch(ctx, id(instances/2), history.Position{Execution: 1, EventID: 5}) {
 			if err == nil && recorded.EventID > 0 {
 				break // the storm has begun
 			}

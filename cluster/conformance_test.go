@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 // A scenario is a body, what is done to its instance from outside, and its expected end.
@@ -311,7 +312,7 @@ func statusScenarios() []scenario {
 // awaitSecondExecution waits until the code of the second execution waits for a word.
 func awaitSecondExecution(t *testing.T, client *Client, id string) {
 	t.Helper()
-	for r, err := range client.Watch(testContext(t), id, Position{2, 1}) {
+	for r, err := range client.Watch(testContext(t), id, history.Position{Execution: 2, EventID: 1}) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 // DialConfig is the configuration of a remote client. [Dial] copies it. Zero values mean defaults.
@@ -613,7 +614,7 @@ func (r *remoteTransport) await(ctx context.Context, id string, run runRef) (*cl
 	}
 }
 
-func (r *remoteTransport) follow(ctx context.Context, id string, from Position, pass func(recordedEvent) bool) error {
+func (r *remoteTransport) follow(ctx context.Context, id string, from history.Position, pass func(recordedEvent) bool) error {
 	asked := &clusterpb.WatchRequest{Execution: from.Execution, EventId: from.EventID}
 	for {
 		response, err := r.poll(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Watch{Watch: asked}})

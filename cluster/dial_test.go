@@ -18,6 +18,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 // dialNodes returns a remote client of nodes without TLS.
@@ -76,10 +77,10 @@ func observeLifecycle(ctx context.Context, client *Client, prefix string) (seen 
 	status, err := client.Wait(ctx, id("ledger"))
 	noteErr("wait", err)
 	note("state", status.State, status.LastEventID)
-	history, err := client.History(ctx, id("ledger"))
+	recorded, err := client.History(ctx, id("ledger"))
 	noteErr("history", err)
-	note("events", len(history.Events))
-	positions, err := collectWatch(ctx, client, id("ledger"), Position{})
+	note("events", len(recorded.Events))
+	positions, err := collectWatch(ctx, client, id("ledger"), history.Position{})
 	note("watched", positions)
 	noteErr("its error", err)
 	executions, err := client.Executions(ctx, id("ledger"))
@@ -98,7 +99,7 @@ func observeLifecycle(ctx context.Context, client *Client, prefix string) (seen 
 	noteErr("cancel of one that has ended", client.Cancel(ctx, id("waiter"), ""))
 	_, err = client.Wait(ctx, id("nobody"))
 	noteErr("wait for nobody", err)
-	_, err = collectWatch(ctx, client, id("nobody"), Position{})
+	_, err = collectWatch(ctx, client, id("nobody"), history.Position{})
 	noteErr("watch nobody", err)
 	noteErr("a wrong ID", client.Cancel(ctx, "no ID", ""))
 	purged, err := client.Purge(ctx, id("waiter"), id("nobody"))
@@ -137,7 +138,7 @@ func TestRemoteClient_SurvivesNodeLoss(t *testing.T) {
 	go func() { ended <- errOf(run.Wait(ctx)) }()
 	var positions []string
 	n := 0
-	for r, err := range client.Watch(ctx, "c", Position{}) {
+	for r, err := range client.Watch(ctx, "c", history.Position{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +158,7 @@ func TestRemoteClient_SurvivesNodeLoss(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("the wait: %v", err)
 	}
-	all, err := collectWatch(ctx, client, "c", Position{})
+	all, err := collectWatch(ctx, client, "c", history.Position{})
 	if err != nil || !slices.Equal(positions, all) {
 		t.Errorf("%v; want %v, %v", positions, all, err)
 	}

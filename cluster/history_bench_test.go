@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 // benchmarkEvents is about the length of the history that the benchmarks read.
@@ -54,7 +55,7 @@ func BenchmarkClient_Watch(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		n := 0
-		for _, err := range client.Watch(b.Context(), id, Position{}) {
+		for _, err := range client.Watch(b.Context(), id, history.Position{}) {
 			if err != nil {
 				b.Fatal(err)
 			}

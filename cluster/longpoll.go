@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/tenuto-dev/tenuto/replay/history"
 	"slices"
 	"time"
 
@@ -102,7 +103,7 @@ func (r *replicaCalls) pollWatch(ctx context.Context, request *clusterpb.Request
 	soon, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	result, size := new(clusterpb.WatchResult), 0
-	f := &historyWatcher{partition: g, id: request.Instance, next: Position{asked.Execution, asked.EventId}}
+	f := &historyWatcher{partition: g, id: request.Instance, next: history.Position{Execution: asked.Execution, EventID: asked.EventId}}
 	if asked.Run != nil {
 		f.watchedRun = &journalpb.Instance{FirstExecution: asked.Run.FirstExecution, CreatedAt: asked.Run.CreatedAt}
 	}

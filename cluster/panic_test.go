@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 // panicMessage is the log message for a call that panicked.
@@ -97,7 +98,7 @@ func TestPanic_InWatchLoopReachesCaller(t *testing.T) {
 			t.Errorf("recovered %v; want the caller's panic", value)
 		}
 	}()
-	for range node.Client().Watch(ctx, "d", Position{}) {
+	for range node.Client().Watch(ctx, "d", history.Position{}) {
 		panic("as wanted")
 	}
 	t.Error("the watch has ended without a panic")

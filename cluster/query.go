@@ -12,6 +12,7 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 // Query calls a query handler of an instance and returns its answer. The handler sees the state of
@@ -116,7 +117,7 @@ func (c *Client) update(ctx context.Context, id string, r *clusterpb.UpdateReque
 	if result.GetRejection() != nil {
 		return nil, rejectionError(r.Name, c.converter.DecodeError(result.GetRejection()))
 	}
-	return awaitUpdate(ctx, c, id, Position{result.GetExecution(), result.GetEventId()}, r.RequestId)
+	return awaitUpdate(ctx, c, id, history.Position{Execution: result.GetExecution(), EventID: result.GetEventId()}, r.RequestId)
 }
 
 // rejectionError distinguishes an update without a handler from a rejected one.
@@ -129,7 +130,7 @@ func rejectionError(name string, err error) error {
 }
 
 // awaitUpdate waits for the result of an update that was accepted at a position.
-func awaitUpdate(ctx context.Context, c *Client, id string, accepted Position, requestID string) (output *journalpb.Payload, err error) {
+func awaitUpdate(ctx context.Context, c *Client, id string, accepted history.Position, requestID string) (output *journalpb.Payload, err error) {
 	outcome := ErrUpdateAborted
 	err = c.transport.follow(ctx, id, accepted, func(r recordedEvent) bool {
 		switch body := r.message.Body.(type) {

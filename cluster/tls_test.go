@@ -20,6 +20,7 @@ import (
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 // dialSecured returns a remote client with a certificate.
@@ -281,7 +282,7 @@ func TestAuthorize_RejectsUnauthorizedCalls(t *testing.T) {
 		"get":           errOf(reader.Get(ctx, "secret")),
 		"a stale get":   errOf(reader.Get(ctx, "secret", Stale())),
 		"wait":          errOf(reader.Wait(ctx, "secret")),
-		"watch":         errOf(collectWatch(ctx, reader, "open", Position{})),
+		"watch":         errOf(collectWatch(ctx, reader, "open", history.Position{})),
 		"history":       errOf(reader.History(ctx, "open")),
 		"list":          errOf(reader.List(ctx, Filter{}, "", 0)),
 		"start":         errOf(StartRun(ctx, reader, doubled, "new", 1)),

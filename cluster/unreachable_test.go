@@ -19,6 +19,7 @@ import (
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 // If an error wraps several, the one with an unknown outcome decides.
@@ -190,7 +191,7 @@ func TestUpdate_NotAwaitedOnLaggingNode(t *testing.T) {
 			if err := Send(ctx, client, "l", word, "x"); err != nil {
 				return err
 			}
-			for r, err := range client.Watch(ctx, "l", Position{}) {
+			for r, err := range client.Watch(ctx, "l", history.Position{}) {
 				if err != nil || r.Type == "ExternalEvent" && r.Name == word.Name() {
 					return err
 				}

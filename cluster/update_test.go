@@ -229,7 +229,7 @@ type observedTransport struct {
 	onFollow func()
 }
 
-func (o observedTransport) follow(ctx context.Context, id string, from Position, pass func(recordedEvent) bool) error {
+func (o observedTransport) follow(ctx context.Context, id string, from history.Position, pass func(recordedEvent) bool) error {
 	o.onFollow()
 	return o.caller.follow(ctx, id, from, pass)
 }
@@ -262,7 +262,7 @@ func TestUpdate_AbandonedCallSaysAccepted(t *testing.T) {
 // awaitEvent waits until an event is in the history of a run.
 func awaitEvent(t *testing.T, client *Client, id string, holds func(history.Event) bool) {
 	t.Helper()
-	for r, err := range client.Watch(testContext(t), id, Position{}) {
+	for r, err := range client.Watch(testContext(t), id, history.Position{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -299,7 +299,7 @@ func TestUpdate_WaitsForHandlerAcrossContinueAsNew(t *testing.T) {
 	}
 	outcome := make(chan error)
 	go func() {
-		output, err := awaitUpdate(ctx, client, "l", Position{1, 3}, "u")
+		output, err := awaitUpdate(ctx, client, "l", history.Position{Execution: 1, EventID: 3}, "u")
 		if err == nil && string(output.GetData()) != "7" {
 			err = fmt.Errorf("output %s", output.GetData())
 		}

@@ -12,27 +12,11 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
-// A Position is a place in the histories of an instance.
-type Position struct {
-	// Execution counts from 1; 0 means the first execution of the latest run.
-	Execution uint64
-	// EventID counts from 1; 0 means 1.
-	EventID uint64
-}
-
-// After returns the position after an event, from which an interrupted watch continues.
-func After(event history.Event) Position {
-	if event.Type == history.OrchestrationContinuedAsNew {
-		return Position{event.Execution + 1, 1}
-	}
-	return Position{event.Execution, event.EventID + 1}
-}
-
 // Watch yields the events of a run from a position on: first those recorded, then each as it is
-// committed, across continue-as-new, until the last. The zero Position is the beginning of the
-// latest run; [After] returns the position to continue from. Watch waits for a position that does
-// not exist yet, even one in an execution of a later run. A position after the last event of an
-// ended execution yields nothing.
+// committed, across continue-as-new, until the last. The zero [history.Position] is the beginning of
+// the latest run; [history.Event.Next] returns the position to continue from. Watch waits for a
+// position that does not exist yet, even one in an execution of a later run. A position after the
+// last event of an ended execution yields nothing.
 //
 // The payloads of the events are decoded by the client's codec.
 //
@@ -43,7 +27,7 @@ func After(event history.Event) Position {
 // An error ends the sequence: [ErrNotFound] if there is no instance with that ID, or it was purged;
 // [*replay.InvalidError]; [*UnavailableError] if the replica does not have the instance and no leader
 // answers; [ErrClosed]; the error of ctx; or the reason why the node has failed.
-func (c *Client) Watch(ctx context.Context, id string, from Position) iter.Seq2[history.Event, error] {
+func (c *Client) Watch(ctx context.Context, id string, from history.Position) iter.Seq2[history.Event, error] {
 	return func(yield func(history.Event, error) bool) {
 		var openErr error
 		err := firstError(c.check(ctx), checkID(id))
@@ -67,11 +51,11 @@ type recordedEvent struct {
 	message   *journalpb.Event
 }
 
-func (r recordedEvent) next() Position {
+func (r recordedEvent) next() history.Position {
 	if r.message.GetOrchestrationContinuedAsNew() != nil {
-		return Position{r.execution + 1, 1}
+		return history.Position{Execution: r.execution + 1, EventID: 1}
 	}
-	return Position{r.execution, r.message.EventId + 1}
+	return history.Position{Execution: r.execution, EventID: r.message.EventId + 1}
 }
 
 // errReaderStopped ends a historyWatcher whose reader wants no more events.
@@ -81,7 +65,7 @@ var errReaderStopped = errors.New("the reader has stopped")
 type historyWatcher struct {
 	partition *partition
 	id        string
-	next      Position                 // of the next event
+	next      history.Position         // of the next event
 	yield     func(recordedEvent) bool // returns whether to continue
 	// shouldPause reports whether to end instead of waiting for more; nil: never.
 	shouldPause func() bool
@@ -90,7 +74,7 @@ type historyWatcher struct {
 
 // follow implements caller. It recovers panics, except those of pass, which belong to the
 // caller.
-func (r *router) follow(ctx context.Context, id string, from Position, pass func(recordedEvent) bool) (err error) {
+func (r *router) follow(ctx context.Context, id string, from history.Position, pass func(recordedEvent) bool) (err error) {
 	passing := false
 	defer func() {
 		if passing {
@@ -177,7 +161,7 @@ func (h *historyWatcher) yieldAvailable(ctx context.Context, known *journalpb.In
 		case last.GetOrchestrationContinuedAsNew() == nil:
 			return journalpb.IsTerminal(last.TypeNumber()), nil
 		}
-		h.next = Position{execution + 1, 1}
+		h.next = history.Position{Execution: execution + 1, EventID: 1}
 	}
 	return false, nil
 }

@@ -14,10 +14,11 @@ import (
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 // collectWatch collects the events of a watch as execution.event_id, and its error.
-func collectWatch(ctx context.Context, client *Client, id string, from Position) (positions []string, err error) {
+func collectWatch(ctx context.Context, client *Client, id string, from history.Position) (positions []string, err error) {
 	for r, err := range client.Watch(ctx, id, from) {
 		if err != nil {
 			return positions, err
@@ -41,13 +42,13 @@ func TestWatch_YieldsEventsAsCommitted(t *testing.T) {
 	outcomes := make(chan outcome)
 	for _, node := range nodes {
 		go func() {
-			positions, err := collectWatch(ctx, node.Client(), "c", Position{})
+			positions, err := collectWatch(ctx, node.Client(), "c", history.Position{})
 			outcomes <- outcome{positions, err}
 		}()
 	}
 	// Each event is sent after the one before it was seen.
 	n := 0
-	for r, err := range nodes[1].Client().Watch(ctx, "c", Position{}) {
+	for r, err := range nodes[1].Client().Watch(ctx, "c", history.Position{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,8 +66,15 @@ func TestWatch_YieldsEventsAsCommitted(t *testing.T) {
 			t.Errorf("%v, %v; want %v", o.positions, o.err, want)
 		}
 	}
-	for from, want := range map[Position][]string{
-		{1, 6}: want[5:], {1, 0}: want, {0, 7}: want[6:], {1, 8}: want[7:], {2, 1}: want[7:], {2, 7}: want[13:], {2, 8}: nil, {1, 99}: nil,
+	for from, want := range map[history.Position][]string{
+		{Execution: 1, EventID: 6}:  want[5:],
+		{Execution: 1, EventID: 0}:  want,
+		{Execution: 0, EventID: 7}:  want[6:],
+		{Execution: 1, EventID: 8}:  want[7:],
+		{Execution: 2, EventID: 1}:  want[7:],
+		{Execution: 2, EventID: 7}:  want[13:],
+		{Execution: 2, EventID: 8}:  nil,
+		{Execution: 1, EventID: 99}: nil,
 	} {
 		if positions, err := collectWatch(ctx, nodes[0].Client(), "c", from); err != nil || !slices.Equal(positions, want) {
 			t.Errorf("from %v: %v, %v; want %v", from, positions, err, want)
@@ -86,16 +94,16 @@ func TestWatch_ResumesWhereItBroke(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	all, err := collectWatch(ctx, client, "c", Position{})
+	all, err := collectWatch(ctx, client, "c", history.Position{})
 	var got []string
-	for at, over := (Position{}), false; !over; {
+	for at, over := (history.Position{}), false; !over; {
 		over = true
 		for r, err := range client.Watch(ctx, "c", at) {
 			if err != nil {
 				t.Fatal(err)
 			}
 			got = append(got, fmt.Sprintf("%d.%d", r.Execution, r.EventID))
-			at, over = After(r), false
+			at, over = r.Next(), false
 			break
 		}
 	}
@@ -108,11 +116,11 @@ func TestWatch_EndCauses(t *testing.T) {
 	checkGoroutineLeaks(t)
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	ctx, client := testContext(t), node.Client()
-	if _, err := collectWatch(ctx, client, "nobody", Position{}); !errors.Is(err, ErrNotFound) {
+	if _, err := collectWatch(ctx, client, "nobody", history.Position{}); !errors.Is(err, ErrNotFound) {
 		t.Errorf("unknown instance: %v; want ErrNotFound", err)
 	}
 	var wrong *replay.InvalidError
-	if _, err := collectWatch(ctx, client, "no ID", Position{}); !errors.As(err, &wrong) {
+	if _, err := collectWatch(ctx, client, "no ID", history.Position{}); !errors.As(err, &wrong) {
 		t.Errorf("of what is no ID: %v; want an InvalidError", err)
 	}
 	for _, id := range []string{"purged", "waits", "left"} {
@@ -123,7 +131,7 @@ func TestWatch_EndCauses(t *testing.T) {
 	ends := make(chan error)
 	limited, cancel := context.WithCancel(ctx)
 	go func() {
-		_, err := collectWatch(limited, client, "waits", Position{})
+		_, err := collectWatch(limited, client, "waits", history.Position{})
 		ends <- err
 	}()
 	cancel()
@@ -132,7 +140,7 @@ func TestWatch_EndCauses(t *testing.T) {
 	}
 	// A position far after the end waits until there is nothing to wait for.
 	go func() {
-		_, err := collectWatch(ctx, client, "purged", Position{2, 1})
+		_, err := collectWatch(ctx, client, "purged", history.Position{Execution: 2, EventID: 1})
 		ends <- err
 	}()
 	if err := client.Terminate(ctx, "purged", ""); err != nil {
@@ -145,7 +153,7 @@ func TestWatch_EndCauses(t *testing.T) {
 		t.Errorf("when the instance is purged: %v; want ErrNotFound", err)
 	}
 	go func() {
-		_, err := collectWatch(ctx, client, "left", Position{})
+		_, err := collectWatch(ctx, client, "left", history.Position{})
 		ends <- err
 	}()
 	if err := node.Close(); err != nil {
@@ -166,7 +174,7 @@ func TestWatch_EndsWhenInstanceIsReplaced(t *testing.T) {
 	}
 	begin()
 	seen := 0
-	for r, err := range client.Watch(ctx, "w", Position{}) {
+	for r, err := range client.Watch(ctx, "w", history.Position{}) {
 		if err != nil {
 			if !errors.Is(err, ErrNotFound) {
 				t.Errorf("%v; want ErrNotFound", err)
@@ -212,7 +220,7 @@ func TestWait_EndsWhenInstanceIsReplaced(t *testing.T) {
 			ends <- err
 		}()
 		go func() {
-			_, err := collectWatch(ctx, client, "w", Position{2, 2})
+			_, err := collectWatch(ctx, client, "w", history.Position{Execution: 2, EventID: 2})
 			ends <- err
 		}()
 		synctest.Wait()
@@ -267,7 +275,7 @@ func TestWatch_FromBeyondLastEventEnds(t *testing.T) {
 	if _, err := Call(ctx, client, doubled, "d", 1); err != nil {
 		t.Fatal(err)
 	}
-	for _, from := range []Position{{0, 5}, {1, 6}, {1, 99}} { // the last event is 4
+	for _, from := range []history.Position{{Execution: 0, EventID: 5}, {Execution: 1, EventID: 6}, {Execution: 1, EventID: 99}} { // the last event is 4
 		if positions, err := collectWatch(ctx, client, "d", from); err != nil || positions != nil {
 			t.Errorf("from %v: %v, %v; want no event and no error", from, positions, err)
 		}

@@ -81,7 +81,7 @@ func run(ctx context.Context, dir string, out io.Writer) error {
 // events have IDs, so that sending them again after a crash of this program has no effect.
 func simulateCustomer(ctx context.Context, client *cluster.Client) error {
 	bills := 0
-	for event, err := range client.Watch(ctx, "alice", cluster.Position{}) {
+	for event, err := range client.Watch(ctx, "alice", history.Position{}) {
 		if err != nil {
 			return err
 		}

@@ -108,7 +108,7 @@ func serve(ctx context.Context, dir string, release []replay.Definition, order s
 
 // awaitSubscription returns when an order waits to be packed.
 func awaitSubscription(ctx context.Context, client *cluster.Client, order string) error {
-	for event, err := range client.Watch(ctx, order, cluster.Position{}) {
+	for event, err := range client.Watch(ctx, order, history.Position{}) {
 		if err != nil || event.Type == history.ExternalSubscribed {
 			return err
 		}

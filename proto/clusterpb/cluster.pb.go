@@ -3642,7 +3642,7 @@ func (x *WaitResult) GetStatus() *Status {
 // WatchRequest waits for events of an instance, for a bounded time, at any node.
 type WatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Of the first event asked for; see cluster.Position.
+	// Of the first event asked for; see history.Position.
 	Execution uint64 `protobuf:"varint,1,opt,name=execution,proto3" json:"execution,omitempty"`
 	EventId   uint64 `protobuf:"varint,2,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
 	// The run from an earlier answer; absent in the first request.

@@ -96,7 +96,7 @@ const listPage = 3
 // watch collects the events of an instance from a position until the instance ends or ctx ends. The
 // end of ctx is not an error if the watch has returned an event.
 func watch(ctx context.Context, client *cluster.Client, request evidence.Request, answer *evidence.Answer) error {
-	from := cluster.Position{Execution: request.From.Execution, EventID: request.From.EventID}
+	from := history.Position{Execution: request.From.Execution, EventID: request.From.EventID}
 	for event, err := range client.Watch(ctx, request.Instance, from) {
 		if err != nil {
 			if ctx.Err() != nil && len(answer.WatchedEvents) > 0 {
@@ -111,7 +111,7 @@ func watch(ctx context.Context, client *cluster.Client, request evidence.Request
 		answer.WatchedEvents = append(answer.WatchedEvents, evidence.WatchedEvent{
 			Execution: event.Execution, EventID: event.EventID, Digest: Digest(encoded),
 		})
-		next := cluster.After(event)
+		next := event.Next()
 		answer.Next = evidence.Position{Execution: next.Execution, EventID: next.EventID}
 	}
 	answer.State = evidence.Ended
