@@ -232,26 +232,40 @@ func (in *instance) deliverBatch(t *turn) error {
 			}
 			t.addReply(t.accepted[i], disposition)
 		}
+		t.postponed = append(t.postponed, t.later...)
 	}
 	return nil
 }
 
-// terminate ends a stalled instance without running code. The termination is the turn's only
-// message.
+// terminate ends an instance that is stalled, or whose code is blocked, without running code. The
+// turn's only message asks for that: a termination, or a start that is to replace the run.
 func (in *instance) terminate(t *turn) error {
 	meta, ok := in.partition.journal.Instance(in.id)
 	if !ok {
 		return ErrNotFound
 	}
-	in.executionNumber, in.incarnation = meta.Execution, meta.Incarnation
-	t.events = []*journalpb.Event{{
-		EventId:   meta.LastEventId + 1,
-		Timestamp: max(in.partition.now().UnixNano(), meta.UpdatedAt),
-		Body:      t.batch[0].Event.Body,
-	}}
-	t.addReply(&t.batch[0], engine.Recorded)
-	in.openTurn, in.pendingTurn = nil, t
-	in.appendPending()
+	in.executionNumber, in.incarnation, t.meta = meta.Execution, meta.Incarnation, meta
+	m := &t.batch[0]
+	switch start := m.startEvent(); {
+	case start != nil && sameStart(start, t.existingStart(m, meta)):
+		t.start(m) // it began this run
+	case meta.Status == journalpb.Status_STATUS_RUNNING:
+		event := m.termination()
+		event.EventId, event.Timestamp = meta.LastEventId+1, max(in.partition.now().UnixNano(), meta.UpdatedAt)
+		t.events = []*journalpb.Event{event}
+	default: // the blocked code answers a query of an ended instance
+		in.partition.unstall(in)
+	}
+	switch {
+	case len(t.replies) > 0:
+	case isStart(*m):
+		t.postponed = append(t.postponed, *m)
+	case len(t.events) > 0:
+		t.addReply(m, engine.Recorded)
+	default:
+		t.reply(m, Answer{Err: ErrEnded})
+	}
+	in.propose(t)
 	return nil
 }
 
@@ -273,6 +287,7 @@ func (in *instance) recordStart(t *turn, err error) error {
 	for _, m := range t.accepted[1:] {
 		later = append(later, *m)
 	}
+	later = append(later, t.later...)
 	in.partition.putBack(in, later, nil)
 	started := &journalpb.Event{EventId: 1, Timestamp: in.partition.now().UnixNano(), Body: t.messages[0].Event.Body}
 	t.events = []*journalpb.Event{started}

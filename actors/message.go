@@ -41,6 +41,8 @@ const (
 	ReuseEnded
 	// ReuseFailed allows a new run if the last one did not complete.
 	ReuseFailed
+	// ReuseTerminating allows a new run, and terminates the last one if it still runs.
+	ReuseTerminating
 )
 
 // allows reports whether a new run may follow one with that status.
@@ -49,7 +51,7 @@ func (r Reuse) allows(status journalpb.Status) bool {
 	case journalpb.Status_STATUS_RUNNING:
 		return false
 	case journalpb.Status_STATUS_COMPLETED:
-		return r == ReuseEnded
+		return r == ReuseEnded || r == ReuseTerminating
 	}
 	return r != ReuseNever
 }
@@ -102,7 +104,22 @@ func (m *Message) startEvent() *journalpb.OrchestrationStarted {
 func isStart(m Message) bool { return m.startEvent() != nil }
 
 // isTermination reports whether a message ends an instance without its code.
-func isTermination(m Message) bool { return m.Event.GetOrchestrationTerminated() != nil }
+func isTermination(m Message) bool {
+	return m.Event.GetOrchestrationTerminated() != nil || m.Reuse == ReuseTerminating && isStart(m)
+}
+
+// replacedReason is the recorded reason of a termination by a start.
+const replacedReason = "replaced by a new run with the same ID"
+
+// termination returns the event that ends an instance for a message that is a termination.
+func (m *Message) termination() *journalpb.Event {
+	if !isStart(*m) {
+		return &journalpb.Event{Body: m.Event.Body}
+	}
+	return &journalpb.Event{Body: &journalpb.Event_OrchestrationTerminated{
+		OrchestrationTerminated: &journalpb.OrchestrationTerminated{Reason: replacedReason},
+	}}
+}
 
 // size returns the approximate size of a message in bytes.
 func (m *Message) size() int {

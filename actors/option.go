@@ -49,6 +49,19 @@ func ReuseWhenFailed() replay.Option {
 	return engine.NewOption("ReuseWhenFailed", func(o *StartOptions) { o.Reuse = ReuseFailed })
 }
 
+// TerminateExisting allows the ID of any instance, and terminates a running one.
+func TerminateExisting() replay.Option {
+	return engine.NewOption("TerminateExisting", func(o *StartOptions) { o.Reuse = ReuseTerminating })
+}
+
+// CheckReuse returns an error if a start may not attach to an instance that it terminates.
+func CheckReuse(reuse Reuse, attach bool) error {
+	if reuse == ReuseTerminating && attach {
+		return &replay.InvalidError{Field: "option TerminateExisting", Reason: "excludes Attach and SendOrStart"}
+	}
+	return nil
+}
+
 // StartAt delays the code until a time.
 func StartAt(at time.Time) replay.Option {
 	return engine.NewOption("StartAt", func(o *StartOptions) { o.StartAt = ClampedUnixNanos(at) })

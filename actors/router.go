@@ -21,6 +21,8 @@ type router struct {
 	accepted []*Message // the same messages in the batch, to answer them
 	replies  []reply
 	resolved int // how many replies are sent
+	// later are a start that ends the run and what follows it, for the next turn.
+	later []Message
 }
 
 func (r *router) reset() {
@@ -37,6 +39,8 @@ func (r *router) reset() {
 
 func (r *router) route(m *Message) {
 	switch {
+	case len(r.later) > 0:
+		r.later = append(r.later, *m)
 	case m.startEvent() != nil:
 		r.start(m)
 	case r.in.execution != nil && m.Query != nil:
@@ -90,6 +94,10 @@ func (r *router) queryEnded(m *Message) {
 func (r *router) start(m *Message) {
 	if len(r.accepted) > 0 && r.accepted[0].startEvent() != nil {
 		// The first start of this batch is about to be recorded.
+		if m.Reuse == ReuseTerminating && !sameStart(m.startEvent(), r.accepted[0].startEvent()) {
+			r.later = append(r.later, *m)
+			return
+		}
 		r.answerExisting(m, r.accepted[0].startEvent(), r.in.executionNumber, r.in.incarnation)
 		return
 	}
@@ -103,6 +111,9 @@ func (r *router) start(m *Message) {
 		r.begin(m, 1)
 	case m.Reuse.allows(meta.Status) && !sameStart(m.startEvent(), existing):
 		r.begin(m, meta.Execution+1)
+	case isTermination(*m) && meta.Status == journalpb.Status_STATUS_RUNNING && !sameStart(m.startEvent(), existing):
+		r.accept(&Message{Message: engine.Message{Event: m.termination()}})
+		r.later = append(r.later, *m)
 	default:
 		r.answerExisting(m, existing, meta.FirstExecution, meta.Incarnation)
 	}

@@ -216,6 +216,9 @@ func TestAuthorize_CalledForEveryAction(t *testing.T) {
 		"send or start": {&clusterpb.Request{Instance: "i", Call: &clusterpb.Request_Start{Start: &clusterpb.StartRequest{
 			Send: new(clusterpb.SendRequest),
 		}}}, "start i,send i", true},
+		"replace": {&clusterpb.Request{Instance: "i", Call: &clusterpb.Request_Start{Start: &clusterpb.StartRequest{
+			Reuse: clusterpb.ReusePolicy_REUSE_POLICY_TERMINATE,
+		}}}, "start i,terminate i", false},
 		"a purge of nothing": {&clusterpb.Request{Call: &clusterpb.Request_Purge{Purge: new(clusterpb.PurgeRequest)}}, "purge ", true},
 		"a purge": {&clusterpb.Request{Call: &clusterpb.Request_Purge{Purge: &clusterpb.PurgeRequest{
 			Instances: []string{"a", "b"},

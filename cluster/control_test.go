@@ -423,3 +423,41 @@ func TestAttach_WithReuseEnsuresRunning(t *testing.T) {
 		t.Errorf("after the end: %+v", next)
 	}
 }
+
+func TestTerminateExisting_ReplacesRunOnce(t *testing.T) {
+	nodes := startPeersWith(t, 3, definitions()...)
+	ctx, client := testContext(t), dialNodes(t, DialConfig{}, nodes...)
+	first, err := StartRun(ctx, client, waiter, "w", "first ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round, node := range nodes {
+		execution := uint64(round + 2)
+		for range 2 { // the second repeats the first
+			run, err := StartRun(ctx, node.Client(), waiter, "w", "next ", TerminateExisting(), RequestID(fmt.Sprint("r", round)))
+			if err != nil || run.Attached {
+				t.Fatalf("round %d: %+v, %v", round, run, err)
+			}
+			if status, err := client.Get(ctx, "w"); err != nil || status.Execution != execution || status.FirstExecution != execution {
+				t.Fatalf("round %d: %+v, %v; want execution %d", round, status, err, execution)
+			}
+		}
+		if err := leaderOfInstance(t, nodes, "w").partitionOf("w").journal.TransferLeadership(ctx); err != nil {
+			t.Logf("transfer: %v", err) // leadership was lost by itself
+		}
+	}
+	var ended *RunError
+	if _, err := first.Wait(ctx); !errors.As(err, &ended) || ended.State != Terminated || !strings.Contains(err.Error(), "replaced by a new run") {
+		t.Errorf("the first run: %v", err)
+	}
+	if err := Send(ctx, client, "w", word, "word"); err != nil {
+		t.Fatal(err)
+	}
+	if status, err := client.Wait(ctx, "w"); err != nil || status.State != Completed {
+		t.Errorf("%+v, %v", status, err)
+	}
+	var invalid *replay.InvalidError
+	if _, err := StartRun(ctx, client, waiter, "w", "", TerminateExisting(), Attach()); !errors.As(err, &invalid) {
+		t.Errorf("with Attach: %v", err)
+	}
+}

@@ -67,10 +67,14 @@ func inputKinds() map[reflect.Type]requestKind {
 	return map[reflect.Type]requestKind{
 		reflect.TypeFor[*clusterpb.Request_Start](): {
 			actions: func(r *clusterpb.Request) []Action {
+				actions := []Action{ActionStart}
 				if r.GetStart().GetSend() != nil {
-					return []Action{ActionStart, ActionSend}
+					actions = append(actions, ActionSend)
 				}
-				return []Action{ActionStart}
+				if r.GetStart().GetReuse() == clusterpb.ReusePolicy_REUSE_POLICY_TERMINATE {
+					actions = append(actions, ActionTerminate)
+				}
+				return actions
 			},
 			ofInstance: true,
 			check: func(r *clusterpb.Request, most payloadLimit) error {

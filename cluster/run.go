@@ -26,7 +26,8 @@ type Run[O any] struct {
 // committed. The ID has 1 to 128 characters, each one of A-Z a-z 0-9 . _ : @ / + -.
 //
 // The options are [replay.Version], [RequestID], [Attach], [ReuseWhenEnded], [ReuseWhenFailed],
-// [StartAt] and [Tags]. Without a version the leader's pinned one runs, or else its highest.
+// [TerminateExisting], [StartAt] and [Tags]. Without a version the leader's pinned one runs, or else
+// its highest.
 //
 // Errors: [ErrInstanceExists], unless [Attach] is given; [ErrRequestIDReused]; a
 // [*replay.NotRegisteredError] if the leader has no code for the orchestration;
@@ -133,8 +134,10 @@ func applyStartOptions(r *clusterpb.StartRequest, options []replay.Option) error
 		r.Reuse = clusterpb.ReusePolicy_REUSE_POLICY_ENDED
 	case actors.ReuseFailed:
 		r.Reuse = clusterpb.ReusePolicy_REUSE_POLICY_FAILED
+	case actors.ReuseTerminating:
+		r.Reuse = clusterpb.ReusePolicy_REUSE_POLICY_TERMINATE
 	}
-	return nil
+	return actors.CheckReuse(chosen.Reuse, r.Attach)
 }
 
 // Attach makes a start return the run of an existing instance with that ID, running or ended,
@@ -173,6 +176,14 @@ func ReuseWhenEnded() replay.Option { return actors.ReuseWhenEnded() }
 
 // ReuseWhenFailed is [ReuseWhenEnded] for an instance that has ended without completing.
 func ReuseWhenFailed() replay.Option { return actors.ReuseWhenFailed() }
+
+// TerminateExisting is [ReuseWhenEnded] that also allows the ID of a running instance: its run is
+// terminated as by [Client.Terminate], which the client needs the right to, and then the new run
+// begins. If the leader is lost in between, the library repeats the call, and it begins the run then;
+// a caller that gives up may leave the ID without a running instance. Events and updates that wait
+// for the old run reach the new one. It excludes [Attach] and [SendOrStart]. A leader of an earlier
+// build returns [ErrInstanceExists].
+func TerminateExisting() replay.Option { return actors.TerminateExisting() }
 
 // StartAt delays the code until a time. Times before 1678 or after 2262 count as the first or last
 // moment of these years. The instance exists at once. The time is compared with the cluster time:

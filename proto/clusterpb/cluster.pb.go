@@ -34,6 +34,8 @@ const (
 	ReusePolicy_REUSE_POLICY_ENDED ReusePolicy = 1
 	// Only if its run has ended and has not completed.
 	ReusePolicy_REUSE_POLICY_FAILED ReusePolicy = 2
+	// Always. A running run is terminated first.
+	ReusePolicy_REUSE_POLICY_TERMINATE ReusePolicy = 3
 )
 
 // Enum value maps for ReusePolicy.
@@ -42,11 +44,13 @@ var (
 		0: "REUSE_POLICY_NEVER",
 		1: "REUSE_POLICY_ENDED",
 		2: "REUSE_POLICY_FAILED",
+		3: "REUSE_POLICY_TERMINATE",
 	}
 	ReusePolicy_value = map[string]int32{
-		"REUSE_POLICY_NEVER":  0,
-		"REUSE_POLICY_ENDED":  1,
-		"REUSE_POLICY_FAILED": 2,
+		"REUSE_POLICY_NEVER":     0,
+		"REUSE_POLICY_ENDED":     1,
+		"REUSE_POLICY_FAILED":    2,
+		"REUSE_POLICY_TERMINATE": 3,
 	}
 )
 
@@ -6631,11 +6635,12 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"queued_for\x18\t \x01(\x03R\tqueuedFor\"a\n" +
 	"\rCancelAttempt\x126\n" +
 	"\aattempt\x18\x01 \x01(\v2\x1c.tenuto.cluster.v1.AttemptIDR\aattempt\x12\x18\n" +
-	"\atimeout\x18\x02 \x01(\tR\atimeout*V\n" +
+	"\atimeout\x18\x02 \x01(\tR\atimeout*r\n" +
 	"\vReusePolicy\x12\x16\n" +
 	"\x12REUSE_POLICY_NEVER\x10\x00\x12\x16\n" +
 	"\x12REUSE_POLICY_ENDED\x10\x01\x12\x17\n" +
-	"\x13REUSE_POLICY_FAILED\x10\x02*V\n" +
+	"\x13REUSE_POLICY_FAILED\x10\x02\x12\x1a\n" +
+	"\x16REUSE_POLICY_TERMINATE\x10\x03*V\n" +
 	"\bCodeList\x12\x19\n" +
 	"\x15CODE_LIST_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12CODE_LIST_COMPLETE\x10\x01\x12\x17\n" +

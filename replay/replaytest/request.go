@@ -24,6 +24,10 @@ func ReuseWhenEnded() replay.Option { return actors.ReuseWhenEnded() }
 // ReuseWhenFailed allows the ID of an instance that has ended without completing.
 func ReuseWhenFailed() replay.Option { return actors.ReuseWhenFailed() }
 
+// TerminateExisting allows the ID of any instance, and terminates a running one. It excludes [Attach]
+// and [SendOrStart].
+func TerminateExisting() replay.Option { return actors.TerminateExisting() }
+
 // StartAt delays the code until a virtual time. The instance exists at once.
 func StartAt(at time.Time) replay.Option { return actors.StartAt(at) }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,10 +20,11 @@ func TestOptions_RejectedByCallsOfOtherKinds(t *testing.T) {
 		"StartToClose": replay.StartToClose(1), "Pinned": replay.Pinned(), "ChildID": replay.ChildID("x"),
 		"OnParentClose": replay.OnParentClose(replay.CancelChild), "Version": replay.Version(""),
 		"RequestID": replaytest.RequestID("r"), "Attach": replaytest.Attach(), "ReuseWhenEnded": replaytest.ReuseWhenEnded(),
-		"ReuseWhenFailed": replaytest.ReuseWhenFailed(), "StartAt": replaytest.StartAt(time.Unix(1, 0)), "Tags": replaytest.Tags(nil),
+		"TerminateExisting": replaytest.TerminateExisting(),
+		"ReuseWhenFailed":   replaytest.ReuseWhenFailed(), "StartAt": replaytest.StartAt(time.Unix(1, 0)), "Tags": replaytest.Tags(nil),
 		"1": {}, // not made by a function
 	}
-	start := []string{"Version", "RequestID", "Attach", "ReuseWhenEnded", "ReuseWhenFailed", "StartAt", "Tags"}
+	start := []string{"Version", "RequestID", "Attach", "ReuseWhenEnded", "ReuseWhenFailed", "TerminateExisting", "StartAt", "Tags"}
 	for call, c := range map[string]struct {
 		kind       string
 		applicable []string
@@ -52,7 +54,8 @@ func TestOptions_RejectedByCallsOfOtherKinds(t *testing.T) {
 			id := fmt.Sprintf("%s-%s", call, name)
 			err := c.make(id, option)
 			if slices.Contains(c.applicable, name) {
-				if err != nil && !errors.Is(err, replaytest.ErrNotFound) {
+				excluded := call == "SendOrStart" && name == "TerminateExisting"
+				if err != nil && !(excluded && strings.Contains(err.Error(), "excludes Attach and SendOrStart")) && !errors.Is(err, replaytest.ErrNotFound) {
 					t.Errorf("%s with %s: %v", call, name, err)
 				}
 				continue
@@ -153,5 +156,45 @@ func TestAttach_ReturnsExistingRun(t *testing.T) {
 	}
 	if _, err := env.Wait("j"); !errors.Is(err, replaytest.ErrNotFound) {
 		t.Errorf("waited for a missing instance: %v", err)
+	}
+}
+
+func TestTerminateExisting_ReplacesRun(t *testing.T) {
+	handle, definition := program("approval", approval)
+	env := replaytest.New(t, definition)
+	first := begin(t, env, handle, "i", "")
+	second, err := replaytest.StartRun(env, handle, "i", "", replaytest.TerminateExisting(), replaytest.RequestID("r"))
+	if err != nil || second.Attached {
+		t.Fatalf("%+v, %v", second, err)
+	}
+	var ended *replaytest.RunError
+	if _, err := first.Wait(); !errors.As(err, &ended) || ended.State != replaytest.Terminated {
+		t.Errorf("the replaced run: %v", err)
+	}
+	if err := replaytest.Send(env, "i", approved, true); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := second.Wait(); err != nil || answer != "true, 0" {
+		t.Errorf("the new run: %q, %v", answer, err)
+	}
+}
+
+func TestSendOrStart_RepeatedForEarlierRun(t *testing.T) {
+	handle, definition := program("approval", approval)
+	env := replaytest.New(t, definition)
+	send := func() *replaytest.Run[string] {
+		t.Helper()
+		run, err := replaytest.SendOrStart(env, handle, "i", "", approved, true, replaytest.ReuseWhenEnded(), replaytest.RequestID("r"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return run
+	}
+	send()
+	if _, err := replaytest.Call(env, handle, "i", "", replaytest.ReuseWhenEnded()); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := send().Wait(); err != nil || answer != "true, 0" {
+		t.Errorf("repeated: %q, %v; want the result of the first run", answer, err)
 	}
 }

@@ -23,8 +23,8 @@ type Run[O any] struct {
 
 // StartRun starts an instance of an orchestration and returns when the instance is idle at this
 // moment: activities whose bodies take no virtual time have ended. The options are
-// [replay.Version], [RequestID], [Attach], [ReuseWhenEnded], [ReuseWhenFailed], [StartAt] and
-// [Tags]. The test fails if no code is bound.
+// [replay.Version], [RequestID], [Attach], [ReuseWhenEnded], [ReuseWhenFailed],
+// [TerminateExisting], [StartAt] and [Tags]. The test fails if no code is bound.
 //
 // Errors: [ErrInstanceExists], unless [Attach] is given; [*replay.InvalidError]; errors of
 // encoding/json.
@@ -39,7 +39,7 @@ func StartRun[I, O any](env *Env, orchestration replay.OrchestrationHandle[I, O]
 
 func (e *Env) startRun(id, name string, in any, options []replay.Option) (actors.Answer, error) {
 	e.t.Helper()
-	m, err := e.startMessage(name, in, options)
+	m, err := e.startMessage(name, in, false, options)
 	if err != nil {
 		return actors.Answer{}, err
 	}
@@ -56,7 +56,7 @@ func (e *Env) startRun(id, name string, in any, options []replay.Option) (actors
 // [StartRun] and [Send].
 func SendOrStart[I, O, T any](env *Env, orchestration replay.OrchestrationHandle[I, O], id string, in I, event replay.EventHandle[T], data T, options ...replay.Option) (*Run[O], error) {
 	env.t.Helper()
-	m, err := env.startMessage(orchestration.Name(), in, options)
+	m, err := env.startMessage(orchestration.Name(), in, true, options)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", id, err)
 	}
@@ -64,8 +64,11 @@ func SendOrStart[I, O, T any](env *Env, orchestration replay.OrchestrationHandle
 	if err != nil {
 		return nil, fmt.Errorf("send %q to %s: encode data: %w", event.Name(), id, err)
 	}
-	m.Attach = true
-	requestID := m.Event.GetOrchestrationStarted().RequestId
+	started := m.Event.GetOrchestrationStarted()
+	if first, err := env.node.journal.startedRun(id, started); first > 0 || err != nil {
+		return &Run[O]{ID: id, env: env, firstExecution: first}, wrap(err, "start %s", id)
+	}
+	requestID := started.RequestId
 	answers := env.deliverAll(id, m, externalEvent(event.Name(), sent, requestID))
 	if env.node.journal.isRepeat(id, requestID, answers[1].Err) {
 		answers[1].Err = nil
@@ -79,7 +82,7 @@ func SendOrStart[I, O, T any](env *Env, orchestration replay.OrchestrationHandle
 }
 
 // startMessage returns the start of an instance. The test fails if its code is not bound.
-func (e *Env) startMessage(name string, in any, options []replay.Option) (actors.Message, error) {
+func (e *Env) startMessage(name string, in any, attach bool, options []replay.Option) (actors.Message, error) {
 	e.t.Helper()
 	e.start()
 	payload, err := engine.Encode(in)
@@ -103,8 +106,8 @@ func (e *Env) startMessage(name string, in any, options []replay.Option) (actors
 			RequestId: chosen.RequestID, StartAt: chosen.StartAt, Tags: chosen.Tags,
 		},
 	}})
-	m.Attach, m.Reuse = chosen.Attach, chosen.Reuse
-	return m, nil
+	m.Attach, m.Reuse = attach || chosen.Attach, chosen.Reuse
+	return m, actors.CheckReuse(m.Reuse, m.Attach)
 }
 
 // Call starts an instance of an orchestration and lets time pass until it has ended. Options and

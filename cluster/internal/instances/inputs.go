@@ -146,9 +146,10 @@ func (i *Inputs) startResponse(a actors.Answer) *clusterpb.Response {
 }
 
 var reusePolicies = map[clusterpb.ReusePolicy]actors.Reuse{
-	clusterpb.ReusePolicy_REUSE_POLICY_NEVER:  actors.ReuseNever,
-	clusterpb.ReusePolicy_REUSE_POLICY_ENDED:  actors.ReuseEnded,
-	clusterpb.ReusePolicy_REUSE_POLICY_FAILED: actors.ReuseFailed,
+	clusterpb.ReusePolicy_REUSE_POLICY_NEVER:     actors.ReuseNever,
+	clusterpb.ReusePolicy_REUSE_POLICY_ENDED:     actors.ReuseEnded,
+	clusterpb.ReusePolicy_REUSE_POLICY_FAILED:    actors.ReuseFailed,
+	clusterpb.ReusePolicy_REUSE_POLICY_TERMINATE: actors.ReuseTerminating,
 }
 
 // ExternalEvent returns the message of a sent event. Its three protobuf messages are one

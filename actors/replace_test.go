@@ -1,0 +1,210 @@
+package actors_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// replace starts a collect that terminates an existing run.
+func (n *node) replace(id, request string) *reply {
+	n.t.Helper()
+	started := n.startMessage("collect", "x")
+	started.RequestId = request
+	m := message(started)
+	m.Reuse = actors.ReuseTerminating
+	return n.deliver(id, m)
+}
+
+// wantReplaced checks the history of a replaced execution, and that the next one collects.
+func (n *node) wantReplaced(id string, execution uint64, before ...string) {
+	n.t.Helper()
+	var types []string
+	for event, err := range n.journal.Events(id, execution, 1) {
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		types = append(types, event.Type())
+	}
+	if want := append(before, "OrchestrationTerminated"); !slices.Equal(types, want) {
+		n.t.Errorf("the replaced execution has %v, want %v", types, want)
+	}
+	if meta, _ := n.journal.Instance(id); meta.Execution != execution+1 || meta.FirstExecution != execution+1 {
+		n.t.Errorf("execution %d of a run from %d, want %d", meta.Execution, meta.FirstExecution, execution+1)
+	}
+	n.send(id, "word", "a").want(nil)
+	n.wantOutput(id, "a")
+}
+
+func TestReplace_RunningInstance(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		j := newTestJournal()
+		n := lead(t, j, actors.Config{ResidentMax: 1}, collect(), bindUpper(), timerAndActivity())
+		for i, evicted := range []bool{false, true} {
+			id := fmt.Sprint("busy-", i)
+			n.start(id, "busy", "").want(nil)
+			if evicted {
+				n.start("other", "collect", "").want(nil)
+			}
+			waitIdle()
+			answer := n.replace(id, "r").want(nil)
+			if answer.FirstExecution != 2 || answer.Attached {
+				t.Errorf("%+v", answer)
+			}
+			if again := n.replace(id, "r").want(nil); again.FirstExecution != 2 || again.Attached {
+				t.Errorf("repeated: %+v", again)
+			}
+			time.Sleep(2 * time.Hour) // the timer of the replaced run does not fire
+			n.wantReplaced(id, 1, "OrchestrationStarted", "TimerCreated")
+		}
+		if answer := n.replace("new", "r").want(nil); answer.FirstExecution != 1 {
+			t.Errorf("a new instance: %+v", answer)
+		}
+		n.send("new", "word", "a").want(nil)
+		n.wantOutput("new", "a")
+		n.replace("new", "s").want(nil) // it has completed
+		n.send("new", "word", "b").want(nil)
+		n.wantOutput("new", "b")
+	})
+}
+
+// timerAndActivity waits for a long timer.
+func timerAndActivity() replay.Definition {
+	return program("busy", func(ctx *replay.Context, _ string) (string, error) { return "slept", ctx.Sleep(time.Hour) })
+}
+
+func TestReplace_OneBatch(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		n := lead(t, newTestJournal(), actors.Config{}, collect())
+		n.start("c", "collect", "x").want(nil)
+		n.journal.holdAppends()
+		held := n.send("c", "word", "first")
+		waitIdle()
+		replaced, twice, later := n.replace("c", "r"), n.replace("c", "r"), n.send("c", "word", "later")
+		other := n.replace("c", "s")
+		last := n.send("c", "word", "last")
+		n.journal.releaseAppends()
+		held.want(nil)
+		for what, r := range map[string]*reply{"replaced": replaced, "twice": twice, "other": other} {
+			a := r.want(nil)
+			t.Logf("%s: %+v", what, a)
+		}
+		later.want(nil)
+		last.want(nil)
+		n.wantOutput("c", "last")
+	})
+}
+
+func TestReplace_StalledInstance(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		j := newTestJournal()
+		first := lead(t, j, actors.Config{}, collect(), timerAndActivity())
+		first.start("b", "busy", "").want(nil)
+		waitIdle()
+		first.close()
+		second := lead(t, j, actors.Config{}, collect(), program("busy", func(ctx *replay.Context, _ string) (string, error) {
+			return word.Wait(ctx)
+		}))
+		waiting := second.send("b", "word", "x")
+		waitIdle()
+		if second.partition.StallReason("b") == nil {
+			t.Fatal("it is not stalled")
+		}
+		second.replace("b", "r").want(nil)
+		waiting.want(nil) // it reaches the new run
+		second.wantOutput("b", "x")
+		if last := second.history("b"); last[len(last)-1] != "OrchestrationCompleted" {
+			t.Errorf("%v", last)
+		}
+	})
+}
+
+func TestReplace_InstanceThatWaitsForCode(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		j := newTestJournal()
+		first := lead(t, j, actors.Config{}, collect(), timerAndActivity())
+		first.start("b", "busy", "").want(nil)
+		waitIdle()
+		first.close()
+		second := lead(t, j, actors.Config{}, collect())
+		second.replace("b", "r").want(nil)
+		second.wantReplaced("b", 1, "OrchestrationStarted", "TimerCreated")
+	})
+}
+
+func TestReplace_BlockedCode(t *testing.T) {
+	for name, before := range map[string]time.Duration{"at once": 0, "after the warning": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T) {
+				release := make(chan struct{})
+				n := lead(t, newTestJournal(), actors.Config{}, collect(), blocksAfterAWord(release), bindUpper())
+				n.start("b", "blocks", "").want(nil)
+				n.send("b", "word", "a")
+				time.Sleep(before)
+				n.replace("b", "r").want(nil)
+				n.wantAbandoned(1)
+				close(release)
+				time.Sleep(time.Second)
+				n.wantAbandoned(0)
+				n.closeInTime()
+			})
+		})
+	}
+}
+
+// A start that began a run, and is repeated while the run is stalled, does not end it.
+func TestReplace_RepetitionDoesNotEndItsOwnRun(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		j := newTestJournal()
+		first := lead(t, j, actors.Config{}, collect())
+		first.replace("c", "r").want(nil)
+		waitIdle()
+		first.close()
+		second := lead(t, j, actors.Config{}, program("collect", func(ctx *replay.Context, _ string) (string, error) {
+			return "", ctx.Sleep(time.Hour)
+		}))
+		second.send("c", "word", "x")
+		waitIdle()
+		if a := second.replace("c", "r").want(nil); a.FirstExecution != 1 || a.Attached {
+			t.Errorf("%+v", a)
+		}
+		if second.partition.StallReason("c") == nil {
+			t.Error("it is not stalled any more")
+		}
+		second.wantHistory("c", "OrchestrationStarted", "ExternalSubscribed")
+	})
+}
+
+// The node crashes after each append. The caller repeats the start until it is answered.
+func TestReplace_RepeatedAfterCrashes(t *testing.T) {
+	for k := range 4 {
+		for _, received := range []bool{false, true} {
+			t.Run(fmt.Sprint(k, received), func(t *testing.T) {
+				inVirtualTime(t, func(t *testing.T) {
+					j := newTestJournal()
+					first := lead(t, j, actors.Config{}, collect(), timerAndActivity())
+					first.start("b", "busy", "").want(nil)
+					waitIdle()
+					j.crashAt(k, received)
+					first.replace("b", "r")
+					time.Sleep(time.Minute)
+					first.close()
+					j.clearCrash()
+					second := lead(t, j, actors.Config{}, collect(), timerAndActivity())
+					if a := second.replace("b", "r").want(nil); a.FirstExecution != 2 {
+						t.Errorf("%+v", a)
+					}
+					second.wantReplaced("b", 1, "OrchestrationStarted", "TimerCreated")
+					if meta, _ := j.Instance("b"); meta.Status != journalpb.Status_STATUS_COMPLETED {
+						t.Errorf("status %v", meta.Status)
+					}
+				})
+			})
+		}
+	}
+}
