@@ -22,8 +22,9 @@ type StartOptions struct {
 	Version string // "": the pinned one, or else the highest
 	Attach  bool
 	Reuse   Reuse
-	StartAt int64 // in Unix nanoseconds; 0: at once
-	Tags    map[string]string
+	// In Unix nanoseconds; 0: at once, and never.
+	StartAt, Deadline int64
+	Tags              map[string]string
 }
 
 // SetVersion makes [replay.Version] an option of a start.
@@ -65,6 +66,11 @@ func CheckReuse(reuse Reuse, attach bool) error {
 // StartAt delays the code until a time.
 func StartAt(at time.Time) replay.Option {
 	return engine.NewOption("StartAt", func(o *StartOptions) { o.StartAt = ClampedUnixNanos(at) })
+}
+
+// Deadline cancels the run at a time.
+func Deadline(at time.Time) replay.Option {
+	return engine.NewOption("Deadline", func(o *StartOptions) { o.Deadline = ClampedUnixNanos(at) })
 }
 
 // Tags adds tags to those of the start.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -459,5 +460,32 @@ func TestTerminateExisting_ReplacesRunOnce(t *testing.T) {
 	var invalid *replay.InvalidError
 	if _, err := StartRun(ctx, client, waiter, "w", "", TerminateExisting(), Attach()); !errors.As(err, &invalid) {
 		t.Errorf("with Attach: %v", err)
+	}
+}
+
+func TestDeadline_CancelsRunOnNextLeader(t *testing.T) {
+	nodes := startPeersWith(t, 3, definitions()...)
+	ctx, client := testContext(t), dialNodes(t, DialConfig{}, nodes...)
+	eventually(t, "the cluster speaks the protocol of deadlines", func() bool {
+		return leaderOfInstance(t, nodes, "w").partitionOf("w").journal.Protocol() >= state.DeadlinesProtocol
+	})
+	deadline := time.Now().Add(2 * time.Second)
+	run, err := StartRun(ctx, client, waiter, "w", "", Deadline(deadline))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := leaderOfInstance(t, nodes, "w").partitionOf("w").journal.TransferLeadership(ctx); err != nil {
+		t.Logf("transfer: %v", err) // leadership was lost by itself
+	}
+	pending, err := client.Pending(ctx, "w")
+	if err != nil || len(pending) != 2 || !pending[0].FireAt.Equal(deadline.Round(0)) {
+		t.Errorf("pending %+v, %v; want a timer for %v", pending, err, deadline)
+	}
+	var ended *RunError
+	if _, err := run.Wait(ctx); !errors.As(err, &ended) || ended.State != Canceled || !errors.Is(err, replay.ErrCanceled) {
+		t.Errorf("%v", err)
+	}
+	if got, err := Call(ctx, client, doubled, "d", 1, Deadline(time.Now().Add(time.Hour))); err != nil || got != 2 {
+		t.Errorf("a run that ends before its deadline: %d, %v", got, err)
 	}
 }

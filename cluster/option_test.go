@@ -22,11 +22,11 @@ func TestOptions_RejectedByCallsOfOtherKinds(t *testing.T) {
 		"Version": replay.Version(""), "Pinned": replay.Pinned(), "ChildID": replay.ChildID("x"),
 		"OnParentClose": replay.OnParentClose(replay.CancelChild),
 		"RequestID":     RequestID("r"), "Attach": Attach(), "ReuseWhenEnded": ReuseWhenEnded(), "ReuseWhenFailed": ReuseWhenFailed(),
-		"TerminateExisting": TerminateExisting(),
-		"StartAt":           StartAt(time.Unix(1, 0)), "Tags": Tags(map[string]string{"k": "v"}), "Stale": Stale(),
+		"TerminateExisting": TerminateExisting(), "Deadline": Deadline(time.Unix(1<<32, 0)),
+		"StartAt": StartAt(time.Unix(1, 0)), "Tags": Tags(map[string]string{"k": "v"}), "Stale": Stale(),
 		"1": {}, // not made by a function
 	}
-	start := []string{"Version", "RequestID", "Attach", "ReuseWhenEnded", "ReuseWhenFailed", "TerminateExisting", "StartAt", "Tags"}
+	start := []string{"Version", "RequestID", "Attach", "ReuseWhenEnded", "ReuseWhenFailed", "TerminateExisting", "StartAt", "Deadline", "Tags"}
 	input, read := []string{"RequestID"}, []string{"Stale"}
 	for call, c := range map[string]struct {
 		kind       string

@@ -26,8 +26,8 @@ type Run[O any] struct {
 // committed. The ID has 1 to 128 characters, each one of A-Z a-z 0-9 . _ : @ / + -.
 //
 // The options are [replay.Version], [RequestID], [Attach], [ReuseWhenEnded], [ReuseWhenFailed],
-// [TerminateExisting], [StartAt] and [Tags]. Without a version the leader's pinned one runs, or else
-// its highest.
+// [TerminateExisting], [StartAt], [Deadline] and [Tags]. Without a version the leader's pinned one
+// runs, or else its highest.
 //
 // Errors: [ErrInstanceExists], unless [Attach] is given; [ErrRequestIDReused]; a
 // [*replay.NotRegisteredError] if the leader has no code for the orchestration;
@@ -127,7 +127,8 @@ func applyStartOptions(r *clusterpb.StartRequest, options []replay.Option) error
 	if err := engine.ApplyOptions(options, &chosen, "a start"); err != nil {
 		return err
 	}
-	r.Version, r.RequestId, r.StartAt, r.Tags = chosen.Version, chosen.RequestID, chosen.StartAt, chosen.Tags
+	r.Version, r.RequestId, r.Tags = chosen.Version, chosen.RequestID, chosen.Tags
+	r.StartAt, r.Deadline = chosen.StartAt, chosen.Deadline
 	r.Attach = r.Attach || chosen.Attach
 	switch chosen.Reuse {
 	case actors.ReuseEnded:
@@ -189,6 +190,13 @@ func TerminateExisting() replay.Option { return actors.TerminateExisting() }
 // moment of these years. The instance exists at once. The time is compared with the cluster time:
 // see cluster/docs/time.md.
 func StartAt(at time.Time) replay.Option { return actors.StartAt(at) }
+
+// Deadline cancels the run at a time, as [Client.Cancel] does, if its body has not ended by then: the
+// code may clean up. The executions that continue it as new have the same deadline. The bounds of the
+// time are those of [StartAt]. The run has a timer until its body ends, which [Client.Pending] shows.
+// A suspended instance is canceled when it is resumed, and a stalled one when it continues. The
+// start gets [ErrProtocol] while a member does not speak protocol 4.
+func Deadline(at time.Time) replay.Option { return actors.Deadline(at) }
 
 // Tags adds tags by which instances can be listed: at most 64, with keys of 1 to 128 bytes and
 // values of at most 1,024 bytes.

@@ -108,6 +108,10 @@ const lateCancelProtocol = 3
 // know their events.
 const messagesProtocol = 4
 
+// DeadlinesProtocol is the protocol that permits runs with a deadline. Older builds do not start its
+// timer.
+const DeadlinesProtocol = 4
+
 // requiredProtocol returns the protocol that the cluster must speak to record an event, and what
 // needs it.
 func (i *indexEntry) requiredProtocol(encoded []byte) (protocol uint32, reason string) {

@@ -783,7 +783,9 @@ type StartRequest struct {
 	// An event to deliver, whether or not this call started the instance.
 	Send *SendRequest `protobuf:"bytes,9,opt,name=send,proto3" json:"send,omitempty"`
 	// The span that contains the start, as a W3C traceparent; empty for none.
-	Trace         string `protobuf:"bytes,10,opt,name=trace,proto3" json:"trace,omitempty"`
+	Trace string `protobuf:"bytes,10,opt,name=trace,proto3" json:"trace,omitempty"`
+	// When the run is canceled, Unix nanoseconds; 0: never. Protocol 4.
+	Deadline      int64 `protobuf:"varint,11,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -886,6 +888,13 @@ func (x *StartRequest) GetTrace() string {
 		return x.Trace
 	}
 	return ""
+}
+
+func (x *StartRequest) GetDeadline() int64 {
+	if x != nil {
+		return x.Deadline
+	}
+	return 0
 }
 
 // StartBatchRequest is many starts, all of instances of the request's partition. Several responses
@@ -6223,7 +6232,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\fget_settings\x184 \x01(\v2%.tenuto.cluster.v1.GetSettingsRequestH\x00R\vgetSettings\x12S\n" +
 	"\x0fchange_settings\x185 \x01(\v2(.tenuto.cluster.v1.ChangeSettingsRequestH\x00R\x0echangeSettingsB\x06\n" +
 	"\x04callB\x0e\n" +
-	"\f_first_index\"\xb8\x03\n" +
+	"\f_first_index\"\xd4\x03\n" +
 	"\fStartRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x120\n" +
@@ -6236,7 +6245,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\bstart_at\x18\b \x01(\x03R\astartAt\x122\n" +
 	"\x04send\x18\t \x01(\v2\x1e.tenuto.cluster.v1.SendRequestR\x04send\x12\x14\n" +
 	"\x05trace\x18\n" +
-	" \x01(\tR\x05trace\x1a7\n" +
+	" \x01(\tR\x05trace\x12\x1a\n" +
+	"\bdeadline\x18\v \x01(\x03R\bdeadline\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"M\n" +

@@ -1135,7 +1135,9 @@ type OrchestrationStarted struct {
 	// The size of the largest value in this execution, in bytes of JSON. Code may have seen that a
 	// larger one was rejected, so a replay uses the same bound. 0: not recorded; the bound of the
 	// replaying node applies.
-	PayloadMax    uint64 `protobuf:"varint,18,opt,name=payload_max,json=payloadMax,proto3" json:"payload_max,omitempty"`
+	PayloadMax uint64 `protobuf:"varint,18,opt,name=payload_max,json=payloadMax,proto3" json:"payload_max,omitempty"`
+	// When the run is canceled, Unix nanoseconds; 0: never. The next execution keeps it. Protocol 4.
+	Deadline      int64 `protobuf:"varint,19,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1292,6 +1294,13 @@ func (x *OrchestrationStarted) GetRequestHorizon() uint64 {
 func (x *OrchestrationStarted) GetPayloadMax() uint64 {
 	if x != nil {
 		return x.PayloadMax
+	}
+	return 0
+}
+
+func (x *OrchestrationStarted) GetDeadline() int64 {
+	if x != nil {
+		return x.Deadline
 	}
 	return 0
 }
@@ -4446,7 +4455,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\fmessage_sent\x18\" \x01(\v2\x1e.tenuto.journal.v1.MessageSentH\x00R\vmessageSent\x12R\n" +
 	"\x11message_delivered\x18# \x01(\v2#.tenuto.journal.v1.MessageDeliveredH\x00R\x10messageDelivered\x12O\n" +
 	"\x10message_rejected\x18$ \x01(\v2\".tenuto.journal.v1.MessageRejectedH\x00R\x0fmessageRejectedB\x06\n" +
-	"\x04body\"\xfe\x06\n" +
+	"\x04body\"\x9a\a\n" +
 	"\x14OrchestrationStarted\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x120\n" +
@@ -4469,7 +4478,8 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x10request_id_marks\x18\x10 \x03(\v2 .tenuto.journal.v1.RequestIdMarkR\x0erequestIdMarks\x12'\n" +
 	"\x0frequest_horizon\x18\x11 \x01(\x04R\x0erequestHorizon\x12\x1f\n" +
 	"\vpayload_max\x18\x12 \x01(\x04R\n" +
-	"payloadMax\x1a7\n" +
+	"payloadMax\x12\x1a\n" +
+	"\bdeadline\x18\x13 \x01(\x03R\bdeadline\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\";\n" +

@@ -22,5 +22,6 @@ func (s *OrchestrationStarted) ShallowCopy() *OrchestrationStarted {
 		RequestIdMarks:    s.RequestIdMarks,
 		RequestHorizon:    s.RequestHorizon,
 		PayloadMax:        s.PayloadMax,
+		Deadline:          s.Deadline,
 	}
 }

@@ -213,6 +213,7 @@ func (x *Execution) Successor() *journalpb.Event {
 		RequestId: x.id.requestID,
 		Status:    x.carryOver.status,
 		Trace:     x.id.trace,
+		Deadline:  x.id.deadline,
 
 		Incarnation:       x.id.incarnation,
 		CountsAllPayloads: x.id.protocol3 || x.carryOver.countsAll,

@@ -23,6 +23,7 @@ type identity struct {
 	startedAt        int64  // timestamp of OrchestrationStarted
 	protocol3        bool   // the execution began under protocol 3 or later
 	payloadMax       uint64 // in bytes of JSON; 0: not recorded
+	deadline         int64  // in Unix nanoseconds; 0: none
 	tags             map[string]string
 }
 
@@ -32,7 +33,7 @@ func (id *identity) start(started *journalpb.OrchestrationStarted, timestamp int
 	id.requestID, id.trace = started.RequestId, started.Trace
 	id.parent, id.incarnation, id.tags = started.Parent, started.Incarnation, started.Tags
 	id.protocol3 = started.Incarnation != 0 || started.CountsAllPayloads
-	id.payloadMax = started.PayloadMax
+	id.payloadMax, id.deadline = started.PayloadMax, started.Deadline
 	id.startedAt = timestamp
 }
 

@@ -113,6 +113,7 @@ func (p *program) checkConditions() bool {
 
 // run is the body of the first coroutine.
 func (p *program) run(startAt int64) {
+	p.startDeadline()
 	err := p.cancellation.root.sleepUntil(startAt)
 	var output *journalpb.Payload
 	if err == nil {
@@ -121,6 +122,26 @@ func (p *program) run(startAt int64) {
 	if !p.coroutines.evicting() && p.progress == inBody {
 		p.endBody(output, err)
 	}
+}
+
+// DeadlineReason is the reason of a cancellation at the deadline of a run.
+const DeadlineReason = "the deadline of the run has passed"
+
+// startDeadline starts the timer that cancels the run at its deadline. The timer is open until the
+// body has ended, also in a canceled run.
+func (p *program) startDeadline() {
+	if p.id.deadline == 0 || p.coroutines.evicting() {
+		return
+	}
+	left := time.Unix(0, p.id.deadline).Sub(p.cursor.now)
+	timer := p.phase.StartTimer(left).Promise().(*promise)
+	timer.OnResolved(func() {
+		if timer.err != nil {
+			return // the body has ended
+		}
+		p.cancellation.add(&journalpb.OrchestrationCancelRequested{Reason: DeadlineReason})
+		p.cancel(DeadlineReason)
+	})
 }
 
 // runBody calls the body of the orchestration.

@@ -124,7 +124,7 @@ func withoutTimes(event history.Event) history.Event {
 	case *journalpb.Event_TimerFired:
 		body.TimerFired.FireAt = 0
 	case *journalpb.Event_OrchestrationStarted:
-		body.OrchestrationStarted.StartAt = 0
+		body.OrchestrationStarted.StartAt, body.OrchestrationStarted.Deadline = 0, 0
 	case *journalpb.Event_OrchestrationFailed:
 		stripError(body.OrchestrationFailed.Error)
 	case *journalpb.Event_ActivityFailed:

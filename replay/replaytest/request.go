@@ -31,6 +31,9 @@ func TerminateExisting() replay.Option { return actors.TerminateExisting() }
 // StartAt delays the code until a virtual time. The instance exists at once.
 func StartAt(at time.Time) replay.Option { return actors.StartAt(at) }
 
+// Deadline cancels the run at a virtual time, if its body has not ended by then.
+func Deadline(at time.Time) replay.Option { return actors.Deadline(at) }
+
 // Tags adds tags to the instance.
 func Tags(tags map[string]string) replay.Option { return actors.Tags(tags) }
 

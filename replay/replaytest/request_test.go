@@ -20,11 +20,11 @@ func TestOptions_RejectedByCallsOfOtherKinds(t *testing.T) {
 		"StartToClose": replay.StartToClose(1), "Pinned": replay.Pinned(), "ChildID": replay.ChildID("x"),
 		"OnParentClose": replay.OnParentClose(replay.CancelChild), "Version": replay.Version(""),
 		"RequestID": replaytest.RequestID("r"), "Attach": replaytest.Attach(), "ReuseWhenEnded": replaytest.ReuseWhenEnded(),
-		"TerminateExisting": replaytest.TerminateExisting(),
-		"ReuseWhenFailed":   replaytest.ReuseWhenFailed(), "StartAt": replaytest.StartAt(time.Unix(1, 0)), "Tags": replaytest.Tags(nil),
+		"TerminateExisting": replaytest.TerminateExisting(), "Deadline": replaytest.Deadline(time.Unix(1<<32, 0)),
+		"ReuseWhenFailed": replaytest.ReuseWhenFailed(), "StartAt": replaytest.StartAt(time.Unix(1, 0)), "Tags": replaytest.Tags(nil),
 		"1": {}, // not made by a function
 	}
-	start := []string{"Version", "RequestID", "Attach", "ReuseWhenEnded", "ReuseWhenFailed", "TerminateExisting", "StartAt", "Tags"}
+	start := []string{"Version", "RequestID", "Attach", "ReuseWhenEnded", "ReuseWhenFailed", "TerminateExisting", "StartAt", "Deadline", "Tags"}
 	for call, c := range map[string]struct {
 		kind       string
 		applicable []string
@@ -196,5 +196,22 @@ func TestSendOrStart_RepeatedForEarlierRun(t *testing.T) {
 	}
 	if answer, err := send().Wait(); err != nil || answer != "true, 0" {
 		t.Errorf("repeated: %q, %v; want the result of the first run", answer, err)
+	}
+}
+
+func TestDeadline_CancelsRun(t *testing.T) {
+	handle, definition := program("approval", approval)
+	env := replaytest.New(t, definition)
+	deadline := env.Now().Add(time.Hour)
+	run, err := replaytest.StartRun(env, handle, "i", "", replaytest.Deadline(deadline))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ended *replaytest.RunError
+	if _, err := run.Wait(); !errors.As(err, &ended) || ended.State != replaytest.Canceled || !strings.Contains(err.Error(), "deadline") {
+		t.Errorf("%v", err)
+	}
+	if now := env.Now(); !now.Equal(deadline) {
+		t.Errorf("it ended at %v, want %v", now, deadline)
 	}
 }

@@ -24,7 +24,7 @@ type Run[O any] struct {
 // StartRun starts an instance of an orchestration and returns when the instance is idle at this
 // moment: activities whose bodies take no virtual time have ended. The options are
 // [replay.Version], [RequestID], [Attach], [ReuseWhenEnded], [ReuseWhenFailed],
-// [TerminateExisting], [StartAt] and [Tags]. The test fails if no code is bound.
+// [TerminateExisting], [StartAt], [Deadline] and [Tags]. The test fails if no code is bound.
 //
 // Errors: [ErrInstanceExists], unless [Attach] is given; [*replay.InvalidError]; errors of
 // encoding/json.
@@ -103,7 +103,7 @@ func (e *Env) startMessage(name string, in any, attach bool, options []replay.Op
 	m := eventMessage(&journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{
 		OrchestrationStarted: &journalpb.OrchestrationStarted{
 			Name: name, Version: version, Input: payload,
-			RequestId: chosen.RequestID, StartAt: chosen.StartAt, Tags: chosen.Tags,
+			RequestId: chosen.RequestID, StartAt: chosen.StartAt, Deadline: chosen.Deadline, Tags: chosen.Tags,
 		},
 	}})
 	m.Attach, m.Reuse = attach || chosen.Attach, chosen.Reuse

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -80,6 +81,9 @@ func (i *Inputs) Start(ctx context.Context, p *actors.Partition, request *cluste
 	if !i.Registry.HasOrchestration(r.Name, version) {
 		return nil, noCodeError(r.Name, version)
 	}
+	if r.Deadline != 0 && i.Journal.Protocol() < state.DeadlinesProtocol {
+		return nil, fmt.Errorf("%w: option Deadline needs protocol %d on every member", journal.ErrProtocol, state.DeadlinesProtocol)
+	}
 	started := Deliver(p, instance, actors.Message{
 		Message: engine.Message{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{
 			OrchestrationStarted: &journalpb.OrchestrationStarted{
@@ -89,6 +93,7 @@ func (i *Inputs) Start(ctx context.Context, p *actors.Partition, request *cluste
 				RequestId: r.RequestId,
 				Tags:      r.Tags,
 				StartAt:   r.StartAt,
+				Deadline:  r.Deadline,
 				Trace:     r.Trace,
 			},
 		}}},
