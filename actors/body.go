@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors/worker"
@@ -39,7 +40,11 @@ func (s *System) traceAttempt(attempt *worker.Attempt) (ctx context.Context, end
 	if s.config.Tracer == nil {
 		return attempt.Context, func(AttemptOutcome) {}
 	}
-	return s.config.Tracer.Attempt(attempt.Context, &attempt.Info.Attempt, attempt.TraceContext)
+	ctx, end := s.config.Tracer.Attempt(attempt.Context, &attempt.Info.Attempt, attempt.TraceContext)
+	var once sync.Once
+	ended = func(outcome AttemptOutcome) { once.Do(func() { end(outcome) }) }
+	attempt.OnAbandon(func() { ended(AttemptAbandoned) })
+	return ctx, ended
 }
 
 func (s *System) observeAttempt(attempt *worker.Attempt, outcome AttemptOutcome) {

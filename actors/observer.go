@@ -30,6 +30,8 @@ const (
 	AttemptCompleted AttemptOutcome = iota
 	AttemptFailed
 	AttemptPending // its end will come from outside
+	// AttemptAbandoned: its body still runs after its CancelGrace.
+	AttemptAbandoned
 )
 
 // A Tracer makes spans of attempts. Its methods are called concurrently.

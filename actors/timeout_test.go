@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -110,6 +111,69 @@ func TestActivitySlot_HeldUntilBodyReturns(t *testing.T) {
 		n.start("s", "shout", "a").want(nil)
 		n.wantOutput("s", "A")
 		wantElapsed(t, start, time.Hour)
+	})
+}
+
+// The slot is freed after the grace, once: the late return of the body frees no second one.
+func TestCancelGrace_FreesSlot(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		var running, most atomic.Int32
+		j := newTestJournal()
+		n := lead(t, j, actors.Config{ActivitiesMax: 1}, bindUpper(), shout(),
+			call(oneAttempt, replay.StartToClose(time.Minute), replay.CancelGrace(time.Second)),
+			work.Bind(func(context.Context, int) (string, error) {
+				most.Store(max(most.Load(), running.Add(1)))
+				defer running.Add(-1)
+				time.Sleep(time.Hour)
+				return "late", nil
+			}))
+		start := time.Now()
+		for i := range 3 {
+			n.start(fmt.Sprint("c-", i), "call", "").want(nil)
+		}
+		for i := range 3 {
+			wantTimeout(t, n.failure(fmt.Sprint("c-", i)), replay.TimeoutStartToClose)
+		}
+		n.start("s", "shout", "a").want(nil)
+		n.wantOutput("s", "A")
+		wantElapsed(t, start, 3*(time.Minute+time.Second))
+		if got := n.log.count("activity body abandoned"); got != 3 {
+			t.Errorf("%d warnings", got)
+		}
+		time.Sleep(2 * time.Hour)
+		if running.Load() != 0 || most.Load() != 3 {
+			t.Errorf("%d run, at most %d did at once", running.Load(), most.Load())
+		}
+		// The slot count is right: of two bodies one waits for the other.
+		n.start("d-0", "call", "").want(nil)
+		n.start("d-1", "call", "").want(nil)
+		waitIdle()
+		if running.Load() != 1 {
+			t.Errorf("%d bodies run in one slot", running.Load())
+		}
+		time.Sleep(3 * time.Hour) // until both have returned
+	})
+}
+
+func TestCancelGrace_BodyReturnsInTime(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		n := lead(t, newTestJournal(), actors.Config{ActivitiesMax: 1}, bindUpper(), shout(),
+			call(oneAttempt, replay.StartToClose(time.Minute), replay.CancelGrace(time.Hour)),
+			work.Bind(func(ctx context.Context, _ int) (string, error) {
+				<-ctx.Done()
+				time.Sleep(time.Second)
+				return "", ctx.Err()
+			}))
+		start := time.Now()
+		n.start("c", "call", "").want(nil)
+		wantTimeout(t, n.failure("c"), replay.TimeoutStartToClose)
+		n.start("s", "shout", "a").want(nil)
+		n.wantOutput("s", "A")
+		wantElapsed(t, start, time.Minute+time.Second)
+		time.Sleep(2 * time.Hour)
+		if n.log.contains("abandoned") {
+			t.Error("it was abandoned")
+		}
 	})
 }
 

@@ -2,8 +2,10 @@ package cluster
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -101,6 +103,30 @@ func TestTrace_SpansNestIntoActivity(t *testing.T) {
 	if attempt := onlySpan(t, all, "activity double"); attempt.StartTime.Before(run.StartTime) || run.EndTime.Before(attempt.EndTime) {
 		t.Errorf("the attempt is not within its run: %v to %v, %v to %v", attempt.StartTime, attempt.EndTime, run.StartTime, run.EndTime)
 	}
+}
+
+// A body that ignores its cancellation for longer than its grace ends its span as abandoned.
+func TestTrace_AbandonedBodyEndsSpan(t *testing.T) {
+	spans, provider := newSpanRecorder(t)
+	tracer, release := provider.Tracer("application"), make(chan struct{})
+	node := startNode(t, Config{InMemory: true, TracerProvider: provider, Definitions: []replay.Definition{
+		double.Bind(func(context.Context, int) (int, error) { <-release; return 0, nil }),
+		outerOrchestration.Bind(func(ctx *replay.Context, n int) (int, error) {
+			return double.Call(ctx, n, replay.StartToClose(20*time.Millisecond), replay.CancelGrace(20*time.Millisecond),
+				replay.Retry(replay.RetryPolicy{MaxAttempts: 1}))
+		}),
+	}})
+	defer close(release)
+	ctx, request := tracer.Start(testContext(t), "request")
+	defer request.End()
+	if _, err := Call(ctx, node.Client(), outerOrchestration, "order-17", 1); err == nil {
+		t.Fatal("the activity has not timed out")
+	}
+	eventually(t, "the span has ended", func() bool {
+		return slices.ContainsFunc(spans(), func(s tracetest.SpanStub) bool {
+			return s.Name == "activity double" && attributeOf(s, "tenuto.outcome").AsString() == "abandoned"
+		})
+	})
 }
 
 func TestTrace_NodeLossDoesNotRepeatSpans(t *testing.T) {

@@ -20,7 +20,7 @@ func ScheduleToStart(d time.Duration) Option {
 
 // StartToClose limits each attempt of a called activity. An attempt that takes longer fails and is
 // retried under the policy; the retry does not wait for the old body to return. A body that ignores
-// the end of its context keeps its slot (Config.ActivitiesMax) until it returns.
+// the end of its context keeps its slot (Config.ActivitiesMax) until it returns; see [CancelGrace].
 //
 // The timeout counts from the start of the attempt. If a new leader starts the attempt again, the
 // timeout starts over. For an attempt that is completed from outside (see [ErrResultPending]) the
@@ -43,6 +43,15 @@ func ScheduleToClose(d time.Duration) Option {
 // [ErrResultPending]).
 func HeartbeatTimeout(d time.Duration) Option {
 	return Option{host.NewOption("HeartbeatTimeout", func(o *host.ActivityOptions) { o.Heartbeat = d })}
+}
+
+// CancelGrace limits how long the body of an attempt may run after its context has been canceled: by
+// a timeout, by the cancellation of the call, or because its result is no longer wanted. When the
+// time has passed, its slot is freed for another attempt, the node logs a warning, and the attempt's
+// span ends with the outcome "abandoned". The body is not stopped, because Go cannot stop a goroutine.
+// Without this option, or with 0, a body keeps its slot until it returns.
+func CancelGrace(d time.Duration) Option {
+	return Option{host.NewOption("CancelGrace", func(o *host.ActivityOptions) { o.CancelGrace = d })}
 }
 
 // Tag restricts the call of an activity to nodes that serve the tag (1 to 128 bytes; see

@@ -38,6 +38,10 @@ type Attempt struct {
 	result   *clusterpb.FromWorker // nil until the body has returned; then in message
 	message  session.Result
 	canceled bool // its result is dropped; its body may still run
+	// graceTimer frees the slot of a canceled attempt; nil if it has no CancelGrace.
+	graceTimer *time.Timer
+	abandoned  bool // its slot was freed although its body runs
+	onAbandon  func()
 }
 
 // UnknownQueueTime is the QueuedFor of an attempt whose leader did not send it.
@@ -197,12 +201,57 @@ func (a *Attempt) cancelAttempt(timeout replay.TimeoutKind) (answer *clusterpb.F
 		return w.leaders[a.partition].freeSlot()
 	}
 	w.canceled[a.key()] = a
+	if grace := time.Duration(a.assignment.CancelGrace); grace > 0 && !w.slots.closed {
+		a.graceTimer = time.AfterFunc(grace, a.abandon)
+	}
 	return nil
+}
+
+// OnAbandon sets a function to call if the slot of the attempt is freed while its body runs.
+func (a *Attempt) OnAbandon(f func()) {
+	a.worker.mu.Lock()
+	defer a.worker.mu.Unlock()
+	a.onAbandon = f
+}
+
+// abandon frees the slot of a canceled attempt whose body has not returned within its grace.
+func (a *Attempt) abandon() {
+	w := a.worker
+	w.mu.Lock()
+	if w.canceled[a.key()] != a || w.slots.closed {
+		w.mu.Unlock()
+		return
+	}
+	delete(w.canceled, a.key())
+	a.abandoned = true
+	next := w.releaseSlot(a)
+	leader, ended := w.leaders[a.partition], a.onAbandon
+	message := leader.freeSlot()
+	w.mu.Unlock()
+	w.config.Logger.Warn("activity body abandoned: it still runs after its context was canceled, its slot is freed", "activity", a.Info.Name,
+		"instance", a.Info.Instance, "execution", a.Info.Execution, "event_id", a.Info.EventID, "attempt", a.Info.Number,
+		"grace", time.Duration(a.assignment.CancelGrace))
+	if ended != nil {
+		ended()
+	}
+	if message != nil {
+		leader.Put(message)
+	}
+	if next == nil {
+		w.config.SlotFreed()
+	}
 }
 
 // releaseCanceled is called when the body of a canceled attempt has returned or will not begin. It
 // unlocks w.mu, which is held.
 func (w *Worker) releaseCanceled(a *Attempt) {
+	if a.abandoned {
+		w.mu.Unlock()
+		return
+	}
+	if a.graceTimer != nil {
+		a.graceTimer.Stop()
+	}
 	delete(w.canceled, a.key())
 	leader := w.leaders[a.partition]
 	message := leader.freeSlot()

@@ -87,6 +87,10 @@ func (w *Worker) nextQueued() *Attempt {
 // waits for the slot of the last attempt, it frees the slot and lets the leaders know.
 func (w *Worker) nextInSlot(done *Attempt) *Attempt {
 	w.mu.Lock()
+	if done.abandoned { // another attempt has its slot
+		w.mu.Unlock()
+		return nil
+	}
 	w.slots.removeRunning(done.Info.Name)
 	if next := w.nextQueued(); next != nil {
 		w.slots.addRunning(next.Info.Name)
@@ -125,16 +129,26 @@ func (w *Worker) reportFreeSlot() (next *Attempt) {
 // engine panicked.
 func (w *Worker) abandonSlot(done *Attempt) {
 	w.mu.Lock()
-	w.slots.used--
-	w.slots.removeRunning(done.Info.Name)
-	next := w.nextQueued()
-	if next != nil {
-		w.start(next)
+	if done.abandoned {
+		w.mu.Unlock()
+		return
 	}
+	next := w.releaseSlot(done)
 	w.mu.Unlock()
 	if next == nil {
 		w.config.SlotFreed()
 	}
+}
+
+// releaseSlot frees the slot of an attempt. If an attempt waits for it here, it starts and is
+// returned. w.mu is held.
+func (w *Worker) releaseSlot(of *Attempt) (next *Attempt) {
+	w.slots.used--
+	w.slots.removeRunning(of.Info.Name)
+	if next = w.nextQueued(); next != nil {
+		w.start(next)
+	}
+	return next
 }
 
 // Run runs the attempt, which has a slot, and then others that have got a slot. Each sends its
@@ -188,6 +202,11 @@ func (w *Worker) Close() {
 	w.slots.closed = true
 	for _, a := range w.attempts {
 		a.cancel(replay.ErrNodeStopping)
+	}
+	for _, a := range w.canceled {
+		if a.graceTimer != nil {
+			a.graceTimer.Stop()
+		}
 	}
 }
 

@@ -6029,7 +6029,10 @@ type AssignAttempt struct {
 	// The span of the orchestration, as a W3C traceparent; empty for none.
 	Trace string `protobuf:"bytes,8,opt,name=trace,proto3" json:"trace,omitempty"`
 	// How long it has waited since it was recorded, in nanoseconds; 0: unknown.
-	QueuedFor     int64 `protobuf:"varint,9,opt,name=queued_for,json=queuedFor,proto3" json:"queued_for,omitempty"`
+	QueuedFor int64 `protobuf:"varint,9,opt,name=queued_for,json=queuedFor,proto3" json:"queued_for,omitempty"`
+	// How long its body may run after a cancellation before its slot is freed, in nanoseconds; 0: no
+	// limit.
+	CancelGrace   int64 `protobuf:"varint,10,opt,name=cancel_grace,json=cancelGrace,proto3" json:"cancel_grace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6123,6 +6126,13 @@ func (x *AssignAttempt) GetTrace() string {
 func (x *AssignAttempt) GetQueuedFor() int64 {
 	if x != nil {
 		return x.QueuedFor
+	}
+	return 0
+}
+
+func (x *AssignAttempt) GetCancelGrace() int64 {
+	if x != nil {
+		return x.CancelGrace
 	}
 	return 0
 }
@@ -6630,7 +6640,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0eassign_attempt\x18\x01 \x01(\v2 .tenuto.cluster.v1.AssignAttemptH\x00R\rassignAttempt\x12I\n" +
 	"\x0ecancel_attempt\x18\x02 \x01(\v2 .tenuto.cluster.v1.CancelAttemptH\x00R\rcancelAttempt\x120\n" +
 	"\x03ack\x18\x03 \x01(\v2\x1c.tenuto.cluster.v1.AttemptIDH\x00R\x03ackB\t\n" +
-	"\amessage\"\xec\x02\n" +
+	"\amessage\"\x8f\x03\n" +
 	"\rAssignAttempt\x126\n" +
 	"\aattempt\x18\x01 \x01(\v2\x1c.tenuto.cluster.v1.AttemptIDR\aattempt\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x120\n" +
@@ -6642,7 +6652,9 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\ttime_left\x18\a \x01(\x03R\btimeLeft\x12\x14\n" +
 	"\x05trace\x18\b \x01(\tR\x05trace\x12\x1d\n" +
 	"\n" +
-	"queued_for\x18\t \x01(\x03R\tqueuedFor\"a\n" +
+	"queued_for\x18\t \x01(\x03R\tqueuedFor\x12!\n" +
+	"\fcancel_grace\x18\n" +
+	" \x01(\x03R\vcancelGrace\"a\n" +
 	"\rCancelAttempt\x126\n" +
 	"\aattempt\x18\x01 \x01(\v2\x1c.tenuto.cluster.v1.AttemptIDR\aattempt\x12\x18\n" +
 	"\atimeout\x18\x02 \x01(\tR\atimeout*r\n" +

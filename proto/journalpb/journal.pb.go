@@ -520,6 +520,7 @@ type ActivityOptions struct {
 	ScheduleToClose int64                  `protobuf:"varint,4,opt,name=schedule_to_close,json=scheduleToClose,proto3" json:"schedule_to_close,omitempty"`
 	Heartbeat       int64                  `protobuf:"varint,5,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
 	Tag             string                 `protobuf:"bytes,6,opt,name=tag,proto3" json:"tag,omitempty"`
+	CancelGrace     int64                  `protobuf:"varint,7,opt,name=cancel_grace,json=cancelGrace,proto3" json:"cancel_grace,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -594,6 +595,13 @@ func (x *ActivityOptions) GetTag() string {
 		return x.Tag
 	}
 	return ""
+}
+
+func (x *ActivityOptions) GetCancelGrace() int64 {
+	if x != nil {
+		return x.CancelGrace
+	}
+	return 0
 }
 
 // Event is a fact in the history of one execution.
@@ -4414,14 +4422,15 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x06jitter\x18\x04 \x01(\x01R\x06jitter\x12!\n" +
 	"\fmax_attempts\x18\x05 \x01(\rR\vmaxAttempts\x12.\n" +
 	"\x13non_retryable_codes\x18\x06 \x03(\tR\x11nonRetryableCodes\x12(\n" +
-	"\x10panics_are_final\x18\a \x01(\bR\x0epanicsAreFinal\"\xf5\x01\n" +
+	"\x10panics_are_final\x18\a \x01(\bR\x0epanicsAreFinal\"\x98\x02\n" +
 	"\x0fActivityOptions\x124\n" +
 	"\x05retry\x18\x01 \x01(\v2\x1e.tenuto.journal.v1.RetryPolicyR\x05retry\x12*\n" +
 	"\x11schedule_to_start\x18\x02 \x01(\x03R\x0fscheduleToStart\x12$\n" +
 	"\x0estart_to_close\x18\x03 \x01(\x03R\fstartToClose\x12*\n" +
 	"\x11schedule_to_close\x18\x04 \x01(\x03R\x0fscheduleToClose\x12\x1c\n" +
 	"\theartbeat\x18\x05 \x01(\x03R\theartbeat\x12\x10\n" +
-	"\x03tag\x18\x06 \x01(\tR\x03tag\"\xbd\x13\n" +
+	"\x03tag\x18\x06 \x01(\tR\x03tag\x12!\n" +
+	"\fcancel_grace\x18\a \x01(\x03R\vcancelGrace\"\xbd\x13\n" +
 	"\x05Event\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\x04R\aeventId\x12\x1c\n" +
 	"\ttimestamp\x18\x02 \x01(\x03R\ttimestamp\x12&\n" +

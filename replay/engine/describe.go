@@ -91,6 +91,7 @@ func (f *fields) options(options *journalpb.ActivityOptions) {
 	f.duration("start_to_close", options.GetStartToClose())
 	f.duration("schedule_to_close", options.GetScheduleToClose())
 	f.duration("heartbeat", options.GetHeartbeat())
+	f.duration("cancel_grace", options.GetCancelGrace())
 	f.text("tag", options.GetTag())
 }
 

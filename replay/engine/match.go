@@ -181,6 +181,7 @@ func withDefaults(o *journalpb.ActivityOptions) *journalpb.ActivityOptions {
 	return &journalpb.ActivityOptions{
 		ScheduleToStart: o.GetScheduleToStart(), StartToClose: o.GetStartToClose(),
 		ScheduleToClose: o.GetScheduleToClose(), Heartbeat: o.GetHeartbeat(), Tag: o.GetTag(),
+		CancelGrace: o.GetCancelGrace(),
 		Retry: &journalpb.RetryPolicy{
 			InitialInterval:   int64(orDefault(time.Duration(p.GetInitialInterval()), initialIntervalDefault)),
 			Backoff:           max(orDefault(p.GetBackoff(), backoffDefault), 1),

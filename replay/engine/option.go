@@ -56,6 +56,7 @@ func checkActivityOptions(options *host.ActivityOptions) error {
 		{"StartToClose", options.StartToClose},
 		{"ScheduleToClose", options.ScheduleToClose},
 		{"HeartbeatTimeout", options.Heartbeat},
+		{"CancelGrace", options.CancelGrace},
 	} {
 		if limit.value < 0 {
 			return optionError(limit.option, "is %v: a timeout must not be negative", limit.value)
@@ -98,6 +99,7 @@ func recordActivityOptions(record *journalpb.ActivityOptions, options *host.Acti
 	record.StartToClose = int64(options.StartToClose)
 	record.ScheduleToClose = int64(options.ScheduleToClose)
 	record.Heartbeat = int64(options.Heartbeat)
+	record.CancelGrace = int64(options.CancelGrace)
 	record.Tag = options.Tag
 	if p := options.Retry; p != nil {
 		record.Retry = &journalpb.RetryPolicy{

@@ -37,6 +37,7 @@ func TestActivityOptions_RejectsInvalid(t *testing.T) {
 		"StartToClose":     replay.StartToClose(-time.Hour),
 		"ScheduleToClose":  replay.ScheduleToClose(math.MinInt64),
 		"HeartbeatTimeout": replay.HeartbeatTimeout(-time.Second),
+		"CancelGrace":      replay.CancelGrace(-time.Second),
 		"Tag":              replay.Tag(strings.Repeat("x", 129)),
 		"Retry":            replay.Retry(replay.RetryPolicy{NonRetryableCodes: []string{"\xff"}}),
 	} {
@@ -251,6 +252,7 @@ func authorOptions() map[string]replay.Option {
 		"StartToClose":     replay.StartToClose(time.Second),
 		"ScheduleToClose":  replay.ScheduleToClose(time.Second),
 		"HeartbeatTimeout": replay.HeartbeatTimeout(time.Second),
+		"CancelGrace":      replay.CancelGrace(time.Second),
 		"Tag":              replay.Tag("gpu"),
 		"Version":          replay.Version("2"),
 		"Pinned":           replay.Pinned(),
@@ -286,7 +288,7 @@ func TestOptions_RejectedByCallsOfOtherKinds(t *testing.T) {
 		make       func(ctx *replay.Context, option replay.Option) error
 	}{
 		"an activity": {
-			[]string{"Retry", "ScheduleToStart", "StartToClose", "ScheduleToClose", "HeartbeatTimeout", "Tag"},
+			[]string{"Retry", "ScheduleToStart", "StartToClose", "ScheduleToClose", "HeartbeatTimeout", "CancelGrace", "Tag"},
 			func(ctx *replay.Context, option replay.Option) error {
 				future := act.Start(ctx, "x", replay.Tag("first"), option)
 				if !future.Done() {

@@ -187,7 +187,7 @@ func (m *Metrics) recordAttempt(a *replay.Attempt, waited, ran time.Duration, ou
 
 var attemptOutcomes = [...]actors.State{
 	actors.AttemptCompleted: actors.StateCompleted, actors.AttemptFailed: actors.StateFailed,
-	actors.AttemptPending: actors.State(activity.Pending),
+	actors.AttemptPending: actors.State(activity.Pending), actors.AttemptAbandoned: "abandoned",
 }
 
 // observer passes the actors' observations to metrics and traces.

@@ -52,6 +52,7 @@ type ActivityOptions struct {
 	StartToClose    time.Duration
 	ScheduleToClose time.Duration
 	Heartbeat       time.Duration
+	CancelGrace     time.Duration
 	Tag             string
 	Retry           *RetryPolicy
 	Invalid         *InvalidOption
