@@ -40,7 +40,15 @@ func (in *instance) Instance() string { return in.id }
 // deferred functions of coroutines that the actor ends. p.mu is held.
 func (in *instance) enterCode(ending bool) {
 	in.codeStarting, in.codeEnding = false, ending
+	in.recordingStart = in.recordingStart && ending
 	in.partition.code.Enter(&in.code, in)
+}
+
+// setRecordingStart says that the turn is to record a start whose code cannot run.
+func (in *instance) setRecordingStart() {
+	in.partition.mu.Lock()
+	defer in.partition.mu.Unlock()
+	in.recordingStart = true
 }
 
 // leaveCode records that the code has returned. It returns how long the code was blocked and
@@ -83,7 +91,7 @@ func (in *instance) HandleBlocked(first bool) (abandonReason string, then func()
 				m.resolve(Answer{Err: ErrStopped})
 			}
 		}
-	case in.codeStarting:
+	case in.codeStarting, in.recordingStart:
 		p.replaceActor(in)
 		return "its start is recorded first, then the code restarts", nil
 	case slices.ContainsFunc(in.unhandledMessages(), isTermination):
@@ -128,7 +136,7 @@ func (p *Partition) replaceActor(in *instance) {
 	next := newInstance(p, in.id)
 	p.instances[in.id] = next
 	next.inbox, next.inFlight, next.batchMax, next.awake = waiting, in.inFlight, in.batchMax, true
-	next.startOnly = in.codeStarting
+	next.startOnly = in.codeStarting || in.recordingStart
 	if stalled == nil && !next.startOnly && slices.ContainsFunc(waiting, isTermination) {
 		stalled = errCodeBlocked
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/actors/activity"
@@ -161,6 +162,54 @@ func TestCompleteActivity_BlockedCodecDelaysNoActivity(t *testing.T) {
 		close(codec.blocked)
 		if err := <-repeated; err != nil {
 			t.Errorf("repeated completion: %v", err)
+		}
+	})
+}
+
+// While a repeated completion is compared, the first one is recorded.
+func TestCompleteActivity_RecordedDuringComparison(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		codec := &codecBlocking{aeadCodec: newAEADCodec(t).Codec.(aeadCodec), text: "granted", blocked: make(chan struct{})}
+		payloads := engine.PayloadConverter{Codec: codec}
+		var o pendingActivity
+		n := leadWith(t, newTestJournal(), actors.Config{}, payloads, o.bind(), call())
+		n.start("i", "call", "").want(nil)
+		waitIdle()
+		attempt, err := engine.ParseToken(o.last())
+		if err != nil {
+			t.Fatal(err)
+		}
+		complete := func() <-chan error {
+			c := activity.Completion{
+				Ref:     &journalpb.OperationRef{Instance: attempt.Instance, Execution: attempt.Execution, EventId: attempt.EventID},
+				Attempt: attempt.Number,
+			}
+			if c.Result, err = payloads.Encode(replay.PayloadInfo{}, "granted"); err != nil {
+				t.Fatal(err)
+			}
+			outcome := make(chan error, 1)
+			go n.partition.CompleteActivity(c, func(err error) { outcome <- err })
+			return outcome
+		}
+		n.journal.holdAppends()
+		first := complete()
+		waitIdle()
+		codec.enabled.Store(true)
+		second := complete()
+		waitIdle()
+		n.journal.releaseAppends()
+		if err := <-first; err != nil {
+			t.Errorf("first: %v", err)
+		}
+		waitIdle()
+		close(codec.blocked)
+		select {
+		case err := <-second:
+			if err != nil {
+				t.Errorf("second: %v", err)
+			}
+		case <-time.After(time.Hour):
+			t.Error("the second completion is not answered")
 		}
 	})
 }

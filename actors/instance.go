@@ -50,20 +50,23 @@ type instance struct {
 	// What the code does: it begins an execution from a start in the batch, or the actor ends
 	// coroutines and nothing waits for the outcome.
 	codeStarting, codeEnding bool
-	turnState                sched.TurnState
-	idleLinks                sched.IdleLinks[*instance]
+	// recordingStart says that the turn is to record a start whose code cannot run.
+	recordingStart bool
+	turnState      sched.TurnState
+	idleLinks      sched.IdleLinks[*instance]
 
 	// Only the actor uses the fields below.
 	execution       *engine.Execution
 	executionNumber uint64 // of the execution
 	// incarnation is that of the run that the execution belongs to; see assignIncarnation.
-	incarnation uint64
-	batchMax    int   // how many messages the next turn may take
-	startOnly   bool  // the next turn records a start without running the code
-	openTurn    *turn // its messages can still be put back into the inbox
-	pendingTurn *turn // its append is not decided
-	stopping    bool
-	stopped     bool
+	incarnation  uint64
+	batchMax     int   // how many messages the next turn may take
+	startOnly    bool  // the next turn records a start without running the code
+	openTurn     *turn // its messages can still be put back into the inbox
+	pendingTurn  *turn // its append is not decided
+	replacements replacements
+	stopping     bool
+	stopped      bool
 }
 
 func newInstance(p *Partition, id string) *instance {
@@ -240,30 +243,33 @@ func (in *instance) deliverBatch(t *turn) error {
 // terminate ends an instance that is stalled, or whose code is blocked, without running code. The
 // turn's only message asks for that: a termination, or a start that is to replace the run.
 func (in *instance) terminate(t *turn) error {
+	m := &t.batch[0]
 	meta, ok := in.partition.journal.Instance(in.id)
 	if !ok {
+		in.partition.unstall(in)
 		return ErrNotFound
 	}
-	in.executionNumber, in.incarnation, t.meta = meta.Execution, meta.Incarnation, meta
-	m := &t.batch[0]
+	in.executionNumber, in.incarnation = meta.Execution, meta.Incarnation
 	switch start := m.startEvent(); {
-	case start != nil && sameStart(start, t.existingStart(m, meta)):
-		t.start(m) // it began this run
-	case meta.Status == journalpb.Status_STATUS_RUNNING:
+	case start != nil && (meta.Parent != nil || sameRequest(start, &journalpb.OrchestrationStarted{RequestId: meta.RequestId})):
+		in.unblock() // the code restarts
+		t.answerWithoutRunning(m, meta)
+	case meta.Status != journalpb.Status_STATUS_RUNNING: // it has ended, and deferred functions are blocked
+		in.unblock()
+		if start != nil {
+			t.postponed = append(t.postponed, *m)
+		} else {
+			t.reply(m, Answer{Err: ErrEnded})
+		}
+	default:
 		event := m.termination()
 		event.EventId, event.Timestamp = meta.LastEventId+1, max(in.partition.now().UnixNano(), meta.UpdatedAt)
 		t.events = []*journalpb.Event{event}
-	default: // the blocked code answers a query of an ended instance
-		in.partition.unstall(in)
-	}
-	switch {
-	case len(t.replies) > 0:
-	case isStart(*m):
-		t.postponed = append(t.postponed, *m)
-	case len(t.events) > 0:
-		t.addReply(m, engine.Recorded)
-	default:
-		t.reply(m, Answer{Err: ErrEnded})
+		if start != nil {
+			t.postponed = append(t.postponed, *m)
+		} else {
+			t.addReply(m, engine.Recorded)
+		}
 	}
 	in.propose(t)
 	return nil
@@ -281,6 +287,7 @@ func (in *instance) recordStart(t *turn, err error) error {
 	if !errors.As(err, &noCode) && !errors.As(err, &mismatch) && !errors.Is(err, errCodeBlocked) {
 		return err
 	}
+	in.setRecordingStart()
 	in.evict()
 	in.openTurn = nil
 	var later []Message
@@ -288,7 +295,7 @@ func (in *instance) recordStart(t *turn, err error) error {
 		later = append(later, *m)
 	}
 	later = append(later, t.later...)
-	in.partition.putBack(in, later, nil)
+	in.partition.putBack(in, 0, later, nil)
 	started := &journalpb.Event{EventId: 1, Timestamp: in.partition.now().UnixNano(), Body: t.messages[0].Event.Body}
 	t.events = []*journalpb.Event{started}
 	t.addReply(t.accepted[0], engine.Recorded)
@@ -354,7 +361,7 @@ func (in *instance) stall(batch []Message, reason error) {
 	if len(others) == 0 && meta.GetCondition() != nil {
 		return
 	}
-	in.partition.putBack(in, others, reason)
+	in.partition.putBack(in, 0, others, reason)
 	if condition := conditionOf(reason); ok && condition != nil {
 		in.partition.conditions.record(meta, condition)
 	}
@@ -414,7 +421,7 @@ func (in *instance) appendPending() {
 func (in *instance) retryHalfBatch(batch []Message) {
 	in.pendingTurn = nil
 	in.batchMax = len(batch) / 2
-	in.partition.putBack(in, batch, nil)
+	in.partition.putBack(in, 0, batch, nil)
 	in.evict()
 }
 
@@ -445,6 +452,7 @@ func (in *instance) finishAppend(err error) {
 		in.batchMax = min(2*in.batchMax, turnMax)
 		in.partition.system.observeCommitted(in.id, in.executionNumber, in.pendingTurn.events)
 		in.releaseEffects(in.pendingTurn.events)
+		in.replacements.remember(in.pendingTurn)
 		ended = in.afterCommit()
 	}
 	t := in.pendingTurn
@@ -461,7 +469,7 @@ func (in *instance) finishAppend(err error) {
 func (in *instance) afterCommit() (ended bool) {
 	if later := in.pendingTurn.postponed; len(later) > 0 {
 		in.pendingTurn.postponed = nil
-		in.partition.putBack(in, later, nil)
+		in.partition.putBack(in, in.pendingTurn.takenFrom, later, nil)
 	}
 	last := in.pendingTurn.events
 	if len(last) > 0 && journalpb.IsTerminal(last[len(last)-1].TypeNumber()) {

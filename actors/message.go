@@ -1,8 +1,6 @@
 package actors
 
 import (
-	"strings"
-
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -54,18 +52,6 @@ func (r Reuse) allows(status journalpb.Status) bool {
 		return r == ReuseEnded || r == ReuseTerminating
 	}
 	return r != ReuseNever
-}
-
-// A Query is a question to an instance. It is not recorded.
-type Query struct {
-	Name  string
-	Input *journalpb.Payload
-}
-
-// isAnsweredAfterEnd reports whether an instance that has ended answers the query. It validates no
-// updates, and its coroutines are gone.
-func (q *Query) isAnsweredAfterEnd() bool {
-	return q != nil && q.Name != engine.StackQuery && !strings.HasPrefix(q.Name, engine.UpdatePrefix)
 }
 
 // An Answer says what became of a message. If Err is nil, the message is recorded, or nothing is

@@ -11,6 +11,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors/internal/sched"
 	"github.com/tenuto-dev/tenuto/actors/internal/usercode"
 	"github.com/tenuto-dev/tenuto/actors/session"
+	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
@@ -123,6 +124,15 @@ func (p *Partition) assemble() {
 		context: p.context, journal: p.journal, recoverer: p.effects, waker: p, logger: p.logger,
 		mu: &p.mu, recoveredEarly: make(map[string]bool),
 	}
+}
+
+// now returns the cluster time. Everything that is recorded, or compared with a record, uses this
+// clock.
+func (p *Partition) now() clustertime.Time {
+	if p.config.Now != nil {
+		return p.config.Now()
+	}
+	return p.system.config.Now()
 }
 
 // Epoch returns the epoch for which the partition was opened.
@@ -279,12 +289,12 @@ func (p *Partition) forget(in *instance) {
 	p.resumeTimers()
 }
 
-// putBack returns messages to the front of the inbox. If reason is not nil, the instance stalls. It
+// putBack returns messages to their place in the inbox. If reason is not nil, the instance stalls. It
 // then stays marked as awake, so that new messages do not wake its actor.
-func (p *Partition) putBack(in *instance, batch []Message, reason error) {
+func (p *Partition) putBack(in *instance, place int, batch []Message, reason error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	in.inbox = append(batch, in.inbox...)
+	in.inbox = slices.Insert(in.inbox, min(place, len(in.inbox)), batch...)
 	p.stalls.set(in, reason)
 	if reason != nil {
 		p.releaseTurn(in)
@@ -299,7 +309,7 @@ func (in *instance) takeTerminate(t *turn) bool {
 	if i < 0 {
 		return false
 	}
-	t.batch, t.terminateOnly = append(t.batch, in.inbox[i]), true
+	t.batch, t.terminateOnly, t.takenFrom = append(t.batch, in.inbox[i]), true, i
 	in.inbox = slices.Delete(in.inbox, i, i+1)
 	return true
 }

@@ -363,7 +363,12 @@ func queryable() replay.Definition {
 
 func (n *node) ask(id, query string) actors.Answer {
 	n.t.Helper()
-	return n.deliver(id, actors.Message{Query: &actors.Query{Name: query, Input: payload(n.t, "!")}}).get()
+	q := &actors.Query{Name: query, Input: payload(n.t, "!")}
+	a := n.deliver(id, actors.Message{Query: q}).get()
+	if errors.Is(a.Err, actors.ErrEnded) {
+		a, _ = n.partition.QueryEnded(context.Background(), id, q)
+	}
+	return a
 }
 
 func (n *node) wantAnswer(id, want string) {

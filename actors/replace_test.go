@@ -1,6 +1,8 @@
 package actors_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -116,11 +118,8 @@ func TestReplace_StalledInstance(t *testing.T) {
 			t.Fatal("it is not stalled")
 		}
 		second.replace("b", "r").want(nil)
-		waiting.want(nil) // it reaches the new run
-		second.wantOutput("b", "x")
-		if last := second.history("b"); last[len(last)-1] != "OrchestrationCompleted" {
-			t.Errorf("%v", last)
-		}
+		waiting.want(actors.ErrEnded) // it was sent before
+		second.wantReplaced("b", 1, "OrchestrationStarted", "TimerCreated")
 	})
 }
 
@@ -207,4 +206,94 @@ func TestReplace_RepeatedAfterCrashes(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A repeated start finds its run even if another start has replaced that run before it is taken.
+func TestReplace_RepetitionAfterAnotherReplacement(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		n := lead(t, newTestJournal(), actors.Config{}, collect())
+		n.start("c", "collect", "x").want(nil)
+		n.journal.holdAppends()
+		held := n.send("c", "word", "first")
+		waitIdle()
+		first, other, again := n.replace("c", "r"), n.replace("c", "s"), n.replace("c", "r")
+		n.journal.releaseAppends()
+		held.want(nil)
+		begun := first.want(nil).FirstExecution
+		if a := again.want(nil); a.FirstExecution != begun || a.Attached {
+			t.Errorf("repeated: %+v, want execution %d", a, begun)
+		}
+		if a := other.want(nil); a.FirstExecution != begun+1 {
+			t.Errorf("the other: %+v, want execution %d", a, begun+1)
+		}
+		if meta, _ := n.journal.Instance("c"); meta.Execution != begun+1 {
+			t.Errorf("execution %d, want %d", meta.Execution, begun+1)
+		}
+	})
+}
+
+// The code of the run that a start has begun is blocked for a while, and the start is repeated.
+func TestReplace_RepetitionWhileOwnRunIsBlocked(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		release := make(chan struct{})
+		n := lead(t, newTestJournal(), actors.Config{}, blocksAfterAWord(release), bindUpper())
+		begin := func() *reply {
+			started := n.startMessage("blocks", "x")
+			started.RequestId = "r"
+			m := message(started)
+			m.Reuse = actors.ReuseTerminating
+			return n.deliver("b", m)
+		}
+		begin().want(nil)
+		sent := n.send("b", "word", "a")
+		time.Sleep(time.Minute)
+		if a := begin().want(nil); a.FirstExecution != 1 || a.Attached {
+			t.Errorf("repeated: %+v", a)
+		}
+		close(release)
+		sent.want(nil)
+		n.wantOutput("b", "X")
+		n.closeInTime()
+	})
+}
+
+func TestReplace_RunningChildIsKept(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		n := lead(t, newTestJournal(), actors.Config{}, collect(), waitingChild(), program("parent", func(ctx *replay.Context, text string) (string, error) {
+			return kid.Call(ctx, text, replay.ChildID("kid"))
+		}))
+		n.start("p", "parent", "").want(nil)
+		waitIdle()
+		n.replace("kid", "r").want(actors.ErrInstanceExists)
+	})
+}
+
+// A query of an ended instance whose code blocks delays nothing else.
+func TestQueryEnded_BlockedCode(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		release := make(chan struct{})
+		n := lead(t, newTestJournal(), actors.Config{}, collect(), program("asked", func(ctx *replay.Context, _ string) (string, error) {
+			if err := blocks.Handle(ctx, func(string) (string, error) { blockHere(release); return "", nil }); err != nil {
+				return "", err
+			}
+			return word.Wait(ctx)
+		}))
+		n.start("q", "asked", "").want(nil)
+		n.send("q", "word", "done").want(nil)
+		n.wantOutput("q", "done")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		a, ended := n.partition.QueryEnded(ctx, "q", &actors.Query{Name: "blocks", Input: payload(t, "")})
+		if !ended || !errors.Is(a.Err, context.DeadlineExceeded) {
+			t.Errorf("%+v, %t", a, ended)
+		}
+		m := message(n.startMessage("collect", "x"))
+		m.Reuse = actors.ReuseEnded
+		n.deliver("q", m).want(nil)
+		if _, ended := n.partition.QueryEnded(t.Context(), "q", &actors.Query{Name: "blocks"}); ended {
+			t.Error("a running instance was replayed")
+		}
+		n.closeInTime()
+		close(release)
+	})
 }

@@ -1,13 +1,9 @@
 package actors
 
 import (
-	"errors"
-	"fmt"
-
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
-	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
@@ -53,8 +49,6 @@ func (r *router) route(m *Message) {
 		r.reply(m, Answer{Dropped: true})
 	case r.meta == nil:
 		r.reply(m, Answer{Err: ErrNotFound})
-	case m.Query.isAnsweredAfterEnd():
-		r.queryEnded(m)
 	default:
 		r.reply(m, Answer{Err: ErrEnded})
 	}
@@ -70,24 +64,6 @@ func (in *instance) rejectsEvent(m *Message) bool {
 func (r *router) query(m *Message) {
 	output, err := r.in.execution.Query(m.Query.Name, m.Query.Input)
 	r.reply(m, Answer{Output: output, Err: err})
-}
-
-// queryEnded answers a query of an instance that has ended: it replays the last execution for it.
-func (r *router) queryEnded(m *Message) {
-	in := r.in
-	x := engine.NewExecution(in.id, r.meta.Execution, in.partition.system.config.Registry, in.partition.system.config.Logger)
-	defer x.Evict()
-	x.SetMonitor(&in.code.Monitor)
-	var answer Answer
-	answer.Err = x.Replay(in.partition.journal.Events(in.id, r.meta.Execution, 1))
-	if answer.Err == nil {
-		answer.Output, answer.Err = x.Query(m.Query.Name, m.Query.Input)
-	}
-	var mismatch *replay.Mismatch
-	if errors.As(answer.Err, &mismatch) {
-		answer.Err = fmt.Errorf("tenuto: the code does not fit the history of the ended instance: %w", mismatch.WithoutPayloads())
-	}
-	r.reply(m, answer)
 }
 
 // start begins an execution, or answers for the existing instance.
@@ -106,12 +82,16 @@ func (r *router) start(m *Message) {
 	}
 	meta := r.meta
 	existing := r.existingStart(m, meta)
+	if earlier := r.in.replacements.find(m.startEvent()); earlier != nil {
+		r.reply(m, Answer{Dropped: true, FirstExecution: earlier.first, Incarnation: earlier.incarnation})
+		return
+	}
 	switch {
 	case meta == nil:
 		r.begin(m, 1)
 	case m.Reuse.allows(meta.Status) && !sameStart(m.startEvent(), existing):
 		r.begin(m, meta.Execution+1)
-	case isTermination(*m) && meta.Status == journalpb.Status_STATUS_RUNNING && !sameStart(m.startEvent(), existing):
+	case isTermination(*m) && meta.Parent == nil && meta.Status == journalpb.Status_STATUS_RUNNING && !sameStart(m.startEvent(), existing):
 		r.accept(&Message{Message: engine.Message{Event: m.termination()}})
 		r.later = append(r.later, *m)
 	default:
@@ -166,6 +146,16 @@ func sameRequest(requested, existing *journalpb.OrchestrationStarted) bool {
 	return requested.RequestId != "" && requested.RequestId == existing.RequestId
 }
 
+// answerWithoutRunning answers a start that would replace the run of an instance and does not: it
+// began that run, or the run has a parent. It runs no code of the author.
+func (r *router) answerWithoutRunning(m *Message, meta *journalpb.Instance) {
+	if !sameRequest(m.startEvent(), &journalpb.OrchestrationStarted{RequestId: meta.RequestId}) {
+		r.reply(m, Answer{Err: ErrInstanceExists})
+		return
+	}
+	r.reply(m, Answer{Dropped: true, FirstExecution: meta.FirstExecution, Incarnation: meta.Incarnation})
+}
+
 func (r *router) accept(m *Message) {
 	r.messages = append(r.messages, m.Message)
 	r.accepted = append(r.accepted, m)
@@ -174,4 +164,37 @@ func (r *router) accept(m *Message) {
 // reply answers a message whether or not the append is committed.
 func (r *router) reply(m *Message, a Answer) {
 	r.replies = append(r.replies, reply{m, a, true})
+}
+
+// A replacement is a run whose start may have replaced another run.
+type replacement struct {
+	requestID          string
+	first, incarnation uint64
+}
+
+// replacements are the latest runs of an instance whose starts may replace others. Repetitions of
+// these starts may wait in the inbox.
+type replacements []replacement
+
+const replacementsMax = 16
+
+// remember adds the run that a committed turn has begun, if its start may replace others.
+func (r *replacements) remember(t *turn) {
+	if len(t.accepted) == 0 || !isStart(*t.accepted[0]) || t.accepted[0].Reuse != ReuseTerminating {
+		return
+	}
+	if len(*r) == replacementsMax {
+		*r = (*r)[1:]
+	}
+	*r = append(*r, replacement{t.accepted[0].startEvent().RequestId, t.in.executionNumber, t.in.incarnation})
+}
+
+// find returns the run that an earlier message with the same request has begun; nil if there is none.
+func (r replacements) find(start *journalpb.OrchestrationStarted) *replacement {
+	for i := range r {
+		if r[i].requestID != "" && r[i].requestID == start.RequestId {
+			return &r[i]
+		}
+	}
+	return nil
 }

@@ -115,6 +115,16 @@ func (p *Partition) unstall(in *instance) {
 	p.stalls.set(in, nil)
 }
 
+// unblock lets an instance continue if its new actor was to take only a termination.
+func (in *instance) unblock() {
+	p := in.partition
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if in.stallReason == errCodeBlocked {
+		p.stalls.set(in, nil)
+	}
+}
+
 // logStalled logs that an instance cannot continue, without payloads.
 func (p *Partition) logStalled(in *instance, mismatch *replay.Mismatch, reason error) {
 	logger := p.logger.With("instance", in.id, "execution", in.executionNumber)

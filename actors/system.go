@@ -144,6 +144,8 @@ type System struct {
 	counters   counters
 	turns      sync.Pool // of *turn
 	closeOnce  sync.Once
+	// endedQueries holds a token for each ended instance that is being replayed.
+	endedQueries chan struct{}
 
 	// All actors share one set of properties, which reads the next receive function and mailbox
 	// from nextReceive and nextMailbox.
@@ -157,7 +159,7 @@ type System struct {
 // caller must call Close.
 func NewSystem(config Config) *System {
 	config = config.withDefaults()
-	s := &System{config: config, logger: config.Logger, dispatcher: sched.NewDispatcher()}
+	s := &System{config: config, logger: config.Logger, dispatcher: sched.NewDispatcher(), endedQueries: make(chan struct{}, endedQueriesMax)}
 	s.actors = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
 		return slog.New(&minLevelHandler{config.Logger.Handler(), slog.LevelWarn})
 	}))

@@ -20,6 +20,7 @@ type turn struct {
 	exceededLimit string           // which limit the instance has exceeded; "" if none
 
 	terminateOnly bool // it ends a stalled instance, by the only message of the batch
+	takenFrom     int  // the place in the inbox of that message; 0 for other turns
 	startOnly     bool // it records the start of an instance and runs none of its code
 
 	proposal  journalpb.Append
@@ -70,7 +71,7 @@ func (t *turn) release() {
 		}
 	}
 	t.events, t.successor, t.postponed, t.overrideErr, t.exceededLimit = nil, nil, nil, nil, ""
-	t.terminateOnly, t.startOnly = false, false
+	t.terminateOnly, t.takenFrom, t.startOnly = false, 0, false
 	turns.Put(t)
 }
 

@@ -113,7 +113,7 @@ type Config struct {
 	ResidentMax int
 	// HungAfter is how long the code of an instance may run without reaching a durable call. Then the
 	// instance is [Hung], and its stack is logged, at the latest after another half of that time. At
-	// least 10 ms. Defaults to 1 s.
+	// least 10 ms, at most 1 min. Defaults to 1 s. Until then a termination waits for such code.
 	HungAfter time.Duration
 	// StopGrace bounds how long Stop and Close wait for the functions of running activities after
 	// their contexts have ended. Defaults to 10 s.
@@ -141,6 +141,7 @@ const (
 	nodeIDDefault       = "node"
 	clusterIDDefault    = "tenuto"
 	hungAfterMin        = 10 * time.Millisecond
+	hungAfterMax        = time.Minute
 	stopGraceDefault    = 10 * time.Second
 	callTimeoutDefault  = 30 * time.Second
 	maintenanceInterval = time.Second
@@ -213,8 +214,8 @@ func (c Config) validate() error {
 		return invalidConfig("ActivitiesMax", negativeRule)
 	case c.ResidentMax < 0:
 		return invalidConfig("ResidentMax", negativeRule)
-	case c.HungAfter != 0 && c.HungAfter < hungAfterMin:
-		return invalidConfig("HungAfter", fmt.Sprintf("is %v: at least %v required", c.HungAfter, hungAfterMin))
+	case c.HungAfter != 0 && (c.HungAfter < hungAfterMin || c.HungAfter > hungAfterMax):
+		return invalidConfig("HungAfter", fmt.Sprintf("is %v: %v to %v are allowed", c.HungAfter, hungAfterMin, hungAfterMax))
 	case c.StopGrace < 0:
 		return invalidConfig("StopGrace", negativeRule)
 	case c.CallTimeout < 0:

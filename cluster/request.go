@@ -374,6 +374,9 @@ func checkStart(r *clusterpb.StartRequest) error {
 		checkText("trace", r.Trace, 0, telemetry.TraceMax),
 		checkTags(r.Tags),
 	)
+	if err == nil && r.Reuse == clusterpb.ReusePolicy_REUSE_POLICY_TERMINATE {
+		err = actors.CheckReuse(actors.ReuseTerminating, r.Attach || r.Send != nil)
+	}
 	if err == nil && r.Send != nil {
 		err = checkSend(r.Send)
 	}

@@ -181,9 +181,9 @@ func ReuseWhenFailed() replay.Option { return actors.ReuseWhenFailed() }
 // TerminateExisting is [ReuseWhenEnded] that also allows the ID of a running instance: its run is
 // terminated as by [Client.Terminate], which the client needs the right to, and then the new run
 // begins. If the leader is lost in between, the library repeats the call, and it begins the run then;
-// a caller that stops may leave the ID without a running instance. Events and updates that wait
-// for the old run reach the new one. It excludes [Attach] and [SendOrStart]. A leader of an earlier
-// build returns [ErrInstanceExists].
+// a caller that stops may leave the ID without a running instance. A running child of another instance
+// is not replaced: the error is [ErrInstanceExists], which a leader of an earlier build returns for
+// every running instance. It excludes [Attach] and [SendOrStart].
 func TerminateExisting() replay.Option { return actors.TerminateExisting() }
 
 // StartAt delays the code until a time. Times before 1678 or after 2262 count as the first or last

@@ -126,6 +126,8 @@ func (p *Partition) completeAgain(t *task, c *Completion, outcome *journalpb.Eve
 	}
 	p.scheduler.withLock(func() func() {
 		switch {
+		case p.isClosed() || p.tasks[operation.KeyOf(c.Ref)] != t:
+			return p.complete(c, reporter)
 		case t.state == Ending && t.outcome == outcome:
 			t.waiters.add(reporter)
 			return nil

@@ -1,6 +1,7 @@
 package replaytest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -114,7 +115,11 @@ func Query[I, O any](env *Env, id string, query replay.QueryHandle[I, O], input 
 	var output O
 	payload, err := engine.Encode(input)
 	if err == nil {
-		answer := env.deliver(id, actors.Message{Query: &actors.Query{Name: query.Name(), Input: payload}})
+		asked := &actors.Query{Name: query.Name(), Input: payload}
+		answer := env.deliver(id, actors.Message{Query: asked})
+		if errors.Is(answer.Err, ErrEnded) && asked.IsAnsweredAfterEnd() {
+			env.runInBubble(func() { answer, _ = env.node.partition.Load().QueryEnded(context.Background(), id, asked) })
+		}
 		// The handler's error, as a client of a cluster would receive it.
 		if err = answer.Err; err != nil && !isEngineError(err) {
 			err = engine.DecodeError(engine.EncodeError(err))

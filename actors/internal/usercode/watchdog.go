@@ -195,9 +195,18 @@ func (w *Watchdog) checkCode(c *Code, f *findings) {
 	f.add(c, first)
 }
 
-// CheckBlocked asks the owners of all blocked code again what to do. The caller must call report
-// without the lock. The lock is held.
+// closeInterval is the interval of the checks after CheckBlocked.
+const closeInterval = 500 * time.Millisecond
+
+// CheckBlocked asks the owners of all blocked code again what to do. From then on code counts as
+// blocked after at most 1.5 s. The caller must call report without the lock. The lock is held.
 func (w *Watchdog) CheckBlocked() (report func()) {
+	if w.checkInterval > closeInterval {
+		w.checkInterval = closeInterval
+		if w.checksScheduled && w.timer.Stop() {
+			w.timer.Reset(w.checkInterval)
+		}
+	}
 	var f findings
 	for c := w.first; c != nil; {
 		next := c.next

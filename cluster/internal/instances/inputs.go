@@ -74,6 +74,11 @@ func (i *Inputs) Start(ctx context.Context, p *actors.Partition, request *cluste
 	case found.first > 0:
 		return i.startResponse(actors.Answer{FirstExecution: found.first, Incarnation: found.incarnation, Attached: true}), nil
 	}
+	if r.Reuse == clusterpb.ReusePolicy_REUSE_POLICY_TERMINATE && request.FirstIndex != nil {
+		if err := i.repetitions.CheckSameRun(instance, r.RequestId, request.GetFirstIndex()); err != nil {
+			return nil, err
+		}
+	}
 	version := r.Version
 	if version == "" {
 		version = i.Registry.Newest(r.Name)
@@ -106,6 +111,7 @@ func (i *Inputs) Start(ctx context.Context, p *actors.Partition, request *cluste
 		sent = i.repetitions.deliver(p, request, r.Send.RequestId, ExternalEvent(r.Send))
 	}
 	answer, err := Await(ctx, started)
+	err = replacementError(r, err)
 	if err == nil && sent != nil {
 		_, _, err = sent.await(ctx)
 		err = i.repetitions.ignoreIfRecorded(ctx, request, r.Send.RequestId, err)
@@ -118,6 +124,15 @@ func (i *Inputs) Start(ctx context.Context, p *actors.Partition, request *cluste
 		return nil, err
 	}
 	return i.startResponse(answer), nil
+}
+
+// replacementError says of a start that may have terminated a run, and has not begun its own, that its
+// outcome is unknown.
+func replacementError(r *clusterpb.StartRequest, err error) error {
+	if r.Reuse != clusterpb.ReusePolicy_REUSE_POLICY_TERMINATE || !errors.Is(err, actors.ErrStopped) && !errors.Is(err, journal.ErrNotLeader) {
+		return err
+	}
+	return fmt.Errorf("%w: the existing run may have been terminated: %w", journal.ErrUnknownOutcome, err)
 }
 
 // checkSameStart returns [actors.ErrRequestIDReused] if a run was begun by a start of another

@@ -3,6 +3,7 @@ package instances
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
@@ -27,13 +28,48 @@ func (re *Reads) Query(ctx context.Context, p *actors.Partition, instance string
 	return &clusterpb.Response{Result: &clusterpb.Response_Query{Query: result}}, nil
 }
 
+// query asks the instance, or replays it if it has ended.
 func query(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.QueryRequest) (actors.Answer, error) {
-	if r.Name == engine.StackQuery {
+	q := &actors.Query{Name: r.Name, Input: r.Input}
+	for {
+		answer, err := awaitQuery(ctx, p, instance, q)
+		if err != nil || !errors.Is(answer.Err, actors.ErrEnded) || !q.IsAnsweredAfterEnd() {
+			return answer, err
+		}
+		if answer, ended := p.QueryEnded(ctx, instance, q); ended {
+			if ctx.Err() != nil && answer.Err == ctx.Err() {
+				return actors.Answer{}, answer.Err
+			}
+			return answer, nil
+		}
+		// A new run has begun.
+	}
+}
+
+// hungPollInterval is how often a query for the stack checks whether the instance is hung.
+const hungPollInterval = 100 * time.Millisecond
+
+// awaitQuery delivers a query and waits for the answer. A hung instance cannot answer a query for
+// its stack, so that is answered for it.
+func awaitQuery(ctx context.Context, p *actors.Partition, instance string, q *actors.Query) (actors.Answer, error) {
+	answers := Deliver(p, instance, actors.Message{Query: q})
+	if q.Name != engine.StackQuery {
+		return awaitAnswer(ctx, answers)
+	}
+	poll := time.NewTicker(hungPollInterval)
+	defer poll.Stop()
+	for {
 		if answer, hung := p.QueryHungStack(instance); hung {
 			return answer, nil
 		}
+		select {
+		case answer := <-answers:
+			return answer, nil
+		case <-poll.C:
+		case <-ctx.Done():
+			return actors.Answer{}, ctx.Err()
+		}
 	}
-	return awaitAnswer(ctx, Deliver(p, instance, actors.Message{Query: &actors.Query{Name: r.Name, Input: r.Input}}))
 }
 
 // isPartitionError reports whether an error comes from the partition and not from the instance's
