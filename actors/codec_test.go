@@ -105,7 +105,7 @@ func acceptFailure(ctx *replay.Context, _ string) (string, error) {
 	return "failed", nil
 }
 
-// A codecBlocking blocks while it decodes one text, until it is closed.
+// A codecBlocking blocks in Decode of a text until the channel blocked is closed.
 type codecBlocking struct {
 	aeadCodec
 	text    string

@@ -22,7 +22,7 @@ type StartOptions struct {
 	Version string // "": the pinned one, or else the highest
 	Attach  bool
 	Reuse   Reuse
-	// In Unix nanoseconds; 0: at once, and never.
+	// In Unix nanoseconds. StartAt 0: at once. Deadline 0: none.
 	StartAt, Deadline int64
 	Tags              map[string]string
 }
@@ -55,7 +55,7 @@ func TerminateExisting() replay.Option {
 	return engine.NewOption("TerminateExisting", func(o *StartOptions) { o.Reuse = ReuseTerminating })
 }
 
-// CheckReuse returns an error if a start may not attach to an instance that it terminates.
+// CheckReuse returns an error if a start would both terminate an instance and attach to it.
 func CheckReuse(reuse Reuse, attach bool) error {
 	if reuse == ReuseTerminating && attach {
 		return &replay.InvalidError{Field: "option TerminateExisting", Reason: "excludes Attach and SendOrStart"}

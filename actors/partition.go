@@ -289,12 +289,12 @@ func (p *Partition) forget(in *instance) {
 	p.resumeTimers()
 }
 
-// putBack returns messages to their place in the inbox. If reason is not nil, the instance stalls. It
-// then stays marked as awake, so that new messages do not wake its actor.
-func (p *Partition) putBack(in *instance, place int, batch []Message, reason error) {
+// putBack inserts messages into the inbox at an index, at most its length. If reason is not nil,
+// the instance stalls. It then stays marked as awake, so that new messages do not wake its actor.
+func (p *Partition) putBack(in *instance, index int, batch []Message, reason error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	in.inbox = slices.Insert(in.inbox, min(place, len(in.inbox)), batch...)
+	in.inbox = slices.Insert(in.inbox, min(index, len(in.inbox)), batch...)
 	p.stalls.set(in, reason)
 	if reason != nil {
 		p.releaseTurn(in)

@@ -21,8 +21,8 @@ type Query struct {
 // endedQueriesMax bounds how many ended instances are replayed for queries at once, on a node.
 const endedQueriesMax = 16
 
-// IsAnsweredAfterEnd reports whether an instance that has ended can answer the query. It validates no
-// updates, and its coroutines are gone.
+// IsAnsweredAfterEnd reports whether an ended instance can answer the query. An ended instance has
+// no coroutines and validates no updates.
 func (q *Query) IsAnsweredAfterEnd() bool {
 	return q != nil && q.Name != engine.StackQuery && !strings.HasPrefix(q.Name, engine.UpdatePrefix)
 }
@@ -56,7 +56,7 @@ func (p *Partition) QueryEnded(ctx context.Context, id string, q *Query) (answer
 		return answer, true
 	case <-ctx.Done():
 		answer.Err = ctx.Err()
-		p.logger.Warn("query of ended instance abandoned: its code has not returned", "instance", id, "execution", meta.Execution, "query", q.Name)
+		p.logger.Warn("query of ended instance timed out: its replay still runs and holds one of the slots for such queries", "instance", id, "execution", meta.Execution, "query", q.Name)
 	case <-p.context.Done():
 		answer.Err = ErrStopped
 	}

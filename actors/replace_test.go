@@ -46,7 +46,7 @@ func (n *node) wantReplaced(id string, execution uint64, before ...string) {
 func TestReplace_RunningInstance(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		j := newTestJournal()
-		n := lead(t, j, actors.Config{ResidentMax: 1}, collect(), bindUpper(), timerAndActivity())
+		n := lead(t, j, actors.Config{ResidentMax: 1}, collect(), bindUpper(), longTimer())
 		for i, evicted := range []bool{false, true} {
 			id := fmt.Sprint("busy-", i)
 			n.start(id, "busy", "").want(nil)
@@ -75,8 +75,8 @@ func TestReplace_RunningInstance(t *testing.T) {
 	})
 }
 
-// timerAndActivity waits for a long timer.
-func timerAndActivity() replay.Definition {
+// longTimer sleeps for an hour.
+func longTimer() replay.Definition {
 	return program("busy", func(ctx *replay.Context, _ string) (string, error) { return "slept", ctx.Sleep(time.Hour) })
 }
 
@@ -92,9 +92,13 @@ func TestReplace_OneBatch(t *testing.T) {
 		last := n.send("c", "word", "last")
 		n.journal.releaseAppends()
 		held.want(nil)
-		for what, r := range map[string]*reply{"replaced": replaced, "twice": twice, "other": other} {
-			a := r.want(nil)
-			t.Logf("%s: %+v", what, a)
+		for _, c := range []struct {
+			reply *reply
+			want  uint64
+		}{{replaced, 2}, {twice, 2}, {other, 3}} {
+			if a := c.reply.want(nil); a.FirstExecution != c.want || a.Attached {
+				t.Errorf("%+v, want execution %d", a, c.want)
+			}
 		}
 		later.want(nil)
 		last.want(nil)
@@ -105,7 +109,7 @@ func TestReplace_OneBatch(t *testing.T) {
 func TestReplace_StalledInstance(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		j := newTestJournal()
-		first := lead(t, j, actors.Config{}, collect(), timerAndActivity())
+		first := lead(t, j, actors.Config{}, collect(), longTimer())
 		first.start("b", "busy", "").want(nil)
 		waitIdle()
 		first.close()
@@ -126,7 +130,7 @@ func TestReplace_StalledInstance(t *testing.T) {
 func TestReplace_InstanceThatWaitsForCode(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		j := newTestJournal()
-		first := lead(t, j, actors.Config{}, collect(), timerAndActivity())
+		first := lead(t, j, actors.Config{}, collect(), longTimer())
 		first.start("b", "busy", "").want(nil)
 		waitIdle()
 		first.close()
@@ -186,7 +190,7 @@ func TestReplace_RepeatedAfterCrashes(t *testing.T) {
 			t.Run(fmt.Sprint(k, received), func(t *testing.T) {
 				inVirtualTime(t, func(t *testing.T) {
 					j := newTestJournal()
-					first := lead(t, j, actors.Config{}, collect(), timerAndActivity())
+					first := lead(t, j, actors.Config{}, collect(), longTimer())
 					first.start("b", "busy", "").want(nil)
 					waitIdle()
 					j.crashAt(k, received)
@@ -194,7 +198,7 @@ func TestReplace_RepeatedAfterCrashes(t *testing.T) {
 					time.Sleep(time.Minute)
 					first.close()
 					j.clearCrash()
-					second := lead(t, j, actors.Config{}, collect(), timerAndActivity())
+					second := lead(t, j, actors.Config{}, collect(), longTimer())
 					if a := second.replace("b", "r").want(nil); a.FirstExecution != 2 {
 						t.Errorf("%+v", a)
 					}
@@ -208,7 +212,8 @@ func TestReplace_RepeatedAfterCrashes(t *testing.T) {
 	}
 }
 
-// A repeated start finds its run even if another start has replaced that run before it is taken.
+// A repeated start finds its run even if another start has replaced that run before the repetition
+// is handled.
 func TestReplace_RepetitionAfterAnotherReplacement(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, collect())

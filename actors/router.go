@@ -17,7 +17,7 @@ type router struct {
 	accepted []*Message // the same messages in the batch, to answer them
 	replies  []reply
 	resolved int // how many replies are sent
-	// later are a start that ends the run and what follows it, for the next turn.
+	// later holds a start that terminates the run and the messages after it, for the next turn.
 	later []Message
 }
 
@@ -99,8 +99,8 @@ func (r *router) start(m *Message) {
 	}
 }
 
-// existingStart returns what is needed of the start that began the run of an instance: all of it for
-// a start with the same request ID.
+// existingStart returns what is needed of the start that began the run of an instance: all of it
+// for a start with the same request ID.
 func (r *router) existingStart(m *Message, meta *journalpb.Instance) *journalpb.OrchestrationStarted {
 	existing := &journalpb.OrchestrationStarted{RequestId: meta.GetRequestId(), Parent: meta.GetParent()}
 	if m.Internal || meta == nil || !sameRequest(m.startEvent(), existing) {
@@ -166,14 +166,14 @@ func (r *router) reply(m *Message, a Answer) {
 	r.replies = append(r.replies, reply{m, a, true})
 }
 
-// A replacement is a run whose start may have replaced another run.
+// A replacement is a run begun by a start with ReuseTerminating.
 type replacement struct {
 	requestID          string
 	first, incarnation uint64
 }
 
-// replacements are the latest runs of an instance whose starts may replace others. Repetitions of
-// these starts may wait in the inbox.
+// replacements are the latest replacements of an instance. Repetitions of their starts may wait in
+// the inbox.
 type replacements []replacement
 
 const replacementsMax = 16
@@ -189,7 +189,8 @@ func (r *replacements) remember(t *turn) {
 	*r = append(*r, replacement{t.accepted[0].startEvent().RequestId, t.in.executionNumber, t.in.incarnation})
 }
 
-// find returns the run that an earlier message with the same request has begun; nil if there is none.
+// find returns the run that an earlier message with the same request has begun; nil if there is
+// none.
 func (r replacements) find(start *journalpb.OrchestrationStarted) *replacement {
 	for i := range r {
 		if r[i].requestID != "" && r[i].requestID == start.RequestId {

@@ -115,7 +115,7 @@ func (p *Partition) unstall(in *instance) {
 	p.stalls.set(in, nil)
 }
 
-// unblock lets an instance continue if its new actor was to take only a termination.
+// unblock clears errCodeBlocked, so that the new actor takes all messages.
 func (in *instance) unblock() {
 	p := in.partition
 	p.mu.Lock()
@@ -156,8 +156,8 @@ func (p *Partition) LiveState(id string) (hung bool, stallReason error) {
 	return false, nil
 }
 
-// QueryHungStack answers an [engine.StackQuery] of an instance that is hung: its code does not return
-// to take a query. hung is false if it is not.
+// QueryHungStack answers an [engine.StackQuery] of an instance that is hung: its code does not
+// return to take a query. hung is false if it is not.
 func (p *Partition) QueryHungStack(id string) (answer Answer, hung bool) {
 	var since time.Time
 	p.mu.Lock()

@@ -66,11 +66,11 @@ type Config struct {
 	AppendBytesMax int
 	// Limits bound each instance. Those of the leader apply; see [System.SetLimits].
 	Limits Limits
-	// AttemptContext carries values to the bodies of activities: it is the parent of the contexts of
-	// attempts. It must not end. Defaults to context.Background().
+	// AttemptContext carries values to the bodies of activities: it is the parent of the contexts
+	// of attempts. It must not end. Defaults to context.Background().
 	AttemptContext context.Context
-	// HungAfter is how long the code of an instance may run without reaching a durable call before it
-	// counts as hung. Defaults to 1 s.
+	// HungAfter is how long the code of an instance may run without reaching a durable call before
+	// it counts as hung. Defaults to 1 s.
 	HungAfter time.Duration
 	// GracePeriod is how long Close waits for activities that ignore the cancellation of their
 	// context. Defaults to 1 s.
@@ -144,7 +144,7 @@ type System struct {
 	counters   counters
 	turns      sync.Pool // of *turn
 	closeOnce  sync.Once
-	// endedQueries holds a token for each ended instance that is being replayed.
+	// endedQueries holds a value for each replay of an ended instance.
 	endedQueries chan struct{}
 
 	// All actors share one set of properties, which reads the next receive function and mailbox
@@ -198,8 +198,8 @@ func (s *System) RunWorker(ctx context.Context, partition int, registration *clu
 	return s.worker.Run(ctx, partition, registration, in, out)
 }
 
-// StopAttempts cancels running activities, with [replay.ErrNodeStopping] as the cause, and begins no
-// more. From then on errors of their bodies do not count: other nodes begin them again.
+// StopAttempts cancels running activities, with [replay.ErrNodeStopping] as the cause, and begins
+// no more. From then on errors of their bodies do not count: other nodes begin them again.
 func (s *System) StopAttempts() { s.worker.Close() }
 
 // Close ends every actor. The caller must first close all partitions. Close cancels running

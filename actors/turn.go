@@ -19,8 +19,8 @@ type turn struct {
 	overrideErr   error            // what the senders get although the append is committed
 	exceededLimit string           // which limit the instance has exceeded; "" if none
 
-	terminateOnly bool // it ends a stalled instance, by the only message of the batch
-	takenFrom     int  // the place in the inbox of that message; 0 for other turns
+	terminateOnly bool // it ends a stalled or blocked instance, by the only message of the batch
+	takenFrom     int  // the index in the inbox of that message; 0 for other turns
 	startOnly     bool // it records the start of an instance and runs none of its code
 
 	proposal  journalpb.Append

@@ -54,10 +54,11 @@ type Config struct {
 	TLS KeySource
 	// Authorize is called for each call of a remote client, reads included. Its error is logged,
 	// and the caller gets [ErrNotAuthorized]. instanceID is "" if the call does not concern a
-	// single instance. [SendOrStart] needs the right to both [ActionStart] and [ActionSend].
-	// Authorize requires TLS and may be called concurrently. It is not called for calls that other
-	// nodes forward, because they have called it, nor for what orchestration code starts, sends or
-	// cancels. By default, each client with a certificate of the cluster may do everything.
+	// single instance. [SendOrStart] needs the right to both [ActionStart] and [ActionSend],
+	// [TerminateExisting] to [ActionTerminate] also. Authorize requires TLS and may be called
+	// concurrently. It is not called for calls that other nodes forward, because they have called
+	// it, nor for what orchestration code starts, sends or cancels. By default, each client with a
+	// certificate of the cluster may do everything.
 	Authorize func(ctx context.Context, caller Principal, action Action, instanceID string) error
 	// Peers are the founding nodes, including this one; the list must be the same on every node.
 	// The cluster is founded once all of them have run at the same time, each with an empty Dir.
@@ -96,9 +97,9 @@ type Config struct {
 	// compared by their meaning to today's code, and recorded options and statuses are kept: see
 	// replay/docs/versioning.md. It should be the same on every node.
 	Strict bool
-	// PayloadConverter encodes values as payloads: it may encrypt or compress. Its codec must be the
-	// same on every node and in every [DialConfig] as long as there are instances. Defaults to JSON.
-	// Large values are logged unless Warn is set.
+	// PayloadConverter encodes values as payloads: it may encrypt or compress. Its codec must be
+	// the same on every node and in every [DialConfig] as long as there are instances. Defaults to
+	// JSON. Large values are logged unless Warn is set.
 	PayloadConverter replay.PayloadConverter
 
 	// ActivitiesMax bounds the activities that run at once on this node. Defaults to 256.
@@ -111,9 +112,9 @@ type Config struct {
 	Tags []string
 	// ResidentMax bounds the idle instances in memory, over all partitions. Defaults to 10,000.
 	ResidentMax int
-	// HungAfter is how long the code of an instance may run without reaching a durable call. Then the
-	// instance is [Hung], and its stack is logged, at the latest after another half of that time. At
-	// least 10 ms, at most 1 min. Defaults to 1 s. Until then a termination waits for such code.
+	// HungAfter is how long an instance's code may run without reaching a durable call. The
+	// instance becomes [Hung] and its stack is logged after 1 to 1.5 times this. Until then a
+	// termination waits for the code. 10 ms to 1 min. Defaults to 1 s.
 	HungAfter time.Duration
 	// StopGrace bounds how long Stop and Close wait for the functions of running activities after
 	// their contexts have ended. Defaults to 10 s.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/tenuto-dev/tenuto/replay/history"
 	"slices"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 // Remote clients wait by long polling. Any node answers such a call from its replica, after a

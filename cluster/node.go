@@ -434,7 +434,8 @@ func (n *Node) closeParts() {
 	// First end new and waiting calls, before closing what they wait for.
 	n.stopping.Store(true)
 	n.metrics.Close() // metrics must not read parts that are being closed
-	// Before calls of activities end with ErrClosed, which must not count as the activities' errors.
+	// Before calls of activities end with ErrClosed, which must not count as the activities'
+	// errors.
 	n.system.StopAttempts()
 	close(n.closing)
 	n.cancel() // so that nothing waits for an unresponsive peer

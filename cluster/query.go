@@ -17,13 +17,15 @@ import (
 
 // Query calls a query handler of an instance and returns its answer. The handler sees the state of
 // the code at some moment during the call. Nothing is recorded. A suspended instance answers with
-// the state that it has reached. One that is stalled or waits for code answers when it continues. One
-// that has ended answers until it is purged, with the handlers and the state that its last execution
-// had at its end; for each such query the leader replays that execution.
+// the state that it has reached. One that is stalled or waits for code answers when it continues.
 //
-// Errors: [ErrNotFound]; the error that the handler returned; a [*replay.NotRegisteredError] if there
-// is no such handler, or, for an ended instance, no such orchestration; [*replay.InvalidError];
-// [*UnavailableError]. If the code does not fit the history of an ended instance, the error says so.
+// An ended instance answers until it is purged, from the final state of its last execution. The
+// leader replays that execution for each query, at most 16 at once per node; further queries wait.
+//
+// Errors: [ErrNotFound]; the error that the handler returned; a [*replay.NotRegisteredError] if
+// there is no such handler, or, for an ended instance, no such orchestration;
+// [*replay.InvalidError]; [*UnavailableError]. If the code does not fit the history of an ended
+// instance, the error says so.
 func Query[I, O any](ctx context.Context, client *Client, id string, query replay.QueryHandle[I, O], input I) (O, error) {
 	var output O
 	payload, err := client.encode(replay.PayloadInfo{Kind: "query", Name: query.Name(), Part: "input"}, input)
@@ -45,14 +47,15 @@ func Query[I, O any](ctx context.Context, client *Client, id string, query repla
 	return output, nil
 }
 
-// Stack returns where each coroutine of a running instance waits, the body of the orchestration first.
-// It runs nothing of the author's code, and records nothing. The answer leaves out coroutines beyond
-// 512 KiB of stacks. For a hung instance (see [Hung]) it has one element, with the stack of the code
-// that runs. A client needs the right to query the instance.
+// Stack returns where each coroutine of a running instance waits, the body of the orchestration
+// first. It calls no handler and records nothing; an instance that is not in memory is replayed
+// first. The answer ends before the coroutine whose stack would exceed 512 KiB in total. For a hung
+// instance (see [Hung]) it has one element, with the stack of the code that runs. A client needs
+// the right to query the instance.
 //
-// Errors: as for [Query], [ErrEnded], and [ErrProtocol] from a leader of an earlier build. A stalled instance, or
-// one that waits for code, answers when it continues. An orchestration that handles a query named
-// "tenuto.stack" hides its stack.
+// Errors: as for [Query], [ErrEnded], and [ErrProtocol] from a leader of an earlier build. A
+// stalled instance, or one that waits for code, answers when it continues. If the orchestration
+// handles a query named "tenuto.stack", that handler answers instead.
 func (c *Client) Stack(ctx context.Context, id string) ([]replay.Coroutine, error) {
 	list, err := Query(ctx, c, id, replay.Query[any, []replay.Coroutine](engine.StackQuery), nil)
 	var none *replay.NotRegisteredError
@@ -77,8 +80,8 @@ type RejectedError = actors.RejectedError
 // accepted, the error is an [*UnavailableError] that says so, and the update continues. The same
 // call with the same [RequestID] waits for its result again. There are no other options.
 //
-// Errors: the error that the handler returned, decoded from its record; a [*RejectedError] with what
-// the validation returned; a [*replay.NotRegisteredError] if there is no handler;
+// Errors: the error that the handler returned, decoded from its record; a [*RejectedError] with
+// what the validation returned; a [*replay.NotRegisteredError] if there is no handler;
 // [ErrUpdateAborted]; [ErrRequestIDReused]; [ErrNotFound]; [ErrEnded]; [ErrBusy];
 // [*replay.InvalidError]; [*UnavailableError].
 func CallUpdate[I, O any](ctx context.Context, client *Client, id string, update replay.UpdateHandle[I, O], input I, options ...replay.Option) (O, error) {

@@ -35,8 +35,8 @@ type requestKind struct {
 	// read answers from a replica: the leader's after a barrier, or any node's if the request is
 	// stale.
 	read partitionCall
-	// local answers on any node that has applied what the caller has seen; with leaderFirst, only if
-	// the request is stale or no other node leads.
+	// local answers on any node that has applied what the caller has seen; with leaderFirst, only
+	// if the request is stale or no other node leads.
 	local       func(*replicaCalls, context.Context, *clusterpb.Request) (*clusterpb.Response, error)
 	leaderFirst bool
 	// fanOut answers for all partitions. Without it a request concerns one partition.
@@ -268,7 +268,8 @@ func managementKinds() map[reflect.Type]requestKind {
 	}
 }
 
-// nodeKinds are the requests that only nodes may send. Batches of starts come over their own stream.
+// nodeKinds are the requests that only nodes may send. Batches of starts come over their own
+// stream.
 func nodeKinds() map[reflect.Type]requestKind {
 	return map[reflect.Type]requestKind{
 		reflect.TypeFor[*clusterpb.Request_Join](): {

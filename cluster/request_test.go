@@ -66,7 +66,7 @@ func TestLimits_ErrorNamesFieldAndLimit(t *testing.T) {
 		{send(text(129)), "event name", "at most 128"},
 		{send(engine.UpdatePrefix + "x"), "event name", "reserved for updates"},
 		{send("x", RequestID(text(257))), "request ID", "at most 256"},
-		{errOf(CallUpdate(ctx, client, "i", raiseUpdate, 1, RequestID(text(129)))), "request ID", "at most 128"},
+		{errOf(CallUpdate(ctx, client, "i", raiseUpdate, 1, RequestID(text(257)))), "request ID", "at most 256"},
 		{query(text(129)), "query name", "at most 128"},
 		{query(engine.UpdatePrefix + "x"), "query name", "reserved for updates"},
 		{client.Cancel(ctx, "i", text(4097)), "reason", "at most 4096"},
@@ -88,7 +88,7 @@ func TestLimits_ErrorNamesFieldAndLimit(t *testing.T) {
 		t.Errorf("something was started: %v", err)
 	}
 	tags := manyTags(64)
-	if _, err := Call(ctx, client, doubled, text(128), 1, RequestID(text(128)), Tags(tags)); err != nil {
+	if _, err := Call(ctx, client, doubled, text(128), 1, RequestID(text(256)), Tags(tags)); err != nil {
 		t.Errorf("values at the limit: %v", err)
 	}
 	if status, err := client.Get(ctx, text(128)); err != nil || !maps.Equal(status.Tags, tags) {

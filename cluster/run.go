@@ -31,7 +31,7 @@ type Run[O any] struct {
 //
 // Errors: [ErrInstanceExists], unless [Attach] is given; [ErrRequestIDReused]; a
 // [*replay.NotRegisteredError] if the leader has no code for the orchestration;
-// [*replay.InvalidError]; [*UnavailableError].
+// [*replay.InvalidError]; [ErrProtocol] (see [Deadline]); [*UnavailableError].
 func StartRun[I, O any](ctx context.Context, client *Client, orchestration replay.OrchestrationHandle[I, O], id string, input I, options ...replay.Option) (*Run[O], error) {
 	return startRun(ctx, client, orchestration, id, input, nil, options)
 }
@@ -143,8 +143,8 @@ func applyStartOptions(r *clusterpb.StartRequest, options []replay.Option) error
 
 // Attach makes a start return the run of an existing instance with that ID, running or ended,
 // instead of an error. [Run.Attached] tells which. [SendOrStart] implies it. Together with
-// [ReuseWhenEnded] it ensures that a run is running: the start attaches to a running one, and begins
-// another if the last has ended.
+// [ReuseWhenEnded] it ensures that a run is running: the start attaches to a running one, and
+// begins another if the last has ended.
 func Attach() replay.Option { return actors.Attach() }
 
 // RequestID names a start, an event or an update, so that the call can be repeated and has one
@@ -178,12 +178,12 @@ func ReuseWhenEnded() replay.Option { return actors.ReuseWhenEnded() }
 // ReuseWhenFailed is [ReuseWhenEnded] for an instance that has ended without completing.
 func ReuseWhenFailed() replay.Option { return actors.ReuseWhenFailed() }
 
-// TerminateExisting is [ReuseWhenEnded] that also allows the ID of a running instance: its run is
-// terminated as by [Client.Terminate], which the client needs the right to, and then the new run
-// begins. If the leader is lost in between, the library repeats the call, and it begins the run then;
-// a caller that stops may leave the ID without a running instance. A running child of another instance
-// is not replaced: the error is [ErrInstanceExists], which a leader of an earlier build returns for
-// every running instance. It excludes [Attach] and [SendOrStart].
+// TerminateExisting is [ReuseWhenEnded] that also replaces a running instance: its run is
+// terminated as by [Client.Terminate], then the new run begins. The client needs [ActionTerminate].
+// These are two commits: if the call stops in between, the ID has no running instance; repeat the
+// call with the same [RequestID]. A running child is not replaced: the error is
+// [ErrInstanceExists]. A leader of an earlier build returns that error for every existing instance.
+// TerminateExisting cannot be combined with [Attach] or [SendOrStart].
 func TerminateExisting() replay.Option { return actors.TerminateExisting() }
 
 // StartAt delays the code until a time. Times before 1678 or after 2262 count as the first or last
@@ -191,11 +191,11 @@ func TerminateExisting() replay.Option { return actors.TerminateExisting() }
 // see cluster/docs/time.md.
 func StartAt(at time.Time) replay.Option { return actors.StartAt(at) }
 
-// Deadline cancels the run at a time, as [Client.Cancel] does, if its body has not ended by then: the
-// code may clean up. The executions that continue it as new have the same deadline. The bounds of the
-// time are those of [StartAt]. The run has a timer until its body ends, which [Client.Pending] shows.
-// A suspended instance is canceled when it is resumed, and a stalled one when it continues. The
-// start gets [ErrProtocol] while a member does not speak protocol 4.
+// Deadline requests the cancellation of the run at a cluster time, as [Client.Cancel] does, unless
+// its body has ended; a past time cancels at once. Executions that continue it as new keep the
+// deadline. The bounds of the time are those of [StartAt]. [Client.Pending] shows its timer. A
+// suspended or stalled instance is canceled when it continues. The error is [ErrProtocol] until
+// every member speaks protocol 4.
 func Deadline(at time.Time) replay.Option { return actors.Deadline(at) }
 
 // Tags adds tags by which instances can be listed: at most 64, with keys of 1 to 128 bytes and

@@ -532,9 +532,9 @@ func TestRetriedCall_LostAnswerHasOneEffect(t *testing.T) {
 	}
 }
 
-// Users may repeat a call from another program, on another day.
-// A start with the request ID of another start is rejected, on the leader before and after a restart,
-// also if a later run has begun.
+// Users may repeat a call from another program, on another day. A start with the request ID of
+// another start is rejected, on the leader before and after a restart, also if a later run has
+// begun.
 func TestRequestID_StartWithOtherInputIsRejected(t *testing.T) {
 	dir, ctx := t.TempDir(), testContext(t)
 	node := startNode(t, Config{Dir: dir, Definitions: ledgerDefinitions()})

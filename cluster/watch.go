@@ -13,8 +13,8 @@ import (
 )
 
 // Watch yields the events of a run from a position on: first those recorded, then each as it is
-// committed, across continue-as-new, until the last. The zero [history.Position] is the beginning of
-// the latest run; [history.Event.Next] returns the position to continue from. Watch waits for a
+// committed, across continue-as-new, until the last. The zero [history.Position] is the beginning
+// of the latest run; [history.Event.Next] returns the position to continue from. Watch waits for a
 // position that does not exist yet, even one in an execution of a later run. A position after the
 // last event of an ended execution yields nothing.
 //
@@ -25,8 +25,8 @@ import (
 // slow reader.
 //
 // An error ends the sequence: [ErrNotFound] if there is no instance with that ID, or it was purged;
-// [*replay.InvalidError]; [*UnavailableError] if the replica does not have the instance and no leader
-// answers; [ErrClosed]; the error of ctx; or the reason why the node has failed.
+// [*replay.InvalidError]; [*UnavailableError] if the replica does not have the instance and no
+// leader answers; [ErrClosed]; the error of ctx; or the reason why the node has failed.
 func (c *Client) Watch(ctx context.Context, id string, from history.Position) iter.Seq2[history.Event, error] {
 	return func(yield func(history.Event, error) bool) {
 		var openErr error

@@ -24,10 +24,10 @@ func (h ActivityHandle[I, O]) Name() string { return h.name }
 // A failed attempt is retried under the call's [RetryPolicy], within its timeouts. If no retry
 // remains, the error is an [*ActivityError].
 //
-// The options are [Retry], [Tag], [CancelGrace] and four timeouts. They are recorded with the call. None of the
-// timeouts is set by default, so an activity may run forever. The leader enforces them by its
-// clock, never early, and continues them after a failover unless stated otherwise. 0 means no
-// timeout. A negative timeout makes the call fail with an [*InvalidError], and nothing is
+// The options are [Retry], [Tag], [CancelGrace] and four timeouts. They are recorded with the call.
+// None of the timeouts is set by default, so an activity may run forever. The leader enforces them
+// by its clock, never early, and continues them after a failover unless stated otherwise. 0 means
+// no timeout. A negative timeout makes the call fail with an [*InvalidError], and nothing is
 // scheduled.
 //
 //	ScheduleToStart  from the call to the start of the first attempt  ends the activity

@@ -45,11 +45,11 @@ func HeartbeatTimeout(d time.Duration) Option {
 	return Option{host.NewOption("HeartbeatTimeout", func(o *host.ActivityOptions) { o.Heartbeat = d })}
 }
 
-// CancelGrace limits how long the body of an attempt may run after its context has been canceled: by
-// a timeout, by the cancellation of the call, or because its result is no longer wanted. When the
-// time has passed, its slot is freed for another attempt, the node logs a warning, and the attempt's
-// span ends with the outcome "abandoned". The body is not stopped, because Go cannot stop a goroutine.
-// Without this option, or with 0, a body keeps its slot until it returns.
+// CancelGrace limits how long the body of an attempt may run after its context was canceled by a
+// timeout or a cancellation. Then its slot is freed, the node logs a warning, and the attempt's
+// span ends with the outcome "abandoned". The body keeps running beside later attempts, and
+// Config.ActivitiesMax no longer counts it. 0, the default: the body keeps its slot until it
+// returns. A negative value makes the call fail with an [*InvalidError].
 func CancelGrace(d time.Duration) Option {
 	return Option{host.NewOption("CancelGrace", func(o *host.ActivityOptions) { o.CancelGrace = d })}
 }

@@ -117,8 +117,9 @@ func (t *task) attemptOutcome() *journalpb.Event {
 	return failedEventFrom(t.lastError, t.failedAttempts)
 }
 
-// completeAgain takes a completion of an attempt that has ended with that outcome: perhaps the same
-// completion. It compares without the scheduler's lock, because a codec decodes the payloads.
+// completeAgain handles a completion of an attempt that already ended with outcome. It accepts an
+// identical completion and rejects others. It compares without the scheduler's lock, because a
+// codec decodes the payloads.
 func (p *Partition) completeAgain(t *task, c *Completion, outcome *journalpb.Event, reporter waiter) {
 	if !p.matchesCompletion(outcome, c) {
 		reporter.resolve(ErrClosed)

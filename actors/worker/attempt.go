@@ -181,8 +181,8 @@ func (a *Attempt) RecordHeartbeat(details *journalpb.Payload) {
 }
 
 // cancelAttempt cancels the attempt's context; its result is dropped. The attempt keeps its slot
-// until the body has returned. It returns the message that offers the slot, if it is already free.
-// w.mu is held.
+// until the body returns or its CancelGrace ends. It returns the message that offers the slot, if
+// it is already free. w.mu is held.
 func (a *Attempt) cancelAttempt(timeout replay.TimeoutKind) (answer *clusterpb.FromWorker) {
 	w := a.worker
 	delete(w.attempts, a.key())
@@ -228,7 +228,7 @@ func (a *Attempt) abandon() {
 	leader, ended := w.leaders[a.partition], a.onAbandon
 	message := leader.freeSlot()
 	w.mu.Unlock()
-	w.config.Logger.Warn("activity body abandoned: it still runs after its context was canceled, its slot is freed", "activity", a.Info.Name,
+	w.config.Logger.Warn("activity body abandoned: it ignores its cancellation; its slot is freed, make it honor its context", "activity", a.Info.Name,
 		"instance", a.Info.Instance, "execution", a.Info.Execution, "event_id", a.Info.EventID, "attempt", a.Info.Number,
 		"grace", time.Duration(a.assignment.CancelGrace))
 	if ended != nil {

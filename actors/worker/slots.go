@@ -87,7 +87,7 @@ func (w *Worker) nextQueued() *Attempt {
 // waits for the slot of the last attempt, it frees the slot and lets the leaders know.
 func (w *Worker) nextInSlot(done *Attempt) *Attempt {
 	w.mu.Lock()
-	if done.abandoned { // another attempt has its slot
+	if done.abandoned { // its slot is already freed
 		w.mu.Unlock()
 		return nil
 	}

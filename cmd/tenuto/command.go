@@ -31,7 +31,7 @@ type action func(ctx context.Context, s streams, args []string) error
 var commands = []command{
 	{"list", "", "list instances", 0, 0, list},
 	{"get", "ID", "show the state of an instance", 1, 1, get},
-	{"stack", "ID", "show where the coroutines of an instance wait", 1, 1, stack},
+	{"stack", "ID", "show where coroutines of an instance wait", 1, 1, stack},
 	{"members", "", "list the nodes of the cluster", 0, 0, members},
 	{"token", "", "issue, list or revoke join tokens", 0, 0, token},
 	{"settings", "[NAME=VALUE...]", "show the settings of the cluster, or change some", 0, -1, settings},

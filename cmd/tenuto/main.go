@@ -5,7 +5,7 @@
 //
 //	tenuto list -state failed              list failed instances
 //	tenuto get order-17                    show the state of an instance
-//	tenuto stack order-17                  show where the code of an instance waits
+//	tenuto stack order-17                  show where coroutines of an instance wait
 //	tenuto adopt n2 6f1e…                  record the new directory of a node that lost its own
 //	tenuto members                         list the nodes and the leader
 //	tenuto settings Limits.Open=500        show or change the settings of the cluster

@@ -13,7 +13,7 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A coroutine is where a coroutine of an instance waits, as -json shows it.
+// A coroutine is the JSON form of a [replay.Coroutine].
 type coroutine struct {
 	Call     string      `json:"call,omitempty"` // none: the instance is hung
 	WaitsFor []operation `json:"waitsFor,omitempty"`

@@ -108,8 +108,8 @@ const lateCancelProtocol = 3
 // know their events.
 const messagesProtocol = 4
 
-// DeadlinesProtocol is the protocol that permits runs with a deadline. Older builds do not start its
-// timer.
+// DeadlinesProtocol is the first protocol that permits runs with a deadline: older builds do not
+// start the deadline timer.
 const DeadlinesProtocol = 4
 
 // requiredProtocol returns the protocol that the cluster must speak to record an event, and what

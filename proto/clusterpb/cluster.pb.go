@@ -34,7 +34,7 @@ const (
 	ReusePolicy_REUSE_POLICY_ENDED ReusePolicy = 1
 	// Only if its run has ended and has not completed.
 	ReusePolicy_REUSE_POLICY_FAILED ReusePolicy = 2
-	// Always. A running run is terminated first.
+	// Always. A run in progress is terminated first.
 	ReusePolicy_REUSE_POLICY_TERMINATE ReusePolicy = 3
 )
 

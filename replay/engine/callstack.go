@@ -12,8 +12,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// StackQuery is the name of the query whose output is a [replay.Coroutine] for each coroutine. It is
-// answered for every orchestration that has no handler of that name.
+// StackQuery is the name of the query whose output is a [replay.Coroutine] for each coroutine.
+// Every orchestration without a handler of that name answers it.
 const StackQuery = "tenuto.stack"
 
 // stackBytesMax bounds the text in the answer to a stack query.
@@ -41,7 +41,7 @@ func (p PayloadConverter) EncodeHungStack(stack string, since time.Time) (*journ
 	return p.encodeStack([]replay.Coroutine{{Since: since, Stack: strings.ToValidUTF8(stack, "")}})
 }
 
-// encodeStack encodes the answer to a stack query. The settings do not bound it.
+// encodeStack encodes the answer to a stack query. Settings do not bound its size.
 func (p PayloadConverter) encodeStack(list []replay.Coroutine) (*journalpb.Payload, error) {
 	info := replay.PayloadInfo{Kind: "query", Name: StackQuery, Part: "output"}
 	plain, err := serialize(info, list, math.MaxInt)
@@ -95,8 +95,8 @@ func newCallStack(callers []uintptr) *callStack {
 	return s
 }
 
-// methodName returns a function's name as an author writes it: without a pointer, type arguments,
-// and what encloses a function literal.
+// methodName returns a function's name without the punctuation of a pointer receiver and without
+// type arguments.
 func methodName(name string) string {
 	return strings.NewReplacer("(*", "", ")", "", "[...]", "").Replace(name)
 }

@@ -137,8 +137,8 @@ func (c *comparison) sameValue(have, want *journalpb.Payload) bool {
 	return samePayload(have, want) || !c.strict && c.valueType != nil && sameMeaning(c.valueType, have, want)
 }
 
-// sameMeaning reports whether two payloads are equal after both were decoded into a type and encoded
-// again. Today's value may change that way too, as a struct in an interface does.
+// sameMeaning reports whether two payloads are equal after both were decoded into a type and
+// encoded again. Today's value may change that way too, as a struct in an interface does.
 func sameMeaning(valueType reflect.Type, have, want *journalpb.Payload) bool {
 	if have.GetContentType() != want.GetContentType() || len(have.GetData()) == 0 {
 		return false

@@ -97,8 +97,8 @@ type conditionWait struct {
 	check    *promise
 }
 
-// checkConditions lets each coroutine check its condition again, in the order in which they began to
-// wait. It returns false if none waits or nothing has changed.
+// checkConditions lets each coroutine check its condition again, in the order in which they began
+// to wait. It returns false if none waits or nothing has changed.
 func (p *program) checkConditions() bool {
 	waiting := p.conditions.waiting
 	if len(waiting) == 0 || !p.conditions.changed || p.coroutines.state != resuming {

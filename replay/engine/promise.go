@@ -43,7 +43,7 @@ func (p *promise) pending() bool { return p.resolvedSeq == 0 }
 type wait struct {
 	promises []*promise
 	scope    *scope
-	since    int64 // cluster time, in nanoseconds since 1970
+	since    int64 // cluster time, in Unix nanoseconds
 	err      error // set if the scope ended first
 }
 

@@ -131,8 +131,8 @@ func Query[I, O any](env *Env, id string, query replay.QueryHandle[I, O], input 
 	return output, wrap(err, "query %q of %s", query.Name(), id)
 }
 
-// Stack returns where each coroutine of a running instance waits; see [replay.Coroutine]. Its errors
-// are those of [Query] and [ErrEnded].
+// Stack returns where each coroutine of a running instance waits; see [replay.Coroutine]. Its
+// errors are those of [Query] and [ErrEnded].
 func (e *Env) Stack(id string) ([]replay.Coroutine, error) {
 	e.t.Helper()
 	return Query(e, id, replay.Query[any, []replay.Coroutine](engine.StackQuery), nil)

@@ -24,8 +24,8 @@ func ReuseWhenEnded() replay.Option { return actors.ReuseWhenEnded() }
 // ReuseWhenFailed allows the ID of an instance that has ended without completing.
 func ReuseWhenFailed() replay.Option { return actors.ReuseWhenFailed() }
 
-// TerminateExisting allows the ID of any instance, and terminates a running one. It excludes [Attach]
-// and [SendOrStart].
+// TerminateExisting allows the ID of any instance, and terminates a running one. It excludes
+// [Attach] and [SendOrStart].
 func TerminateExisting() replay.Option { return actors.TerminateExisting() }
 
 // StartAt delays the code until a virtual time. The instance exists at once.
@@ -37,8 +37,9 @@ func Deadline(at time.Time) replay.Option { return actors.Deadline(at) }
 // Tags adds tags to the instance.
 func Tags(tags map[string]string) replay.Option { return actors.Tags(tags) }
 
-// startedRun returns the first execution of the earlier run that a start with the same request ID has
-// begun, 0 if there is none. The node itself recognizes a repetition of the start of the latest run.
+// startedRun returns the first execution of the earlier run that a start with the same request ID
+// has begun, 0 if there is none. The node itself recognizes a repetition of the start of the latest
+// run.
 func (j *journal) startedRun(id string, requested *journalpb.OrchestrationStarted) (firstExecution uint64, err error) {
 	known, exists := j.Instance(id)
 	if !exists || requested.RequestId == "" {

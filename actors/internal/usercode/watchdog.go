@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// blockedChecks is the check at which code counts as blocked. The interval of the checks is half
-	// the limit, so that is after one to one and a half times the limit.
+	// blockedChecks is the check at which code counts as blocked. The interval of the checks is
+	// half the limit, so that is after one to one and a half times the limit.
 	blockedChecks = 3
 	// rewarnInterval is the time until the warning is repeated.
 	rewarnInterval = 10 * time.Minute
@@ -49,7 +49,8 @@ type Code struct {
 // Blocked reports whether the code has run for too long. The watchdog's lock is held.
 func (c *Code) Blocked() bool { return c.blocked }
 
-// RunningSince returns when the first check of running code was. The watchdog's lock is held.
+// RunningSince returns the time of the first check that found the code running. The watchdog's lock
+// is held.
 func (c *Code) RunningSince() time.Time { return c.runningSince }
 
 // Label labels the calling goroutine as running code of an instance. Goroutines that the code
@@ -90,7 +91,7 @@ func NewWatchdog(lock sync.Locker, limit time.Duration, actorFunction string, lo
 	}
 }
 
-// Stack returns the stack of blocked code of an instance, "" if it runs no more. It takes
+// Stack returns the stack of blocked code of an instance, "" if none runs. It takes
 // milliseconds if the process has many goroutines. The lock must not be held.
 func (w *Watchdog) Stack(instance string) string { return codeStacks(w.actorFunction)[instance] }
 
@@ -198,8 +199,9 @@ func (w *Watchdog) checkCode(c *Code, f *findings) {
 // closeInterval is the interval of the checks after CheckBlocked.
 const closeInterval = 500 * time.Millisecond
 
-// CheckBlocked asks the owners of all blocked code again what to do. From then on code counts as
-// blocked after at most 1.5 s. The caller must call report without the lock. The lock is held.
+// CheckBlocked asks the owners of all blocked code again what to do. A closing partition calls it;
+// from then on, code counts as blocked after at most 1.5 s. The caller must call report without the
+// lock. The lock is held.
 func (w *Watchdog) CheckBlocked() (report func()) {
 	if w.checkInterval > closeInterval {
 		w.checkInterval = closeInterval

@@ -126,8 +126,8 @@ func (i *Inputs) Start(ctx context.Context, p *actors.Partition, request *cluste
 	return i.startResponse(answer), nil
 }
 
-// replacementError says of a start that may have terminated a run, and has not begun its own, that its
-// outcome is unknown.
+// replacementError returns [journal.ErrUnknownOutcome] if the leader was lost during a start that
+// replaces a run: the existing run may have been terminated.
 func replacementError(r *clusterpb.StartRequest, err error) error {
 	if r.Reuse != clusterpb.ReusePolicy_REUSE_POLICY_TERMINATE || !errors.Is(err, actors.ErrStopped) && !errors.Is(err, journal.ErrNotLeader) {
 		return err
@@ -186,8 +186,8 @@ func ExternalEvent(r *clusterpb.SendRequest) actors.Message {
 	return actors.Message{Message: engine.Message{Event: &created.event}}
 }
 
-// checkRecords returns [ErrStalled] if the sender of an input does not want to wait and the instance
-// records nothing at present.
+// checkRecords returns [ErrStalled] if the sender of an input does not want to wait and the
+// instance records nothing at present.
 func (i *Inputs) checkRecords(p *actors.Partition, request *clusterpb.Request) error {
 	if !request.RejectIfStalled {
 		return nil

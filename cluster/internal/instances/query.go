@@ -50,7 +50,7 @@ func query(ctx context.Context, p *actors.Partition, instance string, r *cluster
 const hungPollInterval = 100 * time.Millisecond
 
 // awaitQuery delivers a query and waits for the answer. A hung instance cannot answer a query for
-// its stack, so that is answered for it.
+// its stack, so QueryHungStack does.
 func awaitQuery(ctx context.Context, p *actors.Partition, instance string, q *actors.Query) (actors.Answer, error) {
 	answers := Deliver(p, instance, actors.Message{Query: q})
 	if q.Name != engine.StackQuery {

@@ -55,8 +55,8 @@ func read(ctx context.Context, client *cluster.Client, request evidence.Request,
 	return nil
 }
 
-// recordedState returns the state of an instance without what only the leader knows: a hung instance
-// is a running one.
+// recordedState returns the state of an instance without what only the leader knows: a hung
+// instance is a running one.
 func recordedState(state cluster.State) string {
 	if state == cluster.Hung {
 		state = cluster.Running
