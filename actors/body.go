@@ -41,6 +41,9 @@ func (s *System) traceAttempt(attempt *worker.Attempt) (ctx context.Context, end
 		return attempt.Context, func(AttemptOutcome) {}
 	}
 	ctx, end := s.config.Tracer.Attempt(attempt.Context, &attempt.Info.Attempt, attempt.TraceContext)
+	if attempt.CancelGrace() == 0 {
+		return ctx, end
+	}
 	var once sync.Once
 	ended = func(outcome AttemptOutcome) { once.Do(func() { end(outcome) }) }
 	attempt.OnAbandon(func() { ended(AttemptAbandoned) })

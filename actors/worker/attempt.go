@@ -201,11 +201,14 @@ func (a *Attempt) cancelAttempt(timeout replay.TimeoutKind) (answer *clusterpb.F
 		return w.leaders[a.partition].freeSlot()
 	}
 	w.canceled[a.key()] = a
-	if grace := time.Duration(a.assignment.CancelGrace); grace > 0 && !w.slots.closed {
+	if grace := a.CancelGrace(); grace > 0 && !w.slots.closed {
 		a.graceTimer = time.AfterFunc(grace, a.abandon)
 	}
 	return nil
 }
+
+// CancelGrace returns how long the body may run after a cancellation; 0: no limit.
+func (a *Attempt) CancelGrace() time.Duration { return time.Duration(a.assignment.CancelGrace) }
 
 // OnAbandon sets a function to call if the slot of the attempt is freed while its body runs.
 func (a *Attempt) OnAbandon(f func()) {
@@ -230,7 +233,7 @@ func (a *Attempt) abandon() {
 	w.mu.Unlock()
 	w.config.Logger.Warn("activity body abandoned: it ignores its cancellation; its slot is freed, make it honor its context", "activity", a.Info.Name,
 		"instance", a.Info.Instance, "execution", a.Info.Execution, "event_id", a.Info.EventID, "attempt", a.Info.Number,
-		"grace", time.Duration(a.assignment.CancelGrace))
+		"grace", a.CancelGrace())
 	if ended != nil {
 		ended()
 	}

@@ -65,8 +65,11 @@ func (r *repetitions) findStartedRun(request *clusterpb.Request, start *clusterp
 // findRunWithEvent returns the latest run if it has ended and has recorded the event of a retried
 // start. The start then begins no other run. Otherwise findRunWithEvent returns execution 0.
 func (r *repetitions) findRunWithEvent(ctx context.Context, request *clusterpb.Request, event *clusterpb.SendRequest) (run, error) {
+	if request.FirstIndex == nil || event == nil {
+		return run{}, nil
+	}
 	known, ok := r.Journal.Instance(request.Instance)
-	if request.FirstIndex == nil || event == nil || !ok || known.Status == journalpb.Status_STATUS_RUNNING {
+	if !ok || known.Status == journalpb.Status_STATUS_RUNNING {
 		return run{}, nil
 	}
 	found, _, err := r.findInputSince(ctx, request.Instance, event.RequestId, request.GetFirstIndex())
