@@ -108,14 +108,17 @@ const (
 // An OpenOperation is an operation that an instance has scheduled and that is not closed yet.
 type OpenOperation struct {
 	// EventType is the type of the event that scheduled the operation: ActivityScheduled,
-	// TimerCreated, ExternalSubscribed, SubOrchestrationScheduled or MessageSent.
+	// TimerCreated, ExternalSubscribed, SubOrchestrationScheduled or MessageSent. ExternalEvent
+	// stands for events that are buffered, because no code waits for them yet; see Buffered.
 	EventType string
 	// Name is the name of the activity, event or orchestration; "" for a timer and for a request to
 	// cancel another instance.
 	Name      string
 	Execution uint64
-	EventID   uint64 // of the event that scheduled it
+	EventID   uint64 // of the event that scheduled it; 0 for buffered events
 	Since     time.Time
+	// Buffered is how many events of that name are buffered.
+	Buffered int
 
 	// FireAt is when a timer is due.
 	FireAt time.Time
@@ -142,8 +145,9 @@ func (o *OpenOperation) Heartbeat(into any) error {
 	return o.converter.Decode(replay.PayloadInfo{Kind: "activity", Name: o.Name, Part: "details"}, o.heartbeat, into)
 }
 
-// Pending returns the open operations of an instance in the order in which they were scheduled. It
-// returns none if the instance has ended.
+// Pending returns the open operations of an instance in the order in which they were scheduled, and
+// then its buffered events: one entry for each name of events that the code does not wait for yet,
+// without their time. It returns none if the instance has ended.
 //
 // Errors: [ErrNotFound], [*replay.InvalidError], [*UnavailableError].
 func (c *Client) Pending(ctx context.Context, id string) ([]*OpenOperation, error) {
@@ -168,7 +172,7 @@ func newOpenOperation(wire *clusterpb.OpenOperation, converter engine.PayloadCon
 		Name:           wire.GetName(),
 		Execution:      open.GetRef().GetExecution(),
 		EventID:        open.GetRef().GetEventId(),
-		Since:          time.Unix(0, wire.GetSince()),
+		Buffered:       int(wire.GetBuffered()),
 		ChildID:        open.GetChild(),
 		Receiver:       wire.GetReceiver(),
 		State:          ActivityState(wire.GetState()),
@@ -176,6 +180,9 @@ func newOpenOperation(wire *clusterpb.OpenOperation, converter engine.PayloadCon
 		LastError:      converter.DecodeError(attempt.GetLastError()),
 		heartbeat:      attempt.GetHeartbeat(),
 		converter:      converter,
+	}
+	if since := wire.GetSince(); since != 0 {
+		o.Since = time.Unix(0, since)
 	}
 	if at := open.GetFireAt(); at != 0 {
 		o.FireAt = time.Unix(0, at)

@@ -489,3 +489,29 @@ func TestDeadline_CancelsRunOnNextLeader(t *testing.T) {
 		t.Errorf("a run that ends before its deadline: %d, %v", got, err)
 	}
 }
+
+func TestPending_ListsBufferedEvents(t *testing.T) {
+	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
+	ctx, client := testContext(t), node.Client()
+	if _, err := StartRun(ctx, client, waiter, "w", "", StartAt(time.Now().Add(time.Hour))); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"unknown", "word", "unknown"} {
+		if err := Send(ctx, client, "w", replay.Event[string](name), "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pending, err := client.Pending(ctx, "w")
+	if err != nil || len(pending) != 3 || pending[0].EventType != "TimerCreated" {
+		t.Fatalf("%+v, %v", pending, err)
+	}
+	for i, want := range []OpenOperation{
+		{EventType: "ExternalEvent", Name: "unknown", Buffered: 2, Execution: 1},
+		{EventType: "ExternalEvent", Name: "word", Buffered: 1, Execution: 1},
+	} {
+		got := *pending[i+1]
+		if got.EventType != want.EventType || got.Name != want.Name || got.Buffered != want.Buffered || got.Execution != want.Execution || !got.Since.IsZero() {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+}

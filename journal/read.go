@@ -62,6 +62,12 @@ func (r *reads) InstanceOperations(instance string) iter.Seq[*journalpb.Operatio
 	return r.machine.InstanceOperations(instance)
 }
 
+// BufferedEvents returns how many external events of an instance wait for a subscription; see
+// state.Machine.
+func (r *reads) BufferedEvents(instance string) map[string]int {
+	return r.machine.BufferedEvents(instance)
+}
+
 // TimersDue yields the open timers that are due before a time in Unix nanoseconds, earliest first;
 // see state.Machine.
 func (r *reads) TimersDue(before int64) iter.Seq[*journalpb.Operation] {

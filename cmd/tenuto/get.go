@@ -72,6 +72,9 @@ func (i *instance) print(w io.Writer) error {
 
 // String describes the operation in one line.
 func (o *operation) String() string {
+	if o.Buffered > 0 {
+		return fmt.Sprintf("buffered events, %s: %d", o.Name, o.Buffered)
+	}
 	text := fmt.Sprintf("event %d, %s", o.EventID, o.EventType)
 	for _, part := range []struct{ name, value string }{
 		{"", o.Name}, {"child ", o.Child}, {"", string(o.State)}, {"last error: ", o.LastError},

@@ -43,6 +43,7 @@ type operation struct {
 	FailedAttempts int                   `json:"failedAttempts,omitempty"`
 	LastError      string                `json:"lastError,omitempty"`
 	NextAttempt    *time.Time            `json:"nextAttempt,omitempty"`
+	Buffered       int                   `json:"buffered,omitempty"` // events of that name
 }
 
 // newInstance converts a status, without payloads.
@@ -79,6 +80,7 @@ func (i *instance) addPending(operations []*cluster.OpenOperation) {
 			Execution: o.Execution, EventID: o.EventID, EventType: o.EventType, Name: o.Name, Since: o.Since.UTC(),
 			FireAt: timeOrNil(o.FireAt), Child: o.ChildID, Receiver: o.Receiver,
 			State: o.State, FailedAttempts: o.FailedAttempts, LastError: errorText(o.LastError), NextAttempt: timeOrNil(o.NextAttempt),
+			Buffered: o.Buffered,
 		})
 	}
 }

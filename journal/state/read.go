@@ -104,6 +104,13 @@ func (re *reads) InstanceOperations(instance string) iter.Seq[*journalpb.Operati
 	}
 }
 
+// BufferedEvents returns how many external events of a running instance wait for a subscription, by
+// name; nil for an unknown instance. Updates are events, and are counted even if they have run.
+func (re *reads) BufferedEvents(id string) (buffered map[string]int) {
+	_, _ = re.lookup(id, func(in *instance) { buffered = maps.Clone(in.bufferedEvents) })
+	return buffered
+}
+
 // openInstance is a copy of an instance's open operations.
 type openInstance struct {
 	open        operations

@@ -3482,7 +3482,9 @@ type OpenOperation struct {
 	// Of an activity; see actors.ActivityState.
 	State string `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
 	// Of a message: the ID of its receiver.
-	Receiver      string `protobuf:"bytes,5,opt,name=receiver,proto3" json:"receiver,omitempty"`
+	Receiver string `protobuf:"bytes,5,opt,name=receiver,proto3" json:"receiver,omitempty"`
+	// The operation stands for external events that no code has subscribed to: how many there are.
+	Buffered      uint64 `protobuf:"varint,6,opt,name=buffered,proto3" json:"buffered,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3550,6 +3552,13 @@ func (x *OpenOperation) GetReceiver() string {
 		return x.Receiver
 	}
 	return ""
+}
+
+func (x *OpenOperation) GetBuffered() uint64 {
+	if x != nil {
+		return x.Buffered
+	}
+	return 0
 }
 
 // WaitRequest waits for the end of a run, for a bounded time, at any node.
@@ -6469,13 +6478,14 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\rPendingResult\x12@\n" +
 	"\n" +
 	"operations\x18\x01 \x03(\v2 .tenuto.cluster.v1.OpenOperationR\n" +
-	"operations\"\xa7\x01\n" +
+	"operations\"\xc3\x01\n" +
 	"\rOpenOperation\x12:\n" +
 	"\toperation\x18\x01 \x01(\v2\x1c.tenuto.journal.v1.OperationR\toperation\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
 	"\x05since\x18\x03 \x01(\x03R\x05since\x12\x14\n" +
 	"\x05state\x18\x04 \x01(\tR\x05state\x12\x1a\n" +
-	"\breceiver\x18\x05 \x01(\tR\breceiver\"X\n" +
+	"\breceiver\x18\x05 \x01(\tR\breceiver\x12\x1a\n" +
+	"\bbuffered\x18\x06 \x01(\x04R\bbuffered\"X\n" +
 	"\vWaitRequest\x12'\n" +
 	"\x0ffirst_execution\x18\x01 \x01(\x04R\x0efirstExecution\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\"?\n" +

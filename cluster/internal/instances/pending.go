@@ -2,13 +2,17 @@ package instances
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
-// Pending returns the open operations of an instance, on the leader.
+// Pending returns the open operations of an instance and its buffered events, on the leader.
 func (re *Reads) Pending(ctx context.Context, p *actors.Partition, instance string) (*clusterpb.Response, error) {
 	if err := re.Barrier(ctx); err != nil {
 		return nil, err
@@ -30,7 +34,29 @@ func (re *Reads) Pending(ctx context.Context, p *actors.Partition, instance stri
 			Receiver:  event.GetMessageSent().GetInstance(),
 		})
 	}
+	result.Operations = append(result.Operations, re.bufferedEvents(instance)...)
 	return &clusterpb.Response{Result: &clusterpb.Response_Pending{Pending: result}}, nil
+}
+
+// bufferedEvents returns an entry for each name of which an instance has external events that its
+// code has not subscribed to, in the order of the names.
+func (re *Reads) bufferedEvents(instance string) (entries []*clusterpb.OpenOperation) {
+	known, _ := re.Journal.Instance(instance)
+	buffered := re.Journal.BufferedEvents(instance)
+	for _, name := range slices.Sorted(maps.Keys(buffered)) {
+		if strings.HasPrefix(name, engine.UpdatePrefix) {
+			continue
+		}
+		entries = append(entries, &clusterpb.OpenOperation{
+			Operation: &journalpb.Operation{
+				Kind: journalpb.TypeExternalEvent,
+				Ref:  &journalpb.OperationRef{Instance: instance, Execution: known.GetExecution(), Incarnation: known.GetIncarnation()},
+			},
+			Name:     name,
+			Buffered: uint64(buffered[name]),
+		})
+	}
+	return entries
 }
 
 func scheduledName(event *journalpb.Event) string {
