@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors/internal/usercode"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -94,7 +95,7 @@ func (in *instance) HandleBlocked(first bool) (abandonReason string, then func()
 	case in.codeStarting, in.recordingStart:
 		p.replaceActor(in)
 		return "its start is recorded first, then the code restarts", nil
-	case slices.ContainsFunc(in.unhandledMessages(), isTermination):
+	case slices.ContainsFunc(in.unhandledMessages(), in.endsRun):
 		p.replaceActor(in)
 		return "the instance is terminated", nil
 	case in.codeEnding:
@@ -102,6 +103,16 @@ func (in *instance) HandleBlocked(first bool) (abandonReason string, then func()
 		return "its coroutines are being ended and nothing waits for them", nil
 	}
 	return "", nil
+}
+
+// endsRun reports whether a message ends the run of a blocked instance: a termination, or a start that
+// replaces the run. A repetition of the start that began the run waits for the code.
+func (in *instance) endsRun(m Message) bool {
+	if !isTermination(m) || !isStart(m) {
+		return isTermination(m)
+	}
+	meta, ok := in.partition.journal.Instance(in.id)
+	return ok && meta.Parent == nil && !sameRequest(m.startEvent(), &journalpb.OrchestrationStarted{RequestId: meta.RequestId})
 }
 
 // unhandledMessages returns the batch of a blocked instance and its inbox. p.mu is held.
@@ -137,7 +148,8 @@ func (p *Partition) replaceActor(in *instance) {
 	p.instances[in.id] = next
 	next.inbox, next.inFlight, next.batchMax, next.awake = waiting, in.inFlight, in.batchMax, true
 	next.startOnly = in.codeStarting || in.recordingStart
-	if stalled == nil && !next.startOnly && slices.ContainsFunc(waiting, isTermination) {
+	next.replacements = in.replacements
+	if stalled == nil && !next.startOnly && slices.ContainsFunc(waiting, in.endsRun) {
 		stalled = errCodeBlocked
 	}
 	p.stalls.set(next, stalled)

@@ -469,6 +469,9 @@ func (in *instance) finishAppend(err error) {
 func (in *instance) afterCommit() (ended bool) {
 	if later := in.pendingTurn.postponed; len(later) > 0 {
 		in.pendingTurn.postponed = nil
+		for i := range later {
+			later[i].markReplaced()
+		}
 		in.partition.putBack(in, in.pendingTurn.takenFrom, later, nil)
 	}
 	last := in.pendingTurn.events

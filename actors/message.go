@@ -65,6 +65,8 @@ type Answer struct {
 	FirstExecution uint64
 	Attached       bool
 	Incarnation    uint64
+	// Replaced says, for a start that failed, that it may have ended the existing run.
+	Replaced bool
 	// Overloaded says, for an external message, that messages take long to commit, and that new
 	// starts will be rejected if the load grows.
 	Overloaded bool
@@ -79,6 +81,16 @@ type Answer struct {
 func (m *Message) resolve(a Answer) {
 	if m.Done != nil {
 		m.Done(a)
+	}
+}
+
+// markReplaced marks the answers to a start whose termination of the existing run is committed.
+func (m *Message) markReplaced() {
+	if done := m.Done; done != nil && isStart(*m) && m.Reuse == ReuseTerminating {
+		m.Done = func(a Answer) {
+			a.Replaced = true
+			done(a)
+		}
 	}
 }
 

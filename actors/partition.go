@@ -169,7 +169,7 @@ func (p *Partition) admit(id string, m Message) error {
 	}
 	in.inbox = append(in.inbox, m)
 	switch {
-	case in.code.Blocked() && isTermination(m):
+	case in.code.Blocked() && in.endsRun(m):
 		p.replaceActor(in)
 		return nil
 	case in.stallReason != nil && isTermination(m):

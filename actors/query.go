@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"runtime/debug"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -27,69 +29,162 @@ func (q *Query) IsAnsweredAfterEnd() bool {
 	return q != nil && q.Name != engine.StackQuery && !strings.HasPrefix(q.Name, engine.UpdatePrefix)
 }
 
+// endedQueries bounds the replays of ended instances for queries. A replay counts until its code has
+// returned, because code may block.
+type endedQueries struct {
+	slots chan struct{} // holds a value for each replay
+
+	mu      sync.Mutex
+	replays map[string]chan struct{} // by instance; closed when the replay is over
+}
+
+func newEndedQueries() endedQueries {
+	return endedQueries{slots: make(chan struct{}, endedQueriesMax), replays: make(map[string]chan struct{})}
+}
+
+// acquire waits until a replay of an instance may begin, and returns what ends it. Only one replay of
+// an instance runs at a time.
+func (e *endedQueries) acquire(ctx, partition context.Context, id string) (release func(), err error) {
+	replay := make(chan struct{})
+	for {
+		other := e.add(id, replay)
+		if other == nil {
+			break
+		}
+		if err := await(ctx, partition, other); err != nil {
+			return nil, err
+		}
+	}
+	select {
+	case e.slots <- struct{}{}:
+		return func() {
+			e.remove(id, replay)
+			<-e.slots
+		}, nil
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-partition.Done():
+		err = ErrStopped
+	}
+	e.remove(id, replay)
+	return nil, err
+}
+
+// add adds the replay of an instance, unless there is another, which it returns.
+func (e *endedQueries) add(id string, replay chan struct{}) (other <-chan struct{}) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if present := e.replays[id]; present != nil {
+		return present
+	}
+	e.replays[id] = replay
+	return nil
+}
+
+func (e *endedQueries) remove(id string, replay chan struct{}) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.replays, id)
+	close(replay)
+}
+
+// await waits until a replay is over.
+func await(ctx, partition context.Context, replay <-chan struct{}) error {
+	select {
+	case <-replay:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-partition.Done():
+		return ErrStopped
+	}
+}
+
 // QueryEnded answers a query of an instance that has ended: it replays the last execution, and asks
 // its handlers. If ctx ends first, the answer is the error of ctx; the goroutine that replays ends
 // when the code returns. The answer is [ErrNotFound] if the instance was purged, and ok is false if
 // the instance runs.
 func (p *Partition) QueryEnded(ctx context.Context, id string, q *Query) (answer Answer, ok bool) {
-	meta, exists := p.journal.Instance(id)
-	switch {
-	case !exists:
-		return Answer{Err: ErrNotFound}, true
-	case meta.Status == journalpb.Status_STATUS_RUNNING:
+	if meta, exists := p.journal.Instance(id); exists && meta.Status == journalpb.Status_STATUS_RUNNING {
 		return Answer{}, false
 	}
-	select {
-	case p.system.endedQueries <- struct{}{}:
-	case <-ctx.Done():
-		return Answer{Err: ctx.Err()}, true
-	case <-p.context.Done():
-		return Answer{Err: ErrStopped}, true
+	release, err := p.system.endedQueries.acquire(ctx, p.context, id)
+	if err != nil {
+		return Answer{Err: err}, true
 	}
-	answers, monitor := make(chan Answer, 1), new(engine.Monitor)
+	meta, exists := p.journal.Instance(id)
+	if !exists || meta.Status == journalpb.Status_STATUS_RUNNING {
+		release()
+		return Answer{Err: ErrNotFound}, !exists
+	}
+	r := &endedReplay{partition: p, meta: meta, query: q, answers: make(chan Answer, 1)}
 	go func() {
-		defer func() { <-p.system.endedQueries }()
-		p.replayForQuery(meta, q, monitor, answers)
+		defer release()
+		r.run()
 	}()
 	select {
-	case answer = <-answers:
+	case answer = <-r.answers:
 		return answer, true
 	case <-ctx.Done():
 		answer.Err = ctx.Err()
-		p.logger.Warn("query of ended instance timed out: its replay still runs and holds one of the slots for such queries", "instance", id, "execution", meta.Execution, "query", q.Name)
 	case <-p.context.Done():
 		answer.Err = ErrStopped
 	}
-	monitor.Abandon()
+	r.monitor.Abandon()
 	return answer, true
 }
 
-// replayForQuery sends the answer to the query of an ended instance, and ends the coroutines.
-func (p *Partition) replayForQuery(meta *journalpb.Instance, q *Query, monitor *engine.Monitor, answers chan<- Answer) {
-	defer func() {
-		if value := recover(); value != nil {
-			p.system.counters.faults.Add(1)
-			fault := &FaultError{Instance: meta.Instance, Value: value, Stack: string(debug.Stack())}
-			p.logger.Error("fault in query of ended instance", "instance", meta.Instance, "fault", value, "stack", fault.Stack)
-			select {
-			case answers <- Answer{Err: fault}:
-			default: // it is answered
-			}
-		}
-	}()
-	x := engine.NewExecution(meta.Instance, meta.Execution, p.system.config.Registry, p.system.config.Logger)
+// An endedReplay is the replay of an ended instance for a query.
+type endedReplay struct {
+	partition *Partition
+	meta      *journalpb.Instance
+	query     *Query
+	monitor   engine.Monitor
+	answers   chan Answer // has room for one
+}
+
+// run sends the answer, and then ends the coroutines.
+func (r *endedReplay) run() {
+	defer r.recoverPanic()
+	config := &r.partition.system.config
+	warning := time.AfterFunc(config.HungAfter, func() {
+		r.partition.logger.Warn("replay for a query of an ended instance takes long: its code may be blocked, and it holds one of the slots for such queries",
+			"instance", r.meta.Instance, "execution", r.meta.Execution, "query", r.query.Name, "slots", endedQueriesMax)
+	})
+	defer warning.Stop()
+	x := engine.NewExecution(r.meta.Instance, r.meta.Execution, config.Registry, config.Logger)
 	defer x.Evict()
-	x.SetMonitor(monitor)
-	var answer Answer
-	if answer.Err = x.Replay(p.journal.Events(meta.Instance, meta.Execution, 1)); answer.Err == nil {
-		answer.Output, answer.Err = x.Query(q.Name, q.Input)
+	x.SetMonitor(&r.monitor)
+	r.answers <- r.ask(x)
+}
+
+// ask replays the execution and calls the handler.
+func (r *endedReplay) ask(x *engine.Execution) (answer Answer) {
+	journal := r.partition.journal
+	if answer.Err = x.Replay(journal.Events(r.meta.Instance, r.meta.Execution, 1)); answer.Err == nil {
+		answer.Output, answer.Err = x.Query(r.query.Name, r.query.Input)
 	}
-	if _, exists := p.journal.Instance(meta.Instance); !exists {
-		answer = Answer{Err: ErrNotFound}
+	if _, exists := journal.Instance(r.meta.Instance); !exists {
+		return Answer{Err: ErrNotFound}
 	}
 	var mismatch *replay.Mismatch
 	if errors.As(answer.Err, &mismatch) {
 		answer.Err = fmt.Errorf("tenuto: the code does not fit the history of the ended instance: %w", mismatch.WithoutPayloads())
 	}
-	answers <- answer
+	return answer
+}
+
+// recoverPanic answers with a panic of the engine.
+func (r *endedReplay) recoverPanic() {
+	value := recover()
+	if value == nil {
+		return
+	}
+	r.partition.system.counters.faults.Add(1)
+	fault := &FaultError{Instance: r.meta.Instance, Value: value, Stack: string(debug.Stack())}
+	r.partition.logger.Error("fault in query of ended instance", "instance", r.meta.Instance, "fault", value, "stack", fault.Stack)
+	select {
+	case r.answers <- Answer{Err: fault}:
+	default: // it is answered
+	}
 }

@@ -252,11 +252,15 @@ func TestReplace_RepetitionWhileOwnRunIsBlocked(t *testing.T) {
 		begin().want(nil)
 		sent := n.send("b", "word", "a")
 		time.Sleep(time.Minute)
-		if a := begin().want(nil); a.FirstExecution != 1 || a.Attached {
-			t.Errorf("repeated: %+v", a)
-		}
+		again := begin()
+		time.Sleep(time.Minute)
+		again.wantPending() // it waits for the code
+		n.wantAbandoned(0)
 		close(release)
 		sent.want(nil)
+		if a := again.want(nil); a.FirstExecution != 1 || a.Attached {
+			t.Errorf("repeated: %+v", a)
+		}
 		n.wantOutput("b", "X")
 		n.closeInTime()
 	})
@@ -297,6 +301,9 @@ func TestQueryEnded_BlockedCode(t *testing.T) {
 		n.deliver("q", m).want(nil)
 		if _, ended := n.partition.QueryEnded(t.Context(), "q", &actors.Query{Name: "blocks"}); ended {
 			t.Error("a running instance was replayed")
+		}
+		if got := n.log.count("replay for a query of an ended instance takes long"); got != 1 {
+			t.Errorf("%d warnings", got)
 		}
 		n.closeInTime()
 		close(release)

@@ -82,7 +82,7 @@ func (r *router) start(m *Message) {
 	}
 	meta := r.meta
 	existing := r.existingStart(m, meta)
-	if earlier := r.in.replacements.find(m.startEvent()); earlier != nil {
+	if earlier := r.in.replacements.find(m); earlier != nil {
 		r.reply(m, Answer{Dropped: true, FirstExecution: earlier.first, Incarnation: earlier.incarnation})
 		return
 	}
@@ -191,9 +191,9 @@ func (r *replacements) remember(t *turn) {
 
 // find returns the run that an earlier message with the same request has begun; nil if there is
 // none.
-func (r replacements) find(start *journalpb.OrchestrationStarted) *replacement {
+func (r replacements) find(m *Message) *replacement {
 	for i := range r {
-		if r[i].requestID != "" && r[i].requestID == start.RequestId {
+		if m.Reuse == ReuseTerminating && r[i].requestID != "" && r[i].requestID == m.startEvent().RequestId {
 			return &r[i]
 		}
 	}

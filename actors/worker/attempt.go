@@ -231,17 +231,22 @@ func (a *Attempt) abandon() {
 	leader, ended := w.leaders[a.partition], a.onAbandon
 	message := leader.freeSlot()
 	w.mu.Unlock()
-	w.config.Logger.Warn("activity body abandoned: it ignores its cancellation; its slot is freed, make it honor its context", "activity", a.Info.Name,
-		"instance", a.Info.Instance, "execution", a.Info.Execution, "event_id", a.Info.EventID, "attempt", a.Info.Number,
-		"grace", a.CancelGrace())
-	if ended != nil {
-		ended()
-	}
+	defer func() {
+		if value := recover(); value != nil {
+			a.recordFault(value)
+		}
+	}()
 	if message != nil {
 		leader.Put(message)
 	}
 	if next == nil {
 		w.config.SlotFreed()
+	}
+	w.config.Logger.Warn("activity body abandoned: it ignores its cancellation; its slot is freed, make it honor its context", "activity", a.Info.Name,
+		"instance", a.Info.Instance, "execution", a.Info.Execution, "event_id", a.Info.EventID, "attempt", a.Info.Number,
+		"grace", a.CancelGrace())
+	if ended != nil {
+		ended()
 	}
 }
 

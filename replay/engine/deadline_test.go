@@ -96,3 +96,22 @@ func TestDeadline_KeptByNextExecution(t *testing.T) {
 	}
 	checkReplays(t, in)
 }
+
+// Code that has received the cancellation and continues as new is not canceled again.
+func TestDeadline_NotKeptAfterItWasObserved(t *testing.T) {
+	loop := replay.Orchestration[any, string]("script")
+	in := &instance{registry: registryOf(t, loop.Bind(func(ctx *replay.Context, _ any) (string, error) {
+		if _, err := tick.Wait(ctx); !errors.Is(err, replay.ErrCanceled) {
+			return "", err
+		}
+		return "", loop.ContinueAsNew(ctx, nil)
+	}))}
+	defer in.evict()
+	mustTurn(t, in, startedUntil("script"))
+	mustTurn(t, in, timerFired(2, begin.Add(time.Hour)))
+	next := in.resident.Successor().GetOrchestrationStarted()
+	if next == nil || next.Deadline != 0 || next.CancelRequested != nil {
+		t.Errorf("the next execution begins with %v", next)
+	}
+	checkReplays(t, in)
+}

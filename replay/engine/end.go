@@ -196,6 +196,15 @@ func (c *carryOver) add(recorded *journalpb.Event) {
 // node that may replay it must support that.
 func (x *Execution) CountAllPayloadsNext() { x.carryOver.countsAll = true }
 
+// remainingDeadline returns the deadline of the next execution. If the code has observed the
+// cancellation at the deadline and continues, there is none: it chose to continue.
+func (x *Execution) remainingDeadline() int64 {
+	if x.program.deadlinePassed && x.program.cancellation.observed {
+		return 0
+	}
+	return x.id.deadline
+}
+
 // Successor returns the first event of the next execution if this one has continued as new, nil
 // otherwise.
 func (x *Execution) Successor() *journalpb.Event {
@@ -213,7 +222,7 @@ func (x *Execution) Successor() *journalpb.Event {
 		RequestId: x.id.requestID,
 		Status:    x.carryOver.status,
 		Trace:     x.id.trace,
-		Deadline:  x.id.deadline,
+		Deadline:  x.remainingDeadline(),
 
 		Incarnation:       x.id.incarnation,
 		CountsAllPayloads: x.id.protocol3 || x.carryOver.countsAll,

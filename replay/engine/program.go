@@ -36,9 +36,11 @@ type program struct {
 	random       *rand.Rand // created at first use
 
 	progress progress
-	phase    *scope // encloses all scopes of the body, later of the clean-up
-	closers  []func(s host.Scope, failure error) error
-	outcome  outcome
+	// deadlinePassed says that the run was canceled at its deadline.
+	deadlinePassed bool
+	phase          *scope // encloses all scopes of the body, later of the clean-up
+	closers        []func(s host.Scope, failure error) error
+	outcome        outcome
 }
 
 // A progress is how far an execution has come.
@@ -139,8 +141,9 @@ func (p *program) startDeadline() {
 		if timer.err != nil {
 			return // the body has ended
 		}
+		p.deadlinePassed = true
 		p.cancellation.add(&journalpb.OrchestrationCancelRequested{Reason: DeadlineReason})
-		p.cancel(DeadlineReason)
+		p.cancel(p.cancellation.request.Reason)
 	})
 }
 

@@ -118,7 +118,11 @@ func Query[I, O any](env *Env, id string, query replay.QueryHandle[I, O], input 
 		asked := &actors.Query{Name: query.Name(), Input: payload}
 		answer := env.deliver(id, actors.Message{Query: asked})
 		if errors.Is(answer.Err, ErrEnded) && asked.IsAnsweredAfterEnd() {
-			env.runInBubble(func() { answer, _ = env.node.partition.Load().QueryEnded(context.Background(), id, asked) })
+			env.runInBubble(func() {
+				if a, ended := env.node.partition.Load().QueryEnded(context.Background(), id, asked); ended {
+					answer = a
+				}
+			})
 		}
 		// The handler's error, as a client of a cluster would receive it.
 		if err = answer.Err; err != nil && !isEngineError(err) {

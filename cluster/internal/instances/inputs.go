@@ -111,7 +111,12 @@ func (i *Inputs) Start(ctx context.Context, p *actors.Partition, request *cluste
 		sent = i.repetitions.deliver(p, request, r.Send.RequestId, ExternalEvent(r.Send))
 	}
 	answer, err := Await(ctx, started)
-	err = replacementError(r, err)
+	if err != nil && answer.Replaced {
+		err = fmt.Errorf("%w: the existing run was terminated: %w", journal.ErrUnknownOutcome, err)
+	}
+	if err == nil && answer.Dropped && r.Reuse == clusterpb.ReusePolicy_REUSE_POLICY_TERMINATE {
+		err = i.checkSameStart(instance, answer.FirstExecution, r)
+	}
 	if err == nil && sent != nil {
 		_, _, err = sent.await(ctx)
 		err = i.repetitions.ignoreIfRecorded(ctx, request, r.Send.RequestId, err)
@@ -124,15 +129,6 @@ func (i *Inputs) Start(ctx context.Context, p *actors.Partition, request *cluste
 		return nil, err
 	}
 	return i.startResponse(answer), nil
-}
-
-// replacementError returns [journal.ErrUnknownOutcome] if the leader was lost during a start that
-// replaces a run: the existing run may have been terminated.
-func replacementError(r *clusterpb.StartRequest, err error) error {
-	if r.Reuse != clusterpb.ReusePolicy_REUSE_POLICY_TERMINATE || !errors.Is(err, actors.ErrStopped) && !errors.Is(err, journal.ErrNotLeader) {
-		return err
-	}
-	return fmt.Errorf("%w: the existing run may have been terminated: %w", journal.ErrUnknownOutcome, err)
 }
 
 // checkSameStart returns [actors.ErrRequestIDReused] if a run was begun by a start of another

@@ -52,20 +52,23 @@ const hungPollInterval = 100 * time.Millisecond
 // awaitQuery delivers a query and waits for the answer. A hung instance cannot answer a query for
 // its stack, so QueryHungStack does.
 func awaitQuery(ctx context.Context, p *actors.Partition, instance string, q *actors.Query) (actors.Answer, error) {
-	answers := Deliver(p, instance, actors.Message{Query: q})
 	if q.Name != engine.StackQuery {
-		return awaitAnswer(ctx, answers)
+		return awaitAnswer(ctx, Deliver(p, instance, actors.Message{Query: q}))
 	}
+	if answer, hung := p.QueryHungStack(instance); hung {
+		return answer, nil // a query that is delivered would wait in the inbox
+	}
+	answers := Deliver(p, instance, actors.Message{Query: q})
 	poll := time.NewTicker(hungPollInterval)
 	defer poll.Stop()
 	for {
-		if answer, hung := p.QueryHungStack(instance); hung {
-			return answer, nil
-		}
 		select {
 		case answer := <-answers:
 			return answer, nil
 		case <-poll.C:
+			if answer, hung := p.QueryHungStack(instance); hung {
+				return answer, nil
+			}
 		case <-ctx.Done():
 			return actors.Answer{}, ctx.Err()
 		}
