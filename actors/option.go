@@ -3,6 +3,7 @@ package actors
 import (
 	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/replay"
@@ -27,6 +28,14 @@ type StartOptions struct {
 	Tags              map[string]string
 }
 
+// allow adds a reuse of the instance ID. Of several, the one that allows most counts.
+func (o *StartOptions) allow(reuse Reuse) {
+	order := []Reuse{ReuseNever, ReuseFailed, ReuseEnded, ReuseTerminating}
+	if slices.Index(order, reuse) > slices.Index(order, o.Reuse) {
+		o.Reuse = reuse
+	}
+}
+
 // SetVersion makes [replay.Version] an option of a start.
 func (o *StartOptions) SetVersion(version string) { o.Version = version }
 
@@ -42,17 +51,17 @@ func Attach() replay.Option {
 
 // ReuseWhenEnded allows the ID of an instance that has ended.
 func ReuseWhenEnded() replay.Option {
-	return engine.NewOption("ReuseWhenEnded", func(o *StartOptions) { o.Reuse = ReuseEnded })
+	return engine.NewOption("ReuseWhenEnded", func(o *StartOptions) { o.allow(ReuseEnded) })
 }
 
 // ReuseWhenFailed allows the ID of an instance that has ended without completing.
 func ReuseWhenFailed() replay.Option {
-	return engine.NewOption("ReuseWhenFailed", func(o *StartOptions) { o.Reuse = ReuseFailed })
+	return engine.NewOption("ReuseWhenFailed", func(o *StartOptions) { o.allow(ReuseFailed) })
 }
 
 // TerminateExisting allows the ID of any instance, and terminates a running one.
 func TerminateExisting() replay.Option {
-	return engine.NewOption("TerminateExisting", func(o *StartOptions) { o.Reuse = ReuseTerminating })
+	return engine.NewOption("TerminateExisting", func(o *StartOptions) { o.allow(ReuseTerminating) })
 }
 
 // CheckReuse returns an error if a start would both terminate an instance and attach to it.

@@ -113,8 +113,10 @@ type Config struct {
 	// ResidentMax bounds the idle instances in memory, over all partitions. Defaults to 10,000.
 	ResidentMax int
 	// HungAfter is how long an instance's code may run without reaching a durable call. The
-	// instance becomes [Hung] and its stack is logged after 1 to 1.5 times this. Until then a
-	// termination waits for the code. 10 ms to 1 min. Defaults to 1 s.
+	// instance becomes [Hung] and its stack is logged after 1 to 1.5 times this; a termination
+	// waits until then. If the first step of a run takes that long, its start is recorded without
+	// the code, which then begins again: the start is answered, and the instance is hung, after up
+	// to three times this. 10 ms to 10 s. Defaults to 1 s.
 	HungAfter time.Duration
 	// StopGrace bounds how long Stop and Close wait for the functions of running activities after
 	// their contexts have ended. Defaults to 10 s.
@@ -142,7 +144,7 @@ const (
 	nodeIDDefault       = "node"
 	clusterIDDefault    = "tenuto"
 	hungAfterMin        = 10 * time.Millisecond
-	hungAfterMax        = time.Minute
+	hungAfterMax        = 10 * time.Second
 	stopGraceDefault    = 10 * time.Second
 	callTimeoutDefault  = 30 * time.Second
 	maintenanceInterval = time.Second

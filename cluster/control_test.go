@@ -457,6 +457,9 @@ func TestTerminateExisting_ReplacesRunOnce(t *testing.T) {
 	if status, err := client.Wait(ctx, "w"); err != nil || status.State != Completed {
 		t.Errorf("%+v, %v", status, err)
 	}
+	if _, err := StartRun(ctx, client, waiter, "w", "", TerminateExisting(), ReuseWhenFailed()); err != nil {
+		t.Errorf("with an option that allows less: %v", err)
+	}
 	var invalid *replay.InvalidError
 	if _, err := StartRun(ctx, client, waiter, "w", "", TerminateExisting(), Attach()); !errors.As(err, &invalid) {
 		t.Errorf("with Attach: %v", err)

@@ -79,7 +79,7 @@
 //   - Progress without a majority, or that an activity runs only once.
 //   - That a user's request ID is known after a purge, or after 256 other inputs and a
 //     continue-as-new; or that a purged ID is still taken: a repeated start begins anew.
-//   - That calls to a stalled instance, or one waiting for code, are answered. All but
+//   - That calls to a stalled or hung instance, or one waiting for code, are answered. All but
 //     terminations, retries and reads wait in the leader's memory until the context ends; then the
 //     outcome is unknown. Completing an activity returns [ErrStalled].
 //   - That an instance does not change between two queries, or between a validation and its update.

@@ -17,34 +17,44 @@ import (
 
 // Query calls a query handler of an instance and returns its answer. The handler sees the state of
 // the code at some moment during the call. Nothing is recorded. A suspended instance answers with
-// the state that it has reached. One that is stalled or waits for code answers when it continues.
+// the state that it has reached. One that is stalled, hung or waits for code answers when it
+// continues.
 //
 // An ended instance answers until it is purged, from the final state of its last execution. The
-// leader replays that execution for each query, at most 16 at once per node; further queries wait.
+// leader replays that execution for each query: one query of an instance at a time, at most 16 at
+// once per node; further queries wait. A handler or deferred function that blocks holds its place
+// until it returns, and the node logs that.
 //
 // Errors: [ErrNotFound]; the error that the handler returned; a [*replay.NotRegisteredError] if
 // there is no such handler, or, for an ended instance, no such orchestration;
 // [*replay.InvalidError]; [*UnavailableError]. If the code does not fit the history of an ended
 // instance, the error says so.
 func Query[I, O any](ctx context.Context, client *Client, id string, query replay.QueryHandle[I, O], input I) (O, error) {
-	var output O
-	payload, err := client.encode(replay.PayloadInfo{Kind: "query", Name: query.Name(), Part: "input"}, input)
-	if err = firstError(err, checkID(id), checkName("query name", query.Name())); err != nil {
-		return output, fmt.Errorf("query %q of %s: %w", query.Name(), id, err)
-	}
-	response, err := client.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Query{
-		Query: &clusterpb.QueryRequest{Name: query.Name(), Input: payload},
-	}})
-	if err == nil && response.GetQuery().GetError() != nil {
-		err = client.converter.DecodeError(response.GetQuery().GetError())
-	}
-	if err == nil {
-		err = client.converter.Decode(replay.PayloadInfo{Kind: "query", Name: query.Name(), Part: "output"}, response.GetQuery().GetOutput(), &output)
-	}
+	output, err := ask(ctx, client, id, query, input)
 	if err != nil {
 		return output, fmt.Errorf("query %q of %s: %w", query.Name(), id, err)
 	}
 	return output, nil
+}
+
+// ask implements Query. Its errors do not name the query and the instance.
+func ask[I, O any](ctx context.Context, client *Client, id string, query replay.QueryHandle[I, O], input I) (output O, err error) {
+	payload, err := client.encode(replay.PayloadInfo{Kind: "query", Name: query.Name(), Part: "input"}, input)
+	if err = firstError(err, checkID(id), checkName("query name", query.Name())); err != nil {
+		return output, err
+	}
+	response, err := client.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Query{
+		Query: &clusterpb.QueryRequest{Name: query.Name(), Input: payload},
+	}})
+	if err != nil {
+		return output, err
+	}
+	if failure := response.GetQuery().GetError(); failure != nil {
+		return output, client.converter.DecodeError(failure)
+	}
+	info := replay.PayloadInfo{Kind: "query", Name: query.Name(), Part: "output"}
+	err = client.converter.Decode(info, response.GetQuery().GetOutput(), &output)
+	return output, err
 }
 
 // Stack returns where each coroutine of a running instance waits, the body of the orchestration
@@ -57,12 +67,15 @@ func Query[I, O any](ctx context.Context, client *Client, id string, query repla
 // stalled instance, or one that waits for code, answers when it continues. If the orchestration
 // handles a query named "tenuto.stack", that handler answers instead.
 func (c *Client) Stack(ctx context.Context, id string) ([]replay.Coroutine, error) {
-	list, err := Query(ctx, c, id, replay.Query[any, []replay.Coroutine](engine.StackQuery), nil)
+	list, err := ask(ctx, c, id, replay.Query[any, []replay.Coroutine](engine.StackQuery), nil)
 	var none *replay.NotRegisteredError
 	if errors.As(err, &none) && none.Kind == "query" {
-		return nil, fmt.Errorf("stack of %s: %w", id, ErrProtocol)
+		err = ErrProtocol
 	}
-	return list, err
+	if err != nil {
+		return nil, fmt.Errorf("stack of %q: %w", id, err)
+	}
+	return list, nil
 }
 
 // ErrUpdateAborted: the update was accepted, but its instance ended or continued as new before the

@@ -192,10 +192,12 @@ func TerminateExisting() replay.Option { return actors.TerminateExisting() }
 func StartAt(at time.Time) replay.Option { return actors.StartAt(at) }
 
 // Deadline requests the cancellation of the run at a cluster time, as [Client.Cancel] does, unless
-// its body has ended; a past time cancels at once. An execution that continues it as new keeps the
-// deadline, unless it has received this cancellation. The bounds of the time are those of
-// [StartAt]. [Client.Pending] shows its timer. A suspended or stalled instance is canceled when it
-// continues. The error is [ErrProtocol] until every member speaks protocol 4.
+// its body has ended. A past time, also the zero time, cancels at the first await. An execution
+// that continues the run as new keeps the deadline, unless its code has received this cancellation
+// before. A start that attaches to an existing run, or repeats a start, does not change its
+// deadline. The bounds of the time are those of [StartAt]. [Client.Pending] shows its timer. A
+// suspended, stalled or hung instance is canceled when it continues. The error is [ErrProtocol]
+// until every member speaks protocol 4.
 func Deadline(at time.Time) replay.Option { return actors.Deadline(at) }
 
 // Tags adds tags by which instances can be listed: at most 64, with keys of 1 to 128 bytes and

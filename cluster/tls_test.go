@@ -84,7 +84,7 @@ func TestConfig_RejectsUnworkable(t *testing.T) {
 		{"ResidentMax", Config{ResidentMax: -1}},
 		{"StopGrace", Config{StopGrace: -1}},
 		{"HungAfter", Config{HungAfter: time.Millisecond}},
-		{"HungAfter", Config{HungAfter: time.Hour}},
+		{"HungAfter", Config{HungAfter: time.Minute}},
 		{"CallTimeout", Config{CallTimeout: -1}},
 		{"Tags", Config{Tags: []string{"gpu", ""}}},
 		{"Definitions", Config{Definitions: append(definitions(), definitions()...)}},

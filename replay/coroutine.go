@@ -6,8 +6,8 @@ import "time"
 // [Go], or the handler of an update.
 type Coroutine struct {
 	// Call is the function of this package that the coroutine waits in, such as "All" or
-	// "ActivityHandle.Call". It is empty if the code of the instance is hung: the code runs, and
-	// does not reach a durable call.
+	// "ActivityHandle.Call"; "StartAt" if the code may not begin yet. It is empty if the code of the
+	// instance is hung: the code runs, and does not reach a durable call.
 	Call string
 	// WaitsFor are the operations of which one must complete before the call continues. Empty for
 	// [All], [AsCompleted], other coroutines and conditions.
@@ -15,7 +15,7 @@ type Coroutine struct {
 	// Since is the cluster time at which it began to wait. For hung code it is when the node first
 	// saw the code run (up to half of Config.HungAfter late), by the node's clock.
 	Since time.Time
-	// Source is directory/file:line of the call in the author's code; "" for hung code.
+	// Source is directory/file:line of the call in the author's code; "" for StartAt and hung code.
 	Source string
 	// Stack has two lines for each function of the author, innermost first: name, and file:line.
 	// For hung code it has all functions of all coroutines that run.

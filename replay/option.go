@@ -4,7 +4,8 @@ import "github.com/tenuto-dev/tenuto/replay/internal/host"
 
 // An Option changes one call or binding. Each call states which options it takes. With any other
 // it fails with an [*InvalidError] and does nothing; a node with an invalid binding does not start.
-// If an option is given twice, the last one applies.
+// If an option is given twice, the last one applies. Of several that allow an existing instance ID,
+// the one that allows most applies.
 type Option struct{ option host.Option }
 
 // Host returns what the option does, for package engine.

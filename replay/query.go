@@ -2,8 +2,8 @@ package replay
 
 import "github.com/tenuto-dev/tenuto/replay/internal/host"
 
-// A QueryHandle is the stable name of a query that running instances answer from memory, with its
-// input and output types.
+// A QueryHandle is the stable name of a query that instances answer from memory, also after their
+// end, with its input and output types.
 type QueryHandle[I, O any] struct{ name string }
 
 // Query declares a query. Each use of the handle checks that the name has 1 to 128 bytes.

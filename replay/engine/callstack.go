@@ -65,6 +65,9 @@ func (c *coroutine) describe() replay.Coroutine {
 	stack := newCallStack(c.stack)
 	c.stack = nil
 	described.Call, described.Source, described.Stack = stack.call, stack.source, stack.text.String()
+	if stack.source == "" { // the engine itself waits until the code may begin
+		described.Call = "StartAt"
+	}
 	return described
 }
 

@@ -85,6 +85,17 @@ func TestStack_NamesCallAndOperations(t *testing.T) {
 	}
 }
 
+func TestStack_BeforeCodeBegins(t *testing.T) {
+	event := started("script", nil)
+	event.GetOrchestrationStarted().StartAt = begin.Add(time.Hour).UnixNano()
+	in := &instance{registry: script(t, waitEverywhere)}
+	defer in.evict()
+	mustTurn(t, in, event)
+	if stack := stackOf(t, in.resident); len(stack) != 1 || stack[0].Call != "StartAt" || stack[0].WaitsFor[0].Type != "TimerCreated" {
+		t.Errorf("%+v", stack)
+	}
+}
+
 func TestStack_HandlerOfTheNameIsPreferred(t *testing.T) {
 	own := replay.Query[string, string](engine.StackQuery)
 	x, _ := startScript(t, script(t, func(ctx *replay.Context) (string, error) {
