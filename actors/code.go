@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors/internal/usercode"
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -112,7 +111,7 @@ func (in *instance) endsRun(m Message) bool {
 		return isTermination(m)
 	}
 	meta, ok := in.partition.journal.Instance(in.id)
-	return ok && meta.Parent == nil && !sameRequest(m.startEvent(), &journalpb.OrchestrationStarted{RequestId: meta.RequestId})
+	return ok && m.replaces(meta)
 }
 
 // unhandledMessages returns the batch of a blocked instance and its inbox. p.mu is held.

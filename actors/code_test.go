@@ -38,6 +38,16 @@ func blocksInDefer(release <-chan struct{}) replay.Definition {
 	})
 }
 
+// blocksInQuery returns the first word. Its query blocks.
+func blocksInQuery(release <-chan struct{}) replay.Definition {
+	return program("asked", func(ctx *replay.Context, _ string) (string, error) {
+		if err := blocks.Handle(ctx, func(string) (string, error) { blockHere(release); return "", nil }); err != nil {
+			return "", err
+		}
+		return word.Wait(ctx)
+	})
+}
+
 var (
 	lateEvent = replay.Event[string]("late")
 	blocks    = replay.Query[string, string]("blocks")
@@ -298,12 +308,7 @@ func TestBlockedCode_StalledInstanceInDefer(t *testing.T) {
 func TestBlockedCode_Query(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		release := make(chan struct{})
-		n := lead(t, newTestJournal(), actors.Config{}, collect(), program("asked", func(ctx *replay.Context, _ string) (string, error) {
-			if err := blocks.Handle(ctx, func(string) (string, error) { blockHere(release); return "", nil }); err != nil {
-				return "", err
-			}
-			return word.Wait(ctx)
-		}))
+		n := lead(t, newTestJournal(), actors.Config{}, collect(), blocksInQuery(release))
 		ask := func(id string) *reply {
 			n.start(id, "asked", "").want(nil)
 			return n.deliver(id, actors.Message{Query: &actors.Query{Name: "blocks", Input: payload(t, "")}})

@@ -250,22 +250,22 @@ func (in *instance) terminate(t *turn) error {
 		return ErrNotFound
 	}
 	in.executionNumber, in.incarnation = meta.Execution, meta.Incarnation
-	switch start := m.startEvent(); {
-	case start != nil && (meta.Parent != nil || sameRequest(start, &journalpb.OrchestrationStarted{RequestId: meta.RequestId})):
-		in.unblock() // the code restarts
-		t.answerWithoutRunning(m, meta)
+	switch {
 	case meta.Status != journalpb.Status_STATUS_RUNNING: // it has ended, and deferred functions are blocked
 		in.unblock()
-		if start != nil {
+		if isStart(*m) {
 			t.postponed = append(t.postponed, *m)
 		} else {
 			t.reply(m, Answer{Err: ErrEnded})
 		}
+	case isStart(*m) && !m.replaces(meta):
+		in.unblock() // the code restarts
+		t.answerWithoutRunning(m, meta)
 	default:
 		event := m.termination()
 		event.EventId, event.Timestamp = meta.LastEventId+1, max(in.partition.now().UnixNano(), meta.UpdatedAt)
 		t.events = []*journalpb.Event{event}
-		if start != nil {
+		if isStart(*m) {
 			t.postponed = append(t.postponed, *m)
 		} else {
 			t.addReply(m, engine.Recorded)

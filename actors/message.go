@@ -106,6 +106,13 @@ func isTermination(m Message) bool {
 	return m.Event.GetOrchestrationTerminated() != nil || m.Reuse == ReuseTerminating && isStart(m)
 }
 
+// replaces reports whether a start ends the latest run of an instance and begins another: the run
+// has not ended, no parent waits for it, and another start began it.
+func (m *Message) replaces(run *journalpb.Instance) bool {
+	return isStart(*m) && m.Reuse == ReuseTerminating && run.Status == journalpb.Status_STATUS_RUNNING &&
+		run.Parent == nil && !sameRequest(m.startEvent(), run.RequestId)
+}
+
 // replacedReason is the recorded reason of a termination by a start.
 const replacedReason = "replaced by a new run with the same ID"
 

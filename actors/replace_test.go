@@ -80,13 +80,21 @@ func longTimer() replay.Definition {
 	return program("busy", func(ctx *replay.Context, _ string) (string, error) { return "slept", ctx.Sleep(time.Hour) })
 }
 
+// leadWithHeldTurn returns a node with an instance c whose turn is not committed until the journal
+// releases appends, so that the next messages to c are one batch. held answers that turn.
+func leadWithHeldTurn(t *testing.T) (n *node, held *reply) {
+	t.Helper()
+	n = lead(t, newTestJournal(), actors.Config{}, collect())
+	n.start("c", "collect", "x").want(nil)
+	n.journal.holdAppends()
+	held = n.send("c", "word", "first")
+	waitIdle()
+	return n, held
+}
+
 func TestReplace_OneBatch(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
-		n := lead(t, newTestJournal(), actors.Config{}, collect())
-		n.start("c", "collect", "x").want(nil)
-		n.journal.holdAppends()
-		held := n.send("c", "word", "first")
-		waitIdle()
+		n, held := leadWithHeldTurn(t)
 		replaced, twice, later := n.replace("c", "r"), n.replace("c", "r"), n.send("c", "word", "later")
 		other := n.replace("c", "s")
 		last := n.send("c", "word", "last")
@@ -216,11 +224,7 @@ func TestReplace_RepeatedAfterCrashes(t *testing.T) {
 // is handled.
 func TestReplace_RepetitionAfterAnotherReplacement(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
-		n := lead(t, newTestJournal(), actors.Config{}, collect())
-		n.start("c", "collect", "x").want(nil)
-		n.journal.holdAppends()
-		held := n.send("c", "word", "first")
-		waitIdle()
+		n, held := leadWithHeldTurn(t)
 		first, other, again := n.replace("c", "r"), n.replace("c", "s"), n.replace("c", "r")
 		n.journal.releaseAppends()
 		held.want(nil)
@@ -281,12 +285,7 @@ func TestReplace_RunningChildIsKept(t *testing.T) {
 func TestQueryEnded_BlockedCode(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		release := make(chan struct{})
-		n := lead(t, newTestJournal(), actors.Config{}, collect(), program("asked", func(ctx *replay.Context, _ string) (string, error) {
-			if err := blocks.Handle(ctx, func(string) (string, error) { blockHere(release); return "", nil }); err != nil {
-				return "", err
-			}
-			return word.Wait(ctx)
-		}))
+		n := lead(t, newTestJournal(), actors.Config{}, collect(), blocksInQuery(release))
 		n.start("q", "asked", "").want(nil)
 		n.send("q", "word", "done").want(nil)
 		n.wantOutput("q", "done")

@@ -91,7 +91,7 @@ func (r *router) start(m *Message) {
 		r.begin(m, 1)
 	case m.Reuse.allows(meta.Status) && !sameStart(m.startEvent(), existing):
 		r.begin(m, meta.Execution+1)
-	case isTermination(*m) && meta.Parent == nil && meta.Status == journalpb.Status_STATUS_RUNNING && !sameStart(m.startEvent(), existing):
+	case m.replaces(meta):
 		r.accept(&Message{Message: engine.Message{Event: m.termination()}})
 		r.later = append(r.later, *m)
 	default:
@@ -103,7 +103,7 @@ func (r *router) start(m *Message) {
 // for a start with the same request ID.
 func (r *router) existingStart(m *Message, meta *journalpb.Instance) *journalpb.OrchestrationStarted {
 	existing := &journalpb.OrchestrationStarted{RequestId: meta.GetRequestId(), Parent: meta.GetParent()}
-	if m.Internal || meta == nil || !sameRequest(m.startEvent(), existing) {
+	if m.Internal || meta == nil || !sameRequest(m.startEvent(), existing.RequestId) {
 		return existing
 	}
 	first, err := r.in.partition.journal.Event(r.in.id, meta.FirstExecution, 1)
@@ -123,7 +123,7 @@ func (r *router) begin(m *Message, execution uint64) {
 // run gets the answer of the original.
 func (r *router) answerExisting(m *Message, existing *journalpb.OrchestrationStarted, first, incarnation uint64) {
 	same := sameStart(m.startEvent(), existing)
-	if !m.Internal && sameRequest(m.startEvent(), existing) && !r.in.partition.system.config.Registry.PayloadConverter().IsSameStart(m.startEvent(), existing) {
+	if !m.Internal && sameRequest(m.startEvent(), existing.RequestId) && !r.in.partition.system.config.Registry.PayloadConverter().IsSameStart(m.startEvent(), existing) {
 		r.reply(m, Answer{Err: ErrRequestIDReused})
 		return
 	}
@@ -138,18 +138,19 @@ func (r *router) answerExisting(m *Message, existing *journalpb.OrchestrationSta
 
 // sameStart reports whether a start is the one that began the existing run.
 func sameStart(requested, existing *journalpb.OrchestrationStarted) bool {
-	return sameRequest(requested, existing) ||
+	return sameRequest(requested, existing.RequestId) ||
 		requested.Parent != nil && proto.Equal(requested.Parent, existing.Parent)
 }
 
-func sameRequest(requested, existing *journalpb.OrchestrationStarted) bool {
-	return requested.RequestId != "" && requested.RequestId == existing.RequestId
+// sameRequest reports whether a start has that request ID, which is "" for none.
+func sameRequest(requested *journalpb.OrchestrationStarted, requestID string) bool {
+	return requestID != "" && requested.RequestId == requestID
 }
 
 // answerWithoutRunning answers a start that would replace the run of an instance and does not: it
 // began that run, or the run has a parent. It runs no code of the author.
 func (r *router) answerWithoutRunning(m *Message, meta *journalpb.Instance) {
-	if !sameRequest(m.startEvent(), &journalpb.OrchestrationStarted{RequestId: meta.RequestId}) {
+	if !sameRequest(m.startEvent(), meta.RequestId) {
 		r.reply(m, Answer{Err: ErrInstanceExists})
 		return
 	}
@@ -193,7 +194,7 @@ func (r *replacements) remember(t *turn) {
 // none.
 func (r replacements) find(m *Message) *replacement {
 	for i := range r {
-		if m.Reuse == ReuseTerminating && r[i].requestID != "" && r[i].requestID == m.startEvent().RequestId {
+		if m.Reuse == ReuseTerminating && sameRequest(m.startEvent(), r[i].requestID) {
 			return &r[i]
 		}
 	}
