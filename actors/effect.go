@@ -76,10 +76,9 @@ func (in *instance) cancelOpenOperations() {
 			p.logger.Error("cannot cancel open operations", "instance", in.id, "execution", in.executionNumber, "error", err)
 			return
 		}
-		switch event.TypeNumber() {
-		case journalpb.TypeActivityScheduled, journalpb.TypeTimerCreated, journalpb.TypeSubOrchestrationScheduled, journalpb.TypeMessageSent:
+		if journalpb.OpensOperation(event.TypeNumber()) {
 			open[event.EventId] = true
-		default:
+		} else {
 			delete(open, event.SourceEventId)
 		}
 	}

@@ -42,6 +42,9 @@ func (i *indexEntry) applyEvent(number uint64, e eventFields) (reason string) {
 	if scheduled := journalpb.SchedulingType(e.eventType); scheduled != 0 {
 		return i.complete(e.source, scheduled)
 	}
+	if journalpb.OpensOperation(e.eventType) {
+		return i.schedule(e)
+	}
 	if journalpb.IsTerminal(e.eventType) {
 		i.endExecution(e.eventType)
 		return ""
@@ -49,8 +52,6 @@ func (i *indexEntry) applyEvent(number uint64, e eventFields) (reason string) {
 	switch e.eventType {
 	case journalpb.TypeOrchestrationStarted:
 		return i.beginExecution(number, e)
-	case journalpb.TypeActivityScheduled, journalpb.TypeTimerCreated, journalpb.TypeSubOrchestrationScheduled, journalpb.TypeMessageSent:
-		return i.schedule(e)
 	case journalpb.TypeCancelRequested:
 		return i.cancel(e)
 	case journalpb.TypeExternalSubscribed, journalpb.TypeExternalEvent:

@@ -151,6 +151,16 @@ func SchedulingType(eventType int) int {
 	return 0
 }
 
+// OpensOperation reports whether an event of that type schedules an operation that a completion
+// closes. A subscription is closed by an external event, which names no operation.
+func OpensOperation(eventType int) bool {
+	switch eventType {
+	case TypeActivityScheduled, TypeTimerCreated, TypeSubOrchestrationScheduled, TypeMessageSent:
+		return true
+	}
+	return false
+}
+
 // InputRequestID returns the request ID of an input of a client, "" if the event is none.
 func (e *Event) InputRequestID() string {
 	switch body := e.Body.(type) {
