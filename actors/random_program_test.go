@@ -30,6 +30,8 @@ var (
 	lingerHandle  = replay.Orchestration[string, string]("linger")
 	stepHandle    = replay.Activity[step, string]("step")
 	never         = replay.Event[int]("never")
+	published     = replay.KV[int]("published")
+	generationOf  = replay.Attribute[int]("generation")
 )
 
 // A plan is the input of a random program. It determines what the program does; a wild program
@@ -74,6 +76,7 @@ func (w *world) program(ctx *replay.Context, p plan) (string, error) {
 	}
 	b := in.block(ctx, fmt.Sprint(p.Path, "/", p.Generation))
 	b.depth = p.Depth
+	b.publishGeneration()
 	if p.Path == rootID {
 		b.event = "main"
 	}
@@ -90,6 +93,18 @@ func (w *world) program(ctx *replay.Context, p plan) (string, error) {
 		return "", programHandle.ContinueAsNew(ctx, p)
 	}
 	return notes, ctx.Err()
+}
+
+// publishGeneration records the generation in a key-value map and an attribute. It finds what the
+// previous execution of the run has recorded.
+func (b *block) publishGeneration() {
+	generation := b.in.plan.Generation
+	previous, found, err := published.Get(b.ctx, "generation")
+	b.require(err == nil && found == (generation > 0) && (!found || previous == generation-1),
+		"generation %d finds %d, %t, %v of the previous one", generation, previous, found, err)
+	if err := errors.Join(published.Set(b.ctx, "generation", generation), generationOf.Set(b.ctx, generation)); err != nil {
+		b.require(errors.Is(err, replay.ErrEvicting), "publish: %v", err)
+	}
 }
 
 // linger waits until it is canceled, and then runs some more code.

@@ -2,6 +2,7 @@ package actors_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -104,6 +105,59 @@ func (ex *execution) check(before *execution) {
 		}
 	}
 	ex.checkClosed(ex.history[len(ex.history)-1])
+	ex.checkPublished()
+}
+
+// published returns the attributes and values that an execution has at its end, by name and key.
+func (ex *execution) published() map[string]string {
+	attributes, values := make(map[string]*journalpb.AttributeValue), make(map[string]*journalpb.Payload)
+	for _, set := range ex.history[0].GetOrchestrationStarted().Attributes {
+		attributes[set.Name] = set.Value
+	}
+	for _, set := range ex.history[0].GetOrchestrationStarted().Values {
+		values[set.Map+"/"+set.Key] = set.Value
+	}
+	for _, event := range ex.history {
+		if set := event.GetAttributeSet(); set != nil {
+			attributes[set.Name] = set.Value
+		}
+		if set := event.GetValueSet(); set != nil {
+			values[set.Map+"/"+set.Key] = set.Value
+		}
+	}
+	published := make(map[string]string)
+	for name, value := range attributes {
+		if value != nil {
+			published["attribute "+name] = engine.AttributeText(value)
+		}
+	}
+	for key, value := range values {
+		if value != nil {
+			published["value "+key] = string(value.Data)
+		}
+	}
+	return published
+}
+
+// checkPublished checks that the index shows the attributes and values of the latest execution.
+func (ex *execution) checkPublished() {
+	if ex.number != ex.instance.Execution {
+		return
+	}
+	shown := make(map[string]string)
+	for _, set := range ex.instance.Attributes {
+		shown["attribute "+set.Name] = engine.AttributeText(set.Value)
+	}
+	values, err := ex.journal.Values(ex.instance.Instance, "published")
+	if err != nil {
+		ex.t.Error(err)
+	}
+	for _, set := range values {
+		shown["value "+set.Map+"/"+set.Key] = string(set.Value.GetData())
+	}
+	if want := ex.published(); !maps.Equal(shown, want) {
+		ex.violation(ex.history[0], "the index shows %v, the history has %v", shown, want)
+	}
 }
 
 // isInput reports whether an event comes from outside, and is not a completion.
@@ -163,6 +217,10 @@ func (ex *execution) checkCarriedOver(before *execution) {
 	same := func(a, b *journalpb.ExternalEvent) bool { return proto.Equal(a, b) }
 	if !slices.EqualFunc(before.unconsumed(), started.GetInbox(), same) {
 		ex.violation(ex.history[0], "begins with the events %v, not %v", started.GetInbox(), before.unconsumed())
+	}
+	began := &execution{history: ex.history[:1]}
+	if got, want := began.published(), before.published(); !maps.Equal(got, want) {
+		ex.violation(ex.history[0], "begins with %v, the execution before had %v", got, want)
 	}
 }
 

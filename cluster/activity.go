@@ -82,10 +82,7 @@ func (c *Client) complete(ctx context.Context, token string, request *clusterpb.
 	return nil
 }
 
-// An ActivityState says what an open activity is doing or waiting for.
-type ActivityState = activity.State
-
-// The states of an open activity.
+// The states of an open activity: what it is doing or waiting for.
 const (
 	// ActivityQueued: no node that can run it has a free slot, the rate of the activity allows no
 	// attempt yet, or the leader waits for a worker that may still run it; see
@@ -126,8 +123,8 @@ type OpenOperation struct {
 	ChildID  string
 	Receiver string
 
-	// State is the state of an activity; "" briefly after it was scheduled.
-	State ActivityState
+	// State is the state of an activity, such as [ActivityQueued]; "" briefly after it was scheduled.
+	State activity.State
 	// FailedAttempts is how many attempts of an activity have failed. LastError is the error of the
 	// last of them.
 	FailedAttempts int
@@ -175,7 +172,7 @@ func newOpenOperation(wire *clusterpb.OpenOperation, converter engine.PayloadCon
 		Buffered:       int(wire.GetBuffered()),
 		ChildID:        open.GetChild(),
 		Receiver:       wire.GetReceiver(),
-		State:          ActivityState(wire.GetState()),
+		State:          activity.State(wire.GetState()),
 		FailedAttempts: int(attempt.GetFailed()),
 		LastError:      converter.DecodeError(attempt.GetLastError()),
 		heartbeat:      attempt.GetHeartbeat(),

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/actors/activity"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
@@ -50,7 +51,7 @@ func (t *tokenCollector) all() []string {
 }
 
 // awaitOnlyOperation waits until the only open operation of an instance is in a state.
-func awaitOnlyOperation(t *testing.T, client *Client, id string, state ActivityState) *OpenOperation {
+func awaitOnlyOperation(t *testing.T, client *Client, id string, state activity.State) *OpenOperation {
 	t.Helper()
 	var found *OpenOperation
 	eventually(t, "the activity is "+string(state), func() bool {

@@ -29,6 +29,9 @@ type Filter struct {
 	IDPrefix string
 	// Tags selects instances with each of these tags.
 	Tags map[string]string
+	// Attributes selects instances that have each of these attributes, as
+	// [replay.AttributeHandle.Text] returns them.
+	Attributes map[string]string
 	// ParentID selects the children of an instance.
 	ParentID string
 	// CreatedFrom and CreatedBefore select instances created in that interval, which includes
@@ -115,7 +118,7 @@ const filterTextMax = 1024
 
 func (f Filter) request() *clusterpb.ListRequest {
 	r := &clusterpb.ListRequest{
-		Name: f.Name, Version: f.Version, IdPrefix: f.IDPrefix, Tags: f.Tags, Parent: f.ParentID,
+		Name: f.Name, Version: f.Version, IdPrefix: f.IDPrefix, Tags: f.Tags, Attributes: f.Attributes, Parent: f.ParentID,
 	}
 	for _, state := range f.States {
 		r.States = append(r.States, string(state))

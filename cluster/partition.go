@@ -217,6 +217,7 @@ func (pa *partition) lead(ctx context.Context, epoch uint64) {
 	if pa.node.settings.await(ctx, pa) != nil {
 		return // the epoch has ended, or the node closes
 	}
+	raiseFirstProtocol(ctx, pa)
 	slot := actors.PartitionConfig{
 		Partition: pa.number, Now: pa.journal.Now, HasIncarnations: pa.hasIncarnations, AppliedIndex: pa.journal.AppliedIndex,
 		IsSuperseded: isLeadershipLost, SendMessage: pa.node.router.sendMessage, AppliedIndexOf: pa.node.router.appliedIndexOf,

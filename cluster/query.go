@@ -57,6 +57,38 @@ func ask[I, O any](ctx context.Context, client *Client, id string, query replay.
 	return output, err
 }
 
+// ReadKV returns a key-value map of an instance's latest run, also after its end, until it is purged;
+// empty if the run has set none of its keys. All values were there at one moment. With [Stale] any
+// node answers; there are no other options. A client needs the right to get the instance.
+//
+// Errors: [ErrNotFound], [*replay.PayloadError] if a value is not a T, [*replay.InvalidError],
+// [*UnavailableError].
+func ReadKV[T any](ctx context.Context, client *Client, id string, kv replay.KVHandle[T], options ...replay.Option) (map[string]T, error) {
+	values, err := readValues(ctx, client, id, kv.Name(), options)
+	if err != nil {
+		return nil, fmt.Errorf("read key-value map %q of %s: %w", kv.Name(), id, err)
+	}
+	read := make(map[string]T, len(values))
+	for _, set := range values {
+		var value T
+		info := replay.PayloadInfo{Kind: "key-value map", Name: kv.Name(), Part: "value of key " + set.Key}
+		if err := client.converter.Decode(info, set.Value, &value); err != nil {
+			return nil, fmt.Errorf("read key-value map of %s: %w", id, err)
+		}
+		read[set.Key] = value
+	}
+	return read, nil
+}
+
+// readValues returns the records of a key-value map.
+func readValues(ctx context.Context, c *Client, id, kv string, options []replay.Option) ([]*journalpb.ValueSet, error) {
+	if err := firstError(checkID(id), checkName("name of the key-value map", kv)); err != nil {
+		return nil, err
+	}
+	response, err := c.read(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Values{Values: &clusterpb.ValuesRequest{Map: kv}}}, options)
+	return response.GetValues().GetValues(), err
+}
+
 // Stack returns where each coroutine of a running instance waits, the body of the orchestration
 // first. It calls no handler and records nothing; an instance that is not in memory is replayed
 // first. The answer ends before the coroutine whose stack would exceed 512 KiB in total. For a hung

@@ -178,6 +178,16 @@ func readKinds() map[reflect.Type]requestKind {
 				return pa.reads.Query(ctx, p, r.Instance, r.GetQuery())
 			},
 		},
+		reflect.TypeFor[*clusterpb.Request_Values](): {
+			actions:    needs(ActionGet),
+			ofInstance: true,
+			check: func(r *clusterpb.Request, _ payloadLimit) error {
+				return checkName("name of the key-value map", r.GetValues().GetMap())
+			},
+			read: func(_ context.Context, pa *partition, _ *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.reads.Values(r.Instance, r.GetValues())
+			},
+		},
 		reflect.TypeFor[*clusterpb.Request_List](): {
 			actions: needs(ActionList),
 			check:   func(r *clusterpb.Request, _ payloadLimit) error { return checkListRequest(r.GetList()) },
@@ -335,6 +345,8 @@ const (
 	tagsMax      = 64 // tags
 	tagKeyMax    = 128
 	tagValueMax  = 1024
+	// An instance has at most as many attributes; see replay.AttributeHandle.
+	attributesMax = 32
 )
 
 func firstError(errs ...error) error {
@@ -450,11 +462,25 @@ func checkListRequest(r *clusterpb.ListRequest) error {
 		checkText("filter by ID prefix", r.IdPrefix, 0, filterTextMax),
 		checkText("filter by parent", r.Parent, 0, filterTextMax),
 		checkTags(r.Tags),
+		checkAttributes(r.Attributes),
 	)
 	for _, state := range r.States {
 		err = firstError(err, checkText("filter by state", state, 0, filterTextMax), checkState(state))
 	}
 	return err
+}
+
+// checkAttributes returns an error for attributes that no instance can have.
+func checkAttributes(attributes map[string]string) error {
+	if len(attributes) > attributesMax {
+		return invalidArgument("filter by attributes", fmt.Sprintf("has %d: at most %d are allowed", len(attributes), attributesMax))
+	}
+	for name, text := range attributes {
+		if err := firstError(checkName("attribute", name), checkText(fmt.Sprintf("attribute %q", name), text, 0, filterTextMax)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkState returns an error if no instance can be in the state: a misspelled state must not yield

@@ -57,6 +57,9 @@ type Status struct {
 	// ParentID is the instance that started this one, if it is a child.
 	ParentID string
 	Tags     map[string]string
+	// Attributes are the texts of the attributes that the code has set, by name; see
+	// [replay.AttributeHandle.In].
+	Attributes map[string]string
 	// Err says why the run ended; nil if it completed or has not ended.
 	Err error
 	// Mismatch is why the instance is stalled.
@@ -103,6 +106,7 @@ func newStatus(wire *clusterpb.Status, converter engine.PayloadConverter) *Statu
 		UpdatedAt:      time.Unix(0, wire.GetUpdatedAt()),
 		ParentID:       wire.GetParent().GetInstance(),
 		Tags:           wire.GetTags(),
+		Attributes:     engine.AttributeTexts(wire.GetAttributes()),
 		run:            runRef{wire.GetFirstExecution(), wire.GetIncarnation()},
 		output:         wire.GetOutput(),
 		customStatus:   wire.GetCustomStatus(),

@@ -69,6 +69,26 @@ func (pa *partition) raiseProtocol(ctx context.Context) {
 	}
 }
 
+// raiseFirstMax bounds how long the leader of a new cluster waits for all founders before it serves.
+const raiseFirstMax = 2 * time.Second
+
+// raiseFirstProtocol raises the protocol of a new cluster. Its leader does so before it serves, so
+// that the first instances can use what that protocol permits. If a founder does not answer in
+// time, raiseProtocol raises it later.
+func raiseFirstProtocol(ctx context.Context, pa *partition) {
+	if pa.journal.Protocol() > 1 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, raiseFirstMax)
+	defer cancel()
+	_ = pa.node.poll(ctx, func() bool {
+		if common := pa.commonProtocol(ctx); common > 1 {
+			pa.raiseProtocolTo(ctx, common)
+		}
+		return pa.journal.Protocol() > 1
+	})
+}
+
 // raiseProtocolTo raises the cluster's protocol. The caller retries failures.
 func (pa *partition) raiseProtocolTo(ctx context.Context, protocol uint32) {
 	switch err := pa.journal.RaiseProtocol(ctx, protocol); {

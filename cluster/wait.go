@@ -184,12 +184,15 @@ func fillEvent(event *journalpb.Event, status *clusterpb.Status) {
 	if set := event.GetStatusSet(); set != nil {
 		status.CustomStatus = set.Value
 	}
+	if set := event.GetAttributeSet(); set != nil {
+		status.Attributes = journalpb.WithAttribute(status.Attributes, set)
+	}
 	started := event.GetOrchestrationStarted()
 	if started == nil {
 		return
 	}
 	status.Name, status.Version, status.Parent, status.Tags = started.Name, started.Version, started.Parent, started.Tags
-	status.CustomStatus, status.Incarnation = started.Status, started.Incarnation
+	status.CustomStatus, status.Incarnation, status.Attributes = started.Status, started.Incarnation, started.Attributes
 	if status.Execution == status.FirstExecution {
 		status.CreatedAt = event.Timestamp
 	}

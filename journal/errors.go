@@ -53,7 +53,7 @@ var (
 )
 
 // ErrProtocol matches every VersionError.
-var ErrProtocol = errors.New("protocol mismatch")
+var ErrProtocol = state.ErrProtocol
 
 // VersionError: a node or a client does not speak the protocol that the cluster, or its peer,
 // requires. Nothing happened. Run another version of this software there. It matches ErrProtocol.

@@ -68,6 +68,12 @@ func (r *reads) BufferedEvents(instance string) map[string]int {
 	return r.machine.BufferedEvents(instance)
 }
 
+// Values returns the values of a key-value map of an instance, in order of their keys; see
+// state.Machine.
+func (r *reads) Values(instance, kv string) ([]*journalpb.ValueSet, error) {
+	return r.machine.Values(instance, kv)
+}
+
 // TimersDue yields the open timers that are due before a time in Unix nanoseconds, earliest first;
 // see state.Machine.
 func (r *reads) TimersDue(before int64) iter.Seq[*journalpb.Operation] {

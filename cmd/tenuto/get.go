@@ -60,6 +60,9 @@ func (i *instance) print(w io.Writer) error {
 	for _, key := range slices.Sorted(maps.Keys(i.Tags)) {
 		line("tag", key+"="+i.Tags[key])
 	}
+	for _, name := range slices.Sorted(maps.Keys(i.Attributes)) {
+		line("attribute", name+"="+i.Attributes[name])
+	}
 	line("custom-status", string(i.CustomStatus))
 	line("output", string(i.Output))
 	line("error", i.Error)
@@ -77,7 +80,7 @@ func (o *operation) String() string {
 	}
 	text := fmt.Sprintf("event %d, %s", o.EventID, o.EventType)
 	for _, part := range []struct{ name, value string }{
-		{"", o.Name}, {"child ", o.Child}, {"", string(o.State)}, {"last error: ", o.LastError},
+		{"", o.Name}, {"child ", o.Child}, {"", o.State}, {"last error: ", o.LastError},
 	} {
 		if part.value != "" {
 			text += ", " + part.name + part.value

@@ -20,6 +20,7 @@ type instance struct {
 	CreatedAt      time.Time         `json:"createdAt"`
 	UpdatedAt      time.Time         `json:"updatedAt"`
 	Parent         string            `json:"parent,omitempty"`
+	Attributes     map[string]string `json:"attributes,omitempty"`
 	Tags           map[string]string `json:"tags,omitempty"`
 	// Only "get" sets the fields below. A payload that is not plain JSON is left out.
 	Output       json.RawMessage `json:"output,omitempty"`
@@ -31,19 +32,19 @@ type instance struct {
 
 // An operation is an open operation, with the fields that apply to its type.
 type operation struct {
-	Execution      uint64                `json:"execution"`
-	EventID        uint64                `json:"eventId"`
-	EventType      string                `json:"eventType"` // type of the event that scheduled it
-	Name           string                `json:"name,omitempty"`
-	Since          time.Time             `json:"since"`
-	FireAt         *time.Time            `json:"fireAt,omitempty"`
-	Child          string                `json:"child,omitempty"`
-	Receiver       string                `json:"receiver,omitempty"`
-	State          cluster.ActivityState `json:"state,omitempty"`
-	FailedAttempts int                   `json:"failedAttempts,omitempty"`
-	LastError      string                `json:"lastError,omitempty"`
-	NextAttempt    *time.Time            `json:"nextAttempt,omitempty"`
-	Buffered       int                   `json:"buffered,omitempty"` // events of that name
+	Execution      uint64     `json:"execution"`
+	EventID        uint64     `json:"eventId"`
+	EventType      string     `json:"eventType"` // type of the event that scheduled it
+	Name           string     `json:"name,omitempty"`
+	Since          time.Time  `json:"since"`
+	FireAt         *time.Time `json:"fireAt,omitempty"`
+	Child          string     `json:"child,omitempty"`
+	Receiver       string     `json:"receiver,omitempty"`
+	State          string     `json:"state,omitempty"`
+	FailedAttempts int        `json:"failedAttempts,omitempty"`
+	LastError      string     `json:"lastError,omitempty"`
+	NextAttempt    *time.Time `json:"nextAttempt,omitempty"`
+	Buffered       int        `json:"buffered,omitempty"` // events of that name
 }
 
 // newInstance converts a status, without payloads.
@@ -52,7 +53,7 @@ func newInstance(s *cluster.Status) *instance {
 		ID: s.InstanceID, State: s.State, Name: s.Name, Version: s.Version,
 		Execution: s.Execution, FirstExecution: s.FirstExecution, Events: s.LastEventID,
 		CreatedAt: s.CreatedAt.UTC(), UpdatedAt: s.UpdatedAt.UTC(),
-		Parent: s.ParentID, Tags: s.Tags, Error: errorText(s.Err),
+		Parent: s.ParentID, Tags: s.Tags, Attributes: s.Attributes, Error: errorText(s.Err),
 	}
 	if s.Mismatch != nil {
 		i.Mismatch = s.Mismatch.Error()
@@ -79,7 +80,7 @@ func (i *instance) addPending(operations []*cluster.OpenOperation) {
 		i.Pending = append(i.Pending, operation{
 			Execution: o.Execution, EventID: o.EventID, EventType: o.EventType, Name: o.Name, Since: o.Since.UTC(),
 			FireAt: timeOrNil(o.FireAt), Child: o.ChildID, Receiver: o.Receiver,
-			State: o.State, FailedAttempts: o.FailedAttempts, LastError: errorText(o.LastError), NextAttempt: timeOrNil(o.NextAttempt),
+			State: string(o.State), FailedAttempts: o.FailedAttempts, LastError: errorText(o.LastError), NextAttempt: timeOrNil(o.NextAttempt),
 			Buffered: o.Buffered,
 		})
 	}

@@ -114,6 +114,8 @@
 //	17 open operation, repeated: {1 event_id, 2 event type, 3 fire_at, 4 child's ID or name (text)}
 //	18 buffered external events, repeated: {1 name, 2 count}  19 an encoded Attempt, repeated
 //	20 incarnation of the run  21 an encoded Condition
+//	22 attribute, repeated: {1 name, 2 an encoded AttributeValue}
+//	23 value of a key-value map, repeated: {1 map, 2 key, 3 event_id that holds it}
 //
 // An instance gets a number, counted from 1, when it is first written. The keys of a
 // history begin with that number, so new histories are written in key order. Numbers are

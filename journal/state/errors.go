@@ -56,11 +56,18 @@ type InvalidAppendError struct {
 	Execution uint64
 	EventID   uint64 // the event that breaks the rule; of an attempt, its operation
 	Reason    string
+	// Err is ErrProtocol for an event that the cluster does not permit yet, and nil otherwise.
+	Err error
 }
 
 func (e *InvalidAppendError) Error() string {
 	return fmt.Sprintf("instance %q, execution %d, event %d: %s", e.Instance, e.Execution, e.EventID, e.Reason)
 }
+
+func (e *InvalidAppendError) Unwrap() error { return e.Err }
+
+// ErrProtocol means that not all members speak the protocol that a change requires.
+var ErrProtocol = errors.New("protocol mismatch")
 
 // ClosedError rejects an attempt of an operation that is not open: it was completed or canceled,
 // its execution has ended, or it never existed. Nothing was changed. An attempt that loses the race

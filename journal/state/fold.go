@@ -62,6 +62,8 @@ func (i *indexEntry) applyEvent(number uint64, e eventFields) (reason string) {
 		i.suspended = e.eventType == journalpb.TypeOrchestrationSuspended
 	case journalpb.TypeStatusSet:
 		i.statusEvent = e.id
+	case journalpb.TypeAttributeSet, journalpb.TypeValueSet:
+		return i.publishedState.apply(e)
 	}
 	return "" // the other types neither open nor close anything
 }
@@ -105,8 +107,8 @@ func (i *indexEntry) complete(source uint64, eventType int) (reason string) {
 // the cluster speaks this protocol.
 const lateCancelProtocol = 3
 
-// messagesProtocol is the protocol that permits messages to other instances. Older builds do not
-// know their events.
+// messagesProtocol is the protocol that permits messages to other instances, attributes and
+// key-value maps. Older builds do not know their events.
 const messagesProtocol = 4
 
 // DeadlinesProtocol is the first protocol that permits runs with a deadline: older builds do not
@@ -121,6 +123,10 @@ func (i *indexEntry) requiredProtocol(encoded []byte) (protocol uint32, reason s
 	case !ok:
 	case e.eventType == journalpb.TypeMessageSent:
 		return messagesProtocol, "a message to another instance"
+	case e.eventType == journalpb.TypeAttributeSet:
+		return messagesProtocol, "an attribute"
+	case e.eventType == journalpb.TypeValueSet:
+		return messagesProtocol, "a key-value map"
 	case i.lateCanceledName(e) != "":
 		return lateCancelProtocol, "canceling a closed subscription"
 	}

@@ -33,6 +33,8 @@ const (
 	fieldHeaderAttempt     = 19
 	fieldHeaderIncarnation = 20
 	fieldHeaderCondition   = 21
+	fieldHeaderAttribute   = 22
+	fieldHeaderValue       = 23
 )
 
 // The fields of an open operation in a header. Tags and buffered names have the first two.
@@ -91,7 +93,8 @@ func (i *indexEntry) appendTo(b []byte) []byte {
 	b = appendText(b, fieldHeaderRequest, i.requestID)
 	b = appendUint(b, fieldHeaderCreated, uint64(i.created))
 	b = appendUint(b, fieldHeaderUpdated, uint64(i.updated))
-	return appendUint(b, fieldHeaderIncarnation, i.incarnation)
+	b = appendUint(b, fieldHeaderIncarnation, i.incarnation)
+	return i.publishedState.appendTo(b)
 }
 
 func (op *operation) appendTo(b []byte) []byte {
@@ -212,6 +215,10 @@ func (in *instance) setHeaderBytes(field protowire.Number, v []byte) (ok bool) {
 		return in.addAttempt(v)
 	case fieldHeaderCondition:
 		return in.restoreCondition(v) == nil
+	case fieldHeaderAttribute:
+		return in.addAttribute(v)
+	case fieldHeaderValue:
+		return in.addValue(v)
 	}
 	return true
 }

@@ -449,3 +449,76 @@ func TestPurge_RemovesEndedInstances(t *testing.T) {
 		}
 	})
 }
+
+func attributeSet(name, text string) *journalpb.Event {
+	set := &journalpb.AttributeSet{Name: name}
+	if text != "" {
+		set.Value = &journalpb.AttributeValue{Kind: &journalpb.AttributeValue_Text{Text: text}}
+	}
+	return &journalpb.Event{Body: &journalpb.Event_AttributeSet{AttributeSet: set}}
+}
+
+func valueSet(key, json string) *journalpb.Event {
+	set := &journalpb.ValueSet{Map: "m", Key: key}
+	if json != "" {
+		set.Value = &journalpb.Payload{Data: []byte(json)}
+	}
+	return &journalpb.Event{Body: &journalpb.Event_ValueSet{ValueSet: set}}
+}
+
+// Attributes and values are those of the latest run: kept after its end and by the next execution,
+// dropped by the next run.
+func TestInstance_ShowsPublishedState(t *testing.T) {
+	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
+		read := func(m *Machine) (shown []string) {
+			in, _ := m.Instance("a")
+			for _, attribute := range in.Attributes {
+				shown = append(shown, attribute.Name+"="+attribute.Value.GetText())
+			}
+			values, err := m.Values("a", "m")
+			if err != nil {
+				t.Error(err)
+			}
+			for _, set := range values {
+				shown = append(shown, set.Key+"="+string(set.Value.Data))
+			}
+			return shown
+		}
+		carrying := started("a")
+		carrying.GetOrchestrationStarted().Attributes = []*journalpb.AttributeSet{attributeSet("region", "south").GetAttributeSet()}
+		carrying.GetOrchestrationStarted().Values = []*journalpb.ValueSet{valueSet("b", "2").GetValueSet(), valueSet("c", "3").GetValueSet()}
+		m := newMachine(t)
+		if err := applyMetadataChange(t, m, 1, &journalpb.MetadataChange{Protocol: 4}); err != nil {
+			t.Fatal(err)
+		}
+		playSteps(t, m, read, []step{
+			{instance: "a", segments: oneSegment(1, 1, started("a")), want: nil},
+			{instance: "a", segments: oneSegment(1, 2, attributeSet("region", "north"), attributeSet("kind", "x"), valueSet("b", "1"), valueSet("a", "0")), want: []string{"kind=x", "region=north", "a=0", "b=1"}},
+			{instance: "a", segments: oneSegment(1, 6, attributeSet("kind", ""), attributeSet("region", "south"), valueSet("a", ""), valueSet("b", "2"), valueSet("c", "3")), want: []string{"region=south", "b=2", "c=3"}},
+			{instance: "a", segments: []*journalpb.Segment{segmentOf(1, 11, continued()), segmentOf(2, 1, carrying)}, want: []string{"region=south", "b=2", "c=3"}},
+			{instance: "a", segments: oneSegment(2, 2, valueSet("c", "4"), valueSet("other", "5"), completed()), want: []string{"region=south", "b=2", "c=4", "other=5"}},
+			{instance: "a", segments: oneSegment(3, 1, started("a")), want: nil},
+		})
+		if values, err := m.Values("unknown", "m"); len(values) != 0 || err != nil {
+			t.Errorf("an unknown instance has %v, %v", values, err)
+		}
+	})
+}
+
+func TestAppend_PublishedStateNeedsProtocol4(t *testing.T) {
+	for _, event := range []*journalpb.Event{attributeSet("region", "north"), valueSet("a", "1")} {
+		m := newMachine(t)
+		if err := applyAppend(m, "a", segmentOf(1, 1, started("a"))); err != nil {
+			t.Fatal(err)
+		}
+		for _, protocol := range []uint32{3, 4} {
+			if err := applyMetadataChange(t, m, 1, &journalpb.MetadataChange{Protocol: protocol}); err != nil {
+				t.Fatal(err)
+			}
+			var rejected *InvalidAppendError
+			if err := applyAppend(m, "a", segmentOf(1, 2, event)); errors.As(err, &rejected) != (protocol == 3) || errors.Is(err, ErrProtocol) != (protocol == 3) {
+				t.Errorf("%s at protocol %d: %v", event.Type(), protocol, err)
+			}
+		}
+	}
+}

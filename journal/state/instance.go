@@ -73,6 +73,7 @@ type indexEntry struct {
 	open operations
 	// The number of external events, by name, that no subscription has consumed yet.
 	bufferedEvents map[string]int
+	publishedState
 }
 
 type operationRef struct {
@@ -182,7 +183,10 @@ func (in *instance) foldAll(segments []segment, protocol uint32) error {
 		for n, encoded := range s.events {
 			if protocol < messagesProtocol {
 				if required, what := in.requiredProtocol(encoded); protocol < required {
-					return in.invalid(s, s.first+uint64(n), fmt.Sprintf("%s needs protocol %d; the cluster is at protocol %d", what, required, protocol))
+					return &InvalidAppendError{
+					Instance: in.id, Execution: s.execution, EventID: s.first + uint64(n), Err: ErrProtocol,
+					Reason: fmt.Sprintf("%s needs protocol %d; the cluster is at protocol %d", what, required, protocol),
+				}
 				}
 			}
 			if reason := in.fold(s.execution, s.first+uint64(n), encoded); reason != "" {
@@ -243,6 +247,7 @@ func (in *instance) message() *journalpb.Instance {
 		Tags:           maps.Clone(in.tags),
 		Incarnation:    in.incarnation,
 		Condition:      in.conditionMessage(),
+		Attributes:     in.attributeMessages(),
 	}
 	if in.parent != nil {
 		m.Parent = in.parent.message()
@@ -270,6 +275,7 @@ func (i *indexEntry) beginExecution(number uint64, e eventFields) (reason string
 	i.execution, i.status = number, journalpb.Status_STATUS_RUNNING
 	i.name, i.version, i.tags = started.Name, started.Version, started.Tags
 	i.suspended, i.statusEvent = false, 0
+	i.publishedState.begin(&started)
 	for _, event := range started.Inbox {
 		i.deliver(event.Name)
 	}

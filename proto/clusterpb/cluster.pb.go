@@ -231,6 +231,7 @@ type Request struct {
 	//	*Request_Query
 	//	*Request_Update
 	//	*Request_Executions
+	//	*Request_Values
 	//	*Request_Complete
 	//	*Request_Pending
 	//	*Request_Wait
@@ -450,6 +451,15 @@ func (x *Request) GetExecutions() *ExecutionsRequest {
 	return nil
 }
 
+func (x *Request) GetValues() *ValuesRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_Values); ok {
+			return x.Values
+		}
+	}
+	return nil
+}
+
 func (x *Request) GetComplete() *CompleteRequest {
 	if x != nil {
 		if x, ok := x.Call.(*Request_Complete); ok {
@@ -647,6 +657,10 @@ type Request_Executions struct {
 	Executions *ExecutionsRequest `protobuf:"bytes,19,opt,name=executions,proto3,oneof"`
 }
 
+type Request_Values struct {
+	Values *ValuesRequest `protobuf:"bytes,20,opt,name=values,proto3,oneof"`
+}
+
 type Request_Complete struct {
 	Complete *CompleteRequest `protobuf:"bytes,24,opt,name=complete,proto3,oneof"`
 }
@@ -734,6 +748,8 @@ func (*Request_Query) isRequest_Call() {}
 func (*Request_Update) isRequest_Call() {}
 
 func (*Request_Executions) isRequest_Call() {}
+
+func (*Request_Values) isRequest_Call() {}
 
 func (*Request_Complete) isRequest_Call() {}
 
@@ -1187,7 +1203,9 @@ type ListRequest struct {
 	After string `protobuf:"bytes,9,opt,name=after,proto3" json:"after,omitempty"`
 	Limit uint32 `protobuf:"varint,10,opt,name=limit,proto3" json:"limit,omitempty"`
 	// Return only their number.
-	Count         bool `protobuf:"varint,11,opt,name=count,proto3" json:"count,omitempty"`
+	Count bool `protobuf:"varint,11,opt,name=count,proto3" json:"count,omitempty"`
+	// The text of attributes.
+	Attributes    map[string]string `protobuf:"bytes,12,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1297,6 +1315,13 @@ func (x *ListRequest) GetCount() bool {
 		return x.Count
 	}
 	return false
+}
+
+func (x *ListRequest) GetAttributes() map[string]string {
+	if x != nil {
+		return x.Attributes
+	}
+	return nil
 }
 
 type QueryRequest struct {
@@ -1528,6 +1553,96 @@ func (x *UpdateResult) GetRejection() *journalpb.Error {
 }
 
 // ExecutionsRequest asks for the executions of an instance.
+// ValuesRequest asks for a key-value map of an instance.
+type ValuesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Map           string                 `protobuf:"bytes,1,opt,name=map,proto3" json:"map,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ValuesRequest) Reset() {
+	*x = ValuesRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ValuesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ValuesRequest) ProtoMessage() {}
+
+func (x *ValuesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ValuesRequest.ProtoReflect.Descriptor instead.
+func (*ValuesRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ValuesRequest) GetMap() string {
+	if x != nil {
+		return x.Map
+	}
+	return ""
+}
+
+type ValuesResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In order of their keys.
+	Values        []*journalpb.ValueSet `protobuf:"bytes,1,rep,name=values,proto3" json:"values,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ValuesResult) Reset() {
+	*x = ValuesResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ValuesResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ValuesResult) ProtoMessage() {}
+
+func (x *ValuesResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ValuesResult.ProtoReflect.Descriptor instead.
+func (*ValuesResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ValuesResult) GetValues() []*journalpb.ValueSet {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
 type ExecutionsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1536,7 +1651,7 @@ type ExecutionsRequest struct {
 
 func (x *ExecutionsRequest) Reset() {
 	*x = ExecutionsRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[12]
+	mi := &file_clusterpb_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1548,7 +1663,7 @@ func (x *ExecutionsRequest) String() string {
 func (*ExecutionsRequest) ProtoMessage() {}
 
 func (x *ExecutionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[12]
+	mi := &file_clusterpb_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1561,7 +1676,7 @@ func (x *ExecutionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionsRequest.ProtoReflect.Descriptor instead.
 func (*ExecutionsRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{12}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 type ExecutionsResult struct {
@@ -1573,7 +1688,7 @@ type ExecutionsResult struct {
 
 func (x *ExecutionsResult) Reset() {
 	*x = ExecutionsResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[13]
+	mi := &file_clusterpb_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1585,7 +1700,7 @@ func (x *ExecutionsResult) String() string {
 func (*ExecutionsResult) ProtoMessage() {}
 
 func (x *ExecutionsResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[13]
+	mi := &file_clusterpb_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1598,7 +1713,7 @@ func (x *ExecutionsResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionsResult.ProtoReflect.Descriptor instead.
 func (*ExecutionsResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{13}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ExecutionsResult) GetExecutions() []*Execution {
@@ -1623,7 +1738,7 @@ type Execution struct {
 
 func (x *Execution) Reset() {
 	*x = Execution{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[14]
+	mi := &file_clusterpb_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1635,7 +1750,7 @@ func (x *Execution) String() string {
 func (*Execution) ProtoMessage() {}
 
 func (x *Execution) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[14]
+	mi := &file_clusterpb_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1648,7 +1763,7 @@ func (x *Execution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Execution.ProtoReflect.Descriptor instead.
 func (*Execution) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{14}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Execution) GetExecution() uint64 {
@@ -1702,7 +1817,7 @@ type PurgeRequest struct {
 
 func (x *PurgeRequest) Reset() {
 	*x = PurgeRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[15]
+	mi := &file_clusterpb_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1714,7 +1829,7 @@ func (x *PurgeRequest) String() string {
 func (*PurgeRequest) ProtoMessage() {}
 
 func (x *PurgeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[15]
+	mi := &file_clusterpb_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1727,7 +1842,7 @@ func (x *PurgeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeRequest.ProtoReflect.Descriptor instead.
 func (*PurgeRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{15}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PurgeRequest) GetInstances() []string {
@@ -1748,7 +1863,7 @@ type SendRequest struct {
 
 func (x *SendRequest) Reset() {
 	*x = SendRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[16]
+	mi := &file_clusterpb_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1760,7 +1875,7 @@ func (x *SendRequest) String() string {
 func (*SendRequest) ProtoMessage() {}
 
 func (x *SendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[16]
+	mi := &file_clusterpb_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1773,7 +1888,7 @@ func (x *SendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendRequest.ProtoReflect.Descriptor instead.
 func (*SendRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{16}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SendRequest) GetName() string {
@@ -1805,7 +1920,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[17]
+	mi := &file_clusterpb_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1817,7 +1932,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[17]
+	mi := &file_clusterpb_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1830,7 +1945,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{17}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 type HistoryRequest struct {
@@ -1847,7 +1962,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[18]
+	mi := &file_clusterpb_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1859,7 +1974,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[18]
+	mi := &file_clusterpb_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1872,7 +1987,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{18}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *HistoryRequest) GetExecution() uint64 {
@@ -1916,6 +2031,7 @@ type Response struct {
 	//	*Response_Query
 	//	*Response_Update
 	//	*Response_Executions
+	//	*Response_Values
 	//	*Response_Complete
 	//	*Response_Pending
 	//	*Response_Wait
@@ -1940,7 +2056,7 @@ type Response struct {
 
 func (x *Response) Reset() {
 	*x = Response{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[19]
+	mi := &file_clusterpb_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1952,7 +2068,7 @@ func (x *Response) String() string {
 func (*Response) ProtoMessage() {}
 
 func (x *Response) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[19]
+	mi := &file_clusterpb_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1965,7 +2081,7 @@ func (x *Response) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Response.ProtoReflect.Descriptor instead.
 func (*Response) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{19}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Response) GetProtocol() uint32 {
@@ -2088,6 +2204,15 @@ func (x *Response) GetExecutions() *ExecutionsResult {
 	if x != nil {
 		if x, ok := x.Result.(*Response_Executions); ok {
 			return x.Executions
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetValues() *ValuesResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_Values); ok {
+			return x.Values
 		}
 	}
 	return nil
@@ -2290,6 +2415,10 @@ type Response_Executions struct {
 	Executions *ExecutionsResult `protobuf:"bytes,19,opt,name=executions,proto3,oneof"`
 }
 
+type Response_Values struct {
+	Values *ValuesResult `protobuf:"bytes,20,opt,name=values,proto3,oneof"`
+}
+
 type Response_Complete struct {
 	Complete *CompleteResult `protobuf:"bytes,24,opt,name=complete,proto3,oneof"`
 }
@@ -2378,6 +2507,8 @@ func (*Response_Update) isResponse_Result() {}
 
 func (*Response_Executions) isResponse_Result() {}
 
+func (*Response_Values) isResponse_Result() {}
+
 func (*Response_Complete) isResponse_Result() {}
 
 func (*Response_Pending) isResponse_Result() {}
@@ -2420,7 +2551,7 @@ type ControlResult struct {
 
 func (x *ControlResult) Reset() {
 	*x = ControlResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[20]
+	mi := &file_clusterpb_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2432,7 +2563,7 @@ func (x *ControlResult) String() string {
 func (*ControlResult) ProtoMessage() {}
 
 func (x *ControlResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[20]
+	mi := &file_clusterpb_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2445,7 +2576,7 @@ func (x *ControlResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlResult.ProtoReflect.Descriptor instead.
 func (*ControlResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{20}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 type ListResult struct {
@@ -2460,7 +2591,7 @@ type ListResult struct {
 
 func (x *ListResult) Reset() {
 	*x = ListResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[21]
+	mi := &file_clusterpb_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2472,7 +2603,7 @@ func (x *ListResult) String() string {
 func (*ListResult) ProtoMessage() {}
 
 func (x *ListResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[21]
+	mi := &file_clusterpb_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2485,7 +2616,7 @@ func (x *ListResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResult.ProtoReflect.Descriptor instead.
 func (*ListResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{21}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListResult) GetInstances() []*Status {
@@ -2518,7 +2649,7 @@ type PurgeResult struct {
 
 func (x *PurgeResult) Reset() {
 	*x = PurgeResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[22]
+	mi := &file_clusterpb_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2530,7 +2661,7 @@ func (x *PurgeResult) String() string {
 func (*PurgeResult) ProtoMessage() {}
 
 func (x *PurgeResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[22]
+	mi := &file_clusterpb_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2543,7 +2674,7 @@ func (x *PurgeResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeResult.ProtoReflect.Descriptor instead.
 func (*PurgeResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{22}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PurgeResult) GetPurged() uint32 {
@@ -2578,7 +2709,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[23]
+	mi := &file_clusterpb_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2590,7 +2721,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[23]
+	mi := &file_clusterpb_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2603,7 +2734,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{23}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Failure) GetCode() string {
@@ -2683,7 +2814,7 @@ type NotRegistered struct {
 
 func (x *NotRegistered) Reset() {
 	*x = NotRegistered{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[24]
+	mi := &file_clusterpb_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2695,7 +2826,7 @@ func (x *NotRegistered) String() string {
 func (*NotRegistered) ProtoMessage() {}
 
 func (x *NotRegistered) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[24]
+	mi := &file_clusterpb_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2708,7 +2839,7 @@ func (x *NotRegistered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotRegistered.ProtoReflect.Descriptor instead.
 func (*NotRegistered) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{24}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *NotRegistered) GetKind() string {
@@ -2747,7 +2878,7 @@ type VersionMismatch struct {
 
 func (x *VersionMismatch) Reset() {
 	*x = VersionMismatch{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[25]
+	mi := &file_clusterpb_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2759,7 +2890,7 @@ func (x *VersionMismatch) String() string {
 func (*VersionMismatch) ProtoMessage() {}
 
 func (x *VersionMismatch) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[25]
+	mi := &file_clusterpb_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2772,7 +2903,7 @@ func (x *VersionMismatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionMismatch.ProtoReflect.Descriptor instead.
 func (*VersionMismatch) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{25}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *VersionMismatch) GetNode() string {
@@ -2819,7 +2950,7 @@ type StartResult struct {
 
 func (x *StartResult) Reset() {
 	*x = StartResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[26]
+	mi := &file_clusterpb_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2831,7 +2962,7 @@ func (x *StartResult) String() string {
 func (*StartResult) ProtoMessage() {}
 
 func (x *StartResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[26]
+	mi := &file_clusterpb_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2844,7 +2975,7 @@ func (x *StartResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartResult.ProtoReflect.Descriptor instead.
 func (*StartResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{26}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StartResult) GetFirstExecution() uint64 {
@@ -2883,7 +3014,7 @@ type SendResult struct {
 
 func (x *SendResult) Reset() {
 	*x = SendResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[27]
+	mi := &file_clusterpb_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2895,7 +3026,7 @@ func (x *SendResult) String() string {
 func (*SendResult) ProtoMessage() {}
 
 func (x *SendResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[27]
+	mi := &file_clusterpb_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2908,7 +3039,7 @@ func (x *SendResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendResult.ProtoReflect.Descriptor instead.
 func (*SendResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{27}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 type GetResult struct {
@@ -2920,7 +3051,7 @@ type GetResult struct {
 
 func (x *GetResult) Reset() {
 	*x = GetResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[28]
+	mi := &file_clusterpb_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2932,7 +3063,7 @@ func (x *GetResult) String() string {
 func (*GetResult) ProtoMessage() {}
 
 func (x *GetResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[28]
+	mi := &file_clusterpb_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2945,7 +3076,7 @@ func (x *GetResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResult.ProtoReflect.Descriptor instead.
 func (*GetResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{28}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetResult) GetStatus() *Status {
@@ -2968,7 +3099,7 @@ type HistoryResult struct {
 
 func (x *HistoryResult) Reset() {
 	*x = HistoryResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[29]
+	mi := &file_clusterpb_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2980,7 +3111,7 @@ func (x *HistoryResult) String() string {
 func (*HistoryResult) ProtoMessage() {}
 
 func (x *HistoryResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[29]
+	mi := &file_clusterpb_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2993,7 +3124,7 @@ func (x *HistoryResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResult.ProtoReflect.Descriptor instead.
 func (*HistoryResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{29}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *HistoryResult) GetExecution() uint64 {
@@ -3039,14 +3170,16 @@ type Status struct {
 	// The custom status of the instance.
 	CustomStatus *journalpb.Payload `protobuf:"bytes,16,opt,name=custom_status,json=customStatus,proto3" json:"custom_status,omitempty"`
 	// Of the run; see OrchestrationStarted.
-	Incarnation   uint64 `protobuf:"varint,17,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Incarnation uint64 `protobuf:"varint,17,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// In order of their names.
+	Attributes    []*journalpb.AttributeSet `protobuf:"bytes,18,rep,name=attributes,proto3" json:"attributes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[30]
+	mi := &file_clusterpb_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3058,7 +3191,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[30]
+	mi := &file_clusterpb_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3071,7 +3204,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{30}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Status) GetInstance() string {
@@ -3193,6 +3326,13 @@ func (x *Status) GetIncarnation() uint64 {
 	return 0
 }
 
+func (x *Status) GetAttributes() []*journalpb.AttributeSet {
+	if x != nil {
+		return x.Attributes
+	}
+	return nil
+}
+
 type Mismatch struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
@@ -3206,7 +3346,7 @@ type Mismatch struct {
 
 func (x *Mismatch) Reset() {
 	*x = Mismatch{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[31]
+	mi := &file_clusterpb_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3218,7 +3358,7 @@ func (x *Mismatch) String() string {
 func (*Mismatch) ProtoMessage() {}
 
 func (x *Mismatch) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[31]
+	mi := &file_clusterpb_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3231,7 +3371,7 @@ func (x *Mismatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mismatch.ProtoReflect.Descriptor instead.
 func (*Mismatch) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{31}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Mismatch) GetKind() string {
@@ -3286,7 +3426,7 @@ type CompleteRequest struct {
 
 func (x *CompleteRequest) Reset() {
 	*x = CompleteRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[32]
+	mi := &file_clusterpb_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3298,7 +3438,7 @@ func (x *CompleteRequest) String() string {
 func (*CompleteRequest) ProtoMessage() {}
 
 func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[32]
+	mi := &file_clusterpb_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3311,7 +3451,7 @@ func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteRequest.ProtoReflect.Descriptor instead.
 func (*CompleteRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{32}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CompleteRequest) GetExecution() uint64 {
@@ -3364,7 +3504,7 @@ type CompleteResult struct {
 
 func (x *CompleteResult) Reset() {
 	*x = CompleteResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[33]
+	mi := &file_clusterpb_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3376,7 +3516,7 @@ func (x *CompleteResult) String() string {
 func (*CompleteResult) ProtoMessage() {}
 
 func (x *CompleteResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[33]
+	mi := &file_clusterpb_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3389,7 +3529,7 @@ func (x *CompleteResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteResult.ProtoReflect.Descriptor instead.
 func (*CompleteResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{33}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 // PendingRequest asks for the open operations of an instance.
@@ -3401,7 +3541,7 @@ type PendingRequest struct {
 
 func (x *PendingRequest) Reset() {
 	*x = PendingRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[34]
+	mi := &file_clusterpb_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3413,7 +3553,7 @@ func (x *PendingRequest) String() string {
 func (*PendingRequest) ProtoMessage() {}
 
 func (x *PendingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[34]
+	mi := &file_clusterpb_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3426,7 +3566,7 @@ func (x *PendingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingRequest.ProtoReflect.Descriptor instead.
 func (*PendingRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{34}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 type PendingResult struct {
@@ -3438,7 +3578,7 @@ type PendingResult struct {
 
 func (x *PendingResult) Reset() {
 	*x = PendingResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[35]
+	mi := &file_clusterpb_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3450,7 +3590,7 @@ func (x *PendingResult) String() string {
 func (*PendingResult) ProtoMessage() {}
 
 func (x *PendingResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[35]
+	mi := &file_clusterpb_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3463,7 +3603,7 @@ func (x *PendingResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingResult.ProtoReflect.Descriptor instead.
 func (*PendingResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{35}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PendingResult) GetOperations() []*OpenOperation {
@@ -3491,7 +3631,7 @@ type OpenOperation struct {
 
 func (x *OpenOperation) Reset() {
 	*x = OpenOperation{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[36]
+	mi := &file_clusterpb_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3503,7 +3643,7 @@ func (x *OpenOperation) String() string {
 func (*OpenOperation) ProtoMessage() {}
 
 func (x *OpenOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[36]
+	mi := &file_clusterpb_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3516,7 +3656,7 @@ func (x *OpenOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenOperation.ProtoReflect.Descriptor instead.
 func (*OpenOperation) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{36}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *OpenOperation) GetOperation() *journalpb.Operation {
@@ -3574,7 +3714,7 @@ type WaitRequest struct {
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[37]
+	mi := &file_clusterpb_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3586,7 +3726,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[37]
+	mi := &file_clusterpb_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3599,7 +3739,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{37}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *WaitRequest) GetFirstExecution() uint64 {
@@ -3626,7 +3766,7 @@ type WaitResult struct {
 
 func (x *WaitResult) Reset() {
 	*x = WaitResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[38]
+	mi := &file_clusterpb_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3638,7 +3778,7 @@ func (x *WaitResult) String() string {
 func (*WaitResult) ProtoMessage() {}
 
 func (x *WaitResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[38]
+	mi := &file_clusterpb_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3651,7 +3791,7 @@ func (x *WaitResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitResult.ProtoReflect.Descriptor instead.
 func (*WaitResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{38}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *WaitResult) GetStatus() *Status {
@@ -3675,7 +3815,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[39]
+	mi := &file_clusterpb_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3687,7 +3827,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[39]
+	mi := &file_clusterpb_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3700,7 +3840,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{39}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *WatchRequest) GetExecution() uint64 {
@@ -3735,7 +3875,7 @@ type WatchedRun struct {
 
 func (x *WatchedRun) Reset() {
 	*x = WatchedRun{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[40]
+	mi := &file_clusterpb_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3747,7 +3887,7 @@ func (x *WatchedRun) String() string {
 func (*WatchedRun) ProtoMessage() {}
 
 func (x *WatchedRun) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[40]
+	mi := &file_clusterpb_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3760,7 +3900,7 @@ func (x *WatchedRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchedRun.ProtoReflect.Descriptor instead.
 func (*WatchedRun) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{40}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *WatchedRun) GetFirstExecution() uint64 {
@@ -3792,7 +3932,7 @@ type WatchResult struct {
 
 func (x *WatchResult) Reset() {
 	*x = WatchResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[41]
+	mi := &file_clusterpb_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3804,7 +3944,7 @@ func (x *WatchResult) String() string {
 func (*WatchResult) ProtoMessage() {}
 
 func (x *WatchResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[41]
+	mi := &file_clusterpb_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3817,7 +3957,7 @@ func (x *WatchResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResult.ProtoReflect.Descriptor instead.
 func (*WatchResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{41}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *WatchResult) GetEvents() []*WatchedEvent {
@@ -3866,7 +4006,7 @@ type WatchedEvent struct {
 
 func (x *WatchedEvent) Reset() {
 	*x = WatchedEvent{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[42]
+	mi := &file_clusterpb_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3878,7 +4018,7 @@ func (x *WatchedEvent) String() string {
 func (*WatchedEvent) ProtoMessage() {}
 
 func (x *WatchedEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[42]
+	mi := &file_clusterpb_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3891,7 +4031,7 @@ func (x *WatchedEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchedEvent.ProtoReflect.Descriptor instead.
 func (*WatchedEvent) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{42}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *WatchedEvent) GetExecution() uint64 {
@@ -3920,7 +4060,7 @@ type MembersRequest struct {
 
 func (x *MembersRequest) Reset() {
 	*x = MembersRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[43]
+	mi := &file_clusterpb_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3932,7 +4072,7 @@ func (x *MembersRequest) String() string {
 func (*MembersRequest) ProtoMessage() {}
 
 func (x *MembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[43]
+	mi := &file_clusterpb_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3945,7 +4085,7 @@ func (x *MembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersRequest.ProtoReflect.Descriptor instead.
 func (*MembersRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{43}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *MembersRequest) GetKnownIndexes() []uint64 {
@@ -3978,7 +4118,7 @@ type MembersResult struct {
 
 func (x *MembersResult) Reset() {
 	*x = MembersResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[44]
+	mi := &file_clusterpb_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3990,7 +4130,7 @@ func (x *MembersResult) String() string {
 func (*MembersResult) ProtoMessage() {}
 
 func (x *MembersResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[44]
+	mi := &file_clusterpb_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4003,7 +4143,7 @@ func (x *MembersResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersResult.ProtoReflect.Descriptor instead.
 func (*MembersResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{44}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *MembersResult) GetMembers() []*Member {
@@ -4080,7 +4220,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[45]
+	mi := &file_clusterpb_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4092,7 +4232,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[45]
+	mi := &file_clusterpb_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4105,7 +4245,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{45}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Member) GetNode() string {
@@ -4198,7 +4338,7 @@ type IssueTokenRequest struct {
 
 func (x *IssueTokenRequest) Reset() {
 	*x = IssueTokenRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[46]
+	mi := &file_clusterpb_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4210,7 +4350,7 @@ func (x *IssueTokenRequest) String() string {
 func (*IssueTokenRequest) ProtoMessage() {}
 
 func (x *IssueTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[46]
+	mi := &file_clusterpb_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4223,7 +4363,7 @@ func (x *IssueTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueTokenRequest.ProtoReflect.Descriptor instead.
 func (*IssueTokenRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{46}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *IssueTokenRequest) GetKey() []byte {
@@ -4252,7 +4392,7 @@ type IssueTokenResult struct {
 
 func (x *IssueTokenResult) Reset() {
 	*x = IssueTokenResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_clusterpb_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4264,7 +4404,7 @@ func (x *IssueTokenResult) String() string {
 func (*IssueTokenResult) ProtoMessage() {}
 
 func (x *IssueTokenResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_clusterpb_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4277,7 +4417,7 @@ func (x *IssueTokenResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueTokenResult.ProtoReflect.Descriptor instead.
 func (*IssueTokenResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *IssueTokenResult) GetExpiresAt() int64 {
@@ -4303,7 +4443,7 @@ type ListTokensRequest struct {
 
 func (x *ListTokensRequest) Reset() {
 	*x = ListTokensRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_clusterpb_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4315,7 +4455,7 @@ func (x *ListTokensRequest) String() string {
 func (*ListTokensRequest) ProtoMessage() {}
 
 func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_clusterpb_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4328,7 +4468,7 @@ func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListTokensRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 type ListTokensResult struct {
@@ -4340,7 +4480,7 @@ type ListTokensResult struct {
 
 func (x *ListTokensResult) Reset() {
 	*x = ListTokensResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_clusterpb_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4352,7 +4492,7 @@ func (x *ListTokensResult) String() string {
 func (*ListTokensResult) ProtoMessage() {}
 
 func (x *ListTokensResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_clusterpb_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4365,7 +4505,7 @@ func (x *ListTokensResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensResult.ProtoReflect.Descriptor instead.
 func (*ListTokensResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ListTokensResult) GetTokens() []*journalpb.JoinToken {
@@ -4385,7 +4525,7 @@ type RevokeTokenRequest struct {
 
 func (x *RevokeTokenRequest) Reset() {
 	*x = RevokeTokenRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_clusterpb_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4397,7 +4537,7 @@ func (x *RevokeTokenRequest) String() string {
 func (*RevokeTokenRequest) ProtoMessage() {}
 
 func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_clusterpb_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4410,7 +4550,7 @@ func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenRequest.ProtoReflect.Descriptor instead.
 func (*RevokeTokenRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *RevokeTokenRequest) GetKey() []byte {
@@ -4428,7 +4568,7 @@ type RevokeTokenResult struct {
 
 func (x *RevokeTokenResult) Reset() {
 	*x = RevokeTokenResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_clusterpb_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4440,7 +4580,7 @@ func (x *RevokeTokenResult) String() string {
 func (*RevokeTokenResult) ProtoMessage() {}
 
 func (x *RevokeTokenResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_clusterpb_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4453,7 +4593,7 @@ func (x *RevokeTokenResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenResult.ProtoReflect.Descriptor instead.
 func (*RevokeTokenResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 // GetSettingsRequest asks for the settings of the cluster. Protocol 4.
@@ -4465,7 +4605,7 @@ type GetSettingsRequest struct {
 
 func (x *GetSettingsRequest) Reset() {
 	*x = GetSettingsRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_clusterpb_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4477,7 +4617,7 @@ func (x *GetSettingsRequest) String() string {
 func (*GetSettingsRequest) ProtoMessage() {}
 
 func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_clusterpb_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4490,7 +4630,7 @@ func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsRequest.ProtoReflect.Descriptor instead.
 func (*GetSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 type GetSettingsResult struct {
@@ -4505,7 +4645,7 @@ type GetSettingsResult struct {
 
 func (x *GetSettingsResult) Reset() {
 	*x = GetSettingsResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_clusterpb_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4517,7 +4657,7 @@ func (x *GetSettingsResult) String() string {
 func (*GetSettingsResult) ProtoMessage() {}
 
 func (x *GetSettingsResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_clusterpb_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4530,7 +4670,7 @@ func (x *GetSettingsResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsResult.ProtoReflect.Descriptor instead.
 func (*GetSettingsResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *GetSettingsResult) GetSettings() []byte {
@@ -4560,7 +4700,7 @@ type ChangeSettingsRequest struct {
 
 func (x *ChangeSettingsRequest) Reset() {
 	*x = ChangeSettingsRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_clusterpb_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4572,7 +4712,7 @@ func (x *ChangeSettingsRequest) String() string {
 func (*ChangeSettingsRequest) ProtoMessage() {}
 
 func (x *ChangeSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_clusterpb_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4585,7 +4725,7 @@ func (x *ChangeSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeSettingsRequest.ProtoReflect.Descriptor instead.
 func (*ChangeSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ChangeSettingsRequest) GetSettings() []byte {
@@ -4610,7 +4750,7 @@ type ChangeSettingsResult struct {
 
 func (x *ChangeSettingsResult) Reset() {
 	*x = ChangeSettingsResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_clusterpb_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4622,7 +4762,7 @@ func (x *ChangeSettingsResult) String() string {
 func (*ChangeSettingsResult) ProtoMessage() {}
 
 func (x *ChangeSettingsResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_clusterpb_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4635,7 +4775,7 @@ func (x *ChangeSettingsResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeSettingsResult.ProtoReflect.Descriptor instead.
 func (*ChangeSettingsResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 // JoinRequest is sent to the leader, through any node. With it a node asks to be added, or a member
@@ -4666,7 +4806,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[56]
+	mi := &file_clusterpb_cluster_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4678,7 +4818,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[56]
+	mi := &file_clusterpb_cluster_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4691,7 +4831,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{56}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *JoinRequest) GetNode() string {
@@ -4779,7 +4919,7 @@ type JoinResult struct {
 
 func (x *JoinResult) Reset() {
 	*x = JoinResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[57]
+	mi := &file_clusterpb_cluster_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4791,7 +4931,7 @@ func (x *JoinResult) String() string {
 func (*JoinResult) ProtoMessage() {}
 
 func (x *JoinResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[57]
+	mi := &file_clusterpb_cluster_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4804,7 +4944,7 @@ func (x *JoinResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResult.ProtoReflect.Descriptor instead.
 func (*JoinResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{59}
 }
 
 // RemoveMemberRequest removes a node from the cluster permanently.
@@ -4817,7 +4957,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[58]
+	mi := &file_clusterpb_cluster_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4829,7 +4969,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[58]
+	mi := &file_clusterpb_cluster_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4842,7 +4982,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{58}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *RemoveMemberRequest) GetNode() string {
@@ -4860,7 +5000,7 @@ type RemoveMemberResult struct {
 
 func (x *RemoveMemberResult) Reset() {
 	*x = RemoveMemberResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[59]
+	mi := &file_clusterpb_cluster_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4872,7 +5012,7 @@ func (x *RemoveMemberResult) String() string {
 func (*RemoveMemberResult) ProtoMessage() {}
 
 func (x *RemoveMemberResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[59]
+	mi := &file_clusterpb_cluster_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4885,7 +5025,7 @@ func (x *RemoveMemberResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResult.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{59}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{61}
 }
 
 // AdoptMemberRequest records that a node has lost its directory and has a new one. Protocol 3.
@@ -4899,7 +5039,7 @@ type AdoptMemberRequest struct {
 
 func (x *AdoptMemberRequest) Reset() {
 	*x = AdoptMemberRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[60]
+	mi := &file_clusterpb_cluster_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4911,7 +5051,7 @@ func (x *AdoptMemberRequest) String() string {
 func (*AdoptMemberRequest) ProtoMessage() {}
 
 func (x *AdoptMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[60]
+	mi := &file_clusterpb_cluster_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4924,7 +5064,7 @@ func (x *AdoptMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptMemberRequest.ProtoReflect.Descriptor instead.
 func (*AdoptMemberRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{60}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *AdoptMemberRequest) GetNode() string {
@@ -4949,7 +5089,7 @@ type AdoptMemberResult struct {
 
 func (x *AdoptMemberResult) Reset() {
 	*x = AdoptMemberResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[61]
+	mi := &file_clusterpb_cluster_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4961,7 +5101,7 @@ func (x *AdoptMemberResult) String() string {
 func (*AdoptMemberResult) ProtoMessage() {}
 
 func (x *AdoptMemberResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[61]
+	mi := &file_clusterpb_cluster_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4974,7 +5114,7 @@ func (x *AdoptMemberResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptMemberResult.ProtoReflect.Descriptor instead.
 func (*AdoptMemberResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{61}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{63}
 }
 
 // CrossMessagesRequest carries messages from one partition to another, all for instances of the
@@ -4988,7 +5128,7 @@ type CrossMessagesRequest struct {
 
 func (x *CrossMessagesRequest) Reset() {
 	*x = CrossMessagesRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[62]
+	mi := &file_clusterpb_cluster_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5000,7 +5140,7 @@ func (x *CrossMessagesRequest) String() string {
 func (*CrossMessagesRequest) ProtoMessage() {}
 
 func (x *CrossMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[62]
+	mi := &file_clusterpb_cluster_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5013,7 +5153,7 @@ func (x *CrossMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossMessagesRequest.ProtoReflect.Descriptor instead.
 func (*CrossMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{62}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *CrossMessagesRequest) GetMessages() []*CrossMessage {
@@ -5039,7 +5179,7 @@ type CrossMessage struct {
 
 func (x *CrossMessage) Reset() {
 	*x = CrossMessage{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[63]
+	mi := &file_clusterpb_cluster_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5051,7 +5191,7 @@ func (x *CrossMessage) String() string {
 func (*CrossMessage) ProtoMessage() {}
 
 func (x *CrossMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[63]
+	mi := &file_clusterpb_cluster_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5064,7 +5204,7 @@ func (x *CrossMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossMessage.ProtoReflect.Descriptor instead.
 func (*CrossMessage) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{63}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *CrossMessage) GetInstance() string {
@@ -5119,7 +5259,7 @@ type CrossMessagesResult struct {
 
 func (x *CrossMessagesResult) Reset() {
 	*x = CrossMessagesResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[64]
+	mi := &file_clusterpb_cluster_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5131,7 +5271,7 @@ func (x *CrossMessagesResult) String() string {
 func (*CrossMessagesResult) ProtoMessage() {}
 
 func (x *CrossMessagesResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[64]
+	mi := &file_clusterpb_cluster_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5144,7 +5284,7 @@ func (x *CrossMessagesResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossMessagesResult.ProtoReflect.Descriptor instead.
 func (*CrossMessagesResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{64}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *CrossMessagesResult) GetResults() []*CrossMessageResult {
@@ -5169,7 +5309,7 @@ type CrossMessageResult struct {
 
 func (x *CrossMessageResult) Reset() {
 	*x = CrossMessageResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[65]
+	mi := &file_clusterpb_cluster_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5181,7 +5321,7 @@ func (x *CrossMessageResult) String() string {
 func (*CrossMessageResult) ProtoMessage() {}
 
 func (x *CrossMessageResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[65]
+	mi := &file_clusterpb_cluster_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5194,7 +5334,7 @@ func (x *CrossMessageResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossMessageResult.ProtoReflect.Descriptor instead.
 func (*CrossMessageResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{65}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *CrossMessageResult) GetFailure() string {
@@ -5234,7 +5374,7 @@ type OfferLeadershipRequest struct {
 
 func (x *OfferLeadershipRequest) Reset() {
 	*x = OfferLeadershipRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[66]
+	mi := &file_clusterpb_cluster_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5246,7 +5386,7 @@ func (x *OfferLeadershipRequest) String() string {
 func (*OfferLeadershipRequest) ProtoMessage() {}
 
 func (x *OfferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[66]
+	mi := &file_clusterpb_cluster_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5259,7 +5399,7 @@ func (x *OfferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*OfferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{66}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
 }
 
 type OfferLeadershipResult struct {
@@ -5271,7 +5411,7 @@ type OfferLeadershipResult struct {
 
 func (x *OfferLeadershipResult) Reset() {
 	*x = OfferLeadershipResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_clusterpb_cluster_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5283,7 +5423,7 @@ func (x *OfferLeadershipResult) String() string {
 func (*OfferLeadershipResult) ProtoMessage() {}
 
 func (x *OfferLeadershipResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_clusterpb_cluster_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5296,7 +5436,7 @@ func (x *OfferLeadershipResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferLeadershipResult.ProtoReflect.Descriptor instead.
 func (*OfferLeadershipResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *OfferLeadershipResult) GetAccepted() bool {
@@ -5316,7 +5456,7 @@ type CommitIndexRequest struct {
 
 func (x *CommitIndexRequest) Reset() {
 	*x = CommitIndexRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_clusterpb_cluster_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5328,7 +5468,7 @@ func (x *CommitIndexRequest) String() string {
 func (*CommitIndexRequest) ProtoMessage() {}
 
 func (x *CommitIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_clusterpb_cluster_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5341,7 +5481,7 @@ func (x *CommitIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitIndexRequest.ProtoReflect.Descriptor instead.
 func (*CommitIndexRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
 }
 
 type CommitIndexResult struct {
@@ -5352,7 +5492,7 @@ type CommitIndexResult struct {
 
 func (x *CommitIndexResult) Reset() {
 	*x = CommitIndexResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_clusterpb_cluster_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5364,7 +5504,7 @@ func (x *CommitIndexResult) String() string {
 func (*CommitIndexResult) ProtoMessage() {}
 
 func (x *CommitIndexResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_clusterpb_cluster_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5377,7 +5517,7 @@ func (x *CommitIndexResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitIndexResult.ProtoReflect.Descriptor instead.
 func (*CommitIndexResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
 }
 
 // FromWorker is a message from a worker to a leader. Without any field it is a keep-alive.
@@ -5398,7 +5538,7 @@ type FromWorker struct {
 
 func (x *FromWorker) Reset() {
 	*x = FromWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_clusterpb_cluster_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5410,7 +5550,7 @@ func (x *FromWorker) String() string {
 func (*FromWorker) ProtoMessage() {}
 
 func (x *FromWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_clusterpb_cluster_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5423,7 +5563,7 @@ func (x *FromWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromWorker.ProtoReflect.Descriptor instead.
 func (*FromWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *FromWorker) GetMessage() isFromWorker_Message {
@@ -5549,7 +5689,7 @@ type RegisterWorker struct {
 
 func (x *RegisterWorker) Reset() {
 	*x = RegisterWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_clusterpb_cluster_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5561,7 +5701,7 @@ func (x *RegisterWorker) String() string {
 func (*RegisterWorker) ProtoMessage() {}
 
 func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_clusterpb_cluster_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5574,7 +5714,7 @@ func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterWorker.ProtoReflect.Descriptor instead.
 func (*RegisterWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *RegisterWorker) GetProtocol() uint32 {
@@ -5637,7 +5777,7 @@ type OrchestrationCode struct {
 
 func (x *OrchestrationCode) Reset() {
 	*x = OrchestrationCode{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_clusterpb_cluster_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5649,7 +5789,7 @@ func (x *OrchestrationCode) String() string {
 func (*OrchestrationCode) ProtoMessage() {}
 
 func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_clusterpb_cluster_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5662,7 +5802,7 @@ func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCode.ProtoReflect.Descriptor instead.
 func (*OrchestrationCode) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *OrchestrationCode) GetName() string {
@@ -5689,7 +5829,7 @@ type AttemptID struct {
 
 func (x *AttemptID) Reset() {
 	*x = AttemptID{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_clusterpb_cluster_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5701,7 +5841,7 @@ func (x *AttemptID) String() string {
 func (*AttemptID) ProtoMessage() {}
 
 func (x *AttemptID) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_clusterpb_cluster_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5714,7 +5854,7 @@ func (x *AttemptID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptID.ProtoReflect.Descriptor instead.
 func (*AttemptID) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *AttemptID) GetRef() *journalpb.OperationRef {
@@ -5743,7 +5883,7 @@ type RunningAttempt struct {
 
 func (x *RunningAttempt) Reset() {
 	*x = RunningAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[74]
+	mi := &file_clusterpb_cluster_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5755,7 +5895,7 @@ func (x *RunningAttempt) String() string {
 func (*RunningAttempt) ProtoMessage() {}
 
 func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[74]
+	mi := &file_clusterpb_cluster_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5768,7 +5908,7 @@ func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningAttempt.ProtoReflect.Descriptor instead.
 func (*RunningAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *RunningAttempt) GetAttempt() *AttemptID {
@@ -5802,7 +5942,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_clusterpb_cluster_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5814,7 +5954,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_clusterpb_cluster_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5827,7 +5967,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *Heartbeat) GetAttempt() *AttemptID {
@@ -5860,7 +6000,7 @@ type AttemptResult struct {
 
 func (x *AttemptResult) Reset() {
 	*x = AttemptResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_clusterpb_cluster_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5872,7 +6012,7 @@ func (x *AttemptResult) String() string {
 func (*AttemptResult) ProtoMessage() {}
 
 func (x *AttemptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_clusterpb_cluster_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5885,7 +6025,7 @@ func (x *AttemptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptResult.ProtoReflect.Descriptor instead.
 func (*AttemptResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *AttemptResult) GetAttempt() *AttemptID {
@@ -5938,7 +6078,7 @@ type ToWorker struct {
 
 func (x *ToWorker) Reset() {
 	*x = ToWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_clusterpb_cluster_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5950,7 +6090,7 @@ func (x *ToWorker) String() string {
 func (*ToWorker) ProtoMessage() {}
 
 func (x *ToWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_clusterpb_cluster_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5963,7 +6103,7 @@ func (x *ToWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToWorker.ProtoReflect.Descriptor instead.
 func (*ToWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *ToWorker) GetMessage() isToWorker_Message {
@@ -6048,7 +6188,7 @@ type AssignAttempt struct {
 
 func (x *AssignAttempt) Reset() {
 	*x = AssignAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_clusterpb_cluster_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6060,7 +6200,7 @@ func (x *AssignAttempt) String() string {
 func (*AssignAttempt) ProtoMessage() {}
 
 func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_clusterpb_cluster_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6073,7 +6213,7 @@ func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignAttempt.ProtoReflect.Descriptor instead.
 func (*AssignAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *AssignAttempt) GetAttempt() *AttemptID {
@@ -6157,7 +6297,7 @@ type CancelAttempt struct {
 
 func (x *CancelAttempt) Reset() {
 	*x = CancelAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_clusterpb_cluster_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6169,7 +6309,7 @@ func (x *CancelAttempt) String() string {
 func (*CancelAttempt) ProtoMessage() {}
 
 func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_clusterpb_cluster_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6182,7 +6322,7 @@ func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelAttempt.ProtoReflect.Descriptor instead.
 func (*CancelAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *CancelAttempt) GetAttempt() *AttemptID {
@@ -6203,7 +6343,7 @@ var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xd9\x10\n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\x95\x11\n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
@@ -6229,7 +6369,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06update\x18\x12 \x01(\v2 .tenuto.cluster.v1.UpdateRequestH\x00R\x06update\x12F\n" +
 	"\n" +
 	"executions\x18\x13 \x01(\v2$.tenuto.cluster.v1.ExecutionsRequestH\x00R\n" +
-	"executions\x12@\n" +
+	"executions\x12:\n" +
+	"\x06values\x18\x14 \x01(\v2 .tenuto.cluster.v1.ValuesRequestH\x00R\x06values\x12@\n" +
 	"\bcomplete\x18\x18 \x01(\v2\".tenuto.cluster.v1.CompleteRequestH\x00R\bcomplete\x12=\n" +
 	"\apending\x18\x19 \x01(\v2!.tenuto.cluster.v1.PendingRequestH\x00R\apending\x124\n" +
 	"\x04wait\x18\x1e \x01(\v2\x1e.tenuto.cluster.v1.WaitRequestH\x00R\x04wait\x127\n" +
@@ -6295,7 +6436,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\fKIND_SUSPEND\x10\x03\x12\x0f\n" +
 	"\vKIND_RESUME\x10\x04\x12\x0e\n" +
 	"\n" +
-	"KIND_RETRY\x10\x05\"\x8b\x03\n" +
+	"KIND_RETRY\x10\x05\"\x9a\x04\n" +
 	"\vListRequest\x12\x16\n" +
 	"\x06states\x18\x01 \x03(\tR\x06states\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -6308,8 +6449,14 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05after\x18\t \x01(\tR\x05after\x12\x14\n" +
 	"\x05limit\x18\n" +
 	" \x01(\rR\x05limit\x12\x14\n" +
-	"\x05count\x18\v \x01(\bR\x05count\x1a7\n" +
+	"\x05count\x18\v \x01(\bR\x05count\x12N\n" +
+	"\n" +
+	"attributes\x18\f \x03(\v2..tenuto.cluster.v1.ListRequest.AttributesEntryR\n" +
+	"attributes\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a=\n" +
+	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"T\n" +
 	"\fQueryRequest\x12\x12\n" +
@@ -6326,7 +6473,11 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\fUpdateResult\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\x19\n" +
 	"\bevent_id\x18\x02 \x01(\x04R\aeventId\x126\n" +
-	"\trejection\x18\x03 \x01(\v2\x18.tenuto.journal.v1.ErrorR\trejection\"\x13\n" +
+	"\trejection\x18\x03 \x01(\v2\x18.tenuto.journal.v1.ErrorR\trejection\"!\n" +
+	"\rValuesRequest\x12\x10\n" +
+	"\x03map\x18\x01 \x01(\tR\x03map\"C\n" +
+	"\fValuesResult\x123\n" +
+	"\x06values\x18\x01 \x03(\v2\x1b.tenuto.journal.v1.ValueSetR\x06values\"\x13\n" +
 	"\x11ExecutionsRequest\"P\n" +
 	"\x10ExecutionsResult\x12<\n" +
 	"\n" +
@@ -6353,7 +6504,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0eHistoryRequest\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\"\n" +
 	"\rfrom_event_id\x18\x02 \x01(\x04R\vfromEventId\x12\x14\n" +
-	"\x05paged\x18\x03 \x01(\bR\x05paged\"\xa3\x0f\n" +
+	"\x05paged\x18\x03 \x01(\bR\x05paged\"\xde\x0f\n" +
 	"\bResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x124\n" +
 	"\afailure\x18\x02 \x01(\v2\x1a.tenuto.cluster.v1.FailureR\afailure\x12#\n" +
@@ -6371,7 +6522,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06update\x18\x12 \x01(\v2\x1f.tenuto.cluster.v1.UpdateResultH\x00R\x06update\x12E\n" +
 	"\n" +
 	"executions\x18\x13 \x01(\v2#.tenuto.cluster.v1.ExecutionsResultH\x00R\n" +
-	"executions\x12?\n" +
+	"executions\x129\n" +
+	"\x06values\x18\x14 \x01(\v2\x1f.tenuto.cluster.v1.ValuesResultH\x00R\x06values\x12?\n" +
 	"\bcomplete\x18\x18 \x01(\v2!.tenuto.cluster.v1.CompleteResultH\x00R\bcomplete\x12<\n" +
 	"\apending\x18\x19 \x01(\v2 .tenuto.cluster.v1.PendingResultH\x00R\apending\x123\n" +
 	"\x04wait\x18\x1e \x01(\v2\x1d.tenuto.cluster.v1.WaitResultH\x00R\x04wait\x126\n" +
@@ -6435,7 +6587,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\rHistoryResult\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\x16\n" +
 	"\x06events\x18\x02 \x03(\fR\x06events\x12\x12\n" +
-	"\x04more\x18\x03 \x01(\bR\x04more\"\xd4\x05\n" +
+	"\x04more\x18\x03 \x01(\bR\x04more\"\x95\x06\n" +
 	"\x06Status\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x1c\n" +
 	"\texecution\x18\x02 \x01(\x04R\texecution\x12\x12\n" +
@@ -6456,7 +6608,10 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0ffirst_execution\x18\x0e \x01(\x04R\x0efirstExecution\x127\n" +
 	"\x04tags\x18\x0f \x03(\v2#.tenuto.cluster.v1.Status.TagsEntryR\x04tags\x12?\n" +
 	"\rcustom_status\x18\x10 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\fcustomStatus\x12 \n" +
-	"\vincarnation\x18\x11 \x01(\x04R\vincarnation\x1a7\n" +
+	"\vincarnation\x18\x11 \x01(\x04R\vincarnation\x12?\n" +
+	"\n" +
+	"attributes\x18\x12 \x03(\v2\x1f.tenuto.journal.v1.AttributeSetR\n" +
+	"attributes\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x83\x01\n" +
@@ -6691,7 +6846,7 @@ func file_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 84)
+var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 87)
 var file_clusterpb_cluster_proto_goTypes = []any{
 	(ReusePolicy)(0),               // 0: tenuto.cluster.v1.ReusePolicy
 	(CodeList)(0),                  // 1: tenuto.cluster.v1.CodeList
@@ -6708,213 +6863,223 @@ var file_clusterpb_cluster_proto_goTypes = []any{
 	(*QueryResult)(nil),            // 12: tenuto.cluster.v1.QueryResult
 	(*UpdateRequest)(nil),          // 13: tenuto.cluster.v1.UpdateRequest
 	(*UpdateResult)(nil),           // 14: tenuto.cluster.v1.UpdateResult
-	(*ExecutionsRequest)(nil),      // 15: tenuto.cluster.v1.ExecutionsRequest
-	(*ExecutionsResult)(nil),       // 16: tenuto.cluster.v1.ExecutionsResult
-	(*Execution)(nil),              // 17: tenuto.cluster.v1.Execution
-	(*PurgeRequest)(nil),           // 18: tenuto.cluster.v1.PurgeRequest
-	(*SendRequest)(nil),            // 19: tenuto.cluster.v1.SendRequest
-	(*GetRequest)(nil),             // 20: tenuto.cluster.v1.GetRequest
-	(*HistoryRequest)(nil),         // 21: tenuto.cluster.v1.HistoryRequest
-	(*Response)(nil),               // 22: tenuto.cluster.v1.Response
-	(*ControlResult)(nil),          // 23: tenuto.cluster.v1.ControlResult
-	(*ListResult)(nil),             // 24: tenuto.cluster.v1.ListResult
-	(*PurgeResult)(nil),            // 25: tenuto.cluster.v1.PurgeResult
-	(*Failure)(nil),                // 26: tenuto.cluster.v1.Failure
-	(*NotRegistered)(nil),          // 27: tenuto.cluster.v1.NotRegistered
-	(*VersionMismatch)(nil),        // 28: tenuto.cluster.v1.VersionMismatch
-	(*StartResult)(nil),            // 29: tenuto.cluster.v1.StartResult
-	(*SendResult)(nil),             // 30: tenuto.cluster.v1.SendResult
-	(*GetResult)(nil),              // 31: tenuto.cluster.v1.GetResult
-	(*HistoryResult)(nil),          // 32: tenuto.cluster.v1.HistoryResult
-	(*Status)(nil),                 // 33: tenuto.cluster.v1.Status
-	(*Mismatch)(nil),               // 34: tenuto.cluster.v1.Mismatch
-	(*CompleteRequest)(nil),        // 35: tenuto.cluster.v1.CompleteRequest
-	(*CompleteResult)(nil),         // 36: tenuto.cluster.v1.CompleteResult
-	(*PendingRequest)(nil),         // 37: tenuto.cluster.v1.PendingRequest
-	(*PendingResult)(nil),          // 38: tenuto.cluster.v1.PendingResult
-	(*OpenOperation)(nil),          // 39: tenuto.cluster.v1.OpenOperation
-	(*WaitRequest)(nil),            // 40: tenuto.cluster.v1.WaitRequest
-	(*WaitResult)(nil),             // 41: tenuto.cluster.v1.WaitResult
-	(*WatchRequest)(nil),           // 42: tenuto.cluster.v1.WatchRequest
-	(*WatchedRun)(nil),             // 43: tenuto.cluster.v1.WatchedRun
-	(*WatchResult)(nil),            // 44: tenuto.cluster.v1.WatchResult
-	(*WatchedEvent)(nil),           // 45: tenuto.cluster.v1.WatchedEvent
-	(*MembersRequest)(nil),         // 46: tenuto.cluster.v1.MembersRequest
-	(*MembersResult)(nil),          // 47: tenuto.cluster.v1.MembersResult
-	(*Member)(nil),                 // 48: tenuto.cluster.v1.Member
-	(*IssueTokenRequest)(nil),      // 49: tenuto.cluster.v1.IssueTokenRequest
-	(*IssueTokenResult)(nil),       // 50: tenuto.cluster.v1.IssueTokenResult
-	(*ListTokensRequest)(nil),      // 51: tenuto.cluster.v1.ListTokensRequest
-	(*ListTokensResult)(nil),       // 52: tenuto.cluster.v1.ListTokensResult
-	(*RevokeTokenRequest)(nil),     // 53: tenuto.cluster.v1.RevokeTokenRequest
-	(*RevokeTokenResult)(nil),      // 54: tenuto.cluster.v1.RevokeTokenResult
-	(*GetSettingsRequest)(nil),     // 55: tenuto.cluster.v1.GetSettingsRequest
-	(*GetSettingsResult)(nil),      // 56: tenuto.cluster.v1.GetSettingsResult
-	(*ChangeSettingsRequest)(nil),  // 57: tenuto.cluster.v1.ChangeSettingsRequest
-	(*ChangeSettingsResult)(nil),   // 58: tenuto.cluster.v1.ChangeSettingsResult
-	(*JoinRequest)(nil),            // 59: tenuto.cluster.v1.JoinRequest
-	(*JoinResult)(nil),             // 60: tenuto.cluster.v1.JoinResult
-	(*RemoveMemberRequest)(nil),    // 61: tenuto.cluster.v1.RemoveMemberRequest
-	(*RemoveMemberResult)(nil),     // 62: tenuto.cluster.v1.RemoveMemberResult
-	(*AdoptMemberRequest)(nil),     // 63: tenuto.cluster.v1.AdoptMemberRequest
-	(*AdoptMemberResult)(nil),      // 64: tenuto.cluster.v1.AdoptMemberResult
-	(*CrossMessagesRequest)(nil),   // 65: tenuto.cluster.v1.CrossMessagesRequest
-	(*CrossMessage)(nil),           // 66: tenuto.cluster.v1.CrossMessage
-	(*CrossMessagesResult)(nil),    // 67: tenuto.cluster.v1.CrossMessagesResult
-	(*CrossMessageResult)(nil),     // 68: tenuto.cluster.v1.CrossMessageResult
-	(*OfferLeadershipRequest)(nil), // 69: tenuto.cluster.v1.OfferLeadershipRequest
-	(*OfferLeadershipResult)(nil),  // 70: tenuto.cluster.v1.OfferLeadershipResult
-	(*CommitIndexRequest)(nil),     // 71: tenuto.cluster.v1.CommitIndexRequest
-	(*CommitIndexResult)(nil),      // 72: tenuto.cluster.v1.CommitIndexResult
-	(*FromWorker)(nil),             // 73: tenuto.cluster.v1.FromWorker
-	(*RegisterWorker)(nil),         // 74: tenuto.cluster.v1.RegisterWorker
-	(*OrchestrationCode)(nil),      // 75: tenuto.cluster.v1.OrchestrationCode
-	(*AttemptID)(nil),              // 76: tenuto.cluster.v1.AttemptID
-	(*RunningAttempt)(nil),         // 77: tenuto.cluster.v1.RunningAttempt
-	(*Heartbeat)(nil),              // 78: tenuto.cluster.v1.Heartbeat
-	(*AttemptResult)(nil),          // 79: tenuto.cluster.v1.AttemptResult
-	(*ToWorker)(nil),               // 80: tenuto.cluster.v1.ToWorker
-	(*AssignAttempt)(nil),          // 81: tenuto.cluster.v1.AssignAttempt
-	(*CancelAttempt)(nil),          // 82: tenuto.cluster.v1.CancelAttempt
-	nil,                            // 83: tenuto.cluster.v1.StartRequest.TagsEntry
-	nil,                            // 84: tenuto.cluster.v1.ListRequest.TagsEntry
-	nil,                            // 85: tenuto.cluster.v1.Status.TagsEntry
-	nil,                            // 86: tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	(*journalpb.Payload)(nil),      // 87: tenuto.journal.v1.Payload
-	(*journalpb.Error)(nil),        // 88: tenuto.journal.v1.Error
-	(*journalpb.OperationRef)(nil), // 89: tenuto.journal.v1.OperationRef
-	(*journalpb.Operation)(nil),    // 90: tenuto.journal.v1.Operation
-	(*journalpb.JoinToken)(nil),    // 91: tenuto.journal.v1.JoinToken
-	(*journalpb.Event)(nil),        // 92: tenuto.journal.v1.Event
-	(*journalpb.Instance)(nil),     // 93: tenuto.journal.v1.Instance
+	(*ValuesRequest)(nil),          // 15: tenuto.cluster.v1.ValuesRequest
+	(*ValuesResult)(nil),           // 16: tenuto.cluster.v1.ValuesResult
+	(*ExecutionsRequest)(nil),      // 17: tenuto.cluster.v1.ExecutionsRequest
+	(*ExecutionsResult)(nil),       // 18: tenuto.cluster.v1.ExecutionsResult
+	(*Execution)(nil),              // 19: tenuto.cluster.v1.Execution
+	(*PurgeRequest)(nil),           // 20: tenuto.cluster.v1.PurgeRequest
+	(*SendRequest)(nil),            // 21: tenuto.cluster.v1.SendRequest
+	(*GetRequest)(nil),             // 22: tenuto.cluster.v1.GetRequest
+	(*HistoryRequest)(nil),         // 23: tenuto.cluster.v1.HistoryRequest
+	(*Response)(nil),               // 24: tenuto.cluster.v1.Response
+	(*ControlResult)(nil),          // 25: tenuto.cluster.v1.ControlResult
+	(*ListResult)(nil),             // 26: tenuto.cluster.v1.ListResult
+	(*PurgeResult)(nil),            // 27: tenuto.cluster.v1.PurgeResult
+	(*Failure)(nil),                // 28: tenuto.cluster.v1.Failure
+	(*NotRegistered)(nil),          // 29: tenuto.cluster.v1.NotRegistered
+	(*VersionMismatch)(nil),        // 30: tenuto.cluster.v1.VersionMismatch
+	(*StartResult)(nil),            // 31: tenuto.cluster.v1.StartResult
+	(*SendResult)(nil),             // 32: tenuto.cluster.v1.SendResult
+	(*GetResult)(nil),              // 33: tenuto.cluster.v1.GetResult
+	(*HistoryResult)(nil),          // 34: tenuto.cluster.v1.HistoryResult
+	(*Status)(nil),                 // 35: tenuto.cluster.v1.Status
+	(*Mismatch)(nil),               // 36: tenuto.cluster.v1.Mismatch
+	(*CompleteRequest)(nil),        // 37: tenuto.cluster.v1.CompleteRequest
+	(*CompleteResult)(nil),         // 38: tenuto.cluster.v1.CompleteResult
+	(*PendingRequest)(nil),         // 39: tenuto.cluster.v1.PendingRequest
+	(*PendingResult)(nil),          // 40: tenuto.cluster.v1.PendingResult
+	(*OpenOperation)(nil),          // 41: tenuto.cluster.v1.OpenOperation
+	(*WaitRequest)(nil),            // 42: tenuto.cluster.v1.WaitRequest
+	(*WaitResult)(nil),             // 43: tenuto.cluster.v1.WaitResult
+	(*WatchRequest)(nil),           // 44: tenuto.cluster.v1.WatchRequest
+	(*WatchedRun)(nil),             // 45: tenuto.cluster.v1.WatchedRun
+	(*WatchResult)(nil),            // 46: tenuto.cluster.v1.WatchResult
+	(*WatchedEvent)(nil),           // 47: tenuto.cluster.v1.WatchedEvent
+	(*MembersRequest)(nil),         // 48: tenuto.cluster.v1.MembersRequest
+	(*MembersResult)(nil),          // 49: tenuto.cluster.v1.MembersResult
+	(*Member)(nil),                 // 50: tenuto.cluster.v1.Member
+	(*IssueTokenRequest)(nil),      // 51: tenuto.cluster.v1.IssueTokenRequest
+	(*IssueTokenResult)(nil),       // 52: tenuto.cluster.v1.IssueTokenResult
+	(*ListTokensRequest)(nil),      // 53: tenuto.cluster.v1.ListTokensRequest
+	(*ListTokensResult)(nil),       // 54: tenuto.cluster.v1.ListTokensResult
+	(*RevokeTokenRequest)(nil),     // 55: tenuto.cluster.v1.RevokeTokenRequest
+	(*RevokeTokenResult)(nil),      // 56: tenuto.cluster.v1.RevokeTokenResult
+	(*GetSettingsRequest)(nil),     // 57: tenuto.cluster.v1.GetSettingsRequest
+	(*GetSettingsResult)(nil),      // 58: tenuto.cluster.v1.GetSettingsResult
+	(*ChangeSettingsRequest)(nil),  // 59: tenuto.cluster.v1.ChangeSettingsRequest
+	(*ChangeSettingsResult)(nil),   // 60: tenuto.cluster.v1.ChangeSettingsResult
+	(*JoinRequest)(nil),            // 61: tenuto.cluster.v1.JoinRequest
+	(*JoinResult)(nil),             // 62: tenuto.cluster.v1.JoinResult
+	(*RemoveMemberRequest)(nil),    // 63: tenuto.cluster.v1.RemoveMemberRequest
+	(*RemoveMemberResult)(nil),     // 64: tenuto.cluster.v1.RemoveMemberResult
+	(*AdoptMemberRequest)(nil),     // 65: tenuto.cluster.v1.AdoptMemberRequest
+	(*AdoptMemberResult)(nil),      // 66: tenuto.cluster.v1.AdoptMemberResult
+	(*CrossMessagesRequest)(nil),   // 67: tenuto.cluster.v1.CrossMessagesRequest
+	(*CrossMessage)(nil),           // 68: tenuto.cluster.v1.CrossMessage
+	(*CrossMessagesResult)(nil),    // 69: tenuto.cluster.v1.CrossMessagesResult
+	(*CrossMessageResult)(nil),     // 70: tenuto.cluster.v1.CrossMessageResult
+	(*OfferLeadershipRequest)(nil), // 71: tenuto.cluster.v1.OfferLeadershipRequest
+	(*OfferLeadershipResult)(nil),  // 72: tenuto.cluster.v1.OfferLeadershipResult
+	(*CommitIndexRequest)(nil),     // 73: tenuto.cluster.v1.CommitIndexRequest
+	(*CommitIndexResult)(nil),      // 74: tenuto.cluster.v1.CommitIndexResult
+	(*FromWorker)(nil),             // 75: tenuto.cluster.v1.FromWorker
+	(*RegisterWorker)(nil),         // 76: tenuto.cluster.v1.RegisterWorker
+	(*OrchestrationCode)(nil),      // 77: tenuto.cluster.v1.OrchestrationCode
+	(*AttemptID)(nil),              // 78: tenuto.cluster.v1.AttemptID
+	(*RunningAttempt)(nil),         // 79: tenuto.cluster.v1.RunningAttempt
+	(*Heartbeat)(nil),              // 80: tenuto.cluster.v1.Heartbeat
+	(*AttemptResult)(nil),          // 81: tenuto.cluster.v1.AttemptResult
+	(*ToWorker)(nil),               // 82: tenuto.cluster.v1.ToWorker
+	(*AssignAttempt)(nil),          // 83: tenuto.cluster.v1.AssignAttempt
+	(*CancelAttempt)(nil),          // 84: tenuto.cluster.v1.CancelAttempt
+	nil,                            // 85: tenuto.cluster.v1.StartRequest.TagsEntry
+	nil,                            // 86: tenuto.cluster.v1.ListRequest.TagsEntry
+	nil,                            // 87: tenuto.cluster.v1.ListRequest.AttributesEntry
+	nil,                            // 88: tenuto.cluster.v1.Status.TagsEntry
+	nil,                            // 89: tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	(*journalpb.Payload)(nil),      // 90: tenuto.journal.v1.Payload
+	(*journalpb.Error)(nil),        // 91: tenuto.journal.v1.Error
+	(*journalpb.ValueSet)(nil),     // 92: tenuto.journal.v1.ValueSet
+	(*journalpb.OperationRef)(nil), // 93: tenuto.journal.v1.OperationRef
+	(*journalpb.AttributeSet)(nil), // 94: tenuto.journal.v1.AttributeSet
+	(*journalpb.Operation)(nil),    // 95: tenuto.journal.v1.Operation
+	(*journalpb.JoinToken)(nil),    // 96: tenuto.journal.v1.JoinToken
+	(*journalpb.Event)(nil),        // 97: tenuto.journal.v1.Event
+	(*journalpb.Instance)(nil),     // 98: tenuto.journal.v1.Instance
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
 	4,   // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
-	19,  // 1: tenuto.cluster.v1.Request.send:type_name -> tenuto.cluster.v1.SendRequest
-	20,  // 2: tenuto.cluster.v1.Request.get:type_name -> tenuto.cluster.v1.GetRequest
-	21,  // 3: tenuto.cluster.v1.Request.history:type_name -> tenuto.cluster.v1.HistoryRequest
+	21,  // 1: tenuto.cluster.v1.Request.send:type_name -> tenuto.cluster.v1.SendRequest
+	22,  // 2: tenuto.cluster.v1.Request.get:type_name -> tenuto.cluster.v1.GetRequest
+	23,  // 3: tenuto.cluster.v1.Request.history:type_name -> tenuto.cluster.v1.HistoryRequest
 	9,   // 4: tenuto.cluster.v1.Request.control:type_name -> tenuto.cluster.v1.ControlRequest
 	10,  // 5: tenuto.cluster.v1.Request.list:type_name -> tenuto.cluster.v1.ListRequest
-	18,  // 6: tenuto.cluster.v1.Request.purge:type_name -> tenuto.cluster.v1.PurgeRequest
+	20,  // 6: tenuto.cluster.v1.Request.purge:type_name -> tenuto.cluster.v1.PurgeRequest
 	11,  // 7: tenuto.cluster.v1.Request.query:type_name -> tenuto.cluster.v1.QueryRequest
 	13,  // 8: tenuto.cluster.v1.Request.update:type_name -> tenuto.cluster.v1.UpdateRequest
-	15,  // 9: tenuto.cluster.v1.Request.executions:type_name -> tenuto.cluster.v1.ExecutionsRequest
-	35,  // 10: tenuto.cluster.v1.Request.complete:type_name -> tenuto.cluster.v1.CompleteRequest
-	37,  // 11: tenuto.cluster.v1.Request.pending:type_name -> tenuto.cluster.v1.PendingRequest
-	40,  // 12: tenuto.cluster.v1.Request.wait:type_name -> tenuto.cluster.v1.WaitRequest
-	42,  // 13: tenuto.cluster.v1.Request.watch:type_name -> tenuto.cluster.v1.WatchRequest
-	46,  // 14: tenuto.cluster.v1.Request.members:type_name -> tenuto.cluster.v1.MembersRequest
-	59,  // 15: tenuto.cluster.v1.Request.join:type_name -> tenuto.cluster.v1.JoinRequest
-	61,  // 16: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
-	49,  // 17: tenuto.cluster.v1.Request.issue_token:type_name -> tenuto.cluster.v1.IssueTokenRequest
-	65,  // 18: tenuto.cluster.v1.Request.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesRequest
-	69,  // 19: tenuto.cluster.v1.Request.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipRequest
-	71,  // 20: tenuto.cluster.v1.Request.commit_index:type_name -> tenuto.cluster.v1.CommitIndexRequest
-	5,   // 21: tenuto.cluster.v1.Request.start_batch:type_name -> tenuto.cluster.v1.StartBatchRequest
-	63,  // 22: tenuto.cluster.v1.Request.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberRequest
-	51,  // 23: tenuto.cluster.v1.Request.list_tokens:type_name -> tenuto.cluster.v1.ListTokensRequest
-	53,  // 24: tenuto.cluster.v1.Request.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenRequest
-	55,  // 25: tenuto.cluster.v1.Request.get_settings:type_name -> tenuto.cluster.v1.GetSettingsRequest
-	57,  // 26: tenuto.cluster.v1.Request.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsRequest
-	87,  // 27: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
-	83,  // 28: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
-	0,   // 29: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
-	19,  // 30: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
-	6,   // 31: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
-	4,   // 32: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
-	8,   // 33: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
-	22,  // 34: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
-	2,   // 35: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
-	84,  // 36: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
-	87,  // 37: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
-	87,  // 38: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
-	88,  // 39: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
-	87,  // 40: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
-	88,  // 41: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
-	17,  // 42: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
-	87,  // 43: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	26,  // 44: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
-	29,  // 45: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
-	30,  // 46: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
-	31,  // 47: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
-	32,  // 48: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
-	23,  // 49: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
-	24,  // 50: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
-	25,  // 51: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
-	12,  // 52: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
-	14,  // 53: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
-	16,  // 54: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
-	36,  // 55: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
-	38,  // 56: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
-	41,  // 57: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
-	44,  // 58: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
-	47,  // 59: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
-	60,  // 60: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
-	62,  // 61: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
-	50,  // 62: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
-	67,  // 63: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
-	70,  // 64: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
-	72,  // 65: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
-	7,   // 66: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
-	64,  // 67: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
-	52,  // 68: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
-	54,  // 69: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
-	56,  // 70: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
-	58,  // 71: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
-	33,  // 72: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
-	28,  // 73: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
-	27,  // 74: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
-	33,  // 75: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	87,  // 76: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	88,  // 77: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
-	34,  // 78: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	89,  // 79: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	85,  // 80: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	87,  // 81: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
-	87,  // 82: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
-	88,  // 83: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
-	39,  // 84: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
-	90,  // 85: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
-	33,  // 86: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
-	43,  // 87: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
-	45,  // 88: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
-	43,  // 89: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
-	48,  // 90: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
-	91,  // 91: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
-	66,  // 92: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
-	92,  // 93: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
-	89,  // 94: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
-	68,  // 95: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
-	93,  // 96: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
-	92,  // 97: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
-	74,  // 98: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
-	77,  // 99: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
-	78,  // 100: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
-	79,  // 101: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	86,  // 102: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	75,  // 103: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	1,   // 104: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
-	89,  // 105: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	76,  // 106: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	76,  // 107: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	87,  // 108: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	76,  // 109: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	87,  // 110: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	88,  // 111: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	87,  // 112: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	81,  // 113: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
-	82,  // 114: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
-	76,  // 115: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	76,  // 116: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	87,  // 117: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
-	88,  // 118: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
-	87,  // 119: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
-	76,  // 120: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	121, // [121:121] is the sub-list for method output_type
-	121, // [121:121] is the sub-list for method input_type
-	121, // [121:121] is the sub-list for extension type_name
-	121, // [121:121] is the sub-list for extension extendee
-	0,   // [0:121] is the sub-list for field type_name
+	17,  // 9: tenuto.cluster.v1.Request.executions:type_name -> tenuto.cluster.v1.ExecutionsRequest
+	15,  // 10: tenuto.cluster.v1.Request.values:type_name -> tenuto.cluster.v1.ValuesRequest
+	37,  // 11: tenuto.cluster.v1.Request.complete:type_name -> tenuto.cluster.v1.CompleteRequest
+	39,  // 12: tenuto.cluster.v1.Request.pending:type_name -> tenuto.cluster.v1.PendingRequest
+	42,  // 13: tenuto.cluster.v1.Request.wait:type_name -> tenuto.cluster.v1.WaitRequest
+	44,  // 14: tenuto.cluster.v1.Request.watch:type_name -> tenuto.cluster.v1.WatchRequest
+	48,  // 15: tenuto.cluster.v1.Request.members:type_name -> tenuto.cluster.v1.MembersRequest
+	61,  // 16: tenuto.cluster.v1.Request.join:type_name -> tenuto.cluster.v1.JoinRequest
+	63,  // 17: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
+	51,  // 18: tenuto.cluster.v1.Request.issue_token:type_name -> tenuto.cluster.v1.IssueTokenRequest
+	67,  // 19: tenuto.cluster.v1.Request.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesRequest
+	71,  // 20: tenuto.cluster.v1.Request.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipRequest
+	73,  // 21: tenuto.cluster.v1.Request.commit_index:type_name -> tenuto.cluster.v1.CommitIndexRequest
+	5,   // 22: tenuto.cluster.v1.Request.start_batch:type_name -> tenuto.cluster.v1.StartBatchRequest
+	65,  // 23: tenuto.cluster.v1.Request.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberRequest
+	53,  // 24: tenuto.cluster.v1.Request.list_tokens:type_name -> tenuto.cluster.v1.ListTokensRequest
+	55,  // 25: tenuto.cluster.v1.Request.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenRequest
+	57,  // 26: tenuto.cluster.v1.Request.get_settings:type_name -> tenuto.cluster.v1.GetSettingsRequest
+	59,  // 27: tenuto.cluster.v1.Request.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsRequest
+	90,  // 28: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
+	85,  // 29: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
+	0,   // 30: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
+	21,  // 31: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
+	6,   // 32: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
+	4,   // 33: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
+	8,   // 34: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
+	24,  // 35: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
+	2,   // 36: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
+	86,  // 37: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	87,  // 38: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
+	90,  // 39: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
+	90,  // 40: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
+	91,  // 41: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
+	90,  // 42: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
+	91,  // 43: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
+	92,  // 44: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
+	19,  // 45: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
+	90,  // 46: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	28,  // 47: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
+	31,  // 48: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
+	32,  // 49: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
+	33,  // 50: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
+	34,  // 51: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
+	25,  // 52: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
+	26,  // 53: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
+	27,  // 54: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
+	12,  // 55: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
+	14,  // 56: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
+	18,  // 57: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
+	16,  // 58: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
+	38,  // 59: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
+	40,  // 60: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
+	43,  // 61: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
+	46,  // 62: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
+	49,  // 63: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
+	62,  // 64: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
+	64,  // 65: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
+	52,  // 66: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
+	69,  // 67: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
+	72,  // 68: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
+	74,  // 69: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
+	7,   // 70: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
+	66,  // 71: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
+	54,  // 72: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
+	56,  // 73: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
+	58,  // 74: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
+	60,  // 75: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
+	35,  // 76: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
+	30,  // 77: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
+	29,  // 78: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
+	35,  // 79: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
+	90,  // 80: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	91,  // 81: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	36,  // 82: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
+	93,  // 83: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	88,  // 84: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	90,  // 85: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
+	94,  // 86: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	90,  // 87: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	91,  // 88: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	41,  // 89: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
+	95,  // 90: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	35,  // 91: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
+	45,  // 92: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
+	47,  // 93: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
+	45,  // 94: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
+	50,  // 95: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
+	96,  // 96: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
+	68,  // 97: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
+	97,  // 98: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
+	93,  // 99: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
+	70,  // 100: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
+	98,  // 101: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
+	97,  // 102: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
+	76,  // 103: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
+	79,  // 104: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
+	80,  // 105: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
+	81,  // 106: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	89,  // 107: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	77,  // 108: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	1,   // 109: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
+	93,  // 110: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	78,  // 111: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	78,  // 112: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	90,  // 113: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	78,  // 114: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	90,  // 115: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	91,  // 116: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	90,  // 117: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	83,  // 118: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
+	84,  // 119: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
+	78,  // 120: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	78,  // 121: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	90,  // 122: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
+	91,  // 123: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
+	90,  // 124: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
+	78,  // 125: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	126, // [126:126] is the sub-list for method output_type
+	126, // [126:126] is the sub-list for method input_type
+	126, // [126:126] is the sub-list for extension type_name
+	126, // [126:126] is the sub-list for extension extendee
+	0,   // [0:126] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }
@@ -6933,6 +7098,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*Request_Query)(nil),
 		(*Request_Update)(nil),
 		(*Request_Executions)(nil),
+		(*Request_Values)(nil),
 		(*Request_Complete)(nil),
 		(*Request_Pending)(nil),
 		(*Request_Wait)(nil),
@@ -6952,7 +7118,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*Request_ChangeSettings)(nil),
 	}
 	file_clusterpb_cluster_proto_msgTypes[3].OneofWrappers = []any{}
-	file_clusterpb_cluster_proto_msgTypes[19].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[21].OneofWrappers = []any{
 		(*Response_Start)(nil),
 		(*Response_Send)(nil),
 		(*Response_Get)(nil),
@@ -6963,6 +7129,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*Response_Query)(nil),
 		(*Response_Update)(nil),
 		(*Response_Executions)(nil),
+		(*Response_Values)(nil),
 		(*Response_Complete)(nil),
 		(*Response_Pending)(nil),
 		(*Response_Wait)(nil),
@@ -6981,7 +7148,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*Response_GetSettings)(nil),
 		(*Response_ChangeSettings)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[70].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[72].OneofWrappers = []any{
 		(*FromWorker_Register)(nil),
 		(*FromWorker_RunningAttempt)(nil),
 		(*FromWorker_FreeSlots)(nil),
@@ -6989,7 +7156,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*FromWorker_Result)(nil),
 		(*FromWorker_Drain)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[77].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[79].OneofWrappers = []any{
 		(*ToWorker_AssignAttempt)(nil),
 		(*ToWorker_CancelAttempt)(nil),
 		(*ToWorker_Ack)(nil),
@@ -7000,7 +7167,7 @@ func file_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_clusterpb_cluster_proto_rawDesc), len(file_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   84,
+			NumMessages:   87,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

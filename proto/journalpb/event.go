@@ -28,6 +28,8 @@ const (
 	TypeMessageSent                  = 34
 	TypeMessageDelivered             = 35
 	TypeMessageRejected              = 36
+	TypeAttributeSet                 = 37
+	TypeValueSet                     = 38
 )
 
 var typeNames = map[int]string{
@@ -57,6 +59,8 @@ var typeNames = map[int]string{
 	TypeMessageSent:                  "MessageSent",
 	TypeMessageDelivered:             "MessageDelivered",
 	TypeMessageRejected:              "MessageRejected",
+	TypeAttributeSet:                 "AttributeSet",
+	TypeValueSet:                     "ValueSet",
 }
 
 // TypeName returns the name of an event type, "" for an unknown number.
@@ -117,6 +121,10 @@ func (e *Event) TypeNumber() int {
 		return TypeMessageDelivered
 	case *Event_MessageRejected:
 		return TypeMessageRejected
+	case *Event_AttributeSet:
+		return TypeAttributeSet
+	case *Event_ValueSet:
+		return TypeValueSet
 	}
 	return 0
 }

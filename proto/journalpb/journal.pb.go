@@ -645,6 +645,8 @@ type Event struct {
 	//	*Event_MessageSent
 	//	*Event_MessageDelivered
 	//	*Event_MessageRejected
+	//	*Event_AttributeSet
+	//	*Event_ValueSet
 	Body          isEvent_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -942,6 +944,24 @@ func (x *Event) GetMessageRejected() *MessageRejected {
 	return nil
 }
 
+func (x *Event) GetAttributeSet() *AttributeSet {
+	if x != nil {
+		if x, ok := x.Body.(*Event_AttributeSet); ok {
+			return x.AttributeSet
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetValueSet() *ValueSet {
+	if x != nil {
+		if x, ok := x.Body.(*Event_ValueSet); ok {
+			return x.ValueSet
+		}
+	}
+	return nil
+}
+
 type isEvent_Body interface {
 	isEvent_Body()
 }
@@ -1050,6 +1070,14 @@ type Event_MessageRejected struct {
 	MessageRejected *MessageRejected `protobuf:"bytes,36,opt,name=message_rejected,json=messageRejected,proto3,oneof"`
 }
 
+type Event_AttributeSet struct {
+	AttributeSet *AttributeSet `protobuf:"bytes,37,opt,name=attribute_set,json=attributeSet,proto3,oneof"`
+}
+
+type Event_ValueSet struct {
+	ValueSet *ValueSet `protobuf:"bytes,38,opt,name=value_set,json=valueSet,proto3,oneof"`
+}
+
 func (*Event_OrchestrationStarted) isEvent_Body() {}
 
 func (*Event_OrchestrationCompleted) isEvent_Body() {}
@@ -1102,6 +1130,10 @@ func (*Event_MessageDelivered) isEvent_Body() {}
 
 func (*Event_MessageRejected) isEvent_Body() {}
 
+func (*Event_AttributeSet) isEvent_Body() {}
+
+func (*Event_ValueSet) isEvent_Body() {}
+
 type OrchestrationStarted struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1145,7 +1177,11 @@ type OrchestrationStarted struct {
 	// replaying node applies.
 	PayloadMax uint64 `protobuf:"varint,18,opt,name=payload_max,json=payloadMax,proto3" json:"payload_max,omitempty"`
 	// When the run is canceled, Unix nanoseconds; 0: never. The next execution keeps it. Protocol 4.
-	Deadline      int64 `protobuf:"varint,19,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	Deadline int64 `protobuf:"varint,19,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	// The attributes that the previous execution had, in order of their names.
+	Attributes []*AttributeSet `protobuf:"bytes,20,rep,name=attributes,proto3" json:"attributes,omitempty"`
+	// The values that the previous execution had, in order of their maps and keys.
+	Values        []*ValueSet `protobuf:"bytes,21,rep,name=values,proto3" json:"values,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1311,6 +1347,20 @@ func (x *OrchestrationStarted) GetDeadline() int64 {
 		return x.Deadline
 	}
 	return 0
+}
+
+func (x *OrchestrationStarted) GetAttributes() []*AttributeSet {
+	if x != nil {
+		return x.Attributes
+	}
+	return nil
+}
+
+func (x *OrchestrationStarted) GetValues() []*ValueSet {
+	if x != nil {
+		return x.Values
+	}
+	return nil
 }
 
 // RequestIdMark says that count inputs were recorded at this journal index or before.
@@ -2510,6 +2560,255 @@ func (x *StatusSet) GetValue() *Payload {
 	return nil
 }
 
+// AttributeSet sets or removes an attribute of the instance. Protocol 4.
+type AttributeSet struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Absent: the attribute is removed.
+	Value         *AttributeValue `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttributeSet) Reset() {
+	*x = AttributeSet{}
+	mi := &file_journalpb_journal_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttributeSet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttributeSet) ProtoMessage() {}
+
+func (x *AttributeSet) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttributeSet.ProtoReflect.Descriptor instead.
+func (*AttributeSet) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *AttributeSet) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AttributeSet) GetValue() *AttributeValue {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+// AttributeValue is the value of an attribute. It is not encoded by a codec, so that instances can
+// be found by it.
+type AttributeValue struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Kind:
+	//
+	//	*AttributeValue_Text
+	//	*AttributeValue_Flag
+	//	*AttributeValue_Integer
+	//	*AttributeValue_Number
+	//	*AttributeValue_Time
+	Kind          isAttributeValue_Kind `protobuf_oneof:"kind"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttributeValue) Reset() {
+	*x = AttributeValue{}
+	mi := &file_journalpb_journal_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttributeValue) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttributeValue) ProtoMessage() {}
+
+func (x *AttributeValue) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttributeValue.ProtoReflect.Descriptor instead.
+func (*AttributeValue) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *AttributeValue) GetKind() isAttributeValue_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return nil
+}
+
+func (x *AttributeValue) GetText() string {
+	if x != nil {
+		if x, ok := x.Kind.(*AttributeValue_Text); ok {
+			return x.Text
+		}
+	}
+	return ""
+}
+
+func (x *AttributeValue) GetFlag() bool {
+	if x != nil {
+		if x, ok := x.Kind.(*AttributeValue_Flag); ok {
+			return x.Flag
+		}
+	}
+	return false
+}
+
+func (x *AttributeValue) GetInteger() int64 {
+	if x != nil {
+		if x, ok := x.Kind.(*AttributeValue_Integer); ok {
+			return x.Integer
+		}
+	}
+	return 0
+}
+
+func (x *AttributeValue) GetNumber() float64 {
+	if x != nil {
+		if x, ok := x.Kind.(*AttributeValue_Number); ok {
+			return x.Number
+		}
+	}
+	return 0
+}
+
+func (x *AttributeValue) GetTime() int64 {
+	if x != nil {
+		if x, ok := x.Kind.(*AttributeValue_Time); ok {
+			return x.Time
+		}
+	}
+	return 0
+}
+
+type isAttributeValue_Kind interface {
+	isAttributeValue_Kind()
+}
+
+type AttributeValue_Text struct {
+	Text string `protobuf:"bytes,1,opt,name=text,proto3,oneof"`
+}
+
+type AttributeValue_Flag struct {
+	Flag bool `protobuf:"varint,2,opt,name=flag,proto3,oneof"`
+}
+
+type AttributeValue_Integer struct {
+	Integer int64 `protobuf:"varint,3,opt,name=integer,proto3,oneof"`
+}
+
+type AttributeValue_Number struct {
+	Number float64 `protobuf:"fixed64,4,opt,name=number,proto3,oneof"`
+}
+
+type AttributeValue_Time struct {
+	// Unix nanoseconds.
+	Time int64 `protobuf:"varint,5,opt,name=time,proto3,oneof"`
+}
+
+func (*AttributeValue_Text) isAttributeValue_Kind() {}
+
+func (*AttributeValue_Flag) isAttributeValue_Kind() {}
+
+func (*AttributeValue_Integer) isAttributeValue_Kind() {}
+
+func (*AttributeValue_Number) isAttributeValue_Kind() {}
+
+func (*AttributeValue_Time) isAttributeValue_Kind() {}
+
+// ValueSet sets or deletes a value in a key-value map of the instance. Protocol 4.
+type ValueSet struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Map   string                 `protobuf:"bytes,1,opt,name=map,proto3" json:"map,omitempty"`
+	Key   string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	// Absent: the key is deleted.
+	Value         *Payload `protobuf:"bytes,3,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ValueSet) Reset() {
+	*x = ValueSet{}
+	mi := &file_journalpb_journal_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ValueSet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ValueSet) ProtoMessage() {}
+
+func (x *ValueSet) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ValueSet.ProtoReflect.Descriptor instead.
+func (*ValueSet) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ValueSet) GetMap() string {
+	if x != nil {
+		return x.Map
+	}
+	return ""
+}
+
+func (x *ValueSet) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *ValueSet) GetValue() *Payload {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
 // MessageSent sends an event or a request to cancel to another instance. Protocol 4.
 type MessageSent struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -2526,7 +2825,7 @@ type MessageSent struct {
 
 func (x *MessageSent) Reset() {
 	*x = MessageSent{}
-	mi := &file_journalpb_journal_proto_msgTypes[30]
+	mi := &file_journalpb_journal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2538,7 +2837,7 @@ func (x *MessageSent) String() string {
 func (*MessageSent) ProtoMessage() {}
 
 func (x *MessageSent) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[30]
+	mi := &file_journalpb_journal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2551,7 +2850,7 @@ func (x *MessageSent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageSent.ProtoReflect.Descriptor instead.
 func (*MessageSent) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{30}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *MessageSent) GetInstance() string {
@@ -2591,7 +2890,7 @@ type MessageDelivered struct {
 
 func (x *MessageDelivered) Reset() {
 	*x = MessageDelivered{}
-	mi := &file_journalpb_journal_proto_msgTypes[31]
+	mi := &file_journalpb_journal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2603,7 +2902,7 @@ func (x *MessageDelivered) String() string {
 func (*MessageDelivered) ProtoMessage() {}
 
 func (x *MessageDelivered) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[31]
+	mi := &file_journalpb_journal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2616,7 +2915,7 @@ func (x *MessageDelivered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageDelivered.ProtoReflect.Descriptor instead.
 func (*MessageDelivered) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{31}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{34}
 }
 
 // MessageRejected: the receiver has not recorded the message and never will.
@@ -2629,7 +2928,7 @@ type MessageRejected struct {
 
 func (x *MessageRejected) Reset() {
 	*x = MessageRejected{}
-	mi := &file_journalpb_journal_proto_msgTypes[32]
+	mi := &file_journalpb_journal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2641,7 +2940,7 @@ func (x *MessageRejected) String() string {
 func (*MessageRejected) ProtoMessage() {}
 
 func (x *MessageRejected) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[32]
+	mi := &file_journalpb_journal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2654,7 +2953,7 @@ func (x *MessageRejected) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageRejected.ProtoReflect.Descriptor instead.
 func (*MessageRejected) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{32}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *MessageRejected) GetError() *Error {
@@ -2676,7 +2975,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_journalpb_journal_proto_msgTypes[33]
+	mi := &file_journalpb_journal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2688,7 +2987,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[33]
+	mi := &file_journalpb_journal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2701,7 +3000,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{33}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Entry) GetFormat() uint32 {
@@ -2730,7 +3029,7 @@ type ChecksummedRecord struct {
 
 func (x *ChecksummedRecord) Reset() {
 	*x = ChecksummedRecord{}
-	mi := &file_journalpb_journal_proto_msgTypes[34]
+	mi := &file_journalpb_journal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2742,7 +3041,7 @@ func (x *ChecksummedRecord) String() string {
 func (*ChecksummedRecord) ProtoMessage() {}
 
 func (x *ChecksummedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[34]
+	mi := &file_journalpb_journal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2755,7 +3054,7 @@ func (x *ChecksummedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChecksummedRecord.ProtoReflect.Descriptor instead.
 func (*ChecksummedRecord) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{34}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ChecksummedRecord) GetRecord() []byte {
@@ -2790,7 +3089,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_journalpb_journal_proto_msgTypes[35]
+	mi := &file_journalpb_journal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2802,7 +3101,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[35]
+	mi := &file_journalpb_journal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2815,7 +3114,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{35}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Record) GetCommand() isRecord_Command {
@@ -2934,7 +3233,7 @@ type Append struct {
 
 func (x *Append) Reset() {
 	*x = Append{}
-	mi := &file_journalpb_journal_proto_msgTypes[36]
+	mi := &file_journalpb_journal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2946,7 +3245,7 @@ func (x *Append) String() string {
 func (*Append) ProtoMessage() {}
 
 func (x *Append) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[36]
+	mi := &file_journalpb_journal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2959,7 +3258,7 @@ func (x *Append) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Append.ProtoReflect.Descriptor instead.
 func (*Append) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{36}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Append) GetInstance() string {
@@ -2996,7 +3295,7 @@ type Segment struct {
 
 func (x *Segment) Reset() {
 	*x = Segment{}
-	mi := &file_journalpb_journal_proto_msgTypes[37]
+	mi := &file_journalpb_journal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3008,7 +3307,7 @@ func (x *Segment) String() string {
 func (*Segment) ProtoMessage() {}
 
 func (x *Segment) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[37]
+	mi := &file_journalpb_journal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3021,7 +3320,7 @@ func (x *Segment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Segment.ProtoReflect.Descriptor instead.
 func (*Segment) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{37}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Segment) GetExecution() uint64 {
@@ -3070,7 +3369,7 @@ type Attempt struct {
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_journalpb_journal_proto_msgTypes[38]
+	mi := &file_journalpb_journal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3082,7 +3381,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[38]
+	mi := &file_journalpb_journal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3095,7 +3394,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{38}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Attempt) GetRef() *OperationRef {
@@ -3166,7 +3465,7 @@ type Purge struct {
 
 func (x *Purge) Reset() {
 	*x = Purge{}
-	mi := &file_journalpb_journal_proto_msgTypes[39]
+	mi := &file_journalpb_journal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3178,7 +3477,7 @@ func (x *Purge) String() string {
 func (*Purge) ProtoMessage() {}
 
 func (x *Purge) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[39]
+	mi := &file_journalpb_journal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3191,7 +3490,7 @@ func (x *Purge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Purge.ProtoReflect.Descriptor instead.
 func (*Purge) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{39}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Purge) GetEpoch() uint64 {
@@ -3220,7 +3519,7 @@ type Epoch struct {
 
 func (x *Epoch) Reset() {
 	*x = Epoch{}
-	mi := &file_journalpb_journal_proto_msgTypes[40]
+	mi := &file_journalpb_journal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3232,7 +3531,7 @@ func (x *Epoch) String() string {
 func (*Epoch) ProtoMessage() {}
 
 func (x *Epoch) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[40]
+	mi := &file_journalpb_journal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3245,7 +3544,7 @@ func (x *Epoch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Epoch.ProtoReflect.Descriptor instead.
 func (*Epoch) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{40}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Epoch) GetNode() string {
@@ -3295,7 +3594,7 @@ type MetadataChange struct {
 
 func (x *MetadataChange) Reset() {
 	*x = MetadataChange{}
-	mi := &file_journalpb_journal_proto_msgTypes[41]
+	mi := &file_journalpb_journal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3307,7 +3606,7 @@ func (x *MetadataChange) String() string {
 func (*MetadataChange) ProtoMessage() {}
 
 func (x *MetadataChange) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[41]
+	mi := &file_journalpb_journal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3320,7 +3619,7 @@ func (x *MetadataChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetadataChange.ProtoReflect.Descriptor instead.
 func (*MetadataChange) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{41}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *MetadataChange) GetEpoch() uint64 {
@@ -3414,7 +3713,7 @@ type SetCondition struct {
 
 func (x *SetCondition) Reset() {
 	*x = SetCondition{}
-	mi := &file_journalpb_journal_proto_msgTypes[42]
+	mi := &file_journalpb_journal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3426,7 +3725,7 @@ func (x *SetCondition) String() string {
 func (*SetCondition) ProtoMessage() {}
 
 func (x *SetCondition) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[42]
+	mi := &file_journalpb_journal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3439,7 +3738,7 @@ func (x *SetCondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCondition.ProtoReflect.Descriptor instead.
 func (*SetCondition) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{42}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SetCondition) GetInstance() string {
@@ -3500,7 +3799,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_journalpb_journal_proto_msgTypes[43]
+	mi := &file_journalpb_journal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3512,7 +3811,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[43]
+	mi := &file_journalpb_journal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3525,7 +3824,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{43}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Condition) GetKind() ConditionKind {
@@ -3585,7 +3884,7 @@ type JoinToken struct {
 
 func (x *JoinToken) Reset() {
 	*x = JoinToken{}
-	mi := &file_journalpb_journal_proto_msgTypes[44]
+	mi := &file_journalpb_journal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3597,7 +3896,7 @@ func (x *JoinToken) String() string {
 func (*JoinToken) ProtoMessage() {}
 
 func (x *JoinToken) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[44]
+	mi := &file_journalpb_journal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3610,7 +3909,7 @@ func (x *JoinToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinToken.ProtoReflect.Descriptor instead.
 func (*JoinToken) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{44}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *JoinToken) GetKey() []byte {
@@ -3656,7 +3955,7 @@ type PartitionMetadata struct {
 
 func (x *PartitionMetadata) Reset() {
 	*x = PartitionMetadata{}
-	mi := &file_journalpb_journal_proto_msgTypes[45]
+	mi := &file_journalpb_journal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3668,7 +3967,7 @@ func (x *PartitionMetadata) String() string {
 func (*PartitionMetadata) ProtoMessage() {}
 
 func (x *PartitionMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[45]
+	mi := &file_journalpb_journal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3681,7 +3980,7 @@ func (x *PartitionMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionMetadata.ProtoReflect.Descriptor instead.
 func (*PartitionMetadata) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{45}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PartitionMetadata) GetClock() int64 {
@@ -3754,7 +4053,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_journalpb_journal_proto_msgTypes[46]
+	mi := &file_journalpb_journal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3766,7 +4065,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[46]
+	mi := &file_journalpb_journal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3779,7 +4078,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{46}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Settings) GetActivityRates() []*ActivityRate {
@@ -3886,7 +4185,7 @@ type ActivityRate struct {
 
 func (x *ActivityRate) Reset() {
 	*x = ActivityRate{}
-	mi := &file_journalpb_journal_proto_msgTypes[47]
+	mi := &file_journalpb_journal_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3898,7 +4197,7 @@ func (x *ActivityRate) String() string {
 func (*ActivityRate) ProtoMessage() {}
 
 func (x *ActivityRate) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[47]
+	mi := &file_journalpb_journal_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3911,7 +4210,7 @@ func (x *ActivityRate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityRate.ProtoReflect.Descriptor instead.
 func (*ActivityRate) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{47}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ActivityRate) GetActivity() string {
@@ -3963,14 +4262,16 @@ type Instance struct {
 	// Of the latest run; see OrchestrationStarted.
 	Incarnation uint64 `protobuf:"varint,15,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// Why it does not proceed; absent if no reason is known.
-	Condition     *Condition `protobuf:"bytes,16,opt,name=condition,proto3" json:"condition,omitempty"`
+	Condition *Condition `protobuf:"bytes,16,opt,name=condition,proto3" json:"condition,omitempty"`
+	// Of the latest run, in order of their names.
+	Attributes    []*AttributeSet `protobuf:"bytes,17,rep,name=attributes,proto3" json:"attributes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_journalpb_journal_proto_msgTypes[48]
+	mi := &file_journalpb_journal_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3982,7 +4283,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[48]
+	mi := &file_journalpb_journal_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3995,7 +4296,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{48}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Instance) GetInstance() string {
@@ -4110,6 +4411,13 @@ func (x *Instance) GetCondition() *Condition {
 	return nil
 }
 
+func (x *Instance) GetAttributes() []*AttributeSet {
+	if x != nil {
+		return x.Attributes
+	}
+	return nil
+}
+
 // Operation is an open operation: a scheduling event without a completion.
 type Operation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4128,7 +4436,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_journalpb_journal_proto_msgTypes[49]
+	mi := &file_journalpb_journal_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4140,7 +4448,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[49]
+	mi := &file_journalpb_journal_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4153,7 +4461,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{49}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Operation) GetRef() *OperationRef {
@@ -4206,7 +4514,7 @@ type ChainedStart struct {
 
 func (x *ChainedStart) Reset() {
 	*x = ChainedStart{}
-	mi := &file_journalpb_journal_proto_msgTypes[50]
+	mi := &file_journalpb_journal_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4218,7 +4526,7 @@ func (x *ChainedStart) String() string {
 func (*ChainedStart) ProtoMessage() {}
 
 func (x *ChainedStart) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[50]
+	mi := &file_journalpb_journal_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4231,7 +4539,7 @@ func (x *ChainedStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChainedStart.ProtoReflect.Descriptor instead.
 func (*ChainedStart) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{50}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ChainedStart) GetRef() *OperationRef {
@@ -4268,7 +4576,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_journalpb_journal_proto_msgTypes[51]
+	mi := &file_journalpb_journal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4280,7 +4588,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[51]
+	mi := &file_journalpb_journal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4293,7 +4601,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{51}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SnapshotHeader) GetFormat() uint32 {
@@ -4338,7 +4646,7 @@ type InstanceSnapshot struct {
 
 func (x *InstanceSnapshot) Reset() {
 	*x = InstanceSnapshot{}
-	mi := &file_journalpb_journal_proto_msgTypes[52]
+	mi := &file_journalpb_journal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4350,7 +4658,7 @@ func (x *InstanceSnapshot) String() string {
 func (*InstanceSnapshot) ProtoMessage() {}
 
 func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[52]
+	mi := &file_journalpb_journal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4363,7 +4671,7 @@ func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceSnapshot.ProtoReflect.Descriptor instead.
 func (*InstanceSnapshot) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{52}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *InstanceSnapshot) GetInstance() string {
@@ -4430,7 +4738,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x11schedule_to_close\x18\x04 \x01(\x03R\x0fscheduleToClose\x12\x1c\n" +
 	"\theartbeat\x18\x05 \x01(\x03R\theartbeat\x12\x10\n" +
 	"\x03tag\x18\x06 \x01(\tR\x03tag\x12!\n" +
-	"\fcancel_grace\x18\a \x01(\x03R\vcancelGrace\"\xbd\x13\n" +
+	"\fcancel_grace\x18\a \x01(\x03R\vcancelGrace\"\xc1\x14\n" +
 	"\x05Event\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\x04R\aeventId\x12\x1c\n" +
 	"\ttimestamp\x18\x02 \x01(\x03R\ttimestamp\x12&\n" +
@@ -4463,8 +4771,10 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"status_set\x18! \x01(\v2\x1c.tenuto.journal.v1.StatusSetH\x00R\tstatusSet\x12C\n" +
 	"\fmessage_sent\x18\" \x01(\v2\x1e.tenuto.journal.v1.MessageSentH\x00R\vmessageSent\x12R\n" +
 	"\x11message_delivered\x18# \x01(\v2#.tenuto.journal.v1.MessageDeliveredH\x00R\x10messageDelivered\x12O\n" +
-	"\x10message_rejected\x18$ \x01(\v2\".tenuto.journal.v1.MessageRejectedH\x00R\x0fmessageRejectedB\x06\n" +
-	"\x04body\"\x9a\a\n" +
+	"\x10message_rejected\x18$ \x01(\v2\".tenuto.journal.v1.MessageRejectedH\x00R\x0fmessageRejected\x12F\n" +
+	"\rattribute_set\x18% \x01(\v2\x1f.tenuto.journal.v1.AttributeSetH\x00R\fattributeSet\x12:\n" +
+	"\tvalue_set\x18& \x01(\v2\x1b.tenuto.journal.v1.ValueSetH\x00R\bvalueSetB\x06\n" +
+	"\x04body\"\x90\b\n" +
 	"\x14OrchestrationStarted\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x120\n" +
@@ -4488,7 +4798,11 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x0frequest_horizon\x18\x11 \x01(\x04R\x0erequestHorizon\x12\x1f\n" +
 	"\vpayload_max\x18\x12 \x01(\x04R\n" +
 	"payloadMax\x12\x1a\n" +
-	"\bdeadline\x18\x13 \x01(\x03R\bdeadline\x1a7\n" +
+	"\bdeadline\x18\x13 \x01(\x03R\bdeadline\x12?\n" +
+	"\n" +
+	"attributes\x18\x14 \x03(\v2\x1f.tenuto.journal.v1.AttributeSetR\n" +
+	"attributes\x123\n" +
+	"\x06values\x18\x15 \x03(\v2\x1b.tenuto.journal.v1.ValueSetR\x06values\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\";\n" +
@@ -4565,7 +4879,21 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05value\x12.\n" +
 	"\x05error\x18\x03 \x01(\v2\x18.tenuto.journal.v1.ErrorR\x05error\"=\n" +
 	"\tStatusSet\x120\n" +
-	"\x05value\x18\x01 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05value\"\xcb\x01\n" +
+	"\x05value\x18\x01 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05value\"[\n" +
+	"\fAttributeSet\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x127\n" +
+	"\x05value\x18\x02 \x01(\v2!.tenuto.journal.v1.AttributeValueR\x05value\"\x90\x01\n" +
+	"\x0eAttributeValue\x12\x14\n" +
+	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x12\x14\n" +
+	"\x04flag\x18\x02 \x01(\bH\x00R\x04flag\x12\x1a\n" +
+	"\ainteger\x18\x03 \x01(\x03H\x00R\ainteger\x12\x18\n" +
+	"\x06number\x18\x04 \x01(\x01H\x00R\x06number\x12\x14\n" +
+	"\x04time\x18\x05 \x01(\x03H\x00R\x04timeB\x06\n" +
+	"\x04kind\"`\n" +
+	"\bValueSet\x12\x10\n" +
+	"\x03map\x18\x01 \x01(\tR\x03map\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x120\n" +
+	"\x05value\x18\x03 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05value\"\xcb\x01\n" +
 	"\vMessageSent\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x126\n" +
 	"\x05event\x18\x02 \x01(\v2 .tenuto.journal.v1.ExternalEventR\x05event\x12G\n" +
@@ -4672,7 +5000,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\bactivity\x18\x01 \x01(\tR\bactivity\x12\x1d\n" +
 	"\n" +
 	"per_second\x18\x02 \x01(\x01R\tperSecond\x12\x14\n" +
-	"\x05burst\x18\x03 \x01(\x04R\x05burst\"\xa0\x05\n" +
+	"\x05burst\x18\x03 \x01(\x04R\x05burst\"\xe1\x05\n" +
 	"\bInstance\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x1c\n" +
 	"\texecution\x18\x02 \x01(\x04R\texecution\x12'\n" +
@@ -4693,7 +5021,10 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x0fstatus_event_id\x18\r \x01(\x04R\rstatusEventId\x129\n" +
 	"\x04tags\x18\x0e \x03(\v2%.tenuto.journal.v1.Instance.TagsEntryR\x04tags\x12 \n" +
 	"\vincarnation\x18\x0f \x01(\x04R\vincarnation\x12:\n" +
-	"\tcondition\x18\x10 \x01(\v2\x1c.tenuto.journal.v1.ConditionR\tcondition\x1a7\n" +
+	"\tcondition\x18\x10 \x01(\v2\x1c.tenuto.journal.v1.ConditionR\tcondition\x12?\n" +
+	"\n" +
+	"attributes\x18\x11 \x03(\v2\x1f.tenuto.journal.v1.AttributeSetR\n" +
+	"attributes\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb7\x01\n" +
@@ -4750,7 +5081,7 @@ func file_journalpb_journal_proto_rawDescGZIP() []byte {
 }
 
 var file_journalpb_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_journalpb_journal_proto_goTypes = []any{
 	(ClosePolicy)(0),                     // 0: tenuto.journal.v1.ClosePolicy
 	(ConditionKind)(0),                   // 1: tenuto.journal.v1.ConditionKind
@@ -4785,31 +5116,34 @@ var file_journalpb_journal_proto_goTypes = []any{
 	(*CancelRequested)(nil),              // 30: tenuto.journal.v1.CancelRequested
 	(*SideEffectRecorded)(nil),           // 31: tenuto.journal.v1.SideEffectRecorded
 	(*StatusSet)(nil),                    // 32: tenuto.journal.v1.StatusSet
-	(*MessageSent)(nil),                  // 33: tenuto.journal.v1.MessageSent
-	(*MessageDelivered)(nil),             // 34: tenuto.journal.v1.MessageDelivered
-	(*MessageRejected)(nil),              // 35: tenuto.journal.v1.MessageRejected
-	(*Entry)(nil),                        // 36: tenuto.journal.v1.Entry
-	(*ChecksummedRecord)(nil),            // 37: tenuto.journal.v1.ChecksummedRecord
-	(*Record)(nil),                       // 38: tenuto.journal.v1.Record
-	(*Append)(nil),                       // 39: tenuto.journal.v1.Append
-	(*Segment)(nil),                      // 40: tenuto.journal.v1.Segment
-	(*Attempt)(nil),                      // 41: tenuto.journal.v1.Attempt
-	(*Purge)(nil),                        // 42: tenuto.journal.v1.Purge
-	(*Epoch)(nil),                        // 43: tenuto.journal.v1.Epoch
-	(*MetadataChange)(nil),               // 44: tenuto.journal.v1.MetadataChange
-	(*SetCondition)(nil),                 // 45: tenuto.journal.v1.SetCondition
-	(*Condition)(nil),                    // 46: tenuto.journal.v1.Condition
-	(*JoinToken)(nil),                    // 47: tenuto.journal.v1.JoinToken
-	(*PartitionMetadata)(nil),            // 48: tenuto.journal.v1.PartitionMetadata
-	(*Settings)(nil),                     // 49: tenuto.journal.v1.Settings
-	(*ActivityRate)(nil),                 // 50: tenuto.journal.v1.ActivityRate
-	(*Instance)(nil),                     // 51: tenuto.journal.v1.Instance
-	(*Operation)(nil),                    // 52: tenuto.journal.v1.Operation
-	(*ChainedStart)(nil),                 // 53: tenuto.journal.v1.ChainedStart
-	(*SnapshotHeader)(nil),               // 54: tenuto.journal.v1.SnapshotHeader
-	(*InstanceSnapshot)(nil),             // 55: tenuto.journal.v1.InstanceSnapshot
-	nil,                                  // 56: tenuto.journal.v1.OrchestrationStarted.TagsEntry
-	nil,                                  // 57: tenuto.journal.v1.Instance.TagsEntry
+	(*AttributeSet)(nil),                 // 33: tenuto.journal.v1.AttributeSet
+	(*AttributeValue)(nil),               // 34: tenuto.journal.v1.AttributeValue
+	(*ValueSet)(nil),                     // 35: tenuto.journal.v1.ValueSet
+	(*MessageSent)(nil),                  // 36: tenuto.journal.v1.MessageSent
+	(*MessageDelivered)(nil),             // 37: tenuto.journal.v1.MessageDelivered
+	(*MessageRejected)(nil),              // 38: tenuto.journal.v1.MessageRejected
+	(*Entry)(nil),                        // 39: tenuto.journal.v1.Entry
+	(*ChecksummedRecord)(nil),            // 40: tenuto.journal.v1.ChecksummedRecord
+	(*Record)(nil),                       // 41: tenuto.journal.v1.Record
+	(*Append)(nil),                       // 42: tenuto.journal.v1.Append
+	(*Segment)(nil),                      // 43: tenuto.journal.v1.Segment
+	(*Attempt)(nil),                      // 44: tenuto.journal.v1.Attempt
+	(*Purge)(nil),                        // 45: tenuto.journal.v1.Purge
+	(*Epoch)(nil),                        // 46: tenuto.journal.v1.Epoch
+	(*MetadataChange)(nil),               // 47: tenuto.journal.v1.MetadataChange
+	(*SetCondition)(nil),                 // 48: tenuto.journal.v1.SetCondition
+	(*Condition)(nil),                    // 49: tenuto.journal.v1.Condition
+	(*JoinToken)(nil),                    // 50: tenuto.journal.v1.JoinToken
+	(*PartitionMetadata)(nil),            // 51: tenuto.journal.v1.PartitionMetadata
+	(*Settings)(nil),                     // 52: tenuto.journal.v1.Settings
+	(*ActivityRate)(nil),                 // 53: tenuto.journal.v1.ActivityRate
+	(*Instance)(nil),                     // 54: tenuto.journal.v1.Instance
+	(*Operation)(nil),                    // 55: tenuto.journal.v1.Operation
+	(*ChainedStart)(nil),                 // 56: tenuto.journal.v1.ChainedStart
+	(*SnapshotHeader)(nil),               // 57: tenuto.journal.v1.SnapshotHeader
+	(*InstanceSnapshot)(nil),             // 58: tenuto.journal.v1.InstanceSnapshot
+	nil,                                  // 59: tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	nil,                                  // 60: tenuto.journal.v1.Instance.TagsEntry
 }
 var file_journalpb_journal_proto_depIdxs = []int32{
 	4,  // 0: tenuto.journal.v1.Error.cause:type_name -> tenuto.journal.v1.Error
@@ -4839,71 +5173,78 @@ var file_journalpb_journal_proto_depIdxs = []int32{
 	30, // 24: tenuto.journal.v1.Event.cancel_requested:type_name -> tenuto.journal.v1.CancelRequested
 	31, // 25: tenuto.journal.v1.Event.side_effect_recorded:type_name -> tenuto.journal.v1.SideEffectRecorded
 	32, // 26: tenuto.journal.v1.Event.status_set:type_name -> tenuto.journal.v1.StatusSet
-	33, // 27: tenuto.journal.v1.Event.message_sent:type_name -> tenuto.journal.v1.MessageSent
-	34, // 28: tenuto.journal.v1.Event.message_delivered:type_name -> tenuto.journal.v1.MessageDelivered
-	35, // 29: tenuto.journal.v1.Event.message_rejected:type_name -> tenuto.journal.v1.MessageRejected
-	3,  // 30: tenuto.journal.v1.OrchestrationStarted.input:type_name -> tenuto.journal.v1.Payload
-	5,  // 31: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
-	25, // 32: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	56, // 33: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
-	3,  // 34: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
-	16, // 35: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
-	10, // 36: tenuto.journal.v1.OrchestrationStarted.request_id_marks:type_name -> tenuto.journal.v1.RequestIdMark
-	3,  // 37: tenuto.journal.v1.OrchestrationCompleted.output:type_name -> tenuto.journal.v1.Payload
-	4,  // 38: tenuto.journal.v1.OrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
-	3,  // 39: tenuto.journal.v1.OrchestrationContinuedAsNew.input:type_name -> tenuto.journal.v1.Payload
-	25, // 40: tenuto.journal.v1.OrchestrationContinuedAsNew.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	3,  // 41: tenuto.journal.v1.ActivityScheduled.input:type_name -> tenuto.journal.v1.Payload
-	7,  // 42: tenuto.journal.v1.ActivityScheduled.options:type_name -> tenuto.journal.v1.ActivityOptions
-	3,  // 43: tenuto.journal.v1.ActivityCompleted.result:type_name -> tenuto.journal.v1.Payload
-	4,  // 44: tenuto.journal.v1.ActivityFailed.error:type_name -> tenuto.journal.v1.Error
-	3,  // 45: tenuto.journal.v1.ExternalEvent.data:type_name -> tenuto.journal.v1.Payload
-	3,  // 46: tenuto.journal.v1.SubOrchestrationScheduled.input:type_name -> tenuto.journal.v1.Payload
-	0,  // 47: tenuto.journal.v1.SubOrchestrationScheduled.close_policy:type_name -> tenuto.journal.v1.ClosePolicy
-	3,  // 48: tenuto.journal.v1.SubOrchestrationCompleted.result:type_name -> tenuto.journal.v1.Payload
-	4,  // 49: tenuto.journal.v1.SubOrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
-	3,  // 50: tenuto.journal.v1.OrchestrationChained.input:type_name -> tenuto.journal.v1.Payload
-	3,  // 51: tenuto.journal.v1.SideEffectRecorded.value:type_name -> tenuto.journal.v1.Payload
-	4,  // 52: tenuto.journal.v1.SideEffectRecorded.error:type_name -> tenuto.journal.v1.Error
-	3,  // 53: tenuto.journal.v1.StatusSet.value:type_name -> tenuto.journal.v1.Payload
-	25, // 54: tenuto.journal.v1.MessageSent.event:type_name -> tenuto.journal.v1.ExternalEvent
-	16, // 55: tenuto.journal.v1.MessageSent.cancel:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
-	4,  // 56: tenuto.journal.v1.MessageRejected.error:type_name -> tenuto.journal.v1.Error
-	37, // 57: tenuto.journal.v1.Entry.records:type_name -> tenuto.journal.v1.ChecksummedRecord
-	39, // 58: tenuto.journal.v1.Record.append:type_name -> tenuto.journal.v1.Append
-	43, // 59: tenuto.journal.v1.Record.epoch:type_name -> tenuto.journal.v1.Epoch
-	41, // 60: tenuto.journal.v1.Record.attempt:type_name -> tenuto.journal.v1.Attempt
-	42, // 61: tenuto.journal.v1.Record.purge:type_name -> tenuto.journal.v1.Purge
-	44, // 62: tenuto.journal.v1.Record.metadata_change:type_name -> tenuto.journal.v1.MetadataChange
-	45, // 63: tenuto.journal.v1.Record.set_condition:type_name -> tenuto.journal.v1.SetCondition
-	40, // 64: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
-	5,  // 65: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
-	4,  // 66: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
-	3,  // 67: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
-	47, // 68: tenuto.journal.v1.MetadataChange.issued:type_name -> tenuto.journal.v1.JoinToken
-	47, // 69: tenuto.journal.v1.MetadataChange.used:type_name -> tenuto.journal.v1.JoinToken
-	46, // 70: tenuto.journal.v1.SetCondition.condition:type_name -> tenuto.journal.v1.Condition
-	1,  // 71: tenuto.journal.v1.Condition.kind:type_name -> tenuto.journal.v1.ConditionKind
-	47, // 72: tenuto.journal.v1.PartitionMetadata.tokens:type_name -> tenuto.journal.v1.JoinToken
-	50, // 73: tenuto.journal.v1.Settings.activity_rates:type_name -> tenuto.journal.v1.ActivityRate
-	2,  // 74: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
-	5,  // 75: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
-	57, // 76: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
-	46, // 77: tenuto.journal.v1.Instance.condition:type_name -> tenuto.journal.v1.Condition
-	5,  // 78: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
-	41, // 79: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
-	5,  // 80: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
-	29, // 81: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
-	26, // 82: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
-	48, // 83: tenuto.journal.v1.SnapshotHeader.metadata:type_name -> tenuto.journal.v1.PartitionMetadata
-	40, // 84: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
-	41, // 85: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
-	46, // 86: tenuto.journal.v1.InstanceSnapshot.condition:type_name -> tenuto.journal.v1.Condition
-	87, // [87:87] is the sub-list for method output_type
-	87, // [87:87] is the sub-list for method input_type
-	87, // [87:87] is the sub-list for extension type_name
-	87, // [87:87] is the sub-list for extension extendee
-	0,  // [0:87] is the sub-list for field type_name
+	36, // 27: tenuto.journal.v1.Event.message_sent:type_name -> tenuto.journal.v1.MessageSent
+	37, // 28: tenuto.journal.v1.Event.message_delivered:type_name -> tenuto.journal.v1.MessageDelivered
+	38, // 29: tenuto.journal.v1.Event.message_rejected:type_name -> tenuto.journal.v1.MessageRejected
+	33, // 30: tenuto.journal.v1.Event.attribute_set:type_name -> tenuto.journal.v1.AttributeSet
+	35, // 31: tenuto.journal.v1.Event.value_set:type_name -> tenuto.journal.v1.ValueSet
+	3,  // 32: tenuto.journal.v1.OrchestrationStarted.input:type_name -> tenuto.journal.v1.Payload
+	5,  // 33: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
+	25, // 34: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	59, // 35: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	3,  // 36: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
+	16, // 37: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	10, // 38: tenuto.journal.v1.OrchestrationStarted.request_id_marks:type_name -> tenuto.journal.v1.RequestIdMark
+	33, // 39: tenuto.journal.v1.OrchestrationStarted.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	35, // 40: tenuto.journal.v1.OrchestrationStarted.values:type_name -> tenuto.journal.v1.ValueSet
+	3,  // 41: tenuto.journal.v1.OrchestrationCompleted.output:type_name -> tenuto.journal.v1.Payload
+	4,  // 42: tenuto.journal.v1.OrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
+	3,  // 43: tenuto.journal.v1.OrchestrationContinuedAsNew.input:type_name -> tenuto.journal.v1.Payload
+	25, // 44: tenuto.journal.v1.OrchestrationContinuedAsNew.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	3,  // 45: tenuto.journal.v1.ActivityScheduled.input:type_name -> tenuto.journal.v1.Payload
+	7,  // 46: tenuto.journal.v1.ActivityScheduled.options:type_name -> tenuto.journal.v1.ActivityOptions
+	3,  // 47: tenuto.journal.v1.ActivityCompleted.result:type_name -> tenuto.journal.v1.Payload
+	4,  // 48: tenuto.journal.v1.ActivityFailed.error:type_name -> tenuto.journal.v1.Error
+	3,  // 49: tenuto.journal.v1.ExternalEvent.data:type_name -> tenuto.journal.v1.Payload
+	3,  // 50: tenuto.journal.v1.SubOrchestrationScheduled.input:type_name -> tenuto.journal.v1.Payload
+	0,  // 51: tenuto.journal.v1.SubOrchestrationScheduled.close_policy:type_name -> tenuto.journal.v1.ClosePolicy
+	3,  // 52: tenuto.journal.v1.SubOrchestrationCompleted.result:type_name -> tenuto.journal.v1.Payload
+	4,  // 53: tenuto.journal.v1.SubOrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
+	3,  // 54: tenuto.journal.v1.OrchestrationChained.input:type_name -> tenuto.journal.v1.Payload
+	3,  // 55: tenuto.journal.v1.SideEffectRecorded.value:type_name -> tenuto.journal.v1.Payload
+	4,  // 56: tenuto.journal.v1.SideEffectRecorded.error:type_name -> tenuto.journal.v1.Error
+	3,  // 57: tenuto.journal.v1.StatusSet.value:type_name -> tenuto.journal.v1.Payload
+	34, // 58: tenuto.journal.v1.AttributeSet.value:type_name -> tenuto.journal.v1.AttributeValue
+	3,  // 59: tenuto.journal.v1.ValueSet.value:type_name -> tenuto.journal.v1.Payload
+	25, // 60: tenuto.journal.v1.MessageSent.event:type_name -> tenuto.journal.v1.ExternalEvent
+	16, // 61: tenuto.journal.v1.MessageSent.cancel:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	4,  // 62: tenuto.journal.v1.MessageRejected.error:type_name -> tenuto.journal.v1.Error
+	40, // 63: tenuto.journal.v1.Entry.records:type_name -> tenuto.journal.v1.ChecksummedRecord
+	42, // 64: tenuto.journal.v1.Record.append:type_name -> tenuto.journal.v1.Append
+	46, // 65: tenuto.journal.v1.Record.epoch:type_name -> tenuto.journal.v1.Epoch
+	44, // 66: tenuto.journal.v1.Record.attempt:type_name -> tenuto.journal.v1.Attempt
+	45, // 67: tenuto.journal.v1.Record.purge:type_name -> tenuto.journal.v1.Purge
+	47, // 68: tenuto.journal.v1.Record.metadata_change:type_name -> tenuto.journal.v1.MetadataChange
+	48, // 69: tenuto.journal.v1.Record.set_condition:type_name -> tenuto.journal.v1.SetCondition
+	43, // 70: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
+	5,  // 71: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
+	4,  // 72: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
+	3,  // 73: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
+	50, // 74: tenuto.journal.v1.MetadataChange.issued:type_name -> tenuto.journal.v1.JoinToken
+	50, // 75: tenuto.journal.v1.MetadataChange.used:type_name -> tenuto.journal.v1.JoinToken
+	49, // 76: tenuto.journal.v1.SetCondition.condition:type_name -> tenuto.journal.v1.Condition
+	1,  // 77: tenuto.journal.v1.Condition.kind:type_name -> tenuto.journal.v1.ConditionKind
+	50, // 78: tenuto.journal.v1.PartitionMetadata.tokens:type_name -> tenuto.journal.v1.JoinToken
+	53, // 79: tenuto.journal.v1.Settings.activity_rates:type_name -> tenuto.journal.v1.ActivityRate
+	2,  // 80: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
+	5,  // 81: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
+	60, // 82: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
+	49, // 83: tenuto.journal.v1.Instance.condition:type_name -> tenuto.journal.v1.Condition
+	33, // 84: tenuto.journal.v1.Instance.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	5,  // 85: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
+	44, // 86: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
+	5,  // 87: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
+	29, // 88: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	26, // 89: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
+	51, // 90: tenuto.journal.v1.SnapshotHeader.metadata:type_name -> tenuto.journal.v1.PartitionMetadata
+	43, // 91: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
+	44, // 92: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
+	49, // 93: tenuto.journal.v1.InstanceSnapshot.condition:type_name -> tenuto.journal.v1.Condition
+	94, // [94:94] is the sub-list for method output_type
+	94, // [94:94] is the sub-list for method input_type
+	94, // [94:94] is the sub-list for extension type_name
+	94, // [94:94] is the sub-list for extension extendee
+	0,  // [0:94] is the sub-list for field type_name
 }
 
 func init() { file_journalpb_journal_proto_init() }
@@ -4938,8 +5279,17 @@ func file_journalpb_journal_proto_init() {
 		(*Event_MessageSent)(nil),
 		(*Event_MessageDelivered)(nil),
 		(*Event_MessageRejected)(nil),
+		(*Event_AttributeSet)(nil),
+		(*Event_ValueSet)(nil),
 	}
-	file_journalpb_journal_proto_msgTypes[35].OneofWrappers = []any{
+	file_journalpb_journal_proto_msgTypes[31].OneofWrappers = []any{
+		(*AttributeValue_Text)(nil),
+		(*AttributeValue_Flag)(nil),
+		(*AttributeValue_Integer)(nil),
+		(*AttributeValue_Number)(nil),
+		(*AttributeValue_Time)(nil),
+	}
+	file_journalpb_journal_proto_msgTypes[38].OneofWrappers = []any{
 		(*Record_Append)(nil),
 		(*Record_Epoch)(nil),
 		(*Record_Attempt)(nil),
@@ -4953,7 +5303,7 @@ func file_journalpb_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_journalpb_journal_proto_rawDesc), len(file_journalpb_journal_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   55,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

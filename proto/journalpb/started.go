@@ -23,5 +23,7 @@ func (s *OrchestrationStarted) ShallowCopy() *OrchestrationStarted {
 		RequestHorizon:    s.RequestHorizon,
 		PayloadMax:        s.PayloadMax,
 		Deadline:          s.Deadline,
+		Attributes:        s.Attributes,
+		Values:            s.Values,
 	}
 }

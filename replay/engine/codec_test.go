@@ -68,6 +68,14 @@ func everything(ctx *replay.Context, round string) (string, error) {
 	if err := replay.SetStatus(ctx, canary); err != nil {
 		return "", err
 	}
+	if round != canary+" twice" {
+		if err := replay.KV[string]("values").Set(ctx, "key", canary); err != nil {
+			return "", err
+		}
+	}
+	if value, ok, err := replay.KV[string]("values").Get(ctx, "key"); value != canary || !ok || err != nil {
+		return "", fmt.Errorf("the key has %q, %t, %v", value, ok, err)
+	}
 	value, err := replay.SideEffect(ctx, "value", func() (string, error) { return canary, nil })
 	if err != nil {
 		return "", err

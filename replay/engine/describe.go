@@ -51,7 +51,7 @@ func (f *fields) text(name, value string) {
 // value describes a value; what an earlier execution has carried over is not shown.
 func (f *fields) value(v value) {
 	switch {
-	case v.field == fieldStatus || v.field == fieldInbox:
+	case v.field == fieldStatus || v.field == fieldInbox || v.field == fieldValues:
 	case v.payload != nil:
 		f.payload(v.field, v.payload)
 	default:
@@ -137,6 +137,15 @@ func (f *fields) head(event *journalpb.Event) {
 		f.text("name", body.ExternalEvent.Name)
 	case *journalpb.Event_SideEffectRecorded:
 		f.text("label", body.SideEffectRecorded.Label)
+	case *journalpb.Event_AttributeSet:
+		f.text("name", body.AttributeSet.Name)
+		f.attribute(body.AttributeSet.Value)
+	case *journalpb.Event_ValueSet:
+		f.text("map", body.ValueSet.Map)
+		f.text("key", body.ValueSet.Key)
+		if body.ValueSet.Value == nil {
+			f.add("deleted", true)
+		}
 	case *journalpb.Event_MessageSent:
 		f.message(body.MessageSent)
 	case *journalpb.Event_SubOrchestrationScheduled:
@@ -180,6 +189,17 @@ func (f *fields) message(sent *journalpb.MessageSent) {
 		f.add("cancel", strconv.Quote(truncate(sent.Cancel.GetReason())))
 	}
 	f.text("instance", sent.Instance)
+}
+
+func (f *fields) attribute(value *journalpb.AttributeValue) {
+	switch value.GetKind().(type) {
+	case nil:
+		f.add("removed", true)
+	case *journalpb.AttributeValue_Text:
+		f.list = append(f.list, "value="+strconv.Quote(truncate(value.GetText())))
+	default:
+		f.add("value", AttributeText(value))
+	}
 }
 
 // tail describes what stands after the values.

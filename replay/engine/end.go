@@ -176,6 +176,7 @@ func (p *program) finish() {
 // A carryOver holds the values with which the next execution starts, encoded as they were recorded.
 type carryOver struct {
 	status      *journalpb.Payload // last value of SetStatus
+	state       instanceState
 	continuedAs *journalpb.OrchestrationContinuedAsNew
 	countsAll   bool // ShouldContinueAsNew of the next execution counts all payloads
 }
@@ -185,8 +186,13 @@ func (c *carryOver) add(recorded *journalpb.Event) {
 	switch body := recorded.Body.(type) {
 	case *journalpb.Event_OrchestrationStarted:
 		c.status = body.OrchestrationStarted.Status
+		c.state.restore(body.OrchestrationStarted)
 	case *journalpb.Event_StatusSet:
 		c.status = body.StatusSet.Value
+	case *journalpb.Event_AttributeSet:
+		c.state.setAttribute(body.AttributeSet)
+	case *journalpb.Event_ValueSet:
+		c.state.setValue(body.ValueSet)
 	case *journalpb.Event_OrchestrationContinuedAsNew:
 		c.continuedAs = body.OrchestrationContinuedAsNew
 	}
@@ -232,6 +238,7 @@ func (x *Execution) Successor() *journalpb.Event {
 	}
 	x.requestIDs.carryOver(started)
 	x.program.cancellation.carryOver(started)
+	x.carryOver.state.carryOver(started)
 	return &journalpb.Event{
 		EventId:   1,
 		Timestamp: x.cursor.now.UnixNano(),

@@ -86,6 +86,11 @@ func (c *comparison) sameStandalone(recorded, requested *journalpb.Event) bool {
 		return recorded.GetSideEffectRecorded().Label == want.SideEffectRecorded.Label
 	case *journalpb.Event_StatusSet:
 		return !c.strict || samePayload(recorded.GetStatusSet().Value, want.StatusSet.Value)
+	case *journalpb.Event_AttributeSet:
+		have := recorded.GetAttributeSet()
+		return have.Name == want.AttributeSet.Name && (!c.strict || proto.Equal(have.Value, want.AttributeSet.Value))
+	case *journalpb.Event_ValueSet:
+		return c.sameValueSet(recorded.GetValueSet(), want.ValueSet)
 	case *journalpb.Event_OrchestrationChained:
 		have, chained := recorded.GetOrchestrationChained(), want.OrchestrationChained
 		return have.Name == chained.Name &&
@@ -114,6 +119,12 @@ func (c *comparison) sameMessage(have, want *journalpb.MessageSent) bool {
 		have.Event.GetName() == want.Event.GetName() &&
 		c.sameValue(have.Event.GetData(), want.Event.GetData()) &&
 		(!c.strict || have.Cancel.GetReason() == want.Cancel.GetReason())
+}
+
+// sameValueSet compares values by their meaning, because the code reads them again.
+func (c *comparison) sameValueSet(have, want *journalpb.ValueSet) bool {
+	return have.Map == want.Map && have.Key == want.Key &&
+		(have.Value == nil) == (want.Value == nil) && c.sameValue(have.Value, want.Value)
 }
 
 // sameVersion compares a version that the code names. A call without one fits every record.

@@ -33,7 +33,8 @@ type program struct {
 	patches      patches
 	handlers     handlers
 	conditions   conditions
-	random       *rand.Rand // created at first use
+	state        instanceState // as the code sees it
+	random       *rand.Rand    // created at first use
 
 	progress progress
 	// deadlinePassed says that the run was canceled at its deadline.
@@ -63,6 +64,7 @@ func (p *program) begin(code *host.Orchestration, started *journalpb.Orchestrati
 		p.operations.inbox.deliver(inboxEvent{event: event})
 	}
 	p.cancellation.restore(started)
+	p.state.restore(started)
 	if carried := started.CancelRequested; carried != nil {
 		p.cancel(carried.Reason)
 	}

@@ -28,7 +28,7 @@ func morePrograms() []replay.Definition {
 		program("journey", journey), program("chains", chains), program("policies", policies),
 		program("settles", allResults), program("as-completed", asCompleted), program("maps", maps),
 		program("mutex", mutex), program("places", semaphoreSlots), program("patient", patient),
-		program("suspendable", suspendable), program("messages", messages), program("message-limit", messageLimit),
+		program("suspendable", suspendable), program("messages", messages), program("message-limit", messageLimit), publishesProgram,
 	}
 }
 
@@ -545,6 +545,48 @@ func messageLimit(ctx *replay.Context, _ string) (string, error) {
 	defer cancel()
 	logf(ctx, "%v", tick.SendTo(inner, "receiver", 17))
 	return "", nil
+}
+
+var (
+	region     = replay.Attribute[string]("region")
+	urgent     = replay.Attribute[bool]("urgent")
+	amount     = replay.Attribute[float64]("amount")
+	shipBefore = replay.Attribute[time.Time]("ship-before")
+	stock      = replay.KV[int]("stock")
+	notes      = replay.KV[string]("notes")
+
+	publishing       = replay.Orchestration[int, string]("publishes")
+	publishesProgram = publishing.Bind(publishes)
+)
+
+// publishes sets attributes and values in the first execution, and reads and changes the values in
+// the second.
+func publishes(ctx *replay.Context, round int) (string, error) {
+	if round == 0 {
+		if err := errors.Join(
+			region.Set(ctx, "north"), urgent.Set(ctx, true), amount.Set(ctx, 12.5), shipBefore.Set(ctx, ctx.Now()),
+			stock.Set(ctx, "pears", 3), stock.Set(ctx, "apples", 5), notes.Set(ctx, "pears", "ripe"),
+			urgent.Remove(ctx), urgent.Remove(ctx),
+		); err != nil {
+			return "", err
+		}
+		if _, err := act.Call(ctx, "between"); err != nil {
+			return "", err
+		}
+		return "", publishing.ContinueAsNew(ctx, 1)
+	}
+	pears, found, err := stock.Get(ctx, "pears")
+	if err != nil {
+		return "", err
+	}
+	_, missing, err := stock.Get(ctx, "plums")
+	if err != nil {
+		return "", err
+	}
+	logf(ctx, "%d %t %t %q", pears, found, missing, stock.Keys(ctx))
+	err = errors.Join(stock.Set(ctx, "pears", pears-1), stock.Delete(ctx, "apples"), stock.Delete(ctx, "apples"), region.Set(ctx, "south"))
+	logf(ctx, "%q", stock.Keys(ctx))
+	return "", err
 }
 
 func policies(ctx *replay.Context, _ string) (string, error) {

@@ -271,7 +271,7 @@ func (b *block) awaitNotes() {
 // record makes a call that needs no completion.
 func (b *block) record() {
 	w := b.in.env
-	switch b.random.IntN(8) {
+	switch b.random.IntN(10) {
 	case 0:
 		b.noteResult(replay.SideEffect(b.ctx, "once", func() (int, error) { w.calls++; return w.calls, nil }))
 	case 1:
@@ -287,7 +287,28 @@ func (b *block) record() {
 		b.note("%d %s", b.ctx.Random().IntN(100), b.ctx.UUID())
 	case 7:
 		b.noteResult(nil, child.Chain(b.ctx, "x", b.childOptions()...))
+	case 8:
+		b.noteResult(nil, b.publish())
+	case 9:
+		value, ok, err := stock.Get(b.ctx, b.key())
+		b.note("%t %q", ok, stock.Keys(b.ctx))
+		b.noteResult(value, err)
 	}
+}
+
+func (b *block) key() string { return fmt.Sprint("k", b.random.IntN(3)) }
+
+// publish sets or removes an attribute or a value. The next execution has them too.
+func (b *block) publish() error {
+	switch b.random.IntN(5) {
+	case 0:
+		return region.Set(b.ctx, b.key())
+	case 1:
+		return region.Remove(b.ctx)
+	case 2:
+		return stock.Delete(b.ctx, b.key())
+	}
+	return stock.Set(b.ctx, b.key(), len(b.in.notes))
 }
 
 // patched calls Patched, and does more if it returns true.

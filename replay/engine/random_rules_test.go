@@ -53,11 +53,14 @@ type historyChecker struct {
 	order     []string // from the requests
 	markers   map[string]bool
 	status    *journalpb.Payload
-	closers   []string // registered and not yet called
-	closing   bool
-	suspended bool
-	cancels   int
-	reason    string // from the cancel request
+	// In order of their names and keys.
+	attributes []*journalpb.AttributeSet
+	values     []*journalpb.ValueSet
+	closers    []string // registered and not yet called
+	closing    bool
+	suspended  bool
+	cancels    int
+	reason     string // from the cancel request
 }
 
 // checkRules checks one execution. next is the first event of the next execution.
@@ -135,6 +138,7 @@ func (h *historyChecker) checkEvent(event *journalpb.Event) {
 	switch body := event.Body.(type) {
 	case *journalpb.Event_OrchestrationStarted:
 		h.status = body.OrchestrationStarted.Status
+		h.attributes, h.values = body.OrchestrationStarted.Attributes, body.OrchestrationStarted.Values
 		for _, e := range body.OrchestrationStarted.Inbox {
 			if !slices.Contains(body.OrchestrationStarted.RequestIds, e.RequestId) {
 				h.addRequest(event, e.RequestId)
@@ -175,6 +179,10 @@ func (h *historyChecker) checkEvent(event *journalpb.Event) {
 		}
 	case *journalpb.Event_SideEffectRecorded:
 		h.checkSideEffect(event)
+	case *journalpb.Event_AttributeSet:
+		h.attributes = journalpb.WithAttribute(h.attributes, body.AttributeSet)
+	case *journalpb.Event_ValueSet:
+		h.setValue(body.ValueSet)
 	case *journalpb.Event_StatusSet:
 		h.checkStatus(event, body.StatusSet.Value)
 	default:
@@ -287,6 +295,14 @@ func (h *historyChecker) checkStatus(event *journalpb.Event, value *journalpb.Pa
 	}
 }
 
+func (h *historyChecker) setValue(set *journalpb.ValueSet) {
+	h.values = slices.DeleteFunc(slices.Clone(h.values), func(v *journalpb.ValueSet) bool { return v.Map == set.Map && v.Key == set.Key })
+	if set.Value != nil {
+		h.values = append(h.values, set)
+	}
+	slices.SortFunc(h.values, func(a, b *journalpb.ValueSet) int { return strings.Compare(a.Map+"/"+a.Key, b.Map+"/"+b.Key) })
+}
+
 func (h *historyChecker) checkEnd(last, next *journalpb.Event) {
 	continued := last.GetOrchestrationContinuedAsNew()
 	switch {
@@ -322,7 +338,7 @@ func (h *historyChecker) checkSuccessor(last *journalpb.Event, continued *journa
 	if next == nil {
 		return
 	}
-	want := &journalpb.OrchestrationStarted{Name: "script", Version: continued.Version, Input: continued.Input, Inbox: continued.Inbox, Status: h.status,
+	want := &journalpb.OrchestrationStarted{Attributes: h.attributes, Values: h.values, Name: "script", Version: continued.Version, Input: continued.Input, Inbox: continued.Inbox, Status: h.status,
 		RequestIds: h.order[max(len(h.order)-256, 0):]}
 	if h.cancels > 0 && !h.in.cancelSeen {
 		want.CancelRequested = &journalpb.OrchestrationCancelRequested{Reason: h.reason}

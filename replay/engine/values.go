@@ -77,7 +77,7 @@ type value struct {
 }
 
 // The names of the fields that hold values, as descriptions of events show them. fieldInbox stands
-// for the data of each event in an inbox.
+// for the data of each event in an inbox, fieldValues for each value that an execution begins with.
 const (
 	fieldData   = "data"
 	fieldError  = "error"
@@ -87,6 +87,7 @@ const (
 	fieldResult = "result"
 	fieldStatus = "status"
 	fieldValue  = "value"
+	fieldValues = "values"
 )
 
 // A visitor is called with a value.
@@ -101,6 +102,9 @@ func visitValues(event *journalpb.Event, visit visitor) {
 		visit.payload(fieldInput, body.OrchestrationStarted.Input)
 		visit.payload(fieldStatus, body.OrchestrationStarted.Status)
 		visit.inbox(body.OrchestrationStarted.Inbox)
+		for _, set := range body.OrchestrationStarted.Values {
+			visit.payload(fieldValues, set.Value)
+		}
 	case *journalpb.Event_OrchestrationCompleted:
 		visit.payload(fieldOutput, body.OrchestrationCompleted.Output)
 	case *journalpb.Event_OrchestrationFailed:
@@ -129,6 +133,8 @@ func visitValues(event *journalpb.Event, visit visitor) {
 		visit.failure(body.SideEffectRecorded.Error)
 	case *journalpb.Event_StatusSet:
 		visit.payload(fieldValue, body.StatusSet.Value)
+	case *journalpb.Event_ValueSet:
+		visit.payload(fieldValue, body.ValueSet.Value)
 	case *journalpb.Event_MessageSent:
 		visit.payload(fieldData, body.MessageSent.Event.GetData())
 	case *journalpb.Event_MessageRejected:

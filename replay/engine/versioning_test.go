@@ -156,6 +156,12 @@ func codeChanges() []codeChange {
 	cancel := func(receiver, reason string) release {
 		return callCode(func(ctx *replay.Context) error { return replay.CancelInstance(ctx, receiver, reason) })
 	}
+	setRegion := func(value string) release {
+		return callCode(func(ctx *replay.Context) error { return region.Set(ctx, value) })
+	}
+	setNote := func(key string, value any) release {
+		return callCode(func(ctx *replay.Context) error { return replay.KV[any]("notes").Set(ctx, key, value) })
+	}
 	first := releaseOf(orderCode(firstOrder{"17"}))
 	return []codeChange{
 		{"a field is added, zero for old instances", first, releaseOf(orderCode(secondOrder{ID: "17"})), strictOnly},
@@ -185,6 +191,14 @@ func codeChanges() []codeChange {
 		{"an event becomes a cancellation", sendTo("a", 1), cancel("a", ""), rejected},
 		{"another instance is canceled", cancel("a", ""), cancel("b", ""), rejected},
 		{"the reason of a cancellation changes", cancel("a", "x"), cancel("a", "y"), strictOnly},
+		{"an attribute has another value", setRegion("north"), setRegion("south"), strictOnly},
+		{"another attribute is set", setRegion("north"), callCode(func(ctx *replay.Context) error { return urgent.Set(ctx, true) }), rejected},
+		{"a key gets another value", setNote("a", 1), setNote("a", 2), rejected},
+		{"another key gets the value", setNote("a", 1), setNote("b", 1), rejected},
+		{"a field of a key's value is added", setNote("a", firstOrder{"17"}), callCode(func(ctx *replay.Context) error {
+			return replay.KV[secondOrder]("notes").Set(ctx, "a", secondOrder{ID: "17"})
+		}), strictOnly},
+		{"a key is deleted instead of set", setNote("a", 1), callCode(func(ctx *replay.Context) error { return notes.Delete(ctx, "a") }), rejected},
 		{"a call is added", payWith(), callCode(func(ctx *replay.Context) error {
 			return errors.Join(pay(ctx), pay(ctx))
 		}), rejected},

@@ -25,7 +25,7 @@ var eventTypes = []history.EventType{
 	history.OrchestrationSuspended, history.OrchestrationResumed, history.ActivityScheduled, history.ActivityCompleted,
 	history.ActivityFailed, history.TimerCreated, history.TimerFired, history.ExternalSubscribed, history.ExternalEvent,
 	history.SubOrchestrationScheduled, history.SubOrchestrationCompleted, history.SubOrchestrationFailed,
-	history.OrchestrationChained, history.CancelRequested, history.SideEffectRecorded, history.StatusSet,
+	history.OrchestrationChained, history.CancelRequested, history.SideEffectRecorded, history.StatusSet, history.AttributeSet, history.ValueSet,
 	history.MessageSent, history.MessageDelivered, history.MessageRejected,
 }
 
@@ -36,7 +36,7 @@ func filledBody(field protoreflect.FieldDescriptor) (event *journalpb.Event, nam
 	fields := body.Descriptor().Fields()
 	for i := range fields.Len() {
 		switch f := fields.Get(i); {
-		case slices.Contains([]protoreflect.Name{"name", "label", "event_name"}, f.Name()):
+		case slices.Contains([]protoreflect.Name{"name", "label", "event_name", "map"}, f.Name()):
 			body.Set(f, protoreflect.ValueOfString("n"))
 			names++
 		case f.Message() == nil || f.IsList() || f.IsMap():

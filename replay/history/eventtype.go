@@ -27,6 +27,10 @@ const (
 	OrchestrationResumed         EventType = "OrchestrationResumed"
 	// StatusSet records a custom status. Decode: the status.
 	StatusSet EventType = "StatusSet"
+	// AttributeSet sets or removes an attribute. Name: of the attribute.
+	AttributeSet EventType = "AttributeSet"
+	// ValueSet sets or deletes a value of a key-value map. Name: of the map. Decode: the value.
+	ValueSet EventType = "ValueSet"
 )
 
 // The types of the events of operations. Those that end or cancel an operation have its
@@ -101,6 +105,10 @@ func nameIn(event *journalpb.Event) string {
 		return body.CancelRequested.EventName
 	case *journalpb.Event_SideEffectRecorded:
 		return body.SideEffectRecorded.Label
+	case *journalpb.Event_AttributeSet:
+		return body.AttributeSet.Name
+	case *journalpb.Event_ValueSet:
+		return body.ValueSet.Map
 	}
 	return ""
 }
@@ -130,6 +138,8 @@ func payloadIn(event *journalpb.Event) (payload *journalpb.Payload, kind, part s
 		return body.SideEffectRecorded.Value, "side effect", "value"
 	case *journalpb.Event_StatusSet:
 		return body.StatusSet.Value, "orchestration", "status"
+	case *journalpb.Event_ValueSet:
+		return body.ValueSet.Value, "key-value map", "value of key " + body.ValueSet.Key
 	case *journalpb.Event_MessageSent:
 		return body.MessageSent.Event.GetData(), "event", "data"
 	}

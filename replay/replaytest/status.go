@@ -34,6 +34,9 @@ type Status struct {
 	Name       string
 	Version    string
 	State      State
+	// Attributes are the texts of the attributes that the code has set, by name; see
+	// [replay.AttributeHandle.In].
+	Attributes map[string]string
 	// Why the run ended, unless it completed.
 	Err error
 
@@ -106,6 +109,30 @@ func (e *Env) readExecution(id string, execution uint64) (uint64, []*journalpb.E
 	return execution, events
 }
 
+// ReadKV returns a key-value map of an instance's latest run; empty if the run has set none of its
+// keys. The error is [ErrNotFound] if there is no instance with this ID, or a [*replay.PayloadError]
+// if a value is not a T.
+func ReadKV[T any](env *Env, id string, kv replay.KVHandle[T]) (map[string]T, error) {
+	env.t.Helper()
+	if _, ok := env.node.journal.Instance(id); !ok {
+		return nil, fmt.Errorf("read key-value map %q of %s: %w", kv.Name(), id, ErrNotFound)
+	}
+	values, err := env.node.journal.Values(id, kv.Name())
+	if err != nil {
+		return nil, fmt.Errorf("read key-value map %q of %s: %w", kv.Name(), id, err)
+	}
+	read := make(map[string]T, len(values))
+	for _, set := range values {
+		var value T
+		info := replay.PayloadInfo{Kind: "key-value map", Name: kv.Name(), Part: "value of key " + set.Key}
+		if err := (engine.PayloadConverter{}).Decode(info, set.Value, &value); err != nil {
+			return nil, fmt.Errorf("read key-value map of %s: %w", id, err)
+		}
+		read[set.Key] = value
+	}
+	return read, nil
+}
+
 // Instances returns the sorted IDs of all instances, including children.
 func (e *Env) Instances() []string {
 	var ids []string
@@ -118,12 +145,16 @@ func (e *Env) Instances() []string {
 // statusOf derives the state from a history.
 func statusOf(id string, execution uint64, events []*journalpb.Event) *Status {
 	s := &Status{InstanceID: id, Execution: execution, State: Running}
+	var attributes []*journalpb.AttributeSet
 	for _, event := range events {
 		switch body := event.Body.(type) {
 		case *journalpb.Event_OrchestrationStarted:
 			s.Name, s.Version, s.customStatus = body.OrchestrationStarted.Name, body.OrchestrationStarted.Version, body.OrchestrationStarted.Status
+			attributes = body.OrchestrationStarted.Attributes
 		case *journalpb.Event_StatusSet:
 			s.customStatus = body.StatusSet.Value
+		case *journalpb.Event_AttributeSet:
+			attributes = journalpb.WithAttribute(attributes, body.AttributeSet)
 		case *journalpb.Event_OrchestrationSuspended:
 			s.State = Suspended
 		case *journalpb.Event_OrchestrationResumed:
@@ -132,6 +163,7 @@ func statusOf(id string, execution uint64, events []*journalpb.Event) *Status {
 			s.applyTerminal(event)
 		}
 	}
+	s.Attributes = engine.AttributeTexts(attributes)
 	return s
 }
 

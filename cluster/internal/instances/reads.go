@@ -13,6 +13,7 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // ListMax bounds the instances in one page of a list.
@@ -163,10 +164,36 @@ func matches(known *journalpb.Instance, r *clusterpb.ListRequest) bool {
 			return false
 		}
 	}
+	if len(r.Attributes) > 0 && !hasAttributes(known, r.Attributes) {
+		return false
+	}
 	return (r.Name == "" || known.Name == r.Name) &&
 		(r.Version == "" || known.Version == r.Version) &&
 		(r.Parent == "" || known.Parent.GetInstance() == r.Parent) &&
 		(r.CreatedFrom == 0 || known.CreatedAt >= r.CreatedFrom) &&
 		(r.CreatedBefore == 0 || known.CreatedAt < r.CreatedBefore) &&
 		strings.HasPrefix(known.Instance, r.IdPrefix)
+}
+
+// hasAttributes reports whether an instance has each of the attributes with that text.
+func hasAttributes(known *journalpb.Instance, wanted map[string]string) bool {
+	found := 0
+	for _, attribute := range known.Attributes {
+		if text, ok := wanted[attribute.Name]; ok && engine.AttributeText(attribute.Value) == text {
+			found++
+		}
+	}
+	return found == len(wanted)
+}
+
+// Values returns the values of a key-value map of an instance.
+func (re *Reads) Values(instance string, r *clusterpb.ValuesRequest) (*clusterpb.Response, error) {
+	if _, ok := re.Journal.Instance(instance); !ok {
+		return nil, actors.ErrNotFound
+	}
+	values, err := re.Journal.Values(instance, r.Map)
+	if err != nil {
+		return nil, err
+	}
+	return &clusterpb.Response{Result: &clusterpb.Response_Values{Values: &clusterpb.ValuesResult{Values: values}}}, nil
 }

@@ -49,6 +49,7 @@ func IndexedStatus(known *journalpb.Instance) *clusterpb.Status {
 		Parent:         known.Parent,
 		Tags:           known.Tags,
 		Incarnation:    known.Incarnation,
+		Attributes:     known.Attributes,
 	}
 }
 

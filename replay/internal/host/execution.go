@@ -52,6 +52,17 @@ type Execution interface {
 
 	// SetStatus records a status. The error says why it cannot be encoded.
 	SetStatus(status any) error
+	// SetAttribute records the value of an attribute, given as AttributeOf returns it; nil removes
+	// the attribute.
+	SetAttribute(name string, value any) error
+	// SetValue and DeleteValue record a change of a key-value map.
+	SetValue(kv, key string, value Value) error
+	DeleteValue(kv, key string) error
+	// GetValue stores the value of a key in the variable that into points to. ok is false if there
+	// is none.
+	GetValue(kv, key string, into any) (ok bool, err error)
+	// Keys returns the keys of a key-value map, in order.
+	Keys(kv string) []string
 	// Patch returns the decision of a patch. At the end of the history that is marks.
 	Patch(id string, marks bool) bool
 	// HandleQuery registers the handler of a query. A nil handler is an error.
