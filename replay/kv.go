@@ -27,7 +27,8 @@ func (h KVHandle[T]) Set(ctx *Context, key string, value T) error {
 }
 
 // Get returns the value that was set last, in this execution or an earlier one of the run. ok is
-// false if there is none. The error is a [*PayloadError] if the value is not a T.
+// false if there is none. The error is a [*PayloadError] if the value is not a T. Get and Keys may
+// also be called in the functions of queries, of update validations, and of [Await].
 func (h KVHandle[T]) Get(ctx *Context, key string) (value T, ok bool, err error) {
 	ok, err = ctx.execution().GetValue(h.name, key, &value)
 	if err != nil {

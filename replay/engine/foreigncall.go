@@ -18,6 +18,7 @@ type callChecker struct {
 	coroutines *scheduler
 	monitor    *Monitor
 	foreign    atomic.Pointer[replay.Mismatch] // the first call that failed the check
+	answering  atomic.Bool                     // a query runs, and no coroutine does
 }
 
 // current returns the running coroutine. It does not return on another goroutine, whose durable
@@ -32,6 +33,14 @@ func (k *callChecker) current(what string) *coroutine {
 		panic(fmt.Sprintf("tenuto: %s inside a function that was given to %s, in instance %q", what, c.callback, k.id.Instance))
 	}
 	return c
+}
+
+// checkRead is current for calls that only read state of the instance. The functions of queries and
+// of Await may make them too.
+func (k *callChecker) checkRead(what string) {
+	if goroutine.ID() != k.coroutines.runningID.Load() && !k.answering.Load() {
+		k.stopForeignCall(what)
+	}
 }
 
 // stopForeignCall ends a durable call from a goroutine other than the running coroutine's.

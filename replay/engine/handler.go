@@ -89,6 +89,8 @@ func (x *Execution) Query(name string, input *journalpb.Payload) (output *journa
 	if input, err = payloads.open(input); err != nil {
 		return nil, err
 	}
+	x.program.calls.answering.Store(true)
+	defer x.program.calls.answering.Store(false)
 	if crashed := callIsolated(func() {
 		output, err = fn(input)
 		err = payloads.sealUserError(err)

@@ -266,7 +266,7 @@ func (v *programView) setValue(set *journalpb.ValueSet) *action {
 }
 
 func (v *programView) GetValue(kv, key string, into any) (ok bool, err error) {
-	v.calls.current("KV")
+	v.calls.checkRead("KV")
 	payload, ok := v.state.values[valueKey{kv, key}]
 	if !ok {
 		return false, checkKey(kv, key)
@@ -275,7 +275,7 @@ func (v *programView) GetValue(kv, key string, into any) (ok bool, err error) {
 }
 
 func (v *programView) Keys(kv string) (keys []string) {
-	v.calls.current("KV")
+	v.calls.checkRead("KV")
 	for key := range v.state.values {
 		if key.kv == kv {
 			keys = append(keys, key.key)

@@ -122,6 +122,57 @@ func TestKV_ReadsLastValue(t *testing.T) {
 	})
 }
 
+// The functions of queries and of Await read values; they must not set them.
+func TestKV_ReadByQueriesAndConditions(t *testing.T) {
+	count := replay.Query[any, int]("count")
+	in := &instance{registry: script(t, func(ctx *replay.Context) (string, error) {
+		if err := count.Handle(ctx, func(any) (int, error) {
+			n, _, err := stock.Get(ctx, "pears")
+			return n + 10*len(stock.Keys(ctx)), err
+		}); err != nil {
+			return "", err
+		}
+		wrong := replay.Query[any, int]("wrong")
+		if err := wrong.Handle(ctx, func(any) (int, error) { return 0, stock.Set(ctx, "pears", 7) }); err != nil {
+			return "", err
+		}
+		replay.Go(ctx, func(ctx *replay.Context) (int, error) {
+			for i := range 3 {
+				if _, err := goOn.Wait(ctx); err != nil {
+					return 0, err
+				}
+				if err := stock.Set(ctx, "pears", i+1); err != nil {
+					return 0, err
+				}
+			}
+			return 0, nil
+		})
+		return "three", replay.Await(ctx, func() bool {
+			n, _, err := stock.Get(ctx, "pears")
+			return err == nil && n == 3
+		})
+	})}
+	defer in.evict()
+	mustTurn(t, in, started("script", nil))
+	for want := range 3 {
+		if want > 0 {
+			want += 10
+		}
+		output, err := in.resident.Query("count", nil)
+		if err != nil || string(output.GetData()) != fmt.Sprint(want) {
+			t.Errorf("the query returns %s, %v; want %d", output.GetData(), err, want)
+		}
+		if _, err := in.resident.Query("wrong", nil); err == nil {
+			t.Error("a query has set a value")
+		}
+		mustTurn(t, in, external("go", nil, ""))
+	}
+	if last := lastEvent(in); last != `OrchestrationCompleted output="three"` {
+		t.Errorf("the last event is %s", last)
+	}
+	checkReplays(t, in)
+}
+
 // The first event of the next execution holds what the code has set, in order.
 func TestPublishedState_CarriedOverInOrder(t *testing.T) {
 	in := &instance{registry: programRegistry(t)}
