@@ -18,7 +18,8 @@ var durableCalls = []string{
 	"Context.Sleep", "Context.Timer",
 	"Future.Await", "Future.AwaitFor",
 	"All", "AsCompleted", "Await", "AwaitFor", "AwaitUpdates", "Go", "Map", "Next", "SideEffect", "Patched", "Race", "DeprecatePatch",
-	"SetStatus", "AllResults", "Channel.Receive", "Channel.Send", "Semaphore.Acquire", "WithTimeout",
+	"SetStatus", "AttributeHandle.Set", "AttributeHandle.Remove", "KVHandle.Set", "KVHandle.Delete",
+	"AllResults", "Channel.Receive", "Channel.Send", "Semaphore.Acquire", "WithTimeout",
 }
 
 // orderedCalls must have a fixed order and are harmless during eviction: random numbers are
