@@ -36,7 +36,7 @@ type OutgoingMessage struct {
 func (m *OutgoingMessage) input() *journalpb.Event {
 	if m.Event != nil {
 		return &journalpb.Event{Body: &journalpb.Event_ExternalEvent{ExternalEvent: &journalpb.ExternalEvent{
-			Name: m.Event.Name, Data: m.Event.Data, RequestId: m.RequestID,
+			Name: m.Event.Name, Data: m.Event.Data, RequestId: m.RequestID, Headers: m.Event.Headers,
 		}}}
 	}
 	return &journalpb.Event{Body: &journalpb.Event_OrchestrationCancelRequested{

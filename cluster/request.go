@@ -386,6 +386,7 @@ func checkStart(r *clusterpb.StartRequest) error {
 		checkText("request ID", r.RequestId, 0, requestIDMax),
 		checkText("trace", r.Trace, 0, telemetry.TraceMax),
 		checkTags(r.Tags),
+		engine.CheckHeaders(r.Headers),
 	)
 	if err == nil && r.Reuse == clusterpb.ReusePolicy_REUSE_POLICY_TERMINATE {
 		err = actors.CheckReuse(actors.ReuseTerminating, r.Attach || r.Send != nil)
@@ -412,7 +413,7 @@ func checkTags(tags map[string]string) error {
 }
 
 func checkSend(r *clusterpb.SendRequest) error {
-	return firstError(checkName("event name", r.Name), checkText("request ID", r.RequestId, 0, requestIDMax))
+	return firstError(checkName("event name", r.Name), checkText("request ID", r.RequestId, 0, requestIDMax), engine.CheckHeaders(r.Headers))
 }
 
 // contentTypeMax bounds the content type that a codec gives its payloads, in bytes.
@@ -448,7 +449,7 @@ func (most payloadLimit) checkSize(field string, size int) error {
 }
 
 func checkUpdate(r *clusterpb.UpdateRequest) error {
-	return firstError(checkName("update name", r.Name), checkText("request ID", r.RequestId, 0, requestIDMax))
+	return firstError(checkName("update name", r.Name), checkText("request ID", r.RequestId, 0, requestIDMax), engine.CheckHeaders(r.Headers))
 }
 
 func checkListRequest(r *clusterpb.ListRequest) error {

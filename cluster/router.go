@@ -186,7 +186,9 @@ func (r *router) sendMessage(ctx context.Context, m *actors.OutgoingMessage) err
 		request.FirstIndex = &m.FirstIndex
 	}
 	if m.Event != nil {
-		request.Call = &clusterpb.Request_Send{Send: &clusterpb.SendRequest{Name: m.Event.Name, Data: m.Event.Data, RequestId: m.RequestID}}
+		request.Call = &clusterpb.Request_Send{Send: &clusterpb.SendRequest{
+			Name: m.Event.Name, Data: m.Event.Data, RequestId: m.RequestID, Headers: m.Event.Headers,
+		}}
 	} else {
 		request.Call = &clusterpb.Request_Control{Control: &clusterpb.ControlRequest{
 			Kind: clusterpb.ControlRequest_KIND_CANCEL, Reason: m.Cancel.GetReason(), RequestId: m.RequestID,

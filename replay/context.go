@@ -29,6 +29,9 @@ func (c *Context) InstanceID() string { return c.execution().ID().Instance }
 // next one.
 func (c *Context) Execution() uint64 { return c.execution().ID().Number }
 
+// Name returns the name of the orchestration.
+func (c *Context) Name() string { return c.execution().Name() }
+
 // Version returns the version of the code that the execution runs.
 func (c *Context) Version() string { return c.execution().Version() }
 

@@ -77,6 +77,7 @@ func (w *Worker) newAttempt(partition int, t *clusterpb.AssignAttempt) *Attempt 
 			LastError:     engine.DecodeError(t.LastError),
 		},
 		Input:   t.Input,
+		Headers: t.Headers,
 		Details: t.Details,
 		Worker:  a,
 	}

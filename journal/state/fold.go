@@ -115,6 +115,9 @@ const messagesProtocol = 4
 // start the deadline timer.
 const DeadlinesProtocol = 4
 
+// HeadersProtocol is the first protocol that permits headers: older builds do not pass them on.
+const HeadersProtocol = 4
+
 // requiredProtocol returns the protocol that the cluster must speak to record an event, and what
 // needs it.
 func (i *indexEntry) requiredProtocol(encoded []byte) (protocol uint32, reason string) {

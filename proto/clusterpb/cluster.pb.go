@@ -801,7 +801,9 @@ type StartRequest struct {
 	// The span that contains the start, as a W3C traceparent; empty for none.
 	Trace string `protobuf:"bytes,10,opt,name=trace,proto3" json:"trace,omitempty"`
 	// When the run is canceled, Unix nanoseconds; 0: never. Protocol 4.
-	Deadline      int64 `protobuf:"varint,11,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	Deadline int64 `protobuf:"varint,11,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	// Of the run. Protocol 4.
+	Headers       []*journalpb.Header `protobuf:"bytes,22,rep,name=headers,proto3" json:"headers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -911,6 +913,13 @@ func (x *StartRequest) GetDeadline() int64 {
 		return x.Deadline
 	}
 	return 0
+}
+
+func (x *StartRequest) GetHeaders() []*journalpb.Header {
+	if x != nil {
+		return x.Headers
+	}
+	return nil
 }
 
 // StartBatchRequest is many starts, all of instances of the request's partition. Several responses
@@ -1431,10 +1440,12 @@ func (x *QueryResult) GetError() *journalpb.Error {
 
 // UpdateRequest asks to validate, record and execute an update.
 type UpdateRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Input         *journalpb.Payload     `protobuf:"bytes,2,opt,name=input,proto3" json:"input,omitempty"`
-	RequestId     string                 `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Name      string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Input     *journalpb.Payload     `protobuf:"bytes,2,opt,name=input,proto3" json:"input,omitempty"`
+	RequestId string                 `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Protocol 4.
+	Headers       []*journalpb.Header `protobuf:"bytes,22,rep,name=headers,proto3" json:"headers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1488,6 +1499,13 @@ func (x *UpdateRequest) GetRequestId() string {
 		return x.RequestId
 	}
 	return ""
+}
+
+func (x *UpdateRequest) GetHeaders() []*journalpb.Header {
+	if x != nil {
+		return x.Headers
+	}
+	return nil
 }
 
 // UpdateResult is where the update was recorded, or why it was rejected.
@@ -1853,10 +1871,12 @@ func (x *PurgeRequest) GetInstances() []string {
 }
 
 type SendRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Data          *journalpb.Payload     `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
-	RequestId     string                 `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Name      string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Data      *journalpb.Payload     `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	RequestId string                 `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Protocol 4.
+	Headers       []*journalpb.Header `protobuf:"bytes,22,rep,name=headers,proto3" json:"headers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1910,6 +1930,13 @@ func (x *SendRequest) GetRequestId() string {
 		return x.RequestId
 	}
 	return ""
+}
+
+func (x *SendRequest) GetHeaders() []*journalpb.Header {
+	if x != nil {
+		return x.Headers
+	}
+	return nil
 }
 
 type GetRequest struct {
@@ -6181,7 +6208,9 @@ type AssignAttempt struct {
 	QueuedFor int64 `protobuf:"varint,9,opt,name=queued_for,json=queuedFor,proto3" json:"queued_for,omitempty"`
 	// How long its body may run after a cancellation before its slot is freed, in nanoseconds; 0: no
 	// limit.
-	CancelGrace   int64 `protobuf:"varint,10,opt,name=cancel_grace,json=cancelGrace,proto3" json:"cancel_grace,omitempty"`
+	CancelGrace int64 `protobuf:"varint,10,opt,name=cancel_grace,json=cancelGrace,proto3" json:"cancel_grace,omitempty"`
+	// Of the call.
+	Headers       []*journalpb.Header `protobuf:"bytes,22,rep,name=headers,proto3" json:"headers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6284,6 +6313,13 @@ func (x *AssignAttempt) GetCancelGrace() int64 {
 		return x.CancelGrace
 	}
 	return 0
+}
+
+func (x *AssignAttempt) GetHeaders() []*journalpb.Header {
+	if x != nil {
+		return x.Headers
+	}
+	return nil
 }
 
 type CancelAttempt struct {
@@ -6392,7 +6428,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\fget_settings\x184 \x01(\v2%.tenuto.cluster.v1.GetSettingsRequestH\x00R\vgetSettings\x12S\n" +
 	"\x0fchange_settings\x185 \x01(\v2(.tenuto.cluster.v1.ChangeSettingsRequestH\x00R\x0echangeSettingsB\x06\n" +
 	"\x04callB\x0e\n" +
-	"\f_first_index\"\xd4\x03\n" +
+	"\f_first_index\"\x89\x04\n" +
 	"\fStartRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x120\n" +
@@ -6406,7 +6442,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04send\x18\t \x01(\v2\x1e.tenuto.cluster.v1.SendRequestR\x04send\x12\x14\n" +
 	"\x05trace\x18\n" +
 	" \x01(\tR\x05trace\x12\x1a\n" +
-	"\bdeadline\x18\v \x01(\x03R\bdeadline\x1a7\n" +
+	"\bdeadline\x18\v \x01(\x03R\bdeadline\x123\n" +
+	"\aheaders\x18\x16 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"M\n" +
@@ -6464,12 +6501,13 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05input\x18\x02 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05input\"q\n" +
 	"\vQueryResult\x122\n" +
 	"\x06output\x18\x01 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x06output\x12.\n" +
-	"\x05error\x18\x02 \x01(\v2\x18.tenuto.journal.v1.ErrorR\x05error\"t\n" +
+	"\x05error\x18\x02 \x01(\v2\x18.tenuto.journal.v1.ErrorR\x05error\"\xa9\x01\n" +
 	"\rUpdateRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
 	"\x05input\x18\x02 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05input\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x03 \x01(\tR\trequestId\"\x7f\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\x123\n" +
+	"\aheaders\x18\x16 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\"\x7f\n" +
 	"\fUpdateResult\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\x19\n" +
 	"\bevent_id\x18\x02 \x01(\x04R\aeventId\x126\n" +
@@ -6493,12 +6531,13 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"updated_at\x18\x06 \x01(\x03R\tupdatedAt\",\n" +
 	"\fPurgeRequest\x12\x1c\n" +
-	"\tinstances\x18\x01 \x03(\tR\tinstances\"p\n" +
+	"\tinstances\x18\x01 \x03(\tR\tinstances\"\xa5\x01\n" +
 	"\vSendRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12.\n" +
 	"\x04data\x18\x02 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x04data\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x03 \x01(\tR\trequestId\"\f\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\x123\n" +
+	"\aheaders\x18\x16 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\"\f\n" +
 	"\n" +
 	"GetRequest\"h\n" +
 	"\x0eHistoryRequest\x12\x1c\n" +
@@ -6805,7 +6844,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0eassign_attempt\x18\x01 \x01(\v2 .tenuto.cluster.v1.AssignAttemptH\x00R\rassignAttempt\x12I\n" +
 	"\x0ecancel_attempt\x18\x02 \x01(\v2 .tenuto.cluster.v1.CancelAttemptH\x00R\rcancelAttempt\x120\n" +
 	"\x03ack\x18\x03 \x01(\v2\x1c.tenuto.cluster.v1.AttemptIDH\x00R\x03ackB\t\n" +
-	"\amessage\"\x8f\x03\n" +
+	"\amessage\"\xc4\x03\n" +
 	"\rAssignAttempt\x126\n" +
 	"\aattempt\x18\x01 \x01(\v2\x1c.tenuto.cluster.v1.AttemptIDR\aattempt\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x120\n" +
@@ -6819,7 +6858,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"queued_for\x18\t \x01(\x03R\tqueuedFor\x12!\n" +
 	"\fcancel_grace\x18\n" +
-	" \x01(\x03R\vcancelGrace\"a\n" +
+	" \x01(\x03R\vcancelGrace\x123\n" +
+	"\aheaders\x18\x16 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\"a\n" +
 	"\rCancelAttempt\x126\n" +
 	"\aattempt\x18\x01 \x01(\v2\x1c.tenuto.cluster.v1.AttemptIDR\aattempt\x12\x18\n" +
 	"\atimeout\x18\x02 \x01(\tR\atimeout*r\n" +
@@ -6939,14 +6979,15 @@ var file_clusterpb_cluster_proto_goTypes = []any{
 	nil,                            // 88: tenuto.cluster.v1.Status.TagsEntry
 	nil,                            // 89: tenuto.cluster.v1.RegisterWorker.LimitsEntry
 	(*journalpb.Payload)(nil),      // 90: tenuto.journal.v1.Payload
-	(*journalpb.Error)(nil),        // 91: tenuto.journal.v1.Error
-	(*journalpb.ValueSet)(nil),     // 92: tenuto.journal.v1.ValueSet
-	(*journalpb.OperationRef)(nil), // 93: tenuto.journal.v1.OperationRef
-	(*journalpb.AttributeSet)(nil), // 94: tenuto.journal.v1.AttributeSet
-	(*journalpb.Operation)(nil),    // 95: tenuto.journal.v1.Operation
-	(*journalpb.JoinToken)(nil),    // 96: tenuto.journal.v1.JoinToken
-	(*journalpb.Event)(nil),        // 97: tenuto.journal.v1.Event
-	(*journalpb.Instance)(nil),     // 98: tenuto.journal.v1.Instance
+	(*journalpb.Header)(nil),       // 91: tenuto.journal.v1.Header
+	(*journalpb.Error)(nil),        // 92: tenuto.journal.v1.Error
+	(*journalpb.ValueSet)(nil),     // 93: tenuto.journal.v1.ValueSet
+	(*journalpb.OperationRef)(nil), // 94: tenuto.journal.v1.OperationRef
+	(*journalpb.AttributeSet)(nil), // 95: tenuto.journal.v1.AttributeSet
+	(*journalpb.Operation)(nil),    // 96: tenuto.journal.v1.Operation
+	(*journalpb.JoinToken)(nil),    // 97: tenuto.journal.v1.JoinToken
+	(*journalpb.Event)(nil),        // 98: tenuto.journal.v1.Event
+	(*journalpb.Instance)(nil),     // 99: tenuto.journal.v1.Instance
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
 	4,   // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
@@ -6981,105 +7022,109 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	85,  // 29: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
 	0,   // 30: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
 	21,  // 31: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
-	6,   // 32: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
-	4,   // 33: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
-	8,   // 34: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
-	24,  // 35: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
-	2,   // 36: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
-	86,  // 37: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
-	87,  // 38: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
-	90,  // 39: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
-	90,  // 40: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
-	91,  // 41: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
-	90,  // 42: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
-	91,  // 43: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
-	92,  // 44: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
-	19,  // 45: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
-	90,  // 46: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	28,  // 47: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
-	31,  // 48: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
-	32,  // 49: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
-	33,  // 50: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
-	34,  // 51: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
-	25,  // 52: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
-	26,  // 53: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
-	27,  // 54: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
-	12,  // 55: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
-	14,  // 56: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
-	18,  // 57: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
-	16,  // 58: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
-	38,  // 59: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
-	40,  // 60: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
-	43,  // 61: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
-	46,  // 62: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
-	49,  // 63: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
-	62,  // 64: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
-	64,  // 65: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
-	52,  // 66: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
-	69,  // 67: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
-	72,  // 68: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
-	74,  // 69: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
-	7,   // 70: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
-	66,  // 71: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
-	54,  // 72: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
-	56,  // 73: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
-	58,  // 74: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
-	60,  // 75: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
-	35,  // 76: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
-	30,  // 77: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
-	29,  // 78: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
-	35,  // 79: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	90,  // 80: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	91,  // 81: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
-	36,  // 82: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	93,  // 83: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	88,  // 84: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	90,  // 85: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
-	94,  // 86: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	90,  // 87: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
-	91,  // 88: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
-	41,  // 89: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
-	95,  // 90: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
-	35,  // 91: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
-	45,  // 92: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
-	47,  // 93: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
-	45,  // 94: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
-	50,  // 95: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
-	96,  // 96: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
-	68,  // 97: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
-	97,  // 98: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
-	93,  // 99: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
-	70,  // 100: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
-	98,  // 101: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
-	97,  // 102: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
-	76,  // 103: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
-	79,  // 104: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
-	80,  // 105: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
-	81,  // 106: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	89,  // 107: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	77,  // 108: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	1,   // 109: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
-	93,  // 110: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	78,  // 111: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	78,  // 112: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	90,  // 113: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	78,  // 114: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	90,  // 115: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	91,  // 116: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	90,  // 117: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	83,  // 118: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
-	84,  // 119: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
-	78,  // 120: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	78,  // 121: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	90,  // 122: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
-	91,  // 123: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
-	90,  // 124: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
-	78,  // 125: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	126, // [126:126] is the sub-list for method output_type
-	126, // [126:126] is the sub-list for method input_type
-	126, // [126:126] is the sub-list for extension type_name
-	126, // [126:126] is the sub-list for extension extendee
-	0,   // [0:126] is the sub-list for field type_name
+	91,  // 32: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
+	6,   // 33: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
+	4,   // 34: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
+	8,   // 35: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
+	24,  // 36: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
+	2,   // 37: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
+	86,  // 38: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	87,  // 39: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
+	90,  // 40: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
+	90,  // 41: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
+	92,  // 42: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
+	90,  // 43: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
+	91,  // 44: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
+	92,  // 45: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
+	93,  // 46: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
+	19,  // 47: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
+	90,  // 48: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	91,  // 49: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
+	28,  // 50: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
+	31,  // 51: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
+	32,  // 52: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
+	33,  // 53: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
+	34,  // 54: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
+	25,  // 55: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
+	26,  // 56: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
+	27,  // 57: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
+	12,  // 58: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
+	14,  // 59: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
+	18,  // 60: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
+	16,  // 61: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
+	38,  // 62: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
+	40,  // 63: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
+	43,  // 64: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
+	46,  // 65: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
+	49,  // 66: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
+	62,  // 67: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
+	64,  // 68: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
+	52,  // 69: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
+	69,  // 70: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
+	72,  // 71: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
+	74,  // 72: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
+	7,   // 73: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
+	66,  // 74: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
+	54,  // 75: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
+	56,  // 76: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
+	58,  // 77: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
+	60,  // 78: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
+	35,  // 79: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
+	30,  // 80: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
+	29,  // 81: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
+	35,  // 82: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
+	90,  // 83: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	92,  // 84: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	36,  // 85: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
+	94,  // 86: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	88,  // 87: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	90,  // 88: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
+	95,  // 89: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	90,  // 90: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	92,  // 91: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	41,  // 92: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
+	96,  // 93: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	35,  // 94: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
+	45,  // 95: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
+	47,  // 96: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
+	45,  // 97: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
+	50,  // 98: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
+	97,  // 99: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
+	68,  // 100: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
+	98,  // 101: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
+	94,  // 102: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
+	70,  // 103: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
+	99,  // 104: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
+	98,  // 105: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
+	76,  // 106: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
+	79,  // 107: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
+	80,  // 108: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
+	81,  // 109: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	89,  // 110: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	77,  // 111: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	1,   // 112: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
+	94,  // 113: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	78,  // 114: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	78,  // 115: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	90,  // 116: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	78,  // 117: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	90,  // 118: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	92,  // 119: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	90,  // 120: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	83,  // 121: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
+	84,  // 122: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
+	78,  // 123: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	78,  // 124: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	90,  // 125: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
+	92,  // 126: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
+	90,  // 127: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
+	91,  // 128: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
+	78,  // 129: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	130, // [130:130] is the sub-list for method output_type
+	130, // [130:130] is the sub-list for method input_type
+	130, // [130:130] is the sub-list for extension type_name
+	130, // [130:130] is the sub-list for extension extendee
+	0,   // [0:130] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }

@@ -343,6 +343,60 @@ func (x *Error) GetOtherCauses() []*Error {
 	return nil
 }
 
+// Header is a name and a value that a run, a call or an event carries; see replay.HeaderKey. Lists
+// of headers are sorted by name, which is unique in them. No codec applies. Protocol 4.
+type Header struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Value         string                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Header) Reset() {
+	*x = Header{}
+	mi := &file_journalpb_journal_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Header) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Header) ProtoMessage() {}
+
+func (x *Header) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Header.ProtoReflect.Descriptor instead.
+func (*Header) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Header) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Header) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
 // OperationRef identifies one operation of one execution.
 type OperationRef struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -357,7 +411,7 @@ type OperationRef struct {
 
 func (x *OperationRef) Reset() {
 	*x = OperationRef{}
-	mi := &file_journalpb_journal_proto_msgTypes[2]
+	mi := &file_journalpb_journal_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -369,7 +423,7 @@ func (x *OperationRef) String() string {
 func (*OperationRef) ProtoMessage() {}
 
 func (x *OperationRef) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[2]
+	mi := &file_journalpb_journal_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -382,7 +436,7 @@ func (x *OperationRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperationRef.ProtoReflect.Descriptor instead.
 func (*OperationRef) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{2}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *OperationRef) GetInstance() string {
@@ -433,7 +487,7 @@ type RetryPolicy struct {
 
 func (x *RetryPolicy) Reset() {
 	*x = RetryPolicy{}
-	mi := &file_journalpb_journal_proto_msgTypes[3]
+	mi := &file_journalpb_journal_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -445,7 +499,7 @@ func (x *RetryPolicy) String() string {
 func (*RetryPolicy) ProtoMessage() {}
 
 func (x *RetryPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[3]
+	mi := &file_journalpb_journal_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -458,7 +512,7 @@ func (x *RetryPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryPolicy.ProtoReflect.Descriptor instead.
 func (*RetryPolicy) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{3}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RetryPolicy) GetInitialInterval() int64 {
@@ -527,7 +581,7 @@ type ActivityOptions struct {
 
 func (x *ActivityOptions) Reset() {
 	*x = ActivityOptions{}
-	mi := &file_journalpb_journal_proto_msgTypes[4]
+	mi := &file_journalpb_journal_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -539,7 +593,7 @@ func (x *ActivityOptions) String() string {
 func (*ActivityOptions) ProtoMessage() {}
 
 func (x *ActivityOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[4]
+	mi := &file_journalpb_journal_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -552,7 +606,7 @@ func (x *ActivityOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityOptions.ProtoReflect.Descriptor instead.
 func (*ActivityOptions) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{4}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ActivityOptions) GetRetry() *RetryPolicy {
@@ -654,7 +708,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_journalpb_journal_proto_msgTypes[5]
+	mi := &file_journalpb_journal_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -666,7 +720,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[5]
+	mi := &file_journalpb_journal_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -679,7 +733,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{5}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Event) GetEventId() uint64 {
@@ -1181,14 +1235,16 @@ type OrchestrationStarted struct {
 	// The attributes that the previous execution had, in order of their names.
 	Attributes []*AttributeSet `protobuf:"bytes,20,rep,name=attributes,proto3" json:"attributes,omitempty"`
 	// The values that the previous execution had, in order of their maps and keys.
-	Values        []*ValueSet `protobuf:"bytes,21,rep,name=values,proto3" json:"values,omitempty"`
+	Values []*ValueSet `protobuf:"bytes,21,rep,name=values,proto3" json:"values,omitempty"`
+	// Of the run. The next execution keeps them.
+	Headers       []*Header `protobuf:"bytes,22,rep,name=headers,proto3" json:"headers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *OrchestrationStarted) Reset() {
 	*x = OrchestrationStarted{}
-	mi := &file_journalpb_journal_proto_msgTypes[6]
+	mi := &file_journalpb_journal_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1200,7 +1256,7 @@ func (x *OrchestrationStarted) String() string {
 func (*OrchestrationStarted) ProtoMessage() {}
 
 func (x *OrchestrationStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[6]
+	mi := &file_journalpb_journal_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1213,7 +1269,7 @@ func (x *OrchestrationStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationStarted.ProtoReflect.Descriptor instead.
 func (*OrchestrationStarted) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{6}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *OrchestrationStarted) GetName() string {
@@ -1363,6 +1419,13 @@ func (x *OrchestrationStarted) GetValues() []*ValueSet {
 	return nil
 }
 
+func (x *OrchestrationStarted) GetHeaders() []*Header {
+	if x != nil {
+		return x.Headers
+	}
+	return nil
+}
+
 // RequestIdMark says that count inputs were recorded at this journal index or before.
 type RequestIdMark struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1374,7 +1437,7 @@ type RequestIdMark struct {
 
 func (x *RequestIdMark) Reset() {
 	*x = RequestIdMark{}
-	mi := &file_journalpb_journal_proto_msgTypes[7]
+	mi := &file_journalpb_journal_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1386,7 +1449,7 @@ func (x *RequestIdMark) String() string {
 func (*RequestIdMark) ProtoMessage() {}
 
 func (x *RequestIdMark) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[7]
+	mi := &file_journalpb_journal_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1399,7 +1462,7 @@ func (x *RequestIdMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestIdMark.ProtoReflect.Descriptor instead.
 func (*RequestIdMark) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{7}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RequestIdMark) GetIndex() uint64 {
@@ -1425,7 +1488,7 @@ type OrchestrationCompleted struct {
 
 func (x *OrchestrationCompleted) Reset() {
 	*x = OrchestrationCompleted{}
-	mi := &file_journalpb_journal_proto_msgTypes[8]
+	mi := &file_journalpb_journal_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1437,7 +1500,7 @@ func (x *OrchestrationCompleted) String() string {
 func (*OrchestrationCompleted) ProtoMessage() {}
 
 func (x *OrchestrationCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[8]
+	mi := &file_journalpb_journal_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1450,7 +1513,7 @@ func (x *OrchestrationCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCompleted.ProtoReflect.Descriptor instead.
 func (*OrchestrationCompleted) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{8}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *OrchestrationCompleted) GetOutput() *Payload {
@@ -1469,7 +1532,7 @@ type OrchestrationFailed struct {
 
 func (x *OrchestrationFailed) Reset() {
 	*x = OrchestrationFailed{}
-	mi := &file_journalpb_journal_proto_msgTypes[9]
+	mi := &file_journalpb_journal_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1481,7 +1544,7 @@ func (x *OrchestrationFailed) String() string {
 func (*OrchestrationFailed) ProtoMessage() {}
 
 func (x *OrchestrationFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[9]
+	mi := &file_journalpb_journal_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1494,7 +1557,7 @@ func (x *OrchestrationFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationFailed.ProtoReflect.Descriptor instead.
 func (*OrchestrationFailed) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{9}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *OrchestrationFailed) GetError() *Error {
@@ -1513,7 +1576,7 @@ type OrchestrationCanceled struct {
 
 func (x *OrchestrationCanceled) Reset() {
 	*x = OrchestrationCanceled{}
-	mi := &file_journalpb_journal_proto_msgTypes[10]
+	mi := &file_journalpb_journal_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1525,7 +1588,7 @@ func (x *OrchestrationCanceled) String() string {
 func (*OrchestrationCanceled) ProtoMessage() {}
 
 func (x *OrchestrationCanceled) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[10]
+	mi := &file_journalpb_journal_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1538,7 +1601,7 @@ func (x *OrchestrationCanceled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCanceled.ProtoReflect.Descriptor instead.
 func (*OrchestrationCanceled) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{10}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *OrchestrationCanceled) GetReason() string {
@@ -1557,7 +1620,7 @@ type OrchestrationTerminated struct {
 
 func (x *OrchestrationTerminated) Reset() {
 	*x = OrchestrationTerminated{}
-	mi := &file_journalpb_journal_proto_msgTypes[11]
+	mi := &file_journalpb_journal_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1569,7 +1632,7 @@ func (x *OrchestrationTerminated) String() string {
 func (*OrchestrationTerminated) ProtoMessage() {}
 
 func (x *OrchestrationTerminated) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[11]
+	mi := &file_journalpb_journal_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1582,7 +1645,7 @@ func (x *OrchestrationTerminated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationTerminated.ProtoReflect.Descriptor instead.
 func (*OrchestrationTerminated) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{11}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *OrchestrationTerminated) GetReason() string {
@@ -1603,7 +1666,7 @@ type OrchestrationContinuedAsNew struct {
 
 func (x *OrchestrationContinuedAsNew) Reset() {
 	*x = OrchestrationContinuedAsNew{}
-	mi := &file_journalpb_journal_proto_msgTypes[12]
+	mi := &file_journalpb_journal_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1615,7 +1678,7 @@ func (x *OrchestrationContinuedAsNew) String() string {
 func (*OrchestrationContinuedAsNew) ProtoMessage() {}
 
 func (x *OrchestrationContinuedAsNew) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[12]
+	mi := &file_journalpb_journal_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1628,7 +1691,7 @@ func (x *OrchestrationContinuedAsNew) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationContinuedAsNew.ProtoReflect.Descriptor instead.
 func (*OrchestrationContinuedAsNew) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{12}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *OrchestrationContinuedAsNew) GetInput() *Payload {
@@ -1664,7 +1727,7 @@ type OrchestrationCancelRequested struct {
 
 func (x *OrchestrationCancelRequested) Reset() {
 	*x = OrchestrationCancelRequested{}
-	mi := &file_journalpb_journal_proto_msgTypes[13]
+	mi := &file_journalpb_journal_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1676,7 +1739,7 @@ func (x *OrchestrationCancelRequested) String() string {
 func (*OrchestrationCancelRequested) ProtoMessage() {}
 
 func (x *OrchestrationCancelRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[13]
+	mi := &file_journalpb_journal_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1689,7 +1752,7 @@ func (x *OrchestrationCancelRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCancelRequested.ProtoReflect.Descriptor instead.
 func (*OrchestrationCancelRequested) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{13}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *OrchestrationCancelRequested) GetReason() string {
@@ -1723,7 +1786,7 @@ type OrchestrationSuspended struct {
 
 func (x *OrchestrationSuspended) Reset() {
 	*x = OrchestrationSuspended{}
-	mi := &file_journalpb_journal_proto_msgTypes[14]
+	mi := &file_journalpb_journal_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1735,7 +1798,7 @@ func (x *OrchestrationSuspended) String() string {
 func (*OrchestrationSuspended) ProtoMessage() {}
 
 func (x *OrchestrationSuspended) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[14]
+	mi := &file_journalpb_journal_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1748,7 +1811,7 @@ func (x *OrchestrationSuspended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationSuspended.ProtoReflect.Descriptor instead.
 func (*OrchestrationSuspended) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{14}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *OrchestrationSuspended) GetReason() string {
@@ -1775,7 +1838,7 @@ type OrchestrationResumed struct {
 
 func (x *OrchestrationResumed) Reset() {
 	*x = OrchestrationResumed{}
-	mi := &file_journalpb_journal_proto_msgTypes[15]
+	mi := &file_journalpb_journal_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1787,7 +1850,7 @@ func (x *OrchestrationResumed) String() string {
 func (*OrchestrationResumed) ProtoMessage() {}
 
 func (x *OrchestrationResumed) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[15]
+	mi := &file_journalpb_journal_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1800,7 +1863,7 @@ func (x *OrchestrationResumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationResumed.ProtoReflect.Descriptor instead.
 func (*OrchestrationResumed) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{15}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *OrchestrationResumed) GetReason() string {
@@ -1822,13 +1885,14 @@ type ActivityScheduled struct {
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Input         *Payload               `protobuf:"bytes,2,opt,name=input,proto3" json:"input,omitempty"`
 	Options       *ActivityOptions       `protobuf:"bytes,3,opt,name=options,proto3" json:"options,omitempty"`
+	Headers       []*Header              `protobuf:"bytes,4,rep,name=headers,proto3" json:"headers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ActivityScheduled) Reset() {
 	*x = ActivityScheduled{}
-	mi := &file_journalpb_journal_proto_msgTypes[16]
+	mi := &file_journalpb_journal_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1840,7 +1904,7 @@ func (x *ActivityScheduled) String() string {
 func (*ActivityScheduled) ProtoMessage() {}
 
 func (x *ActivityScheduled) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[16]
+	mi := &file_journalpb_journal_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1853,7 +1917,7 @@ func (x *ActivityScheduled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityScheduled.ProtoReflect.Descriptor instead.
 func (*ActivityScheduled) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{16}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ActivityScheduled) GetName() string {
@@ -1877,6 +1941,13 @@ func (x *ActivityScheduled) GetOptions() *ActivityOptions {
 	return nil
 }
 
+func (x *ActivityScheduled) GetHeaders() []*Header {
+	if x != nil {
+		return x.Headers
+	}
+	return nil
+}
+
 type ActivityCompleted struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Result        *Payload               `protobuf:"bytes,1,opt,name=result,proto3" json:"result,omitempty"`
@@ -1887,7 +1958,7 @@ type ActivityCompleted struct {
 
 func (x *ActivityCompleted) Reset() {
 	*x = ActivityCompleted{}
-	mi := &file_journalpb_journal_proto_msgTypes[17]
+	mi := &file_journalpb_journal_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1899,7 +1970,7 @@ func (x *ActivityCompleted) String() string {
 func (*ActivityCompleted) ProtoMessage() {}
 
 func (x *ActivityCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[17]
+	mi := &file_journalpb_journal_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1912,7 +1983,7 @@ func (x *ActivityCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityCompleted.ProtoReflect.Descriptor instead.
 func (*ActivityCompleted) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{17}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ActivityCompleted) GetResult() *Payload {
@@ -1939,7 +2010,7 @@ type ActivityFailed struct {
 
 func (x *ActivityFailed) Reset() {
 	*x = ActivityFailed{}
-	mi := &file_journalpb_journal_proto_msgTypes[18]
+	mi := &file_journalpb_journal_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1951,7 +2022,7 @@ func (x *ActivityFailed) String() string {
 func (*ActivityFailed) ProtoMessage() {}
 
 func (x *ActivityFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[18]
+	mi := &file_journalpb_journal_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1964,7 +2035,7 @@ func (x *ActivityFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityFailed.ProtoReflect.Descriptor instead.
 func (*ActivityFailed) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{18}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ActivityFailed) GetError() *Error {
@@ -1991,7 +2062,7 @@ type TimerCreated struct {
 
 func (x *TimerCreated) Reset() {
 	*x = TimerCreated{}
-	mi := &file_journalpb_journal_proto_msgTypes[19]
+	mi := &file_journalpb_journal_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2003,7 +2074,7 @@ func (x *TimerCreated) String() string {
 func (*TimerCreated) ProtoMessage() {}
 
 func (x *TimerCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[19]
+	mi := &file_journalpb_journal_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2016,7 +2087,7 @@ func (x *TimerCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimerCreated.ProtoReflect.Descriptor instead.
 func (*TimerCreated) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{19}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TimerCreated) GetFireAt() int64 {
@@ -2036,7 +2107,7 @@ type TimerFired struct {
 
 func (x *TimerFired) Reset() {
 	*x = TimerFired{}
-	mi := &file_journalpb_journal_proto_msgTypes[20]
+	mi := &file_journalpb_journal_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2048,7 +2119,7 @@ func (x *TimerFired) String() string {
 func (*TimerFired) ProtoMessage() {}
 
 func (x *TimerFired) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[20]
+	mi := &file_journalpb_journal_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2061,7 +2132,7 @@ func (x *TimerFired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimerFired.ProtoReflect.Descriptor instead.
 func (*TimerFired) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{20}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TimerFired) GetFireAt() int64 {
@@ -2080,7 +2151,7 @@ type ExternalSubscribed struct {
 
 func (x *ExternalSubscribed) Reset() {
 	*x = ExternalSubscribed{}
-	mi := &file_journalpb_journal_proto_msgTypes[21]
+	mi := &file_journalpb_journal_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2092,7 +2163,7 @@ func (x *ExternalSubscribed) String() string {
 func (*ExternalSubscribed) ProtoMessage() {}
 
 func (x *ExternalSubscribed) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[21]
+	mi := &file_journalpb_journal_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2105,7 +2176,7 @@ func (x *ExternalSubscribed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalSubscribed.ProtoReflect.Descriptor instead.
 func (*ExternalSubscribed) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{21}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ExternalSubscribed) GetName() string {
@@ -2120,14 +2191,15 @@ type ExternalEvent struct {
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Data  *Payload               `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
 	// Chosen by the sender: a second event with the same request ID is dropped.
-	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestId     string    `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Headers       []*Header `protobuf:"bytes,4,rep,name=headers,proto3" json:"headers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExternalEvent) Reset() {
 	*x = ExternalEvent{}
-	mi := &file_journalpb_journal_proto_msgTypes[22]
+	mi := &file_journalpb_journal_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2139,7 +2211,7 @@ func (x *ExternalEvent) String() string {
 func (*ExternalEvent) ProtoMessage() {}
 
 func (x *ExternalEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[22]
+	mi := &file_journalpb_journal_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2152,7 +2224,7 @@ func (x *ExternalEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalEvent.ProtoReflect.Descriptor instead.
 func (*ExternalEvent) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{22}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ExternalEvent) GetName() string {
@@ -2176,20 +2248,29 @@ func (x *ExternalEvent) GetRequestId() string {
 	return ""
 }
 
+func (x *ExternalEvent) GetHeaders() []*Header {
+	if x != nil {
+		return x.Headers
+	}
+	return nil
+}
+
 type SubOrchestrationScheduled struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Version       string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
-	Instance      string                 `protobuf:"bytes,3,opt,name=instance,proto3" json:"instance,omitempty"`
-	Input         *Payload               `protobuf:"bytes,4,opt,name=input,proto3" json:"input,omitempty"`
-	ClosePolicy   ClosePolicy            `protobuf:"varint,5,opt,name=close_policy,json=closePolicy,proto3,enum=tenuto.journal.v1.ClosePolicy" json:"close_policy,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Version     string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	Instance    string                 `protobuf:"bytes,3,opt,name=instance,proto3" json:"instance,omitempty"`
+	Input       *Payload               `protobuf:"bytes,4,opt,name=input,proto3" json:"input,omitempty"`
+	ClosePolicy ClosePolicy            `protobuf:"varint,5,opt,name=close_policy,json=closePolicy,proto3,enum=tenuto.journal.v1.ClosePolicy" json:"close_policy,omitempty"`
+	// Of the child.
+	Headers       []*Header `protobuf:"bytes,7,rep,name=headers,proto3" json:"headers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SubOrchestrationScheduled) Reset() {
 	*x = SubOrchestrationScheduled{}
-	mi := &file_journalpb_journal_proto_msgTypes[23]
+	mi := &file_journalpb_journal_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2201,7 +2282,7 @@ func (x *SubOrchestrationScheduled) String() string {
 func (*SubOrchestrationScheduled) ProtoMessage() {}
 
 func (x *SubOrchestrationScheduled) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[23]
+	mi := &file_journalpb_journal_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2214,7 +2295,7 @@ func (x *SubOrchestrationScheduled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubOrchestrationScheduled.ProtoReflect.Descriptor instead.
 func (*SubOrchestrationScheduled) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{23}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SubOrchestrationScheduled) GetName() string {
@@ -2252,6 +2333,13 @@ func (x *SubOrchestrationScheduled) GetClosePolicy() ClosePolicy {
 	return ClosePolicy_CLOSE_POLICY_CANCEL
 }
 
+func (x *SubOrchestrationScheduled) GetHeaders() []*Header {
+	if x != nil {
+		return x.Headers
+	}
+	return nil
+}
+
 type SubOrchestrationCompleted struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Result        *Payload               `protobuf:"bytes,1,opt,name=result,proto3" json:"result,omitempty"`
@@ -2261,7 +2349,7 @@ type SubOrchestrationCompleted struct {
 
 func (x *SubOrchestrationCompleted) Reset() {
 	*x = SubOrchestrationCompleted{}
-	mi := &file_journalpb_journal_proto_msgTypes[24]
+	mi := &file_journalpb_journal_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2273,7 +2361,7 @@ func (x *SubOrchestrationCompleted) String() string {
 func (*SubOrchestrationCompleted) ProtoMessage() {}
 
 func (x *SubOrchestrationCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[24]
+	mi := &file_journalpb_journal_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2286,7 +2374,7 @@ func (x *SubOrchestrationCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubOrchestrationCompleted.ProtoReflect.Descriptor instead.
 func (*SubOrchestrationCompleted) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{24}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SubOrchestrationCompleted) GetResult() *Payload {
@@ -2305,7 +2393,7 @@ type SubOrchestrationFailed struct {
 
 func (x *SubOrchestrationFailed) Reset() {
 	*x = SubOrchestrationFailed{}
-	mi := &file_journalpb_journal_proto_msgTypes[25]
+	mi := &file_journalpb_journal_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2317,7 +2405,7 @@ func (x *SubOrchestrationFailed) String() string {
 func (*SubOrchestrationFailed) ProtoMessage() {}
 
 func (x *SubOrchestrationFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[25]
+	mi := &file_journalpb_journal_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2330,7 +2418,7 @@ func (x *SubOrchestrationFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubOrchestrationFailed.ProtoReflect.Descriptor instead.
 func (*SubOrchestrationFailed) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{25}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SubOrchestrationFailed) GetError() *Error {
@@ -2341,18 +2429,20 @@ func (x *SubOrchestrationFailed) GetError() *Error {
 }
 
 type OrchestrationChained struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Version       string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
-	Instance      string                 `protobuf:"bytes,3,opt,name=instance,proto3" json:"instance,omitempty"`
-	Input         *Payload               `protobuf:"bytes,4,opt,name=input,proto3" json:"input,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Name     string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Version  string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	Instance string                 `protobuf:"bytes,3,opt,name=instance,proto3" json:"instance,omitempty"`
+	Input    *Payload               `protobuf:"bytes,4,opt,name=input,proto3" json:"input,omitempty"`
+	// Of the started instance.
+	Headers       []*Header `protobuf:"bytes,5,rep,name=headers,proto3" json:"headers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *OrchestrationChained) Reset() {
 	*x = OrchestrationChained{}
-	mi := &file_journalpb_journal_proto_msgTypes[26]
+	mi := &file_journalpb_journal_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2364,7 +2454,7 @@ func (x *OrchestrationChained) String() string {
 func (*OrchestrationChained) ProtoMessage() {}
 
 func (x *OrchestrationChained) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[26]
+	mi := &file_journalpb_journal_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2377,7 +2467,7 @@ func (x *OrchestrationChained) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationChained.ProtoReflect.Descriptor instead.
 func (*OrchestrationChained) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{26}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *OrchestrationChained) GetName() string {
@@ -2408,6 +2498,13 @@ func (x *OrchestrationChained) GetInput() *Payload {
 	return nil
 }
 
+func (x *OrchestrationChained) GetHeaders() []*Header {
+	if x != nil {
+		return x.Headers
+	}
+	return nil
+}
+
 type CancelRequested struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The name of the canceled subscription, if the journal may already have closed it because an
@@ -2420,7 +2517,7 @@ type CancelRequested struct {
 
 func (x *CancelRequested) Reset() {
 	*x = CancelRequested{}
-	mi := &file_journalpb_journal_proto_msgTypes[27]
+	mi := &file_journalpb_journal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2432,7 +2529,7 @@ func (x *CancelRequested) String() string {
 func (*CancelRequested) ProtoMessage() {}
 
 func (x *CancelRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[27]
+	mi := &file_journalpb_journal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2445,7 +2542,7 @@ func (x *CancelRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequested.ProtoReflect.Descriptor instead.
 func (*CancelRequested) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{27}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CancelRequested) GetEventName() string {
@@ -2467,7 +2564,7 @@ type SideEffectRecorded struct {
 
 func (x *SideEffectRecorded) Reset() {
 	*x = SideEffectRecorded{}
-	mi := &file_journalpb_journal_proto_msgTypes[28]
+	mi := &file_journalpb_journal_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2479,7 +2576,7 @@ func (x *SideEffectRecorded) String() string {
 func (*SideEffectRecorded) ProtoMessage() {}
 
 func (x *SideEffectRecorded) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[28]
+	mi := &file_journalpb_journal_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2492,7 +2589,7 @@ func (x *SideEffectRecorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SideEffectRecorded.ProtoReflect.Descriptor instead.
 func (*SideEffectRecorded) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{28}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SideEffectRecorded) GetLabel() string {
@@ -2525,7 +2622,7 @@ type StatusSet struct {
 
 func (x *StatusSet) Reset() {
 	*x = StatusSet{}
-	mi := &file_journalpb_journal_proto_msgTypes[29]
+	mi := &file_journalpb_journal_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2537,7 +2634,7 @@ func (x *StatusSet) String() string {
 func (*StatusSet) ProtoMessage() {}
 
 func (x *StatusSet) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[29]
+	mi := &file_journalpb_journal_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2550,7 +2647,7 @@ func (x *StatusSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusSet.ProtoReflect.Descriptor instead.
 func (*StatusSet) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{29}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StatusSet) GetValue() *Payload {
@@ -2572,7 +2669,7 @@ type AttributeSet struct {
 
 func (x *AttributeSet) Reset() {
 	*x = AttributeSet{}
-	mi := &file_journalpb_journal_proto_msgTypes[30]
+	mi := &file_journalpb_journal_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2584,7 +2681,7 @@ func (x *AttributeSet) String() string {
 func (*AttributeSet) ProtoMessage() {}
 
 func (x *AttributeSet) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[30]
+	mi := &file_journalpb_journal_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2597,7 +2694,7 @@ func (x *AttributeSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttributeSet.ProtoReflect.Descriptor instead.
 func (*AttributeSet) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{30}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AttributeSet) GetName() string {
@@ -2632,7 +2729,7 @@ type AttributeValue struct {
 
 func (x *AttributeValue) Reset() {
 	*x = AttributeValue{}
-	mi := &file_journalpb_journal_proto_msgTypes[31]
+	mi := &file_journalpb_journal_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2644,7 +2741,7 @@ func (x *AttributeValue) String() string {
 func (*AttributeValue) ProtoMessage() {}
 
 func (x *AttributeValue) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[31]
+	mi := &file_journalpb_journal_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2657,7 +2754,7 @@ func (x *AttributeValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttributeValue.ProtoReflect.Descriptor instead.
 func (*AttributeValue) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{31}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AttributeValue) GetKind() isAttributeValue_Kind {
@@ -2760,7 +2857,7 @@ type ValueSet struct {
 
 func (x *ValueSet) Reset() {
 	*x = ValueSet{}
-	mi := &file_journalpb_journal_proto_msgTypes[32]
+	mi := &file_journalpb_journal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2772,7 +2869,7 @@ func (x *ValueSet) String() string {
 func (*ValueSet) ProtoMessage() {}
 
 func (x *ValueSet) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[32]
+	mi := &file_journalpb_journal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2785,7 +2882,7 @@ func (x *ValueSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueSet.ProtoReflect.Descriptor instead.
 func (*ValueSet) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{32}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ValueSet) GetMap() string {
@@ -2825,7 +2922,7 @@ type MessageSent struct {
 
 func (x *MessageSent) Reset() {
 	*x = MessageSent{}
-	mi := &file_journalpb_journal_proto_msgTypes[33]
+	mi := &file_journalpb_journal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2837,7 +2934,7 @@ func (x *MessageSent) String() string {
 func (*MessageSent) ProtoMessage() {}
 
 func (x *MessageSent) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[33]
+	mi := &file_journalpb_journal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2850,7 +2947,7 @@ func (x *MessageSent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageSent.ProtoReflect.Descriptor instead.
 func (*MessageSent) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{33}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *MessageSent) GetInstance() string {
@@ -2890,7 +2987,7 @@ type MessageDelivered struct {
 
 func (x *MessageDelivered) Reset() {
 	*x = MessageDelivered{}
-	mi := &file_journalpb_journal_proto_msgTypes[34]
+	mi := &file_journalpb_journal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2902,7 +2999,7 @@ func (x *MessageDelivered) String() string {
 func (*MessageDelivered) ProtoMessage() {}
 
 func (x *MessageDelivered) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[34]
+	mi := &file_journalpb_journal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2915,7 +3012,7 @@ func (x *MessageDelivered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageDelivered.ProtoReflect.Descriptor instead.
 func (*MessageDelivered) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{34}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{35}
 }
 
 // MessageRejected: the receiver has not recorded the message and never will.
@@ -2928,7 +3025,7 @@ type MessageRejected struct {
 
 func (x *MessageRejected) Reset() {
 	*x = MessageRejected{}
-	mi := &file_journalpb_journal_proto_msgTypes[35]
+	mi := &file_journalpb_journal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2940,7 +3037,7 @@ func (x *MessageRejected) String() string {
 func (*MessageRejected) ProtoMessage() {}
 
 func (x *MessageRejected) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[35]
+	mi := &file_journalpb_journal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2953,7 +3050,7 @@ func (x *MessageRejected) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageRejected.ProtoReflect.Descriptor instead.
 func (*MessageRejected) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{35}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *MessageRejected) GetError() *Error {
@@ -2975,7 +3072,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_journalpb_journal_proto_msgTypes[36]
+	mi := &file_journalpb_journal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2987,7 +3084,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[36]
+	mi := &file_journalpb_journal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3000,7 +3097,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{36}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Entry) GetFormat() uint32 {
@@ -3029,7 +3126,7 @@ type ChecksummedRecord struct {
 
 func (x *ChecksummedRecord) Reset() {
 	*x = ChecksummedRecord{}
-	mi := &file_journalpb_journal_proto_msgTypes[37]
+	mi := &file_journalpb_journal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3041,7 +3138,7 @@ func (x *ChecksummedRecord) String() string {
 func (*ChecksummedRecord) ProtoMessage() {}
 
 func (x *ChecksummedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[37]
+	mi := &file_journalpb_journal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3054,7 +3151,7 @@ func (x *ChecksummedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChecksummedRecord.ProtoReflect.Descriptor instead.
 func (*ChecksummedRecord) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{37}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ChecksummedRecord) GetRecord() []byte {
@@ -3089,7 +3186,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_journalpb_journal_proto_msgTypes[38]
+	mi := &file_journalpb_journal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3101,7 +3198,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[38]
+	mi := &file_journalpb_journal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3114,7 +3211,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{38}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Record) GetCommand() isRecord_Command {
@@ -3233,7 +3330,7 @@ type Append struct {
 
 func (x *Append) Reset() {
 	*x = Append{}
-	mi := &file_journalpb_journal_proto_msgTypes[39]
+	mi := &file_journalpb_journal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3245,7 +3342,7 @@ func (x *Append) String() string {
 func (*Append) ProtoMessage() {}
 
 func (x *Append) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[39]
+	mi := &file_journalpb_journal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3258,7 +3355,7 @@ func (x *Append) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Append.ProtoReflect.Descriptor instead.
 func (*Append) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{39}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Append) GetInstance() string {
@@ -3295,7 +3392,7 @@ type Segment struct {
 
 func (x *Segment) Reset() {
 	*x = Segment{}
-	mi := &file_journalpb_journal_proto_msgTypes[40]
+	mi := &file_journalpb_journal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3307,7 +3404,7 @@ func (x *Segment) String() string {
 func (*Segment) ProtoMessage() {}
 
 func (x *Segment) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[40]
+	mi := &file_journalpb_journal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3320,7 +3417,7 @@ func (x *Segment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Segment.ProtoReflect.Descriptor instead.
 func (*Segment) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{40}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Segment) GetExecution() uint64 {
@@ -3369,7 +3466,7 @@ type Attempt struct {
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_journalpb_journal_proto_msgTypes[41]
+	mi := &file_journalpb_journal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3381,7 +3478,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[41]
+	mi := &file_journalpb_journal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3394,7 +3491,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{41}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Attempt) GetRef() *OperationRef {
@@ -3465,7 +3562,7 @@ type Purge struct {
 
 func (x *Purge) Reset() {
 	*x = Purge{}
-	mi := &file_journalpb_journal_proto_msgTypes[42]
+	mi := &file_journalpb_journal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3477,7 +3574,7 @@ func (x *Purge) String() string {
 func (*Purge) ProtoMessage() {}
 
 func (x *Purge) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[42]
+	mi := &file_journalpb_journal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3490,7 +3587,7 @@ func (x *Purge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Purge.ProtoReflect.Descriptor instead.
 func (*Purge) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{42}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Purge) GetEpoch() uint64 {
@@ -3519,7 +3616,7 @@ type Epoch struct {
 
 func (x *Epoch) Reset() {
 	*x = Epoch{}
-	mi := &file_journalpb_journal_proto_msgTypes[43]
+	mi := &file_journalpb_journal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3531,7 +3628,7 @@ func (x *Epoch) String() string {
 func (*Epoch) ProtoMessage() {}
 
 func (x *Epoch) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[43]
+	mi := &file_journalpb_journal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3544,7 +3641,7 @@ func (x *Epoch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Epoch.ProtoReflect.Descriptor instead.
 func (*Epoch) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{43}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Epoch) GetNode() string {
@@ -3594,7 +3691,7 @@ type MetadataChange struct {
 
 func (x *MetadataChange) Reset() {
 	*x = MetadataChange{}
-	mi := &file_journalpb_journal_proto_msgTypes[44]
+	mi := &file_journalpb_journal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3606,7 +3703,7 @@ func (x *MetadataChange) String() string {
 func (*MetadataChange) ProtoMessage() {}
 
 func (x *MetadataChange) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[44]
+	mi := &file_journalpb_journal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3619,7 +3716,7 @@ func (x *MetadataChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetadataChange.ProtoReflect.Descriptor instead.
 func (*MetadataChange) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{44}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *MetadataChange) GetEpoch() uint64 {
@@ -3713,7 +3810,7 @@ type SetCondition struct {
 
 func (x *SetCondition) Reset() {
 	*x = SetCondition{}
-	mi := &file_journalpb_journal_proto_msgTypes[45]
+	mi := &file_journalpb_journal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3725,7 +3822,7 @@ func (x *SetCondition) String() string {
 func (*SetCondition) ProtoMessage() {}
 
 func (x *SetCondition) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[45]
+	mi := &file_journalpb_journal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3738,7 +3835,7 @@ func (x *SetCondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCondition.ProtoReflect.Descriptor instead.
 func (*SetCondition) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{45}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SetCondition) GetInstance() string {
@@ -3799,7 +3896,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_journalpb_journal_proto_msgTypes[46]
+	mi := &file_journalpb_journal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3811,7 +3908,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[46]
+	mi := &file_journalpb_journal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3824,7 +3921,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{46}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Condition) GetKind() ConditionKind {
@@ -3884,7 +3981,7 @@ type JoinToken struct {
 
 func (x *JoinToken) Reset() {
 	*x = JoinToken{}
-	mi := &file_journalpb_journal_proto_msgTypes[47]
+	mi := &file_journalpb_journal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3896,7 +3993,7 @@ func (x *JoinToken) String() string {
 func (*JoinToken) ProtoMessage() {}
 
 func (x *JoinToken) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[47]
+	mi := &file_journalpb_journal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3909,7 +4006,7 @@ func (x *JoinToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinToken.ProtoReflect.Descriptor instead.
 func (*JoinToken) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{47}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *JoinToken) GetKey() []byte {
@@ -3955,7 +4052,7 @@ type PartitionMetadata struct {
 
 func (x *PartitionMetadata) Reset() {
 	*x = PartitionMetadata{}
-	mi := &file_journalpb_journal_proto_msgTypes[48]
+	mi := &file_journalpb_journal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3967,7 +4064,7 @@ func (x *PartitionMetadata) String() string {
 func (*PartitionMetadata) ProtoMessage() {}
 
 func (x *PartitionMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[48]
+	mi := &file_journalpb_journal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3980,7 +4077,7 @@ func (x *PartitionMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionMetadata.ProtoReflect.Descriptor instead.
 func (*PartitionMetadata) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{48}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *PartitionMetadata) GetClock() int64 {
@@ -4053,7 +4150,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_journalpb_journal_proto_msgTypes[49]
+	mi := &file_journalpb_journal_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4065,7 +4162,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[49]
+	mi := &file_journalpb_journal_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4078,7 +4175,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{49}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Settings) GetActivityRates() []*ActivityRate {
@@ -4185,7 +4282,7 @@ type ActivityRate struct {
 
 func (x *ActivityRate) Reset() {
 	*x = ActivityRate{}
-	mi := &file_journalpb_journal_proto_msgTypes[50]
+	mi := &file_journalpb_journal_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4197,7 +4294,7 @@ func (x *ActivityRate) String() string {
 func (*ActivityRate) ProtoMessage() {}
 
 func (x *ActivityRate) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[50]
+	mi := &file_journalpb_journal_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4210,7 +4307,7 @@ func (x *ActivityRate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityRate.ProtoReflect.Descriptor instead.
 func (*ActivityRate) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{50}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ActivityRate) GetActivity() string {
@@ -4271,7 +4368,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_journalpb_journal_proto_msgTypes[51]
+	mi := &file_journalpb_journal_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4283,7 +4380,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[51]
+	mi := &file_journalpb_journal_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4296,7 +4393,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{51}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Instance) GetInstance() string {
@@ -4436,7 +4533,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_journalpb_journal_proto_msgTypes[52]
+	mi := &file_journalpb_journal_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4448,7 +4545,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[52]
+	mi := &file_journalpb_journal_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4461,7 +4558,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{52}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Operation) GetRef() *OperationRef {
@@ -4514,7 +4611,7 @@ type ChainedStart struct {
 
 func (x *ChainedStart) Reset() {
 	*x = ChainedStart{}
-	mi := &file_journalpb_journal_proto_msgTypes[53]
+	mi := &file_journalpb_journal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4526,7 +4623,7 @@ func (x *ChainedStart) String() string {
 func (*ChainedStart) ProtoMessage() {}
 
 func (x *ChainedStart) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[53]
+	mi := &file_journalpb_journal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4539,7 +4636,7 @@ func (x *ChainedStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChainedStart.ProtoReflect.Descriptor instead.
 func (*ChainedStart) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{53}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ChainedStart) GetRef() *OperationRef {
@@ -4576,7 +4673,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_journalpb_journal_proto_msgTypes[54]
+	mi := &file_journalpb_journal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4588,7 +4685,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[54]
+	mi := &file_journalpb_journal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4601,7 +4698,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{54}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *SnapshotHeader) GetFormat() uint32 {
@@ -4646,7 +4743,7 @@ type InstanceSnapshot struct {
 
 func (x *InstanceSnapshot) Reset() {
 	*x = InstanceSnapshot{}
-	mi := &file_journalpb_journal_proto_msgTypes[55]
+	mi := &file_journalpb_journal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4658,7 +4755,7 @@ func (x *InstanceSnapshot) String() string {
 func (*InstanceSnapshot) ProtoMessage() {}
 
 func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[55]
+	mi := &file_journalpb_journal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4671,7 +4768,7 @@ func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceSnapshot.ProtoReflect.Descriptor instead.
 func (*InstanceSnapshot) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{55}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *InstanceSnapshot) GetInstance() string {
@@ -4717,7 +4814,10 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x05cause\x18\x04 \x01(\v2\x18.tenuto.journal.v1.ErrorR\x05cause\x124\n" +
 	"\adetails\x18\x05 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\adetails\x12\x14\n" +
 	"\x05stack\x18\x06 \x01(\tR\x05stack\x12;\n" +
-	"\fother_causes\x18\a \x03(\v2\x18.tenuto.journal.v1.ErrorR\votherCauses\"\x85\x01\n" +
+	"\fother_causes\x18\a \x03(\v2\x18.tenuto.journal.v1.ErrorR\votherCauses\"2\n" +
+	"\x06Header\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\x85\x01\n" +
 	"\fOperationRef\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x1c\n" +
 	"\texecution\x18\x02 \x01(\x04R\texecution\x12\x19\n" +
@@ -4774,7 +4874,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x10message_rejected\x18$ \x01(\v2\".tenuto.journal.v1.MessageRejectedH\x00R\x0fmessageRejected\x12F\n" +
 	"\rattribute_set\x18% \x01(\v2\x1f.tenuto.journal.v1.AttributeSetH\x00R\fattributeSet\x12:\n" +
 	"\tvalue_set\x18& \x01(\v2\x1b.tenuto.journal.v1.ValueSetH\x00R\bvalueSetB\x06\n" +
-	"\x04body\"\x90\b\n" +
+	"\x04body\"\xc5\b\n" +
 	"\x14OrchestrationStarted\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x120\n" +
@@ -4802,7 +4902,8 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\n" +
 	"attributes\x18\x14 \x03(\v2\x1f.tenuto.journal.v1.AttributeSetR\n" +
 	"attributes\x123\n" +
-	"\x06values\x18\x15 \x03(\v2\x1b.tenuto.journal.v1.ValueSetR\x06values\x1a7\n" +
+	"\x06values\x18\x15 \x03(\v2\x1b.tenuto.journal.v1.ValueSetR\x06values\x123\n" +
+	"\aheaders\x18\x16 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\";\n" +
@@ -4833,11 +4934,12 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x14OrchestrationResumed\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x02 \x01(\tR\trequestId\"\x97\x01\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\"\xcc\x01\n" +
 	"\x11ActivityScheduled\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
 	"\x05input\x18\x02 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05input\x12<\n" +
-	"\aoptions\x18\x03 \x01(\v2\".tenuto.journal.v1.ActivityOptionsR\aoptions\"c\n" +
+	"\aoptions\x18\x03 \x01(\v2\".tenuto.journal.v1.ActivityOptionsR\aoptions\x123\n" +
+	"\aheaders\x18\x04 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\"c\n" +
 	"\x11ActivityCompleted\x122\n" +
 	"\x06result\x18\x01 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x06result\x12\x1a\n" +
 	"\battempts\x18\x02 \x01(\rR\battempts\"\\\n" +
@@ -4850,27 +4952,30 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"TimerFired\x12\x17\n" +
 	"\afire_at\x18\x01 \x01(\x03R\x06fireAt\"(\n" +
 	"\x12ExternalSubscribed\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"r\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\xa7\x01\n" +
 	"\rExternalEvent\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12.\n" +
 	"\x04data\x18\x02 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x04data\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x03 \x01(\tR\trequestId\"\xda\x01\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\x123\n" +
+	"\aheaders\x18\x04 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\"\x8f\x02\n" +
 	"\x19SubOrchestrationScheduled\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1a\n" +
 	"\binstance\x18\x03 \x01(\tR\binstance\x120\n" +
 	"\x05input\x18\x04 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05input\x12A\n" +
-	"\fclose_policy\x18\x05 \x01(\x0e2\x1e.tenuto.journal.v1.ClosePolicyR\vclosePolicy\"O\n" +
+	"\fclose_policy\x18\x05 \x01(\x0e2\x1e.tenuto.journal.v1.ClosePolicyR\vclosePolicy\x123\n" +
+	"\aheaders\x18\a \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\"O\n" +
 	"\x19SubOrchestrationCompleted\x122\n" +
 	"\x06result\x18\x01 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x06result\"H\n" +
 	"\x16SubOrchestrationFailed\x12.\n" +
-	"\x05error\x18\x01 \x01(\v2\x18.tenuto.journal.v1.ErrorR\x05error\"\x92\x01\n" +
+	"\x05error\x18\x01 \x01(\v2\x18.tenuto.journal.v1.ErrorR\x05error\"\xc7\x01\n" +
 	"\x14OrchestrationChained\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1a\n" +
 	"\binstance\x18\x03 \x01(\tR\binstance\x120\n" +
-	"\x05input\x18\x04 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05input\"0\n" +
+	"\x05input\x18\x04 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05input\x123\n" +
+	"\aheaders\x18\x05 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\"0\n" +
 	"\x0fCancelRequested\x12\x1d\n" +
 	"\n" +
 	"event_name\x18\x01 \x01(\tR\teventName\"\x8c\x01\n" +
@@ -5081,170 +5186,176 @@ func file_journalpb_journal_proto_rawDescGZIP() []byte {
 }
 
 var file_journalpb_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
+var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_journalpb_journal_proto_goTypes = []any{
 	(ClosePolicy)(0),                     // 0: tenuto.journal.v1.ClosePolicy
 	(ConditionKind)(0),                   // 1: tenuto.journal.v1.ConditionKind
 	(Status)(0),                          // 2: tenuto.journal.v1.Status
 	(*Payload)(nil),                      // 3: tenuto.journal.v1.Payload
 	(*Error)(nil),                        // 4: tenuto.journal.v1.Error
-	(*OperationRef)(nil),                 // 5: tenuto.journal.v1.OperationRef
-	(*RetryPolicy)(nil),                  // 6: tenuto.journal.v1.RetryPolicy
-	(*ActivityOptions)(nil),              // 7: tenuto.journal.v1.ActivityOptions
-	(*Event)(nil),                        // 8: tenuto.journal.v1.Event
-	(*OrchestrationStarted)(nil),         // 9: tenuto.journal.v1.OrchestrationStarted
-	(*RequestIdMark)(nil),                // 10: tenuto.journal.v1.RequestIdMark
-	(*OrchestrationCompleted)(nil),       // 11: tenuto.journal.v1.OrchestrationCompleted
-	(*OrchestrationFailed)(nil),          // 12: tenuto.journal.v1.OrchestrationFailed
-	(*OrchestrationCanceled)(nil),        // 13: tenuto.journal.v1.OrchestrationCanceled
-	(*OrchestrationTerminated)(nil),      // 14: tenuto.journal.v1.OrchestrationTerminated
-	(*OrchestrationContinuedAsNew)(nil),  // 15: tenuto.journal.v1.OrchestrationContinuedAsNew
-	(*OrchestrationCancelRequested)(nil), // 16: tenuto.journal.v1.OrchestrationCancelRequested
-	(*OrchestrationSuspended)(nil),       // 17: tenuto.journal.v1.OrchestrationSuspended
-	(*OrchestrationResumed)(nil),         // 18: tenuto.journal.v1.OrchestrationResumed
-	(*ActivityScheduled)(nil),            // 19: tenuto.journal.v1.ActivityScheduled
-	(*ActivityCompleted)(nil),            // 20: tenuto.journal.v1.ActivityCompleted
-	(*ActivityFailed)(nil),               // 21: tenuto.journal.v1.ActivityFailed
-	(*TimerCreated)(nil),                 // 22: tenuto.journal.v1.TimerCreated
-	(*TimerFired)(nil),                   // 23: tenuto.journal.v1.TimerFired
-	(*ExternalSubscribed)(nil),           // 24: tenuto.journal.v1.ExternalSubscribed
-	(*ExternalEvent)(nil),                // 25: tenuto.journal.v1.ExternalEvent
-	(*SubOrchestrationScheduled)(nil),    // 26: tenuto.journal.v1.SubOrchestrationScheduled
-	(*SubOrchestrationCompleted)(nil),    // 27: tenuto.journal.v1.SubOrchestrationCompleted
-	(*SubOrchestrationFailed)(nil),       // 28: tenuto.journal.v1.SubOrchestrationFailed
-	(*OrchestrationChained)(nil),         // 29: tenuto.journal.v1.OrchestrationChained
-	(*CancelRequested)(nil),              // 30: tenuto.journal.v1.CancelRequested
-	(*SideEffectRecorded)(nil),           // 31: tenuto.journal.v1.SideEffectRecorded
-	(*StatusSet)(nil),                    // 32: tenuto.journal.v1.StatusSet
-	(*AttributeSet)(nil),                 // 33: tenuto.journal.v1.AttributeSet
-	(*AttributeValue)(nil),               // 34: tenuto.journal.v1.AttributeValue
-	(*ValueSet)(nil),                     // 35: tenuto.journal.v1.ValueSet
-	(*MessageSent)(nil),                  // 36: tenuto.journal.v1.MessageSent
-	(*MessageDelivered)(nil),             // 37: tenuto.journal.v1.MessageDelivered
-	(*MessageRejected)(nil),              // 38: tenuto.journal.v1.MessageRejected
-	(*Entry)(nil),                        // 39: tenuto.journal.v1.Entry
-	(*ChecksummedRecord)(nil),            // 40: tenuto.journal.v1.ChecksummedRecord
-	(*Record)(nil),                       // 41: tenuto.journal.v1.Record
-	(*Append)(nil),                       // 42: tenuto.journal.v1.Append
-	(*Segment)(nil),                      // 43: tenuto.journal.v1.Segment
-	(*Attempt)(nil),                      // 44: tenuto.journal.v1.Attempt
-	(*Purge)(nil),                        // 45: tenuto.journal.v1.Purge
-	(*Epoch)(nil),                        // 46: tenuto.journal.v1.Epoch
-	(*MetadataChange)(nil),               // 47: tenuto.journal.v1.MetadataChange
-	(*SetCondition)(nil),                 // 48: tenuto.journal.v1.SetCondition
-	(*Condition)(nil),                    // 49: tenuto.journal.v1.Condition
-	(*JoinToken)(nil),                    // 50: tenuto.journal.v1.JoinToken
-	(*PartitionMetadata)(nil),            // 51: tenuto.journal.v1.PartitionMetadata
-	(*Settings)(nil),                     // 52: tenuto.journal.v1.Settings
-	(*ActivityRate)(nil),                 // 53: tenuto.journal.v1.ActivityRate
-	(*Instance)(nil),                     // 54: tenuto.journal.v1.Instance
-	(*Operation)(nil),                    // 55: tenuto.journal.v1.Operation
-	(*ChainedStart)(nil),                 // 56: tenuto.journal.v1.ChainedStart
-	(*SnapshotHeader)(nil),               // 57: tenuto.journal.v1.SnapshotHeader
-	(*InstanceSnapshot)(nil),             // 58: tenuto.journal.v1.InstanceSnapshot
-	nil,                                  // 59: tenuto.journal.v1.OrchestrationStarted.TagsEntry
-	nil,                                  // 60: tenuto.journal.v1.Instance.TagsEntry
+	(*Header)(nil),                       // 5: tenuto.journal.v1.Header
+	(*OperationRef)(nil),                 // 6: tenuto.journal.v1.OperationRef
+	(*RetryPolicy)(nil),                  // 7: tenuto.journal.v1.RetryPolicy
+	(*ActivityOptions)(nil),              // 8: tenuto.journal.v1.ActivityOptions
+	(*Event)(nil),                        // 9: tenuto.journal.v1.Event
+	(*OrchestrationStarted)(nil),         // 10: tenuto.journal.v1.OrchestrationStarted
+	(*RequestIdMark)(nil),                // 11: tenuto.journal.v1.RequestIdMark
+	(*OrchestrationCompleted)(nil),       // 12: tenuto.journal.v1.OrchestrationCompleted
+	(*OrchestrationFailed)(nil),          // 13: tenuto.journal.v1.OrchestrationFailed
+	(*OrchestrationCanceled)(nil),        // 14: tenuto.journal.v1.OrchestrationCanceled
+	(*OrchestrationTerminated)(nil),      // 15: tenuto.journal.v1.OrchestrationTerminated
+	(*OrchestrationContinuedAsNew)(nil),  // 16: tenuto.journal.v1.OrchestrationContinuedAsNew
+	(*OrchestrationCancelRequested)(nil), // 17: tenuto.journal.v1.OrchestrationCancelRequested
+	(*OrchestrationSuspended)(nil),       // 18: tenuto.journal.v1.OrchestrationSuspended
+	(*OrchestrationResumed)(nil),         // 19: tenuto.journal.v1.OrchestrationResumed
+	(*ActivityScheduled)(nil),            // 20: tenuto.journal.v1.ActivityScheduled
+	(*ActivityCompleted)(nil),            // 21: tenuto.journal.v1.ActivityCompleted
+	(*ActivityFailed)(nil),               // 22: tenuto.journal.v1.ActivityFailed
+	(*TimerCreated)(nil),                 // 23: tenuto.journal.v1.TimerCreated
+	(*TimerFired)(nil),                   // 24: tenuto.journal.v1.TimerFired
+	(*ExternalSubscribed)(nil),           // 25: tenuto.journal.v1.ExternalSubscribed
+	(*ExternalEvent)(nil),                // 26: tenuto.journal.v1.ExternalEvent
+	(*SubOrchestrationScheduled)(nil),    // 27: tenuto.journal.v1.SubOrchestrationScheduled
+	(*SubOrchestrationCompleted)(nil),    // 28: tenuto.journal.v1.SubOrchestrationCompleted
+	(*SubOrchestrationFailed)(nil),       // 29: tenuto.journal.v1.SubOrchestrationFailed
+	(*OrchestrationChained)(nil),         // 30: tenuto.journal.v1.OrchestrationChained
+	(*CancelRequested)(nil),              // 31: tenuto.journal.v1.CancelRequested
+	(*SideEffectRecorded)(nil),           // 32: tenuto.journal.v1.SideEffectRecorded
+	(*StatusSet)(nil),                    // 33: tenuto.journal.v1.StatusSet
+	(*AttributeSet)(nil),                 // 34: tenuto.journal.v1.AttributeSet
+	(*AttributeValue)(nil),               // 35: tenuto.journal.v1.AttributeValue
+	(*ValueSet)(nil),                     // 36: tenuto.journal.v1.ValueSet
+	(*MessageSent)(nil),                  // 37: tenuto.journal.v1.MessageSent
+	(*MessageDelivered)(nil),             // 38: tenuto.journal.v1.MessageDelivered
+	(*MessageRejected)(nil),              // 39: tenuto.journal.v1.MessageRejected
+	(*Entry)(nil),                        // 40: tenuto.journal.v1.Entry
+	(*ChecksummedRecord)(nil),            // 41: tenuto.journal.v1.ChecksummedRecord
+	(*Record)(nil),                       // 42: tenuto.journal.v1.Record
+	(*Append)(nil),                       // 43: tenuto.journal.v1.Append
+	(*Segment)(nil),                      // 44: tenuto.journal.v1.Segment
+	(*Attempt)(nil),                      // 45: tenuto.journal.v1.Attempt
+	(*Purge)(nil),                        // 46: tenuto.journal.v1.Purge
+	(*Epoch)(nil),                        // 47: tenuto.journal.v1.Epoch
+	(*MetadataChange)(nil),               // 48: tenuto.journal.v1.MetadataChange
+	(*SetCondition)(nil),                 // 49: tenuto.journal.v1.SetCondition
+	(*Condition)(nil),                    // 50: tenuto.journal.v1.Condition
+	(*JoinToken)(nil),                    // 51: tenuto.journal.v1.JoinToken
+	(*PartitionMetadata)(nil),            // 52: tenuto.journal.v1.PartitionMetadata
+	(*Settings)(nil),                     // 53: tenuto.journal.v1.Settings
+	(*ActivityRate)(nil),                 // 54: tenuto.journal.v1.ActivityRate
+	(*Instance)(nil),                     // 55: tenuto.journal.v1.Instance
+	(*Operation)(nil),                    // 56: tenuto.journal.v1.Operation
+	(*ChainedStart)(nil),                 // 57: tenuto.journal.v1.ChainedStart
+	(*SnapshotHeader)(nil),               // 58: tenuto.journal.v1.SnapshotHeader
+	(*InstanceSnapshot)(nil),             // 59: tenuto.journal.v1.InstanceSnapshot
+	nil,                                  // 60: tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	nil,                                  // 61: tenuto.journal.v1.Instance.TagsEntry
 }
 var file_journalpb_journal_proto_depIdxs = []int32{
 	4,  // 0: tenuto.journal.v1.Error.cause:type_name -> tenuto.journal.v1.Error
 	3,  // 1: tenuto.journal.v1.Error.details:type_name -> tenuto.journal.v1.Payload
 	4,  // 2: tenuto.journal.v1.Error.other_causes:type_name -> tenuto.journal.v1.Error
-	6,  // 3: tenuto.journal.v1.ActivityOptions.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	9,  // 4: tenuto.journal.v1.Event.orchestration_started:type_name -> tenuto.journal.v1.OrchestrationStarted
-	11, // 5: tenuto.journal.v1.Event.orchestration_completed:type_name -> tenuto.journal.v1.OrchestrationCompleted
-	12, // 6: tenuto.journal.v1.Event.orchestration_failed:type_name -> tenuto.journal.v1.OrchestrationFailed
-	13, // 7: tenuto.journal.v1.Event.orchestration_canceled:type_name -> tenuto.journal.v1.OrchestrationCanceled
-	14, // 8: tenuto.journal.v1.Event.orchestration_terminated:type_name -> tenuto.journal.v1.OrchestrationTerminated
-	15, // 9: tenuto.journal.v1.Event.orchestration_continued_as_new:type_name -> tenuto.journal.v1.OrchestrationContinuedAsNew
-	16, // 10: tenuto.journal.v1.Event.orchestration_cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
-	17, // 11: tenuto.journal.v1.Event.orchestration_suspended:type_name -> tenuto.journal.v1.OrchestrationSuspended
-	18, // 12: tenuto.journal.v1.Event.orchestration_resumed:type_name -> tenuto.journal.v1.OrchestrationResumed
-	19, // 13: tenuto.journal.v1.Event.activity_scheduled:type_name -> tenuto.journal.v1.ActivityScheduled
-	20, // 14: tenuto.journal.v1.Event.activity_completed:type_name -> tenuto.journal.v1.ActivityCompleted
-	21, // 15: tenuto.journal.v1.Event.activity_failed:type_name -> tenuto.journal.v1.ActivityFailed
-	22, // 16: tenuto.journal.v1.Event.timer_created:type_name -> tenuto.journal.v1.TimerCreated
-	23, // 17: tenuto.journal.v1.Event.timer_fired:type_name -> tenuto.journal.v1.TimerFired
-	24, // 18: tenuto.journal.v1.Event.external_subscribed:type_name -> tenuto.journal.v1.ExternalSubscribed
-	25, // 19: tenuto.journal.v1.Event.external_event:type_name -> tenuto.journal.v1.ExternalEvent
-	26, // 20: tenuto.journal.v1.Event.sub_orchestration_scheduled:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
-	27, // 21: tenuto.journal.v1.Event.sub_orchestration_completed:type_name -> tenuto.journal.v1.SubOrchestrationCompleted
-	28, // 22: tenuto.journal.v1.Event.sub_orchestration_failed:type_name -> tenuto.journal.v1.SubOrchestrationFailed
-	29, // 23: tenuto.journal.v1.Event.orchestration_chained:type_name -> tenuto.journal.v1.OrchestrationChained
-	30, // 24: tenuto.journal.v1.Event.cancel_requested:type_name -> tenuto.journal.v1.CancelRequested
-	31, // 25: tenuto.journal.v1.Event.side_effect_recorded:type_name -> tenuto.journal.v1.SideEffectRecorded
-	32, // 26: tenuto.journal.v1.Event.status_set:type_name -> tenuto.journal.v1.StatusSet
-	36, // 27: tenuto.journal.v1.Event.message_sent:type_name -> tenuto.journal.v1.MessageSent
-	37, // 28: tenuto.journal.v1.Event.message_delivered:type_name -> tenuto.journal.v1.MessageDelivered
-	38, // 29: tenuto.journal.v1.Event.message_rejected:type_name -> tenuto.journal.v1.MessageRejected
-	33, // 30: tenuto.journal.v1.Event.attribute_set:type_name -> tenuto.journal.v1.AttributeSet
-	35, // 31: tenuto.journal.v1.Event.value_set:type_name -> tenuto.journal.v1.ValueSet
+	7,  // 3: tenuto.journal.v1.ActivityOptions.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	10, // 4: tenuto.journal.v1.Event.orchestration_started:type_name -> tenuto.journal.v1.OrchestrationStarted
+	12, // 5: tenuto.journal.v1.Event.orchestration_completed:type_name -> tenuto.journal.v1.OrchestrationCompleted
+	13, // 6: tenuto.journal.v1.Event.orchestration_failed:type_name -> tenuto.journal.v1.OrchestrationFailed
+	14, // 7: tenuto.journal.v1.Event.orchestration_canceled:type_name -> tenuto.journal.v1.OrchestrationCanceled
+	15, // 8: tenuto.journal.v1.Event.orchestration_terminated:type_name -> tenuto.journal.v1.OrchestrationTerminated
+	16, // 9: tenuto.journal.v1.Event.orchestration_continued_as_new:type_name -> tenuto.journal.v1.OrchestrationContinuedAsNew
+	17, // 10: tenuto.journal.v1.Event.orchestration_cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	18, // 11: tenuto.journal.v1.Event.orchestration_suspended:type_name -> tenuto.journal.v1.OrchestrationSuspended
+	19, // 12: tenuto.journal.v1.Event.orchestration_resumed:type_name -> tenuto.journal.v1.OrchestrationResumed
+	20, // 13: tenuto.journal.v1.Event.activity_scheduled:type_name -> tenuto.journal.v1.ActivityScheduled
+	21, // 14: tenuto.journal.v1.Event.activity_completed:type_name -> tenuto.journal.v1.ActivityCompleted
+	22, // 15: tenuto.journal.v1.Event.activity_failed:type_name -> tenuto.journal.v1.ActivityFailed
+	23, // 16: tenuto.journal.v1.Event.timer_created:type_name -> tenuto.journal.v1.TimerCreated
+	24, // 17: tenuto.journal.v1.Event.timer_fired:type_name -> tenuto.journal.v1.TimerFired
+	25, // 18: tenuto.journal.v1.Event.external_subscribed:type_name -> tenuto.journal.v1.ExternalSubscribed
+	26, // 19: tenuto.journal.v1.Event.external_event:type_name -> tenuto.journal.v1.ExternalEvent
+	27, // 20: tenuto.journal.v1.Event.sub_orchestration_scheduled:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
+	28, // 21: tenuto.journal.v1.Event.sub_orchestration_completed:type_name -> tenuto.journal.v1.SubOrchestrationCompleted
+	29, // 22: tenuto.journal.v1.Event.sub_orchestration_failed:type_name -> tenuto.journal.v1.SubOrchestrationFailed
+	30, // 23: tenuto.journal.v1.Event.orchestration_chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	31, // 24: tenuto.journal.v1.Event.cancel_requested:type_name -> tenuto.journal.v1.CancelRequested
+	32, // 25: tenuto.journal.v1.Event.side_effect_recorded:type_name -> tenuto.journal.v1.SideEffectRecorded
+	33, // 26: tenuto.journal.v1.Event.status_set:type_name -> tenuto.journal.v1.StatusSet
+	37, // 27: tenuto.journal.v1.Event.message_sent:type_name -> tenuto.journal.v1.MessageSent
+	38, // 28: tenuto.journal.v1.Event.message_delivered:type_name -> tenuto.journal.v1.MessageDelivered
+	39, // 29: tenuto.journal.v1.Event.message_rejected:type_name -> tenuto.journal.v1.MessageRejected
+	34, // 30: tenuto.journal.v1.Event.attribute_set:type_name -> tenuto.journal.v1.AttributeSet
+	36, // 31: tenuto.journal.v1.Event.value_set:type_name -> tenuto.journal.v1.ValueSet
 	3,  // 32: tenuto.journal.v1.OrchestrationStarted.input:type_name -> tenuto.journal.v1.Payload
-	5,  // 33: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
-	25, // 34: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	59, // 35: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	6,  // 33: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
+	26, // 34: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	60, // 35: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
 	3,  // 36: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
-	16, // 37: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
-	10, // 38: tenuto.journal.v1.OrchestrationStarted.request_id_marks:type_name -> tenuto.journal.v1.RequestIdMark
-	33, // 39: tenuto.journal.v1.OrchestrationStarted.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	35, // 40: tenuto.journal.v1.OrchestrationStarted.values:type_name -> tenuto.journal.v1.ValueSet
-	3,  // 41: tenuto.journal.v1.OrchestrationCompleted.output:type_name -> tenuto.journal.v1.Payload
-	4,  // 42: tenuto.journal.v1.OrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
-	3,  // 43: tenuto.journal.v1.OrchestrationContinuedAsNew.input:type_name -> tenuto.journal.v1.Payload
-	25, // 44: tenuto.journal.v1.OrchestrationContinuedAsNew.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	3,  // 45: tenuto.journal.v1.ActivityScheduled.input:type_name -> tenuto.journal.v1.Payload
-	7,  // 46: tenuto.journal.v1.ActivityScheduled.options:type_name -> tenuto.journal.v1.ActivityOptions
-	3,  // 47: tenuto.journal.v1.ActivityCompleted.result:type_name -> tenuto.journal.v1.Payload
-	4,  // 48: tenuto.journal.v1.ActivityFailed.error:type_name -> tenuto.journal.v1.Error
-	3,  // 49: tenuto.journal.v1.ExternalEvent.data:type_name -> tenuto.journal.v1.Payload
-	3,  // 50: tenuto.journal.v1.SubOrchestrationScheduled.input:type_name -> tenuto.journal.v1.Payload
-	0,  // 51: tenuto.journal.v1.SubOrchestrationScheduled.close_policy:type_name -> tenuto.journal.v1.ClosePolicy
-	3,  // 52: tenuto.journal.v1.SubOrchestrationCompleted.result:type_name -> tenuto.journal.v1.Payload
-	4,  // 53: tenuto.journal.v1.SubOrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
-	3,  // 54: tenuto.journal.v1.OrchestrationChained.input:type_name -> tenuto.journal.v1.Payload
-	3,  // 55: tenuto.journal.v1.SideEffectRecorded.value:type_name -> tenuto.journal.v1.Payload
-	4,  // 56: tenuto.journal.v1.SideEffectRecorded.error:type_name -> tenuto.journal.v1.Error
-	3,  // 57: tenuto.journal.v1.StatusSet.value:type_name -> tenuto.journal.v1.Payload
-	34, // 58: tenuto.journal.v1.AttributeSet.value:type_name -> tenuto.journal.v1.AttributeValue
-	3,  // 59: tenuto.journal.v1.ValueSet.value:type_name -> tenuto.journal.v1.Payload
-	25, // 60: tenuto.journal.v1.MessageSent.event:type_name -> tenuto.journal.v1.ExternalEvent
-	16, // 61: tenuto.journal.v1.MessageSent.cancel:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
-	4,  // 62: tenuto.journal.v1.MessageRejected.error:type_name -> tenuto.journal.v1.Error
-	40, // 63: tenuto.journal.v1.Entry.records:type_name -> tenuto.journal.v1.ChecksummedRecord
-	42, // 64: tenuto.journal.v1.Record.append:type_name -> tenuto.journal.v1.Append
-	46, // 65: tenuto.journal.v1.Record.epoch:type_name -> tenuto.journal.v1.Epoch
-	44, // 66: tenuto.journal.v1.Record.attempt:type_name -> tenuto.journal.v1.Attempt
-	45, // 67: tenuto.journal.v1.Record.purge:type_name -> tenuto.journal.v1.Purge
-	47, // 68: tenuto.journal.v1.Record.metadata_change:type_name -> tenuto.journal.v1.MetadataChange
-	48, // 69: tenuto.journal.v1.Record.set_condition:type_name -> tenuto.journal.v1.SetCondition
-	43, // 70: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
-	5,  // 71: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
-	4,  // 72: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
-	3,  // 73: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
-	50, // 74: tenuto.journal.v1.MetadataChange.issued:type_name -> tenuto.journal.v1.JoinToken
-	50, // 75: tenuto.journal.v1.MetadataChange.used:type_name -> tenuto.journal.v1.JoinToken
-	49, // 76: tenuto.journal.v1.SetCondition.condition:type_name -> tenuto.journal.v1.Condition
-	1,  // 77: tenuto.journal.v1.Condition.kind:type_name -> tenuto.journal.v1.ConditionKind
-	50, // 78: tenuto.journal.v1.PartitionMetadata.tokens:type_name -> tenuto.journal.v1.JoinToken
-	53, // 79: tenuto.journal.v1.Settings.activity_rates:type_name -> tenuto.journal.v1.ActivityRate
-	2,  // 80: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
-	5,  // 81: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
-	60, // 82: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
-	49, // 83: tenuto.journal.v1.Instance.condition:type_name -> tenuto.journal.v1.Condition
-	33, // 84: tenuto.journal.v1.Instance.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	5,  // 85: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
-	44, // 86: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
-	5,  // 87: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
-	29, // 88: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
-	26, // 89: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
-	51, // 90: tenuto.journal.v1.SnapshotHeader.metadata:type_name -> tenuto.journal.v1.PartitionMetadata
-	43, // 91: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
-	44, // 92: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
-	49, // 93: tenuto.journal.v1.InstanceSnapshot.condition:type_name -> tenuto.journal.v1.Condition
-	94, // [94:94] is the sub-list for method output_type
-	94, // [94:94] is the sub-list for method input_type
-	94, // [94:94] is the sub-list for extension type_name
-	94, // [94:94] is the sub-list for extension extendee
-	0,  // [0:94] is the sub-list for field type_name
+	17, // 37: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	11, // 38: tenuto.journal.v1.OrchestrationStarted.request_id_marks:type_name -> tenuto.journal.v1.RequestIdMark
+	34, // 39: tenuto.journal.v1.OrchestrationStarted.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	36, // 40: tenuto.journal.v1.OrchestrationStarted.values:type_name -> tenuto.journal.v1.ValueSet
+	5,  // 41: tenuto.journal.v1.OrchestrationStarted.headers:type_name -> tenuto.journal.v1.Header
+	3,  // 42: tenuto.journal.v1.OrchestrationCompleted.output:type_name -> tenuto.journal.v1.Payload
+	4,  // 43: tenuto.journal.v1.OrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
+	3,  // 44: tenuto.journal.v1.OrchestrationContinuedAsNew.input:type_name -> tenuto.journal.v1.Payload
+	26, // 45: tenuto.journal.v1.OrchestrationContinuedAsNew.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	3,  // 46: tenuto.journal.v1.ActivityScheduled.input:type_name -> tenuto.journal.v1.Payload
+	8,  // 47: tenuto.journal.v1.ActivityScheduled.options:type_name -> tenuto.journal.v1.ActivityOptions
+	5,  // 48: tenuto.journal.v1.ActivityScheduled.headers:type_name -> tenuto.journal.v1.Header
+	3,  // 49: tenuto.journal.v1.ActivityCompleted.result:type_name -> tenuto.journal.v1.Payload
+	4,  // 50: tenuto.journal.v1.ActivityFailed.error:type_name -> tenuto.journal.v1.Error
+	3,  // 51: tenuto.journal.v1.ExternalEvent.data:type_name -> tenuto.journal.v1.Payload
+	5,  // 52: tenuto.journal.v1.ExternalEvent.headers:type_name -> tenuto.journal.v1.Header
+	3,  // 53: tenuto.journal.v1.SubOrchestrationScheduled.input:type_name -> tenuto.journal.v1.Payload
+	0,  // 54: tenuto.journal.v1.SubOrchestrationScheduled.close_policy:type_name -> tenuto.journal.v1.ClosePolicy
+	5,  // 55: tenuto.journal.v1.SubOrchestrationScheduled.headers:type_name -> tenuto.journal.v1.Header
+	3,  // 56: tenuto.journal.v1.SubOrchestrationCompleted.result:type_name -> tenuto.journal.v1.Payload
+	4,  // 57: tenuto.journal.v1.SubOrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
+	3,  // 58: tenuto.journal.v1.OrchestrationChained.input:type_name -> tenuto.journal.v1.Payload
+	5,  // 59: tenuto.journal.v1.OrchestrationChained.headers:type_name -> tenuto.journal.v1.Header
+	3,  // 60: tenuto.journal.v1.SideEffectRecorded.value:type_name -> tenuto.journal.v1.Payload
+	4,  // 61: tenuto.journal.v1.SideEffectRecorded.error:type_name -> tenuto.journal.v1.Error
+	3,  // 62: tenuto.journal.v1.StatusSet.value:type_name -> tenuto.journal.v1.Payload
+	35, // 63: tenuto.journal.v1.AttributeSet.value:type_name -> tenuto.journal.v1.AttributeValue
+	3,  // 64: tenuto.journal.v1.ValueSet.value:type_name -> tenuto.journal.v1.Payload
+	26, // 65: tenuto.journal.v1.MessageSent.event:type_name -> tenuto.journal.v1.ExternalEvent
+	17, // 66: tenuto.journal.v1.MessageSent.cancel:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	4,  // 67: tenuto.journal.v1.MessageRejected.error:type_name -> tenuto.journal.v1.Error
+	41, // 68: tenuto.journal.v1.Entry.records:type_name -> tenuto.journal.v1.ChecksummedRecord
+	43, // 69: tenuto.journal.v1.Record.append:type_name -> tenuto.journal.v1.Append
+	47, // 70: tenuto.journal.v1.Record.epoch:type_name -> tenuto.journal.v1.Epoch
+	45, // 71: tenuto.journal.v1.Record.attempt:type_name -> tenuto.journal.v1.Attempt
+	46, // 72: tenuto.journal.v1.Record.purge:type_name -> tenuto.journal.v1.Purge
+	48, // 73: tenuto.journal.v1.Record.metadata_change:type_name -> tenuto.journal.v1.MetadataChange
+	49, // 74: tenuto.journal.v1.Record.set_condition:type_name -> tenuto.journal.v1.SetCondition
+	44, // 75: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
+	6,  // 76: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
+	4,  // 77: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
+	3,  // 78: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
+	51, // 79: tenuto.journal.v1.MetadataChange.issued:type_name -> tenuto.journal.v1.JoinToken
+	51, // 80: tenuto.journal.v1.MetadataChange.used:type_name -> tenuto.journal.v1.JoinToken
+	50, // 81: tenuto.journal.v1.SetCondition.condition:type_name -> tenuto.journal.v1.Condition
+	1,  // 82: tenuto.journal.v1.Condition.kind:type_name -> tenuto.journal.v1.ConditionKind
+	51, // 83: tenuto.journal.v1.PartitionMetadata.tokens:type_name -> tenuto.journal.v1.JoinToken
+	54, // 84: tenuto.journal.v1.Settings.activity_rates:type_name -> tenuto.journal.v1.ActivityRate
+	2,  // 85: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
+	6,  // 86: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
+	61, // 87: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
+	50, // 88: tenuto.journal.v1.Instance.condition:type_name -> tenuto.journal.v1.Condition
+	34, // 89: tenuto.journal.v1.Instance.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	6,  // 90: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
+	45, // 91: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
+	6,  // 92: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
+	30, // 93: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	27, // 94: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
+	52, // 95: tenuto.journal.v1.SnapshotHeader.metadata:type_name -> tenuto.journal.v1.PartitionMetadata
+	44, // 96: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
+	45, // 97: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
+	50, // 98: tenuto.journal.v1.InstanceSnapshot.condition:type_name -> tenuto.journal.v1.Condition
+	99, // [99:99] is the sub-list for method output_type
+	99, // [99:99] is the sub-list for method input_type
+	99, // [99:99] is the sub-list for extension type_name
+	99, // [99:99] is the sub-list for extension extendee
+	0,  // [0:99] is the sub-list for field type_name
 }
 
 func init() { file_journalpb_journal_proto_init() }
@@ -5252,7 +5363,7 @@ func file_journalpb_journal_proto_init() {
 	if File_journalpb_journal_proto != nil {
 		return
 	}
-	file_journalpb_journal_proto_msgTypes[5].OneofWrappers = []any{
+	file_journalpb_journal_proto_msgTypes[6].OneofWrappers = []any{
 		(*Event_OrchestrationStarted)(nil),
 		(*Event_OrchestrationCompleted)(nil),
 		(*Event_OrchestrationFailed)(nil),
@@ -5282,14 +5393,14 @@ func file_journalpb_journal_proto_init() {
 		(*Event_AttributeSet)(nil),
 		(*Event_ValueSet)(nil),
 	}
-	file_journalpb_journal_proto_msgTypes[31].OneofWrappers = []any{
+	file_journalpb_journal_proto_msgTypes[32].OneofWrappers = []any{
 		(*AttributeValue_Text)(nil),
 		(*AttributeValue_Flag)(nil),
 		(*AttributeValue_Integer)(nil),
 		(*AttributeValue_Number)(nil),
 		(*AttributeValue_Time)(nil),
 	}
-	file_journalpb_journal_proto_msgTypes[38].OneofWrappers = []any{
+	file_journalpb_journal_proto_msgTypes[39].OneofWrappers = []any{
 		(*Record_Append)(nil),
 		(*Record_Epoch)(nil),
 		(*Record_Attempt)(nil),
@@ -5303,7 +5414,7 @@ func file_journalpb_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_journalpb_journal_proto_rawDesc), len(file_journalpb_journal_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   58,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

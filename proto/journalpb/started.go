@@ -25,5 +25,6 @@ func (s *OrchestrationStarted) ShallowCopy() *OrchestrationStarted {
 		Deadline:          s.Deadline,
 		Attributes:        s.Attributes,
 		Values:            s.Values,
+		Headers:           s.Headers,
 	}
 }

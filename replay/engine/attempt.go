@@ -17,12 +17,15 @@ import (
 type Attempt struct {
 	replay.Attempt
 	Input *journalpb.Payload
+	// Headers are those of the call.
+	Headers []*journalpb.Header
 	// Details holds what an earlier attempt reported, nil if none.
 	Details *journalpb.Payload
 	// Worker takes the heartbeats. Without it, they have no effect.
 	Worker HeartbeatRecorder
 
 	context       attemptContext
+	headers       host.Headers // nil if there are none
 	payloads      *PayloadConverter
 	lastHeartbeat *lastDetails // set while the body runs, if there is a codec
 }
@@ -69,6 +72,8 @@ func (c *attemptContext) Value(key any) any {
 		return &c.attempt.Attempt
 	case host.HeartbeatKey:
 		return c.attempt
+	case host.HeadersKey:
+		return c.attempt.headers
 	}
 	return c.Context.Value(key)
 }
@@ -94,6 +99,9 @@ func (r *Registry) RunActivity(ctx context.Context, attempt *Attempt, done func(
 		done(output, err)
 	}()
 	attempt.payloads = &r.payloads
+	if len(attempt.Headers) > 0 {
+		attempt.headers = hostHeaders(attempt.Headers)
+	}
 	if r.payloads.Codec != nil {
 		attempt.lastHeartbeat = new(lastDetails)
 	}
@@ -101,14 +109,32 @@ func (r *Registry) RunActivity(ctx context.Context, attempt *Attempt, done func(
 		attempt.LastError = r.payloads.DecodeError(sealed)
 	}
 	attempt.context = attemptContext{ctx, attempt}
-	output, err = attempt.runBody(body)
+	output, err = attempt.runBody(body, r.interceptors.activities)
 	err = r.payloads.sealUserError(err)
 	returned = true
 }
 
-// runBody calls the body and encodes its output.
-func (a *Attempt) runBody(body *host.Activity) (*journalpb.Payload, error) {
-	output, err := body.Run(&a.context, a)
+// runBody calls the body within interceptors.
+func (a *Attempt) runBody(body *host.Activity, around []replay.ActivityInterceptor) (*journalpb.Payload, error) {
+	if len(around) == 0 {
+		return a.callBody(&a.context, body)
+	}
+	var output *journalpb.Payload
+	call := func(i int, ctx context.Context, next func(context.Context) error) error { return around[i](ctx, next) }
+	err := Intercept(context.Context(&a.context), len(around), call, func(ctx context.Context) error {
+		result, err := a.callBody(ctx, body)
+		output = result
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return output, nil
+}
+
+// callBody calls the body and encodes its output.
+func (a *Attempt) callBody(ctx context.Context, body *host.Activity) (*journalpb.Payload, error) {
+	output, err := body.Run(ctx, a)
 	if err != nil {
 		return nil, err
 	}

@@ -21,12 +21,12 @@ func (s *scope) StartActivity(name string, input host.Value, options *host.Activ
 	if err := checkActivityOptions(options); err != nil {
 		return s.p.resolvedFuture(fmt.Errorf("call of activity %q: %w", name, err))
 	}
-	return s.schedule(name, activityScheduled(name, payload, options), input.Type)
+	return s.schedule(name, activityScheduled(name, payload, options, s.headers()), input.Type)
 }
 
 // activityScheduled returns the event that schedules an activity. It allocates its messages
 // together.
-func activityScheduled(name string, input *journalpb.Payload, options *host.ActivityOptions) *journalpb.Event {
+func activityScheduled(name string, input *journalpb.Payload, options *host.ActivityOptions, headers []*journalpb.Header) *journalpb.Event {
 	type scheduled struct {
 		event     journalpb.Event
 		body      journalpb.Event_ActivityScheduled
@@ -43,7 +43,7 @@ func activityScheduled(name string, input *journalpb.Payload, options *host.Acti
 		recordActivityOptions(&with.options, options)
 		alloc, with.requested.Options = &with.scheduled, &with.options
 	}
-	alloc.requested.Name, alloc.requested.Input = name, input
+	alloc.requested.Name, alloc.requested.Input, alloc.requested.Headers = name, input, headers
 	alloc.body.ActivityScheduled = &alloc.requested
 	alloc.event.Body = &alloc.body
 	return &alloc.event
@@ -68,7 +68,7 @@ func (s *scope) sleepUntil(at int64) error {
 }
 
 func (s *scope) StartChild(orchestration string, input host.Value, options host.ChildOptions) *host.Future {
-	child, err := s.p.childStart(orchestration, input.Any, options)
+	child, err := s.childStart(orchestration, input.Any, options)
 	if err != nil {
 		return s.p.resolvedFuture(err)
 	}
@@ -76,22 +76,23 @@ func (s *scope) StartChild(orchestration string, input host.Value, options host.
 }
 
 // childStart returns the request to start a child or a chained instance.
-func (p *program) childStart(orchestration string, input any, options host.ChildOptions) (*journalpb.SubOrchestrationScheduled, error) {
-	payload, err := p.encodeInput("orchestration", orchestration, input)
+func (s *scope) childStart(orchestration string, input any, options host.ChildOptions) (*journalpb.SubOrchestrationScheduled, error) {
+	payload, err := s.p.encodeInput("orchestration", orchestration, input)
 	if err != nil {
 		return nil, err
 	}
-	if err := cmp.Or(invalidOption(options.Invalid), p.id.checkChildID(options.ID)); err != nil {
+	if err := cmp.Or(invalidOption(options.Invalid), s.p.id.checkChildID(options.ID)); err != nil {
 		return nil, err
 	}
 	return &journalpb.SubOrchestrationScheduled{
 		Name: orchestration, Input: payload,
 		Instance: options.ID, Version: options.Version, ClosePolicy: journalpb.ClosePolicy(options.ClosePolicy),
+		Headers: s.headers(),
 	}, checkVersion(orchestration, options.Version)
 }
 
 func (s *scope) StartChain(orchestration string, input host.Value, options host.ChainOptions) error {
-	requested, err := s.p.childStart(orchestration, input.Any, host.ChildOptions{ChainOptions: options})
+	requested, err := s.childStart(orchestration, input.Any, host.ChildOptions{ChainOptions: options})
 	if err != nil {
 		return err
 	}
@@ -107,6 +108,7 @@ func (s *scope) StartChain(orchestration string, input host.Value, options host.
 		Version:  requested.Version,
 		Instance: requested.Instance,
 		Input:    requested.Input,
+		Headers:  requested.Headers,
 	}}}, nil)
 	added.valueType = input.Type
 	return nil
@@ -130,7 +132,8 @@ func (s *scope) SendEvent(instance, event string, data host.Value) *host.Future 
 	if err != nil {
 		return s.p.resolvedFuture(err)
 	}
-	return s.sendMessage(event, &journalpb.MessageSent{Instance: instance, Event: &journalpb.ExternalEvent{Name: event, Data: payload}}, data.Type)
+	sent := &journalpb.ExternalEvent{Name: event, Data: payload, Headers: s.headers()}
+	return s.sendMessage(event, &journalpb.MessageSent{Instance: instance, Event: sent}, data.Type)
 }
 
 func (s *scope) CancelInstance(instance, reason string) *host.Future {

@@ -27,6 +27,7 @@ func describe(event *journalpb.Event, hidden bool) string {
 	fields.head(event)
 	visitValues(event, fields.value)
 	fields.tail(event)
+	fields.headers(headersIn(event))
 	if len(fields.list) == 0 {
 		return event.Type()
 	}
@@ -69,6 +70,22 @@ func (f *fields) payload(name string, p *journalpb.Payload) {
 	default:
 		f.list = append(f.list, name+"="+oneLine(truncate(string(p.Data))))
 	}
+}
+
+// headers describes headers: their names alone if values of user code are hidden.
+func (f *fields) headers(headers []*journalpb.Header) {
+	if len(headers) == 0 {
+		return
+	}
+	var all []string
+	for _, header := range headers {
+		text := header.Name
+		if !f.hidePayloads {
+			text += "=" + strconv.Quote(header.Value)
+		}
+		all = append(all, text)
+	}
+	f.add("headers", "{"+truncate(strings.Join(all, " "))+"}")
 }
 
 func (f *fields) duration(name string, nanoseconds int64) {

@@ -229,6 +229,7 @@ func (x *Execution) Successor() *journalpb.Event {
 		Status:    x.carryOver.status,
 		Trace:     x.id.trace,
 		Deadline:  x.remainingDeadline(),
+		Headers:   x.id.headers,
 
 		Incarnation:       x.id.incarnation,
 		CountsAllPayloads: x.id.protocol3 || x.carryOver.countsAll,

@@ -124,7 +124,7 @@ func (s *scope) HandleUpdate(name string, handler host.UpdateHandler) error {
 	p.handlers.setUpdate(UpdatePrefix+name, &updateHandler{
 		scope:    s,
 		validate: func(in *journalpb.Payload) error { return handler.Validate(codeInput{"update", name, in}) },
-		run: func(in *journalpb.Payload) (*journalpb.Payload, error) {
+		run: func(s *scope, in *journalpb.Payload) (*journalpb.Payload, error) {
 			output, err := handler.Run(s, codeInput{"update", name, in})
 			if err != nil {
 				return nil, err
@@ -160,7 +160,7 @@ func (s *scope) AwaitUpdates() error {
 type updateHandler struct {
 	scope    *scope
 	validate func(*journalpb.Payload) error
-	run      func(*journalpb.Payload) (*journalpb.Payload, error)
+	run      func(s *scope, in *journalpb.Payload) (*journalpb.Payload, error)
 }
 
 // addValidator registers a query of the update's name that validates an update.
@@ -183,12 +183,19 @@ func (p *program) deliver(a inboxEvent) {
 	p.operations.deliver(a)
 }
 
-// runUpdate runs the handler in a coroutine and records its result.
+// runUpdate runs the handler in a coroutine and records its result. The handler's calls carry the
+// headers of the update and, besides, those of the run. If these are too many together, the update
+// fails.
 func (p *program) runUpdate(event *journalpb.ExternalEvent) {
 	handler := p.handlers.updates[event.Name]
 	p.handlers.inFlight++
-	p.coroutines.spawn(handler.scope, func() {
-		output, err := handler.run(event.Data)
+	s, invalid := handler.scope.withHeaders(event.Headers)
+	p.coroutines.spawn(s, func() {
+		var output *journalpb.Payload
+		err := invalid
+		if err == nil {
+			output, err = handler.run(s, event.Data)
+		}
 		if p.coroutines.evicting() || p.progress > inBody {
 			return
 		}

@@ -25,6 +25,7 @@ type identity struct {
 	payloadMax       uint64 // in bytes of JSON; 0: not recorded
 	deadline         int64  // in Unix nanoseconds; 0: none
 	tags             map[string]string
+	headers          []*journalpb.Header
 }
 
 // start takes what the first event holds.
@@ -33,7 +34,7 @@ func (id *identity) start(started *journalpb.OrchestrationStarted, timestamp int
 	id.requestID, id.trace = started.RequestId, started.Trace
 	id.parent, id.incarnation, id.tags = started.Parent, started.Incarnation, started.Tags
 	id.protocol3 = started.Incarnation != 0 || started.CountsAllPayloads
-	id.payloadMax, id.deadline = started.PayloadMax, started.Deadline
+	id.payloadMax, id.deadline, id.headers = started.PayloadMax, started.Deadline, started.Headers
 	id.startedAt = timestamp
 }
 

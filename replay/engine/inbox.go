@@ -14,7 +14,7 @@ type inbox struct {
 	waiting  table[string, []*operation]
 	buffered table[string, []inboxEvent]
 	lastSeq  uint64
-	// Number of buffered events, and bytes of their payloads.
+	// Number of buffered events, and bytes of their payloads and headers.
 	events, bytes int
 }
 
@@ -25,6 +25,11 @@ type inboxEvent struct {
 	eventID uint64 // 0 if it was recorded in an earlier execution
 }
 
+// eventBytes returns the bytes that an external event counts for while it is buffered.
+func eventBytes(event *journalpb.ExternalEvent) int {
+	return len(event.Data.GetData()) + headerBytes(event.Headers)
+}
+
 // deliver returns the subscription that the event belongs to, or buffers the event and returns nil.
 func (in *inbox) deliver(a inboxEvent) *operation {
 	if op, ok := popQueue(&in.waiting, a.event.Name); ok {
@@ -32,7 +37,7 @@ func (in *inbox) deliver(a inboxEvent) *operation {
 	}
 	in.lastSeq++
 	in.events++
-	in.bytes += len(a.event.Data.GetData())
+	in.bytes += eventBytes(a.event)
 	a.seq = in.lastSeq
 	queue, _ := in.buffered.get(a.event.Name)
 	in.buffered.set(a.event.Name, append(queue, a))
@@ -53,7 +58,7 @@ func (in *inbox) subscribe(op *operation) (accepted inboxEvent, ok bool) {
 func (in *inbox) take(name string) (oldest inboxEvent, ok bool) {
 	if oldest, ok = popQueue(&in.buffered, name); ok {
 		in.events--
-		in.bytes -= len(oldest.event.Data.GetData())
+		in.bytes -= eventBytes(oldest.event)
 	}
 	return oldest, ok
 }

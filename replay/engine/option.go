@@ -1,9 +1,12 @@
 package engine
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -91,6 +94,93 @@ func checkCodes(codes []string) error {
 		}
 	}
 	return nil
+}
+
+// Bounds of headers: their number, and bytes of a name, a value, and all together.
+const (
+	headersMax      = 32
+	headerValueMax  = 1024
+	headersBytesMax = 8 << 10
+)
+
+// CheckHeaders checks the headers of a call: they must be sorted by name, within the bounds that
+// [replay.Header] states. The error is a [*replay.InvalidError].
+func CheckHeaders(headers []*journalpb.Header) error {
+	if len(headers) > headersMax {
+		return invalidHeaders("headers", "are %d: at most %d are allowed", len(headers), headersMax)
+	}
+	for i, header := range headers {
+		switch name, value := header.GetName(), header.GetValue(); {
+		case !IsHeaderName(name):
+			return invalidHeaders("name of a header", "is %q: 1 to %d of a-z 0-9 . _ - are allowed", truncate(name), host.NameMax)
+		case len(value) > headerValueMax:
+			return invalidHeaders(fmt.Sprintf("header %q", name), "has %d bytes: at most %d are allowed", len(value), headerValueMax)
+		case !utf8.ValidString(value):
+			return invalidHeaders(fmt.Sprintf("header %q", name), "is not UTF-8")
+		case i > 0 && headers[i-1].Name >= name:
+			return invalidHeaders("headers", "are not sorted: %q after %q", name, headers[i-1].Name)
+		}
+	}
+	if bytes := headerBytes(headers); bytes > headersBytesMax {
+		return invalidHeaders("headers", "have %d bytes together: at most %d are allowed", bytes, headersBytesMax)
+	}
+	return nil
+}
+
+func invalidHeaders(field, format string, args ...any) error {
+	return &replay.InvalidError{Field: field, Reason: fmt.Sprintf(format, args...)}
+}
+
+// IsHeaderName reports whether a header may have that name.
+func IsHeaderName(name string) bool {
+	other := func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '.' && r != '_' && r != '-'
+	}
+	return len(name) > 0 && len(name) <= host.NameMax && strings.IndexFunc(name, other) < 0
+}
+
+// HeadersOf returns the headers that a call of a client with a context carries, nil for none. The
+// error is a [*replay.InvalidError].
+func HeadersOf(ctx context.Context) ([]*journalpb.Header, error) {
+	headers, _ := ctx.Value(host.HeadersKey{}).(host.Headers)
+	if len(headers) == 0 {
+		return nil, nil
+	}
+	recorded := make([]*journalpb.Header, len(headers))
+	for i, header := range headers {
+		recorded[i] = &journalpb.Header{Name: header.Name, Value: header.Value}
+	}
+	return recorded, CheckHeaders(recorded)
+}
+
+// hostHeaders returns recorded headers as a context holds them.
+func hostHeaders(recorded []*journalpb.Header) host.Headers {
+	headers := make(host.Headers, len(recorded))
+	for i, header := range recorded {
+		headers[i] = host.Header{Name: header.Name, Value: header.Value}
+	}
+	return headers
+}
+
+func headerIn(headers []*journalpb.Header, name string) (value string, ok bool) {
+	for _, header := range headers {
+		if header.Name == name {
+			return header.Value, true
+		}
+	}
+	return "", false
+}
+
+// mergedHeaders returns the headers of both lists, sorted. Those of more replace others.
+func mergedHeaders(headers, more []*journalpb.Header) []*journalpb.Header {
+	merged := slices.Clone(more)
+	for _, header := range headers {
+		if _, replaced := headerIn(more, header.Name); !replaced {
+			merged = append(merged, header)
+		}
+	}
+	slices.SortFunc(merged, func(a, b *journalpb.Header) int { return cmp.Compare(a.Name, b.Name) })
+	return merged
 }
 
 // recordActivityOptions sets the record of a call's options.

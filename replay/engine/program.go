@@ -149,19 +149,43 @@ func (p *program) startDeadline() {
 	})
 }
 
-// runBody calls the body of the orchestration.
+// runBody calls the body of the orchestration within its interceptors.
 func (p *program) runBody() (*journalpb.Payload, error) {
 	input, name := p.input, p.code.Name
 	p.input = nil // frees the input, which may be large
 	if p.code.Version == NewestVersion {
 		return nil, &continuation{input: input, version: p.registry.Newest(name)}
 	}
-	output, err := p.code.Run(p.cancellation.root, codeInput{"orchestration", name, input})
+	around := p.registry.interceptors.orchestrations
+	if len(around) == 0 {
+		return p.callBody(p.cancellation.root, input)
+	}
+	var output *journalpb.Payload
+	call := func(i int, s host.Scope, next func(host.Scope) error) error {
+		return around[i](s, func(s host.Scope) error {
+			p.calls.current("next")
+			return next(s)
+		})
+	}
+	err := Intercept(host.Scope(p.cancellation.root), len(around), call, func(s host.Scope) error {
+		result, err := p.callBody(s, input)
+		output = result
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return output, nil
+}
+
+// callBody calls the body of the orchestration in a scope and encodes its output.
+func (p *program) callBody(s host.Scope, input *journalpb.Payload) (*journalpb.Payload, error) {
+	output, err := p.code.Run(s, codeInput{"orchestration", p.code.Name, input})
 	if err != nil {
 		return nil, err
 	}
 	p.outcome.outputType = p.code.OutputType
-	return p.encode(replay.PayloadInfo{Kind: "orchestration", Name: name, Part: "output"}, output)
+	return p.encode(replay.PayloadInfo{Kind: "orchestration", Name: p.code.Name, Part: "output"}, output)
 }
 
 // encode serializes a value of orchestration code. The codec is applied when the event is recorded
@@ -193,6 +217,8 @@ func (p *program) encodeInput(kind, name string, input any) (*journalpb.Payload,
 type programView program
 
 func (v *programView) ID() *host.ID { return &v.id.ID }
+
+func (v *programView) Name() string { return v.id.name }
 
 func (v *programView) Version() string { return v.id.version }
 

@@ -37,6 +37,13 @@ func (p *promise) Err() error { return p.err }
 
 func (p *promise) OnResolved(fn func()) { p.onResolved = append(p.onResolved, fn) }
 
+func (p *promise) Header(name string) (value string, ok bool) {
+	if p.op == nil {
+		return "", false
+	}
+	return headerIn(p.op.receivedEvent.event.GetHeaders(), name)
+}
+
 func (p *promise) pending() bool { return p.resolvedSeq == 0 }
 
 // A wait is what a parked coroutine waits for: the first of some promises, or the end of its scope.

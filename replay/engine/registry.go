@@ -12,6 +12,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/tenuto-dev/tenuto/internal/goroutine"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/internal/host"
 )
@@ -25,6 +26,13 @@ type Registry struct {
 	activities     map[string]*host.Activity
 	payloads       PayloadConverter
 	strict         bool
+	interceptors   interceptors
+}
+
+// interceptors run around the code of a registry, the first outermost.
+type interceptors struct {
+	orchestrations []host.OrchestrationInterceptor
+	activities     []replay.ActivityInterceptor
 }
 
 // NewRegistry checks and collects definitions. It returns an error if a name is bound twice, empty
@@ -56,6 +64,17 @@ func (r *Registry) WithPayloadConverter(payloads PayloadConverter) *Registry {
 func (r *Registry) WithStrict(strict bool) *Registry {
 	other := *r
 	other.strict = strict
+	return &other
+}
+
+// WithInterceptors returns a registry of the same code around which interceptors run, the first
+// outermost. None may be nil.
+func (r *Registry) WithInterceptors(orchestrations []replay.OrchestrationInterceptor, activities []replay.ActivityInterceptor) *Registry {
+	other := *r
+	other.interceptors = interceptors{activities: slices.Clone(activities)}
+	for _, interceptor := range orchestrations {
+		other.interceptors.orchestrations = append(other.interceptors.orchestrations, interceptor.Host())
+	}
 	return &other
 }
 
@@ -191,4 +210,74 @@ func functionLine(function any) string {
 		return strings.TrimSuffix(path.Base(f.Name()), "-fm")
 	}
 	return shortPath(file, line)
+}
+
+// Intercept calls interceptors around a body: number 0 by call(0, …), and so on; next calls the next
+// one, and after the last the body. It returns the error of the first; see
+// [replay.OrchestrationInterceptor]. An interceptor that returns nil must have called next, and
+// next must have returned nil.
+func Intercept[C any](ctx C, count int, call func(i int, ctx C, next func(C) error) error, body func(C) error) error {
+	return interceptFrom(0, ctx, count, call, body)
+}
+
+func interceptFrom[C any](i int, ctx C, count int, call func(i int, ctx C, next func(C) error) error, body func(C) error) error {
+	if i == count {
+		return body(ctx)
+	}
+	next := nextCall{interceptor: i + 1, goroutine: goroutine.ID()}
+	err := call(i, ctx, func(ctx C) error {
+		if err := next.begin(); err != nil {
+			return err
+		}
+		next.err = interceptFrom(i+1, ctx, count, call, body)
+		next.state = nextReturned
+		return next.err
+	})
+	return next.end(err)
+}
+
+// A nextCall is the call of next by an interceptor.
+type nextCall struct {
+	interceptor int     // its number, from 1
+	goroutine   uintptr // of the interceptor; only it may use the fields below
+	state       nextState
+	err         error // what next has returned
+}
+
+type nextState uint8
+
+const (
+	nextNotCalled nextState = iota
+	nextRunning
+	nextReturned
+	interceptorEnded
+)
+
+// begin begins the call, or returns why it is not allowed.
+func (n *nextCall) begin() error {
+	switch {
+	case goroutine.ID() != n.goroutine:
+		return fmt.Errorf("tenuto: interceptor %d has called next on another goroutine", n.interceptor)
+	case n.state != nextNotCalled:
+		return fmt.Errorf("tenuto: interceptor %d has called next twice, or after it returned", n.interceptor)
+	}
+	n.state = nextRunning
+	return nil
+}
+
+// end returns the error for an interceptor that has returned err.
+func (n *nextCall) end(err error) error {
+	state := n.state
+	n.state = interceptorEnded
+	switch {
+	case err != nil:
+		return err
+	case state == nextNotCalled:
+		return fmt.Errorf("tenuto: interceptor %d returned nil without a call of next", n.interceptor)
+	case state == nextRunning:
+		return fmt.Errorf("tenuto: interceptor %d returned nil after a panic in next", n.interceptor)
+	case n.err != nil:
+		return fmt.Errorf("tenuto: interceptor %d returned nil after next failed: %w", n.interceptor, n.err)
+	}
+	return nil
 }

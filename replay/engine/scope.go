@@ -16,9 +16,39 @@ type scope struct {
 	parent  *scope
 	cause   error  // why it ended; nil until it ends
 	endedAt uint64 // number of promises resolved before it ended
+
+	ownHeaders []*journalpb.Header // that calls in it carry; nil: those of the run
 }
 
-func (p *program) newScope(parent *scope) *scope { return &scope{p: p, parent: parent} }
+// newScope returns a new scope within another one, or an outermost one if parent is nil.
+func (p *program) newScope(parent *scope) *scope {
+	s := &scope{p: p, parent: parent}
+	if parent != nil {
+		s.ownHeaders = parent.ownHeaders
+	}
+	return s
+}
+
+// headers returns the headers that calls in the scope carry.
+func (s *scope) headers() []*journalpb.Header {
+	if s.ownHeaders != nil {
+		return s.ownHeaders
+	}
+	return s.p.id.headers
+}
+
+// withHeaders returns a scope within s whose calls carry more headers; s itself if there are none.
+// The error is a [*replay.InvalidError] if they are too many together.
+func (s *scope) withHeaders(more []*journalpb.Header) (*scope, error) {
+	if len(more) == 0 {
+		return s, nil
+	}
+	inner := s.p.newScope(s)
+	inner.ownHeaders = mergedHeaders(s.headers(), more)
+	return inner, CheckHeaders(inner.ownHeaders)
+}
+
+func (s *scope) Header(name string) (value string, ok bool) { return headerIn(s.headers(), name) }
 
 // endedScope returns the innermost of s and its ancestors that is marked as ended, nil if none is.
 // It ended before the others, because endScope never marks a scope inside an ended one.
@@ -124,7 +154,11 @@ func (s *scope) Execution() host.Execution { return (*programView)(s.p) }
 
 func (s *scope) Nested() host.Scope { return s.p.newScope(s) }
 
-func (s *scope) Shielded() host.Scope { return s.p.newScope(s.outermost()) }
+func (s *scope) Shielded() host.Scope {
+	shielded := s.p.newScope(s.outermost())
+	shielded.ownHeaders = s.ownHeaders
+	return shielded
+}
 
 func (s *scope) End(cause error) { s.p.operations.endScope(s, cause) }
 

@@ -160,6 +160,33 @@ func (visit visitor) inbox(inbox []*journalpb.ExternalEvent) {
 	}
 }
 
+// headersIn returns the headers of an event, nil if it has none.
+func headersIn(event *journalpb.Event) []*journalpb.Header {
+	switch body := event.Body.(type) {
+	case *journalpb.Event_OrchestrationStarted:
+		return body.OrchestrationStarted.Headers
+	case *journalpb.Event_ActivityScheduled:
+		return body.ActivityScheduled.Headers
+	case *journalpb.Event_ExternalEvent:
+		return body.ExternalEvent.Headers
+	case *journalpb.Event_SubOrchestrationScheduled:
+		return body.SubOrchestrationScheduled.Headers
+	case *journalpb.Event_OrchestrationChained:
+		return body.OrchestrationChained.Headers
+	case *journalpb.Event_MessageSent:
+		return body.MessageSent.Event.GetHeaders()
+	}
+	return nil
+}
+
+// headerBytes returns the bytes of the names and values of headers.
+func headerBytes(headers []*journalpb.Header) (bytes int) {
+	for _, header := range headers {
+		bytes += len(header.Name) + len(header.Value)
+	}
+	return bytes
+}
+
 // bytes returns the bytes of user data in a value.
 func (v value) bytes() int { return len(v.payload.GetData()) + errorBytes(v.failure) }
 
@@ -183,11 +210,11 @@ func errorBytes(failure *journalpb.Error) int {
 // Size measures an execution.
 type Size struct {
 	Events int // of the history
-	Bytes  int // of payloads and errors in the history
+	Bytes  int // of payloads, errors and headers in the history
 	Open   int // operations scheduled and not completed
 
 	Buffered      int // external events that the code has not received
-	BufferedBytes int // of their payloads
+	BufferedBytes int // of their payloads and headers
 }
 
 // Size returns the size of the execution up to the last recorded event.
@@ -199,7 +226,7 @@ func (x *Execution) Size() Size {
 	}
 	for _, arrived := range x.deferred.externalEvents() {
 		size.Buffered++
-		size.BufferedBytes += len(arrived.Data.GetData())
+		size.BufferedBytes += eventBytes(arrived)
 	}
 	return size
 }
@@ -212,7 +239,7 @@ func (x *Execution) HasSubscription(name string) bool {
 
 // A historySize counts the bytes of user data in a history.
 type historySize struct {
-	bytes  int // of payloads and errors
+	bytes  int // of payloads, errors and headers
 	legacy int // by the rule before protocol 3
 }
 
@@ -222,6 +249,7 @@ func (s *historySize) add(event *journalpb.Event) {
 	if record := event.GetSideEffectRecorded(); record != nil && !strings.HasPrefix(record.Label, UpdatePrefix) {
 		return
 	}
+	s.bytes += headerBytes(headersIn(event))
 	eventType := event.TypeNumber()
 	visitValues(event, func(v value) {
 		s.bytes += v.bytes()

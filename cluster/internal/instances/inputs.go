@@ -89,6 +89,9 @@ func (i *Inputs) Start(ctx context.Context, p *actors.Partition, request *cluste
 	if r.Deadline != 0 && i.Journal.Protocol() < state.DeadlinesProtocol {
 		return nil, fmt.Errorf("%w: option Deadline needs protocol %d on every member", journal.ErrProtocol, state.DeadlinesProtocol)
 	}
+	if err := i.checkHeadersProtocol(r); err != nil {
+		return nil, err
+	}
 	started := Deliver(p, instance, actors.Message{
 		Message: engine.Message{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{
 			OrchestrationStarted: &journalpb.OrchestrationStarted{
@@ -100,6 +103,7 @@ func (i *Inputs) Start(ctx context.Context, p *actors.Partition, request *cluste
 				StartAt:   r.StartAt,
 				Deadline:  r.Deadline,
 				Trace:     r.Trace,
+				Headers:   r.Headers,
 			},
 		}}},
 		Attach: r.Attach,
@@ -129,6 +133,15 @@ func (i *Inputs) Start(ctx context.Context, p *actors.Partition, request *cluste
 		return nil, err
 	}
 	return i.startResponse(answer), nil
+}
+
+// checkHeadersProtocol returns an error for an input with headers while a member does not pass them
+// on.
+func (i *Inputs) checkHeadersProtocol(r interface{ GetHeaders() []*journalpb.Header }) error {
+	if len(r.GetHeaders()) == 0 || i.Journal.Protocol() >= state.HeadersProtocol {
+		return nil
+	}
+	return fmt.Errorf("%w: headers need protocol %d on every member", journal.ErrProtocol, state.HeadersProtocol)
 }
 
 // checkSameStart returns [actors.ErrRequestIDReused] if a run was begun by a start of another
@@ -176,7 +189,7 @@ func ExternalEvent(r *clusterpb.SendRequest) actors.Message {
 		body  journalpb.Event_ExternalEvent
 		sent  journalpb.ExternalEvent
 	}{}
-	created.sent.Name, created.sent.Data, created.sent.RequestId = r.Name, r.Data, r.RequestId
+	created.sent.Name, created.sent.Data, created.sent.RequestId, created.sent.Headers = r.Name, r.Data, r.RequestId, r.Headers
 	created.body.ExternalEvent = &created.sent
 	created.event.Body = &created.body
 	return actors.Message{Message: engine.Message{Event: &created.event}}
@@ -201,7 +214,7 @@ func (i *Inputs) checkRecords(p *actors.Partition, request *clusterpb.Request) e
 
 // Send delivers an external event.
 func (i *Inputs) Send(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.SendRequest) (*clusterpb.Response, error) {
-	if err := i.checkRecords(p, request); err != nil {
+	if err := cmp.Or(i.checkRecords(p, request), i.checkHeadersProtocol(r)); err != nil {
 		return nil, err
 	}
 	_, _, err := i.repetitions.deliver(p, request, r.RequestId, ExternalEvent(r)).await(ctx)

@@ -22,6 +22,9 @@ func IsInInbox(inbox []*journalpb.ExternalEvent, requestID string) bool {
 
 // Update validates an update and records it, on the leader. The response holds its position.
 func (i *Inputs) Update(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.UpdateRequest) (*clusterpb.Response, error) {
+	if err := i.checkHeadersProtocol(r); err != nil {
+		return nil, err
+	}
 	if err := i.Barrier(ctx); err != nil {
 		return nil, err
 	}
@@ -38,7 +41,7 @@ func (i *Inputs) Update(ctx context.Context, p *actors.Partition, request *clust
 	case validation.Err != nil:
 		return i.handleRejectedUpdate(ctx, request, r, validation.Err)
 	}
-	event := ExternalEvent(&clusterpb.SendRequest{Name: name, Data: r.Input, RequestId: r.RequestId})
+	event := ExternalEvent(&clusterpb.SendRequest{Name: name, Data: r.Input, RequestId: r.RequestId, Headers: r.Headers})
 	answer, found, err := i.repetitions.deliver(p, request, r.RequestId, event).await(ctx)
 	switch {
 	case err != nil:

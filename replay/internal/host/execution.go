@@ -18,6 +18,7 @@ type ID struct {
 // may be called only by its code.
 type Execution interface {
 	ID() *ID
+	Name() string // of the orchestration
 	Version() string
 	Tags() map[string]string
 	Now() time.Time
@@ -89,6 +90,8 @@ func ValueOf[T any](value T) Value { return Value{value, reflect.TypeFor[T]()} }
 // an operation that could not be scheduled is resolved with the reason.
 type Scope interface {
 	Execution() Execution
+	// Header returns the header that calls in the scope carry.
+	Header(name string) (value string, ok bool)
 
 	StartActivity(name string, input Value, options *ActivityOptions) *Future
 	StartTimer(d time.Duration) *Future

@@ -10,6 +10,8 @@ type Promise interface {
 	// OnResolved adds a function that is called when the promise is resolved, before waiting
 	// coroutines become ready.
 	OnResolved(fn func())
+	// Header returns the header of the event that a subscription has received.
+	Header(name string) (value string, ok bool)
 }
 
 // A Future is the untyped form of replay.Future, which has the same memory layout. The engine
