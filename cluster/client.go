@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/cluster/internal/jsontext"
+	"github.com/tenuto-dev/tenuto/cluster/internal/telemetry"
 	"github.com/tenuto-dev/tenuto/internal/eventpb"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -26,6 +27,65 @@ import (
 type Client struct {
 	transport caller
 	converter engine.PayloadConverter
+	options   callOptions
+}
+
+// callOptions are what applies to every call of a client.
+type callOptions struct {
+	interceptors   []replay.ClientInterceptor
+	baggageHeaders []string
+}
+
+// intercepted calls the interceptors of a client around a call. Callers avoid it, and so the memory
+// of its closures, if there are none.
+func intercepted[R any](ctx context.Context, o *callOptions, of replay.ClientCall, call func(ctx context.Context) (R, error)) (R, error) {
+	var result, none R
+	err := engine.Intercept(ctx, len(o.interceptors), func(i int, ctx context.Context, next func(context.Context) error) error {
+		return o.interceptors[i](ctx, of, next)
+	}, func(ctx context.Context) error {
+		answer, err := call(ctx)
+		result = answer
+		return err
+	})
+	if err != nil {
+		return none, err
+	}
+	return result, nil
+}
+
+// setHeaders sets the headers of an input that a context carries.
+func (o *callOptions) setHeaders(ctx context.Context, request *clusterpb.Request) (err error) {
+	ctx = telemetry.WithHeaders(ctx, o.baggageHeaders)
+	switch call := request.Call.(type) {
+	case *clusterpb.Request_Start:
+		if call.Start.Headers, err = engine.HeadersOf(ctx); call.Start.Send != nil {
+			call.Start.Send.Headers = call.Start.Headers
+		}
+	case *clusterpb.Request_Send:
+		call.Send.Headers, err = engine.HeadersOf(ctx)
+	case *clusterpb.Request_Update:
+		call.Update.Headers, err = engine.HeadersOf(ctx)
+	}
+	return err
+}
+
+// describeCall returns what the interceptors of a client learn about a request.
+func describeCall(request *clusterpb.Request) replay.ClientCall {
+	described := replay.ClientCall{Instance: request.Instance}
+	if actions := actionsOf(request); len(actions) > 0 {
+		described.Kind = string(actions[0])
+	}
+	switch call := request.Call.(type) {
+	case *clusterpb.Request_Start:
+		described.Name = call.Start.Name
+	case *clusterpb.Request_Send:
+		described.Name = call.Send.Name
+	case *clusterpb.Request_Update:
+		described.Name = call.Update.Name
+	case *clusterpb.Request_Query:
+		described.Name = call.Query.Name
+	}
+	return described
 }
 
 // Close closes a client made by [Dial]: waiting calls return [ErrClosed]. It has no effect on the
@@ -144,25 +204,37 @@ func (c *Client) HistoryOf(ctx context.Context, id string, execution uint64, opt
 // readHistory reads the history of an execution in pages, so that no node holds a long history in
 // memory. It returns the number of the execution and the applied index of the last page.
 func (c *Client) readHistory(ctx context.Context, id string, execution uint64, options []replay.Option, pass func(*journalpb.Event) error) (number, index uint64, err error) {
+	var chosen readOptions
+	if err := firstError(c.check(ctx), engine.ApplyOptions(options, &chosen, "a read")); err != nil {
+		return 0, 0, err
+	}
+	last, err := intercepted(ctx, &c.options, replay.ClientCall{Kind: string(ActionHistory), Instance: id}, func(ctx context.Context) (*clusterpb.Response, error) {
+		return readPages(ctx, c, id, execution, chosen, pass)
+	})
+	return last.GetHistory().GetExecution(), last.GetAppliedIndex(), err
+}
+
+// readPages reads the pages of a history and returns the last one.
+func readPages(ctx context.Context, c *Client, id string, execution uint64, chosen readOptions, pass func(*journalpb.Event) error) (*clusterpb.Response, error) {
 	asked := &clusterpb.HistoryRequest{Execution: execution, Paged: true}
 	for {
-		response, err := c.read(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_History{History: asked}}, options)
+		response, err := sendRead(ctx, c, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_History{History: asked}}, chosen.stale)
 		if err != nil {
-			return 0, 0, err
+			return nil, err
 		}
 		page, last := response.GetHistory(), uint64(0)
 		for _, encoded := range page.GetEvents() {
 			event := new(journalpb.Event)
 			if err := proto.Unmarshal(encoded, event); err != nil {
-				return 0, 0, fmt.Errorf("decode event: %w", err)
+				return nil, fmt.Errorf("decode event: %w", err)
 			}
 			last = event.EventId
 			if err := pass(event); err != nil {
-				return 0, 0, err
+				return nil, err
 			}
 		}
 		if !page.GetMore() {
-			return page.GetExecution(), response.GetAppliedIndex(), nil
+			return response, nil
 		}
 		asked = &clusterpb.HistoryRequest{Execution: page.Execution, FromEventId: last + 1, Paged: true}
 	}
@@ -184,11 +256,20 @@ func (c *Client) wait(ctx context.Context, id string, run runRef) (*Status, erro
 	if err := c.check(ctx); err != nil {
 		return nil, fmt.Errorf("wait for %s: %w", id, err)
 	}
-	status, err := c.transport.await(ctx, id, run)
+	status, err := awaitEnd(ctx, c, id, run)
 	if err != nil {
 		return nil, fmt.Errorf("wait for %s: %w", id, err)
 	}
 	return newStatus(status, c.converter), nil
+}
+
+func awaitEnd(ctx context.Context, c *Client, id string, run runRef) (*clusterpb.Status, error) {
+	if len(c.options.interceptors) == 0 {
+		return c.transport.await(ctx, id, run)
+	}
+	return intercepted(ctx, &c.options, replay.ClientCall{Kind: "wait", Instance: id}, func(ctx context.Context) (*clusterpb.Status, error) {
+		return c.transport.await(ctx, id, run)
+	})
 }
 
 // check returns an error if the client or the context is nil.
@@ -204,6 +285,19 @@ func (c *Client) check(ctx context.Context) error {
 
 func (c *Client) call(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	if err := c.check(ctx); err != nil {
+		return nil, err
+	}
+	if len(c.options.interceptors) == 0 {
+		return sendCall(ctx, c, request)
+	}
+	return intercepted(ctx, &c.options, describeCall(request), func(ctx context.Context) (*clusterpb.Response, error) {
+		return sendCall(ctx, c, request)
+	})
+}
+
+// sendCall sends a request to the leader, with the headers of ctx and without the interceptors.
+func sendCall(ctx context.Context, c *Client, request *clusterpb.Request) (*clusterpb.Response, error) {
+	if err := c.options.setHeaders(ctx, request); err != nil {
 		return nil, err
 	}
 	return c.transport.call(ctx, request)
@@ -269,8 +363,18 @@ func (c *Client) read(ctx context.Context, request *clusterpb.Request, options [
 	if err := firstError(c.check(ctx), engine.ApplyOptions(options, &chosen, "a read")); err != nil {
 		return nil, err
 	}
-	if chosen.stale {
+	if len(c.options.interceptors) == 0 {
+		return sendRead(ctx, c, request, chosen.stale)
+	}
+	return intercepted(ctx, &c.options, describeCall(request), func(ctx context.Context) (*clusterpb.Response, error) {
+		return sendRead(ctx, c, request, chosen.stale)
+	})
+}
+
+// sendRead is read without the interceptors.
+func sendRead(ctx context.Context, c *Client, request *clusterpb.Request, stale bool) (*clusterpb.Response, error) {
+	if stale {
 		return c.transport.readStale(ctx, request)
 	}
-	return c.call(ctx, request)
+	return c.transport.call(ctx, request)
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"reflect"
 	"slices"
 	"time"
 
@@ -102,6 +103,20 @@ type Config struct {
 	// JSON. Large values are logged unless Warn is set.
 	PayloadConverter replay.PayloadConverter
 
+	// OrchestrationInterceptors run around the bodies of orchestrations, the first outermost. They
+	// should be the same on every node, like the code of running instances.
+	OrchestrationInterceptors []replay.OrchestrationInterceptor
+	// ActivityInterceptors run around the attempts of activities on this node, and
+	// ClientInterceptors around the calls of the node's client, also of the one that [ClientFrom]
+	// returns; the first is the outermost.
+	ActivityInterceptors []replay.ActivityInterceptor
+	ClientInterceptors   []replay.ClientInterceptor
+	// BaggageHeaders are headers (see [replay.Header]) that are also members of the OpenTelemetry
+	// baggage, under the same names. A start, an event or an update of the node's client takes them
+	// from the baggage of its context, unless the context carries the header; the bounds of headers
+	// apply. The contexts of attempts have them as members. At most 32. Defaults to none.
+	BaggageHeaders []string
+
 	// ActivitiesMax bounds the activities that run at once on this node. Defaults to 256.
 	ActivitiesMax int
 	// ActivityLimits bounds, by activity name, how many run at once on this node. Defaults to no
@@ -157,6 +172,7 @@ func (c Config) withDefaults() Config {
 	c.Peers = slices.Clone(c.Peers)
 	c.Join = slices.Clone(c.Join)
 	c.Tags = slices.Clone(c.Tags)
+	c.ClientInterceptors, c.BaggageHeaders = slices.Clone(c.ClientInterceptors), slices.Clone(c.BaggageHeaders)
 	c.ActivityLimits = maps.Clone(c.ActivityLimits)
 	c.Settings.ActivityRates = maps.Clone(c.Settings.ActivityRates)
 	if c.NodeID == "" && len(c.Peers) == 0 && c.Join == nil {
@@ -226,7 +242,7 @@ func (c Config) validate() error {
 	case slices.Contains(c.Tags, ""):
 		return invalidConfig("Tags", "has an empty tag: activities without a tag run on every node")
 	}
-	if err := firstError(c.validateSettings(), c.validatePeers(), c.validateJoin(), c.validateActivities()); err != nil {
+	if err := firstError(c.validateSettings(), c.validatePeers(), c.validateJoin(), c.validateActivities(), c.validateInterceptors()); err != nil {
 		return err
 	}
 	return c.validateListen()
@@ -254,6 +270,40 @@ func (c Config) validateActivities() error {
 	for name, most := range c.ActivityLimits {
 		if most < 1 {
 			return invalidConfig("ActivityLimits", fmt.Sprintf("has %d for %q: the minimum is 1", most, name))
+		}
+	}
+	return nil
+}
+
+func (c Config) validateInterceptors() error {
+	return firstError(
+		checkInterceptors("Config.OrchestrationInterceptors", c.OrchestrationInterceptors),
+		checkInterceptors("Config.ActivityInterceptors", c.ActivityInterceptors),
+		checkInterceptors("Config.ClientInterceptors", c.ClientInterceptors),
+		checkBaggageHeaders("Config", c.BaggageHeaders),
+	)
+}
+
+// checkInterceptors returns an error if one of the functions is nil.
+func checkInterceptors[F any](field string, interceptors []F) error {
+	for i, interceptor := range interceptors {
+		if reflect.ValueOf(interceptor).IsNil() {
+			return invalidArgument(field, fmt.Sprintf("has nil at index %d", i))
+		}
+	}
+	return nil
+}
+
+// baggageHeadersMax bounds the headers that a call takes from the baggage: it carries no more.
+const baggageHeadersMax = 32
+
+func checkBaggageHeaders(config string, names []string) error {
+	if len(names) > baggageHeadersMax {
+		return invalidArgument(config+".BaggageHeaders", fmt.Sprintf("has %d names: at most %d are allowed", len(names), baggageHeadersMax))
+	}
+	for _, name := range names {
+		if !engine.IsHeaderName(name) {
+			return invalidArgument(config+".BaggageHeaders", fmt.Sprintf("has %.140q: 1 to %d of a-z 0-9 . _ - are allowed", name, nameMax))
 		}
 	}
 	return nil

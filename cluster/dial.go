@@ -42,6 +42,11 @@ type DialConfig struct {
 	// PayloadConverter must have the same codec as on the nodes of the cluster. The size of values
 	// is bounded by the cluster's Settings.PayloadMax, which the client learns from the nodes.
 	PayloadConverter replay.PayloadConverter
+	// ClientInterceptors run around the calls of the client, the first outermost.
+	ClientInterceptors []replay.ClientInterceptor
+	// BaggageHeaders are headers that a call takes from the OpenTelemetry baggage of its context; see
+	// Config.BaggageHeaders.
+	BaggageHeaders []string
 	// Logger receives the log. Defaults to slog.Default().
 	Logger *slog.Logger
 
@@ -50,6 +55,7 @@ type DialConfig struct {
 
 func (c DialConfig) withDefaults() DialConfig {
 	c.Addresses = slices.Clone(c.Addresses)
+	c.ClientInterceptors, c.BaggageHeaders = slices.Clone(c.ClientInterceptors), slices.Clone(c.BaggageHeaders)
 	if c.ClusterID == "" {
 		c.ClusterID = clusterIDDefault
 	}
@@ -81,7 +87,7 @@ func (c DialConfig) validate() error {
 	if !transport.IsName(c.ClusterID) {
 		return invalidArgument("DialConfig.ClusterID", fmt.Sprintf("is %.100q: %s", c.ClusterID, transport.NameRule))
 	}
-	return nil
+	return firstError(checkInterceptors("DialConfig.ClientInterceptors", c.ClientInterceptors), checkBaggageHeaders("DialConfig", c.BaggageHeaders))
 }
 
 // Dial connects to a cluster over the network and returns a client after a node has answered. The
@@ -130,7 +136,10 @@ func Dial(ctx context.Context, config DialConfig) (*Client, error) {
 	if config.membersRefreshInterval > 0 {
 		r.running.Go(r.followMembers)
 	}
-	return &Client{transport: r, converter: withPayloadWarnings(config.PayloadConverter, config.Logger, r.payloadMax)}, nil
+	return &Client{
+		transport: r, converter: withPayloadWarnings(config.PayloadConverter, config.Logger, r.payloadMax),
+		options: callOptions{config.ClientInterceptors, config.BaggageHeaders},
+	}, nil
 }
 
 // A remoteTransport reaches the cluster over the network.

@@ -108,6 +108,7 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 	settings := config.Settings.withDefaults()
 	n.settings.current.Store(&settings)
 	n.registry = registry.WithStrict(config.Strict).
+		WithInterceptors(config.OrchestrationInterceptors, telemetry.WithBaggage(config.BaggageHeaders, config.ActivityInterceptors)).
 		WithPayloadConverter(withPayloadWarnings(config.PayloadConverter, config.Logger, n.settings.payloadMax))
 	n.ask = n.router.callLeader
 	n.recoverer = server.Recoverer{Logger: config.Logger, Node: config.NodeID}
@@ -361,7 +362,10 @@ func (n *Node) Client() *Client {
 
 // clientOf returns a client that must not be used before the partitions are open.
 func clientOf(n *Node) *Client {
-	return &Client{transport: &n.router, converter: n.registry.PayloadConverter()}
+	return &Client{
+		transport: &n.router, converter: n.registry.PayloadConverter(),
+		options: callOptions{n.config.ClientInterceptors, n.config.BaggageHeaders},
+	}
 }
 
 // release does nothing: a node's client holds no resources of its own.

@@ -157,7 +157,20 @@ func (c *Client) update(ctx context.Context, id string, r *clusterpb.UpdateReque
 		return nil, err
 	}
 	r.RequestId, request.Retried = requestIDOrNew(r.RequestId)
-	response, err := c.call(ctx, request)
+	if err := c.check(ctx); err != nil {
+		return nil, err
+	}
+	if len(c.options.interceptors) == 0 {
+		return executeUpdate(ctx, c, request, r)
+	}
+	return intercepted(ctx, &c.options, describeCall(request), func(ctx context.Context) (*journalpb.Payload, error) {
+		return executeUpdate(ctx, c, request, r)
+	})
+}
+
+// executeUpdate implements update, without the interceptors.
+func executeUpdate(ctx context.Context, c *Client, request *clusterpb.Request, r *clusterpb.UpdateRequest) (*journalpb.Payload, error) {
+	response, err := sendCall(ctx, c, request)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +178,7 @@ func (c *Client) update(ctx context.Context, id string, r *clusterpb.UpdateReque
 	if result.GetRejection() != nil {
 		return nil, rejectionError(r.Name, c.converter.DecodeError(result.GetRejection()))
 	}
-	return awaitUpdate(ctx, c, id, history.Position{Execution: result.GetExecution(), EventID: result.GetEventId()}, r.RequestId)
+	return awaitUpdate(ctx, c, request.Instance, history.Position{Execution: result.GetExecution(), EventID: result.GetEventId()}, r.RequestId)
 }
 
 // rejectionError distinguishes an update without a handler from a rejected one.

@@ -9,6 +9,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster/internal/instances"
 	"github.com/tenuto-dev/tenuto/internal/eventpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
@@ -29,20 +30,34 @@ import (
 // leader answers; [ErrClosed]; the error of ctx; or the reason why the node has failed.
 func (c *Client) Watch(ctx context.Context, id string, from history.Position) iter.Seq2[history.Event, error] {
 	return func(yield func(history.Event, error) bool) {
-		var openErr error
-		err := firstError(c.check(ctx), checkID(id))
+		stopped, err := false, firstError(c.check(ctx), checkID(id))
 		if err == nil {
-			err = c.transport.follow(ctx, id, from, func(r recordedEvent) bool {
-				opened, err := c.converter.OpenEvent(r.message)
-				openErr = err
-				return err == nil && yield(eventpb.New(r.execution, opened), nil)
-			})
-			err = firstError(openErr, err)
+			stopped, err = follow(ctx, c, id, from, yield)
 		}
-		if err != nil && err != errReaderStopped {
+		if err != nil && !stopped {
 			yield(history.Event{}, fmt.Errorf("watch %s: %w", id, err))
 		}
 	}
+}
+
+// follow passes the events of a run to yield, within the interceptors of the client. It reports
+// whether yield has returned false; then it must not be called again.
+func follow(ctx context.Context, c *Client, id string, from history.Position, yield func(history.Event, error) bool) (bool, error) {
+	stopped := false
+	_, err := intercepted(ctx, &c.options, replay.ClientCall{Kind: "watch", Instance: id}, func(ctx context.Context) (any, error) {
+		var openErr error
+		err := c.transport.follow(ctx, id, from, func(r recordedEvent) bool {
+			opened, err := c.converter.OpenEvent(r.message)
+			openErr = err
+			stopped = err == nil && !yield(eventpb.New(r.execution, opened), nil)
+			return err == nil && !stopped
+		})
+		if stopped {
+			return nil, nil
+		}
+		return nil, firstError(openErr, err)
+	})
+	return stopped, err
 }
 
 // A recordedEvent is an event of an instance in its protobuf form, with its execution.

@@ -89,7 +89,7 @@ func (i *Inputs) Start(ctx context.Context, p *actors.Partition, request *cluste
 	if r.Deadline != 0 && i.Journal.Protocol() < state.DeadlinesProtocol {
 		return nil, fmt.Errorf("%w: option Deadline needs protocol %d on every member", journal.ErrProtocol, state.DeadlinesProtocol)
 	}
-	if err := i.checkHeadersProtocol(r); err != nil {
+	if err := cmp.Or(i.checkHeadersProtocol(r), i.checkHeadersProtocol(r.Send)); err != nil {
 		return nil, err
 	}
 	started := Deliver(p, instance, actors.Message{
