@@ -41,7 +41,9 @@ func (b *barrier) wrap(activity string) replay.Definition {
 	handle := replay.Activity[json.RawMessage, json.RawMessage](activity)
 	return handle.Bind(func(ctx context.Context, _ json.RawMessage) (output json.RawMessage, err error) {
 		current := engine.CurrentAttempt(ctx)
-		inner := &engine.Attempt{Attempt: current.Attempt, Input: current.Input, Details: current.Details, Worker: current.Worker}
+		inner := &engine.Attempt{
+			Attempt: current.Attempt, Input: current.Input, Headers: current.Headers, Details: current.Details, Worker: current.Worker,
+		}
 		b.bodies.Load().RunActivity(ctx, inner, func(payload *journalpb.Payload, failure error) {
 			output, err = payload.GetData(), failure
 		})

@@ -28,6 +28,11 @@ const activityTimeMax = 100 * 365 * 24 * time.Hour
 //
 // An Env fails the test at the first error.
 type Env struct {
+	// OrchestrationInterceptors and ActivityInterceptors run around the bodies of orchestrations and
+	// around attempts, as in the Config of package cluster. Set them before the first start.
+	OrchestrationInterceptors []replay.OrchestrationInterceptor
+	ActivityInterceptors      []replay.ActivityInterceptor
+
 	t        testing.TB
 	bubble   *bubble
 	node     *node
@@ -179,7 +184,7 @@ func (e *Env) start() {
 	if err != nil {
 		e.t.Fatalf("replaytest: %v", err)
 	}
-	e.registry = registry.WithStrict(true)
+	e.registry = registry.WithStrict(true).WithInterceptors(e.OrchestrationInterceptors, nil)
 	registry = e.registry
 	e.runInBubble(func() { err = e.node.start(registry, slog.New(slog.NewTextHandler(e.log, nil))) })
 	if err != nil {
@@ -198,7 +203,7 @@ func (e *Env) bindActivities() {
 	if err != nil {
 		e.t.Fatalf("replaytest: %v", err)
 	}
-	e.node.barrier.bodies.Store(registry)
+	e.node.barrier.bodies.Store(registry.WithInterceptors(nil, e.ActivityInterceptors))
 }
 
 // runUntilIdle processes all arrivals at this moment of virtual time, one per step, and returns the

@@ -43,8 +43,9 @@ func replayDefinitions(t testing.TB, pattern string, strict bool, definitions []
 	ReplayWith(t, pattern, registry.WithStrict(strict))
 }
 
-// ReplayWith is [Replay] for histories whose payloads were encoded by a codec. The registry
-// has the codec, set by WithPayloadConverter, and the comparison, set by WithStrict.
+// ReplayWith is [Replay] for histories whose payloads were encoded by a codec, or of code within
+// interceptors. The registry has the codec, set by WithPayloadConverter, the interceptors, set by
+// WithInterceptors, and the comparison, set by WithStrict.
 func ReplayWith(t testing.TB, pattern string, registry *engine.Registry) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)

@@ -28,30 +28,31 @@ var (
 
 // Send sends an event to an instance. It returns when the event is recorded and everything
 // that follows from it at this moment has happened. The body of an activity may call Send too;
-// Send then returns when the event is recorded. The only option is [RequestID].
+// Send then returns when the event is recorded. The options are [RequestID] and [Headers].
 //
 // Errors: [ErrNotFound], [ErrEnded], [ErrRequestIDReused], [*replay.InvalidError], errors of
 // encoding/json.
 func Send[T any](env *Env, id string, event replay.EventHandle[T], data T, options ...replay.Option) error {
 	env.t.Helper()
 	var chosen actors.InputOptions
-	if err := engine.ApplyOptions(options, &chosen, "an event"); err != nil {
+	headers, err := applyOptions(options, &chosen, "an event")
+	if err != nil {
 		return fmt.Errorf("send %q to %s: %w", event.Name(), id, err)
 	}
 	payload, err := engine.Encode(data)
 	if err != nil {
 		return fmt.Errorf("send %q to %s: encode data: %w", event.Name(), id, err)
 	}
-	answer := env.deliver(id, externalEvent(event.Name(), payload, chosen.RequestID))
+	answer := env.deliver(id, externalEvent(event.Name(), payload, chosen.RequestID, headers))
 	if env.node.journal.isRepeat(id, chosen.RequestID, answer.Err) {
 		return nil
 	}
 	return wrap(answer.Err, "send %q to %s", event.Name(), id)
 }
 
-func externalEvent(name string, data *journalpb.Payload, requestID string) actors.Message {
+func externalEvent(name string, data *journalpb.Payload, requestID string, headers []*journalpb.Header) actors.Message {
 	return eventMessage(&journalpb.Event{Body: &journalpb.Event_ExternalEvent{
-		ExternalEvent: &journalpb.ExternalEvent{Name: name, Data: data, RequestId: requestID},
+		ExternalEvent: &journalpb.ExternalEvent{Name: name, Data: data, RequestId: requestID, Headers: headers},
 	}})
 }
 

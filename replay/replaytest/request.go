@@ -1,7 +1,9 @@
 package replaytest
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
@@ -36,6 +38,33 @@ func Deadline(at time.Time) replay.Option { return actors.Deadline(at) }
 
 // Tags adds tags to the instance.
 func Tags(tags map[string]string) replay.Option { return actors.Tags(tags) }
+
+// Headers makes a start, an event or an update carry the headers of ctx, as a client's call with
+// that context does; see [replay.HeaderKey]. Without it, the call carries none, also in the body of
+// an activity.
+func Headers(ctx context.Context) replay.Option {
+	return engine.NewOption("Headers", func(o *callHeaders) { o.headers, o.invalid = engine.HeadersOf(ctx) })
+}
+
+// callHeaders are what the option [Headers] sets.
+type callHeaders struct {
+	headers []*journalpb.Header
+	invalid error
+}
+
+// applyOptions applies the options of a call to the struct that to points to, except [Headers],
+// whose headers it returns.
+func applyOptions(options []replay.Option, to any, call string) ([]*journalpb.Header, error) {
+	var of callHeaders
+	others := slices.DeleteFunc(slices.Clone(options), func(o replay.Option) bool {
+		apply := o.Host().Apply
+		return apply != nil && apply(&of)
+	})
+	if err := engine.ApplyOptions(others, to, call); err != nil {
+		return nil, err
+	}
+	return of.headers, of.invalid
+}
 
 // startedRun returns the first execution of the earlier run that a start with the same request ID
 // has begun, 0 if there is none. The node itself recognizes a repetition of the start of the latest

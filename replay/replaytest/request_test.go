@@ -22,9 +22,10 @@ func TestOptions_RejectedByCallsOfOtherKinds(t *testing.T) {
 		"RequestID": replaytest.RequestID("r"), "Attach": replaytest.Attach(), "ReuseWhenEnded": replaytest.ReuseWhenEnded(),
 		"TerminateExisting": replaytest.TerminateExisting(), "Deadline": replaytest.Deadline(time.Unix(1<<32, 0)),
 		"ReuseWhenFailed": replaytest.ReuseWhenFailed(), "StartAt": replaytest.StartAt(time.Unix(1, 0)), "Tags": replaytest.Tags(nil),
-		"1": {}, // not made by a function
+		"Headers": replaytest.Headers(tenant.With(t.Context(), "acme")),
+		"1":       {}, // not made by a function
 	}
-	start := []string{"Version", "RequestID", "Attach", "ReuseWhenEnded", "ReuseWhenFailed", "TerminateExisting", "StartAt", "Deadline", "Tags"}
+	start := []string{"Version", "RequestID", "Attach", "ReuseWhenEnded", "ReuseWhenFailed", "TerminateExisting", "StartAt", "Deadline", "Tags", "Headers"}
 	for call, c := range map[string]struct {
 		kind       string
 		applicable []string
@@ -42,10 +43,10 @@ func TestOptions_RejectedByCallsOfOtherKinds(t *testing.T) {
 			_, err := replaytest.SendOrStart(env, handle, id, "", approved, true, o)
 			return err
 		}},
-		"Send": {"an event", []string{"RequestID"}, func(id string, o replay.Option) error {
+		"Send": {"an event", []string{"RequestID", "Headers"}, func(id string, o replay.Option) error {
 			return replaytest.Send(env, id, approved, true, o)
 		}},
-		"CallUpdate": {"an update", []string{"RequestID"}, func(id string, o replay.Option) error {
+		"CallUpdate": {"an update", []string{"RequestID", "Headers"}, func(id string, o replay.Option) error {
 			_, err := replaytest.CallUpdate(env, id, change, 1, o)
 			return err
 		}},

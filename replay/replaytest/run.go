@@ -24,7 +24,8 @@ type Run[O any] struct {
 // StartRun starts an instance of an orchestration and returns when the instance is idle at this
 // moment: activities whose bodies take no virtual time have ended. The options are
 // [replay.Version], [RequestID], [Attach], [ReuseWhenEnded], [ReuseWhenFailed],
-// [TerminateExisting], [StartAt], [Deadline] and [Tags]. The test fails if no code is bound.
+// [TerminateExisting], [StartAt], [Deadline], [Tags] and [Headers]. The test fails if no code is
+// bound.
 //
 // Errors: [ErrInstanceExists], unless [Attach] is given; [*replay.InvalidError]; errors of
 // encoding/json.
@@ -69,7 +70,7 @@ func SendOrStart[I, O, T any](env *Env, orchestration replay.OrchestrationHandle
 		return &Run[O]{ID: id, env: env, firstExecution: first}, wrap(err, "start %s", id)
 	}
 	requestID := started.RequestId
-	answers := env.deliverAll(id, m, externalEvent(event.Name(), sent, requestID))
+	answers := env.deliverAll(id, m, externalEvent(event.Name(), sent, requestID, started.Headers))
 	if env.node.journal.isRepeat(id, requestID, answers[1].Err) {
 		answers[1].Err = nil
 	}
@@ -90,7 +91,8 @@ func (e *Env) startMessage(name string, in any, attach bool, options []replay.Op
 		return actors.Message{}, fmt.Errorf("encode input: %w", err)
 	}
 	var chosen actors.StartOptions
-	if err := engine.ApplyOptions(options, &chosen, "a start"); err != nil {
+	headers, err := applyOptions(options, &chosen, "a start")
+	if err != nil {
 		return actors.Message{}, err
 	}
 	version := chosen.Version
@@ -104,6 +106,7 @@ func (e *Env) startMessage(name string, in any, attach bool, options []replay.Op
 		OrchestrationStarted: &journalpb.OrchestrationStarted{
 			Name: name, Version: version, Input: payload,
 			RequestId: chosen.RequestID, StartAt: chosen.StartAt, Deadline: chosen.Deadline, Tags: chosen.Tags,
+			Headers: headers,
 		},
 	}})
 	m.Attach, m.Reuse = attach || chosen.Attach, chosen.Reuse

@@ -22,8 +22,8 @@ var ErrUpdateAborted = actors.ErrUpdateAborted
 type RejectedError = actors.RejectedError
 
 // CallUpdate sends an update to a running instance and lets time pass until its result is
-// recorded. The only option is [RequestID]: an update that is repeated with its ID is not executed
-// again and has the same result.
+// recorded. The options are [RequestID] and [Headers]. An update that is repeated with its ID is not
+// executed again and has the same result.
 //
 // Errors: the error of the instance's handler; a [*RejectedError] with the error of the
 // validation; a [*replay.NotRegisteredError] if there is no handler; [ErrUpdateAborted];
@@ -34,10 +34,10 @@ func CallUpdate[I, O any](env *Env, id string, update replay.UpdateHandle[I, O],
 	var chosen actors.InputOptions
 	payload, err := engine.Encode(input)
 	if err == nil {
-		err = engine.ApplyOptions(options, &chosen, "an update")
-	}
-	if err == nil {
-		payload, err = env.update(id, update.Name(), chosen.RequestID, payload)
+		var headers []*journalpb.Header
+		if headers, err = applyOptions(options, &chosen, "an update"); err == nil {
+			payload, err = env.update(id, update.Name(), chosen.RequestID, payload, headers)
+		}
 	}
 	if err == nil {
 		err = engine.Decode(payload, &output)
@@ -45,7 +45,7 @@ func CallUpdate[I, O any](env *Env, id string, update replay.UpdateHandle[I, O],
 	return output, wrap(err, "update %q of %s", update.Name(), id)
 }
 
-func (e *Env) update(id, name, requestID string, payload *journalpb.Payload) (*journalpb.Payload, error) {
+func (e *Env) update(id, name, requestID string, payload *journalpb.Payload, headers []*journalpb.Header) (*journalpb.Payload, error) {
 	e.t.Helper()
 	event := engine.UpdatePrefix + name
 	u := &update{id: id, requestID: requestID}
@@ -67,7 +67,7 @@ func (e *Env) update(id, name, requestID string, payload *journalpb.Payload) (*j
 	e.updates[u] = true
 	defer delete(e.updates, u)
 	if recorded == nil {
-		if err := e.deliver(id, externalEvent(event, payload, u.requestID)).Err; err != nil {
+		if err := e.deliver(id, externalEvent(event, payload, u.requestID, headers)).Err; err != nil {
 			return nil, err
 		}
 	}
