@@ -9,9 +9,10 @@ import (
 
 // harmless are calls with a *replay.Context that do not affect the history.
 var harmless = []string{
-	"Context.Err", "Context.Execution", "Context.InstanceID", "Context.Log", "Context.Now", "Context.Replaying",
+	"Context.Err", "Context.Execution", "Context.InstanceID", "Context.Log", "Context.Name", "Context.Now", "Context.Replaying",
 	"Context.ShouldContinueAsNew", "Context.Tags", "Context.Version",
-	"KVHandle.Get", "KVHandle.Keys", "NewSaga", "OrchestrationHandle.ContinueAsNew", "QueryHandle.Handle", "WithCancel", "WithoutCancel",
+	"HeaderKey.Value", "KVHandle.Get", "KVHandle.Keys", "NewSaga", "OrchestrationHandle.ContinueAsNew", "QueryHandle.Handle",
+	"WithCancel", "WithoutCancel",
 }
 
 // Every call of package replay must be classified, and every classified call must exist.
