@@ -22,10 +22,11 @@ var ErrActivityClosed = activity.ErrClosed
 type clientKey struct{}
 
 // ClientFrom returns the client of the node that runs an activity, given the context of its body. So
-// activities can start, send to and query instances of the same cluster, on any node. ok is false
-// for other contexts and in package replaytest. A call that is repeated in the next attempt should
-// have a [RequestID] that is the same in all attempts and differs between calls, such as a short
-// prefix of a hash of [replay.Attempt.IdempotencyKey].
+// activities can start, send to and query instances of the same cluster, on any node. Calls with ctx
+// carry the headers of the activity. ok is false for other contexts and in package replaytest. A
+// call that is repeated in the next attempt should have a [RequestID] that is the same in all
+// attempts and differs between calls, such as a short prefix of a hash of
+// [replay.Attempt.IdempotencyKey].
 func ClientFrom(ctx context.Context) (client *Client, ok bool) {
 	client, ok = ctx.Value(clientKey{}).(*Client)
 	return client, ok

@@ -236,6 +236,12 @@ func TestHeaders_SurviveRestart(t *testing.T) {
 	if seen := resultOf[[]string](t, node.Client(), "p"); !slices.Equal(seen, []string{"run of acme", "activity of acme on n1"}) {
 		t.Errorf("%q", seen)
 	}
+	if _, err := SendOrStart(ctx, node.Client(), reports, "r", 1, reported, "first"); err != nil {
+		t.Fatal(err)
+	}
+	if got := resultOf[[]string](t, node.Client(), "r"); !slices.Equal(got, []string{"first of acme"}) {
+		t.Errorf("event that was sent with a start: %q", got)
+	}
 	executions, err := node.Client().Executions(testContext(t), "p")
 	if err != nil || len(executions) != 2 {
 		t.Fatalf("%+v, %v", executions, err)
@@ -389,6 +395,8 @@ func TestClientInterceptors_RunAroundEachCall(t *testing.T) {
 			return nil
 		case "twice":
 			return errors.Join(next(ctx), next(ctx))
+		case "watched":
+			return errors.Join(next(ctx), denied)
 		}
 		return next(tenantHeader.With(ctx, "acme"))
 	}
@@ -435,6 +443,15 @@ func TestClientInterceptors_RunAroundEachCall(t *testing.T) {
 		if _, err := StartRun(ctx, client, doubled, id, 1); err == nil || err.Error() != text || errors.Is(err, denied) != (id == "denied") {
 			t.Errorf("%v; want %s", err, text)
 		}
+	}
+	if _, err := StartRun(ctx, client, doubled, "watched", 1); !errors.Is(err, denied) {
+		t.Errorf("an interceptor that replaces success: %v", err)
+	}
+	for _, err := range client.Watch(ctx, "watched", history.Position{}) {
+		if err != nil {
+			t.Errorf("watch: %v", err)
+		}
+		break // the interceptor's error comes too late to be yielded
 	}
 	for _, err := range client.Watch(ctx, "denied", history.Position{}) {
 		if !errors.Is(err, denied) {

@@ -123,7 +123,8 @@ type RejectedError = actors.RejectedError
 // update is executed once despite failures of nodes, or the error says that the outcome is unknown
 // ([UnavailableError]). Only ctx bounds the wait for the result. If ctx ends after the update was
 // accepted, the error is an [*UnavailableError] that says so, and the update continues. The same
-// call with the same [RequestID] waits for its result again. There are no other options.
+// call with the same [RequestID] waits for its result again. There are no other options. The update
+// has the headers of ctx.
 //
 // Errors: the error that the handler returned, decoded from its record; a [*RejectedError] with
 // what the validation returned; a [*replay.NotRegisteredError] if there is no handler;

@@ -32,6 +32,9 @@ type Run[O any] struct {
 // Errors: [ErrInstanceExists], unless [Attach] is given; [ErrRequestIDReused]; a
 // [*replay.NotRegisteredError] if the leader has no code for the orchestration;
 // [*replay.InvalidError]; [ErrProtocol] (see [Deadline]); [*UnavailableError].
+//
+// The run has the headers of ctx (see [replay.HeaderKey]). With headers, the error of this call and
+// of [Send] and [CallUpdate] is ErrProtocol until every member speaks protocol 4.
 func StartRun[I, O any](ctx context.Context, client *Client, orchestration replay.OrchestrationHandle[I, O], id string, input I, options ...replay.Option) (*Run[O], error) {
 	return startRun(ctx, client, orchestration, id, input, nil, options)
 }
@@ -86,7 +89,8 @@ func (r *Run[O]) Wait(ctx context.Context) (O, error) {
 }
 
 // Send sends an event to an instance and returns when it is committed. Events that the code does
-// not wait for yet are kept, in order. The only option is [RequestID].
+// not wait for yet are kept, in order. The event has the headers of ctx. The only option is
+// [RequestID].
 //
 // Errors: [ErrNotFound], [ErrEnded], [ErrBusy], [ErrRequestIDReused], [*replay.InvalidError],
 // [*UnavailableError].

@@ -49,7 +49,7 @@ func CancelInstance(ctx *Context, instance, reason string) error {
 }
 
 // Subscribe returns the future of the next event of that name: the k-th subscription, not counting
-// canceled ones, gets the k-th event.
+// canceled ones, gets the k-th event. [Future.Header] returns its headers.
 func (h EventHandle[T]) Subscribe(ctx *Context) *Future[T] {
 	return (*Future[T])(ctx.scope.Subscribe(h.name))
 }

@@ -13,8 +13,8 @@ import (
 // of an activity has them in its context, so the calls that it makes as a client carry them too.
 //
 // The headers of a run are those of its start and never change; continue-as-new keeps them. They
-// are recorded with the start and with every call, and no codec encrypts them: they must not hold
-// secrets, and should be short.
+// are recorded with the start and with every call, and count in the size of the history. No codec
+// encrypts them: they must not hold secrets, and should be short.
 type HeaderKey struct{ name string }
 
 // Header declares a header. Histories record the name: 1 to 128 bytes of a-z 0-9 . _ -. A value has
