@@ -7,8 +7,8 @@ import (
 )
 
 // An OrchestrationInterceptor runs around the body of every orchestration, once in each execution:
-// after [Version] and StartAt, before the functions of [Context.OnClose]. It does not run around
-// handlers of queries and updates.
+// from the time of StartAt, if there is one, until before the functions of [Context.OnClose]. It
+// does not run around handlers of queries and updates.
 //
 // It is orchestration code. It must be deterministic, runs again on replay, and may make durable
 // calls; to add, remove or change one of them is a change of the code of running instances (see
