@@ -26,6 +26,7 @@ type Execution struct {
 	carryOver  carryOver
 	ownMonitor Monitor    // the monitor until SetMonitor is called
 	explainer  *Execution // the second replay, if a mismatch was explained
+	isFirstRun bool       // see FirstRun
 }
 
 // NewExecution returns an execution with an empty history. The logger is given to orchestration
@@ -59,8 +60,16 @@ func (x *Execution) Replay(history iter.Seq2[*journalpb.Event, error]) error {
 	return err
 }
 
+// FirstRun tells the execution that no code has run on its history, which holds only the start: the
+// next execution after a continue-as-new, or a start that was recorded before its code could run.
+// For the code, Replay is then no replay, so that it logs. Call it before Replay.
+func (x *Execution) FirstRun() { x.isFirstRun = true }
+
 func (x *Execution) replay(history iter.Seq2[*journalpb.Event, error]) error {
 	x.cursor.mode = replayingBeforeLookAhead
+	if x.isFirstRun {
+		x.cursor.mode = live
+	}
 	defer func() { x.cursor.mode = live }()
 	var rest []*journalpb.Event // events after the point where Patched halted the code
 	for event, err := range history {
