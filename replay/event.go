@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"reflect"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/replay/internal/host"
@@ -15,6 +16,33 @@ func Event[T any](name string) EventHandle[T] { return EventHandle[T]{name} }
 
 // Name returns the name.
 func (h EventHandle[T]) Name() string { return h.name }
+
+// An AnyEvent is an [EventHandle] of any type.
+type AnyEvent interface{ eventType() host.EventType }
+
+func (h EventHandle[T]) eventType() host.EventType {
+	return host.EventType{Name: h.name, Data: reflect.TypeFor[T]()}
+}
+
+// Receives declares the types of events that the orchestration waits for. It applies to
+// [OrchestrationHandle.Bind]; several of them add up. A handle of the same name and another type
+// makes the binding invalid.
+//
+// While the leader has that version, it refuses an event of a declared name whose data does not
+// decode as the type: nothing is recorded, and the sender gets a [*PayloadError]. So it does for the
+// types that the code of an instance in memory has subscribed to, of up to 1,000 names in an
+// execution; there the data must fit one of the types. Other events are recorded, and the wait for
+// them fails. Each check decodes the data once more; a custom UnmarshalJSON should return at once,
+// as code of orchestrations.
+func Receives(events ...AnyEvent) Option {
+	types := make([]host.EventType, len(events))
+	for i, event := range events {
+		if event != nil {
+			types[i] = event.eventType()
+		}
+	}
+	return Option{host.NewOption("Receives", func(o *host.Orchestration) { o.Receives = append(o.Receives, types...) })}
+}
 
 // Wait waits for the next event of that name. Earlier events are buffered and taken in order; none
 // is lost.
@@ -33,7 +61,8 @@ func (h EventHandle[T]) WaitFor(ctx *Context, d time.Duration) (T, error) {
 // While the instance is stalled, SendTo waits. The error is [ErrNotFound] or [ErrEnded] if there is
 // no running instance with that ID, or not any more. If the scope of ctx ends first, the error is
 // that of the scope, and the event may be recorded. An ID that is not valid is an [*InvalidError],
-// data that cannot be encoded a [*PayloadError]. As long as a node runs a build before protocol 4,
+// data that cannot be encoded a [*PayloadError], as is data that the receiver refuses (see
+// [Receives]). As long as a node runs a build before protocol 4,
 // the call is not recorded and the instance does not continue.
 func (h EventHandle[T]) SendTo(ctx *Context, instance string, data T) error {
 	_, err := ctx.scope.Await(ctx.scope.SendEvent(instance, h.name, host.ValueOf(data)).Promise(), nil)
@@ -51,5 +80,5 @@ func CancelInstance(ctx *Context, instance, reason string) error {
 // Subscribe returns the future of the next event of that name: the k-th subscription, not counting
 // canceled ones, gets the k-th event. [Future.Header] returns its headers.
 func (h EventHandle[T]) Subscribe(ctx *Context) *Future[T] {
-	return (*Future[T])(ctx.scope.Subscribe(h.name))
+	return (*Future[T])(ctx.scope.Subscribe(h.name, reflect.TypeFor[T]()))
 }

@@ -65,8 +65,8 @@ func continueOptions(options []Option) (all host.ContinueOptions) {
 // Then the orchestration should continue as new.
 func (c *Context) ShouldContinueAsNew() bool { return c.execution().ShouldContinueAsNew() }
 
-// Bind binds the orchestration, or one of its versions, to a body. The options are [Version] and
-// [Pinned].
+// Bind binds the orchestration, or one of its versions, to a body. The options are [Version],
+// [Pinned] and [Receives].
 func (h OrchestrationHandle[I, O]) Bind(body func(ctx *Context, input I) (O, error), options ...Option) Definition {
 	if body == nil {
 		return Definition{host.Definition{Err: fmt.Errorf("tenuto: orchestration %q is bound to nil", h.name)}}

@@ -89,7 +89,11 @@ type PayloadError struct {
 	EventID uint64 `json:",omitempty"`
 	// RequestID is, for the data of an event, the ID that its sender gave it, "" if none.
 	RequestID string `json:",omitempty"`
-	Err       error  `json:"-"`
+	// Sent is what was sent, at most 200 bytes of its JSON, if the receiver refused it before it was
+	// recorded: the data of an event (see [Receives]) or the input of an update. It is "" if a codec
+	// is configured.
+	Sent string `json:",omitempty"`
+	Err  error  `json:"-"`
 
 	text host.PayloadText
 }
@@ -103,6 +107,10 @@ func (e *PayloadError) Error() string { return fmt.Sprintf("%s: %v", e.subject()
 // subject returns the part of the text that says what failed: the verb and the payload.
 func (e *PayloadError) subject() string {
 	switch {
+	case e.text.Refused && e.Sent != "":
+		return fmt.Sprintf("%s %v as %s: sent %s", e.Verb, e.PayloadInfo, e.Type, e.Sent)
+	case e.text.Refused:
+		return fmt.Sprintf("%s %v as %s", e.Verb, e.PayloadInfo, e.Type)
 	case e.text.Detailed:
 		return fmt.Sprintf("%s %v (%s)", e.Verb, e.PayloadInfo, e.location())
 	case e.Verb == "encode" && e.Part == "input", e.Part == "value":

@@ -114,13 +114,15 @@ func (s *scope) StartChain(orchestration string, input host.Value, options host.
 	return nil
 }
 
-func (s *scope) Subscribe(event string) *host.Future {
+func (s *scope) Subscribe(event string, data reflect.Type) *host.Future {
 	if err := checkName("event", event); err != nil {
 		return s.p.resolvedFuture(err)
 	}
-	return s.schedule(event, &journalpb.Event{Body: &journalpb.Event_ExternalSubscribed{
+	future := s.schedule(event, &journalpb.Event{Body: &journalpb.Event_ExternalSubscribed{
 		ExternalSubscribed: &journalpb.ExternalSubscribed{Name: event},
 	}}, nil)
+	s.p.subscribed.add(event, data)
+	return future
 }
 
 func (s *scope) SendEvent(instance, event string, data host.Value) *host.Future {

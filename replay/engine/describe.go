@@ -240,12 +240,15 @@ func (f *fields) tail(event *journalpb.Event) {
 	}
 }
 
-func truncate(text string) string {
-	if len(text) <= textMax {
+func truncate(text string) string { return truncateTo(text, textMax) }
+
+// truncateTo cuts a text to a length in bytes and adds "…".
+func truncateTo(text string, maximum int) string {
+	if len(text) <= maximum {
 		return text
 	}
-	end := textMax
-	for end > textMax-utf8.UTFMax && !utf8.RuneStart(text[end]) {
+	end := maximum
+	for end > maximum-utf8.UTFMax && !utf8.RuneStart(text[end]) {
 		end--
 	}
 	return text[:end] + "…"

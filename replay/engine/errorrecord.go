@@ -99,7 +99,7 @@ func encodeTyped(err error) *journalpb.Error {
 	case *replay.TimeoutError:
 		return &journalpb.Error{Code: timeoutCode, Details: encodeDetails(replay.TimeoutError{Kind: e.Kind})}
 	case *replay.PayloadError:
-		fields := replay.PayloadError{Verb: e.Verb, PayloadInfo: e.PayloadInfo, Type: e.Type, EventID: e.EventID, RequestID: e.RequestID}
+		fields := replay.PayloadError{Verb: e.Verb, PayloadInfo: e.PayloadInfo, Type: e.Type, EventID: e.EventID, RequestID: e.RequestID, Sent: e.Sent}
 		return &journalpb.Error{Code: payloadCode, NonRetryable: true, Details: encodeDetails(fields)}
 	case *replay.PayloadTooLargeError:
 		return &journalpb.Error{Code: tooLargeCode, Details: encodeDetails(e)}
@@ -271,12 +271,16 @@ func decodeSystemError(record *journalpb.Error, cause error) error {
 	return e
 }
 
-// restoreText selects the wording that was recorded: the detailed one, or the one used before
-// protocol 3.
+// restoreText selects the wording that was recorded: that of a refused payload, the detailed one, or
+// the one used before protocol 3.
 func restoreText(e *replay.PayloadError, recorded string) {
-	e.Host().Detailed = true
-	subject := strings.TrimSuffix(e.Error(), fmt.Sprintf(": %v", e.Err))
-	e.Host().Detailed = strings.HasPrefix(recorded, subject)
+	for _, text := range []host.PayloadText{{Refused: true}, {Detailed: true}} {
+		*e.Host() = text
+		if strings.HasPrefix(recorded, strings.TrimSuffix(e.Error(), fmt.Sprintf(": %v", e.Err))) {
+			return
+		}
+	}
+	*e.Host() = host.PayloadText{}
 }
 
 func decodeCauses(record *journalpb.Error) error {

@@ -122,8 +122,10 @@ func (s *scope) HandleUpdate(name string, handler host.UpdateHandler) error {
 		return replay.ErrEvicting
 	}
 	p.handlers.setUpdate(UpdatePrefix+name, &updateHandler{
-		scope:    s,
-		validate: func(in *journalpb.Payload) error { return handler.Validate(codeInput{"update", name, in}) },
+		scope: s,
+		validate: func(in *journalpb.Payload) error {
+			return handler.Validate(refusableInput{codeInput{"update", name, in}, &p.registry.payloads})
+		},
 		run: func(s *scope, in *journalpb.Payload) (*journalpb.Payload, error) {
 			output, err := handler.Run(s, codeInput{"update", name, in})
 			if err != nil {

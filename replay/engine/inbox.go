@@ -2,9 +2,11 @@ package engine
 
 import (
 	"cmp"
+	"reflect"
 	"slices"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay/internal/host"
 )
 
 // An inbox matches external events with subscriptions: the k-th subscription to a name, not
@@ -143,4 +145,68 @@ func (d *deferredInputs) hasExternalEvent(name string) bool {
 		}
 	}
 	return false
+}
+
+// eventTypes holds the types of events that the code has subscribed to, by name.
+type eventTypes struct{ table[string, dataTypes] }
+
+// dataTypes are the types of data of one name. Without any, every type is accepted.
+type dataTypes struct {
+	first reflect.Type // stored without an allocation, as the only one of most names
+	more  []reflect.Type
+}
+
+// The bounds of eventTypes. Names beyond are not known; a name with more types counts as unknown.
+const (
+	eventNamesMax = 1000
+	dataTypesMax  = 8
+)
+
+// add adds the type of a subscription.
+func (t *eventTypes) add(name string, data reflect.Type) {
+	types, known := t.get(name)
+	switch {
+	case types.first == data:
+		return
+	case !known && t.len() == eventNamesMax, known && types.first == nil, slices.Contains(types.more, data):
+		return
+	case !known:
+		types.first = data
+	case len(types.more)+1 == dataTypesMax:
+		types = dataTypes{}
+	default:
+		types.more = append(types.more, data)
+	}
+	t.set(name, types)
+}
+
+// refusal returns why an event is not recorded: its data does not decode as a type that the code
+// expects. An event of the start that began the run is recorded with it, or was checked before. It
+// returns nil if no type is known.
+func (x *Execution) refusal(event *journalpb.ExternalEvent) error {
+	if event == nil || x.program.code == nil || event.RequestId == x.id.requestID && (event.RequestId != "" || x.cursor.mode == recordingStart) {
+		return nil
+	}
+	var room [dataTypesMax + 1]reflect.Type
+	types := room[:0]
+	if declared := receivedType(x.program.code, event.Name); declared != nil {
+		types = append(types, declared)
+	}
+	if subscribed, known := x.program.subscribed.get(event.Name); known {
+		if subscribed.first == nil {
+			return nil
+		}
+		types = append(append(types, subscribed.first), subscribed.more...)
+	}
+	return x.program.registry.payloads.refusal(event, types)
+}
+
+// receivedType returns the type of data that code declares for an event, nil if it declares none.
+func receivedType(code *host.Orchestration, event string) reflect.Type {
+	for i := range code.Receives {
+		if code.Receives[i].Name == event {
+			return code.Receives[i].Data
+		}
+	}
+	return nil
 }

@@ -256,6 +256,7 @@ func authorOptions() map[string]replay.Option {
 		"Tag":              replay.Tag("gpu"),
 		"Version":          replay.Version("2"),
 		"Pinned":           replay.Pinned(),
+		"Receives":         replay.Receives(tick),
 		"ChildID":          replay.ChildID("chosen"),
 		"OnParentClose":    replay.OnParentClose(replay.AbandonChild),
 		"ForHosts":         engine.NewOption("ForHosts", func(*hostOptions) {}),
@@ -340,7 +341,7 @@ func TestBind_RejectsOptionsOfOtherCalls(t *testing.T) {
 	body := func(*replay.Context, string) (string, error) { return "", nil }
 	for name, option := range authorOptions() {
 		_, err := engine.NewRegistry(child.Bind(body, option))
-		wantOptionError(t, "Bind", name, name == "Version" || name == "Pinned", err)
+		wantOptionError(t, "Bind", name, name == "Version" || name == "Pinned" || name == "Receives", err)
 	}
 }
 

@@ -3,9 +3,11 @@ package engine
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -155,6 +157,88 @@ func decodeInto(into any, plain *journalpb.Payload) *replay.PayloadError {
 	return nil
 }
 
+// A refusableInput is the [host.Decoder] of the input of an update before it is recorded.
+type refusableInput struct {
+	codeInput
+	payloads *PayloadConverter
+}
+
+func (i refusableInput) Decode(into any) error {
+	if failed := decodeInto(into, i.plain); failed != nil {
+		failed.PayloadInfo = replay.PayloadInfo{Kind: i.kind, Name: i.name, Part: "input"}
+		return i.payloads.refuse(failed, i.plain)
+	}
+	return nil
+}
+
+// refusal returns a [*replay.PayloadError] if the data of an event decodes as none of the types, nil
+// if it does or there are none. Data that only a codec can read, and which this one cannot, is left
+// to the turn that consumes it.
+func (p PayloadConverter) refusal(event *journalpb.ExternalEvent, types []reflect.Type) error {
+	if len(types) == 0 {
+		return nil
+	}
+	plain, err := p.open(event.Data)
+	if err != nil {
+		return nil
+	}
+	var failed error
+	var names []string
+	for _, t := range types {
+		err := decodeAs(plain, t)
+		if err == nil {
+			return nil
+		}
+		if name := t.String(); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+		failed = cmp.Or(failed, err)
+	}
+	return p.refuse(&replay.PayloadError{
+		Verb: "decode", PayloadInfo: replay.PayloadInfo{Kind: "event", Name: event.Name, Part: "data"},
+		Type: strings.Join(names, " or "), RequestID: event.RequestId, Err: failed,
+	}, plain)
+}
+
+// decodeAs returns the error of decoding a payload as a value of that type. A panic is an error.
+func decodeAs(plain *journalpb.Payload, t reflect.Type) error {
+	if len(plain.GetData()) == 0 || isScalar(plain.Data, t) {
+		return nil
+	}
+	var failed error
+	crashed := callIsolated(func() { failed = json.Unmarshal(plain.Data, reflect.New(t).Interface()) })
+	return cmp.Or(crashed, failed)
+}
+
+// The bounds of the texts of a refused payload, in bytes.
+const (
+	sentTextMax   = 200
+	refuseTextMax = 1000
+)
+
+// refuse completes the error for a payload that is not recorded. The reason becomes text, because
+// code of the author may have returned any error. With a codec, the error has nothing of the data.
+func (p PayloadConverter) refuse(e *replay.PayloadError, plain *journalpb.Payload) error {
+	e.Host().Refused = true
+	if p.Codec != nil {
+		e.Err = withoutData(e.Err)
+		return e
+	}
+	e.Err = errors.New(truncateTo(e.Err.Error(), refuseTextMax))
+	e.Sent = strings.ToValidUTF8(truncateTo(string(plain.GetData()), sentTextMax-len("…")), "?")
+	return e
+}
+
+// withoutData returns the reason why a payload cannot be decoded, without any of its data.
+func withoutData(reason error) error {
+	var mismatch *json.UnmarshalTypeError
+	if errors.As(reason, &mismatch) {
+		kind, _, _ := strings.Cut(mismatch.Value, " ") // a number follows
+		return fmt.Errorf("JSON %s at byte %d", kind, mismatch.Offset)
+	}
+	return errors.New("it is encoded by a codec, so nothing of it is shown")
+}
+
 // destinationType names the type of the variable that into points to, or that of into itself if it
 // is not a pointer.
 func destinationType(into any) string {
@@ -236,14 +320,19 @@ func readScalar(data []byte, into any) (ok bool) {
 	case *bool:
 		return v != nil && readBool(data, v)
 	case *string:
-		last := len(data) - 1
-		if v == nil || last < 1 || data[0] != '"' || data[last] != '"' || !isPlainText(string(data[1:last]), `"\`) {
+		if v == nil || !isPlainString(data) {
 			return false
 		}
-		*v = string(data[1:last])
+		*v = string(data[1 : len(data)-1])
 		return true
 	}
 	return false
+}
+
+// isPlainString reports whether data is a JSON string without escapes.
+func isPlainString(data []byte) bool {
+	last := len(data) - 1
+	return last >= 1 && data[0] == '"' && data[last] == '"' && isPlainText(string(data[1:last]), `"\`)
 }
 
 func readBool(data []byte, into *bool) (ok bool) {
@@ -260,6 +349,22 @@ func readBool(data []byte, into *bool) (ok bool) {
 
 // integerDigitsMax is the number of digits that always fit into 64 bits.
 const integerDigitsMax = 18
+
+// isScalar reports whether JSON is a value of a simple type, and t is that type. It is false also for
+// JSON that only encoding/json accepts.
+func isScalar(data []byte, t reflect.Type) bool {
+	switch t {
+	case reflect.TypeFor[int](), reflect.TypeFor[int64]():
+		n, ok := readInteger(data)
+		return ok && (t == reflect.TypeFor[int64]() || int64(int(n)) == n)
+	case reflect.TypeFor[bool]():
+		var value bool
+		return readBool(data, &value)
+	case reflect.TypeFor[string]():
+		return isPlainString(data)
+	}
+	return false
+}
 
 // readInteger reads a JSON integer: without a plus or leading zeros.
 func readInteger(data []byte) (n int64, ok bool) {

@@ -32,6 +32,7 @@ type program struct {
 	cancellation cancellation
 	patches      patches
 	handlers     handlers
+	subscribed   eventTypes
 	conditions   conditions
 	state        instanceState // as the code sees it
 	random       *rand.Rand    // created at first use

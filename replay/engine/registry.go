@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tenuto-dev/tenuto/internal/goroutine"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/internal/host"
 )
@@ -26,6 +27,7 @@ type Registry struct {
 	activities     map[string]*host.Activity
 	payloads       PayloadConverter
 	strict         bool
+	declaresEvents bool // a binding does
 	interceptors   interceptors
 }
 
@@ -117,6 +119,10 @@ func (r *Registry) addOrchestration(o *host.Orchestration) error {
 	if r.orchestrations[key] != nil {
 		return fmt.Errorf("tenuto: orchestration %q is bound twice", o.Name)
 	}
+	if err := checkReceives(o); err != nil {
+		return err
+	}
+	r.declaresEvents = r.declaresEvents || len(o.Receives) > 0
 	r.orchestrations[key] = o
 	newest := r.newest[o.Name]
 	switch {
@@ -129,6 +135,23 @@ func (r *Registry) addOrchestration(o *host.Orchestration) error {
 		return err
 	}
 	return checkName("orchestration", o.Name)
+}
+
+// checkReceives checks the events that a binding declares.
+func checkReceives(o *host.Orchestration) error {
+	for _, event := range o.Receives {
+		err := checkName("event", event.Name)
+		if first := receivedType(o, event.Name); err == nil && first != event.Data {
+			err = &replay.InvalidError{
+				Field:  "option Receives",
+				Reason: fmt.Sprintf("declares event %q with two types, %v and %v", event.Name, first, event.Data),
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("bind orchestration %q: %w", truncate(o.Name), err)
+		}
+	}
+	return nil
 }
 
 func checkVersion(name, version string) error {
@@ -181,7 +204,7 @@ const NewestVersion = "tenuto.newest"
 // newest version.
 func (r *Registry) orchestration(name, version string) (*host.Orchestration, bool) {
 	if newest := r.newest[name]; newest != nil && version == NewestVersion {
-		return &host.Orchestration{Name: name, Version: NewestVersion, Body: newest.Body}, true
+		return &host.Orchestration{Name: name, Version: NewestVersion, Body: newest.Body, Receives: newest.Receives}, true
 	}
 	o, ok := r.orchestrations[codeKey{name, version}]
 	return o, ok
@@ -191,6 +214,22 @@ func (r *Registry) orchestration(name, version string) (*host.Orchestration, boo
 func (r *Registry) HasOrchestration(name, version string) bool {
 	_, ok := r.orchestration(name, version)
 	return ok
+}
+
+// DeclaresEvents reports whether any code declares the types of events that it receives.
+func (r *Registry) DeclaresEvents() bool { return r.declaresEvents }
+
+// CheckEvent returns a [*replay.PayloadError] if a version of an orchestration declares the event and
+// the data does not decode as its type; nil otherwise. It runs code of the author, which may block.
+func (r *Registry) CheckEvent(name, version string, event *journalpb.ExternalEvent) error {
+	code, ok := r.orchestration(name, version)
+	if !ok {
+		return nil
+	}
+	if declared := receivedType(code, event.Name); declared != nil {
+		return r.payloads.refusal(event, []reflect.Type{declared})
+	}
+	return nil
 }
 
 // HasActivity reports whether there is code for the activity.

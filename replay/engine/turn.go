@@ -19,6 +19,9 @@ type Message struct {
 	// journal index larger than FirstIndex.
 	Retried    bool
 	FirstIndex uint64
+	// CheckData asks, for an external event, to refuse it if its data does not decode as a type that
+	// the code expects.
+	CheckData bool
 }
 
 // Disposition is the outcome of a message.
@@ -40,6 +43,9 @@ const (
 	// RequestIDReused: this execution has recorded an input of another type or name with the same
 	// request ID. The message is not recorded.
 	RequestIDReused
+	// Refused: the data of an external event does not decode; see [Execution.Refusal]. The message is not
+	// recorded.
+	Refused
 )
 
 // A Turn is the outcome of delivering a batch of messages.
@@ -48,6 +54,23 @@ type Turn struct {
 	Events []*journalpb.Event
 	// Dispositions holds the outcome of each message.
 	Dispositions []Disposition
+}
+
+// Refusal returns why a message of the latest turn was refused: a [*replay.PayloadError]. It is nil
+// for a message that was not.
+func (x *Execution) Refusal(message int) error { return x.refusals[message] }
+
+// refuses reports whether a message must not be recorded because of its data, and stores why.
+func (x *Execution) refuses(index int, message Message) bool {
+	reason := x.refusal(message.Event.GetExternalEvent())
+	if reason == nil {
+		return false
+	}
+	if x.refusals == nil {
+		x.refusals = make(map[int]error)
+	}
+	x.refusals[index] = reason
+	return true
 }
 
 // newTurn returns a turn for the given number of messages. It allocates the turn with the space
@@ -79,6 +102,7 @@ func (x *Execution) Turn(now time.Time, messages []Message) (*Turn, error) {
 		return nil, err
 	}
 	turn := newTurn(len(messages))
+	x.refusals = nil
 	x.cursor.mode = live
 	if x.cursor.eventID == 0 {
 		x.cursor.mode = recordingStart
@@ -94,6 +118,9 @@ func (x *Execution) Turn(now time.Time, messages []Message) (*Turn, error) {
 	}
 	for i, message := range messages {
 		disposition := x.disposition(message)
+		if disposition == Recorded && message.CheckData && x.refuses(i, message) {
+			disposition = Refused
+		}
 		turn.Dispositions[i] = disposition
 		if disposition != Recorded {
 			continue

@@ -231,7 +231,7 @@ func TestUpdate_ValidatedByQuery(t *testing.T) {
 	}
 	mustTurn(t, in, external("tick", 1, ""))
 	length := len(in.history)
-	for n, want := range map[any]string{1: "<nil>", 101: "101 is too much: 0 are there", "x": "decode input: json: cannot unmarshal string into Go value of type int"} {
+	for n, want := range map[any]string{1: "<nil>", 101: "101 is too much: 0 are there", "x": `decode input of update "transfer" as int: sent "x": json: cannot unmarshal string into Go value of type int`} {
 		if got := validate(n); got != want {
 			t.Errorf("%v: %s; want %s", n, got, want)
 		}

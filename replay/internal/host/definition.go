@@ -27,6 +27,14 @@ type Orchestration struct {
 	OutputType reflect.Type
 	// Run calls the body and returns its output, which the engine encodes.
 	Run func(s Scope, input Decoder) (output any, err error)
+	// Receives are the events whose types the binding declares.
+	Receives []EventType
+}
+
+// An EventType is the name of an event and the type of its data.
+type EventType struct {
+	Name string
+	Data reflect.Type
 }
 
 // SetVersion implements [Versioned].

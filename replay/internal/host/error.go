@@ -50,6 +50,7 @@ type NotRegisteredText struct {
 // A PayloadText selects the text of a payload error.
 type PayloadText struct {
 	Detailed bool // it identifies the payload and its event_id
+	Refused  bool // it identifies the payload, the expected type, and what was sent
 }
 
 // A MismatchText holds what the engine keeps in a mismatch.

@@ -97,7 +97,8 @@ type Scope interface {
 	StartTimer(d time.Duration) *Future
 	StartChild(orchestration string, input Value, options ChildOptions) *Future
 	StartChain(orchestration string, input Value, options ChainOptions) error
-	Subscribe(event string) *Future
+	// Subscribe waits for the next event of that name. data is the type of the handle.
+	Subscribe(event string, data reflect.Type) *Future
 	// SendEvent sends an event to another instance. The future has no value.
 	SendEvent(instance, event string, data Value) *Future
 	// CancelInstance asks another instance to cancel. The future has no value.
