@@ -204,13 +204,22 @@ func (in *instance) runTurn(t *turn) error {
 
 // deliverBatch passes the batch of a turn to the code.
 func (in *instance) deliverBatch(t *turn) error {
+	in.partition.system.counters.messages.Add(uint64(len(t.batch)))
+	t.refuseEvents()
+	refused := len(t.replies)
+	if refused == len(t.batch) {
+		return nil
+	}
 	meta, err := in.loadExecution()
 	if err != nil {
 		return err
 	}
-	in.partition.system.counters.messages.Add(uint64(len(t.batch)))
 	t.meta = meta
-	for i := range t.batch {
+	for i, next := 0, 0; i < len(t.batch); i++ {
+		if next < refused && t.isReplyTo(next, &t.batch[i]) {
+			next++
+			continue
+		}
 		t.route(&t.batch[i])
 	}
 	if in.startOnly {
@@ -234,7 +243,7 @@ func (in *instance) deliverBatch(t *turn) error {
 				t.postponed = append(t.postponed, *t.accepted[i])
 				continue
 			}
-			t.addReply(t.accepted[i], disposition)
+			t.addReply(t.accepted[i], disposition, in.execution.Refusal(i))
 		}
 		t.postponed = append(t.postponed, t.later...)
 	}
@@ -269,7 +278,7 @@ func (in *instance) terminate(t *turn) error {
 		if isStart(*m) {
 			t.postponed = append(t.postponed, *m)
 		} else {
-			t.addReply(m, engine.Recorded)
+			t.addReply(m, engine.Recorded, nil)
 		}
 	}
 	in.propose(t)
@@ -299,7 +308,7 @@ func (in *instance) recordStart(t *turn, err error) error {
 	in.partition.putBack(in, 0, later, nil)
 	started := &journalpb.Event{EventId: 1, Timestamp: in.partition.now().UnixNano(), Body: t.messages[0].Event.Body}
 	t.events = []*journalpb.Event{started}
-	t.addReply(t.accepted[0], engine.Recorded)
+	t.addReply(t.accepted[0], engine.Recorded, nil)
 	t.startOnly = true
 	in.propose(t)
 	return nil
@@ -343,17 +352,18 @@ func (in *instance) beginExecution(number, incarnation uint64) {
 func (in *instance) failTurn(t *turn, err error) {
 	defer in.evict()
 	in.openTurn = nil
+	batch := t.answerRefused()
 	var mismatch *replay.Mismatch
 	var noCode *replay.NotRegisteredError
 	if errors.As(err, &mismatch) || errors.As(err, &noCode) {
 		in.partition.system.counters.stalls.Add(1)
 		in.partition.logStalled(in, mismatch, err)
-		in.stall(t.batch, err)
+		in.stall(batch, err)
 		return
 	}
 	in.partition.logger.Error("turn failed, its messages are answered with the error", "instance", in.id, "execution", in.executionNumber, "error", err)
-	for i := range t.batch {
-		t.batch[i].resolve(Answer{Err: fmt.Errorf("turn: %w", err)})
+	for i := range batch {
+		batch[i].resolve(Answer{Err: fmt.Errorf("turn: %w", err)})
 	}
 }
 

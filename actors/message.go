@@ -18,6 +18,9 @@ type Message struct {
 	Attach bool
 	// Reuse says, for a start, whether the ID of an ended instance may be used again.
 	Reuse Reuse
+	// Sent is, for a start, an event that is delivered right after it; nil for none. A start that
+	// begins a run is refused if the code declares that event with another type.
+	Sent *journalpb.ExternalEvent
 	// Internal messages are never rejected with ErrBusy. The open operations in the journal bound
 	// their number.
 	Internal bool
@@ -92,6 +95,15 @@ func (m *Message) markReplaced() {
 			done(a)
 		}
 	}
+}
+
+// checkedEvent returns the event of a message whose data is checked, if an earlier attempt cannot
+// have been recorded; nil for other messages.
+func (m *Message) checkedEvent() *journalpb.ExternalEvent {
+	if !m.CheckData || m.Retried {
+		return nil
+	}
+	return m.Event.GetExternalEvent()
 }
 
 func (m *Message) startEvent() *journalpb.OrchestrationStarted {

@@ -183,7 +183,11 @@ func rejectionOf(err error) error {
 		}
 	}
 	var invalid *replay.InvalidError
-	if errors.As(err, &invalid) {
+	var refused *replay.PayloadError
+	switch {
+	case errors.As(err, &refused):
+		return refused
+	case errors.As(err, &invalid):
 		return err
 	}
 	return nil
@@ -263,7 +267,7 @@ func (o *outbox) close() {
 func (p *Partition) SendMessage(ctx context.Context, m *OutgoingMessage) error {
 	answers := make(chan Answer, 1)
 	p.Deliver(m.Instance, Message{
-		Message: engine.Message{Event: m.input(), Retried: m.Retried, FirstIndex: m.FirstIndex},
+		Message: engine.Message{Event: m.input(), Retried: m.Retried, FirstIndex: m.FirstIndex, CheckData: true},
 		Done:    func(a Answer) { answers <- a },
 	})
 	select {

@@ -1,9 +1,13 @@
 package actors
 
 import (
+	"errors"
+	"slices"
+
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
@@ -114,9 +118,100 @@ func (r *router) existingStart(m *Message, meta *journalpb.Instance) *journalpb.
 }
 
 func (r *router) begin(m *Message, execution uint64) {
+	if err := r.checkSent(m); err != nil {
+		r.reply(m, Answer{Err: err})
+		return
+	}
 	r.in.partition.runs.assignIncarnation(m, r.in.id, execution)
 	r.in.beginExecution(execution, m.startEvent().Incarnation)
 	r.accept(m)
+}
+
+// checkSent returns why a start is refused: the event that is sent with it would not fit the code. A
+// start that is recorded without running code is not checked.
+func (r *router) checkSent(m *Message) error {
+	if m.Sent == nil || r.in.startOnly {
+		return nil
+	}
+	started := m.startEvent()
+	return r.in.partition.system.config.Registry.CheckEvent(started.Name, started.Version, m.Sent)
+}
+
+// refuseEvents answers the events of a batch that do not fit the declarations of the code, without
+// loading the instance. Their replies come first, in the order of the batch.
+func (r *router) refuseEvents() {
+	p := r.in.partition
+	if r.in.execution != nil || !p.system.config.Registry.DeclaresEvents() {
+		return
+	}
+	var meta *journalpb.Instance
+	for i := range r.batch {
+		event := r.batch[i].checkedEvent()
+		if event == nil {
+			continue
+		}
+		if meta == nil {
+			meta, _ = p.journal.Instance(r.in.id)
+		}
+		if err := checkDeclared(p, meta, event); err != nil {
+			r.reply(&r.batch[i], Answer{Err: err})
+		}
+	}
+}
+
+// checkDeclared returns why an instance that runs must not record an event, judged without its
+// code: the data does not fit what the code declares. It runs code of the author.
+func checkDeclared(p *Partition, meta *journalpb.Instance, event *journalpb.ExternalEvent) error {
+	if meta.GetStatus() != journalpb.Status_STATUS_RUNNING || event.RequestId != "" && event.RequestId == meta.RequestId {
+		return nil
+	}
+	err := p.system.config.Registry.CheckEvent(meta.Name, meta.Version, event)
+	if err == nil || event.RequestId != "" && mayHaveRecorded(p.journal, meta, event.RequestId) {
+		return nil
+	}
+	return err
+}
+
+// mayHaveRecorded reports whether the execution of an instance knows the request ID of an input, or
+// its history cannot be read.
+func mayHaveRecorded(j Journal, meta *journalpb.Instance, requestID string) bool {
+	for event, err := range j.Events(meta.Instance, meta.Execution, 1) {
+		if err != nil || event.InputRequestID() == requestID {
+			return true
+		}
+		started := event.GetOrchestrationStarted()
+		if slices.Contains(started.GetRequestIds(), requestID) ||
+			slices.ContainsFunc(started.GetInbox(), func(carried *journalpb.ExternalEvent) bool { return carried.RequestId == requestID }) {
+			return true
+		}
+	}
+	return false
+}
+
+// answerRefused answers the events that were refused without loading the instance, and returns the
+// rest of the batch. The turn has failed, and has sent no reply.
+func (r *router) answerRefused() (others []Message) {
+	next := 0
+	for i := range r.batch {
+		if r.isReplyTo(next, &r.batch[i]) && r.replies[next].answer.isRefusal() {
+			r.batch[i].resolve(r.replies[next].answer)
+			next++
+			continue
+		}
+		others = append(others, r.batch[i])
+	}
+	return others
+}
+
+// isReplyTo reports whether a reply, if there is one of that index, is to a message.
+func (r *router) isReplyTo(index int, m *Message) bool {
+	return index < len(r.replies) && r.replies[index].message == m
+}
+
+// isRefusal reports whether an answer refuses an event because of its data.
+func (a *Answer) isRefusal() bool {
+	var refused *replay.PayloadError
+	return errors.As(a.Err, &refused) && refused.Host().Refused
 }
 
 // answerExisting answers a start of an existing instance. A repetition of the start that began the

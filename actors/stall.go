@@ -1,12 +1,14 @@
 package actors
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"sync"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors/session"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -169,6 +171,38 @@ func (p *Partition) QueryHungStack(id string) (answer Answer, hung bool) {
 		answer.Output, answer.Err = p.system.config.Registry.PayloadConverter().EncodeHungStack(p.code.Stack(id), since)
 	}
 	return answer, hung
+}
+
+// CheckStalled returns why a stalled instance will not record an event: its data does not fit what
+// the code declares with [replay.Receives]. It returns nil if it fits, if nothing is declared, and
+// if the instance is not stalled, because the instance itself then checks the event. If ctx ends
+// first, the error is that of ctx, and the goroutine that decodes ends when the code returns.
+func (p *Partition) CheckStalled(ctx context.Context, id string, event *journalpb.ExternalEvent) error {
+	if !p.system.config.Registry.DeclaresEvents() {
+		return nil
+	}
+	meta, _ := p.journal.Instance(id)
+	hung, reason := p.LiveState(id)
+	if hung || reason == nil && meta.GetCondition() == nil {
+		return nil
+	}
+	release, err := p.system.endedQueries.acquire(ctx, p.context, id) // bounds blocked code, as for queries
+	if err != nil {
+		return err
+	}
+	checked := make(chan error, 1)
+	go func() {
+		defer release()
+		checked <- checkDeclared(p, meta, event)
+	}()
+	select {
+	case err := <-checked:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-p.context.Done():
+		return ErrStopped
+	}
 }
 
 // isResident reports whether an instance has an actor.

@@ -140,10 +140,13 @@ func (t *turn) resolve(err error) {
 	}
 }
 
-// addReply adds the answer for a message that the code has taken.
-func (t *turn) addReply(m *Message, disposition engine.Disposition) {
+// addReply adds the answer for a message that the code has taken. refusal is why it was refused, nil
+// if it was not.
+func (t *turn) addReply(m *Message, disposition engine.Disposition, refusal error) {
 	a := Answer{Dropped: disposition == engine.Dropped}
 	switch disposition {
+	case engine.Refused:
+		a.Err = refusal
 	case engine.Ended:
 		a.Err = ErrEnded
 	case engine.Forgotten:

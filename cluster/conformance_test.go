@@ -181,9 +181,12 @@ func errorScenarios() []scenario {
 			return fmt.Sprint(err != nil), nil
 		}, want: "completed true"},
 		{name: "an event of another type is an error, and the code goes on", body: func(ctx *replay.Context) (string, error) {
+			if _, err := word.Wait(ctx); err != nil { // so words fit one of the types of that name
+				return "", err
+			}
 			_, err := number.Wait(ctx)
 			return fmt.Sprint(err != nil), nil
-		}, do: sendWords("x"), want: "completed true"},
+		}, do: sendWords("first", "x"), want: "completed true"},
 		{name: "an event before its subscription is kept", body: func(ctx *replay.Context) (string, error) {
 			if err := ctx.Sleep(20 * time.Millisecond); err != nil {
 				return "", err

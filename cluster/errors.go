@@ -161,6 +161,10 @@ func toFailure(err error) *clusterpb.Failure {
 	if uncertain := unknownOutcomeFailure(err); uncertain != nil {
 		return uncertain
 	}
+	var refused *replay.PayloadError
+	if errors.As(err, &refused) && refused.Host().Refused {
+		return wire.PayloadRefused(refused)
+	}
 	var busy *BusyError
 	if errors.Is(err, journal.ErrBusy) {
 		busy = &BusyError{RetryAfter: journalRetryAfter, Bound: actors.BoundJournal, Reason: err.Error()}
@@ -220,8 +224,10 @@ func isLeadershipLost(err error) bool {
 
 // fromFailure converts a failure that is not retried to an error.
 func fromFailure(f *clusterpb.Failure) error {
-	known := sentinelOf(f.Code)
+	known, refused := sentinelOf(f.Code), wire.PayloadError(f)
 	switch {
+	case f.Code == wire.CodePayload && refused != nil:
+		return refused
 	case f.Code == wire.CodeInput:
 		return invalidArgument(cmp.Or(f.Field, "request"), f.Message)
 	case f.Code == wire.CodeNoCode:

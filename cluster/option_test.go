@@ -19,8 +19,8 @@ func TestOptions_RejectedByCallsOfOtherKinds(t *testing.T) {
 	options := map[string]replay.Option{
 		"Retry": replay.Retry(replay.RetryPolicy{}), "ScheduleToStart": replay.ScheduleToStart(1), "StartToClose": replay.StartToClose(1),
 		"ScheduleToClose": replay.ScheduleToClose(1), "HeartbeatTimeout": replay.HeartbeatTimeout(1), "Tag": replay.Tag("x"),
-		"CancelGrace": replay.CancelGrace(1),
-		"Version":     replay.Version(""), "Pinned": replay.Pinned(), "ChildID": replay.ChildID("x"),
+		"CancelGrace": replay.CancelGrace(1), "Receives": replay.Receives(word),
+		"Version": replay.Version(""), "Pinned": replay.Pinned(), "ChildID": replay.ChildID("x"),
 		"OnParentClose": replay.OnParentClose(replay.CancelChild),
 		"RequestID":     RequestID("r"), "Attach": Attach(), "ReuseWhenEnded": ReuseWhenEnded(), "ReuseWhenFailed": ReuseWhenFailed(),
 		"TerminateExisting": TerminateExisting(), "Deadline": Deadline(time.Unix(1<<32, 0)),

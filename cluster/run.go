@@ -93,7 +93,8 @@ func (r *Run[O]) Wait(ctx context.Context) (O, error) {
 // [RequestID].
 //
 // Errors: [ErrNotFound], [ErrEnded], [ErrBusy], [ErrRequestIDReused], [*replay.InvalidError],
-// [*UnavailableError].
+// [*UnavailableError], and a [*replay.PayloadError] if the data cannot be encoded or the instance
+// refuses it (see [replay.Receives]).
 func Send[T any](ctx context.Context, client *Client, id string, event replay.EventHandle[T], data T, options ...replay.Option) error {
 	payload, err := client.encode(replay.PayloadInfo{Kind: "event", Name: event.Name(), Part: "data"}, data)
 	if err != nil {

@@ -28,12 +28,12 @@ func (h EventHandle[T]) eventType() host.EventType {
 // [OrchestrationHandle.Bind]; several of them add up. A handle of the same name and another type
 // makes the binding invalid.
 //
-// While the leader has that version, it refuses an event of a declared name whose data does not
-// decode as the type: nothing is recorded, and the sender gets a [*PayloadError]. So it does for the
-// types that the code of an instance in memory has subscribed to, of up to 1,000 names in an
-// execution; there the data must fit one of the types. Other events are recorded, and the wait for
-// them fails. Each check decodes the data once more; a custom UnmarshalJSON should return at once,
-// as code of orchestrations.
+// A leader that has the code refuses an event of a declared name whose data does not decode as the
+// type: nothing is recorded, and the sender gets a [*PayloadError]. It does the same for events that
+// the code of an instance in memory has subscribed to, of up to 1,000 names in an execution; there
+// the data must fit one of the types of that name. Other events are recorded, and the wait for them
+// fails. Each check decodes the data once more. A custom UnmarshalJSON must not block, like code of
+// orchestrations.
 func Receives(events ...AnyEvent) Option {
 	types := make([]host.EventType, len(events))
 	for i, event := range events {

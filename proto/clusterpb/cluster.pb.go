@@ -2730,6 +2730,8 @@ type Failure struct {
 	Field string `protobuf:"bytes,8,opt,name=field,proto3" json:"field,omitempty"`
 	// With the code "no_code": what has no code. Absent from nodes that report orchestrations only.
 	NotRegistered *NotRegistered `protobuf:"bytes,9,opt,name=not_registered,json=notRegistered,proto3" json:"not_registered,omitempty"`
+	// With the code "payload": why the data of an event was refused; a replay.PayloadError.
+	Payload       *journalpb.Error `protobuf:"bytes,10,opt,name=payload,proto3" json:"payload,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2823,6 +2825,13 @@ func (x *Failure) GetField() string {
 func (x *Failure) GetNotRegistered() *NotRegistered {
 	if x != nil {
 		return x.NotRegistered
+	}
+	return nil
+}
+
+func (x *Failure) GetPayload() *journalpb.Error {
+	if x != nil {
+		return x.Payload
 	}
 	return nil
 }
@@ -6591,7 +6600,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04more\x18\x02 \x01(\bR\x04more\x12\x14\n" +
 	"\x05count\x18\x03 \x01(\x04R\x05count\"%\n" +
 	"\vPurgeResult\x12\x16\n" +
-	"\x06purged\x18\x01 \x01(\rR\x06purged\"\xc8\x02\n" +
+	"\x06purged\x18\x01 \x01(\rR\x06purged\"\xfc\x02\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12!\n" +
@@ -6602,7 +6611,9 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\bversions\x18\x06 \x01(\v2\".tenuto.cluster.v1.VersionMismatchR\bversions\x12\x14\n" +
 	"\x05bound\x18\a \x01(\tR\x05bound\x12\x14\n" +
 	"\x05field\x18\b \x01(\tR\x05field\x12G\n" +
-	"\x0enot_registered\x18\t \x01(\v2 .tenuto.cluster.v1.NotRegisteredR\rnotRegistered\"Q\n" +
+	"\x0enot_registered\x18\t \x01(\v2 .tenuto.cluster.v1.NotRegisteredR\rnotRegistered\x122\n" +
+	"\apayload\x18\n" +
+	" \x01(\v2\x18.tenuto.journal.v1.ErrorR\apayload\"Q\n" +
 	"\rNotRegistered\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -7072,59 +7083,60 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	35,  // 79: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
 	30,  // 80: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
 	29,  // 81: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
-	35,  // 82: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	90,  // 83: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	92,  // 84: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
-	36,  // 85: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	94,  // 86: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	88,  // 87: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	90,  // 88: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
-	95,  // 89: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	90,  // 90: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
-	92,  // 91: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
-	41,  // 92: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
-	96,  // 93: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
-	35,  // 94: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
-	45,  // 95: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
-	47,  // 96: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
-	45,  // 97: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
-	50,  // 98: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
-	97,  // 99: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
-	68,  // 100: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
-	98,  // 101: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
-	94,  // 102: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
-	70,  // 103: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
-	99,  // 104: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
-	98,  // 105: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
-	76,  // 106: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
-	79,  // 107: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
-	80,  // 108: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
-	81,  // 109: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	89,  // 110: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	77,  // 111: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	1,   // 112: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
-	94,  // 113: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	78,  // 114: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	78,  // 115: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	90,  // 116: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	78,  // 117: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	90,  // 118: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	92,  // 119: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	90,  // 120: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	83,  // 121: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
-	84,  // 122: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
-	78,  // 123: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	78,  // 124: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	90,  // 125: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
-	92,  // 126: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
-	90,  // 127: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
-	91,  // 128: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
-	78,  // 129: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	130, // [130:130] is the sub-list for method output_type
-	130, // [130:130] is the sub-list for method input_type
-	130, // [130:130] is the sub-list for extension type_name
-	130, // [130:130] is the sub-list for extension extendee
-	0,   // [0:130] is the sub-list for field type_name
+	92,  // 82: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
+	35,  // 83: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
+	90,  // 84: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	92,  // 85: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	36,  // 86: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
+	94,  // 87: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	88,  // 88: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	90,  // 89: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
+	95,  // 90: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	90,  // 91: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	92,  // 92: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	41,  // 93: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
+	96,  // 94: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	35,  // 95: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
+	45,  // 96: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
+	47,  // 97: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
+	45,  // 98: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
+	50,  // 99: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
+	97,  // 100: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
+	68,  // 101: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
+	98,  // 102: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
+	94,  // 103: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
+	70,  // 104: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
+	99,  // 105: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
+	98,  // 106: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
+	76,  // 107: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
+	79,  // 108: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
+	80,  // 109: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
+	81,  // 110: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	89,  // 111: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	77,  // 112: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	1,   // 113: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
+	94,  // 114: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	78,  // 115: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	78,  // 116: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	90,  // 117: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	78,  // 118: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	90,  // 119: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	92,  // 120: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	90,  // 121: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	83,  // 122: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
+	84,  // 123: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
+	78,  // 124: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	78,  // 125: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	90,  // 126: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
+	92,  // 127: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
+	90,  // 128: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
+	91,  // 129: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
+	78,  // 130: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	131, // [131:131] is the sub-list for method output_type
+	131, // [131:131] is the sub-list for method input_type
+	131, // [131:131] is the sub-list for extension type_name
+	131, // [131:131] is the sub-list for extension extendee
+	0,   // [0:131] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }

@@ -271,8 +271,8 @@ func decodeSystemError(record *journalpb.Error, cause error) error {
 	return e
 }
 
-// restoreText selects the wording that was recorded: that of a refused payload, the detailed one, or
-// the one used before protocol 3.
+// restoreText selects the wording that was recorded: that of a refused payload, the detailed one,
+// or the one used before protocol 3.
 func restoreText(e *replay.PayloadError, recorded string) {
 	for _, text := range []host.PayloadText{{Refused: true}, {Detailed: true}} {
 		*e.Host() = text

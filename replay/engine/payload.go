@@ -171,9 +171,9 @@ func (i refusableInput) Decode(into any) error {
 	return nil
 }
 
-// refusal returns a [*replay.PayloadError] if the data of an event decodes as none of the types, nil
-// if it does or there are none. Data that only a codec can read, and which this one cannot, is left
-// to the turn that consumes it.
+// refusal returns a [*replay.PayloadError] if the data of an event decodes as none of the types,
+// nil if it does or there are none. Data that the codec cannot read is left to the turn that
+// consumes it.
 func (p PayloadConverter) refusal(event *journalpb.ExternalEvent, types []reflect.Type) error {
 	if len(types) == 0 {
 		return nil
@@ -224,7 +224,7 @@ func (p PayloadConverter) refuse(e *replay.PayloadError, plain *journalpb.Payloa
 		e.Err = withoutData(e.Err)
 		return e
 	}
-	e.Err = errors.New(truncateTo(e.Err.Error(), refuseTextMax))
+	e.Err = errors.New(strings.ToValidUTF8(truncateTo(e.Err.Error(), refuseTextMax), "?"))
 	e.Sent = strings.ToValidUTF8(truncateTo(string(plain.GetData()), sentTextMax-len("…")), "?")
 	return e
 }
@@ -350,8 +350,8 @@ func readBool(data []byte, into *bool) (ok bool) {
 // integerDigitsMax is the number of digits that always fit into 64 bits.
 const integerDigitsMax = 18
 
-// isScalar reports whether JSON is a value of a simple type, and t is that type. It is false also for
-// JSON that only encoding/json accepts.
+// isScalar reports whether JSON is a value of a simple type, and t is that type. It is false also
+// for JSON that only encoding/json accepts.
 func isScalar(data []byte, t reflect.Type) bool {
 	switch t {
 	case reflect.TypeFor[int](), reflect.TypeFor[int64]():

@@ -219,8 +219,9 @@ func (r *Registry) HasOrchestration(name, version string) bool {
 // DeclaresEvents reports whether any code declares the types of events that it receives.
 func (r *Registry) DeclaresEvents() bool { return r.declaresEvents }
 
-// CheckEvent returns a [*replay.PayloadError] if a version of an orchestration declares the event and
-// the data does not decode as its type; nil otherwise. It runs code of the author, which may block.
+// CheckEvent returns a [*replay.PayloadError] if a version of an orchestration declares the event
+// and the data does not decode as its type; nil otherwise. It runs code of the author, which may
+// block.
 func (r *Registry) CheckEvent(name, version string, event *journalpb.ExternalEvent) error {
 	code, ok := r.orchestration(name, version)
 	if !ok {

@@ -43,8 +43,8 @@ const (
 	// RequestIDReused: this execution has recorded an input of another type or name with the same
 	// request ID. The message is not recorded.
 	RequestIDReused
-	// Refused: the data of an external event does not decode; see [Execution.Refusal]. The message is not
-	// recorded.
+	// Refused: the data of an external event does not decode; see [Execution.Refusal]. The message
+	// is not recorded.
 	Refused
 )
 

@@ -30,7 +30,8 @@ var (
 // that follows from it at this moment has happened. The body of an activity may call Send too;
 // Send then returns when the event is recorded. The options are [RequestID] and [Headers].
 //
-// Errors: [ErrNotFound], [ErrEnded], [ErrRequestIDReused], [*replay.InvalidError], errors of
+// Errors: [ErrNotFound], [ErrEnded], [ErrRequestIDReused], [*replay.InvalidError], a
+// [*replay.PayloadError] if the instance refuses the data (see [replay.Receives]), errors of
 // encoding/json.
 func Send[T any](env *Env, id string, event replay.EventHandle[T], data T, options ...replay.Option) error {
 	env.t.Helper()
@@ -43,11 +44,18 @@ func Send[T any](env *Env, id string, event replay.EventHandle[T], data T, optio
 	if err != nil {
 		return fmt.Errorf("send %q to %s: encode data: %w", event.Name(), id, err)
 	}
-	answer := env.deliver(id, externalEvent(event.Name(), payload, chosen.RequestID, headers))
+	answer := env.deliver(id, checkedEvent(event.Name(), payload, chosen.RequestID, headers))
 	if env.node.journal.isRepeat(id, chosen.RequestID, answer.Err) {
 		return nil
 	}
 	return wrap(answer.Err, "send %q to %s", event.Name(), id)
+}
+
+// checkedEvent returns the message of an event that is recorded only if its data fits the code.
+func checkedEvent(name string, data *journalpb.Payload, requestID string, headers []*journalpb.Header) actors.Message {
+	m := externalEvent(name, data, requestID, headers)
+	m.CheckData = true
+	return m
 }
 
 func externalEvent(name string, data *journalpb.Payload, requestID string, headers []*journalpb.Header) actors.Message {

@@ -80,3 +80,80 @@ func TestPermute_PermutesMessages(t *testing.T) {
 		t.Errorf("orders %q", all)
 	}
 }
+
+var wrongNote = replay.Event[int]("note")
+
+// wantRefused checks that an error refuses a note whose data is the number 17.
+func wantRefused(t *testing.T, what string, err error) {
+	t.Helper()
+	var refused *replay.PayloadError
+	if !errors.As(err, &refused) || refused.Name != "note" || refused.Type != "string" || refused.Sent != "17" {
+		t.Errorf("%s: %v; want a refusal", what, err)
+	}
+}
+
+// Data of a wrong type is refused at the sender if the code has subscribed to the event or declares
+// it; otherwise the wait for it fails.
+func TestRefusal_AtSender(t *testing.T) {
+	started := replay.Orchestration[string, string]("started")
+	env := New(t, program.Bind(collectNotes), started.Bind(func(ctx *replay.Context, _ string) (string, error) {
+		if err := ctx.Sleep(time.Minute); err != nil {
+			return "", err
+		}
+		return collectNotes(ctx, "")
+	}, replay.Receives(note)), helper.Bind(func(ctx *replay.Context, id string) (string, error) {
+		err := wrongNote.SendTo(ctx, id, 17)
+		if !errors.As(err, new(*replay.PayloadError)) {
+			return "", fmt.Errorf("error: %w", err)
+		}
+		return err.Error(), nil
+	}))
+	_, err := SendOrStart(env, started, "s", "", wrongNote, 17)
+	wantRefused(t, "start with a wrong event", err)
+	if _, err := SendOrStart(env, started, "s", "", note, "a"); err != nil {
+		t.Fatal(err)
+	}
+	subscribed := begin(env, program, "p", "")
+	for _, id := range []string{"s", "p"} {
+		wantRefused(t, id, Send(env, id, wrongNote, 17, RequestID("r1")))
+		got, err := Call(env, helper, "to-"+id, id)
+		want := fmt.Sprintf(`send "note" to %s: decode data of event "note" as string: sent 17: json: cannot unmarshal number into Go value of type string`, id)
+		if err != nil || got != want {
+			t.Errorf("%s: %q, %v; want %q", id, got, err, want)
+		}
+		if err := Send(env, id, note, "b", RequestID("r1")); err != nil {
+			t.Error(err)
+		}
+		if err := Send(env, id, note, "b", RequestID("r1")); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := Send(env, "p", note, "c"); err != nil {
+		t.Error(err)
+	}
+	if got, err := subscribed.Wait(); err != nil || got != "bc" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestRefusal_UnknownTypeFailsWait(t *testing.T) {
+	env := New(t, program.Bind(func(ctx *replay.Context, _ string) (string, error) {
+		if err := ctx.Sleep(time.Minute); err != nil {
+			return "", err
+		}
+		_, err := note.Wait(ctx)
+		if !errors.As(err, new(*replay.PayloadError)) {
+			return "", fmt.Errorf("error: %w", err)
+		}
+		return note.Wait(ctx)
+	}))
+	run := begin(env, program, "p", "")
+	for _, err := range []error{Send(env, "p", wrongNote, 17), Send(env, "p", note, "right")} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if got, err := run.Wait(); err != nil || got != "right" {
+		t.Errorf("%q, %v", got, err)
+	}
+}

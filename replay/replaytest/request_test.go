@@ -17,7 +17,7 @@ func TestOptions_RejectedByCallsOfOtherKinds(t *testing.T) {
 	handle, definition := program("approval", approval)
 	env := replaytest.New(t, definition)
 	options := map[string]replay.Option{
-		"StartToClose": replay.StartToClose(1), "Pinned": replay.Pinned(), "ChildID": replay.ChildID("x"),
+		"StartToClose": replay.StartToClose(1), "Pinned": replay.Pinned(), "Receives": replay.Receives(), "ChildID": replay.ChildID("x"),
 		"OnParentClose": replay.OnParentClose(replay.CancelChild), "Version": replay.Version(""),
 		"RequestID": replaytest.RequestID("r"), "Attach": replaytest.Attach(), "ReuseWhenEnded": replaytest.ReuseWhenEnded(),
 		"TerminateExisting": replaytest.TerminateExisting(), "Deadline": replaytest.Deadline(time.Unix(1<<32, 0)),

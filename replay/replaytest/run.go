@@ -70,7 +70,9 @@ func SendOrStart[I, O, T any](env *Env, orchestration replay.OrchestrationHandle
 		return &Run[O]{ID: id, env: env, firstExecution: first}, wrap(err, "start %s", id)
 	}
 	requestID := started.RequestId
-	answers := env.deliverAll(id, m, externalEvent(event.Name(), sent, requestID, started.Headers))
+	checked := checkedEvent(event.Name(), sent, requestID, started.Headers)
+	m.Sent = checked.Event.GetExternalEvent()
+	answers := env.deliverAll(id, m, checked)
 	if env.node.journal.isRepeat(id, requestID, answers[1].Err) {
 		answers[1].Err = nil
 	}

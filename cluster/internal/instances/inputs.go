@@ -47,7 +47,7 @@ func (i *Inputs) ConfirmRejection(ctx context.Context, p *actors.Partition, reje
 	case rejection == nil:
 		return nil
 	case !errors.Is(rejection, actors.ErrNotFound) && !errors.Is(rejection, actors.ErrEnded) && !errors.Is(rejection, actors.ErrInstanceExists) &&
-		!errors.Is(rejection, actors.ErrRequestIDReused):
+		!errors.Is(rejection, actors.ErrRequestIDReused) && !errors.As(rejection, new(*replay.PayloadError)):
 		return rejection
 	}
 	if err := i.Barrier(ctx); err != nil {
@@ -108,13 +108,17 @@ func (i *Inputs) Start(ctx context.Context, p *actors.Partition, request *cluste
 		}}},
 		Attach: r.Attach,
 		Reuse:  reusePolicies[r.Reuse],
+		Sent:   i.eventOfStart(r),
 	})
 	var sent *input
 	if r.Send != nil {
 		// Right after the start, so that both are in one turn.
-		sent = i.repetitions.deliver(p, request, r.Send.RequestId, ExternalEvent(r.Send))
+		sent = i.repetitions.deliver(p, request, r.Send.RequestId, i.checkedEvent(r.Send))
 	}
 	answer, err := Await(ctx, started)
+	if err != nil && sent != nil && errors.As(err, new(*replay.PayloadError)) {
+		err = confirmRefusal(ctx, sent, err)
+	}
 	if err != nil && answer.Replaced {
 		err = fmt.Errorf("%w: the existing run was terminated: %w", journal.ErrUnknownOutcome, err)
 	}
@@ -195,6 +199,51 @@ func ExternalEvent(r *clusterpb.SendRequest) actors.Message {
 	return actors.Message{Message: engine.Message{Event: &created.event}}
 }
 
+// payloadRefusalProtocol is the first protocol in which events are refused because of their data:
+// older builds do not understand the failure.
+const payloadRefusalProtocol = 4
+
+// checkedEvent returns the message of a sent event, which is recorded only if its data fits the code
+// of the receiver.
+func (i *Inputs) checkedEvent(r *clusterpb.SendRequest) actors.Message {
+	m := ExternalEvent(r)
+	m.CheckData = i.Journal.Protocol() >= payloadRefusalProtocol
+	return m
+}
+
+// eventOfStart returns the event that is sent with a start and must fit the code; nil if there is
+// none.
+func (i *Inputs) eventOfStart(r *clusterpb.StartRequest) *journalpb.ExternalEvent {
+	if r.Send == nil || i.Journal.Protocol() < payloadRefusalProtocol {
+		return nil
+	}
+	return &journalpb.ExternalEvent{Name: r.Send.Name, Data: r.Send.Data, RequestId: r.Send.RequestId, Headers: r.Send.Headers}
+}
+
+// confirmRefusal returns why a start was refused because of its event. If another call began a run
+// meanwhile, that run may have recorded the event; the repeated call then finds it.
+func confirmRefusal(ctx context.Context, sent *input, refusal error) error {
+	_, _, err := sent.await(ctx)
+	for _, rejection := range []error{actors.ErrNotFound, actors.ErrEnded, actors.ErrBusy} {
+		if errors.Is(err, rejection) {
+			return refusal
+		}
+	}
+	if errors.As(err, new(*replay.PayloadError)) {
+		return refusal
+	}
+	return fmt.Errorf("%w: the start was refused, its event may be recorded: %w", journal.ErrUnknownOutcome, cmp.Or(err, refusal))
+}
+
+// checkStalled returns why a stalled instance would not record an event that is sent for the first
+// time.
+func (i *Inputs) checkStalled(ctx context.Context, p *actors.Partition, request *clusterpb.Request, m *actors.Message) error {
+	if !m.CheckData || request.Retried {
+		return nil
+	}
+	return p.CheckStalled(ctx, request.Instance, m.Event.GetExternalEvent())
+}
+
 // checkRecords returns [ErrStalled] if the sender of an input does not want to wait and the
 // instance records nothing at present.
 func (i *Inputs) checkRecords(p *actors.Partition, request *clusterpb.Request) error {
@@ -214,10 +263,11 @@ func (i *Inputs) checkRecords(p *actors.Partition, request *clusterpb.Request) e
 
 // Send delivers an external event.
 func (i *Inputs) Send(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.SendRequest) (*clusterpb.Response, error) {
-	if err := cmp.Or(i.checkRecords(p, request), i.checkHeadersProtocol(r)); err != nil {
+	event := i.checkedEvent(r)
+	if err := cmp.Or(i.checkHeadersProtocol(r), i.checkStalled(ctx, p, request, &event), i.checkRecords(p, request)); err != nil {
 		return nil, err
 	}
-	_, _, err := i.repetitions.deliver(p, request, r.RequestId, ExternalEvent(r)).await(ctx)
+	_, _, err := i.repetitions.deliver(p, request, r.RequestId, event).await(ctx)
 	if err := i.repetitions.ignoreIfRecorded(ctx, request, r.RequestId, err); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // Failure codes between nodes. An unknown code is an internal error.
@@ -22,6 +24,7 @@ const (
 	CodeProtocol  = "protocol"
 	CodeForgotten = "forgotten"
 	CodeNoCode    = "no_code"
+	CodePayload   = "payload"
 )
 
 // NotLeader returns the response to a call that reached no leader. Nothing was done.
@@ -57,6 +60,20 @@ func NotRegisteredError(f *clusterpb.Failure) *replay.NotRegisteredError {
 	e := &replay.NotRegisteredError{Kind: cmp.Or(of.GetKind(), "orchestration"), Name: of.GetName(), Version: of.GetVersion()}
 	e.Host().Leader = DedupPrefix(f.Message)
 	return e
+}
+
+// PayloadRefused returns the failure of an event whose data does not fit the receiver's code.
+func PayloadRefused(e *replay.PayloadError) *clusterpb.Failure {
+	return &clusterpb.Failure{Code: CodePayload, Message: e.Error(), NotExecuted: true, Payload: engine.EncodeError(e)}
+}
+
+// PayloadError converts such a failure to an error; nil if it is not valid.
+func PayloadError(f *clusterpb.Failure) *replay.PayloadError {
+	var refused *replay.PayloadError
+	if !errors.As(engine.DecodeError(f.Payload), &refused) {
+		return nil
+	}
+	return refused
 }
 
 // A RemoteError is an error of the leader: its sentinel, with the text that the leader sent.
