@@ -30,6 +30,7 @@ var workloads = []struct {
 	{"tally", 1, (*driver).driveTally},
 	{"entity", 2, (*driver).driveEntity},
 	{"approval", 1, (*driver).driveApproval},
+	{"messages", 2, (*driver).driveMessages},
 }
 
 const (

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -146,4 +147,28 @@ func (d *driver) driveApproval(id string) {
 	}
 	completing.Wait()
 	d.call(evidence.Wait, id, "", nil)
+}
+
+// driveMessages lets instances send events to others, which end meanwhile. One is told to end, the
+// other is canceled by a sender. A third one does not exist.
+func (d *driver) driveMessages(id string) {
+	receivers := []string{id + ".ends", id + ".canceled"}
+	for _, receiver := range receivers {
+		d.call(evidence.Start, receiver, host.Receiver, []string{})
+	}
+	in := host.SenderInput{Receivers: append(slices.Clone(receivers), id+".missing"), Messages: 2 + d.random.IntN(5), Cancel: receivers[1]}
+	senders := []string{id + ".sender", id + ".other"}
+	for _, sender := range senders {
+		d.call(evidence.Start, sender, host.Sender, in)
+		in.Cancel = ""
+	}
+	sleep(d.load.ctx, d.randomDuration(0, thinkTimeMax))
+	d.call(evidence.Send, receivers[0], host.Number, host.End)
+	for _, sender := range senders {
+		d.call(evidence.Wait, sender, "", nil)
+	}
+	d.call(evidence.Send, receivers[1], host.Number, host.End) // if its cancellation was not sent
+	for _, receiver := range receivers {
+		d.call(evidence.Wait, receiver, "", nil)
+	}
 }

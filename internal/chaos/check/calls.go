@@ -131,6 +131,9 @@ func (c *checker) checkPayloads() {
 			sent[call.RequestID] = call.Input
 		}
 	}
+	for id, m := range c.messages() {
+		sent[id] = m.sent.Event.GetData().GetData()
+	}
 	for _, h := range c.histories {
 		for _, event := range h.events {
 			external, started := event.GetExternalEvent(), event.GetOrchestrationStarted()

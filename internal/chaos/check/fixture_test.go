@@ -92,6 +92,7 @@ func (r *recorder) runAll() {
 	r.call(evidence.Update, "tally-0", host.Add, 2)
 	r.call(evidence.Send, "tally-0", host.Number, "end")
 	r.call(evidence.Wait, "tally-0", "", nil)
+	r.callMessages()
 	r.call(evidence.Read, "register-0", "", nil)
 	r.call(evidence.Start, "register-0", host.Register, nil)
 	r.call(evidence.Send, "register-0", host.Number, "x")
@@ -108,6 +109,20 @@ func (r *recorder) runAll() {
 	r.call(evidence.Terminate, "chain-2", "", nil)
 	r.callAll()
 	for _, id := range []string{"chain-0", "fan-0", "tree-0", "cycle-0", "chain-2"} {
+		r.call(evidence.Wait, id, "", nil)
+	}
+}
+
+// callMessages runs a sender with two receivers, and one that does not exist.
+func (r *recorder) callMessages() {
+	receivers := []string{"receiver-0", "receiver-1"}
+	for _, id := range receivers {
+		r.call(evidence.Start, id, host.Receiver, []string{})
+	}
+	r.call(evidence.Start, "sender-0", host.Sender, host.SenderInput{Receivers: append(receivers, "nobody"), Messages: 2, Cancel: "receiver-1"})
+	r.call(evidence.Wait, "sender-0", "", nil)
+	r.call(evidence.Send, "receiver-0", host.Number, host.End)
+	for _, id := range receivers {
 		r.call(evidence.Wait, id, "", nil)
 	}
 }

@@ -183,12 +183,15 @@ func (c *checker) checkEnded() {
 	}
 }
 
-// checkCauses checks that external inputs were sent by a call, and that an event refers only to
+// checkCauses checks that external inputs were sent by a call or an instance, and that an event refers only to
 // earlier events.
 func (c *checker) checkCauses() {
 	called := make(map[string]bool)
 	for _, call := range c.record.Calls {
 		called[call.RequestID] = true
+	}
+	for id := range c.messages() {
+		called[id] = true
 	}
 	for _, h := range c.histories {
 		for _, event := range h.events {

@@ -237,6 +237,33 @@ var brokenEvidence = map[string]map[string]func(f *evidenceEditor){
 	"L9":  brokenAttempts,
 	"L10": brokenProgress,
 	"L11": brokenLatency,
+	"S31": {
+		"a delivered message is not recorded": func(f *evidenceEditor) {
+			f.event("receiver-0", 1, journalpb.TypeExternalEvent, func(e *journalpb.Event) { e.GetExternalEvent().RequestId = "1" })
+		},
+		"a message is recorded twice": func(f *evidenceEditor) { f.duplicate("receiver-0", 1, journalpb.TypeExternalEvent) },
+		"a rejected message is recorded": func(f *evidenceEditor) {
+			f.event("sender-0", 1, journalpb.TypeMessageDelivered, func(e *journalpb.Event) {
+				e.Body = &journalpb.Event_MessageRejected{MessageRejected: new(journalpb.MessageRejected)}
+			})
+		},
+		"a message that nobody sent": func(f *evidenceEditor) {
+			f.event("receiver-0", 1, journalpb.TypeExternalEvent, func(e *journalpb.Event) { e.GetExternalEvent().RequestId = "tenuto.send/nobody" })
+		},
+		"a message to another receiver": func(f *evidenceEditor) {
+			f.event("sender-0", 1, journalpb.TypeMessageSent, func(e *journalpb.Event) { e.GetMessageSent().Instance = "receiver-1" })
+		},
+		"a delivered cancellation is not recorded": func(f *evidenceEditor) {
+			f.history("receiver-1", 1, func(events []*journalpb.Event) []*journalpb.Event {
+				return slices.DeleteFunc(events, func(e *journalpb.Event) bool { return e.GetOrchestrationCancelRequested() != nil })
+			})
+		},
+		"a sender returned other counts": func(f *evidenceEditor) {
+			f.event("sender-0", 1, journalpb.TypeOrchestrationCompleted, func(e *journalpb.Event) {
+				e.GetOrchestrationCompleted().Output.Data = []byte(`{"Delivered":99,"Rejected":0}`)
+			})
+		},
+	},
 	Unreadable: {
 		"no node returned a complete report": func(f *evidenceEditor) { f.Replicas = nil },
 		"an event is garbage": func(f *evidenceEditor) {
@@ -278,7 +305,7 @@ func TestInvariants_List(t *testing.T) {
 			t.Errorf("%s has no statement or no check", invariant.ID)
 		}
 	}
-	want := strings.Fields("S1 S2 S3 S4 S5 S6 S7 S8 S9 S10 S11 S12 S13 S14 S15 S16 S17 S18 S19 S20 S21 S22 S23 S24 S25 S26 S27 S28 S29 S30 L2 L9 L10 L11")
+	want := strings.Fields("S1 S2 S3 S4 S5 S6 S7 S8 S9 S10 S11 S12 S13 S14 S15 S16 S17 S18 S19 S20 S21 S22 S23 S24 S25 S26 S27 S28 S29 S30 S31 L2 L9 L10 L11")
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v", got)
 	}

@@ -61,15 +61,19 @@ const (
 	countRemote        = "calls of remote clients acknowledged"
 	countBrief         = "calls with a short deadline"
 	countFaultFree     = "phases without faults"
+	countDelivered     = "messages between instances delivered"
+	countRejected      = "messages between instances rejected"
 
 	countPartitions      = "partitions with a leader and instances"
 	countChildrenCrossed = "children in another partition than their parents"
 	countChainedCrossed  = "chained starts into another partition"
+	countMessagesCrossed = "messages delivered into another partition"
 )
 
 func (c *checker) counts() map[string]int {
 	n := map[string]int{countHistories: len(c.histories), countActivities: len(c.effects), countLinear: len(c.operations(host.Register, nil)) + len(c.operations(host.Entity, isEntityCall)), countLeaderships: len(c.record.Leaderships), countInstalls: len(c.record.Installs), countFaultFree: len(c.record.FaultFreePhases)}
 	c.countCrossPartition(n)
+	c.countMessages(n)
 	n[countPartitions] = c.usedPartitions()
 	for _, h := range c.histories {
 		n[countEvents] += len(h.events)
@@ -177,8 +181,8 @@ var requiredCounts = []string{
 // Further required counts: in evidence that states the number of partitions, and in runs with
 // several partitions.
 var (
-	requiredCurrent        = append([]string{countChained, countUpdates}, slices.Sorted(maps.Values(countKinds))...)
-	requiredCrossPartition = []string{countChildrenCrossed, countChainedCrossed}
+	requiredCurrent        = append([]string{countChained, countUpdates, countDelivered, countRejected}, slices.Sorted(maps.Values(countKinds))...)
+	requiredCrossPartition = []string{countChildrenCrossed, countChainedCrossed, countMessagesCrossed}
 )
 
 // Uncovered lists what the run did not exercise.

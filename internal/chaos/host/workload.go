@@ -206,6 +206,6 @@ func Orchestrations() []replay.Definition {
 	return []replay.Definition{
 		chain.Bind(runChain), fan.Bind(runFan), cycle.Bind(runCycle), tree.Bind(runTree), register.Bind(runRegister),
 		relay.Bind(runRelay), tally.Bind(runTally), entity.Bind(runEntity), approval.Bind(runApproval), blocked.Bind(runBlocked),
-		brief.Bind(runBrief), open.Bind(runOpen),
+		brief.Bind(runBrief), open.Bind(runOpen), sender.Bind(runSender), receiver.Bind(runReceiver, replay.Receives(number)),
 	}
 }
