@@ -106,6 +106,35 @@ func (m *metadata) WatchSettings() (changed <-chan struct{}, cancel func()) {
 	return m.machine.WatchSettings()
 }
 
+// CompletionKeyProtocol is the protocol that introduced the key for signed tokens.
+const CompletionKeyProtocol = 4
+
+// completionKeySize is the size of the key for signed tokens, in bytes.
+const completionKeySize = 32
+
+// RecordCompletionKey records the secret key for signed tokens: 32 random bytes. It must be called
+// on the leader, and needs [CompletionKeyProtocol]. If a key is recorded, it changes nothing and
+// returns nil.
+//
+// Errors: ErrCompletionKey, ErrCompletionKeyProtocol, and those of IssueToken except
+// ErrTooManyTokens.
+func (m *metadata) RecordCompletionKey(ctx context.Context, key []byte) error {
+	switch {
+	case len(key) != completionKeySize:
+		return fmt.Errorf("record completion key of %d bytes: %w", len(key), ErrCompletionKey)
+	case m.Protocol() < CompletionKeyProtocol:
+		return fmt.Errorf("record completion key: %w", ErrCompletionKeyProtocol)
+	}
+	if err := m.changeMetadata(ctx, &journalpb.MetadataChange{CompletionKey: key}); err != nil {
+		return fmt.Errorf("record completion key: %w", err)
+	}
+	return nil
+}
+
+// CompletionKey returns the secret key for signed tokens that this node knows from the entries it
+// has applied; empty if none is. The slice must not be changed. The key must not be logged.
+func (m *metadata) CompletionKey() []byte { return m.machine.CompletionKey() }
+
 // Protocol returns the protocol that the cluster uses, as far as this node has applied the journal;
 // 1 at first. It never decreases.
 func (m *metadata) Protocol() uint32 { return m.machine.Protocol() }

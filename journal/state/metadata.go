@@ -29,6 +29,8 @@ type metadata struct {
 	tokens   []joinToken      // join tokens, used or not; sorted by key
 	protocol uint32           // of the cluster; 0 means 1
 	settings settings
+	// completionKey is the secret key for signed tokens, nil if none is recorded. It never changes.
+	completionKey []byte
 }
 
 // settings are the settings of the cluster. The machine does not decode them.
@@ -59,6 +61,7 @@ type metadataChange struct {
 	startedInstance        string // the instance of a chained start that was started in another partition
 	revokedToken           []byte // the public key of a token
 	settings               settings
+	completionKey          []byte
 }
 
 func (c *metadataChange) parse(b []byte) bool {
@@ -70,7 +73,7 @@ func (c *metadataChange) parse(b []byte) bool {
 		epoch: message.Epoch, clock: clustertime.FromUnixNano(message.Clock), removedNode: message.Removed,
 		issuedToken: message.Issued, usedToken: message.Used, revokedToken: message.Revoked,
 		protocol: message.Protocol, startedInstance: message.Started,
-		settings: settings{message.Settings, message.SettingsVersion},
+		settings: settings{message.Settings, message.SettingsVersion}, completionKey: message.CompletionKey,
 	}
 	return true
 }
@@ -126,13 +129,16 @@ func (m metadata) apply(c *metadataChange) (metadata, error) {
 	if c.settings.version > 0 && err == nil {
 		m.settings, err = m.settings.replace(c.settings)
 	}
+	if len(c.completionKey) > 0 && len(m.completionKey) == 0 {
+		m.completionKey = c.completionKey
+	}
 	return m, err
 }
 
 func (m metadata) message() *journalpb.PartitionMetadata {
 	message := &journalpb.PartitionMetadata{
 		Clock: m.clock.UnixNano(), Removed: m.removed, Protocol: m.protocol,
-		Settings: m.settings.encoded, SettingsVersion: m.settings.version,
+		Settings: m.settings.encoded, SettingsVersion: m.settings.version, CompletionKey: m.completionKey,
 	}
 	for _, t := range m.tokens {
 		message.Tokens = append(message.Tokens, &journalpb.JoinToken{Key: []byte(t.key), ExpiresAt: t.expires.UnixNano(), Node: t.node})
@@ -143,7 +149,7 @@ func (m metadata) message() *journalpb.PartitionMetadata {
 func metadataOf(message *journalpb.PartitionMetadata) metadata {
 	md := metadata{
 		clock: clustertime.FromUnixNano(message.GetClock()), removed: message.GetRemoved(), protocol: message.GetProtocol(),
-		settings: settings{message.GetSettings(), message.GetSettingsVersion()},
+		settings: settings{message.GetSettings(), message.GetSettingsVersion()}, completionKey: message.GetCompletionKey(),
 	}
 	for _, t := range message.GetTokens() {
 		md.tokens = append(md.tokens, tokenOf(t))
@@ -172,6 +178,10 @@ func (m metadata) encode() []byte {
 		b = protowire.AppendTag(b, 5, protowire.BytesType)
 		b = protowire.AppendBytes(b, m.settings.encoded)
 		b = appendUint(b, 6, m.settings.version)
+	}
+	if len(m.completionKey) > 0 {
+		b = protowire.AppendTag(b, 7, protowire.BytesType)
+		b = protowire.AppendBytes(b, m.completionKey)
 	}
 	return b
 }
@@ -213,4 +223,12 @@ func (re *reads) Settings() (encoded []byte, version uint64) {
 	re.mu.RLock()
 	defer re.mu.RUnlock()
 	return re.metadata.settings.encoded, re.metadata.settings.version
+}
+
+// CompletionKey returns the secret key for signed tokens, empty if none is recorded. The slice is
+// shared and must not be changed.
+func (re *reads) CompletionKey() []byte {
+	re.mu.RLock()
+	defer re.mu.RUnlock()
+	return re.metadata.completionKey
 }

@@ -3685,8 +3685,11 @@ type MetadataChange struct {
 	// rejected unless it is the recorded one, repeated. Protocol 4.
 	Settings        []byte `protobuf:"bytes,21,opt,name=settings,proto3" json:"settings,omitempty"`
 	SettingsVersion uint64 `protobuf:"varint,22,opt,name=settings_version,json=settingsVersion,proto3" json:"settings_version,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The key of the cluster for signed tokens, 32 random bytes, in the first partition only. It has no
+	// effect if a key is recorded. Protocol 4.
+	CompletionKey []byte `protobuf:"bytes,23,opt,name=completion_key,json=completionKey,proto3" json:"completion_key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MetadataChange) Reset() {
@@ -3787,6 +3790,13 @@ func (x *MetadataChange) GetSettingsVersion() uint64 {
 		return x.SettingsVersion
 	}
 	return 0
+}
+
+func (x *MetadataChange) GetCompletionKey() []byte {
+	if x != nil {
+		return x.CompletionKey
+	}
+	return nil
 }
 
 // SetCondition records why a running instance does not proceed, or that nothing prevents it. It is
@@ -4046,8 +4056,10 @@ type PartitionMetadata struct {
 	// is recorded. The bytes are those of the MetadataChange, so that all replicas have the same.
 	Settings        []byte `protobuf:"bytes,5,opt,name=settings,proto3" json:"settings,omitempty"`
 	SettingsVersion uint64 `protobuf:"varint,6,opt,name=settings_version,json=settingsVersion,proto3" json:"settings_version,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The key for signed tokens, which is secret; empty if none is recorded.
+	CompletionKey []byte `protobuf:"bytes,7,opt,name=completion_key,json=completionKey,proto3" json:"completion_key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PartitionMetadata) Reset() {
@@ -4120,6 +4132,13 @@ func (x *PartitionMetadata) GetSettingsVersion() uint64 {
 		return x.SettingsVersion
 	}
 	return 0
+}
+
+func (x *PartitionMetadata) GetCompletionKey() []byte {
+	if x != nil {
+		return x.CompletionKey
+	}
+	return nil
 }
 
 // Settings are what applies on every node of a cluster; see cluster.Settings. Defaults are recorded
@@ -5046,7 +5065,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\tinstances\x18\x02 \x03(\tR\tinstances\"1\n" +
 	"\x05Epoch\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
-	"\x05clock\x18\x02 \x01(\x03R\x05clock\"\xd5\x02\n" +
+	"\x05clock\x18\x02 \x01(\x03R\x05clock\"\xfc\x02\n" +
 	"\x0eMetadataChange\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05clock\x18\x02 \x01(\x03R\x05clock\x12\x18\n" +
@@ -5057,7 +5076,8 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\astarted\x18\a \x01(\tR\astarted\x12\x18\n" +
 	"\arevoked\x18\x14 \x01(\fR\arevoked\x12\x1a\n" +
 	"\bsettings\x18\x15 \x01(\fR\bsettings\x12)\n" +
-	"\x10settings_version\x18\x16 \x01(\x04R\x0fsettingsVersion\"\xe0\x01\n" +
+	"\x10settings_version\x18\x16 \x01(\x04R\x0fsettingsVersion\x12%\n" +
+	"\x0ecompletion_key\x18\x17 \x01(\fR\rcompletionKey\"\xe0\x01\n" +
 	"\fSetCondition\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1c\n" +
@@ -5076,14 +5096,15 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1d\n" +
 	"\n" +
 	"expires_at\x18\x02 \x01(\x03R\texpiresAt\x12\x12\n" +
-	"\x04node\x18\x03 \x01(\tR\x04node\"\xdc\x01\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\"\x83\x02\n" +
 	"\x11PartitionMetadata\x12\x14\n" +
 	"\x05clock\x18\x01 \x01(\x03R\x05clock\x12\x18\n" +
 	"\aremoved\x18\x02 \x03(\tR\aremoved\x124\n" +
 	"\x06tokens\x18\x03 \x03(\v2\x1c.tenuto.journal.v1.JoinTokenR\x06tokens\x12\x1a\n" +
 	"\bprotocol\x18\x04 \x01(\rR\bprotocol\x12\x1a\n" +
 	"\bsettings\x18\x05 \x01(\fR\bsettings\x12)\n" +
-	"\x10settings_version\x18\x06 \x01(\x04R\x0fsettingsVersion\"\xc4\x04\n" +
+	"\x10settings_version\x18\x06 \x01(\x04R\x0fsettingsVersion\x12%\n" +
+	"\x0ecompletion_key\x18\a \x01(\fR\rcompletionKey\"\xc4\x04\n" +
 	"\bSettings\x12F\n" +
 	"\x0eactivity_rates\x18\x01 \x03(\v2\x1f.tenuto.journal.v1.ActivityRateR\ractivityRates\x12\x19\n" +
 	"\bopen_max\x18\x02 \x01(\x04R\aopenMax\x12!\n" +
