@@ -38,10 +38,73 @@ type Attempt struct {
 // began before protocol 3 may share keys with a purged instance of the same ID.
 func (a *Attempt) IdempotencyKey() string { return a.token().OperationKey() }
 
-// Token returns the token with which this attempt can be completed from outside; see
-// [ErrResultPending]. It is opaque, 1 to 300 bytes of A-Z a-z 0-9 . _ -. It is not a secret: anyone
-// who may call the cluster and knows the instance can construct it.
+// Token returns the plain token with which this attempt can be completed from outside; see
+// [ErrResultPending]. It is opaque, 1 to 300 bytes of A-Z a-z 0-9 . _ -, and does not expire. It is
+// forgeable: anyone who knows the instance can construct it. So it is for operators and trusted
+// services, which may call the cluster anyway. Third parties get a [Attempt.SignedToken].
 func (a *Attempt) Token() string { return a.token().String() }
+
+// SignedToken returns a token for third parties, with which this attempt can be completed from
+// outside: only the cluster can make it, and it expires after lifetime, 1 s to 30 days, by cluster
+// time. It is a secret: whoever has it can end this attempt, and can do nothing else. It is opaque,
+// 1 to 400 bytes of A-Z a-z 0-9 . _ -, and differs from call to call. Earlier ones stay valid.
+//
+// ctx is the context of the activity's body, or one derived from it. It bounds the wait for the key
+// of the cluster, which every node has soon after the cluster was founded. Concurrent calls are
+// allowed.
+//
+// Errors: [*InvalidError] for the lifetime, and for a context of no activity or of another attempt.
+// While a member does not speak protocol 4, cluster.ErrProtocol; otherwise ctx's, or
+// cluster.ErrClosed.
+func (a *Attempt) SignedToken(ctx context.Context, lifetime time.Duration) (string, error) {
+	signer, err := a.signer(ctx, lifetime)
+	if err != nil {
+		return "", err
+	}
+	token, err := signer.SignToken(ctx, a.token(), lifetime)
+	if err != nil {
+		return "", fmt.Errorf("sign token: %w", err)
+	}
+	return token, nil
+}
+
+// CompletionURL returns a URL with a [Attempt.SignedToken]: a POST to it with a JSON value completes
+// the attempt. It is cluster.Config.CompletionURL, "/complete/" and the token; package replaytest
+// uses https://replaytest.invalid. With "/fail/" in place of "/complete/" it fails the attempt. See
+// cluster.Node.CompletionHandler.
+//
+// Errors: those of SignedToken, and [*InvalidError] if cluster.Config.CompletionURL is empty.
+func (a *Attempt) CompletionURL(ctx context.Context, lifetime time.Duration) (string, error) {
+	signer, err := a.signer(ctx, lifetime)
+	if err != nil {
+		return "", err
+	}
+	base := signer.CompletionURL()
+	if base == "" {
+		return "", &InvalidError{Field: "Config.CompletionURL", Reason: "is empty: set where the application serves Node.CompletionHandler"}
+	}
+	token, err := a.SignedToken(ctx, lifetime)
+	if err != nil {
+		return "", err
+	}
+	return base + "/complete/" + token, nil
+}
+
+// signer returns what signs the tokens of this attempt.
+func (a *Attempt) signer(ctx context.Context, lifetime time.Duration) (host.TokenSigner, error) {
+	if lifetime < host.SignedTokenLifetimeMin || lifetime > host.SignedTokenLifetimeMax {
+		return nil, &InvalidError{Field: "lifetime", Reason: fmt.Sprintf("is %v: %v to %v are allowed",
+			lifetime, host.SignedTokenLifetimeMin, host.SignedTokenLifetimeMax)}
+	}
+	signer, ok := ctx.Value(host.TokenSignerKey{}).(host.TokenSigner)
+	switch attempt := ActivityInfo(ctx); {
+	case !ok || attempt == nil:
+		return nil, &InvalidError{Field: "context", Reason: "is not that of an activity's body"}
+	case attempt.token() != a.token():
+		return nil, &InvalidError{Field: "context", Reason: "belongs to another attempt"}
+	}
+	return signer, nil
+}
 
 func (a *Attempt) token() host.Token {
 	return host.Token{
@@ -49,10 +112,20 @@ func (a *Attempt) token() host.Token {
 	}
 }
 
-// A TokenError reports text that is not a token of [Attempt.Token].
-type TokenError struct{ Token string }
+// A TokenError reports text that is neither a token of [Attempt.Token] nor one of
+// [Attempt.SignedToken]. A signed token that was changed, or that another cluster has signed, is
+// none.
+type TokenError struct {
+	// Token is the text, shortened. If the text may contain a signed token, it is left out.
+	Token string
+	// Reason is why a signed token is not valid; "" for other text.
+	Reason string
+}
 
 func (e *TokenError) Error() string {
+	if e.Reason != "" {
+		return "tenuto: the signed token " + e.Reason
+	}
 	return fmt.Sprintf("tenuto: %q is not an attempt token", e.Token)
 }
 
@@ -68,10 +141,10 @@ var (
 )
 
 // ErrResultPending is returned by the body of an activity that is completed from outside: by a
-// person, a callback, another system. The body passes [Attempt.Token] to that party and returns. A
-// pending attempt occupies no slot. It ends when CompleteActivity or FailActivity of package
-// cluster is called with the token, on any node, or when one of the call's timeouts has passed. The
-// token may be used before the body has returned.
+// person, a callback, another system. The body passes [Attempt.SignedToken] or, to a trusted party,
+// [Attempt.Token] to that party and returns. A pending attempt occupies no slot. It ends when
+// CompleteActivity or FailActivity of package cluster is called with the token, on any node, or when
+// one of the call's timeouts has passed. The token may be used before the body has returned.
 //
 // The pending state is recorded; after that no new leader starts the attempt again. If the node
 // dies between the body's return and that record, the attempt is started again with the same number

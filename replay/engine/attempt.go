@@ -3,7 +3,9 @@ package engine
 import (
 	"bytes"
 	"context"
+	"errors"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,12 +42,104 @@ type HeartbeatRecorder interface {
 // Incarnation, Execution, EventID and Number are set. The error is a [*replay.TokenError].
 func ParseToken(token string) (*replay.Attempt, error) {
 	t, ok := host.ParseToken(token)
-	if !ok {
-		return nil, &replay.TokenError{Token: truncate(token)}
+	switch {
+	case ok:
+		return attemptOf(t), nil
+	case strings.Contains(token, host.SignedTokenPrefix): // for example in quotes
+		return nil, newSignedTokenError("is damaged or incomplete")
 	}
+	return nil, &replay.TokenError{Token: truncate(token)}
+}
+
+func attemptOf(t host.Token) *replay.Attempt {
 	return &replay.Attempt{
 		Instance: t.Instance, Incarnation: t.Incarnation, Execution: t.Execution, EventID: t.EventID, Number: t.Number,
-	}, nil
+	}
+}
+
+// newSignedTokenError returns the error for text that may contain a signed token. It does not
+// contain the text: errors are logged, and a signed token is secret.
+func newSignedTokenError(reason string) *replay.TokenError {
+	return &replay.TokenError{Token: host.SignedTokenPrefix + "…", Reason: reason}
+}
+
+// ErrTokenExpired means that a join token or a signed token has expired.
+var ErrTokenExpired = errors.New("tenuto: the token has expired")
+
+// IsSignedToken reports whether text has the form of a signed token: if it is a token, then a
+// signed one.
+func IsSignedToken(text string) bool { return strings.HasPrefix(text, host.SignedTokenPrefix) }
+
+// SignedTokenMax bounds a signed token, in bytes.
+const SignedTokenMax = host.SignedTokenMax
+
+// UnverifiedInstance returns the instance that a signed token names, to find its leader. Anyone can
+// have written it: only [TokenSigner.Verify] says that the token was signed. The error is a
+// [*replay.TokenError].
+func UnverifiedInstance(token string) (string, error) {
+	instance, ok := host.UnverifiedInstance(token)
+	if !ok || !ValidInstanceID(instance) {
+		return "", newSignedTokenError("is damaged or incomplete")
+	}
+	return instance, nil
+}
+
+// A TokenSigner signs tokens of attempts and verifies them. It is safe for concurrent use if its
+// functions are.
+type TokenSigner struct {
+	// Cluster is the ID of the cluster. A token is valid in that cluster only.
+	Cluster string
+	// URL is where the application serves completions, without a slash at its end; "" for nowhere.
+	URL string
+	// Key returns the secret key of the cluster. It may wait for it until ctx ends.
+	Key func(ctx context.Context) ([]byte, error)
+	// Now returns the time by which the tokens of an instance expire. It may wait until ctx ends.
+	Now func(ctx context.Context, instance string) (time.Time, error)
+}
+
+// WithContext returns a context for [Registry.RunActivity] whose bodies can sign tokens.
+func (s *TokenSigner) WithContext(ctx context.Context) context.Context {
+	return context.WithValue(ctx, host.TokenSignerKey{}, s)
+}
+
+// CompletionURL implements [host.TokenSigner].
+func (s *TokenSigner) CompletionURL() string { return s.URL }
+
+// SignToken implements [host.TokenSigner].
+func (s *TokenSigner) SignToken(ctx context.Context, t host.Token, lifetime time.Duration) (string, error) {
+	secret, err := s.Key(ctx)
+	if err != nil {
+		return "", err
+	}
+	now, err := s.Now(ctx, t.Instance)
+	if err != nil {
+		return "", err
+	}
+	return host.CompletionKey{Cluster: s.Cluster, Secret: secret}.Sign(t, now.Add(lifetime)), nil
+}
+
+// Verify returns the attempt that a signed token names; set are the fields that [ParseToken] sets.
+// The error is a [*replay.TokenError], [ErrTokenExpired], or that of a function of s.
+func (s *TokenSigner) Verify(ctx context.Context, token string) (*replay.Attempt, error) {
+	if _, err := UnverifiedInstance(token); err != nil {
+		return nil, err // without waiting for the key
+	}
+	secret, err := s.Key(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t, expires, ok := host.CompletionKey{Cluster: s.Cluster, Secret: secret}.Verify(token)
+	if !ok {
+		return nil, newSignedTokenError("was not signed by this cluster, or was changed")
+	}
+	now, err := s.Now(ctx, t.Instance)
+	if err != nil {
+		return nil, err
+	}
+	if !now.Before(expires) {
+		return nil, ErrTokenExpired
+	}
+	return attemptOf(t), nil
 }
 
 // CurrentAttempt returns the attempt to which the context of an activity's body belongs, nil for

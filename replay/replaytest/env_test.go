@@ -365,6 +365,55 @@ func TestCompleteActivity_ByToken(t *testing.T) {
 	}
 }
 
+// A signed token is verified, and expires in virtual time; each attempt has its own.
+func TestCompleteActivity_BySignedToken(t *testing.T) {
+	handle, definition := program("outside", func(ctx *replay.Context, in string) (string, error) {
+		return work.Call(ctx, in, replay.StartToClose(90*24*time.Hour))
+	})
+	env := replaytest.New(t, definition)
+	var tokens []string
+	var plain, url string
+	replaytest.Stub(env, work, func(ctx context.Context, in string) (string, error) {
+		attempt := replay.ActivityInfo(ctx)
+		token, err := attempt.SignedToken(ctx, 30*24*time.Hour)
+		if err == nil {
+			url, err = attempt.CompletionURL(ctx, time.Hour)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		tokens, plain = append(tokens, token), attempt.Token()
+		return "", replay.ErrResultPending
+	})
+	run := begin(t, env, handle, "i", "a")
+	env.Advance(30*24*time.Hour - 1)
+	var wrong *replay.TokenError
+	if err := replaytest.CompleteActivity(env, tokens[0]+"A", "forged"); !errors.As(err, &wrong) || wrong.Reason == "" {
+		t.Errorf("a changed token: %v", err)
+	}
+	short, found := strings.CutPrefix(url, "https://replaytest.invalid/complete/")
+	if err := replaytest.CompleteActivity(env, short, "late"); !found || !errors.Is(err, replaytest.ErrTokenExpired) {
+		t.Errorf("after the expiry of %s: %v", url, err)
+	}
+	if err := replaytest.FailActivity(env, tokens[0], errBank); err != nil {
+		t.Errorf("just before the expiry: %v", err)
+	}
+	env.Advance(time.Hour)
+	if err := replaytest.CompleteActivity(env, tokens[0], "late"); len(tokens) != 2 || !errors.Is(err, replaytest.ErrTokenExpired) {
+		t.Errorf("the first of %d tokens at its expiry: %v", len(tokens), err)
+	}
+	env.Advance(30 * 24 * time.Hour)
+	if err := replaytest.CompleteActivity(env, tokens[1], "late"); !errors.Is(err, replaytest.ErrTokenExpired) {
+		t.Errorf("the second token, expired: %v", err)
+	}
+	if err := replaytest.CompleteActivity(env, plain, "done"); err != nil {
+		t.Errorf("the plain token, which does not expire: %v", err)
+	}
+	if output, err := run.Wait(); err != nil || output != "done" {
+		t.Errorf("%q, %v", output, err)
+	}
+}
+
 func TestSend_FromActivity(t *testing.T) {
 	waits, waitsDefinition := program("waits", approval)
 	sends, sendsDefinition := program("sends", func(ctx *replay.Context, to string) (string, error) { return work.Call(ctx, to) })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/actors/activity"
@@ -24,6 +25,8 @@ var (
 	ErrRequestIDReused = actors.ErrRequestIDReused
 	// ErrActivityClosed: the attempt is closed or never existed.
 	ErrActivityClosed = activity.ErrClosed
+	// ErrTokenExpired: the signed token has expired in virtual time.
+	ErrTokenExpired = engine.ErrTokenExpired
 )
 
 // Send sends an event to an instance. It returns when the event is recorded and everything
@@ -158,9 +161,10 @@ func isEngineError(err error) bool {
 }
 
 // CompleteActivity completes an activity from outside with a result; see
-// [replay.ErrResultPending]. The token is that of the attempt. It returns like [Send].
+// [replay.ErrResultPending]. The token is that of the attempt, plain or signed. It returns like
+// [Send].
 //
-// Errors: [ErrActivityClosed], [*replay.TokenError], errors of encoding/json.
+// Errors: [ErrActivityClosed], [*replay.TokenError], [ErrTokenExpired], errors of encoding/json.
 func CompleteActivity[O any](env *Env, token string, value O) error {
 	env.t.Helper()
 	payload, err := engine.Encode(value)
@@ -182,7 +186,7 @@ func FailActivity(env *Env, token string, failure error) error {
 
 func completeActivity(e *Env, token string, c activity.Completion) error {
 	e.t.Helper()
-	parsed, err := engine.ParseToken(token)
+	parsed, err := parseToken(e, token)
 	if err != nil {
 		return fmt.Errorf("complete activity: %w", err)
 	}
@@ -199,4 +203,23 @@ func completeActivity(e *Env, token string, c activity.Completion) error {
 		e.t.Fatalf("replaytest: activity %s is not completed%s", parsed.IdempotencyKey(), e.describeRunning())
 		return nil
 	}
+}
+
+// tokenSigner signs and verifies the tokens of every environment. Its key is the same in every run,
+// so that a test gets the same tokens. No cluster has that key.
+var tokenSigner = &engine.TokenSigner{
+	Cluster: "replaytest",
+	URL:     "https://replaytest.invalid",
+	Key:     func(context.Context) ([]byte, error) { return []byte("replaytest"), nil },
+	Now:     func(context.Context, string) (time.Time, error) { return time.Now(), nil },
+}
+
+// parseToken returns the attempt that a token names. It verifies a signed one in virtual time.
+func parseToken(e *Env, token string) (attempt *replay.Attempt, err error) {
+	e.t.Helper()
+	if !engine.IsSignedToken(token) {
+		return engine.ParseToken(token)
+	}
+	e.runInBubble(func() { attempt, err = tokenSigner.Verify(context.Background(), token) })
+	return attempt, err
 }

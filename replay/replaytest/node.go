@@ -41,7 +41,9 @@ type node struct {
 
 // start starts the actors. An error is a bug in this package.
 func (n *node) start(registry *engine.Registry, logger *slog.Logger) error {
-	n.system = actors.NewSystem(actors.Config{Registry: registry, Logger: logger, GracePeriod: closeGrace})
+	n.system = actors.NewSystem(actors.Config{
+		Registry: registry, Logger: logger, GracePeriod: closeGrace, AttemptContext: tokenSigner.WithContext(context.Background()),
+	})
 	if err := n.becomeLeader(); err != nil {
 		return err
 	}
