@@ -1,0 +1,14 @@
+// Package completion serves completions of activities by signed tokens over HTTP.
+//
+// # Guarantees
+//
+//  1. A body is read only after the signature and the expiry of the token were verified.
+//  2. At most 128 requests are served at once, each with a body of bounded size that arrives within
+//     10 s. Others are rejected at once.
+//  3. No answer contains a token or an error of the cluster.
+//
+// # What may not be assumed
+//
+//   - That a token is valid because Verify accepts it: the leader decides when it records the
+//     completion.
+package completion

@@ -1,0 +1,204 @@
+package completion
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/actors/activity"
+	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
+)
+
+// Bounds of requests.
+const (
+	requestsMax = 128 // at once
+	bodyTimeout = 10 * time.Second
+	codeMax     = 128      // bytes, as for replay.NewError
+	messageMax  = 16 << 10 // bytes, as for recorded errors
+)
+
+// reservedCodes begin the codes of the system's own errors, which no caller may pretend.
+const reservedCodes = "tenuto."
+
+// Config says how a handler reaches the cluster.
+type Config struct {
+	// Verify returns nil if this node finds a signed token valid. It returns soon.
+	Verify func(ctx context.Context, token string) error
+	// Complete and Fail end the attempt that a token names. Both verify the token again.
+	Complete func(ctx context.Context, token string, value json.RawMessage) error
+	Fail     func(ctx context.Context, token string, failure error) error
+	// BodyMax returns the size of the largest body, in bytes.
+	BodyMax func() int
+	// IsUnavailable reports whether an error means that the request may succeed later.
+	IsUnavailable func(error) bool
+}
+
+// Reasons for answers that do not come from the cluster.
+var (
+	errTooManyRequests = errors.New("too many requests at once")
+	errTooLarge        = errors.New("the body is too large")
+	errSlowBody        = errors.New("the body did not arrive in time")
+)
+
+// A requestError says what is wrong with a body.
+type requestError struct{ reason string }
+
+// Error implements error.
+func (e *requestError) Error() string { return e.reason }
+
+// handler serves completions.
+type handler struct {
+	Config
+	slots chan struct{} // one element for each request that is served
+}
+
+// NewHandler returns a handler of POST /complete/{token} and POST /fail/{token}.
+func NewHandler(config Config) http.Handler {
+	h := &handler{config, make(chan struct{}, requestsMax)}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /complete/{token}", h.serve(h.complete))
+	mux.HandleFunc("POST /fail/{token}", h.serve(h.fail))
+	return mux
+}
+
+// An action ends the attempt that a verified token names, as a body says.
+type action func(ctx context.Context, token string, body []byte) error
+
+func (h *handler) serve(act action) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		if err := h.handle(w, r, act); err != nil {
+			h.reject(w, err)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+func (h *handler) handle(w http.ResponseWriter, r *http.Request, act action) error {
+	token := r.PathValue("token")
+	if !engine.IsSignedToken(token) { // plain tokens are for callers of the cluster only
+		return new(replay.TokenError)
+	}
+	select {
+	case h.slots <- struct{}{}:
+		defer func() { <-h.slots }()
+	default:
+		return errTooManyRequests
+	}
+	if err := h.Verify(r.Context(), token); err != nil {
+		return err
+	}
+	body, err := h.readBody(w, r)
+	if err != nil {
+		return err
+	}
+	return act(r.Context(), token, body)
+}
+
+// readBody reads a body of JSON.
+func (h *handler) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	most := int64(h.BodyMax())
+	if r.ContentLength > most {
+		return nil, errTooLarge
+	}
+	connection := http.NewResponseController(w)
+	limited := connection.SetReadDeadline(time.Now().Add(bodyTimeout)) == nil // not every server can
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	switch {
+	case errors.As(err, new(*http.MaxBytesError)):
+		return nil, errTooLarge
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, errSlowBody
+	case err != nil:
+		return nil, &requestError{"the body is incomplete"}
+	}
+	if limited {
+		_ = connection.SetReadDeadline(time.Time{}) // it would end the request's context
+	}
+	if !utf8.Valid(body) || !json.Valid(body) {
+		return nil, &requestError{"the body is not JSON in UTF-8"}
+	}
+	return body, nil
+}
+
+func (h *handler) complete(ctx context.Context, token string, body []byte) error {
+	return h.Complete(ctx, token, body)
+}
+
+func (h *handler) fail(ctx context.Context, token string, body []byte) error {
+	failure, err := decodeFailure(body)
+	if err != nil {
+		return err
+	}
+	return h.Fail(ctx, token, failure)
+}
+
+// decodeFailure returns the error that a body describes.
+func decodeFailure(body []byte) (*replay.Error, error) {
+	var fields struct {
+		Code    string `json:"code"`
+		Message string `json:"message"`
+	}
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&fields); err != nil {
+		return nil, &requestError{`the body must be {"code": TEXT, "message": TEXT}`}
+	}
+	switch {
+	case fields.Code == "" && fields.Message == "":
+		return nil, &requestError{"code and message are empty: at least one is required"}
+	case len(fields.Code) > codeMax:
+		return nil, &requestError{fmt.Sprintf("code has %d bytes: at most %d are allowed", len(fields.Code), codeMax)}
+	case len(fields.Message) > messageMax:
+		return nil, &requestError{fmt.Sprintf("message has %d bytes: at most %d are allowed", len(fields.Message), messageMax)}
+	case strings.HasPrefix(fields.Code, reservedCodes):
+		return nil, &requestError{fmt.Sprintf("code begins with %q, which is reserved", reservedCodes)}
+	}
+	return &replay.Error{Code: fields.Code, Message: fields.Message}, nil
+}
+
+// reject answers a request that did nothing, or whose outcome is unknown.
+func (h *handler) reject(w http.ResponseWriter, err error) {
+	var wrong *requestError
+	switch {
+	case errors.As(err, new(*replay.TokenError)):
+		http.Error(w, "no such token", http.StatusNotFound)
+	case errors.Is(err, engine.ErrTokenExpired):
+		http.Error(w, "the token has expired", http.StatusGone)
+	case errors.Is(err, activity.ErrClosed):
+		http.Error(w, "the attempt has already ended, or does not exist any more", http.StatusConflict)
+	case errors.As(err, &wrong):
+		http.Error(w, wrong.reason, http.StatusBadRequest)
+	case errors.Is(err, errTooLarge), errors.As(err, new(*replay.PayloadTooLargeError)):
+		http.Error(w, fmt.Sprintf("the value is too large: at most %d bytes are allowed", h.BodyMax()), http.StatusRequestEntityTooLarge)
+	case errors.Is(err, errSlowBody):
+		http.Error(w, errSlowBody.Error(), http.StatusRequestTimeout)
+	case errors.Is(err, errTooManyRequests), errors.Is(err, actors.ErrBusy), h.IsUnavailable(err):
+		w.Header().Set("Retry-After", retryAfter(err))
+		http.Error(w, "not available now: repeat the request", http.StatusServiceUnavailable)
+	default:
+		http.Error(w, "internal error", http.StatusInternalServerError)
+	}
+}
+
+// retryAfter returns when to repeat a request, in seconds.
+func retryAfter(err error) string {
+	var busy *actors.BusyError
+	if !errors.As(err, &busy) {
+		return "1"
+	}
+	return strconv.Itoa(max(1, int(math.Ceil(busy.RetryAfter.Seconds()))))
+}
