@@ -2,10 +2,14 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors/activity"
+	"github.com/tenuto-dev/tenuto/cluster/internal/completion"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -33,15 +37,17 @@ func ClientFrom(ctx context.Context) (client *Client, ok bool) {
 }
 
 // CompleteActivity completes an activity from outside with a result; see [replay.ErrResultPending].
-// The token is that of the attempt, from [replay.Attempt.Token]. CompleteActivity returns after the
-// completion is committed. Repeating it with the same value returns nil.
+// The token is that of the attempt, from [replay.Attempt.Token] or [replay.Attempt.SignedToken]; the
+// leader verifies a signed one. CompleteActivity returns after the completion is committed. Repeating
+// it with the same value returns nil, before a signed token has expired.
 //
 // An instance that is stalled or waits for code records nothing: the error is [ErrStalled]. The
 // leader keeps the first result and records it when the instance continues. A new leader does not
 // have that result. So the caller must repeat the call until it returns nil (this value was
 // recorded) or [ErrActivityClosed] (this value was not recorded).
 //
-// Other errors: [ErrActivityClosed], [*replay.TokenError], [*UnavailableError].
+// Other errors: [ErrActivityClosed], [*replay.TokenError], [ErrTokenExpired], [*UnavailableError];
+// [ErrProtocol] for a signed token while a member does not speak protocol 4.
 func CompleteActivity[O any](ctx context.Context, client *Client, token string, value O) error {
 	payload, err := client.encode(replay.PayloadInfo{Kind: "activity", Part: "result"}, value)
 	if err != nil {
@@ -70,17 +76,83 @@ func FailActivity(ctx context.Context, client *Client, token string, failure err
 }
 
 func (c *Client) complete(ctx context.Context, token string, request *clusterpb.CompleteRequest) error {
-	attempt, err := engine.ParseToken(token)
+	instance, of, err := nameAttempt(token, request)
 	if err != nil {
 		return fmt.Errorf("complete activity: %w", err)
 	}
-	request.Execution, request.EventId, request.Attempt = attempt.Execution, attempt.EventID, uint64(attempt.Number)
-	request.Incarnation = attempt.Incarnation
-	_, err = c.call(ctx, &clusterpb.Request{Instance: attempt.Instance, Call: &clusterpb.Request_Complete{Complete: request}})
+	_, err = c.call(ctx, &clusterpb.Request{Instance: instance, Call: &clusterpb.Request_Complete{Complete: request}})
 	if err != nil {
-		return fmt.Errorf("complete activity %s: %w", attempt.IdempotencyKey(), err)
+		return fmt.Errorf("complete activity %s: %w", of, err)
 	}
 	return nil
+}
+
+// nameAttempt sets the attempt that a request is for, or the signed token with which the leader
+// finds out. It returns the instance and, for an error text, the attempt as far as it is known.
+func nameAttempt(token string, request *clusterpb.CompleteRequest) (instance, of string, err error) {
+	if engine.IsSignedToken(token) {
+		request.SignedToken = token
+		instance, err = engine.UnverifiedInstance(token)
+		return instance, "by a signed token", err
+	}
+	attempt, err := engine.ParseToken(token)
+	if err != nil {
+		return "", "", err
+	}
+	request.Execution, request.EventId, request.Attempt = attempt.Execution, attempt.EventID, uint64(attempt.Number)
+	request.Incarnation = attempt.Incarnation
+	return attempt.Instance, attempt.IdempotencyKey(), nil
+}
+
+// CompletionHandler returns a handler with which third parties complete activities over HTTP, on any
+// node, by signed tokens only (see [replay.Attempt.CompletionURL]). The application mounts it on a
+// server of its own, with TLS; [http.StripPrefix] works. POST /complete/{token} completes the
+// attempt with the JSON value in the body, like [CompleteActivity]. POST /fail/{token} with
+// {"code": TEXT, "message": TEXT} fails it, like [FailActivity]: errors.Is finds the sentinel of
+// [replay.NewError] with that code; codes that begin with "tenuto." are rejected.
+//
+//	204  recorded, also if it was recorded before with the same value
+//	400  the body is not JSON in UTF-8, or not of that form
+//	404  the token was changed, is of another cluster, or is a plain one
+//	408  the body did not arrive within 10 s
+//	409  the attempt has ended with another outcome, or does not exist any more
+//	410  the token has expired
+//	413  the value exceeds Settings.PayloadMax
+//	503  no leader, overload, a stalled instance, or more than 128 requests at once: repeat it after
+//	     the time in Retry-After; the outcome may be unknown
+//	500  a fault, which a log describes
+//
+// The end of a request's context ends its call. A token in a URL is a secret: do not log it.
+func (n *Node) CompletionHandler() http.Handler {
+	client := n.Client()
+	return completion.NewHandler(completion.Config{
+		Verify: func(ctx context.Context, token string) error {
+			if err := n.check(); err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(ctx, verifyWaitMax)
+			defer cancel()
+			_, err := n.tokens.verify(ctx, token)
+			return err
+		},
+		Complete: func(ctx context.Context, token string, value json.RawMessage) error {
+			return CompleteActivity(ctx, client, token, value)
+		},
+		Fail: func(ctx context.Context, token string, failure error) error {
+			return FailActivity(ctx, client, token, failure)
+		},
+		BodyMax:       func() int { return n.settings.payloadMax() },
+		IsUnavailable: isUnavailable,
+	})
+}
+
+// verifyWaitMax bounds how long a request waits until this node can verify tokens.
+const verifyWaitMax = 2 * time.Second
+
+// isUnavailable reports whether a completion may succeed later with the same token.
+func isUnavailable(err error) bool {
+	return errors.As(err, new(*UnavailableError)) || errors.Is(err, ErrStalled) || errors.Is(err, ErrClosed) || errors.Is(err, ErrRemoved) ||
+		errors.Is(err, ErrProtocol) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // The states of an open activity: what it is doing or waiting for.

@@ -7,8 +7,10 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/url"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -139,6 +141,11 @@ type Config struct {
 	// CallTimeout bounds how long a call without a deadline is retried while no leader answers.
 	// Defaults to 30 s.
 	CallTimeout time.Duration
+	// CompletionURL is where the application serves [Node.CompletionHandler], for
+	// [replay.Attempt.CompletionURL]: an absolute http or https URL of at most 1,024 bytes, without
+	// user, query and fragment, such as "https://shop.example/hooks". It should be the same on every
+	// node. Defaults to nowhere.
+	CompletionURL string
 	// Logger receives the log. A handler that is slow or blocks does not delay the node: it drops
 	// records while more than 1,024 wait. Defaults to slog.Default().
 	Logger *slog.Logger
@@ -242,10 +249,28 @@ func (c Config) validate() error {
 	case slices.Contains(c.Tags, ""):
 		return invalidConfig("Tags", "has an empty tag: activities without a tag run on every node")
 	}
-	if err := firstError(c.validateSettings(), c.validatePeers(), c.validateJoin(), c.validateActivities(), c.validateInterceptors()); err != nil {
+	if err := firstError(c.validateSettings(), c.validateCompletionURL(), c.validatePeers(), c.validateJoin(), c.validateActivities(), c.validateInterceptors()); err != nil {
 		return err
 	}
 	return c.validateListen()
+}
+
+// completionURLMax bounds Config.CompletionURL, in bytes.
+const completionURLMax = 1024
+
+// validateCompletionURL returns an error unless CompletionURL and a path make a URL.
+func (c Config) validateCompletionURL() error {
+	if c.CompletionURL == "" {
+		return nil
+	}
+	if len(c.CompletionURL) > completionURLMax {
+		return invalidConfig("CompletionURL", fmt.Sprintf("has %d bytes: at most %d are allowed", len(c.CompletionURL), completionURLMax))
+	}
+	base, err := url.Parse(c.CompletionURL)
+	if err != nil || base.Scheme != "https" && base.Scheme != "http" || base.Host == "" || base.User != nil || strings.ContainsAny(c.CompletionURL, "?#") {
+		return invalidConfig("CompletionURL", "must be an absolute http or https URL without user, query and fragment") // it may hold a password
+	}
+	return nil
 }
 
 // withPayloadWarnings logs large values unless the user has set Warn.

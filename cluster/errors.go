@@ -189,7 +189,10 @@ func toFailure(err error) *clusterpb.Failure {
 	}
 	var invalid *replay.InvalidError
 	var notRegistered *replay.NotRegisteredError
+	var token *replay.TokenError
 	switch {
+	case errors.As(err, &token):
+		return wire.Token(token)
 	case errors.As(err, &invalid):
 		return &clusterpb.Failure{Code: wire.CodeInput, Field: invalid.Field, Message: invalid.Reason, NotExecuted: true}
 	case errors.As(err, &notRegistered):
@@ -234,6 +237,8 @@ func fromFailure(f *clusterpb.Failure) error {
 		return wire.NotRegisteredError(f)
 	case f.Code == wire.CodeBusy:
 		return wire.BusyError(f)
+	case f.Code == wire.CodeToken:
+		return wire.TokenError(f)
 	case f.Code == wire.CodeProtocol && f.Versions != nil:
 		return decodeVersionError(f.Versions)
 	case known == nil:

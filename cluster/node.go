@@ -24,6 +24,7 @@ import (
 type Node struct {
 	config     Config
 	settings   clusterSettings
+	tokens     completionTokens
 	registry   *engine.Registry
 	mux        *transport.Mux // nil without Listen
 	system     *actors.System
@@ -126,7 +127,7 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 		n.cancel()
 		return nil, err
 	}
-	n.logStart()
+	logStart(n)
 	if err := runSteps(ctx, n.announcer.checkJoinTarget, n.open); err != nil {
 		n.cancel()
 		n.peers.Close()
@@ -143,11 +144,11 @@ func (n *Node) attachParts() {
 	n.directory.Opened, n.directory.Replicas = n.opened, n.announcer.replicas
 	n.router, n.dispatcher = router{n}, dispatcher{n}
 	n.replicaCalls, n.scatter = replicaCalls{n}, scatterGather{n}
-	n.settings.node = n
+	n.settings.node, n.tokens.node = n, n
 }
 
 // logStart logs which node starts, and with which configuration.
-func (n *Node) logStart() {
+func logStart(n *Node) {
 	c := n.config
 	n.config.Logger.Info("node starting", "cluster", c.ClusterID, "dir", c.Dir, "in_memory", c.InMemory, "listen", c.Listen,
 		"address", c.address(), "tls", c.TLS != nil, "version", moduleVersion(), "protocol", c.protocol, "partitions", c.Partitions)
@@ -249,7 +250,7 @@ func (n *Node) actorsConfig() actors.Config {
 		InFlightMax:      partitionShare(0, inFlightMax, partitions),
 		InFlightBytesMax: partitionShare(0, inFlightBytesMax, partitions),
 		Limits:           actors.Limits(settings.Limits),
-		AttemptContext:   context.WithValue(context.Background(), clientKey{}, clientOf(n)),
+		AttemptContext:   n.tokens.signer().WithContext(context.WithValue(context.Background(), clientKey{}, clientOf(n))),
 		HungAfter:        n.config.HungAfter,
 		GracePeriod:      n.config.StopGrace,
 		Observer:         telemetry.NewObserver(n.metrics, n.tracing),

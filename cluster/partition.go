@@ -49,11 +49,12 @@ type partition struct {
 func (pa *partition) setJournal(opened *journal.Journal) {
 	pa.journal, pa.barrier = opened, opened.Barrier
 	shared := instances.Partition{
-		Journal:  opened,
-		Registry: pa.node.registry,
-		Barrier:  func(ctx context.Context) error { return pa.barrier(ctx) },
-		Leads:    func(p *actors.Partition) bool { return pa.actorPartition.Load() == p },
-		Answers:  &pa.node.answerLimiter,
+		Journal:     opened,
+		Registry:    pa.node.registry,
+		Barrier:     func(ctx context.Context) error { return pa.barrier(ctx) },
+		Leads:       func(p *actors.Partition) bool { return pa.actorPartition.Load() == p },
+		VerifyToken: pa.node.tokens.verify,
+		Answers:     &pa.node.answerLimiter,
 	}
 	pa.inputs, pa.reads = instances.NewInputs(shared), instances.NewReads(shared)
 	pa.waits, pa.members, pa.workerLoop = runWaiter{pa, opened}, memberHandler{pa, opened}, workerLoop{pa, opened}

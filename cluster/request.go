@@ -120,7 +120,8 @@ func inputKinds() map[reflect.Type]requestKind {
 			actions:    needs(ActionComplete),
 			ofInstance: true,
 			check: func(r *clusterpb.Request, most payloadLimit) error {
-				return firstError(most.checkSize("failure", proto.Size(r.GetComplete().GetError())), most.check("result", r.GetComplete().GetResult()))
+				return firstError(most.checkSize("failure", proto.Size(r.GetComplete().GetError())), most.check("result", r.GetComplete().GetResult()),
+					checkSignedToken(r.GetComplete()))
 			},
 			serve: func(ctx context.Context, pa *partition, p *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
 				return pa.inputs.Complete(ctx, p, r.Instance, r.GetComplete())
@@ -446,6 +447,15 @@ func (most payloadLimit) checkSize(field string, size int) error {
 		return invalidArgument(field, fmt.Sprintf("has %d bytes: at most %d are allowed", size, most))
 	}
 	return nil
+}
+
+// checkSignedToken returns an error for a completion that names its attempt in two ways, or whose
+// signed token is too long.
+func checkSignedToken(r *clusterpb.CompleteRequest) error {
+	if r.SignedToken != "" && (r.Execution != 0 || r.EventId != 0 || r.Attempt != 0 || r.Incarnation != 0) {
+		return invalidArgument("signed token", "is set together with an attempt")
+	}
+	return checkText("signed token", r.SignedToken, 0, engine.SignedTokenMax)
 }
 
 func checkUpdate(r *clusterpb.UpdateRequest) error {

@@ -131,6 +131,8 @@ func requestsByKind() map[string][]*clusterpb.Request {
 		"executions": {ended(&clusterpb.Request{Call: &clusterpb.Request_Executions{Executions: new(clusterpb.ExecutionsRequest)}})},
 		"complete": {running(&clusterpb.Request{Call: &clusterpb.Request_Complete{Complete: &clusterpb.CompleteRequest{
 			Execution: 1, EventId: 5, Attempt: 1, Result: payload(`1`),
+		}}}), running(&clusterpb.Request{Call: &clusterpb.Request_Complete{Complete: &clusterpb.CompleteRequest{
+			SignedToken: "t3.gICAgICAgIBAAAEFAXJ1bm5pbmcAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", Result: payload(`1`),
 		}}})},
 		"pending": {running(&clusterpb.Request{Call: &clusterpb.Request_Pending{Pending: new(clusterpb.PendingRequest)}})},
 		"wait":    {ended(&clusterpb.Request{Call: &clusterpb.Request_Wait{Wait: new(clusterpb.WaitRequest)}})},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
@@ -15,9 +16,12 @@ import (
 
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
-// Errors of join tokens. A call that returns one of them has changed nothing.
+// Errors of join tokens, ErrTokenExpired also of signed tokens. A call that returns one of them has
+// changed nothing.
 var (
 	// ErrTokenRequired: the cluster adds nodes only with a token.
 	ErrTokenRequired = errors.New("tenuto: this cluster adds nodes only with a token: set Config.JoinToken")
@@ -25,8 +29,8 @@ var (
 	// with it. The cluster deletes the record when the token is revoked, or a day after it has
 	// expired.
 	ErrTokenInvalid = errors.New("tenuto: the token is unknown to this cluster")
-	// ErrTokenExpired: the token has expired.
-	ErrTokenExpired = errors.New("tenuto: the token has expired")
+	// ErrTokenExpired: the join token, or the signed token of an attempt, has expired by cluster time.
+	ErrTokenExpired = engine.ErrTokenExpired
 	// ErrTokenUsed: another node has used the token.
 	ErrTokenUsed = errors.New("tenuto: the token was used by another node")
 	// ErrTooManyTokens: the cluster already has records of 256 tokens. It keeps each until the
@@ -247,4 +251,79 @@ func (c Config) validateToken() error {
 		return invalidConfig("JoinToken", fmt.Sprintf("is for cluster %.100q, not for %q", cluster, c.ClusterID))
 	}
 	return nil
+}
+
+// completionTokens signs the tokens of attempts and verifies them, with the key that this node's
+// replica of the first partition shows.
+type completionTokens struct{ node *Node }
+
+// signer returns what signs and verifies on this node. It must not be used before the partitions
+// are open.
+func (c *completionTokens) signer() *engine.TokenSigner {
+	return &engine.TokenSigner{
+		Cluster: c.node.config.ClusterID,
+		URL:     strings.TrimRight(c.node.config.CompletionURL, "/"),
+		Key:     c.awaitKey,
+		Now:     c.now,
+	}
+}
+
+// verify returns the attempt that a signed token names. The error is [ErrTokenExpired],
+// a [*replay.TokenError], or one of awaitKey.
+func (c *completionTokens) verify(ctx context.Context, token string) (*replay.Attempt, error) {
+	return c.signer().Verify(ctx, token)
+}
+
+// record records a new key for signed tokens if none is recorded and every member can read it. It
+// reports false if the leader must call it again.
+func (c *completionTokens) record(ctx context.Context, pa *partition) (done bool) {
+	if pa.number > 0 || c.node.config.protocol < journal.CompletionKeyProtocol || len(pa.journal.CompletionKey()) > 0 {
+		return true
+	}
+	if pa.journal.Protocol() < journal.CompletionKeyProtocol {
+		return false
+	}
+	key := make([]byte, sha256.Size)
+	_, err := rand.Read(key)
+	if err == nil {
+		err = pa.journal.RecordCompletionKey(ctx, key)
+	}
+	if err != nil && ctx.Err() == nil {
+		c.node.config.Logger.Warn("key for signed tokens not recorded; trying again", "error", err)
+	}
+	return err == nil
+}
+
+// awaitKey returns the key for signed tokens. A node that has just joined waits until its replica
+// shows it, a new cluster until its leader has recorded it. The error is [ErrProtocol] while a
+// member does not speak protocol 4.
+func (c *completionTokens) awaitKey(ctx context.Context) ([]byte, error) {
+	first := c.node.partitions[0]
+	hasKey := func() bool { return len(first.journal.CompletionKey()) > 0 }
+	if hasKey() {
+		return first.journal.CompletionKey(), nil
+	}
+	if err := first.catchUp(ctx); err != nil {
+		return nil, err
+	}
+	// A new cluster has no protocol yet; any other keeps its protocol until a member is replaced.
+	limited, cancel := context.WithTimeout(ctx, settingsProtocolWait)
+	defer cancel()
+	_ = c.node.poll(limited, func() bool { return first.journal.Protocol() > 1 })
+	if first.journal.Protocol() < journal.CompletionKeyProtocol {
+		return nil, fmt.Errorf("%w: signed tokens need protocol %d on every member", ErrProtocol, journal.CompletionKeyProtocol)
+	}
+	if err := c.node.poll(ctx, hasKey); err != nil {
+		return nil, err
+	}
+	return first.journal.CompletionKey(), nil
+}
+
+// now returns the cluster time of an instance's partition, by which its tokens expire.
+func (c *completionTokens) now(ctx context.Context, instance string) (time.Time, error) {
+	pa := c.node.partitionOf(instance)
+	if err := c.node.poll(ctx, pa.journal.IsClockCurrent); err != nil {
+		return time.Time{}, err
+	}
+	return time.Unix(0, pa.journal.Now().UnixNano()), nil
 }

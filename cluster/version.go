@@ -53,7 +53,7 @@ func (h *memberHandler) checkMemberProtocol(node string, newest uint32) error {
 const raiseInterval = time.Second
 
 // raiseProtocol raises the cluster's protocol to the newest that all members speak, and records the
-// settings as soon as they can read them. It returns when the protocol is this node's newest, or
+// settings and the key for signed tokens as soon as they can read them. It returns when the protocol is this node's newest, or
 // when ctx ends.
 func (pa *partition) raiseProtocol(ctx context.Context) {
 	for {
@@ -63,6 +63,7 @@ func (pa *partition) raiseProtocol(ctx context.Context) {
 			}
 		}
 		recorded := pa.node.settings.record(ctx, pa)
+		recorded = pa.node.tokens.record(ctx, pa) && recorded
 		if recorded && pa.journal.Protocol() >= pa.node.config.protocol || pa.node.sleep(ctx, raiseInterval) != nil {
 			return
 		}

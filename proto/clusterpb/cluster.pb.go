@@ -3445,7 +3445,8 @@ func (x *Mismatch) GetSource() string {
 	return ""
 }
 
-// CompleteRequest completes an attempt of an activity from outside.
+// CompleteRequest completes an attempt of an activity from outside. A signed token names the attempt
+// instead of execution, event_id, attempt and incarnation, which are then 0.
 type CompleteRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Execution uint64                 `protobuf:"varint,1,opt,name=execution,proto3" json:"execution,omitempty"`
@@ -3455,7 +3456,9 @@ type CompleteRequest struct {
 	// The error of the attempt, instead of a result.
 	Error *journalpb.Error `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
 	// Of the run that the activity belongs to.
-	Incarnation   uint64 `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Incarnation uint64 `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// A signed token. The leader verifies it.
+	SignedToken   string `protobuf:"bytes,7,opt,name=signed_token,json=signedToken,proto3" json:"signed_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3530,6 +3533,13 @@ func (x *CompleteRequest) GetIncarnation() uint64 {
 		return x.Incarnation
 	}
 	return 0
+}
+
+func (x *CompleteRequest) GetSignedToken() string {
+	if x != nil {
+		return x.SignedToken
+	}
+	return ""
 }
 
 type CompleteResult struct {
@@ -6670,14 +6680,15 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\bevent_id\x18\x02 \x01(\x04R\aeventId\x12\x1a\n" +
 	"\bexpected\x18\x03 \x01(\tR\bexpected\x12\x14\n" +
 	"\x05found\x18\x04 \x01(\tR\x05found\x12\x16\n" +
-	"\x06source\x18\x05 \x01(\tR\x06source\"\xea\x01\n" +
+	"\x06source\x18\x05 \x01(\tR\x06source\"\x8d\x02\n" +
 	"\x0fCompleteRequest\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\x19\n" +
 	"\bevent_id\x18\x02 \x01(\x04R\aeventId\x12\x18\n" +
 	"\aattempt\x18\x03 \x01(\x04R\aattempt\x122\n" +
 	"\x06result\x18\x04 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x06result\x12.\n" +
 	"\x05error\x18\x05 \x01(\v2\x18.tenuto.journal.v1.ErrorR\x05error\x12 \n" +
-	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\"\x10\n" +
+	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\x12!\n" +
+	"\fsigned_token\x18\a \x01(\tR\vsignedToken\"\x10\n" +
 	"\x0eCompleteResult\"\x10\n" +
 	"\x0ePendingRequest\"Q\n" +
 	"\rPendingResult\x12@\n" +

@@ -2,33 +2,57 @@ package instances
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/actors/activity"
+	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
-// Complete completes or fails an attempt from outside.
+// Complete completes or fails an attempt from outside. It verifies a signed token first.
 func (i *Inputs) Complete(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.CompleteRequest) (*clusterpb.Response, error) {
+	ref, attempt, err := i.attemptOf(ctx, instance, r)
+	if err != nil {
+		return nil, err
+	}
 	if err := i.Barrier(ctx); err != nil {
 		return nil, err
 	}
-	ref := &journalpb.OperationRef{Instance: instance, Incarnation: r.Incarnation, Execution: r.Execution, EventId: r.EventId}
 	stalls, cancel := p.WatchStalls(instance)
 	defer cancel()
 	if err := checkNotStalled(p, ref); err != nil {
 		return nil, err
 	}
 	outcomes := make(chan error, 1)
-	p.CompleteActivity(activity.Completion{Ref: ref, Attempt: int(r.Attempt), Result: r.Result, Error: r.Error},
+	p.CompleteActivity(activity.Completion{Ref: ref, Attempt: attempt, Result: r.Result, Error: r.Error},
 		func(err error) { outcomes <- err })
 	if err := awaitCompletion(ctx, p, ref, outcomes, stalls); err != nil {
 		return nil, err
 	}
 	return &clusterpb.Response{Result: &clusterpb.Response_Complete{Complete: new(clusterpb.CompleteResult)}}, nil
+}
+
+// attemptOf returns the activity and the number of the attempt that a request is for. Of a request
+// with a signed token nothing is used but what was signed.
+func (i *Inputs) attemptOf(ctx context.Context, instance string, r *clusterpb.CompleteRequest) (*journalpb.OperationRef, int, error) {
+	if r.SignedToken == "" {
+		return &journalpb.OperationRef{Instance: instance, Incarnation: r.Incarnation, Execution: r.Execution, EventId: r.EventId}, int(r.Attempt), nil
+	}
+	a, err := i.VerifyToken(ctx, r.SignedToken)
+	switch {
+	case errors.As(err, new(*replay.TokenError)), errors.Is(err, engine.ErrTokenExpired), errors.Is(err, journal.ErrProtocol):
+		return nil, 0, err
+	case err != nil: // whatever the reason, nothing was done
+		return nil, 0, fmt.Errorf("%w: cannot verify the token: %v", journal.ErrNotLeader, err)
+	case a.Instance != instance:
+		return nil, 0, &replay.InvalidError{Field: "instance ID", Reason: "is not that of the signed token"}
+	}
+	return &journalpb.OperationRef{Instance: a.Instance, Incarnation: a.Incarnation, Execution: a.Execution, EventId: a.EventID}, a.Number, nil
 }
 
 // awaitCompletion returns the outcome of a completion, or an error if the instance stalls first.

@@ -7,6 +7,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
 	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
@@ -18,6 +19,9 @@ type Partition struct {
 	Barrier func(ctx context.Context) error
 	// Leads reports whether this node still leads with these actors.
 	Leads func(*actors.Partition) bool
+	// VerifyToken returns the attempt that a signed token names. The error is a
+	// [*replay.TokenError], [engine.ErrTokenExpired], or says why the token cannot be verified.
+	VerifyToken func(ctx context.Context, token string) (*replay.Attempt, error)
 	// Answers bounds the bytes of long answers.
 	Answers *admission.AnswerLimiter
 }

@@ -25,6 +25,7 @@ const (
 	CodeForgotten = "forgotten"
 	CodeNoCode    = "no_code"
 	CodePayload   = "payload"
+	CodeToken     = "attempt_token"
 )
 
 // NotLeader returns the response to a call that reached no leader. Nothing was done.
@@ -74,6 +75,17 @@ func PayloadError(f *clusterpb.Failure) *replay.PayloadError {
 		return nil
 	}
 	return refused
+}
+
+// Token returns the failure of a call with a signed token that is not valid. It does not contain the
+// token.
+func Token(e *replay.TokenError) *clusterpb.Failure {
+	return &clusterpb.Failure{Code: CodeToken, Field: e.Token, Message: e.Reason, NotExecuted: true}
+}
+
+// TokenError converts such a failure to an error.
+func TokenError(f *clusterpb.Failure) *replay.TokenError {
+	return &replay.TokenError{Token: f.Field, Reason: f.Message}
 }
 
 // A RemoteError is an error of the leader: its sentinel, with the text that the leader sent.
