@@ -134,7 +134,7 @@ func TestSignedToken_RejectsEveryChange(t *testing.T) {
 func TestSignedToken_IsForOneCluster(t *testing.T) {
 	signer, _ := newTokenSigner("shop", "secret")
 	token := signToken(t, signer, tokenAttempts[0], time.Hour)
-	for _, other := range [][2]string{{"shop", "secreT"}, {"shop2", "secret"}, {"sho", "secret"}, {"", "secret"}, {"shop", ""}} {
+	for _, other := range [][2]string{{"shop", "secreT"}, {"shop2", "secret"}, {"shoP", "secret"}, {"sho", "secret"}, {"", "secret"}, {"shop", ""}} {
 		signer, _ := newTokenSigner(other[0], other[1])
 		expectForged(t, signer, fmt.Sprintf("cluster %q with key %q", other[0], other[1]), token)
 	}

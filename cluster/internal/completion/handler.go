@@ -114,8 +114,9 @@ func (h *handler) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 	if r.ContentLength > most {
 		return nil, errTooLarge
 	}
-	connection := http.NewResponseController(w)
-	limited := connection.SetReadDeadline(time.Now().Add(bodyTimeout)) == nil // not every server can
+	// Not every server can do that. It does not limit the time of the call: net/http removes the
+	// deadline after the body.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 	switch {
 	case errors.As(err, new(*http.MaxBytesError)):
@@ -124,9 +125,6 @@ func (h *handler) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 		return nil, errSlowBody
 	case err != nil:
 		return nil, &requestError{"the body is incomplete"}
-	}
-	if limited {
-		_ = connection.SetReadDeadline(time.Time{}) // it would end the request's context
 	}
 	if !utf8.Valid(body) || !json.Valid(body) {
 		return nil, &requestError{"the body is not JSON in UTF-8"}
