@@ -52,8 +52,12 @@ func (s *signedTokens) definitions() []replay.Definition {
 			s.urls[attempt.Instance] = append(s.urls[attempt.Instance], url)
 			return "", replay.ErrResultPending
 		}),
-		asyncOrchestration.Bind(func(ctx *replay.Context, text string) (string, error) {
-			return asyncActivity.Call(ctx, text, replay.Retry(replay.RetryPolicy{InitialInterval: time.Millisecond, MaxInterval: 10 * time.Millisecond}))
+		asyncOrchestration.Bind(func(ctx *replay.Context, tag string) (string, error) {
+			options := []replay.Option{replay.Retry(replay.RetryPolicy{InitialInterval: time.Millisecond, MaxInterval: 10 * time.Millisecond})}
+			if tag != "" {
+				options = append(options, replay.Tag(tag))
+			}
+			return asyncActivity.Call(ctx, tag, options...)
 		}),
 	}
 }
@@ -129,14 +133,14 @@ func startSigned(t *testing.T, node *Node, ids ...string) {
 	}
 }
 
-// Any node completes by a signed token, in every partition, also after the leaders have changed,
-// and so does a node that joins later.
+// Any node signs tokens, also as a worker of another leader, and any node completes by them: in every
+// partition, after the leaders have changed, and when it has joined later.
 func TestSignedToken_CompletesOnAnyNode(t *testing.T) {
 	checkGoroutineLeaks(t)
 	const partitions = 3
 	s, peers := newSignedTokens(), loopbackPeers(t, 3)
 	configure := func(c Config) Config {
-		c.Partitions, c.CompletionURL = partitions, testHooks
+		c.Partitions, c.CompletionURL, c.Tags = partitions, testHooks, []string{c.NodeID}
 		return c
 	}
 	nodes := make([]*Node, len(peers))
@@ -159,6 +163,14 @@ func TestSignedToken_CompletesOnAnyNode(t *testing.T) {
 		if err := CompleteActivity(testContext(t), node.Client(), direct, "directly"); err != nil {
 			t.Errorf("on %s: %v", node.ID(), err)
 		}
+	}
+	for i, node := range nodes {
+		id := idInGroup("signed-on-"+node.ID(), 0, partitions) // two of the nodes do not lead that partition
+		if _, err := StartRun(testContext(t), node.Client(), asyncOrchestration, id, node.ID()); err != nil {
+			t.Fatal(err)
+		}
+		expectStatus(t, id, serveHooks(t, nodes[(i+1)%3])(s.await(t, id, 1), `"remote"`), http.StatusNoContent)
+		expectOutput(t, node.Client(), id, "remote")
 	}
 	for i := range partitions {
 		expectOutput(t, nodes[0].Client(), idInGroup("http", i, partitions), "over HTTP")
