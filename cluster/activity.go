@@ -120,9 +120,11 @@ func nameAttempt(token string, request *clusterpb.CompleteRequest) (instance, of
 //	413  the value exceeds Settings.PayloadMax
 //	503  no leader, overload, a stalled instance, or more than 128 requests at once: repeat it after
 //	     the time in Retry-After; the outcome may be unknown
-//	500  a fault, which a log describes
+//	500  a fault
 //
-// The end of a request's context ends its call. A token in a URL is a secret: do not log it.
+// A value is recorded as it is: if it is not of the activity's type, the call of the activity fails
+// with [*replay.PayloadError]. Config.Authorize is not asked, because the token is the right. The end
+// of a request's context ends its call. A token in a URL is a secret: do not log it.
 func (n *Node) CompletionHandler() http.Handler {
 	client := n.Client()
 	return completion.NewHandler(completion.Config{
