@@ -37,6 +37,7 @@ func (c *children) startChild(parent *journalpb.OperationRef, child *journalpb.S
 				Version: c.runs.chooseVersion(child.Name, child.Version),
 				Input:   child.Input,
 				Parent:  parent,
+				Retry:   child.Retry,
 				Trace:   c.traceContext(parent.Instance, parent.Execution),
 				Headers: child.Headers,
 			},

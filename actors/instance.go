@@ -391,6 +391,9 @@ func (in *instance) propose(t *turn) {
 	}
 	in.addFirstIndexes(t.events)
 	bytes, err := t.encode()
+	if err == nil {
+		err = t.checkRunOptions()
+	}
 	tooLarge := bytes > in.partition.system.config.AppendBytesMax
 	if tooLarge && len(t.batch) > 1 {
 		in.retryHalfBatch(t.batch)

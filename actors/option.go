@@ -26,6 +26,7 @@ type StartOptions struct {
 	// In Unix nanoseconds. StartAt 0: at once. Deadline 0: none.
 	StartAt, Deadline int64
 	Tags              map[string]string
+	Retry             *engine.RetryPolicy // nil: none
 }
 
 // allow adds a reuse of the instance ID. Of several, the one that allows most counts.
@@ -38,6 +39,9 @@ func (o *StartOptions) allow(reuse Reuse) {
 
 // SetVersion makes [replay.Version] an option of a start.
 func (o *StartOptions) SetVersion(version string) { o.Version = version }
+
+// SetRetry makes [replay.Retry] an option of a start.
+func (o *StartOptions) SetRetry(policy *engine.RetryPolicy) { o.Retry = policy }
 
 // RequestID sets the request ID of a start, an event or an update.
 func RequestID(id string) replay.Option {

@@ -74,7 +74,11 @@ func (w *world) program(ctx *replay.Context, p plan) (string, error) {
 	if in.consumed == nil {
 		in.consumed = make(map[string]int)
 	}
-	b := in.block(ctx, fmt.Sprint(p.Path, "/", p.Generation))
+	path := fmt.Sprint(p.Path, "/", p.Generation)
+	if attempt := ctx.Attempt(); attempt > 1 { // another attempt does something else
+		path += fmt.Sprint("/", attempt)
+	}
+	b := in.block(ctx, path)
 	b.depth = p.Depth
 	b.publishGeneration()
 	if p.Path == rootID {
@@ -292,7 +296,11 @@ func (b *block) start() *replay.Future[string] {
 
 func (b *block) child() *replay.Future[string] {
 	p := plan{Seed: b.in.plan.Seed, Nondeterministic: b.in.plan.Nondeterministic, Path: b.nextPath(), Depth: b.depth - 1}
-	return programHandle.Start(b.ctx, p, b.childOptions(p.Path)...)
+	options := b.childOptions(p.Path)
+	if b.chance(2) {
+		options = append(options, replay.Retry(replay.RetryPolicy{InitialInterval: 100 * time.Millisecond, MaxAttempts: 1 + b.random.IntN(3)}))
+	}
+	return programHandle.Start(b.ctx, p, options...)
 }
 
 func (b *block) childOptions(path string) []replay.Option {

@@ -222,6 +222,44 @@ func (ex *execution) checkCarriedOver(before *execution) {
 	if got, want := began.published(), before.published(); !maps.Equal(got, want) {
 		ex.violation(ex.history[0], "begins with %v, the execution before had %v", got, want)
 	}
+	ex.checkRetried(before)
+}
+
+// checkRetried checks that an execution is a retry of the one before if that has failed, and the
+// first attempt if its code continued.
+func (ex *execution) checkRetried(earlier *execution) {
+	first, last, before := ex.history[0], earlier.history[len(earlier.history)-1], earlier.history[0].GetOrchestrationStarted()
+	started, failure := first.GetOrchestrationStarted(), last.GetOrchestrationContinuedAsNew().GetRetried()
+	switch {
+	case !proto.Equal(started.Retry, before.Retry):
+		ex.violation(first, "has the policy %v, not %v", started.Retry, before.Retry)
+	case failure == nil:
+		if started.Attempt != 0 || started.LastFailure != nil || started.StartAt != 0 {
+			ex.violation(first, "is a retry, but the code continued")
+		}
+	case started.Attempt != before.Attempt+1 || !proto.Equal(started.LastFailure, failure) || !proto.Equal(started.Input, before.Input):
+		ex.violation(first, "is no retry of %v after %v", before, failure)
+	case started.StartAt <= last.Timestamp || started.Attempt >= before.Retry.GetMaxAttempts():
+		ex.violation(first, "begins at %d after %d, with the policy %v", started.StartAt, last.Timestamp, before.Retry)
+	case strings.Contains(failure.Message, violationPrefix):
+		ex.violation(last, "the code has seen that")
+	case hasCancelRequest(earlier.history):
+		ex.violation(first, "is a retry of a canceled run")
+	}
+}
+
+// checkNotRetried checks that a failed run could not be retried.
+func (ex *execution) checkNotRetried(event *journalpb.Event) {
+	started := ex.history[0].GetOrchestrationStarted()
+	if most := started.Retry.GetMaxAttempts(); started.Attempt+1 < most && !hasCancelRequest(ex.history) {
+		ex.violation(event, "is attempt %d of %d and was not retried", started.Attempt+1, most)
+	}
+}
+
+// hasCancelRequest reports whether an execution was asked to cancel.
+func hasCancelRequest(history []*journalpb.Event) bool {
+	return history[0].GetOrchestrationStarted().GetCancelRequested() != nil ||
+		slices.ContainsFunc(history, func(event *journalpb.Event) bool { return event.GetOrchestrationCancelRequested() != nil })
 }
 
 func (ex *execution) checkSuspended(event *journalpb.Event) {
@@ -253,6 +291,7 @@ func (ex *execution) checkEvent(event *journalpb.Event) {
 		if strings.Contains(body.OrchestrationFailed.Error.GetMessage(), violationPrefix) {
 			ex.violation(event, "the code has seen that")
 		}
+		ex.checkNotRetried(event)
 	case *journalpb.Event_OrchestrationChained:
 		if _, ok := ex.journal.Instance(body.OrchestrationChained.Instance); !ok {
 			ex.violation(event, "was never started")

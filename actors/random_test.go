@@ -425,7 +425,11 @@ func (w *world) complete(a *replay.Attempt, s step) {
 
 // start starts the program, and then its senders.
 func (w *world) start() {
-	w.deliver(rootID, startOf(w.t, programHandle.Name(), plan{Seed: w.seed, Nondeterministic: w.nondeterministic, Path: rootID, Depth: 2}))
+	root := startOf(w.t, programHandle.Name(), plan{Seed: w.seed, Nondeterministic: w.nondeterministic, Path: rootID, Depth: 2})
+	if w.intn(3) == 0 { // it has ended before
+		root.GetOrchestrationStarted().Deadline = time.Now().Add(100 * forever).UnixNano()
+	}
+	w.deliver(rootID, root)
 	for _, name := range []string{"main", "side"} {
 		w.clients.Go(func() { w.sendAll(name) })
 	}

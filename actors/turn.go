@@ -109,6 +109,21 @@ func (e *encoding) encode(execution uint64, events []*journalpb.Event) (bytes in
 	return bytes, nil
 }
 
+// checkRunOptions returns an error if an event has an option of a run that some member does not
+// know.
+func (t *turn) checkRunOptions() error {
+	check := t.in.partition.config.CheckRunOptions
+	if check == nil {
+		return nil
+	}
+	for _, event := range t.events {
+		if event.GetSubOrchestrationScheduled().GetRetry() != nil {
+			return check()
+		}
+	}
+	return nil
+}
+
 func (t *turn) append() { t.in.partition.journal.Append(&t.proposal, t.onDecided) }
 
 // A reply is the answer to the sender of a message.

@@ -27,7 +27,7 @@ func TestOptions_RejectedByCallsOfOtherKinds(t *testing.T) {
 		"StartAt": StartAt(time.Unix(1, 0)), "Tags": Tags(map[string]string{"k": "v"}), "Stale": Stale(),
 		"1": {}, // not made by a function
 	}
-	start := []string{"Version", "RequestID", "Attach", "ReuseWhenEnded", "ReuseWhenFailed", "TerminateExisting", "StartAt", "Deadline", "Tags"}
+	start := []string{"Version", "RequestID", "Attach", "ReuseWhenEnded", "ReuseWhenFailed", "TerminateExisting", "StartAt", "Deadline", "Retry", "Tags"}
 	input, read := []string{"RequestID"}, []string{"Stale"}
 	for call, c := range map[string]struct {
 		kind       string

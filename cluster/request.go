@@ -388,6 +388,7 @@ func checkStart(r *clusterpb.StartRequest) error {
 		checkText("trace", r.Trace, 0, telemetry.TraceMax),
 		checkTags(r.Tags),
 		engine.CheckHeaders(r.Headers),
+		engine.CheckRetry(r.Retry),
 	)
 	if err == nil && r.Reuse == clusterpb.ReusePolicy_REUSE_POLICY_TERMINATE {
 		err = actors.CheckReuse(actors.ReuseTerminating, r.Attach || r.Send != nil)

@@ -26,12 +26,12 @@ type Run[O any] struct {
 // committed. The ID has 1 to 128 characters, each one of A-Z a-z 0-9 . _ : @ / + -.
 //
 // The options are [replay.Version], [RequestID], [Attach], [ReuseWhenEnded], [ReuseWhenFailed],
-// [TerminateExisting], [StartAt], [Deadline] and [Tags]. Without a version the leader's pinned one
-// runs, or else its highest.
+// [TerminateExisting], [StartAt], [Deadline], [replay.Retry] and [Tags]. Without a version the
+// leader's pinned one runs, or else its highest.
 //
 // Errors: [ErrInstanceExists], unless [Attach] is given; [ErrRequestIDReused]; a
 // [*replay.NotRegisteredError] if the leader has no code for the orchestration;
-// [*replay.InvalidError]; [ErrProtocol] (see [Deadline]); [*UnavailableError].
+// [*replay.InvalidError]; [ErrProtocol] (see [Deadline] and [replay.Retry]); [*UnavailableError].
 //
 // The run has the headers of ctx (see [replay.HeaderKey]). With headers, the error of this call and
 // of [Send] and [CallUpdate] is ErrProtocol until every member speaks protocol 4.
@@ -135,6 +135,10 @@ func applyStartOptions(r *clusterpb.StartRequest, options []replay.Option) error
 	r.Version, r.RequestId, r.Tags = chosen.Version, chosen.RequestID, chosen.Tags
 	r.StartAt, r.Deadline = chosen.StartAt, chosen.Deadline
 	r.Attach = r.Attach || chosen.Attach
+	var err error
+	if r.Retry, err = engine.RecordedRetry(chosen.Retry); err != nil {
+		return err
+	}
 	switch chosen.Reuse {
 	case actors.ReuseEnded:
 		r.Reuse = clusterpb.ReusePolicy_REUSE_POLICY_ENDED

@@ -158,6 +158,9 @@ type Execution struct {
 	// StartedAt and UpdatedAt are when its first and its last event were recorded.
 	StartedAt time.Time
 	UpdatedAt time.Time
+	// Err is the failure of an execution that was a failed attempt of its run and was retried; see
+	// [replay.Retry]. It is nil for other executions, also for one that failed at last.
+	Err error
 }
 
 // Executions returns the executions of an instance, including those of earlier runs under its ID,
@@ -182,6 +185,7 @@ func (c *Client) Executions(ctx context.Context, id string, options ...replay.Op
 			Events:    wire.Events,
 			StartedAt: time.Unix(0, wire.StartedAt),
 			UpdatedAt: time.Unix(0, wire.UpdatedAt),
+			Err:       c.converter.DecodeError(wire.Retried),
 		})
 	}
 	return executions, nil

@@ -6,9 +6,23 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/internal/host"
 )
 
-// Retry sets the retry policy of a call of an activity.
+// Retry sets the retry policy of a call of an activity, of a child, or of a start from outside (see
+// packages cluster and replaytest).
+//
+// A child or a run with a policy is retried if it would fail: its execution ends as continued as
+// new, and the next one begins after the backoff with the same input, version and deadline.
+// Unconsumed events, status and tags are kept as by [OrchestrationHandle.ContinueAsNew]. Functions
+// registered with [Context.OnClose] have run before. Events that a failed attempt has received are
+// not delivered again. Completed, canceled and terminated runs are not retried, nor is a run that
+// was asked to cancel. Parents and callers see only the last outcome. ContinueAsNew keeps the
+// policy and begins again with attempt 1. The histories of failed attempts are kept as long as the
+// instance, and the default policy permits any number: set MaxAttempts. Without a policy, a child
+// or a run that fails is not retried. An invalid policy is an [*InvalidError].
+//
+// While a member of a cluster does not speak protocol 4, a start with a policy is rejected, and a
+// step that calls a child with one is repeated until all members speak it.
 func Retry(policy RetryPolicy) Option {
-	return Option{host.NewOption("Retry", func(o *host.ActivityOptions) { o.Retry = (*host.RetryPolicy)(&policy) })}
+	return Option{host.NewOption("Retry", func(o host.Retried) { o.SetRetry((*host.RetryPolicy)(&policy)) })}
 }
 
 // ScheduleToStart limits how long a called activity may wait for its first attempt: for a free
@@ -71,10 +85,10 @@ func activityOptions(options []Option) *host.ActivityOptions {
 	return all
 }
 
-// A RetryPolicy decides whether and when a failed attempt of an activity is retried. The zero value
-// is the default policy: unlimited attempts, a first backoff of 1 s that doubles with each attempt
-// up to 100 s, with a random jitter of ±20%. Unlimited retries end with the call's
-// [ScheduleToClose], if set.
+// A RetryPolicy decides whether and when a failed attempt of an activity, a child or a run is
+// retried. The zero value is the default policy: unlimited attempts, a first backoff of 1 s that
+// doubles with each attempt up to 100 s, with a random jitter of ±20%. Unlimited retries of an
+// activity end with the call's [ScheduleToClose], those of a run with its deadline, if set.
 type RetryPolicy struct {
 	// InitialInterval is the backoff after the first failed attempt. Defaults to 1 s.
 	InitialInterval time.Duration
@@ -87,7 +101,7 @@ type RetryPolicy struct {
 	// NonRetryableCodes lists error codes that are not retried (see [WithCode]): at most 100, of 1
 	// to 128 bytes each.
 	NonRetryableCodes []string
-	// PanicsAreFinal ends the activity at its first panic. Defaults to false: a panic is a failed
+	// PanicsAreFinal makes a panic the last attempt. Defaults to false: a panic is a failed
 	// attempt like any other.
 	PanicsAreFinal bool
 }

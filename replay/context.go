@@ -35,6 +35,10 @@ func (c *Context) Name() string { return c.execution().Name() }
 // Version returns the version of the code that the execution runs.
 func (c *Context) Version() string { return c.execution().Version() }
 
+// Attempt returns the number of the run's attempt, 1 for the first: 1 plus the attempts that failed
+// and were retried (see [Retry]) since the run began or its code last continued as new.
+func (c *Context) Attempt() int { return c.execution().Attempt() }
+
 // Tags returns the tags that were set when the instance was started. The caller must not change the
 // map.
 func (c *Context) Tags() map[string]string { return c.execution().Tags() }

@@ -20,8 +20,8 @@ func Orchestration[I, O any](name string) OrchestrationHandle[I, O] {
 // Name returns the name.
 func (h OrchestrationHandle[I, O]) Name() string { return h.name }
 
-// Call starts a child instance and awaits its result. The options are [Version], [ChildID] and
-// [OnParentClose]. The error is a [*ChildError] if the child did not complete.
+// Call starts a child instance and awaits its result. The options are [Version], [ChildID],
+// [OnParentClose] and [Retry]. The error is a [*ChildError] if the child did not complete.
 func (h OrchestrationHandle[I, O]) Call(ctx *Context, input I, options ...Option) (O, error) {
 	return h.Start(ctx, input, options...).Await(ctx)
 }

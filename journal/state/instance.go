@@ -184,9 +184,9 @@ func (in *instance) foldAll(segments []segment, protocol uint32) error {
 			if protocol < messagesProtocol {
 				if required, what := in.requiredProtocol(encoded); protocol < required {
 					return &InvalidAppendError{
-					Instance: in.id, Execution: s.execution, EventID: s.first + uint64(n), Err: ErrProtocol,
-					Reason: fmt.Sprintf("%s needs protocol %d; the cluster is at protocol %d", what, required, protocol),
-				}
+						Instance: in.id, Execution: s.execution, EventID: s.first + uint64(n), Err: ErrProtocol,
+						Reason: fmt.Sprintf("%s needs protocol %d; the cluster is at protocol %d", what, required, protocol),
+					}
 				}
 			}
 			if reason := in.fold(s.execution, s.first+uint64(n), encoded); reason != "" {

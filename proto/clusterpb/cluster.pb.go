@@ -803,7 +803,9 @@ type StartRequest struct {
 	// When the run is canceled, Unix nanoseconds; 0: never. Protocol 4.
 	Deadline int64 `protobuf:"varint,11,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	// Of the run. Protocol 4.
-	Headers       []*journalpb.Header `protobuf:"bytes,22,rep,name=headers,proto3" json:"headers,omitempty"`
+	Headers []*journalpb.Header `protobuf:"bytes,22,rep,name=headers,proto3" json:"headers,omitempty"`
+	// How a failure of the run is retried; absent: not. Protocol 4.
+	Retry         *journalpb.RetryPolicy `protobuf:"bytes,25,opt,name=retry,proto3" json:"retry,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -918,6 +920,13 @@ func (x *StartRequest) GetDeadline() int64 {
 func (x *StartRequest) GetHeaders() []*journalpb.Header {
 	if x != nil {
 		return x.Headers
+	}
+	return nil
+}
+
+func (x *StartRequest) GetRetry() *journalpb.RetryPolicy {
+	if x != nil {
+		return x.Retry
 	}
 	return nil
 }
@@ -1748,8 +1757,10 @@ type Execution struct {
 	State     string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
 	Events    uint64                 `protobuf:"varint,4,opt,name=events,proto3" json:"events,omitempty"`
 	// Of the first and the last event, Unix nanoseconds.
-	StartedAt     int64 `protobuf:"varint,5,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
-	UpdatedAt     int64 `protobuf:"varint,6,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	StartedAt int64 `protobuf:"varint,5,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	UpdatedAt int64 `protobuf:"varint,6,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	// Why it failed, if it was a failed attempt of the run and was retried.
+	Retried       *journalpb.Error `protobuf:"bytes,25,opt,name=retried,proto3" json:"retried,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1824,6 +1835,13 @@ func (x *Execution) GetUpdatedAt() int64 {
 		return x.UpdatedAt
 	}
 	return 0
+}
+
+func (x *Execution) GetRetried() *journalpb.Error {
+	if x != nil {
+		return x.Retried
+	}
+	return nil
 }
 
 type PurgeRequest struct {
@@ -6447,7 +6465,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\fget_settings\x184 \x01(\v2%.tenuto.cluster.v1.GetSettingsRequestH\x00R\vgetSettings\x12S\n" +
 	"\x0fchange_settings\x185 \x01(\v2(.tenuto.cluster.v1.ChangeSettingsRequestH\x00R\x0echangeSettingsB\x06\n" +
 	"\x04callB\x0e\n" +
-	"\f_first_index\"\x89\x04\n" +
+	"\f_first_index\"\xbf\x04\n" +
 	"\fStartRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x120\n" +
@@ -6462,7 +6480,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05trace\x18\n" +
 	" \x01(\tR\x05trace\x12\x1a\n" +
 	"\bdeadline\x18\v \x01(\x03R\bdeadline\x123\n" +
-	"\aheaders\x18\x16 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\x1a7\n" +
+	"\aheaders\x18\x16 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\x124\n" +
+	"\x05retry\x18\x19 \x01(\v2\x1e.tenuto.journal.v1.RetryPolicyR\x05retry\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"M\n" +
@@ -6539,7 +6558,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x10ExecutionsResult\x12<\n" +
 	"\n" +
 	"executions\x18\x01 \x03(\v2\x1c.tenuto.cluster.v1.ExecutionR\n" +
-	"executions\"\xaf\x01\n" +
+	"executions\"\xe3\x01\n" +
 	"\tExecution\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x14\n" +
@@ -6548,7 +6567,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"started_at\x18\x05 \x01(\x03R\tstartedAt\x12\x1d\n" +
 	"\n" +
-	"updated_at\x18\x06 \x01(\x03R\tupdatedAt\",\n" +
+	"updated_at\x18\x06 \x01(\x03R\tupdatedAt\x122\n" +
+	"\aretried\x18\x19 \x01(\v2\x18.tenuto.journal.v1.ErrorR\aretried\",\n" +
 	"\fPurgeRequest\x12\x1c\n" +
 	"\tinstances\x18\x01 \x03(\tR\tinstances\"\xa5\x01\n" +
 	"\vSendRequest\x12\x12\n" +
@@ -7002,14 +7022,15 @@ var file_clusterpb_cluster_proto_goTypes = []any{
 	nil,                            // 89: tenuto.cluster.v1.RegisterWorker.LimitsEntry
 	(*journalpb.Payload)(nil),      // 90: tenuto.journal.v1.Payload
 	(*journalpb.Header)(nil),       // 91: tenuto.journal.v1.Header
-	(*journalpb.Error)(nil),        // 92: tenuto.journal.v1.Error
-	(*journalpb.ValueSet)(nil),     // 93: tenuto.journal.v1.ValueSet
-	(*journalpb.OperationRef)(nil), // 94: tenuto.journal.v1.OperationRef
-	(*journalpb.AttributeSet)(nil), // 95: tenuto.journal.v1.AttributeSet
-	(*journalpb.Operation)(nil),    // 96: tenuto.journal.v1.Operation
-	(*journalpb.JoinToken)(nil),    // 97: tenuto.journal.v1.JoinToken
-	(*journalpb.Event)(nil),        // 98: tenuto.journal.v1.Event
-	(*journalpb.Instance)(nil),     // 99: tenuto.journal.v1.Instance
+	(*journalpb.RetryPolicy)(nil),  // 92: tenuto.journal.v1.RetryPolicy
+	(*journalpb.Error)(nil),        // 93: tenuto.journal.v1.Error
+	(*journalpb.ValueSet)(nil),     // 94: tenuto.journal.v1.ValueSet
+	(*journalpb.OperationRef)(nil), // 95: tenuto.journal.v1.OperationRef
+	(*journalpb.AttributeSet)(nil), // 96: tenuto.journal.v1.AttributeSet
+	(*journalpb.Operation)(nil),    // 97: tenuto.journal.v1.Operation
+	(*journalpb.JoinToken)(nil),    // 98: tenuto.journal.v1.JoinToken
+	(*journalpb.Event)(nil),        // 99: tenuto.journal.v1.Event
+	(*journalpb.Instance)(nil),     // 100: tenuto.journal.v1.Instance
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
 	4,   // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
@@ -7045,109 +7066,111 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	0,   // 30: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
 	21,  // 31: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
 	91,  // 32: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
-	6,   // 33: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
-	4,   // 34: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
-	8,   // 35: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
-	24,  // 36: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
-	2,   // 37: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
-	86,  // 38: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
-	87,  // 39: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
-	90,  // 40: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
-	90,  // 41: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
-	92,  // 42: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
-	90,  // 43: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
-	91,  // 44: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
-	92,  // 45: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
-	93,  // 46: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
-	19,  // 47: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
-	90,  // 48: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	91,  // 49: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
-	28,  // 50: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
-	31,  // 51: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
-	32,  // 52: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
-	33,  // 53: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
-	34,  // 54: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
-	25,  // 55: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
-	26,  // 56: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
-	27,  // 57: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
-	12,  // 58: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
-	14,  // 59: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
-	18,  // 60: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
-	16,  // 61: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
-	38,  // 62: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
-	40,  // 63: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
-	43,  // 64: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
-	46,  // 65: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
-	49,  // 66: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
-	62,  // 67: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
-	64,  // 68: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
-	52,  // 69: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
-	69,  // 70: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
-	72,  // 71: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
-	74,  // 72: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
-	7,   // 73: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
-	66,  // 74: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
-	54,  // 75: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
-	56,  // 76: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
-	58,  // 77: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
-	60,  // 78: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
-	35,  // 79: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
-	30,  // 80: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
-	29,  // 81: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
-	92,  // 82: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
-	35,  // 83: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	90,  // 84: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	92,  // 85: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
-	36,  // 86: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	94,  // 87: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	88,  // 88: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	90,  // 89: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
-	95,  // 90: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	90,  // 91: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
-	92,  // 92: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
-	41,  // 93: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
-	96,  // 94: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
-	35,  // 95: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
-	45,  // 96: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
-	47,  // 97: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
-	45,  // 98: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
-	50,  // 99: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
-	97,  // 100: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
-	68,  // 101: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
-	98,  // 102: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
-	94,  // 103: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
-	70,  // 104: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
-	99,  // 105: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
-	98,  // 106: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
-	76,  // 107: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
-	79,  // 108: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
-	80,  // 109: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
-	81,  // 110: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	89,  // 111: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	77,  // 112: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	1,   // 113: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
-	94,  // 114: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	78,  // 115: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	78,  // 116: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	90,  // 117: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	78,  // 118: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	90,  // 119: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	92,  // 120: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	90,  // 121: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	83,  // 122: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
-	84,  // 123: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
-	78,  // 124: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	78,  // 125: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	90,  // 126: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
-	92,  // 127: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
-	90,  // 128: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
-	91,  // 129: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
-	78,  // 130: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	131, // [131:131] is the sub-list for method output_type
-	131, // [131:131] is the sub-list for method input_type
-	131, // [131:131] is the sub-list for extension type_name
-	131, // [131:131] is the sub-list for extension extendee
-	0,   // [0:131] is the sub-list for field type_name
+	92,  // 33: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	6,   // 34: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
+	4,   // 35: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
+	8,   // 36: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
+	24,  // 37: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
+	2,   // 38: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
+	86,  // 39: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	87,  // 40: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
+	90,  // 41: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
+	90,  // 42: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
+	93,  // 43: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
+	90,  // 44: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
+	91,  // 45: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
+	93,  // 46: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
+	94,  // 47: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
+	19,  // 48: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
+	93,  // 49: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
+	90,  // 50: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	91,  // 51: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
+	28,  // 52: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
+	31,  // 53: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
+	32,  // 54: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
+	33,  // 55: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
+	34,  // 56: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
+	25,  // 57: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
+	26,  // 58: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
+	27,  // 59: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
+	12,  // 60: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
+	14,  // 61: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
+	18,  // 62: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
+	16,  // 63: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
+	38,  // 64: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
+	40,  // 65: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
+	43,  // 66: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
+	46,  // 67: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
+	49,  // 68: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
+	62,  // 69: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
+	64,  // 70: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
+	52,  // 71: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
+	69,  // 72: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
+	72,  // 73: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
+	74,  // 74: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
+	7,   // 75: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
+	66,  // 76: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
+	54,  // 77: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
+	56,  // 78: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
+	58,  // 79: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
+	60,  // 80: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
+	35,  // 81: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
+	30,  // 82: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
+	29,  // 83: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
+	93,  // 84: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
+	35,  // 85: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
+	90,  // 86: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	93,  // 87: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	36,  // 88: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
+	95,  // 89: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	88,  // 90: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	90,  // 91: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
+	96,  // 92: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	90,  // 93: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	93,  // 94: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	41,  // 95: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
+	97,  // 96: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	35,  // 97: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
+	45,  // 98: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
+	47,  // 99: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
+	45,  // 100: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
+	50,  // 101: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
+	98,  // 102: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
+	68,  // 103: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
+	99,  // 104: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
+	95,  // 105: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
+	70,  // 106: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
+	100, // 107: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
+	99,  // 108: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
+	76,  // 109: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
+	79,  // 110: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
+	80,  // 111: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
+	81,  // 112: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	89,  // 113: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	77,  // 114: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	1,   // 115: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
+	95,  // 116: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	78,  // 117: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	78,  // 118: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	90,  // 119: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	78,  // 120: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	90,  // 121: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	93,  // 122: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	90,  // 123: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	83,  // 124: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
+	84,  // 125: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
+	78,  // 126: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	78,  // 127: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	90,  // 128: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
+	93,  // 129: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
+	90,  // 130: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
+	91,  // 131: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
+	78,  // 132: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	133, // [133:133] is the sub-list for method output_type
+	133, // [133:133] is the sub-list for method input_type
+	133, // [133:133] is the sub-list for extension type_name
+	133, // [133:133] is the sub-list for extension extendee
+	0,   // [0:133] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }

@@ -467,7 +467,7 @@ func (x *OperationRef) GetIncarnation() uint64 {
 	return 0
 }
 
-// RetryPolicy controls when a failed attempt of an activity is retried. Durations are in
+// RetryPolicy controls when a failed attempt of an activity or a run is retried. Durations are in
 // nanoseconds. Zero values mean the defaults in replay.RetryPolicy.
 type RetryPolicy struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -479,7 +479,7 @@ type RetryPolicy struct {
 	// 0: unlimited.
 	MaxAttempts       uint32   `protobuf:"varint,5,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
 	NonRetryableCodes []string `protobuf:"bytes,6,rep,name=non_retryable_codes,json=nonRetryableCodes,proto3" json:"non_retryable_codes,omitempty"`
-	// A panic of the activity is not retried.
+	// A panic is not retried.
 	PanicsAreFinal bool `protobuf:"varint,7,opt,name=panics_are_final,json=panicsAreFinal,proto3" json:"panics_are_final,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -1237,7 +1237,14 @@ type OrchestrationStarted struct {
 	// The values that the previous execution had, in order of their maps and keys.
 	Values []*ValueSet `protobuf:"bytes,21,rep,name=values,proto3" json:"values,omitempty"`
 	// Of the run. The next execution keeps them.
-	Headers       []*Header `protobuf:"bytes,22,rep,name=headers,proto3" json:"headers,omitempty"`
+	Headers []*Header `protobuf:"bytes,22,rep,name=headers,proto3" json:"headers,omitempty"`
+	// How a failure of the run is retried; absent: not. The next execution keeps it. Protocol 4.
+	Retry *RetryPolicy `protobuf:"bytes,25,opt,name=retry,proto3" json:"retry,omitempty"`
+	// The number of attempts that failed before this execution, since the run began or its code last
+	// continued as new.
+	Attempt uint32 `protobuf:"varint,26,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// The failure of the last of them.
+	LastFailure   *Error `protobuf:"bytes,27,opt,name=last_failure,json=lastFailure,proto3" json:"last_failure,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1422,6 +1429,27 @@ func (x *OrchestrationStarted) GetValues() []*ValueSet {
 func (x *OrchestrationStarted) GetHeaders() []*Header {
 	if x != nil {
 		return x.Headers
+	}
+	return nil
+}
+
+func (x *OrchestrationStarted) GetRetry() *RetryPolicy {
+	if x != nil {
+		return x.Retry
+	}
+	return nil
+}
+
+func (x *OrchestrationStarted) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *OrchestrationStarted) GetLastFailure() *Error {
+	if x != nil {
+		return x.LastFailure
 	}
 	return nil
 }
@@ -1656,10 +1684,13 @@ func (x *OrchestrationTerminated) GetReason() string {
 }
 
 type OrchestrationContinuedAsNew struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Input         *Payload               `protobuf:"bytes,1,opt,name=input,proto3" json:"input,omitempty"`
-	Version       string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
-	Inbox         []*ExternalEvent       `protobuf:"bytes,3,rep,name=inbox,proto3" json:"inbox,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Input   *Payload               `protobuf:"bytes,1,opt,name=input,proto3" json:"input,omitempty"`
+	Version string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	Inbox   []*ExternalEvent       `protobuf:"bytes,3,rep,name=inbox,proto3" json:"inbox,omitempty"`
+	// The execution has failed with this error, and the next one is a retry with the same input and
+	// version. Absent: the code continues as new.
+	Retried       *Error `protobuf:"bytes,4,opt,name=retried,proto3" json:"retried,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1711,6 +1742,13 @@ func (x *OrchestrationContinuedAsNew) GetVersion() string {
 func (x *OrchestrationContinuedAsNew) GetInbox() []*ExternalEvent {
 	if x != nil {
 		return x.Inbox
+	}
+	return nil
+}
+
+func (x *OrchestrationContinuedAsNew) GetRetried() *Error {
+	if x != nil {
+		return x.Retried
 	}
 	return nil
 }
@@ -2263,7 +2301,9 @@ type SubOrchestrationScheduled struct {
 	Input       *Payload               `protobuf:"bytes,4,opt,name=input,proto3" json:"input,omitempty"`
 	ClosePolicy ClosePolicy            `protobuf:"varint,5,opt,name=close_policy,json=closePolicy,proto3,enum=tenuto.journal.v1.ClosePolicy" json:"close_policy,omitempty"`
 	// Of the child.
-	Headers       []*Header `protobuf:"bytes,7,rep,name=headers,proto3" json:"headers,omitempty"`
+	Headers []*Header `protobuf:"bytes,7,rep,name=headers,proto3" json:"headers,omitempty"`
+	// Of the child's run; absent: none. Protocol 4.
+	Retry         *RetryPolicy `protobuf:"bytes,6,opt,name=retry,proto3" json:"retry,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2336,6 +2376,13 @@ func (x *SubOrchestrationScheduled) GetClosePolicy() ClosePolicy {
 func (x *SubOrchestrationScheduled) GetHeaders() []*Header {
 	if x != nil {
 		return x.Headers
+	}
+	return nil
+}
+
+func (x *SubOrchestrationScheduled) GetRetry() *RetryPolicy {
+	if x != nil {
+		return x.Retry
 	}
 	return nil
 }
@@ -4893,7 +4940,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x10message_rejected\x18$ \x01(\v2\".tenuto.journal.v1.MessageRejectedH\x00R\x0fmessageRejected\x12F\n" +
 	"\rattribute_set\x18% \x01(\v2\x1f.tenuto.journal.v1.AttributeSetH\x00R\fattributeSet\x12:\n" +
 	"\tvalue_set\x18& \x01(\v2\x1b.tenuto.journal.v1.ValueSetH\x00R\bvalueSetB\x06\n" +
-	"\x04body\"\xc5\b\n" +
+	"\x04body\"\xd2\t\n" +
 	"\x14OrchestrationStarted\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x120\n" +
@@ -4922,7 +4969,10 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"attributes\x18\x14 \x03(\v2\x1f.tenuto.journal.v1.AttributeSetR\n" +
 	"attributes\x123\n" +
 	"\x06values\x18\x15 \x03(\v2\x1b.tenuto.journal.v1.ValueSetR\x06values\x123\n" +
-	"\aheaders\x18\x16 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\x1a7\n" +
+	"\aheaders\x18\x16 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\x124\n" +
+	"\x05retry\x18\x19 \x01(\v2\x1e.tenuto.journal.v1.RetryPolicyR\x05retry\x12\x18\n" +
+	"\aattempt\x18\x1a \x01(\rR\aattempt\x12;\n" +
+	"\flast_failure\x18\x1b \x01(\v2\x18.tenuto.journal.v1.ErrorR\vlastFailure\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\";\n" +
@@ -4936,11 +4986,12 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x15OrchestrationCanceled\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"1\n" +
 	"\x17OrchestrationTerminated\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xa1\x01\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xd5\x01\n" +
 	"\x1bOrchestrationContinuedAsNew\x120\n" +
 	"\x05input\x18\x01 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05input\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x126\n" +
-	"\x05inbox\x18\x03 \x03(\v2 .tenuto.journal.v1.ExternalEventR\x05inbox\"r\n" +
+	"\x05inbox\x18\x03 \x03(\v2 .tenuto.journal.v1.ExternalEventR\x05inbox\x122\n" +
+	"\aretried\x18\x04 \x01(\v2\x18.tenuto.journal.v1.ErrorR\aretried\"r\n" +
 	"\x1cOrchestrationCancelRequested\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x1d\n" +
 	"\n" +
@@ -4977,14 +5028,15 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x04data\x18\x02 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x04data\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x03 \x01(\tR\trequestId\x123\n" +
-	"\aheaders\x18\x04 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\"\x8f\x02\n" +
+	"\aheaders\x18\x04 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\"\xc5\x02\n" +
 	"\x19SubOrchestrationScheduled\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1a\n" +
 	"\binstance\x18\x03 \x01(\tR\binstance\x120\n" +
 	"\x05input\x18\x04 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05input\x12A\n" +
 	"\fclose_policy\x18\x05 \x01(\x0e2\x1e.tenuto.journal.v1.ClosePolicyR\vclosePolicy\x123\n" +
-	"\aheaders\x18\a \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\"O\n" +
+	"\aheaders\x18\a \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\x124\n" +
+	"\x05retry\x18\x06 \x01(\v2\x1e.tenuto.journal.v1.RetryPolicyR\x05retry\"O\n" +
 	"\x19SubOrchestrationCompleted\x122\n" +
 	"\x06result\x18\x01 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x06result\"H\n" +
 	"\x16SubOrchestrationFailed\x12.\n" +
@@ -5273,110 +5325,114 @@ var file_journalpb_journal_proto_goTypes = []any{
 	nil,                                  // 61: tenuto.journal.v1.Instance.TagsEntry
 }
 var file_journalpb_journal_proto_depIdxs = []int32{
-	4,  // 0: tenuto.journal.v1.Error.cause:type_name -> tenuto.journal.v1.Error
-	3,  // 1: tenuto.journal.v1.Error.details:type_name -> tenuto.journal.v1.Payload
-	4,  // 2: tenuto.journal.v1.Error.other_causes:type_name -> tenuto.journal.v1.Error
-	7,  // 3: tenuto.journal.v1.ActivityOptions.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	10, // 4: tenuto.journal.v1.Event.orchestration_started:type_name -> tenuto.journal.v1.OrchestrationStarted
-	12, // 5: tenuto.journal.v1.Event.orchestration_completed:type_name -> tenuto.journal.v1.OrchestrationCompleted
-	13, // 6: tenuto.journal.v1.Event.orchestration_failed:type_name -> tenuto.journal.v1.OrchestrationFailed
-	14, // 7: tenuto.journal.v1.Event.orchestration_canceled:type_name -> tenuto.journal.v1.OrchestrationCanceled
-	15, // 8: tenuto.journal.v1.Event.orchestration_terminated:type_name -> tenuto.journal.v1.OrchestrationTerminated
-	16, // 9: tenuto.journal.v1.Event.orchestration_continued_as_new:type_name -> tenuto.journal.v1.OrchestrationContinuedAsNew
-	17, // 10: tenuto.journal.v1.Event.orchestration_cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
-	18, // 11: tenuto.journal.v1.Event.orchestration_suspended:type_name -> tenuto.journal.v1.OrchestrationSuspended
-	19, // 12: tenuto.journal.v1.Event.orchestration_resumed:type_name -> tenuto.journal.v1.OrchestrationResumed
-	20, // 13: tenuto.journal.v1.Event.activity_scheduled:type_name -> tenuto.journal.v1.ActivityScheduled
-	21, // 14: tenuto.journal.v1.Event.activity_completed:type_name -> tenuto.journal.v1.ActivityCompleted
-	22, // 15: tenuto.journal.v1.Event.activity_failed:type_name -> tenuto.journal.v1.ActivityFailed
-	23, // 16: tenuto.journal.v1.Event.timer_created:type_name -> tenuto.journal.v1.TimerCreated
-	24, // 17: tenuto.journal.v1.Event.timer_fired:type_name -> tenuto.journal.v1.TimerFired
-	25, // 18: tenuto.journal.v1.Event.external_subscribed:type_name -> tenuto.journal.v1.ExternalSubscribed
-	26, // 19: tenuto.journal.v1.Event.external_event:type_name -> tenuto.journal.v1.ExternalEvent
-	27, // 20: tenuto.journal.v1.Event.sub_orchestration_scheduled:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
-	28, // 21: tenuto.journal.v1.Event.sub_orchestration_completed:type_name -> tenuto.journal.v1.SubOrchestrationCompleted
-	29, // 22: tenuto.journal.v1.Event.sub_orchestration_failed:type_name -> tenuto.journal.v1.SubOrchestrationFailed
-	30, // 23: tenuto.journal.v1.Event.orchestration_chained:type_name -> tenuto.journal.v1.OrchestrationChained
-	31, // 24: tenuto.journal.v1.Event.cancel_requested:type_name -> tenuto.journal.v1.CancelRequested
-	32, // 25: tenuto.journal.v1.Event.side_effect_recorded:type_name -> tenuto.journal.v1.SideEffectRecorded
-	33, // 26: tenuto.journal.v1.Event.status_set:type_name -> tenuto.journal.v1.StatusSet
-	37, // 27: tenuto.journal.v1.Event.message_sent:type_name -> tenuto.journal.v1.MessageSent
-	38, // 28: tenuto.journal.v1.Event.message_delivered:type_name -> tenuto.journal.v1.MessageDelivered
-	39, // 29: tenuto.journal.v1.Event.message_rejected:type_name -> tenuto.journal.v1.MessageRejected
-	34, // 30: tenuto.journal.v1.Event.attribute_set:type_name -> tenuto.journal.v1.AttributeSet
-	36, // 31: tenuto.journal.v1.Event.value_set:type_name -> tenuto.journal.v1.ValueSet
-	3,  // 32: tenuto.journal.v1.OrchestrationStarted.input:type_name -> tenuto.journal.v1.Payload
-	6,  // 33: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
-	26, // 34: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	60, // 35: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
-	3,  // 36: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
-	17, // 37: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
-	11, // 38: tenuto.journal.v1.OrchestrationStarted.request_id_marks:type_name -> tenuto.journal.v1.RequestIdMark
-	34, // 39: tenuto.journal.v1.OrchestrationStarted.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	36, // 40: tenuto.journal.v1.OrchestrationStarted.values:type_name -> tenuto.journal.v1.ValueSet
-	5,  // 41: tenuto.journal.v1.OrchestrationStarted.headers:type_name -> tenuto.journal.v1.Header
-	3,  // 42: tenuto.journal.v1.OrchestrationCompleted.output:type_name -> tenuto.journal.v1.Payload
-	4,  // 43: tenuto.journal.v1.OrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
-	3,  // 44: tenuto.journal.v1.OrchestrationContinuedAsNew.input:type_name -> tenuto.journal.v1.Payload
-	26, // 45: tenuto.journal.v1.OrchestrationContinuedAsNew.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	3,  // 46: tenuto.journal.v1.ActivityScheduled.input:type_name -> tenuto.journal.v1.Payload
-	8,  // 47: tenuto.journal.v1.ActivityScheduled.options:type_name -> tenuto.journal.v1.ActivityOptions
-	5,  // 48: tenuto.journal.v1.ActivityScheduled.headers:type_name -> tenuto.journal.v1.Header
-	3,  // 49: tenuto.journal.v1.ActivityCompleted.result:type_name -> tenuto.journal.v1.Payload
-	4,  // 50: tenuto.journal.v1.ActivityFailed.error:type_name -> tenuto.journal.v1.Error
-	3,  // 51: tenuto.journal.v1.ExternalEvent.data:type_name -> tenuto.journal.v1.Payload
-	5,  // 52: tenuto.journal.v1.ExternalEvent.headers:type_name -> tenuto.journal.v1.Header
-	3,  // 53: tenuto.journal.v1.SubOrchestrationScheduled.input:type_name -> tenuto.journal.v1.Payload
-	0,  // 54: tenuto.journal.v1.SubOrchestrationScheduled.close_policy:type_name -> tenuto.journal.v1.ClosePolicy
-	5,  // 55: tenuto.journal.v1.SubOrchestrationScheduled.headers:type_name -> tenuto.journal.v1.Header
-	3,  // 56: tenuto.journal.v1.SubOrchestrationCompleted.result:type_name -> tenuto.journal.v1.Payload
-	4,  // 57: tenuto.journal.v1.SubOrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
-	3,  // 58: tenuto.journal.v1.OrchestrationChained.input:type_name -> tenuto.journal.v1.Payload
-	5,  // 59: tenuto.journal.v1.OrchestrationChained.headers:type_name -> tenuto.journal.v1.Header
-	3,  // 60: tenuto.journal.v1.SideEffectRecorded.value:type_name -> tenuto.journal.v1.Payload
-	4,  // 61: tenuto.journal.v1.SideEffectRecorded.error:type_name -> tenuto.journal.v1.Error
-	3,  // 62: tenuto.journal.v1.StatusSet.value:type_name -> tenuto.journal.v1.Payload
-	35, // 63: tenuto.journal.v1.AttributeSet.value:type_name -> tenuto.journal.v1.AttributeValue
-	3,  // 64: tenuto.journal.v1.ValueSet.value:type_name -> tenuto.journal.v1.Payload
-	26, // 65: tenuto.journal.v1.MessageSent.event:type_name -> tenuto.journal.v1.ExternalEvent
-	17, // 66: tenuto.journal.v1.MessageSent.cancel:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
-	4,  // 67: tenuto.journal.v1.MessageRejected.error:type_name -> tenuto.journal.v1.Error
-	41, // 68: tenuto.journal.v1.Entry.records:type_name -> tenuto.journal.v1.ChecksummedRecord
-	43, // 69: tenuto.journal.v1.Record.append:type_name -> tenuto.journal.v1.Append
-	47, // 70: tenuto.journal.v1.Record.epoch:type_name -> tenuto.journal.v1.Epoch
-	45, // 71: tenuto.journal.v1.Record.attempt:type_name -> tenuto.journal.v1.Attempt
-	46, // 72: tenuto.journal.v1.Record.purge:type_name -> tenuto.journal.v1.Purge
-	48, // 73: tenuto.journal.v1.Record.metadata_change:type_name -> tenuto.journal.v1.MetadataChange
-	49, // 74: tenuto.journal.v1.Record.set_condition:type_name -> tenuto.journal.v1.SetCondition
-	44, // 75: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
-	6,  // 76: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
-	4,  // 77: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
-	3,  // 78: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
-	51, // 79: tenuto.journal.v1.MetadataChange.issued:type_name -> tenuto.journal.v1.JoinToken
-	51, // 80: tenuto.journal.v1.MetadataChange.used:type_name -> tenuto.journal.v1.JoinToken
-	50, // 81: tenuto.journal.v1.SetCondition.condition:type_name -> tenuto.journal.v1.Condition
-	1,  // 82: tenuto.journal.v1.Condition.kind:type_name -> tenuto.journal.v1.ConditionKind
-	51, // 83: tenuto.journal.v1.PartitionMetadata.tokens:type_name -> tenuto.journal.v1.JoinToken
-	54, // 84: tenuto.journal.v1.Settings.activity_rates:type_name -> tenuto.journal.v1.ActivityRate
-	2,  // 85: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
-	6,  // 86: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
-	61, // 87: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
-	50, // 88: tenuto.journal.v1.Instance.condition:type_name -> tenuto.journal.v1.Condition
-	34, // 89: tenuto.journal.v1.Instance.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	6,  // 90: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
-	45, // 91: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
-	6,  // 92: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
-	30, // 93: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
-	27, // 94: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
-	52, // 95: tenuto.journal.v1.SnapshotHeader.metadata:type_name -> tenuto.journal.v1.PartitionMetadata
-	44, // 96: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
-	45, // 97: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
-	50, // 98: tenuto.journal.v1.InstanceSnapshot.condition:type_name -> tenuto.journal.v1.Condition
-	99, // [99:99] is the sub-list for method output_type
-	99, // [99:99] is the sub-list for method input_type
-	99, // [99:99] is the sub-list for extension type_name
-	99, // [99:99] is the sub-list for extension extendee
-	0,  // [0:99] is the sub-list for field type_name
+	4,   // 0: tenuto.journal.v1.Error.cause:type_name -> tenuto.journal.v1.Error
+	3,   // 1: tenuto.journal.v1.Error.details:type_name -> tenuto.journal.v1.Payload
+	4,   // 2: tenuto.journal.v1.Error.other_causes:type_name -> tenuto.journal.v1.Error
+	7,   // 3: tenuto.journal.v1.ActivityOptions.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	10,  // 4: tenuto.journal.v1.Event.orchestration_started:type_name -> tenuto.journal.v1.OrchestrationStarted
+	12,  // 5: tenuto.journal.v1.Event.orchestration_completed:type_name -> tenuto.journal.v1.OrchestrationCompleted
+	13,  // 6: tenuto.journal.v1.Event.orchestration_failed:type_name -> tenuto.journal.v1.OrchestrationFailed
+	14,  // 7: tenuto.journal.v1.Event.orchestration_canceled:type_name -> tenuto.journal.v1.OrchestrationCanceled
+	15,  // 8: tenuto.journal.v1.Event.orchestration_terminated:type_name -> tenuto.journal.v1.OrchestrationTerminated
+	16,  // 9: tenuto.journal.v1.Event.orchestration_continued_as_new:type_name -> tenuto.journal.v1.OrchestrationContinuedAsNew
+	17,  // 10: tenuto.journal.v1.Event.orchestration_cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	18,  // 11: tenuto.journal.v1.Event.orchestration_suspended:type_name -> tenuto.journal.v1.OrchestrationSuspended
+	19,  // 12: tenuto.journal.v1.Event.orchestration_resumed:type_name -> tenuto.journal.v1.OrchestrationResumed
+	20,  // 13: tenuto.journal.v1.Event.activity_scheduled:type_name -> tenuto.journal.v1.ActivityScheduled
+	21,  // 14: tenuto.journal.v1.Event.activity_completed:type_name -> tenuto.journal.v1.ActivityCompleted
+	22,  // 15: tenuto.journal.v1.Event.activity_failed:type_name -> tenuto.journal.v1.ActivityFailed
+	23,  // 16: tenuto.journal.v1.Event.timer_created:type_name -> tenuto.journal.v1.TimerCreated
+	24,  // 17: tenuto.journal.v1.Event.timer_fired:type_name -> tenuto.journal.v1.TimerFired
+	25,  // 18: tenuto.journal.v1.Event.external_subscribed:type_name -> tenuto.journal.v1.ExternalSubscribed
+	26,  // 19: tenuto.journal.v1.Event.external_event:type_name -> tenuto.journal.v1.ExternalEvent
+	27,  // 20: tenuto.journal.v1.Event.sub_orchestration_scheduled:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
+	28,  // 21: tenuto.journal.v1.Event.sub_orchestration_completed:type_name -> tenuto.journal.v1.SubOrchestrationCompleted
+	29,  // 22: tenuto.journal.v1.Event.sub_orchestration_failed:type_name -> tenuto.journal.v1.SubOrchestrationFailed
+	30,  // 23: tenuto.journal.v1.Event.orchestration_chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	31,  // 24: tenuto.journal.v1.Event.cancel_requested:type_name -> tenuto.journal.v1.CancelRequested
+	32,  // 25: tenuto.journal.v1.Event.side_effect_recorded:type_name -> tenuto.journal.v1.SideEffectRecorded
+	33,  // 26: tenuto.journal.v1.Event.status_set:type_name -> tenuto.journal.v1.StatusSet
+	37,  // 27: tenuto.journal.v1.Event.message_sent:type_name -> tenuto.journal.v1.MessageSent
+	38,  // 28: tenuto.journal.v1.Event.message_delivered:type_name -> tenuto.journal.v1.MessageDelivered
+	39,  // 29: tenuto.journal.v1.Event.message_rejected:type_name -> tenuto.journal.v1.MessageRejected
+	34,  // 30: tenuto.journal.v1.Event.attribute_set:type_name -> tenuto.journal.v1.AttributeSet
+	36,  // 31: tenuto.journal.v1.Event.value_set:type_name -> tenuto.journal.v1.ValueSet
+	3,   // 32: tenuto.journal.v1.OrchestrationStarted.input:type_name -> tenuto.journal.v1.Payload
+	6,   // 33: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
+	26,  // 34: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	60,  // 35: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	3,   // 36: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
+	17,  // 37: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	11,  // 38: tenuto.journal.v1.OrchestrationStarted.request_id_marks:type_name -> tenuto.journal.v1.RequestIdMark
+	34,  // 39: tenuto.journal.v1.OrchestrationStarted.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	36,  // 40: tenuto.journal.v1.OrchestrationStarted.values:type_name -> tenuto.journal.v1.ValueSet
+	5,   // 41: tenuto.journal.v1.OrchestrationStarted.headers:type_name -> tenuto.journal.v1.Header
+	7,   // 42: tenuto.journal.v1.OrchestrationStarted.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	4,   // 43: tenuto.journal.v1.OrchestrationStarted.last_failure:type_name -> tenuto.journal.v1.Error
+	3,   // 44: tenuto.journal.v1.OrchestrationCompleted.output:type_name -> tenuto.journal.v1.Payload
+	4,   // 45: tenuto.journal.v1.OrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
+	3,   // 46: tenuto.journal.v1.OrchestrationContinuedAsNew.input:type_name -> tenuto.journal.v1.Payload
+	26,  // 47: tenuto.journal.v1.OrchestrationContinuedAsNew.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	4,   // 48: tenuto.journal.v1.OrchestrationContinuedAsNew.retried:type_name -> tenuto.journal.v1.Error
+	3,   // 49: tenuto.journal.v1.ActivityScheduled.input:type_name -> tenuto.journal.v1.Payload
+	8,   // 50: tenuto.journal.v1.ActivityScheduled.options:type_name -> tenuto.journal.v1.ActivityOptions
+	5,   // 51: tenuto.journal.v1.ActivityScheduled.headers:type_name -> tenuto.journal.v1.Header
+	3,   // 52: tenuto.journal.v1.ActivityCompleted.result:type_name -> tenuto.journal.v1.Payload
+	4,   // 53: tenuto.journal.v1.ActivityFailed.error:type_name -> tenuto.journal.v1.Error
+	3,   // 54: tenuto.journal.v1.ExternalEvent.data:type_name -> tenuto.journal.v1.Payload
+	5,   // 55: tenuto.journal.v1.ExternalEvent.headers:type_name -> tenuto.journal.v1.Header
+	3,   // 56: tenuto.journal.v1.SubOrchestrationScheduled.input:type_name -> tenuto.journal.v1.Payload
+	0,   // 57: tenuto.journal.v1.SubOrchestrationScheduled.close_policy:type_name -> tenuto.journal.v1.ClosePolicy
+	5,   // 58: tenuto.journal.v1.SubOrchestrationScheduled.headers:type_name -> tenuto.journal.v1.Header
+	7,   // 59: tenuto.journal.v1.SubOrchestrationScheduled.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	3,   // 60: tenuto.journal.v1.SubOrchestrationCompleted.result:type_name -> tenuto.journal.v1.Payload
+	4,   // 61: tenuto.journal.v1.SubOrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
+	3,   // 62: tenuto.journal.v1.OrchestrationChained.input:type_name -> tenuto.journal.v1.Payload
+	5,   // 63: tenuto.journal.v1.OrchestrationChained.headers:type_name -> tenuto.journal.v1.Header
+	3,   // 64: tenuto.journal.v1.SideEffectRecorded.value:type_name -> tenuto.journal.v1.Payload
+	4,   // 65: tenuto.journal.v1.SideEffectRecorded.error:type_name -> tenuto.journal.v1.Error
+	3,   // 66: tenuto.journal.v1.StatusSet.value:type_name -> tenuto.journal.v1.Payload
+	35,  // 67: tenuto.journal.v1.AttributeSet.value:type_name -> tenuto.journal.v1.AttributeValue
+	3,   // 68: tenuto.journal.v1.ValueSet.value:type_name -> tenuto.journal.v1.Payload
+	26,  // 69: tenuto.journal.v1.MessageSent.event:type_name -> tenuto.journal.v1.ExternalEvent
+	17,  // 70: tenuto.journal.v1.MessageSent.cancel:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	4,   // 71: tenuto.journal.v1.MessageRejected.error:type_name -> tenuto.journal.v1.Error
+	41,  // 72: tenuto.journal.v1.Entry.records:type_name -> tenuto.journal.v1.ChecksummedRecord
+	43,  // 73: tenuto.journal.v1.Record.append:type_name -> tenuto.journal.v1.Append
+	47,  // 74: tenuto.journal.v1.Record.epoch:type_name -> tenuto.journal.v1.Epoch
+	45,  // 75: tenuto.journal.v1.Record.attempt:type_name -> tenuto.journal.v1.Attempt
+	46,  // 76: tenuto.journal.v1.Record.purge:type_name -> tenuto.journal.v1.Purge
+	48,  // 77: tenuto.journal.v1.Record.metadata_change:type_name -> tenuto.journal.v1.MetadataChange
+	49,  // 78: tenuto.journal.v1.Record.set_condition:type_name -> tenuto.journal.v1.SetCondition
+	44,  // 79: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
+	6,   // 80: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
+	4,   // 81: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
+	3,   // 82: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
+	51,  // 83: tenuto.journal.v1.MetadataChange.issued:type_name -> tenuto.journal.v1.JoinToken
+	51,  // 84: tenuto.journal.v1.MetadataChange.used:type_name -> tenuto.journal.v1.JoinToken
+	50,  // 85: tenuto.journal.v1.SetCondition.condition:type_name -> tenuto.journal.v1.Condition
+	1,   // 86: tenuto.journal.v1.Condition.kind:type_name -> tenuto.journal.v1.ConditionKind
+	51,  // 87: tenuto.journal.v1.PartitionMetadata.tokens:type_name -> tenuto.journal.v1.JoinToken
+	54,  // 88: tenuto.journal.v1.Settings.activity_rates:type_name -> tenuto.journal.v1.ActivityRate
+	2,   // 89: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
+	6,   // 90: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
+	61,  // 91: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
+	50,  // 92: tenuto.journal.v1.Instance.condition:type_name -> tenuto.journal.v1.Condition
+	34,  // 93: tenuto.journal.v1.Instance.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	6,   // 94: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
+	45,  // 95: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
+	6,   // 96: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
+	30,  // 97: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	27,  // 98: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
+	52,  // 99: tenuto.journal.v1.SnapshotHeader.metadata:type_name -> tenuto.journal.v1.PartitionMetadata
+	44,  // 100: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
+	45,  // 101: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
+	50,  // 102: tenuto.journal.v1.InstanceSnapshot.condition:type_name -> tenuto.journal.v1.Condition
+	103, // [103:103] is the sub-list for method output_type
+	103, // [103:103] is the sub-list for method input_type
+	103, // [103:103] is the sub-list for extension type_name
+	103, // [103:103] is the sub-list for extension extendee
+	0,   // [0:103] is the sub-list for field type_name
 }
 
 func init() { file_journalpb_journal_proto_init() }

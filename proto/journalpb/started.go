@@ -26,5 +26,8 @@ func (s *OrchestrationStarted) ShallowCopy() *OrchestrationStarted {
 		Attributes:        s.Attributes,
 		Values:            s.Values,
 		Headers:           s.Headers,
+		Retry:             s.Retry,
+		Attempt:           s.Attempt,
+		LastFailure:       s.LastFailure,
 	}
 }

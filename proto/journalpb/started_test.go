@@ -41,6 +41,8 @@ func nonzero(message protoreflect.Message, field protoreflect.FieldDescriptor) p
 		return protoreflect.ValueOfInt64(1)
 	case field.Kind() == protoreflect.Uint64Kind:
 		return protoreflect.ValueOfUint64(1)
+	case field.Kind() == protoreflect.Uint32Kind:
+		return protoreflect.ValueOfUint32(1)
 	}
 	return value
 }

@@ -84,10 +84,15 @@ func (s *scope) childStart(orchestration string, input any, options host.ChildOp
 	if err := cmp.Or(invalidOption(options.Invalid), s.p.id.checkChildID(options.ID)); err != nil {
 		return nil, err
 	}
+	retry, err := RecordedRetry(options.Retry)
+	if err != nil {
+		return nil, fmt.Errorf("call of orchestration %q: %w", orchestration, err)
+	}
 	return &journalpb.SubOrchestrationScheduled{
 		Name: orchestration, Input: payload,
 		Instance: options.ID, Version: options.Version, ClosePolicy: journalpb.ClosePolicy(options.ClosePolicy),
 		Headers: s.headers(),
+		Retry:   retry,
 	}, checkVersion(orchestration, options.Version)
 }
 

@@ -56,7 +56,7 @@ func (f *fields) value(v value) {
 	case v.payload != nil:
 		f.payload(v.field, v.payload)
 	default:
-		f.failure(v.failure)
+		f.failure(v.field, v.failure)
 	}
 }
 
@@ -95,15 +95,7 @@ func (f *fields) duration(name string, nanoseconds int64) {
 }
 
 func (f *fields) options(options *journalpb.ActivityOptions) {
-	if retry := options.GetRetry(); retry != nil {
-		panics := ""
-		if retry.PanicsAreFinal {
-			panics = " panics=final"
-		}
-		f.add("retry", fmt.Sprintf("{initial=%v backoff=%v longest=%v attempts=%d never=%q%s}",
-			time.Duration(retry.InitialInterval), retry.Backoff, time.Duration(retry.MaxInterval),
-			retry.MaxAttempts, retry.NonRetryableCodes, panics))
-	}
+	f.retry(options.GetRetry())
 	f.duration("schedule_to_start", options.GetScheduleToStart())
 	f.duration("start_to_close", options.GetStartToClose())
 	f.duration("schedule_to_close", options.GetScheduleToClose())
@@ -112,13 +104,26 @@ func (f *fields) options(options *journalpb.ActivityOptions) {
 	f.text("tag", options.GetTag())
 }
 
-func (f *fields) failure(e *journalpb.Error) {
-	f.text("code", e.GetCode())
-	if f.hidePayloads && e.GetMessage() != "" {
-		f.add("error", fmt.Sprintf("(%d bytes)", len(e.Message)))
+func (f *fields) retry(policy *journalpb.RetryPolicy) {
+	if policy == nil {
 		return
 	}
-	f.text("error", e.GetMessage())
+	panics := ""
+	if policy.PanicsAreFinal {
+		panics = " panics=final"
+	}
+	f.add("retry", fmt.Sprintf("{initial=%v backoff=%v longest=%v attempts=%d never=%q%s}",
+		time.Duration(policy.InitialInterval), policy.Backoff, time.Duration(policy.MaxInterval),
+		policy.MaxAttempts, policy.NonRetryableCodes, panics))
+}
+
+func (f *fields) failure(name string, e *journalpb.Error) {
+	f.text("code", e.GetCode())
+	if f.hidePayloads && e.GetMessage() != "" {
+		f.add(name, fmt.Sprintf("(%d bytes)", len(e.Message)))
+		return
+	}
+	f.text(name, e.GetMessage())
 }
 
 func (f *fields) inbox(events []*journalpb.ExternalEvent) {
@@ -230,13 +235,23 @@ func (f *fields) tail(event *journalpb.Event) {
 		f.add("attempts", body.ActivityFailed.Attempts)
 	case *journalpb.Event_SubOrchestrationScheduled:
 		f.closePolicy(body.SubOrchestrationScheduled.ClosePolicy)
+		f.retry(body.SubOrchestrationScheduled.Retry)
 	case *journalpb.Event_OrchestrationStarted:
-		f.inbox(body.OrchestrationStarted.Inbox)
-		if parent := body.OrchestrationStarted.Parent; parent != nil {
-			f.add("parent", parent.Key())
-		}
+		f.started(body.OrchestrationStarted)
 	case *journalpb.Event_OrchestrationContinuedAsNew:
 		f.inbox(body.OrchestrationContinuedAsNew.Inbox)
+	}
+}
+
+// started describes what stands after the values of OrchestrationStarted.
+func (f *fields) started(started *journalpb.OrchestrationStarted) {
+	f.inbox(started.Inbox)
+	if parent := started.Parent; parent != nil {
+		f.add("parent", parent.Key())
+	}
+	f.retry(started.Retry)
+	if started.Attempt > 0 {
+		f.add("attempt", started.Attempt+1)
 	}
 }
 

@@ -168,9 +168,22 @@ func (p *program) cleanUp() {
 
 // finish queues the terminal event. No operation may be open.
 func (p *program) finish() {
-	added := p.operations.queue.add(p.outcome.terminalEvent(p.cancellation.request, p.operations.unconsumedEvents), nil)
+	event := p.outcome.terminalEvent(p.cancellation.request, p.operations.unconsumedEvents)
+	if failed := event.GetOrchestrationFailed(); failed != nil && p.retries(failed.Error) {
+		event = &journalpb.Event{Body: &journalpb.Event_OrchestrationContinuedAsNew{
+			OrchestrationContinuedAsNew: &journalpb.OrchestrationContinuedAsNew{
+				Input: p.retryInput, Version: p.id.version, Inbox: p.operations.unconsumedEvents(), Retried: failed.Error,
+			},
+		}}
+	}
+	added := p.operations.queue.add(event, nil)
 	added.valueType = p.outcome.valueType()
 	p.progress = codeDone
+}
+
+// retries reports whether a failure of the run is retried. A run that was asked to cancel is not.
+func (p *program) retries(failure *journalpb.Error) bool {
+	return p.id.retry != nil && p.cancellation.request == nil && permitsRetry(p.id.retry, p.id.attempt(), failure)
 }
 
 // A carryOver holds the values with which the next execution starts, encoded as they were recorded.
@@ -211,6 +224,14 @@ func (x *Execution) remainingDeadline() int64 {
 	return x.id.deadline
 }
 
+// setRetry makes the start of the next execution a retry after a failure. The jitter of its backoff
+// derives from the identity of this execution.
+func (x *Execution) setRetry(started *journalpb.OrchestrationStarted, failure *journalpb.Error) {
+	backoff := backoffAfter(x.id.retry, x.id.attempt(), x.id.newRandom().Float64())
+	started.Attempt, started.LastFailure = x.id.failedAttempts+1, failure
+	started.StartAt = x.cursor.now.Add(backoff).UnixNano()
+}
+
 // Successor returns the first event of the next execution if this one has continued as new, nil
 // otherwise.
 func (x *Execution) Successor() *journalpb.Event {
@@ -230,12 +251,16 @@ func (x *Execution) Successor() *journalpb.Event {
 		Trace:     x.id.trace,
 		Deadline:  x.remainingDeadline(),
 		Headers:   x.id.headers,
+		Retry:     x.id.retry,
 
 		Incarnation:       x.id.incarnation,
 		CountsAllPayloads: x.id.protocol3 || x.carryOver.countsAll,
 	}
 	if x.id.protocol3 {
 		started.PayloadMax = x.program.registry.payloads.recordedMax() // the next execution begins with the present bound
+	}
+	if next.Retried != nil {
+		x.setRetry(started, next.Retried)
 	}
 	x.requestIDs.carryOver(started)
 	x.program.cancellation.carryOver(started)

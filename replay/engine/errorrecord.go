@@ -295,9 +295,7 @@ func decodeCauses(record *journalpb.Error) error {
 	return causes
 }
 
-// classify returns the outermost code, and whether any part is non-retryable.
-func classify(err error) (code string, nonRetryable bool) { return classifyRecord(encodeError(err)) }
-
+// classifyRecord returns the outermost code, and whether any part is non-retryable.
 func classifyRecord(record *journalpb.Error) (code string, nonRetryable bool) {
 	if record == nil {
 		return "", false

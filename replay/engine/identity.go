@@ -20,10 +20,12 @@ type identity struct {
 	requestID, trace string
 	parent           *journalpb.OperationRef
 	incarnation      uint64
-	startedAt        int64  // timestamp of OrchestrationStarted
-	protocol3        bool   // the execution began under protocol 3 or later
-	payloadMax       uint64 // in bytes of JSON; 0: not recorded
-	deadline         int64  // in Unix nanoseconds; 0: none
+	startedAt        int64                  // timestamp of OrchestrationStarted
+	protocol3        bool                   // the execution began under protocol 3 or later
+	payloadMax       uint64                 // in bytes of JSON; 0: not recorded
+	deadline         int64                  // in Unix nanoseconds; 0: none
+	retry            *journalpb.RetryPolicy // nil: a failure is not retried
+	failedAttempts   uint32                 // before this execution
 	tags             map[string]string
 	headers          []*journalpb.Header
 }
@@ -35,8 +37,12 @@ func (id *identity) start(started *journalpb.OrchestrationStarted, timestamp int
 	id.parent, id.incarnation, id.tags = started.Parent, started.Incarnation, started.Tags
 	id.protocol3 = started.Incarnation != 0 || started.CountsAllPayloads
 	id.payloadMax, id.deadline, id.headers = started.PayloadMax, started.Deadline, started.Headers
+	id.retry, id.failedAttempts = started.Retry, started.Attempt
 	id.startedAt = timestamp
 }
+
+// attempt returns the number of the attempt that the execution is or belongs to, from 1.
+func (id *identity) attempt() int { return int(id.failedAttempts) + 1 }
 
 // isReceiver reports whether a message is for this execution. Messages for purged incarnations and
 // earlier executions may still arrive.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"math"
 	"reflect"
 	"slices"
@@ -51,8 +52,11 @@ type comparison struct {
 }
 
 func (c *comparison) sameEvent(recorded, requested *journalpb.Event) bool {
-	if recorded.TypeNumber() != requested.TypeNumber() || recorded.SourceEventId != requested.SourceEventId {
+	if recorded.SourceEventId != requested.SourceEventId {
 		return false
+	}
+	if recorded.TypeNumber() != requested.TypeNumber() {
+		return !c.strict && sameFailure(recorded, requested)
 	}
 	switch want := requested.Body.(type) {
 	case *journalpb.Event_ActivityScheduled:
@@ -108,7 +112,7 @@ func (c *comparison) sameChild(recorded *journalpb.Event, requested *journalpb.S
 	return have.Name == requested.Name &&
 		sameVersion(have.Version, requested.Version) &&
 		c.id.isChildID(have.Instance, requested.Instance, recorded.EventId) &&
-		(!c.strict || have.ClosePolicy == requested.ClosePolicy) &&
+		(!c.strict || have.ClosePolicy == requested.ClosePolicy && sameRetry(have.Retry, requested.Retry)) &&
 		c.sameValue(have.Input, requested.Input)
 }
 
@@ -136,8 +140,23 @@ func sameError(have, requested *journalpb.Error) bool {
 	return have.GetMessage() == requested.GetMessage() && (have.GetCode() == requested.GetCode() || have.GetCode() == "")
 }
 
+// sameFailure accepts a failure that was retried for one that would not be, and the other way round:
+// which of them applies was decided when the failure was recorded.
+func sameFailure(recorded, requested *journalpb.Event) bool {
+	have, want := failureOf(recorded), failureOf(requested)
+	return have != nil && want != nil && sameError(have, want)
+}
+
+// failureOf returns the failure that ends an execution, retried or not; nil if none does.
+func failureOf(event *journalpb.Event) *journalpb.Error {
+	return cmp.Or(event.GetOrchestrationFailed().GetError(), event.GetOrchestrationContinuedAsNew().GetRetried())
+}
+
 // sameContinuation ignores the version: the newest version may have changed since it was recorded.
 func (c *comparison) sameContinuation(have, want *journalpb.OrchestrationContinuedAsNew) bool {
+	if (have.Retried == nil) != (want.Retried == nil) || !sameError(have.Retried, want.Retried) {
+		return false
+	}
 	return c.sameValue(have.Input, want.Input) && slices.EqualFunc(have.Inbox, want.Inbox, func(a, b *journalpb.ExternalEvent) bool {
 		return proto.Equal(a, b)
 	})
@@ -186,21 +205,29 @@ func (c *comparison) sameOptions(a, b *journalpb.ActivityOptions) bool {
 	return a == nil && b == nil || proto.Equal(withDefaults(a), withDefaults(b))
 }
 
+// sameRetry compares the retry policies of children, of which nil retries nothing.
+func sameRetry(a, b *journalpb.RetryPolicy) bool {
+	return a == nil && b == nil || a != nil && b != nil && proto.Equal(retryWithDefaults(a), retryWithDefaults(b))
+}
+
 // withDefaults returns the options with every default filled in.
 func withDefaults(o *journalpb.ActivityOptions) *journalpb.ActivityOptions {
-	p := o.GetRetry()
 	return &journalpb.ActivityOptions{
 		ScheduleToStart: o.GetScheduleToStart(), StartToClose: o.GetStartToClose(),
 		ScheduleToClose: o.GetScheduleToClose(), Heartbeat: o.GetHeartbeat(), Tag: o.GetTag(),
 		CancelGrace: o.GetCancelGrace(),
-		Retry: &journalpb.RetryPolicy{
-			InitialInterval:   int64(orDefault(time.Duration(p.GetInitialInterval()), initialIntervalDefault)),
-			Backoff:           max(orDefault(p.GetBackoff(), backoffDefault), 1),
-			MaxInterval:       int64(orDefault(time.Duration(p.GetMaxInterval()), maxIntervalDefault)),
-			MaxAttempts:       p.GetMaxAttempts(),
-			NonRetryableCodes: p.GetNonRetryableCodes(),
-			PanicsAreFinal:    p.GetPanicsAreFinal(),
-		},
+		Retry:       retryWithDefaults(o.GetRetry()),
+	}
+}
+
+func retryWithDefaults(p *journalpb.RetryPolicy) *journalpb.RetryPolicy {
+	return &journalpb.RetryPolicy{
+		InitialInterval:   int64(orDefault(time.Duration(p.GetInitialInterval()), initialIntervalDefault)),
+		Backoff:           max(orDefault(p.GetBackoff(), backoffDefault), 1),
+		MaxInterval:       int64(orDefault(time.Duration(p.GetMaxInterval()), maxIntervalDefault)),
+		MaxAttempts:       p.GetMaxAttempts(),
+		NonRetryableCodes: p.GetNonRetryableCodes(),
+		PanicsAreFinal:    p.GetPanicsAreFinal(),
 	}
 }
 

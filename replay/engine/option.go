@@ -74,6 +74,23 @@ func checkActivityOptions(options *host.ActivityOptions) error {
 	return checkCodes(options.Retry.NonRetryableCodes)
 }
 
+// A RetryPolicy is the argument of [replay.Retry], as options get it.
+type RetryPolicy = host.RetryPolicy
+
+// RecordedRetry returns the record of a policy for a run; nil for none. The error is a
+// [*replay.InvalidError].
+func RecordedRetry(policy *RetryPolicy) (*journalpb.RetryPolicy, error) {
+	if policy == nil {
+		return nil, nil
+	}
+	return recordedRetry(policy), checkCodes(policy.NonRetryableCodes)
+}
+
+// CheckRetry checks a policy that was received. The error is a [*replay.InvalidError].
+func CheckRetry(policy *journalpb.RetryPolicy) error {
+	return checkCodes(policy.GetNonRetryableCodes())
+}
+
 func optionError(option, format string, args ...any) error {
 	return &replay.InvalidError{Field: "option " + option, Reason: fmt.Sprintf(format, args...)}
 }
@@ -191,15 +208,19 @@ func recordActivityOptions(record *journalpb.ActivityOptions, options *host.Acti
 	record.Heartbeat = int64(options.Heartbeat)
 	record.CancelGrace = int64(options.CancelGrace)
 	record.Tag = options.Tag
-	if p := options.Retry; p != nil {
-		record.Retry = &journalpb.RetryPolicy{
-			InitialInterval:   int64(p.InitialInterval),
-			Backoff:           p.Backoff,
-			MaxInterval:       int64(p.MaxInterval),
-			MaxAttempts:       uint32(min(max(p.MaxAttempts, 0), math.MaxUint32)),
-			NonRetryableCodes: slices.Clone(p.NonRetryableCodes),
-			PanicsAreFinal:    p.PanicsAreFinal,
-		}
+	if options.Retry != nil {
+		record.Retry = recordedRetry(options.Retry)
+	}
+}
+
+func recordedRetry(p *host.RetryPolicy) *journalpb.RetryPolicy {
+	return &journalpb.RetryPolicy{
+		InitialInterval:   int64(p.InitialInterval),
+		Backoff:           p.Backoff,
+		MaxInterval:       int64(p.MaxInterval),
+		MaxAttempts:       uint32(min(max(p.MaxAttempts, 0), math.MaxUint32)),
+		NonRetryableCodes: slices.Clone(p.NonRetryableCodes),
+		PanicsAreFinal:    p.PanicsAreFinal,
 	}
 }
 
@@ -216,22 +237,33 @@ const (
 // Attempts are numbered from 1. chance, between 0 and 1, selects the jitter.
 func RetryAfter(options *journalpb.ActivityOptions, attempt int, failure error, chance float64) (delay time.Duration, again bool) {
 	policy := options.GetRetry()
-	code, nonRetryable := classify(failure)
-	if nonRetryable || slices.Contains(policy.GetNonRetryableCodes(), code) && code != "" {
+	if !permitsRetry(policy, attempt, encodeError(failure)) {
 		return 0, false
+	}
+	return backoffAfter(policy, attempt, chance), true
+}
+
+// permitsRetry reports whether another attempt follows a failed one. A nil policy is the default.
+func permitsRetry(policy *journalpb.RetryPolicy, attempt int, failure *journalpb.Error) bool {
+	code, nonRetryable := classifyRecord(failure)
+	if nonRetryable || slices.Contains(policy.GetNonRetryableCodes(), code) && code != "" {
+		return false
 	}
 	if code == panicCode && policy.GetPanicsAreFinal() {
-		return 0, false
+		return false
 	}
-	if maximum := int64(policy.GetMaxAttempts()); maximum > 0 && int64(attempt) >= maximum {
-		return 0, false
-	}
+	maximum := int64(policy.GetMaxAttempts())
+	return maximum == 0 || int64(attempt) < maximum
+}
+
+// backoffAfter returns the delay between a failed attempt and the next one.
+func backoffAfter(policy *journalpb.RetryPolicy, attempt int, chance float64) time.Duration {
 	initial := orDefault(time.Duration(policy.GetInitialInterval()), initialIntervalDefault)
 	longest := orDefault(time.Duration(policy.GetMaxInterval()), maxIntervalDefault)
 	backoff := max(orDefault(policy.GetBackoff(), backoffDefault), 1)
 	exact := float64(initial) * math.Pow(backoff, float64(attempt-1))
 	exact = min(exact, float64(longest), intervalMax)
-	return time.Duration(exact * (1 + jitter*(2*chance-1))), true
+	return time.Duration(exact * (1 + jitter*(2*chance-1)))
 }
 
 // orDefault returns otherwise if value is not positive, also for NaN.

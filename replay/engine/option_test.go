@@ -300,7 +300,7 @@ func TestOptions_RejectedByCallsOfOtherKinds(t *testing.T) {
 			},
 		},
 		"a child": {
-			[]string{"Version", "ChildID", "OnParentClose"},
+			[]string{"Version", "ChildID", "OnParentClose", "Retry"},
 			func(ctx *replay.Context, option replay.Option) error {
 				future := child.Start(ctx, "x", option)
 				if !future.Done() {

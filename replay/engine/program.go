@@ -25,6 +25,8 @@ type program struct {
 
 	code  *host.Orchestration
 	input *journalpb.Payload // until the code receives it
+	// retryInput is the input, for the next attempt; nil if a failure is not retried.
+	retryInput *journalpb.Payload
 
 	coroutines   scheduler
 	calls        callChecker
@@ -61,6 +63,9 @@ func (p *program) isDone() bool { return p.progress >= codeDone }
 // begin starts the code of the orchestration.
 func (p *program) begin(code *host.Orchestration, started *journalpb.OrchestrationStarted) {
 	p.code, p.input = code, started.Input
+	if started.Retry != nil {
+		p.retryInput = started.Input
+	}
 	for _, event := range started.Inbox {
 		p.operations.inbox.deliver(inboxEvent{event: event})
 	}
@@ -222,6 +227,8 @@ func (v *programView) ID() *host.ID { return &v.id.ID }
 func (v *programView) Name() string { return v.id.name }
 
 func (v *programView) Version() string { return v.id.version }
+
+func (v *programView) Attempt() int { return v.id.attempt() }
 
 func (v *programView) Tags() map[string]string { return v.id.tags }
 

@@ -28,6 +28,7 @@ func morePrograms() []replay.Definition {
 		program("journey", journey), program("chains", chains), program("policies", policies),
 		program("settles", allResults), program("as-completed", asCompleted), program("maps", maps),
 		program("mutex", mutex), program("places", semaphoreSlots), program("patient", patient),
+		program("retried", retried), program("retries", retries),
 		program("suspendable", suspendable), program("messages", messages), program("message-limit", messageLimit), publishesProgram,
 	}
 }
@@ -713,4 +714,45 @@ func suspendable(ctx *replay.Context, _ string) (string, error) {
 	logf(ctx, "%v", err)
 	_, err = goOn.Wait(ctx)
 	return "done", err
+}
+
+// --- retries of runs ---
+
+// retried does what each number says, after an event whose data is that number.
+func retried(ctx *replay.Context, input string) (string, error) {
+	logf(ctx, "%s: attempt %d in execution %d", input, ctx.Attempt(), ctx.Execution())
+	ctx.OnClose(func(ctx *replay.Context, err error) error {
+		logf(ctx, "cleans up after %v", err)
+		return nil
+	})
+	act.Start(ctx, "open")
+	what, err := tick.Wait(ctx)
+	if err != nil {
+		return "", err
+	}
+	if err := replay.SetStatus(ctx, what); err != nil {
+		return "", err
+	}
+	switch what {
+	case 0:
+		return "", errors.New("failed")
+	case 1:
+		return "", replay.NonRetryable(errors.New("failed for good"))
+	case 2:
+		panic("failed")
+	case 3:
+		return "", replay.Orchestration[string, string]("retried").ContinueAsNew(ctx, "next")
+	}
+	return input, nil
+}
+
+// retries awaits children with retry policies.
+func retries(ctx *replay.Context, _ string) (string, error) {
+	open := child.Start(ctx, "default", replay.Retry(replay.RetryPolicy{}))
+	first, err := child.Call(ctx, "twice", replay.Retry(replay.RetryPolicy{MaxAttempts: 2, NonRetryableCodes: []string{"sick"}}))
+	if err != nil {
+		return "", err
+	}
+	second, err := open.Await(ctx)
+	return first + second, err
 }

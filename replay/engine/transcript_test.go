@@ -45,7 +45,8 @@ var update = flag.Bool("update", false, "rewrite the expected output in testdata
 //	brief                     show runs of equal events as one line
 //
 // The messages of a step are delivered as one batch. "request=ID" before a command sets the request
-// ID of its message, "execution=N" its execution, "version=V" the version of a start.
+// ID of its message, "execution=N" its execution, "version=V" the version of a start, "attempts=N"
+// the number of attempts that the start's retry policy permits.
 //
 // The outcome lists the events (event_id, time since the start, and the result of Describe), log
 // messages of the code, the disposition of messages that were not recorded, and whether the instance
@@ -223,7 +224,7 @@ func repeatLength(events []*journalpb.Event) int {
 
 // command performs one line of a step.
 func (p *player) command(s *step, line string) error {
-	rest, requestID, execution, ofVersion := line, "", uint64(0), ""
+	rest, requestID, execution, ofVersion, attempts := line, "", uint64(0), "", uint64(0)
 	for {
 		option, after, _ := strings.Cut(rest, " ")
 		name, value, isOption := strings.Cut(option, "=")
@@ -237,6 +238,8 @@ func (p *player) command(s *step, line string) error {
 			execution, _ = strconv.ParseUint(value, 10, 64)
 		case "version":
 			ofVersion = value
+		case "attempts":
+			attempts, _ = strconv.ParseUint(value, 10, 32)
 		default:
 			return fmt.Errorf("unknown option %q", name)
 		}
@@ -261,6 +264,9 @@ func (p *player) command(s *step, line string) error {
 	events, err := p.message(word, rest, requestID)
 	for _, event := range events {
 		event = withVersion(event, ofVersion)
+		if attempts > 0 {
+			event.GetOrchestrationStarted().Retry = &journalpb.RetryPolicy{MaxAttempts: uint32(attempts)}
+		}
 		s.lines = append(s.lines, line)
 		s.messages = append(s.messages, engine.Message{Execution: execution, Event: event})
 	}

@@ -79,15 +79,17 @@ type value struct {
 // The names of the fields that hold values, as descriptions of events show them. fieldInbox stands
 // for the data of each event in an inbox, fieldValues for each value that an execution begins with.
 const (
-	fieldData   = "data"
-	fieldError  = "error"
-	fieldInbox  = "inbox"
-	fieldInput  = "input"
-	fieldOutput = "output"
-	fieldResult = "result"
-	fieldStatus = "status"
-	fieldValue  = "value"
-	fieldValues = "values"
+	fieldData        = "data"
+	fieldError       = "error"
+	fieldInbox       = "inbox"
+	fieldInput       = "input"
+	fieldLastFailure = "last_failure"
+	fieldOutput      = "output"
+	fieldResult      = "result"
+	fieldRetried     = "retried"
+	fieldStatus      = "status"
+	fieldValue       = "value"
+	fieldValues      = "values"
 )
 
 // A visitor is called with a value.
@@ -105,19 +107,21 @@ func visitValues(event *journalpb.Event, visit visitor) {
 		for _, set := range body.OrchestrationStarted.Values {
 			visit.payload(fieldValues, set.Value)
 		}
+		visit.failure(fieldLastFailure, body.OrchestrationStarted.LastFailure)
 	case *journalpb.Event_OrchestrationCompleted:
 		visit.payload(fieldOutput, body.OrchestrationCompleted.Output)
 	case *journalpb.Event_OrchestrationFailed:
-		visit.failure(body.OrchestrationFailed.Error)
+		visit.failure(fieldError, body.OrchestrationFailed.Error)
 	case *journalpb.Event_OrchestrationContinuedAsNew:
 		visit.payload(fieldInput, body.OrchestrationContinuedAsNew.Input)
+		visit.failure(fieldRetried, body.OrchestrationContinuedAsNew.Retried)
 		visit.inbox(body.OrchestrationContinuedAsNew.Inbox)
 	case *journalpb.Event_ActivityScheduled:
 		visit.payload(fieldInput, body.ActivityScheduled.Input)
 	case *journalpb.Event_ActivityCompleted:
 		visit.payload(fieldResult, body.ActivityCompleted.Result)
 	case *journalpb.Event_ActivityFailed:
-		visit.failure(body.ActivityFailed.Error)
+		visit.failure(fieldError, body.ActivityFailed.Error)
 	case *journalpb.Event_ExternalEvent:
 		visit.payload(fieldData, body.ExternalEvent.Data)
 	case *journalpb.Event_SubOrchestrationScheduled:
@@ -125,12 +129,12 @@ func visitValues(event *journalpb.Event, visit visitor) {
 	case *journalpb.Event_SubOrchestrationCompleted:
 		visit.payload(fieldResult, body.SubOrchestrationCompleted.Result)
 	case *journalpb.Event_SubOrchestrationFailed:
-		visit.failure(body.SubOrchestrationFailed.Error)
+		visit.failure(fieldError, body.SubOrchestrationFailed.Error)
 	case *journalpb.Event_OrchestrationChained:
 		visit.payload(fieldInput, body.OrchestrationChained.Input)
 	case *journalpb.Event_SideEffectRecorded:
 		visit.payload(fieldValue, body.SideEffectRecorded.Value)
-		visit.failure(body.SideEffectRecorded.Error)
+		visit.failure(fieldError, body.SideEffectRecorded.Error)
 	case *journalpb.Event_StatusSet:
 		visit.payload(fieldValue, body.StatusSet.Value)
 	case *journalpb.Event_ValueSet:
@@ -138,7 +142,7 @@ func visitValues(event *journalpb.Event, visit visitor) {
 	case *journalpb.Event_MessageSent:
 		visit.payload(fieldData, body.MessageSent.Event.GetData())
 	case *journalpb.Event_MessageRejected:
-		visit.failure(body.MessageRejected.Error)
+		visit.failure(fieldError, body.MessageRejected.Error)
 	}
 }
 
@@ -148,9 +152,9 @@ func (visit visitor) payload(field string, payload *journalpb.Payload) {
 	}
 }
 
-func (visit visitor) failure(failure *journalpb.Error) {
+func (visit visitor) failure(field string, failure *journalpb.Error) {
 	if failure != nil {
-		visit(value{field: fieldError, failure: failure})
+		visit(value{field: field, failure: failure})
 	}
 }
 

@@ -149,6 +149,10 @@ func payloadIn(event *journalpb.Event) (payload *journalpb.Payload, kind, part s
 // errorIn returns the error recorded in an event, nil if there is none.
 func errorIn(event *journalpb.Event) *journalpb.Error {
 	switch body := event.GetBody().(type) {
+	case *journalpb.Event_OrchestrationStarted:
+		return body.OrchestrationStarted.LastFailure
+	case *journalpb.Event_OrchestrationContinuedAsNew:
+		return body.OrchestrationContinuedAsNew.Retried
 	case *journalpb.Event_OrchestrationFailed:
 		return body.OrchestrationFailed.Error
 	case *journalpb.Event_ActivityFailed:

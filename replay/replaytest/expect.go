@@ -125,6 +125,9 @@ func withoutTimes(event history.Event) history.Event {
 		body.TimerFired.FireAt = 0
 	case *journalpb.Event_OrchestrationStarted:
 		body.OrchestrationStarted.StartAt, body.OrchestrationStarted.Deadline = 0, 0
+		stripError(body.OrchestrationStarted.LastFailure)
+	case *journalpb.Event_OrchestrationContinuedAsNew:
+		stripError(body.OrchestrationContinuedAsNew.Retried)
 	case *journalpb.Event_OrchestrationFailed:
 		stripError(body.OrchestrationFailed.Error)
 	case *journalpb.Event_ActivityFailed:

@@ -21,11 +21,12 @@ func TestOptions_RejectedByCallsOfOtherKinds(t *testing.T) {
 		"OnParentClose": replay.OnParentClose(replay.CancelChild), "Version": replay.Version(""),
 		"RequestID": replaytest.RequestID("r"), "Attach": replaytest.Attach(), "ReuseWhenEnded": replaytest.ReuseWhenEnded(),
 		"TerminateExisting": replaytest.TerminateExisting(), "Deadline": replaytest.Deadline(time.Unix(1<<32, 0)),
+		"Retry":           replay.Retry(replay.RetryPolicy{}),
 		"ReuseWhenFailed": replaytest.ReuseWhenFailed(), "StartAt": replaytest.StartAt(time.Unix(1, 0)), "Tags": replaytest.Tags(nil),
 		"Headers": replaytest.Headers(tenant.With(t.Context(), "acme")),
 		"1":       {}, // not made by a function
 	}
-	start := []string{"Version", "RequestID", "Attach", "ReuseWhenEnded", "ReuseWhenFailed", "TerminateExisting", "StartAt", "Deadline", "Tags", "Headers"}
+	start := []string{"Version", "RequestID", "Attach", "ReuseWhenEnded", "ReuseWhenFailed", "TerminateExisting", "StartAt", "Deadline", "Retry", "Tags", "Headers"}
 	for call, c := range map[string]struct {
 		kind       string
 		applicable []string

@@ -86,8 +86,8 @@ func (i *Inputs) Start(ctx context.Context, p *actors.Partition, request *cluste
 	if !i.Registry.HasOrchestration(r.Name, version) {
 		return nil, noCodeError(r.Name, version)
 	}
-	if r.Deadline != 0 && i.Journal.Protocol() < state.DeadlinesProtocol {
-		return nil, fmt.Errorf("%w: option Deadline needs protocol %d on every member", journal.ErrProtocol, state.DeadlinesProtocol)
+	if err := i.checkProtocol(r); err != nil {
+		return nil, err
 	}
 	if err := cmp.Or(i.checkHeadersProtocol(r), i.checkHeadersProtocol(r.Send)); err != nil {
 		return nil, err
@@ -102,6 +102,7 @@ func (i *Inputs) Start(ctx context.Context, p *actors.Partition, request *cluste
 				Tags:      r.Tags,
 				StartAt:   r.StartAt,
 				Deadline:  r.Deadline,
+				Retry:     r.Retry,
 				Trace:     r.Trace,
 				Headers:   r.Headers,
 			},
@@ -146,6 +147,27 @@ func (i *Inputs) checkHeadersProtocol(r interface{ GetHeaders() []*journalpb.Hea
 		return nil
 	}
 	return fmt.Errorf("%w: headers need protocol %d on every member", journal.ErrProtocol, state.HeadersProtocol)
+}
+
+// checkProtocol returns an error if a start has an option that some member does not know.
+func (i *Inputs) checkProtocol(r *clusterpb.StartRequest) error {
+	switch {
+	case i.Journal.Protocol() >= state.DeadlinesProtocol:
+	case r.Deadline != 0:
+		return fmt.Errorf("%w: option Deadline needs protocol %d on every member", journal.ErrProtocol, state.DeadlinesProtocol)
+	case r.Retry != nil:
+		return i.CheckRunOptions()
+	}
+	return nil
+}
+
+// CheckRunOptions returns an error while some member does not know the options of runs that parents
+// record.
+func (i *Inputs) CheckRunOptions() error {
+	if i.Journal.Protocol() >= state.RunOptionsProtocol {
+		return nil
+	}
+	return fmt.Errorf("%w: option Retry of a run needs protocol %d on every member", journal.ErrProtocol, state.RunOptionsProtocol)
 }
 
 // checkSameStart returns [actors.ErrRequestIDReused] if a run was begun by a start of another

@@ -104,6 +104,7 @@ func (re *Reads) execution(p *actors.Partition, known *journalpb.Instance, numbe
 	end := new(clusterpb.Status)
 	FillEnd(last, end)
 	execution.State, execution.Events, execution.UpdatedAt = end.State, last.EventId, last.Timestamp
+	execution.Retried = last.GetOrchestrationContinuedAsNew().GetRetried()
 	return execution, nil
 }
 

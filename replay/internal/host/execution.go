@@ -20,6 +20,8 @@ type Execution interface {
 	ID() *ID
 	Name() string // of the orchestration
 	Version() string
+	// Attempt returns the number of the attempt of the run, from 1.
+	Attempt() int
 	Tags() map[string]string
 	Now() time.Time
 	Replaying() bool

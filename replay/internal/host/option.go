@@ -58,6 +58,12 @@ type ActivityOptions struct {
 	Invalid         *InvalidOption
 }
 
+// SetRetry implements [Retried].
+func (o *ActivityOptions) SetRetry(policy *RetryPolicy) { o.Retry = policy }
+
+// Retried are the options of a call whose failure may be retried.
+type Retried interface{ SetRetry(policy *RetryPolicy) }
+
 // A RetryPolicy has the fields of replay.RetryPolicy, where they are described.
 type RetryPolicy struct {
 	InitialInterval   time.Duration
@@ -85,7 +91,11 @@ func (o *ChainOptions) SetID(id string) { o.ID = id }
 type ChildOptions struct {
 	ChainOptions
 	ClosePolicy int32 // the number in journalpb.ClosePolicy
+	Retry       *RetryPolicy
 }
+
+// SetRetry implements [Retried].
+func (o *ChildOptions) SetRetry(policy *RetryPolicy) { o.Retry = policy }
 
 // ContinueOptions are the options of a continue-as-new. The zero value sets none.
 type ContinueOptions struct {
