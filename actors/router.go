@@ -21,7 +21,8 @@ type router struct {
 	accepted []*Message // the same messages in the batch, to answer them
 	replies  []reply
 	resolved int // how many replies are sent
-	// later holds a start that terminates the run and the messages after it, for the next turn.
+	// later holds a start that terminates the run, or a query of a run that this turn begins, and the
+	// messages after it, for the next turn.
 	later []Message
 }
 
@@ -39,7 +40,7 @@ func (r *router) reset() {
 
 func (r *router) route(m *Message) {
 	switch {
-	case len(r.later) > 0:
+	case len(r.later) > 0, m.Query != nil && r.beginsRun():
 		r.later = append(r.later, *m)
 	case m.startEvent() != nil:
 		r.start(m)
@@ -58,6 +59,9 @@ func (r *router) route(m *Message) {
 	}
 }
 
+// beginsRun reports whether the turn begins a run, whose code has not registered any handler yet.
+func (r *router) beginsRun() bool { return len(r.accepted) > 0 && r.accepted[0].startEvent() != nil }
+
 // rejectsEvent reports whether a message is an external event that does not fit in the buffer.
 func (in *instance) rejectsEvent(m *Message) bool {
 	event := m.Event.GetExternalEvent()
@@ -72,7 +76,7 @@ func (r *router) query(m *Message) {
 
 // start begins an execution, or answers for the existing instance.
 func (r *router) start(m *Message) {
-	if len(r.accepted) > 0 && r.accepted[0].startEvent() != nil {
+	if r.beginsRun() {
 		// The first start of this batch is about to be recorded.
 		if m.Reuse == ReuseTerminating && !sameStart(m.startEvent(), r.accepted[0].startEvent()) {
 			r.later = append(r.later, *m)

@@ -299,3 +299,32 @@ func TestStartWithoutCode_VersionFromFirstNode(t *testing.T) {
 		third.wantOutput("chained", "x!1.10")
 	})
 }
+
+// A query in the batch of a start is answered after the first step, which registers the handler.
+func TestQuery_WithStartInOneBatch(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		n := lead(t, newTestJournal(), actors.Config{}, program("asked", func(ctx *replay.Context, text string) (string, error) {
+			if err := replay.Query[string, string]("text").Handle(ctx, func(string) (string, error) { return text, nil }); err != nil {
+				return "", err
+			}
+			return word.Wait(ctx)
+		}))
+		n.start("q", "asked", "first").want(nil)
+		n.journal.holdAppends()
+		held := n.send("q", "word", "end")
+		waitIdle()
+		start := message(n.startMessage("asked", "second"))
+		start.Reuse = actors.ReuseEnded
+		started := n.deliver("q", start)
+		asked := n.deliver("q", actors.Message{Query: &actors.Query{Name: "text"}})
+		sent := n.send("q", "word", "done")
+		n.journal.releaseAppends()
+		held.want(nil)
+		started.want(nil)
+		if answer := asked.want(nil); string(answer.Output.GetData()) != `"second"` {
+			t.Errorf("answered %s", answer.Output.GetData())
+		}
+		sent.want(nil)
+		n.wantOutput("q", "done")
+	})
+}

@@ -66,12 +66,16 @@ func TestArguments_RejectNil(t *testing.T) {
 	var nobody *Client
 	var run *Run[int]
 	for name, call := range map[string]func() error{
-		"start without a context":       func() error { return errOf(StartRun(none, client, doubled, "d", 1)) },
-		"start without a client":        func() error { return errOf(StartRun(ctx, nobody, doubled, "d", 1)) },
-		"start by an empty client":      func() error { return errOf(StartRun(ctx, new(Client), doubled, "d", 1)) },
-		"send without a context":        func() error { return Send(none, client, "a", word, "") },
-		"send without a client":         func() error { return Send(ctx, nobody, "a", word, "") },
-		"send or start, no client":      func() error { return errOf(SendOrStart(ctx, nobody, waiter, "a", "", word, "")) },
+		"start without a context":  func() error { return errOf(StartRun(none, client, doubled, "d", 1)) },
+		"start without a client":   func() error { return errOf(StartRun(ctx, nobody, doubled, "d", 1)) },
+		"start by an empty client": func() error { return errOf(StartRun(ctx, new(Client), doubled, "d", 1)) },
+		"send without a context":   func() error { return Send(none, client, "a", word, "") },
+		"send without a client":    func() error { return Send(ctx, nobody, "a", word, "") },
+		"send or start, no client": func() error { return errOf(SendOrStart(ctx, nobody, waiter, "a", "", word, "")) },
+		"update or start, no client": func() error {
+			_, _, err := UpdateOrStart(ctx, nobody, "a", basket, basketInput{}, raiseUpdate, 1)
+			return err
+		},
 		"query without a client":        func() error { return errOf(Query(ctx, nobody, "a", balanceQuery, "")) },
 		"query without a context":       func() error { return errOf(Query(none, client, "a", balanceQuery, "")) },
 		"update without a client":       func() error { return errOf(CallUpdate(ctx, nobody, "a", raiseUpdate, 1)) },

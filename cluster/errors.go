@@ -49,14 +49,11 @@ var (
 // accepts ([BoundQueue]), and a call in a context of [WithoutBusyRetries]. Its fields:
 //
 //	RetryAfter time.Duration // when a retry may succeed: 50 ms to 2 s
-//	Bound      BusyBound     // the exceeded bound; "" if a node of an earlier version sent it
+//	Bound      actors.Bound  // the exceeded bound; "" if a node of an earlier version sent it
 //	Reason     string        // for people to read
 type BusyError = actors.BusyError
 
-// A BusyBound names the bound that a [BusyError] reports.
-type BusyBound = actors.Bound
-
-// The bounds. The first four are bounds of the leader. BoundCalls bounds the calls in flight from a
+// The bounds that a [BusyError] reports. The first four are bounds of the leader. BoundCalls bounds the calls in flight from a
 // node or remote client to the leader. BoundQueue bounds the starts that wait on a node for the
 // leader: while more arrive than it accepts, all but 128 wait at most 2 s. BoundAnswers bounds the
 // long answers that a node sends at once.

@@ -131,33 +131,39 @@ type RejectedError = actors.RejectedError
 // [ErrUpdateAborted]; [ErrRequestIDReused]; [ErrNotFound]; [ErrEnded]; [ErrBusy];
 // [*replay.InvalidError]; [*UnavailableError].
 func CallUpdate[I, O any](ctx context.Context, client *Client, id string, update replay.UpdateHandle[I, O], input I, options ...replay.Option) (O, error) {
-	var output O
 	payload, err := client.encode(replay.PayloadInfo{Kind: "update", Name: update.Name(), Part: "input"}, input)
+	var chosen actors.InputOptions
 	if err == nil {
-		payload, err = client.update(ctx, id, &clusterpb.UpdateRequest{Name: update.Name(), Input: payload}, options)
-	}
-	if err == nil {
-		err = client.converter.Decode(replay.PayloadInfo{Kind: "update", Name: update.Name(), Part: "output"}, payload, &output)
+		err = engine.ApplyOptions(options, &chosen, "an update")
 	}
 	if err != nil {
-		return output, fmt.Errorf("update %q of %s: %w", update.Name(), id, err)
+		var zero O
+		return zero, fmt.Errorf("update %q of %s: %w", update.Name(), id, err)
+	}
+	requestID, again := requestIDOrNew(chosen.RequestID)
+	return callUpdate[O](ctx, client, id, &clusterpb.UpdateRequest{Name: update.Name(), Input: payload, RequestId: requestID}, again)
+}
+
+// callUpdate executes an update and decodes its result. again says that the request ID may have been
+// used for the same update before.
+func callUpdate[O any](ctx context.Context, c *Client, id string, r *clusterpb.UpdateRequest, again bool) (output O, err error) {
+	payload, err := c.update(ctx, id, r, again)
+	if err == nil {
+		err = c.converter.Decode(replay.PayloadInfo{Kind: "update", Name: r.Name, Part: "output"}, payload, &output)
+	}
+	if err != nil {
+		return output, fmt.Errorf("update %q of %s: %w", r.Name, id, err)
 	}
 	return output, nil
 }
 
 // update sends an update to the leader. When the update is accepted, it waits for the recorded
 // result on a replica, which needs no leader.
-func (c *Client) update(ctx context.Context, id string, r *clusterpb.UpdateRequest, options []replay.Option) (*journalpb.Payload, error) {
-	var chosen actors.InputOptions
-	if err := engine.ApplyOptions(options, &chosen, "an update"); err != nil {
-		return nil, err
-	}
-	request := &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Update{Update: r}}
-	r.RequestId = chosen.RequestID
+func (c *Client) update(ctx context.Context, id string, r *clusterpb.UpdateRequest, again bool) (*journalpb.Payload, error) {
+	request := &clusterpb.Request{Instance: id, Retried: again, Call: &clusterpb.Request_Update{Update: r}}
 	if err := firstError(checkID(id), checkUpdate(r)); err != nil {
 		return nil, err
 	}
-	r.RequestId, request.Retried = requestIDOrNew(r.RequestId)
 	if err := c.check(ctx); err != nil {
 		return nil, err
 	}

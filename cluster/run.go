@@ -2,8 +2,11 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
@@ -36,17 +39,16 @@ type Run[O any] struct {
 // The run has the headers of ctx (see [replay.HeaderKey]). With headers, the error of this call and
 // of [Send] and [CallUpdate] is ErrProtocol until every member speaks protocol 4.
 func StartRun[I, O any](ctx context.Context, client *Client, orchestration replay.OrchestrationHandle[I, O], id string, input I, options ...replay.Option) (*Run[O], error) {
-	return startRun(ctx, client, orchestration, id, input, nil, options)
+	return startRun(ctx, client, orchestration, id, input, new(clusterpb.StartRequest), options)
 }
 
-// startRun starts an instance. If send is not nil, it also sends that event and allows an existing
-// instance.
-func startRun[I, O any](ctx context.Context, client *Client, orchestration replay.OrchestrationHandle[I, O], id string, input I, send *clusterpb.SendRequest, options []replay.Option) (*Run[O], error) {
+// startRun starts an instance with a request that it completes.
+func startRun[I, O any](ctx context.Context, client *Client, orchestration replay.OrchestrationHandle[I, O], id string, input I, start *clusterpb.StartRequest, options []replay.Option) (*Run[O], error) {
 	payload, err := client.encode(replay.PayloadInfo{Kind: "orchestration", Name: orchestration.Name(), Part: "input"}, input)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", id, err)
 	}
-	start := &clusterpb.StartRequest{Name: orchestration.Name(), Input: payload, Attach: send != nil, Send: send}
+	start.Name, start.Input = orchestration.Name(), payload
 	if err := applyStartOptions(start, options); err != nil {
 		return nil, fmt.Errorf("start %s: %w", id, err)
 	}
@@ -123,7 +125,43 @@ func SendOrStart[I, O, T any](ctx context.Context, client *Client, orchestration
 		return nil, fmt.Errorf("send %q to %s: %w", event.Name(), id, err)
 	}
 	send := &clusterpb.SendRequest{Name: event.Name(), Data: payload}
-	return startRun(ctx, client, orchestration, id, input, send, options)
+	return startRun(ctx, client, orchestration, id, input, &clusterpb.StartRequest{Attach: true, Send: send}, options)
+}
+
+// UpdateOrStart executes an update as [CallUpdate] does. If there is no instance with that ID (or,
+// with a reuse option, if its run has ended), it starts the instance first; the update is then
+// validated after the first step of the code. [RequestID] names both: the same call, repeated,
+// starts no second run and executes the update once. With [StartAt], and while a failed run waits
+// for its next attempt, the code has no handlers yet.
+//
+// Options and errors are those of [StartRun] and [CallUpdate]. The run is not nil if the error comes
+// from the update: it stays, also if the update was rejected or has no handler.
+func UpdateOrStart[I, O, UI, UO any](ctx context.Context, client *Client, id string, orchestration replay.OrchestrationHandle[I, O], input I, update replay.UpdateHandle[UI, UO], updateInput UI, options ...replay.Option) (*Run[O], UO, error) {
+	var output UO
+	payload, err := client.encode(replay.PayloadInfo{Kind: "update", Name: update.Name(), Part: "input"}, updateInput)
+	if err == nil {
+		err = checkName("update name", update.Name())
+	}
+	if err != nil {
+		return nil, output, fmt.Errorf("update %q of %s: %w", update.Name(), id, err)
+	}
+	start := &clusterpb.StartRequest{Attach: true, Update: true}
+	run, err := startRun(ctx, client, orchestration, id, input, start, options)
+	for err == nil {
+		output, err = callUpdate[UO](ctx, client, id, &clusterpb.UpdateRequest{
+			Name: update.Name(), Input: payload, RequestId: start.RequestId, FirstExecution: run.run.first,
+		}, true)
+		if !errors.Is(err, ErrEnded) || !run.Attached {
+			break
+		}
+		// The run has ended since the start attached to it. A reuse option may allow another.
+		again, attached, startErr := client.start(ctx, id, proto.CloneOf(start))
+		if startErr != nil || again == run.run {
+			break
+		}
+		run, err = &Run[O]{ID: id, Attached: attached, client: client, run: again}, nil
+	}
+	return run, output, err
 }
 
 // applyStartOptions sets the options of a start in its request.

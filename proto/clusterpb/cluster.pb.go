@@ -805,7 +805,10 @@ type StartRequest struct {
 	// Of the run. Protocol 4.
 	Headers []*journalpb.Header `protobuf:"bytes,22,rep,name=headers,proto3" json:"headers,omitempty"`
 	// How a failure of the run is retried; absent: not. Protocol 4.
-	Retry         *journalpb.RetryPolicy `protobuf:"bytes,25,opt,name=retry,proto3" json:"retry,omitempty"`
+	Retry *journalpb.RetryPolicy `protobuf:"bytes,25,opt,name=retry,proto3" json:"retry,omitempty"`
+	// An update with the same request ID follows. If an ended run has recorded it, the call gets that
+	// run.
+	Update        bool `protobuf:"varint,26,opt,name=update,proto3" json:"update,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -929,6 +932,13 @@ func (x *StartRequest) GetRetry() *journalpb.RetryPolicy {
 		return x.Retry
 	}
 	return nil
+}
+
+func (x *StartRequest) GetUpdate() bool {
+	if x != nil {
+		return x.Update
+	}
+	return false
 }
 
 // StartBatchRequest is many starts, all of instances of the request's partition. Several responses
@@ -1454,9 +1464,11 @@ type UpdateRequest struct {
 	Input     *journalpb.Payload     `protobuf:"bytes,2,opt,name=input,proto3" json:"input,omitempty"`
 	RequestId string                 `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Protocol 4.
-	Headers       []*journalpb.Header `protobuf:"bytes,22,rep,name=headers,proto3" json:"headers,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Headers []*journalpb.Header `protobuf:"bytes,22,rep,name=headers,proto3" json:"headers,omitempty"`
+	// Of the run that the update is for; 0: the latest.
+	FirstExecution uint64 `protobuf:"varint,25,opt,name=first_execution,json=firstExecution,proto3" json:"first_execution,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *UpdateRequest) Reset() {
@@ -1515,6 +1527,13 @@ func (x *UpdateRequest) GetHeaders() []*journalpb.Header {
 		return x.Headers
 	}
 	return nil
+}
+
+func (x *UpdateRequest) GetFirstExecution() uint64 {
+	if x != nil {
+		return x.FirstExecution
+	}
+	return 0
 }
 
 // UpdateResult is where the update was recorded, or why it was rejected.
@@ -6465,7 +6484,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\fget_settings\x184 \x01(\v2%.tenuto.cluster.v1.GetSettingsRequestH\x00R\vgetSettings\x12S\n" +
 	"\x0fchange_settings\x185 \x01(\v2(.tenuto.cluster.v1.ChangeSettingsRequestH\x00R\x0echangeSettingsB\x06\n" +
 	"\x04callB\x0e\n" +
-	"\f_first_index\"\xbf\x04\n" +
+	"\f_first_index\"\xd7\x04\n" +
 	"\fStartRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x120\n" +
@@ -6481,7 +6500,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	" \x01(\tR\x05trace\x12\x1a\n" +
 	"\bdeadline\x18\v \x01(\x03R\bdeadline\x123\n" +
 	"\aheaders\x18\x16 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\x124\n" +
-	"\x05retry\x18\x19 \x01(\v2\x1e.tenuto.journal.v1.RetryPolicyR\x05retry\x1a7\n" +
+	"\x05retry\x18\x19 \x01(\v2\x1e.tenuto.journal.v1.RetryPolicyR\x05retry\x12\x16\n" +
+	"\x06update\x18\x1a \x01(\bR\x06update\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"M\n" +
@@ -6539,13 +6559,14 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05input\x18\x02 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05input\"q\n" +
 	"\vQueryResult\x122\n" +
 	"\x06output\x18\x01 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x06output\x12.\n" +
-	"\x05error\x18\x02 \x01(\v2\x18.tenuto.journal.v1.ErrorR\x05error\"\xa9\x01\n" +
+	"\x05error\x18\x02 \x01(\v2\x18.tenuto.journal.v1.ErrorR\x05error\"\xd2\x01\n" +
 	"\rUpdateRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
 	"\x05input\x18\x02 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05input\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x03 \x01(\tR\trequestId\x123\n" +
-	"\aheaders\x18\x16 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\"\x7f\n" +
+	"\aheaders\x18\x16 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\x12'\n" +
+	"\x0ffirst_execution\x18\x19 \x01(\x04R\x0efirstExecution\"\x7f\n" +
 	"\fUpdateResult\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\x19\n" +
 	"\bevent_id\x18\x02 \x01(\x04R\aeventId\x126\n" +

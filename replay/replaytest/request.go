@@ -1,6 +1,7 @@
 package replaytest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -88,13 +89,13 @@ func (j *journal) startedRun(id string, requested *journalpb.OrchestrationStarte
 
 // isRepeat reports whether an input got [ErrEnded] although it was recorded before.
 func (j *journal) isRepeat(id, requestID string, err error) bool {
-	return errors.Is(err, ErrEnded) && j.recordedInput(id, requestID) != nil
+	return errors.Is(err, ErrEnded) && j.recordedInput(id, 0, requestID) != nil
 }
 
-// recordedInput returns the event with that request ID in the latest run of an instance, nil if
-// there is none.
-func (j *journal) recordedInput(id, requestID string) (found *journalpb.Event) {
-	j.eachEvent(id, func(event *journalpb.Event) bool {
+// recordedInput returns the event with that request ID in a run of an instance, nil if there is
+// none.
+func (j *journal) recordedInput(id string, firstExecution uint64, requestID string) (found *journalpb.Event) {
+	j.eachEvent(id, firstExecution, func(event *journalpb.Event) bool {
 		if requestID != "" && event.InputRequestID() == requestID {
 			found = event
 		}
@@ -103,12 +104,14 @@ func (j *journal) recordedInput(id, requestID string) (found *journalpb.Event) {
 	return found
 }
 
-// eachEvent passes the events of the latest run of an instance to visit until it returns false.
-func (j *journal) eachEvent(id string, visit func(*journalpb.Event) bool) {
+// eachEvent passes the events of a run of an instance to visit until it returns false. The run is
+// named by its first execution; 0 means the latest.
+func (j *journal) eachEvent(id string, firstExecution uint64, visit func(*journalpb.Event) bool) {
 	known, _ := j.Instance(id)
-	for execution := known.GetFirstExecution(); execution <= known.GetExecution(); execution++ {
+	for execution := cmp.Or(firstExecution, known.GetFirstExecution()); execution <= known.GetExecution(); execution++ {
 		for event, err := range j.Events(id, execution, 1) {
-			if err != nil || !visit(event) {
+			ended := journalpb.IsTerminal(event.TypeNumber()) && event.GetOrchestrationContinuedAsNew() == nil
+			if err != nil || !visit(event) || ended {
 				return
 			}
 		}

@@ -44,6 +44,14 @@ func TestOptions_RejectedByCallsOfOtherKinds(t *testing.T) {
 			_, err := replaytest.SendOrStart(env, handle, id, "", approved, true, o)
 			return err
 		}},
+		"UpdateOrStart": {"a start", start, func(id string, o replay.Option) error {
+			_, _, err := replaytest.UpdateOrStart(env, id, handle, "", change, 1, o)
+			var none *replay.NotRegisteredError
+			if errors.As(err, &none) { // its code handles no updates
+				return nil
+			}
+			return err
+		}},
 		"Send": {"an event", []string{"RequestID", "Headers"}, func(id string, o replay.Option) error {
 			return replaytest.Send(env, id, approved, true, o)
 		}},
@@ -56,7 +64,7 @@ func TestOptions_RejectedByCallsOfOtherKinds(t *testing.T) {
 			id := fmt.Sprintf("%s-%s", call, name)
 			err := c.make(id, option)
 			if slices.Contains(c.applicable, name) {
-				excluded := call == "SendOrStart" && name == "TerminateExisting"
+				excluded := (call == "SendOrStart" || call == "UpdateOrStart") && name == "TerminateExisting"
 				if err != nil && !(excluded && strings.Contains(err.Error(), "excludes Attach and SendOrStart")) && !errors.Is(err, replaytest.ErrNotFound) {
 					t.Errorf("%s with %s: %v", call, name, err)
 				}

@@ -36,7 +36,7 @@ func CallUpdate[I, O any](env *Env, id string, update replay.UpdateHandle[I, O],
 	if err == nil {
 		var headers []*journalpb.Header
 		if headers, err = applyOptions(options, &chosen, "an update"); err == nil {
-			payload, err = env.update(id, update.Name(), chosen.RequestID, payload, headers)
+			payload, err = env.update(id, 0, update.Name(), chosen.RequestID, payload, headers)
 		}
 	}
 	if err == nil {
@@ -45,12 +45,59 @@ func CallUpdate[I, O any](env *Env, id string, update replay.UpdateHandle[I, O],
 	return output, wrap(err, "update %q of %s", update.Name(), id)
 }
 
-func (e *Env) update(id, name, requestID string, payload *journalpb.Payload, headers []*journalpb.Header) (*journalpb.Payload, error) {
+// UpdateOrStart executes an update as [CallUpdate] does, and starts the instance first if there is
+// none with this ID (or, with a reuse option, if its run has ended). [RequestID] names both: a
+// repeated call starts no second run and executes the update once. Options and errors are those of
+// [StartRun] and [CallUpdate]. The run is not nil if the error comes from the update.
+func UpdateOrStart[I, O, UI, UO any](env *Env, id string, orchestration replay.OrchestrationHandle[I, O], in I, update replay.UpdateHandle[UI, UO], updateInput UI, options ...replay.Option) (*Run[O], UO, error) {
+	env.t.Helper()
+	var output UO
+	payload, err := engine.Encode(updateInput)
+	if err != nil {
+		return nil, output, wrap(err, "update %q of %s", update.Name(), id)
+	}
+	m, err := env.startMessage(orchestration.Name(), in, true, options)
+	if err != nil {
+		return nil, output, wrap(err, "start %s", id)
+	}
+	answer, err := startForUpdate(env, id, m)
+	if err != nil {
+		return nil, output, wrap(err, "start %s", id)
+	}
+	run := &Run[O]{ID: id, Attached: answer.Attached, env: env, firstExecution: answer.FirstExecution}
+	payload, err = env.update(id, run.firstExecution, update.Name(), m.Event.GetOrchestrationStarted().RequestId, payload, m.Event.GetOrchestrationStarted().Headers)
+	if err == nil {
+		err = engine.Decode(payload, &output)
+	}
+	return run, output, wrap(err, "update %q of %s", update.Name(), id)
+}
+
+// startForUpdate starts an instance, or returns the run that the start or its update has reached
+// before.
+func startForUpdate(e *Env, id string, m actors.Message) (actors.Answer, error) {
+	e.t.Helper()
+	started := m.Event.GetOrchestrationStarted()
+	if first, err := e.node.journal.startedRun(id, started); first > 0 || err != nil {
+		return actors.Answer{FirstExecution: first}, err
+	}
+	known, _ := e.node.journal.Instance(id)
+	if known.GetRequestId() != started.RequestId && e.node.journal.recordedInput(id, 0, started.RequestId) != nil {
+		return actors.Answer{FirstExecution: known.FirstExecution, Attached: true}, nil
+	}
+	answer := e.deliver(id, m)
+	return answer, answer.Err
+}
+
+// update executes an update in a run, named by its first execution; 0 means the latest.
+func (e *Env) update(id string, firstExecution uint64, name, requestID string, payload *journalpb.Payload, headers []*journalpb.Header) (*journalpb.Payload, error) {
 	e.t.Helper()
 	event := engine.UpdatePrefix + name
-	u := &update{id: id, requestID: requestID}
-	recorded := e.node.journal.recordedInput(id, requestID)
+	u := &update{id: id, firstExecution: firstExecution, requestID: requestID}
+	recorded := e.node.journal.recordedInput(id, firstExecution, requestID)
+	known, _ := e.node.journal.Instance(id)
 	switch {
+	case recorded == nil && firstExecution != 0 && firstExecution != known.FirstExecution:
+		return nil, ErrEnded
 	case recorded != nil && recorded.GetExternalEvent().GetName() != event:
 		return nil, ErrRequestIDReused
 	case recorded != nil:
@@ -80,7 +127,7 @@ func (e *Env) update(id, name, requestID string, payload *journalpb.Payload, hea
 // observeRecorded ends an update that was recorded before, if its end is recorded too.
 func (u *update) observeRecorded(j *journal) {
 	found := false
-	j.eachEvent(u.id, func(event *journalpb.Event) bool {
+	j.eachEvent(u.id, u.firstExecution, func(event *journalpb.Event) bool {
 		if found {
 			u.observe(event)
 		}
@@ -105,10 +152,11 @@ func rejectionError(name string, err error) error {
 type updates map[*update]bool
 
 type update struct {
-	id, requestID string
-	done          bool
-	output        *journalpb.Payload
-	err           error
+	id, requestID  string
+	firstExecution uint64 // of its run; 0: the latest
+	done           bool
+	output         *journalpb.Payload
+	err            error
 }
 
 // observe ends the updates that an event completes or aborts.

@@ -33,8 +33,8 @@ func (i *Inputs) CheckSameRun(instance, requestID string, first uint64) error {
 	return i.repetitions.CheckSameRun(instance, requestID, first)
 }
 
-// FindInput finds the input with a request ID in the latest run of an instance, from a position on;
-// nil if there is none.
+// FindInput finds the input with a request ID in the latest run of an instance, or from a position
+// on; nil if there is none.
 func (i *Inputs) FindInput(ctx context.Context, instance string, from Position, requestID string) (Position, *journalpb.Event, error) {
 	return i.repetitions.FindInput(ctx, instance, from, requestID)
 }
@@ -68,7 +68,7 @@ func (i *Inputs) Start(ctx context.Context, p *actors.Partition, request *cluste
 		}
 		return i.startResponse(actors.Answer{FirstExecution: begun.first, Incarnation: begun.incarnation}), nil
 	}
-	switch found, err := i.repetitions.findRunWithEvent(ctx, request, r.Send); {
+	switch found, err := i.repetitions.findRunWithInput(ctx, request, r); {
 	case err != nil:
 		return nil, err
 	case found.first > 0:

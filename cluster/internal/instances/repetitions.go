@@ -62,17 +62,26 @@ func (r *repetitions) findStartedRun(request *clusterpb.Request, start *clusterp
 	return run{}
 }
 
-// findRunWithEvent returns the latest run if it has ended and has recorded the event of a retried
-// start. The start then begins no other run. Otherwise findRunWithEvent returns execution 0.
-func (r *repetitions) findRunWithEvent(ctx context.Context, request *clusterpb.Request, event *clusterpb.SendRequest) (run, error) {
-	if request.FirstIndex == nil || event == nil {
+// findRunWithInput returns the latest run if it has ended and has recorded the event or update of a
+// retried start. The start then begins no other run. Otherwise findRunWithInput returns execution 0.
+// The event is searched for only by repetitions of this library, the update by all.
+func (r *repetitions) findRunWithInput(ctx context.Context, request *clusterpb.Request, start *clusterpb.StartRequest) (run, error) {
+	repeatsUpdate := start.Update && request.Retried
+	if !repeatsUpdate && (request.FirstIndex == nil || start.Send == nil) {
 		return run{}, nil
 	}
 	known, ok := r.Journal.Instance(request.Instance)
 	if !ok || known.Status == journalpb.Status_STATUS_RUNNING {
 		return run{}, nil
 	}
-	found, _, err := r.findInputSince(ctx, request.Instance, event.RequestId, request.GetFirstIndex())
+	if repeatsUpdate {
+		_, event, err := r.FindInput(ctx, request.Instance, Position{}, start.RequestId)
+		if event == nil || err != nil {
+			return run{}, err
+		}
+		return runOf(known), nil
+	}
+	found, _, err := r.findInputSince(ctx, request.Instance, start.Send.RequestId, request.GetFirstIndex())
 	if found == (Position{}) || err != nil {
 		if errors.Is(err, actors.ErrForgotten) {
 			err = nil // a retried start after a purge begins a new run
@@ -129,14 +138,14 @@ func (r *repetitions) ignoreIfTerminated(request *clusterpb.Request, reason stri
 	return err
 }
 
-// FindInput finds the input with a request ID in the latest run of an instance, from a position on;
-// nil if there is none. It ends early if ctx ends, because a run may be long.
+// FindInput finds the input with a request ID in the latest run of an instance, or from a position
+// on, which may be in an earlier run; nil if there is none. It ends early if ctx ends, because a run may be long.
 func (r *repetitions) FindInput(ctx context.Context, instance string, from Position, requestID string) (Position, *journalpb.Event, error) {
 	known, ok := r.Journal.Instance(instance)
 	if !ok {
 		return Position{}, nil, actors.ErrNotFound
 	}
-	if from.Execution < known.FirstExecution {
+	if from == (Position{}) {
 		from = Position{Execution: known.FirstExecution}
 	}
 	for execution := from.Execution; execution <= known.Execution; execution++ {

@@ -32,6 +32,9 @@ func (i *Inputs) Update(ctx context.Context, p *actors.Partition, request *clust
 	if !ok {
 		return nil, actors.ErrNotFound
 	}
+	if r.FirstExecution != 0 && r.FirstExecution != known.FirstExecution {
+		return i.findEarlierUpdate(ctx, known, r)
+	}
 	name := engine.UpdatePrefix + r.Name
 	validated := Deliver(p, request.Instance, actors.Message{Query: &actors.Query{Name: name, Input: r.Input}})
 	validation, err := awaitAnswer(ctx, validated)
@@ -86,6 +89,28 @@ func (i *Inputs) handleUnrecordedUpdate(ctx context.Context, request *clusterpb.
 	return response, findErr
 }
 
+// findEarlierUpdate returns the position of an update in a run that was followed by another one under
+// the ID. The error is [actors.ErrEnded] if it is not there: the run takes no more updates.
+func (i *Inputs) findEarlierUpdate(ctx context.Context, latest *journalpb.Instance, r *clusterpb.UpdateRequest) (*clusterpb.Response, error) {
+	for execution := r.FirstExecution; execution < latest.FirstExecution; execution++ {
+		for event, err := range i.Journal.Events(latest.Instance, execution, 1) {
+			switch {
+			case IsNotFound(err):
+				return nil, actors.ErrNotFound // it was purged
+			case err != nil:
+				return nil, err
+			case ctx.Err() != nil:
+				return nil, ctx.Err()
+			case event.InputRequestID() == r.RequestId:
+				return updateResponse(r, Position{execution, event.EventId}, event)
+			case journalpb.IsTerminal(event.TypeNumber()) && event.GetOrchestrationContinuedAsNew() == nil:
+				return nil, actors.ErrEnded
+			}
+		}
+	}
+	return nil, actors.ErrNotFound // the ID was purged and used again
+}
+
 // findUpdate returns the position of an update in the histories. The error is [actors.ErrNotFound]
 // if it is not there: the instance was purged, or the update was never recorded.
 func (i *Inputs) findUpdate(ctx context.Context, request *clusterpb.Request, r *clusterpb.UpdateRequest, from Position) (*clusterpb.Response, error) {
@@ -95,7 +120,14 @@ func (i *Inputs) findUpdate(ctx context.Context, request *clusterpb.Request, r *
 		return nil, err
 	case event == nil:
 		return nil, actors.ErrNotFound
-	case event.GetExternalEvent().GetName() != engine.UpdatePrefix+r.Name:
+	}
+	return updateResponse(r, at, event)
+}
+
+// updateResponse returns the position of the input with the request ID of an update, if it is that
+// update.
+func updateResponse(r *clusterpb.UpdateRequest, at Position, recorded *journalpb.Event) (*clusterpb.Response, error) {
+	if recorded.GetExternalEvent().GetName() != engine.UpdatePrefix+r.Name {
 		return nil, actors.ErrRequestIDReused
 	}
 	return &clusterpb.Response{Result: &clusterpb.Response_Update{Update: &clusterpb.UpdateResult{Execution: at.Execution, EventId: at.EventID}}}, nil
