@@ -19,7 +19,7 @@ type PartitionConfig struct {
 	// replica keeps incarnations. nil means false.
 	HasIncarnations func() bool
 	// CheckRunOptions returns an error while some member does not know the options of runs that
-	// events of a parent record: retry policies. The turn is then not recorded. nil means that all
+	// events of a parent record: policies, summaries. The turn is then not recorded. nil means that all
 	// members know them.
 	CheckRunOptions func() error
 	// NewIncarnation returns the incarnation of a run that begins with that execution: not 0, and

@@ -27,6 +27,7 @@ type StartOptions struct {
 	StartAt, Deadline int64
 	Tags              map[string]string
 	Retry             *engine.RetryPolicy // nil: none
+	Summary           string
 }
 
 // allow adds a reuse of the instance ID. Of several, the one that allows most counts.
@@ -42,6 +43,9 @@ func (o *StartOptions) SetVersion(version string) { o.Version = version }
 
 // SetRetry makes [replay.Retry] an option of a start.
 func (o *StartOptions) SetRetry(policy *engine.RetryPolicy) { o.Retry = policy }
+
+// SetSummary makes [replay.Summary] an option of a start.
+func (o *StartOptions) SetSummary(text string) { o.Summary = text }
 
 // RequestID sets the request ID of a start, an event or an update.
 func RequestID(id string) replay.Option {

@@ -117,7 +117,8 @@ func (t *turn) checkRunOptions() error {
 		return nil
 	}
 	for _, event := range t.events {
-		if event.GetSubOrchestrationScheduled().GetRetry() != nil {
+		child, chained := event.GetSubOrchestrationScheduled(), event.GetOrchestrationChained()
+		if child.GetRetry() != nil || child.GetSummary() != "" || chained.GetSummary() != "" {
 			return check()
 		}
 	}

@@ -24,10 +24,10 @@ func TestOptions_RejectedByCallsOfOtherKinds(t *testing.T) {
 		"OnParentClose": replay.OnParentClose(replay.CancelChild),
 		"RequestID":     RequestID("r"), "Attach": Attach(), "ReuseWhenEnded": ReuseWhenEnded(), "ReuseWhenFailed": ReuseWhenFailed(),
 		"TerminateExisting": TerminateExisting(), "Deadline": Deadline(time.Unix(1<<32, 0)),
-		"StartAt": StartAt(time.Unix(1, 0)), "Tags": Tags(map[string]string{"k": "v"}), "Stale": Stale(),
+		"StartAt": StartAt(time.Unix(1, 0)), "Tags": Tags(map[string]string{"k": "v"}), "Summary": replay.Summary("s"), "Stale": Stale(),
 		"1": {}, // not made by a function
 	}
-	start := []string{"Version", "RequestID", "Attach", "ReuseWhenEnded", "ReuseWhenFailed", "TerminateExisting", "StartAt", "Deadline", "Retry", "Tags"}
+	start := []string{"Version", "RequestID", "Attach", "ReuseWhenEnded", "ReuseWhenFailed", "TerminateExisting", "StartAt", "Deadline", "Retry", "Summary", "Tags"}
 	input, read := []string{"RequestID"}, []string{"Stale"}
 	for call, c := range map[string]struct {
 		kind       string

@@ -389,6 +389,7 @@ func checkStart(r *clusterpb.StartRequest) error {
 		checkTags(r.Tags),
 		engine.CheckHeaders(r.Headers),
 		engine.CheckRetry(r.Retry),
+		engine.CheckSummary(r.Summary),
 	)
 	if err == nil && r.Reuse == clusterpb.ReusePolicy_REUSE_POLICY_TERMINATE {
 		err = actors.CheckReuse(actors.ReuseTerminating, r.Attach || r.Send != nil)

@@ -29,12 +29,12 @@ type Run[O any] struct {
 // committed. The ID has 1 to 128 characters, each one of A-Z a-z 0-9 . _ : @ / + -.
 //
 // The options are [replay.Version], [RequestID], [Attach], [ReuseWhenEnded], [ReuseWhenFailed],
-// [TerminateExisting], [StartAt], [Deadline], [replay.Retry] and [Tags]. Without a version the
-// leader's pinned one runs, or else its highest.
+// [TerminateExisting], [StartAt], [Deadline], [replay.Retry], [replay.Summary] and [Tags]. Without
+// a version the leader's pinned one runs, or else its highest.
 //
 // Errors: [ErrInstanceExists], unless [Attach] is given; [ErrRequestIDReused]; a
 // [*replay.NotRegisteredError] if the leader has no code for the orchestration;
-// [*replay.InvalidError]; [ErrProtocol] (see [Deadline] and [replay.Retry]); [*UnavailableError].
+// [*replay.InvalidError]; [ErrProtocol] (see [Deadline], [replay.Retry]); [*UnavailableError].
 //
 // The run has the headers of ctx (see [replay.HeaderKey]). With headers, the error of this call and
 // of [Send] and [CallUpdate] is ErrProtocol until every member speaks protocol 4.
@@ -170,7 +170,7 @@ func applyStartOptions(r *clusterpb.StartRequest, options []replay.Option) error
 	if err := engine.ApplyOptions(options, &chosen, "a start"); err != nil {
 		return err
 	}
-	r.Version, r.RequestId, r.Tags = chosen.Version, chosen.RequestID, chosen.Tags
+	r.Version, r.RequestId, r.Tags, r.Summary = chosen.Version, chosen.RequestID, chosen.Tags, chosen.Summary
 	r.StartAt, r.Deadline = chosen.StartAt, chosen.Deadline
 	r.Attach = r.Attach || chosen.Attach
 	var err error

@@ -33,7 +33,25 @@ func flakyBody(ctx *replay.Context, succeeds int) (string, error) {
 func runDefinitions() []replay.Definition {
 	return append(definitions(), flakyRun.Bind(flakyBody), flakyParent.Bind(func(ctx *replay.Context, childID string) (string, error) {
 		return flakyRun.Call(ctx, 2, replay.ChildID(childID), replay.Retry(fastRetry))
-	}))
+	}), summarizer.Bind(summarizerBody))
+}
+
+var summarizer = replay.Orchestration[string, string]("summarizer")
+
+// summarizerBody starts a child and a chained instance with summaries, and continues as new after a
+// word.
+func summarizerBody(ctx *replay.Context, input string) (string, error) {
+	if input != "" {
+		return word.Wait(ctx)
+	}
+	waiter.Start(ctx, "", replay.ChildID(ctx.InstanceID()+"-child"), replay.OnParentClose(replay.AbandonChild), replay.Summary("its child"))
+	if err := waiter.Chain(ctx, "", replay.ChildID(ctx.InstanceID()+"-chained"), replay.Summary("its successor")); err != nil {
+		return "", err
+	}
+	if _, err := word.Wait(ctx); err != nil {
+		return "", err
+	}
+	return "", summarizer.ContinueAsNew(ctx, "again")
 }
 
 var fastRetry = replay.RetryPolicy{InitialInterval: 10 * time.Millisecond, MaxAttempts: 3}
@@ -151,13 +169,19 @@ func TestRunRetry_RefusedByOldProtocol(t *testing.T) {
 	config.protocol = state.RunOptionsProtocol - 1
 	client := startNode(t, config).Client()
 	ctx := testContext(t)
-	if _, err := StartRun(ctx, client, flakyRun, "f", 1, replay.Retry(fastRetry)); !errors.Is(err, ErrProtocol) || !strings.Contains(err.Error(), "option Retry") {
+	if _, err := StartRun(ctx, client, flakyRun, "f", 1, replay.Retry(fastRetry)); !errors.Is(err, ErrProtocol) || !strings.Contains(err.Error(), "Retry") {
 		t.Errorf("a run: %v", err)
 	}
 	if _, err := StartRun(ctx, client, flakyParent, "p", "c"); !errors.Is(err, ErrProtocol) {
 		t.Errorf("a child: %v", err)
 	}
-	for _, id := range []string{"f", "p", "c"} {
+	if _, err := StartRun(ctx, client, flakyRun, "s", 1, replay.Summary("s")); !errors.Is(err, ErrProtocol) || !strings.Contains(err.Error(), "Summary") {
+		t.Errorf("a summary: %v", err)
+	}
+	if _, err := StartRun(ctx, client, summarizer, "t", ""); !errors.Is(err, ErrProtocol) {
+		t.Errorf("a child with a summary: %v", err)
+	}
+	for _, id := range []string{"f", "p", "c", "s", "t", "t-child", "t-chained"} {
 		if _, err := client.Get(ctx, id); !errors.Is(err, ErrNotFound) {
 			t.Errorf("%s exists: %v", id, err)
 		}
@@ -180,6 +204,88 @@ func TestRunRetry_RejectsInvalidPolicy(t *testing.T) {
 		}}}
 		if err := checkRequest(proto.CloneOf(received), 100); !errors.As(err, &invalid) || invalid.Field != "option Retry" {
 			t.Errorf("received %.20q: %v", codes, err)
+		}
+	}
+}
+
+// A summary is in the status and in lists, of runs, children and chained instances, on every node,
+// after continue-as-new, and after a restart. It belongs to one run.
+func TestSummary_InStatusAndLists(t *testing.T) {
+	config := Config{NodeID: "n", Listen: loopbackAddress(t), Dir: t.TempDir(), Partitions: 4, Definitions: runDefinitions(), Logger: testLogger()}
+	ctx := testContext(t)
+	node := startNode(t, config)
+	eventually(t, "the node speaks the protocol of run options", func() bool {
+		for _, pa := range node.partitions {
+			if pa.journal.Protocol() < state.RunOptionsProtocol {
+				return false
+			}
+		}
+		return true
+	})
+	client := node.Client()
+	run, err := StartRun(ctx, client, summarizer, "s", "", replay.Summary("the ünique one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := StartRun(ctx, client, waiter, "without", ""); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"s": "the ünique one", "s-child": "its child", "s-chained": "its successor", "without": ""}
+	check := func() {
+		t.Helper()
+		for id, text := range want {
+			eventually(t, id, func() bool { _, err := client.Get(ctx, id); return err == nil })
+			if status, err := client.Get(ctx, id); err != nil || status.Summary != text {
+				t.Errorf("%s: %+v, %v", id, status, err)
+			}
+		}
+		page, err := client.List(ctx, Filter{}, "", 0)
+		if err != nil || len(page.Instances) != len(want) {
+			t.Fatalf("%+v, %v", page, err)
+		}
+		for _, status := range page.Instances {
+			if status.Summary != want[status.InstanceID] {
+				t.Errorf("listed %s with %q", status.InstanceID, status.Summary)
+			}
+		}
+	}
+	check()
+	if err := Send(ctx, client, "s", word, ""); err != nil {
+		t.Fatal(err)
+	}
+	check()
+	if err := node.Close(); err != nil {
+		t.Fatal(err)
+	}
+	node = startNode(t, config)
+	client = node.Client()
+	check()
+	if err := Send(ctx, client, "s", word, ""); err != nil {
+		t.Fatal(err)
+	}
+	if status, err := client.Wait(ctx, "s"); err != nil || status.Summary != "the ünique one" || status.Execution != 2 {
+		t.Errorf("%+v, %v", status, err)
+	}
+	if _, err := StartRun(ctx, client, waiter, "s", "", ReuseWhenEnded()); err != nil {
+		t.Fatal(err)
+	}
+	if status, err := client.wait(ctx, "s", run.run); err != nil || status.Summary != "the ünique one" {
+		t.Errorf("the earlier run: %+v, %v", status, err)
+	}
+	want["s"] = ""
+	check()
+}
+
+func TestSummary_RejectsInvalid(t *testing.T) {
+	node := startNode(t, Config{Definitions: runDefinitions(), InMemory: true})
+	for _, text := range []string{strings.Repeat("x", 201), "\xff", "\x1b[2J"} {
+		var invalid *replay.InvalidError
+		if _, err := StartRun(testContext(t), node.Client(), flakyRun, "f", 1, replay.Summary(text)); !errors.As(err, &invalid) || invalid.Field != "option Summary" {
+			t.Errorf("%.20q: %v", text, err)
+		}
+		received := &clusterpb.Request{Instance: "f", Call: &clusterpb.Request_Start{Start: &clusterpb.StartRequest{Name: "flaky run", Summary: text}}}
+		if err := checkRequest(received, 100); !errors.As(err, &invalid) || invalid.Field != "option Summary" {
+			t.Errorf("received %.20q: %v", text, err)
 		}
 	}
 }

@@ -60,6 +60,8 @@ type Status struct {
 	// Attributes are the texts of the attributes that the code has set, by name; see
 	// [replay.AttributeHandle.In].
 	Attributes map[string]string
+	// Summary is what the start of the run said with [replay.Summary].
+	Summary string
 	// Err says why the run ended; nil if it completed or has not ended.
 	Err error
 	// Mismatch is why the instance is stalled.
@@ -107,6 +109,7 @@ func newStatus(wire *clusterpb.Status, converter engine.PayloadConverter) *Statu
 		ParentID:       wire.GetParent().GetInstance(),
 		Tags:           wire.GetTags(),
 		Attributes:     engine.AttributeTexts(wire.GetAttributes()),
+		Summary:        wire.GetSummary(),
 		run:            runRef{wire.GetFirstExecution(), wire.GetIncarnation()},
 		output:         wire.GetOutput(),
 		customStatus:   wire.GetCustomStatus(),

@@ -192,7 +192,8 @@ func fillEvent(event *journalpb.Event, status *clusterpb.Status) {
 		return
 	}
 	status.Name, status.Version, status.Parent, status.Tags = started.Name, started.Version, started.Parent, started.Tags
-	status.CustomStatus, status.Incarnation, status.Attributes = started.Status, started.Incarnation, started.Attributes
+	status.CustomStatus, status.Incarnation = started.Status, started.Incarnation
+	status.Attributes, status.Summary = started.Attributes, started.Summary
 	if status.Execution == status.FirstExecution {
 		status.CreatedAt = event.Timestamp
 	}

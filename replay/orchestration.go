@@ -21,7 +21,7 @@ func Orchestration[I, O any](name string) OrchestrationHandle[I, O] {
 func (h OrchestrationHandle[I, O]) Name() string { return h.name }
 
 // Call starts a child instance and awaits its result. The options are [Version], [ChildID],
-// [OnParentClose] and [Retry]. The error is a [*ChildError] if the child did not complete.
+// [OnParentClose], [Retry] and [Summary]. The error is a [*ChildError] if the child did not complete.
 func (h OrchestrationHandle[I, O]) Call(ctx *Context, input I, options ...Option) (O, error) {
 	return h.Start(ctx, input, options...).Await(ctx)
 }
@@ -38,7 +38,7 @@ func (h OrchestrationHandle[I, O]) Start(ctx *Context, input I, options ...Optio
 // ending this instance does not affect it. Without [ChildID] its ID is
 // "<id>::<incarnation>.<execution>.<event_id>", derived from this instance's ID and shortened as in
 // [OrchestrationHandle.Start]. If an instance of that ID exists, nothing is started. The options
-// are [Version] and [ChildID].
+// are [Version], [ChildID] and [Summary].
 func (h OrchestrationHandle[I, O]) Chain(ctx *Context, input I, options ...Option) error {
 	return ctx.scope.StartChain(h.name, host.ValueOf(input), chainOptions(options))
 }

@@ -60,6 +60,7 @@ func (i *instance) print(w io.Writer) error {
 	for _, key := range slices.Sorted(maps.Keys(i.Tags)) {
 		line("tag", key+"="+i.Tags[key])
 	}
+	line("summary", i.Summary)
 	for _, name := range slices.Sorted(maps.Keys(i.Attributes)) {
 		line("attribute", name+"="+i.Attributes[name])
 	}

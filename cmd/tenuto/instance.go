@@ -22,6 +22,7 @@ type instance struct {
 	Parent         string            `json:"parent,omitempty"`
 	Attributes     map[string]string `json:"attributes,omitempty"`
 	Tags           map[string]string `json:"tags,omitempty"`
+	Summary        string            `json:"summary,omitempty"`
 	// Only "get" sets the fields below. A payload that is not plain JSON is left out.
 	Output       json.RawMessage `json:"output,omitempty"`
 	CustomStatus json.RawMessage `json:"customStatus,omitempty"`
@@ -53,7 +54,7 @@ func newInstance(s *cluster.Status) *instance {
 		ID: s.InstanceID, State: s.State, Name: s.Name, Version: s.Version,
 		Execution: s.Execution, FirstExecution: s.FirstExecution, Events: s.LastEventID,
 		CreatedAt: s.CreatedAt.UTC(), UpdatedAt: s.UpdatedAt.UTC(),
-		Parent: s.ParentID, Tags: s.Tags, Attributes: s.Attributes, Error: errorText(s.Err),
+		Parent: s.ParentID, Tags: s.Tags, Attributes: s.Attributes, Summary: s.Summary, Error: errorText(s.Err),
 	}
 	if s.Mismatch != nil {
 		i.Mismatch = s.Mismatch.Error()

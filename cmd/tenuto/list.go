@@ -97,7 +97,7 @@ func (s *selection) writeInstances(ctx context.Context, client *cluster.Client, 
 	table := tabwriter.NewWriter(to.out, 0, 0, 2, ' ', 0)
 	encoder := json.NewEncoder(to.out)
 	if !s.asJSON {
-		fmt.Fprintln(table, "ID\tSTATE\tNAME\tVERSION\tEXECUTION\tEVENTS\tCREATED\tUPDATED")
+		fmt.Fprintln(table, "ID\tSTATE\tNAME\tVERSION\tEXECUTION\tEVENTS\tCREATED\tUPDATED\tSUMMARY")
 	}
 	for after, remaining := s.after, s.limit; ; {
 		size := pageMax
@@ -128,7 +128,7 @@ func (s *selection) writeInstance(table *tabwriter.Writer, encoder *json.Encoder
 	if s.asJSON {
 		return encoder.Encode(newInstance(status))
 	}
-	_, err := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", cell(status.InstanceID), cell(string(status.State)), cell(status.Name), cell(status.Version),
-		status.Execution, status.LastEventID, formatTime(status.CreatedAt), formatTime(status.UpdatedAt))
+	_, err := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", cell(status.InstanceID), cell(string(status.State)), cell(status.Name), cell(status.Version),
+		status.Execution, status.LastEventID, formatTime(status.CreatedAt), formatTime(status.UpdatedAt), cell(status.Summary))
 	return err
 }

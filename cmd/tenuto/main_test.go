@@ -81,8 +81,14 @@ func startCluster(t *testing.T) (string, *cluster.Client) {
 		never.Bind(func(ctx *replay.Context, _ string) (string, error) { return word.Wait(ctx) }),
 	))
 	client := c.Client(0)
-	if _, err := cluster.Call(t.Context(), client, hello, "hello-1", "Ada", cluster.Tags(map[string]string{"shop": "north"})); err != nil {
-		t.Fatal(err)
+	for { // until the node has raised the protocol
+		_, err := cluster.Call(t.Context(), client, hello, "hello-1", "Ada", cluster.Tags(map[string]string{"shop": "north"}), replay.Summary("a greeting"))
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, cluster.ErrProtocol) {
+			t.Fatal(err)
+		}
 	}
 	if _, err := cluster.StartRun(t.Context(), client, never, "never-1", ""); err != nil {
 		t.Fatal(err)
@@ -92,10 +98,10 @@ func startCluster(t *testing.T) (string, *cluster.Client) {
 
 func TestCommands_ReadState(t *testing.T) {
 	address, _ := startCluster(t)
-	tenuto(t, address, "list").expect(t, 0, "hello-1  completed  hello", "never-1  running")
+	tenuto(t, address, "list").expect(t, 0, "hello-1  completed  hello", "never-1  running", "SUMMARY", "a-greeting\n", "Z  -\n")
 	tenuto(t, address, "list", "-state", "running", "-count").expect(t, 0, "1\n")
 	tenuto(t, address, "list", "-limit", "1").expect(t, 0, "hello-1", "-after hello-1")
-	tenuto(t, address, "get", "hello-1").expect(t, 0, `"hello Ada"`, `"asleep"`, "shop=north", "completed")
+	tenuto(t, address, "get", "hello-1").expect(t, 0, `"hello Ada"`, `"asleep"`, "shop=north", "completed", "a greeting")
 	tenuto(t, address, "stack", "never-1").expect(t, 0, "EventHandle.Wait at tenuto/main_test.go:", "event 2, ExternalSubscribed, word", "\n\t")
 	tenuto(t, address, "stack", "-json", "never-1").expect(t, 0, `"call":"EventHandle.Wait"`, `"eventId":2`)
 	tenuto(t, address, "stack", "hello-1").expect(t, 1, "ended")
@@ -110,7 +116,7 @@ func TestCommands_ReadState(t *testing.T) {
 		}
 		shown = append(shown, i)
 	}
-	if len(shown) != 1 || shown[0].ID != "hello-1" || shown[0].State != cluster.Completed {
+	if len(shown) != 1 || shown[0].ID != "hello-1" || shown[0].State != cluster.Completed || shown[0].Summary != "a greeting" {
 		t.Errorf("the list shows %+v", shown)
 	}
 }

@@ -116,6 +116,7 @@
 //	20 incarnation of the run  21 an encoded Condition
 //	22 attribute, repeated: {1 name, 2 an encoded AttributeValue}
 //	23 value of a key-value map, repeated: {1 map, 2 key, 3 event_id that holds it}
+//	24 summary of the run (text)
 //
 // An instance gets a number, counted from 1, when it is first written. The keys of a
 // history begin with that number, so new histories are written in key order. Numbers are

@@ -118,8 +118,8 @@ const DeadlinesProtocol = 4
 // HeadersProtocol is the first protocol that permits headers: older builds do not pass them on.
 const HeadersProtocol = 4
 
-// RunOptionsProtocol is the first protocol that permits retry policies of runs and children: older
-// builds do not retry them, and continue them as new without their policy.
+// RunOptionsProtocol is the first protocol that permits retry policies and summaries of runs: older
+// builds do not retry, and continue runs as new without both.
 const RunOptionsProtocol = 4
 
 // requiredProtocol returns the protocol that the cluster must speak to record an event, and what

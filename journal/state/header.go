@@ -35,6 +35,7 @@ const (
 	fieldHeaderCondition   = 21
 	fieldHeaderAttribute   = 22
 	fieldHeaderValue       = 23
+	fieldHeaderSummary     = 24
 )
 
 // The fields of an open operation in a header. Tags and buffered names have the first two.
@@ -94,6 +95,7 @@ func (i *indexEntry) appendTo(b []byte) []byte {
 	b = appendUint(b, fieldHeaderCreated, uint64(i.created))
 	b = appendUint(b, fieldHeaderUpdated, uint64(i.updated))
 	b = appendUint(b, fieldHeaderIncarnation, i.incarnation)
+	b = appendText(b, fieldHeaderSummary, i.summary)
 	return i.publishedState.appendTo(b)
 }
 
@@ -202,6 +204,8 @@ func (in *instance) setHeaderBytes(field protowire.Number, v []byte) (ok bool) {
 		in.version = string(v)
 	case fieldHeaderRequest:
 		in.requestID = string(v)
+	case fieldHeaderSummary:
+		in.summary = string(v)
 	case fieldHeaderTag:
 		return in.addTag(v)
 	case fieldHeaderParent:

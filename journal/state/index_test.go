@@ -67,18 +67,19 @@ func TestInstance_ShowsLatestExecution(t *testing.T) {
 	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
 		tagged := started("a")
 		tagged.GetOrchestrationStarted().Tags = map[string]string{"customer": "17"}
+		tagged.GetOrchestrationStarted().Summary = "17 pears"
 		read := func(m *Machine) []string {
 			in, _ := m.Instance("a")
-			return []string{fmt.Sprint(in.Suspended, in.StatusEventId, in.Tags)}
+			return []string{fmt.Sprint(in.Suspended, in.StatusEventId, in.Tags, in.Summary)}
 		}
 		playSteps(t, newMachine(t), read, []step{
-			{instance: "a", segments: oneSegment(1, 1, tagged), want: []string{"false 0 map[customer:17]"}},
-			{instance: "a", segments: oneSegment(1, 2, suspended(), statusSet()), want: []string{"true 3 map[customer:17]"}},
-			{instance: "a", segments: oneSegment(1, 4, suspended(), statusSet(), resumed()), want: []string{"false 5 map[customer:17]"}},
-			{instance: "a", segments: oneSegment(1, 7, suspended()), want: []string{"true 5 map[customer:17]"}},
+			{instance: "a", segments: oneSegment(1, 1, tagged), want: []string{"false 0 map[customer:17]17 pears"}},
+			{instance: "a", segments: oneSegment(1, 2, suspended(), statusSet()), want: []string{"true 3 map[customer:17]17 pears"}},
+			{instance: "a", segments: oneSegment(1, 4, suspended(), statusSet(), resumed()), want: []string{"false 5 map[customer:17]17 pears"}},
+			{instance: "a", segments: oneSegment(1, 7, suspended()), want: []string{"true 5 map[customer:17]17 pears"}},
 			{instance: "a", segments: []*journalpb.Segment{segmentOf(1, 8, continued()), segmentOf(2, 1, started("a"))}, want: []string{"false 0 map[]"}},
 			{instance: "a", segments: oneSegment(2, 2, suspended(), statusSet(), completed()), want: []string{"false 3 map[]"}},
-			{instance: "a", segments: oneSegment(3, 1, tagged), want: []string{"false 0 map[customer:17]"}},
+			{instance: "a", segments: oneSegment(3, 1, tagged), want: []string{"false 0 map[customer:17]17 pears"}},
 		})
 	})
 }

@@ -67,6 +67,7 @@ type indexEntry struct {
 	created   int64
 	// Of the latest run; see journalpb.OrchestrationStarted.
 	incarnation uint64
+	summary     string
 
 	updated int64
 
@@ -246,6 +247,7 @@ func (in *instance) message() *journalpb.Instance {
 		StatusEventId:  in.statusEvent,
 		Tags:           maps.Clone(in.tags),
 		Incarnation:    in.incarnation,
+		Summary:        in.summary,
 		Condition:      in.conditionMessage(),
 		Attributes:     in.attributeMessages(),
 	}
@@ -271,7 +273,7 @@ func (i *indexEntry) beginExecution(number uint64, e eventFields) (reason string
 		ref := refOf(p)
 		i.parent = &ref
 	}
-	i.incarnation = started.Incarnation
+	i.incarnation, i.summary = started.Incarnation, started.Summary
 	i.execution, i.status = number, journalpb.Status_STATUS_RUNNING
 	i.name, i.version, i.tags = started.Name, started.Version, started.Tags
 	i.suspended, i.statusEvent = false, 0

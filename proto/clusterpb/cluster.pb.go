@@ -804,6 +804,8 @@ type StartRequest struct {
 	Deadline int64 `protobuf:"varint,11,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	// Of the run. Protocol 4.
 	Headers []*journalpb.Header `protobuf:"bytes,22,rep,name=headers,proto3" json:"headers,omitempty"`
+	// What the run is about, for people. Protocol 4.
+	Summary string `protobuf:"bytes,24,opt,name=summary,proto3" json:"summary,omitempty"`
 	// How a failure of the run is retried; absent: not. Protocol 4.
 	Retry *journalpb.RetryPolicy `protobuf:"bytes,25,opt,name=retry,proto3" json:"retry,omitempty"`
 	// An update with the same request ID follows. If an ended run has recorded it, the call gets that
@@ -925,6 +927,13 @@ func (x *StartRequest) GetHeaders() []*journalpb.Header {
 		return x.Headers
 	}
 	return nil
+}
+
+func (x *StartRequest) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
 }
 
 func (x *StartRequest) GetRetry() *journalpb.RetryPolicy {
@@ -3246,6 +3255,7 @@ type Status struct {
 	Incarnation uint64 `protobuf:"varint,17,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// In order of their names.
 	Attributes    []*journalpb.AttributeSet `protobuf:"bytes,18,rep,name=attributes,proto3" json:"attributes,omitempty"`
+	Summary       string                    `protobuf:"bytes,19,opt,name=summary,proto3" json:"summary,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3404,6 +3414,13 @@ func (x *Status) GetAttributes() []*journalpb.AttributeSet {
 		return x.Attributes
 	}
 	return nil
+}
+
+func (x *Status) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
 }
 
 type Mismatch struct {
@@ -6484,7 +6501,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\fget_settings\x184 \x01(\v2%.tenuto.cluster.v1.GetSettingsRequestH\x00R\vgetSettings\x12S\n" +
 	"\x0fchange_settings\x185 \x01(\v2(.tenuto.cluster.v1.ChangeSettingsRequestH\x00R\x0echangeSettingsB\x06\n" +
 	"\x04callB\x0e\n" +
-	"\f_first_index\"\xd7\x04\n" +
+	"\f_first_index\"\xf1\x04\n" +
 	"\fStartRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x120\n" +
@@ -6499,7 +6516,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05trace\x18\n" +
 	" \x01(\tR\x05trace\x12\x1a\n" +
 	"\bdeadline\x18\v \x01(\x03R\bdeadline\x123\n" +
-	"\aheaders\x18\x16 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\x124\n" +
+	"\aheaders\x18\x16 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\x12\x18\n" +
+	"\asummary\x18\x18 \x01(\tR\asummary\x124\n" +
 	"\x05retry\x18\x19 \x01(\v2\x1e.tenuto.journal.v1.RetryPolicyR\x05retry\x12\x16\n" +
 	"\x06update\x18\x1a \x01(\bR\x06update\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
@@ -6688,7 +6706,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\rHistoryResult\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\x16\n" +
 	"\x06events\x18\x02 \x03(\fR\x06events\x12\x12\n" +
-	"\x04more\x18\x03 \x01(\bR\x04more\"\x95\x06\n" +
+	"\x04more\x18\x03 \x01(\bR\x04more\"\xaf\x06\n" +
 	"\x06Status\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x1c\n" +
 	"\texecution\x18\x02 \x01(\x04R\texecution\x12\x12\n" +
@@ -6712,7 +6730,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\vincarnation\x18\x11 \x01(\x04R\vincarnation\x12?\n" +
 	"\n" +
 	"attributes\x18\x12 \x03(\v2\x1f.tenuto.journal.v1.AttributeSetR\n" +
-	"attributes\x1a7\n" +
+	"attributes\x12\x18\n" +
+	"\asummary\x18\x13 \x01(\tR\asummary\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x83\x01\n" +

@@ -1238,6 +1238,9 @@ type OrchestrationStarted struct {
 	Values []*ValueSet `protobuf:"bytes,21,rep,name=values,proto3" json:"values,omitempty"`
 	// Of the run. The next execution keeps them.
 	Headers []*Header `protobuf:"bytes,22,rep,name=headers,proto3" json:"headers,omitempty"`
+	// What the run is about, for people; outside of the payload codec. The next execution keeps it.
+	// Protocol 4.
+	Summary string `protobuf:"bytes,24,opt,name=summary,proto3" json:"summary,omitempty"`
 	// How a failure of the run is retried; absent: not. The next execution keeps it. Protocol 4.
 	Retry *RetryPolicy `protobuf:"bytes,25,opt,name=retry,proto3" json:"retry,omitempty"`
 	// The number of attempts that failed before this execution, since the run began or its code last
@@ -1431,6 +1434,13 @@ func (x *OrchestrationStarted) GetHeaders() []*Header {
 		return x.Headers
 	}
 	return nil
+}
+
+func (x *OrchestrationStarted) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
 }
 
 func (x *OrchestrationStarted) GetRetry() *RetryPolicy {
@@ -2303,7 +2313,9 @@ type SubOrchestrationScheduled struct {
 	// Of the child.
 	Headers []*Header `protobuf:"bytes,7,rep,name=headers,proto3" json:"headers,omitempty"`
 	// Of the child's run; absent: none. Protocol 4.
-	Retry         *RetryPolicy `protobuf:"bytes,6,opt,name=retry,proto3" json:"retry,omitempty"`
+	Retry *RetryPolicy `protobuf:"bytes,6,opt,name=retry,proto3" json:"retry,omitempty"`
+	// Of the child's run. Protocol 4.
+	Summary       string `protobuf:"bytes,8,opt,name=summary,proto3" json:"summary,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2385,6 +2397,13 @@ func (x *SubOrchestrationScheduled) GetRetry() *RetryPolicy {
 		return x.Retry
 	}
 	return nil
+}
+
+func (x *SubOrchestrationScheduled) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
 }
 
 type SubOrchestrationCompleted struct {
@@ -2482,7 +2501,9 @@ type OrchestrationChained struct {
 	Instance string                 `protobuf:"bytes,3,opt,name=instance,proto3" json:"instance,omitempty"`
 	Input    *Payload               `protobuf:"bytes,4,opt,name=input,proto3" json:"input,omitempty"`
 	// Of the started instance.
-	Headers       []*Header `protobuf:"bytes,5,rep,name=headers,proto3" json:"headers,omitempty"`
+	Headers []*Header `protobuf:"bytes,5,rep,name=headers,proto3" json:"headers,omitempty"`
+	// Of the run. Protocol 4.
+	Summary       string `protobuf:"bytes,6,opt,name=summary,proto3" json:"summary,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2550,6 +2571,13 @@ func (x *OrchestrationChained) GetHeaders() []*Header {
 		return x.Headers
 	}
 	return nil
+}
+
+func (x *OrchestrationChained) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
 }
 
 type CancelRequested struct {
@@ -4427,7 +4455,9 @@ type Instance struct {
 	// Why it does not proceed; absent if no reason is known.
 	Condition *Condition `protobuf:"bytes,16,opt,name=condition,proto3" json:"condition,omitempty"`
 	// Of the latest run, in order of their names.
-	Attributes    []*AttributeSet `protobuf:"bytes,17,rep,name=attributes,proto3" json:"attributes,omitempty"`
+	Attributes []*AttributeSet `protobuf:"bytes,17,rep,name=attributes,proto3" json:"attributes,omitempty"`
+	// Of the latest run; see OrchestrationStarted.
+	Summary       string `protobuf:"bytes,18,opt,name=summary,proto3" json:"summary,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4579,6 +4609,13 @@ func (x *Instance) GetAttributes() []*AttributeSet {
 		return x.Attributes
 	}
 	return nil
+}
+
+func (x *Instance) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
 }
 
 // Operation is an open operation: a scheduling event without a completion.
@@ -4940,7 +4977,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x10message_rejected\x18$ \x01(\v2\".tenuto.journal.v1.MessageRejectedH\x00R\x0fmessageRejected\x12F\n" +
 	"\rattribute_set\x18% \x01(\v2\x1f.tenuto.journal.v1.AttributeSetH\x00R\fattributeSet\x12:\n" +
 	"\tvalue_set\x18& \x01(\v2\x1b.tenuto.journal.v1.ValueSetH\x00R\bvalueSetB\x06\n" +
-	"\x04body\"\xd2\t\n" +
+	"\x04body\"\xec\t\n" +
 	"\x14OrchestrationStarted\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x120\n" +
@@ -4969,7 +5006,8 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"attributes\x18\x14 \x03(\v2\x1f.tenuto.journal.v1.AttributeSetR\n" +
 	"attributes\x123\n" +
 	"\x06values\x18\x15 \x03(\v2\x1b.tenuto.journal.v1.ValueSetR\x06values\x123\n" +
-	"\aheaders\x18\x16 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\x124\n" +
+	"\aheaders\x18\x16 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\x12\x18\n" +
+	"\asummary\x18\x18 \x01(\tR\asummary\x124\n" +
 	"\x05retry\x18\x19 \x01(\v2\x1e.tenuto.journal.v1.RetryPolicyR\x05retry\x12\x18\n" +
 	"\aattempt\x18\x1a \x01(\rR\aattempt\x12;\n" +
 	"\flast_failure\x18\x1b \x01(\v2\x18.tenuto.journal.v1.ErrorR\vlastFailure\x1a7\n" +
@@ -5028,7 +5066,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x04data\x18\x02 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x04data\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x03 \x01(\tR\trequestId\x123\n" +
-	"\aheaders\x18\x04 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\"\xc5\x02\n" +
+	"\aheaders\x18\x04 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\"\xdf\x02\n" +
 	"\x19SubOrchestrationScheduled\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1a\n" +
@@ -5036,17 +5074,19 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x05input\x18\x04 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05input\x12A\n" +
 	"\fclose_policy\x18\x05 \x01(\x0e2\x1e.tenuto.journal.v1.ClosePolicyR\vclosePolicy\x123\n" +
 	"\aheaders\x18\a \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\x124\n" +
-	"\x05retry\x18\x06 \x01(\v2\x1e.tenuto.journal.v1.RetryPolicyR\x05retry\"O\n" +
+	"\x05retry\x18\x06 \x01(\v2\x1e.tenuto.journal.v1.RetryPolicyR\x05retry\x12\x18\n" +
+	"\asummary\x18\b \x01(\tR\asummary\"O\n" +
 	"\x19SubOrchestrationCompleted\x122\n" +
 	"\x06result\x18\x01 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x06result\"H\n" +
 	"\x16SubOrchestrationFailed\x12.\n" +
-	"\x05error\x18\x01 \x01(\v2\x18.tenuto.journal.v1.ErrorR\x05error\"\xc7\x01\n" +
+	"\x05error\x18\x01 \x01(\v2\x18.tenuto.journal.v1.ErrorR\x05error\"\xe1\x01\n" +
 	"\x14OrchestrationChained\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1a\n" +
 	"\binstance\x18\x03 \x01(\tR\binstance\x120\n" +
 	"\x05input\x18\x04 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05input\x123\n" +
-	"\aheaders\x18\x05 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\"0\n" +
+	"\aheaders\x18\x05 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\x12\x18\n" +
+	"\asummary\x18\x06 \x01(\tR\asummary\"0\n" +
 	"\x0fCancelRequested\x12\x1d\n" +
 	"\n" +
 	"event_name\x18\x01 \x01(\tR\teventName\"\x8c\x01\n" +
@@ -5178,7 +5218,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\bactivity\x18\x01 \x01(\tR\bactivity\x12\x1d\n" +
 	"\n" +
 	"per_second\x18\x02 \x01(\x01R\tperSecond\x12\x14\n" +
-	"\x05burst\x18\x03 \x01(\x04R\x05burst\"\xe1\x05\n" +
+	"\x05burst\x18\x03 \x01(\x04R\x05burst\"\xfb\x05\n" +
 	"\bInstance\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x1c\n" +
 	"\texecution\x18\x02 \x01(\x04R\texecution\x12'\n" +
@@ -5202,7 +5242,8 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\tcondition\x18\x10 \x01(\v2\x1c.tenuto.journal.v1.ConditionR\tcondition\x12?\n" +
 	"\n" +
 	"attributes\x18\x11 \x03(\v2\x1f.tenuto.journal.v1.AttributeSetR\n" +
-	"attributes\x1a7\n" +
+	"attributes\x12\x18\n" +
+	"\asummary\x18\x12 \x01(\tR\asummary\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb7\x01\n" +

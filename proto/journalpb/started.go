@@ -26,6 +26,7 @@ func (s *OrchestrationStarted) ShallowCopy() *OrchestrationStarted {
 		Attributes:        s.Attributes,
 		Values:            s.Values,
 		Headers:           s.Headers,
+		Summary:           s.Summary,
 		Retry:             s.Retry,
 		Attempt:           s.Attempt,
 		LastFailure:       s.LastFailure,

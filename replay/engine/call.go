@@ -85,14 +85,16 @@ func (s *scope) childStart(orchestration string, input any, options host.ChildOp
 		return nil, err
 	}
 	retry, err := RecordedRetry(options.Retry)
+	if err == nil {
+		err = CheckSummary(options.Summary)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("call of orchestration %q: %w", orchestration, err)
 	}
 	return &journalpb.SubOrchestrationScheduled{
 		Name: orchestration, Input: payload,
 		Instance: options.ID, Version: options.Version, ClosePolicy: journalpb.ClosePolicy(options.ClosePolicy),
-		Headers: s.headers(),
-		Retry:   retry,
+		Headers: s.headers(), Retry: retry, Summary: options.Summary,
 	}, checkVersion(orchestration, options.Version)
 }
 
@@ -114,6 +116,7 @@ func (s *scope) StartChain(orchestration string, input host.Value, options host.
 		Instance: requested.Instance,
 		Input:    requested.Input,
 		Headers:  requested.Headers,
+		Summary:  requested.Summary,
 	}}}, nil)
 	added.valueType = input.Type
 	return nil

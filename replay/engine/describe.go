@@ -236,6 +236,9 @@ func (f *fields) tail(event *journalpb.Event) {
 	case *journalpb.Event_SubOrchestrationScheduled:
 		f.closePolicy(body.SubOrchestrationScheduled.ClosePolicy)
 		f.retry(body.SubOrchestrationScheduled.Retry)
+		f.text("summary", body.SubOrchestrationScheduled.Summary)
+	case *journalpb.Event_OrchestrationChained:
+		f.text("summary", body.OrchestrationChained.Summary)
 	case *journalpb.Event_OrchestrationStarted:
 		f.started(body.OrchestrationStarted)
 	case *journalpb.Event_OrchestrationContinuedAsNew:
@@ -249,6 +252,7 @@ func (f *fields) started(started *journalpb.OrchestrationStarted) {
 	if parent := started.Parent; parent != nil {
 		f.add("parent", parent.Key())
 	}
+	f.text("summary", started.Summary)
 	f.retry(started.Retry)
 	if started.Attempt > 0 {
 		f.add("attempt", started.Attempt+1)

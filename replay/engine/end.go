@@ -251,6 +251,7 @@ func (x *Execution) Successor() *journalpb.Event {
 		Trace:     x.id.trace,
 		Deadline:  x.remainingDeadline(),
 		Headers:   x.id.headers,
+		Summary:   x.id.summary,
 		Retry:     x.id.retry,
 
 		Incarnation:       x.id.incarnation,

@@ -17,6 +17,7 @@ import (
 type identity struct {
 	host.ID
 	name, version    string // of the orchestration
+	summary          string
 	requestID, trace string
 	parent           *journalpb.OperationRef
 	incarnation      uint64
@@ -37,7 +38,7 @@ func (id *identity) start(started *journalpb.OrchestrationStarted, timestamp int
 	id.parent, id.incarnation, id.tags = started.Parent, started.Incarnation, started.Tags
 	id.protocol3 = started.Incarnation != 0 || started.CountsAllPayloads
 	id.payloadMax, id.deadline, id.headers = started.PayloadMax, started.Deadline, started.Headers
-	id.retry, id.failedAttempts = started.Retry, started.Attempt
+	id.summary, id.retry, id.failedAttempts = started.Summary, started.Retry, started.Attempt
 	id.startedAt = timestamp
 }
 

@@ -100,6 +100,7 @@ func (c *comparison) sameStandalone(recorded, requested *journalpb.Event) bool {
 		return have.Name == chained.Name &&
 			sameVersion(have.Version, chained.Version) &&
 			c.id.isChildID(have.Instance, chained.Instance, recorded.EventId) &&
+			(!c.strict || have.Summary == chained.Summary) &&
 			c.sameValue(have.Input, chained.Input)
 	case *journalpb.Event_OrchestrationContinuedAsNew:
 		return c.sameContinuation(recorded.GetOrchestrationContinuedAsNew(), want.OrchestrationContinuedAsNew)
@@ -112,7 +113,7 @@ func (c *comparison) sameChild(recorded *journalpb.Event, requested *journalpb.S
 	return have.Name == requested.Name &&
 		sameVersion(have.Version, requested.Version) &&
 		c.id.isChildID(have.Instance, requested.Instance, recorded.EventId) &&
-		(!c.strict || have.ClosePolicy == requested.ClosePolicy && sameRetry(have.Retry, requested.Retry)) &&
+		(!c.strict || have.ClosePolicy == requested.ClosePolicy && have.Summary == requested.Summary && sameRetry(have.Retry, requested.Retry)) &&
 		c.sameValue(have.Input, requested.Input)
 }
 

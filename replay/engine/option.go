@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -84,6 +85,22 @@ func RecordedRetry(policy *RetryPolicy) (*journalpb.RetryPolicy, error) {
 		return nil, nil
 	}
 	return recordedRetry(policy), checkCodes(policy.NonRetryableCodes)
+}
+
+// summaryMax bounds the summary of a run, in bytes.
+const summaryMax = 200
+
+// CheckSummary checks the summary of a run. The error is a [*replay.InvalidError].
+func CheckSummary(text string) error {
+	switch {
+	case len(text) > summaryMax:
+		return optionError("Summary", "has %d bytes: at most %d are allowed", len(text), summaryMax)
+	case !utf8.ValidString(text):
+		return optionError("Summary", "%q is not UTF-8", truncate(text))
+	case strings.IndexFunc(text, unicode.IsControl) >= 0:
+		return optionError("Summary", "%q has control characters", truncate(text))
+	}
+	return nil
 }
 
 // CheckRetry checks a policy that was received. The error is a [*replay.InvalidError].

@@ -259,6 +259,7 @@ func authorOptions() map[string]replay.Option {
 		"Receives":         replay.Receives(tick),
 		"ChildID":          replay.ChildID("chosen"),
 		"OnParentClose":    replay.OnParentClose(replay.AbandonChild),
+		"Summary":          replay.Summary("s"),
 		"ForHosts":         engine.NewOption("ForHosts", func(*hostOptions) {}),
 		"1":                {}, // not made by a function
 	}
@@ -300,7 +301,7 @@ func TestOptions_RejectedByCallsOfOtherKinds(t *testing.T) {
 			},
 		},
 		"a child": {
-			[]string{"Version", "ChildID", "OnParentClose", "Retry"},
+			[]string{"Version", "ChildID", "OnParentClose", "Retry", "Summary"},
 			func(ctx *replay.Context, option replay.Option) error {
 				future := child.Start(ctx, "x", option)
 				if !future.Done() {
@@ -311,7 +312,7 @@ func TestOptions_RejectedByCallsOfOtherKinds(t *testing.T) {
 			},
 		},
 		"a chained instance": {
-			[]string{"Version", "ChildID"},
+			[]string{"Version", "ChildID", "Summary"},
 			func(ctx *replay.Context, option replay.Option) error { return child.Chain(ctx, "x", option) },
 		},
 		"a continue-as-new": {

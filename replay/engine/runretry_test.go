@@ -1,13 +1,14 @@
 package engine_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -34,6 +35,7 @@ func TestRunRetry_SuccessorKeepsInstanceFields(t *testing.T) {
 		first := start.GetOrchestrationStarted()
 		first.Parent = &journalpb.OperationRef{Instance: "p", Execution: 2, EventId: 5}
 		first.Tags = map[string]string{"tenant": "a"}
+		first.Summary = "about it"
 		first.RequestId, first.Status, first.Trace = "start-1", payloadOf("from before"), "trace"
 		first.Deadline = begin.Add(1000 * time.Hour).UnixNano()
 		mustTurn(t, in, start)
@@ -45,11 +47,11 @@ func TestRunRetry_SuccessorKeepsInstanceFields(t *testing.T) {
 			failure := &journalpb.Error{Code: "test.wrong", Message: fmt.Sprintf("attempt %d is wrong", failed+1)}
 			want := &journalpb.OrchestrationStarted{
 				Name: "script", Version: "7", Input: payloadOf("in"), Parent: first.Parent, Tags: first.Tags, RequestId: "start-1",
-				Status: first.Status, Trace: "trace", Deadline: first.Deadline, Retry: policy, Attempt: uint32(failed + 1), LastFailure: failure,
+				Summary: "about it", Status: first.Status, Trace: "trace", Deadline: first.Deadline, Retry: policy, Attempt: uint32(failed + 1), LastFailure: failure,
 				Inbox: []*journalpb.ExternalEvent{external("spare", 1, "e1").GetExternalEvent()},
 			}
 			ignored := protocmp.IgnoreFields(&journalpb.OrchestrationStarted{}, "start_at", "request_ids")
-			if diff := cmp.Diff(want, got, protocmp.Transform(), ignored); diff != "" {
+			if diff := gocmp.Diff(want, got, protocmp.Transform(), ignored); diff != "" {
 				t.Fatalf("(-want +got):\n%s", diff)
 			}
 			backoff := time.Duration(got.GetStartAt() - ended.Timestamp)
@@ -223,6 +225,97 @@ func TestRunRetry_RejectsInvalidPolicies(t *testing.T) {
 		_, turn := startScript(t, script(t, func(ctx *replay.Context) (string, error) {
 			_, err := child.Call(ctx, "x", replay.Retry(policy))
 			check(err)
+			return "", nil
+		}))
+		if len(turn.Events) != 2 {
+			t.Errorf("scheduled %v", turn.Events)
+		}
+	}
+}
+
+func TestSummary_RecordedAndKept(t *testing.T) {
+	script := replay.Orchestration[string, string]("script")
+	in := &instance{registry: registryOf(t, script.Bind(func(ctx *replay.Context, _ string) (string, error) {
+		child.Start(ctx, "x", replay.Summary("a child"))
+		if err := child.Chain(ctx, "y", replay.Summary("chained")); err != nil {
+			return "", err
+		}
+		n, err := tick.Wait(ctx)
+		if err == nil && n == 0 {
+			err = errors.New("failed")
+		}
+		return "", cmp.Or(err, script.ContinueAsNew(ctx, "again"))
+	}))}
+	start := startedWith("script", new(journalpb.RetryPolicy))
+	start.GetOrchestrationStarted().Summary = "ünique"
+	mustTurn(t, in, start)
+	for i, want := range []string{"", `SubOrchestrationScheduled name="child" instance="i::1.2" input="x" summary="a child"`,
+		`OrchestrationChained name="child" instance="i::1.3" input="y" summary="chained"`} {
+		if got := engine.Describe(in.history[i]); got != want && want != "" {
+			t.Errorf("recorded %s, want %s", got, want)
+		}
+	}
+	for _, n := range []int{0, 1} {
+		mustTurn(t, in, external("tick", n, ""))
+		if got := in.successor.GetOrchestrationStarted().GetSummary(); got != "ünique" {
+			t.Errorf("after %d the next execution has the summary %q", n, got)
+		}
+		checkReplays(t, in)
+		in = in.next()
+		mustTurn(t, in)
+		if n == 0 {
+			mustTurn(t, in, timerFired(2, time.Unix(0, in.history[0].GetOrchestrationStarted().StartAt)))
+		}
+	}
+	in.evict()
+}
+
+// The recorded summaries of children and chained instances are used; strict compares them.
+func TestSummary_OnReplay(t *testing.T) {
+	for _, strict := range []bool{false, true} {
+		for _, chained := range []bool{false, true} {
+			registry := func(summary string) *engine.Registry {
+				return script(t, func(ctx *replay.Context) (string, error) {
+					if chained {
+						return "", child.Chain(ctx, "x", replay.Summary(summary))
+					}
+					return child.Call(ctx, "x", replay.Summary(summary))
+				}).WithStrict(strict)
+			}
+			_, turn := startScript(t, registry("one"))
+			for _, summary := range []string{"one", "another", ""} {
+				x := engine.NewExecution("i", 1, registry(summary), nil)
+				err := x.Replay(eventSeq(turn.Events))
+				if differs := summary != "one" && strict; (err != nil) != differs {
+					t.Errorf("%q, chained %t, strict %t: %v", summary, chained, strict, err)
+				}
+				x.Evict()
+			}
+		}
+	}
+}
+
+func TestSummary_RejectsInvalid(t *testing.T) {
+	if err := engine.CheckSummary(strings.Repeat("ü", 100)); err != nil {
+		t.Errorf("200 bytes: %v", err)
+	}
+	for want, text := range map[string]string{
+		"has 201 bytes: at most 200 are allowed": strings.Repeat("x", 201),
+		"is not UTF-8":                           "\xff",
+		"has control characters":                 "two\nlines",
+	} {
+		check := func(err error) {
+			t.Helper()
+			var invalid *replay.InvalidError
+			if !errors.As(err, &invalid) || invalid.Field != "option Summary" || !strings.Contains(invalid.Reason, want) {
+				t.Errorf("%v; want %q", err, want)
+			}
+		}
+		check(engine.CheckSummary(text))
+		_, turn := startScript(t, script(t, func(ctx *replay.Context) (string, error) {
+			_, err := child.Call(ctx, "x", replay.Summary(text))
+			check(err)
+			check(child.Chain(ctx, "x", replay.Summary(text)))
 			return "", nil
 		}))
 		if len(turn.Events) != 2 {

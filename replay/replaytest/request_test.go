@@ -23,10 +23,11 @@ func TestOptions_RejectedByCallsOfOtherKinds(t *testing.T) {
 		"TerminateExisting": replaytest.TerminateExisting(), "Deadline": replaytest.Deadline(time.Unix(1<<32, 0)),
 		"Retry":           replay.Retry(replay.RetryPolicy{}),
 		"ReuseWhenFailed": replaytest.ReuseWhenFailed(), "StartAt": replaytest.StartAt(time.Unix(1, 0)), "Tags": replaytest.Tags(nil),
+		"Summary": replay.Summary("s"),
 		"Headers": replaytest.Headers(tenant.With(t.Context(), "acme")),
 		"1":       {}, // not made by a function
 	}
-	start := []string{"Version", "RequestID", "Attach", "ReuseWhenEnded", "ReuseWhenFailed", "TerminateExisting", "StartAt", "Deadline", "Retry", "Tags", "Headers"}
+	start := []string{"Version", "RequestID", "Attach", "ReuseWhenEnded", "ReuseWhenFailed", "TerminateExisting", "StartAt", "Deadline", "Retry", "Summary", "Tags", "Headers"}
 	for call, c := range map[string]struct {
 		kind       string
 		applicable []string

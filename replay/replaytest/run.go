@@ -24,8 +24,8 @@ type Run[O any] struct {
 // StartRun starts an instance of an orchestration and returns when the instance is idle at this
 // moment: activities whose bodies take no virtual time have ended. The options are
 // [replay.Version], [RequestID], [Attach], [ReuseWhenEnded], [ReuseWhenFailed],
-// [TerminateExisting], [StartAt], [Deadline], [replay.Retry], [Tags] and [Headers]. The test fails if
-// no code is bound.
+// [TerminateExisting], [StartAt], [Deadline], [replay.Retry], [replay.Summary], [Tags] and [Headers].
+// The test fails if no code is bound.
 //
 // Errors: [ErrInstanceExists], unless [Attach] is given; [*replay.InvalidError]; errors of
 // encoding/json.
@@ -105,6 +105,9 @@ func (e *Env) startMessage(name string, in any, attach bool, options []replay.Op
 		e.t.Fatalf("replaytest: orchestration %q, version %q, is not bound: pass its Definition to New", name, version)
 	}
 	retry, err := engine.RecordedRetry(chosen.Retry)
+	if err == nil {
+		err = engine.CheckSummary(chosen.Summary)
+	}
 	if err != nil {
 		return actors.Message{}, err
 	}
@@ -112,8 +115,7 @@ func (e *Env) startMessage(name string, in any, attach bool, options []replay.Op
 		OrchestrationStarted: &journalpb.OrchestrationStarted{
 			Name: name, Version: version, Input: payload,
 			RequestId: chosen.RequestID, StartAt: chosen.StartAt, Deadline: chosen.Deadline, Tags: chosen.Tags,
-			Headers: headers,
-			Retry:   retry,
+			Headers: headers, Retry: retry, Summary: chosen.Summary,
 		},
 	}})
 	m.Attach, m.Reuse = attach || chosen.Attach, chosen.Reuse

@@ -113,3 +113,27 @@ func TestRunRetry_CanceledBetweenAttempts(t *testing.T) {
 		t.Errorf("%+v, %v", run.Status(), err)
 	}
 }
+
+func TestSummary_InStatus(t *testing.T) {
+	env := replaytest.New(t, flakyRun.Bind(flakyBody), parentOf.Bind(func(ctx *replay.Context, succeeds int) (string, error) {
+		return flakyRun.Call(ctx, succeeds, replay.ChildID("child"), replay.Summary("its child"))
+	}))
+	if _, err := replaytest.Call(env, flakyRun, "a", 2, replay.Retry(replay.RetryPolicy{}), replay.Summary("a flaky one")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := replaytest.Call(env, parentOf, "b", 1); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]string{"a": "a flaky one", "b": "", "child": "its child"} {
+		if status, err := env.Get(id); err != nil || status.Summary != want {
+			t.Errorf("%s: %+v, %v", id, status, err)
+		}
+	}
+	var invalid *replay.InvalidError
+	if _, err := replaytest.StartRun(env, flakyRun, "c", 1, replay.Summary("\t")); !errors.As(err, &invalid) || invalid.Field != "option Summary" {
+		t.Errorf("%v", err)
+	}
+	if _, err := replaytest.StartRun(env, flakyRun, "c", 1, replay.Retry(replay.RetryPolicy{NonRetryableCodes: []string{""}})); !errors.As(err, &invalid) || invalid.Field != "option Retry" {
+		t.Errorf("%v", err)
+	}
+}

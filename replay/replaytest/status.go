@@ -37,6 +37,7 @@ type Status struct {
 	// Attributes are the texts of the attributes that the code has set, by name; see
 	// [replay.AttributeHandle.In].
 	Attributes map[string]string
+	Summary    string // what the start said with [replay.Summary]
 	// Why the run ended, unless it completed.
 	Err error
 
@@ -151,6 +152,7 @@ func statusOf(id string, execution uint64, events []*journalpb.Event) *Status {
 		case *journalpb.Event_OrchestrationStarted:
 			s.Name, s.Version, s.customStatus = body.OrchestrationStarted.Name, body.OrchestrationStarted.Version, body.OrchestrationStarted.Status
 			attributes = body.OrchestrationStarted.Attributes
+			s.Summary = body.OrchestrationStarted.Summary
 		case *journalpb.Event_StatusSet:
 			s.customStatus = body.StatusSet.Value
 		case *journalpb.Event_AttributeSet:

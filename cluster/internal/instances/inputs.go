@@ -102,6 +102,7 @@ func (i *Inputs) Start(ctx context.Context, p *actors.Partition, request *cluste
 				Tags:      r.Tags,
 				StartAt:   r.StartAt,
 				Deadline:  r.Deadline,
+				Summary:   r.Summary,
 				Retry:     r.Retry,
 				Trace:     r.Trace,
 				Headers:   r.Headers,
@@ -155,7 +156,7 @@ func (i *Inputs) checkProtocol(r *clusterpb.StartRequest) error {
 	case i.Journal.Protocol() >= state.DeadlinesProtocol:
 	case r.Deadline != 0:
 		return fmt.Errorf("%w: option Deadline needs protocol %d on every member", journal.ErrProtocol, state.DeadlinesProtocol)
-	case r.Retry != nil:
+	case r.Retry != nil || r.Summary != "":
 		return i.CheckRunOptions()
 	}
 	return nil
@@ -167,7 +168,7 @@ func (i *Inputs) CheckRunOptions() error {
 	if i.Journal.Protocol() >= state.RunOptionsProtocol {
 		return nil
 	}
-	return fmt.Errorf("%w: option Retry of a run needs protocol %d on every member", journal.ErrProtocol, state.RunOptionsProtocol)
+	return fmt.Errorf("%w: options Retry and Summary of a run need protocol %d on every member", journal.ErrProtocol, state.RunOptionsProtocol)
 }
 
 // checkSameStart returns [actors.ErrRequestIDReused] if a run was begun by a start of another

@@ -48,6 +48,7 @@ func IndexedStatus(known *journalpb.Instance) *clusterpb.Status {
 		UpdatedAt:      known.UpdatedAt,
 		Parent:         known.Parent,
 		Tags:           known.Tags,
+		Summary:        known.Summary,
 		Incarnation:    known.Incarnation,
 		Attributes:     known.Attributes,
 	}

@@ -78,8 +78,12 @@ type RetryPolicy struct {
 type ChainOptions struct {
 	ID      string
 	Version string
+	Summary string
 	Invalid *InvalidOption
 }
+
+// SetSummary sets the summary of the run.
+func (o *ChainOptions) SetSummary(text string) { o.Summary = text }
 
 // SetVersion implements [Versioned].
 func (o *ChainOptions) SetVersion(version string) { o.Version = version }
