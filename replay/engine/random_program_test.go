@@ -27,8 +27,8 @@ var scriptHandle = replay.Orchestration[int, string]("script")
 
 func (p *programEnv) registry(t *testing.T) *engine.Registry {
 	return registryOf(t, scriptHandle.Bind(func(ctx *replay.Context, generation int) (string, error) {
-		in := &interpreter{env: p, seed: p.seed + uint64(generation)<<32, generation: generation, lock: replay.NewSemaphore(1 + int(p.seed%2)), channel: replay.NewChannel[string](int(p.seed % 3))}
-		p.cancelSeen[generation+1] = false
+		in := &interpreter{env: p, seed: p.seed + uint64(generation)<<32 + uint64(ctx.Attempt()-1)<<40, generation: generation, execution: int(ctx.Execution()), lock: replay.NewSemaphore(1 + int(p.seed%2)), channel: replay.NewChannel[string](int(p.seed % 3))}
+		p.cancelSeen[in.execution] = false
 		return in.run(ctx)
 	}))
 }
@@ -39,6 +39,7 @@ type interpreter struct {
 	env        *programEnv
 	seed       uint64
 	generation int
+	execution  int
 	notes      []string
 	closers    int
 	lock       *replay.Semaphore
@@ -49,7 +50,7 @@ type interpreter struct {
 func (in *interpreter) noteCancel(err error) error {
 	var canceled *replay.CanceledError
 	if errors.As(err, &canceled) {
-		in.env.cancelSeen[in.generation+1] = true
+		in.env.cancelSeen[in.execution] = true
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
@@ -305,6 +306,7 @@ func (h *historyChecker) setValue(set *journalpb.ValueSet) {
 
 func (h *historyChecker) checkEnd(last, next *journalpb.Event) {
 	continued := last.GetOrchestrationContinuedAsNew()
+	cleansUp := continued == nil || continued.Retried != nil
 	switch {
 	case !h.in.ended:
 		switch {
@@ -318,19 +320,44 @@ func (h *historyChecker) checkEnd(last, next *journalpb.Event) {
 		return
 	case len(h.open)+h.waitingCount() > 0:
 		h.violation(last, "open after the end: %v, %d subscriptions", h.open, h.waitingCount())
-	case continued == nil && len(h.closers) > 0:
+	case cleansUp && len(h.closers) > 0:
 		h.violation(last, "clean-up was not called: %q", h.closers)
-	case continued != nil && h.closing:
+	case !cleansUp && h.closing:
 		h.violation(last, "clean-up was called")
 	case last.GetOrchestrationCanceled() != nil && h.cancels == 0:
 		h.violation(last, "nobody asked for it")
+	case h.isRetryable(last.GetOrchestrationFailed().GetError()):
+		h.violation(last, "was not retried")
+	case continued.GetRetried() != nil && !h.isRetryable(continued.Retried):
+		h.violation(last, "was retried")
 	}
 	if continued != nil {
 		h.checkSuccessor(last, continued, next)
 	}
 }
 
-// checkSuccessor checks the carried-over events in order, the status, and the name.
+// isRetryable reports whether a failure of the execution must be followed by another attempt.
+func (h *historyChecker) isRetryable(failure *journalpb.Error) bool {
+	started := h.in.history[0].GetOrchestrationStarted()
+	return failure != nil && h.cancels == 0 && started.Attempt+1 < started.Retry.GetMaxAttempts() &&
+		(outermostCode(failure) != "tenuto.panic" || !started.Retry.PanicsAreFinal)
+}
+
+// outermostCode returns the code of an error, or of its first cause that has one.
+func outermostCode(failure *journalpb.Error) (code string) {
+	if failure.GetCode() != "" || failure == nil {
+		return failure.GetCode()
+	}
+	for _, cause := range append([]*journalpb.Error{failure.Cause}, failure.OtherCauses...) {
+		if code == "" {
+			code = outermostCode(cause)
+		}
+	}
+	return code
+}
+
+// checkSuccessor checks the carried-over events in order, the status, and the name. The backoff of a
+// retry is 100 ms, doubled with each attempt, plus or minus 20%.
 func (h *historyChecker) checkSuccessor(last *journalpb.Event, continued *journalpb.OrchestrationContinuedAsNew, next *journalpb.Event) {
 	if diff := cmp.Diff(h.unconsumedEvents(), continued.Inbox, protocmp.Transform()); diff != "" {
 		h.violation(last, "inbox (-want +got):\n%s", diff)
@@ -338,12 +365,20 @@ func (h *historyChecker) checkSuccessor(last *journalpb.Event, continued *journa
 	if next == nil {
 		return
 	}
-	want := &journalpb.OrchestrationStarted{Attributes: h.attributes, Values: h.values, Name: "script", Version: continued.Version, Input: continued.Input, Inbox: continued.Inbox, Status: h.status,
+	before, started := h.in.history[0].GetOrchestrationStarted(), next.GetOrchestrationStarted()
+	want := &journalpb.OrchestrationStarted{Attributes: h.attributes, Values: h.values, Name: "script", Retry: before.Retry, Version: continued.Version, Input: continued.Input, Inbox: continued.Inbox, Status: h.status,
 		RequestIds: h.order[max(len(h.order)-256, 0):]}
 	if h.cancels > 0 && !h.in.cancelSeen {
 		want.CancelRequested = &journalpb.OrchestrationCancelRequested{Reason: h.reason}
 	}
-	if !proto.Equal(want, next.GetOrchestrationStarted()) || next.EventId != 1 || next.Timestamp < last.Timestamp {
+	if continued.Retried != nil {
+		exact := int64(100*time.Millisecond) << before.Attempt
+		if backoff := started.StartAt - last.Timestamp; backoff < exact*8/10 || backoff > exact*12/10 || !proto.Equal(before.Input, continued.Input) {
+			h.violation(last, "is followed by %v", next)
+		}
+		want.Attempt, want.LastFailure, want.StartAt = before.Attempt+1, continued.Retried, started.StartAt
+	}
+	if !proto.Equal(want, started) || next.EventId != 1 || next.Timestamp < last.Timestamp {
 		h.violation(last, "is followed by %v", next)
 	}
 }

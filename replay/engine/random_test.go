@@ -281,7 +281,13 @@ type sender struct {
 func (s *sender) batch(in *instance) []engine.Message {
 	var messages []engine.Message
 	if len(in.history) == 0 {
-		messages = messagesOf(started("script", 0))
+		start := started("script", 0)
+		if s.random.IntN(3) == 0 {
+			start.GetOrchestrationStarted().Retry = &journalpb.RetryPolicy{
+				InitialInterval: int64(100 * time.Millisecond), MaxAttempts: 1 + s.random.Uint32N(3), PanicsAreFinal: s.random.IntN(4) == 0,
+			}
+		}
+		messages = messagesOf(start)
 	}
 	for range s.random.IntN(5) {
 		m := engine.Message{Event: s.event(in)}
