@@ -100,11 +100,15 @@ func (w *world) program(ctx *replay.Context, p plan) (string, error) {
 }
 
 // publishGeneration records the generation in a key-value map and an attribute. It finds what the
-// previous execution of the run has recorded.
+// previous execution of the run has recorded: the failed attempt if this is a retry.
 func (b *block) publishGeneration() {
 	generation := b.in.plan.Generation
+	want := generation - 1
+	if b.ctx.Attempt() > 1 {
+		want = generation
+	}
 	previous, found, err := published.Get(b.ctx, "generation")
-	b.require(err == nil && found == (generation > 0) && (!found || previous == generation-1),
+	b.require(err == nil && found == (want >= 0) && (!found || previous == want),
 		"generation %d finds %d, %t, %v of the previous one", generation, previous, found, err)
 	if err := errors.Join(published.Set(b.ctx, "generation", generation), generationOf.Set(b.ctx, generation)); err != nil {
 		b.require(errors.Is(err, replay.ErrEvicting), "publish: %v", err)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"reflect"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -226,10 +227,10 @@ func (x *Execution) remainingDeadline() int64 {
 
 // setRetry makes the start of the next execution a retry after a failure. The jitter of its backoff
 // derives from the identity of this execution.
-func (x *Execution) setRetry(started *journalpb.OrchestrationStarted, failure *journalpb.Error) {
-	backoff := backoffAfter(x.id.retry, x.id.attempt(), x.id.newRandom().Float64())
-	started.Attempt, started.LastFailure = x.id.failedAttempts+1, failure
-	started.StartAt = x.cursor.now.Add(backoff).UnixNano()
+func (id *identity) setRetry(started *journalpb.OrchestrationStarted, failure *journalpb.Error, now time.Time) {
+	backoff := backoffAfter(id.retry, id.attempt(), id.newRandom().Float64())
+	started.Attempt, started.LastFailure = id.failedAttempts+1, failure
+	started.StartAt = now.Add(backoff).UnixNano()
 }
 
 // Successor returns the first event of the next execution if this one has continued as new, nil
@@ -261,7 +262,7 @@ func (x *Execution) Successor() *journalpb.Event {
 		started.PayloadMax = x.program.registry.payloads.recordedMax() // the next execution begins with the present bound
 	}
 	if next.Retried != nil {
-		x.setRetry(started, next.Retried)
+		x.id.setRetry(started, next.Retried, x.cursor.now)
 	}
 	x.requestIDs.carryOver(started)
 	x.program.cancellation.carryOver(started)
