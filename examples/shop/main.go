@@ -1,4 +1,4 @@
-// Command shop takes an item from stock, charges a card and sends a mail, with injected
+// Command shop sells items from a durable warehouse, charges cards and sends mails, with injected
 // services.
 //
 //	go run ./examples/shop            # in memory
@@ -6,23 +6,18 @@
 //
 // # When to use it
 //
-// In every larger application: activities need database pools, clients and configuration, and tests
-// need different ones than production.
+// In every larger application: activities need database pools, clients and configuration, tests
+// need others than production, and shared state, such as a stock, needs an owner.
 //
 // # What to look at
 //
-//   - Handles are package variables. Bodies are bound where the services are known. A handle
-//     has no body, so other packages and programs can share it and bind it differently.
-//   - Activities are methods of a struct (Shop) whose fields are small interfaces, declared
-//     by the caller. There is no container, registry or global: main builds the Shop, and
-//     Definitions passes it on.
-//   - The orchestration is a function without a receiver. It learns everything from its input and
-//     from activities. If it used a field that changes or differs between nodes, it would decide by
-//     a value that is not in the history.
-//   - Configuration that decides something (a limit, a switch) is part of the input, or read
-//     by an activity or replay.SideEffect, so that it is recorded.
-//   - Tests give the Shop other services and run the real activities, or stub the activities
-//     if only the orchestration matters.
+//   - Handles are package variables. Bodies are bound where the services are known: main builds a
+//     Shop, whose fields are the services and whose methods are the activities.
+//   - Orchestrations learn everything from input, messages and activities. A field that changes, or
+//     differs between nodes, is not in the history.
+//   - The warehouse is an instance: sales send it events, clients updates. Its stock is a key-value
+//     map that everybody can read. There is no database and no lock.
+//   - Tests give the Shop other services, or stub its activities.
 //
 // # When not to use it
 //
@@ -38,6 +33,7 @@ import (
 	"log"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
 )
@@ -53,23 +49,39 @@ func main() {
 
 func run(ctx context.Context, dir string, out io.Writer) error {
 	shop := &Shop{
-		Stock:    &shelf{items: map[string]int{"book": 2}},
-		Payments: terminal{out},
-		Mail:     printer{out},
+		Charge: func(_ context.Context, key, customer string, amount int) (string, error) {
+			fmt.Fprintf(out, "%s pays %d\n", customer, amount)
+			return "payment of " + key, nil
+		},
+		Mail: func(_ context.Context, to, text string) error {
+			_, err := fmt.Fprintf(out, "to %s: %s\n", to, text)
+			return err
+		},
 	}
 	node, err := cluster.Start(ctx, cluster.Config{Dir: dir, InMemory: dir == "", Definitions: shop.Definitions()})
 	if err != nil {
 		return err
 	}
 	defer node.Close()
+	client := node.Client()
+	// The first delivery starts the warehouse. The request ID makes the second run deliver nothing.
+	if _, _, err := cluster.UpdateOrStart(ctx, client, WarehouseID, Warehouse, false, Deliver, Goods{Item: "book", Pieces: 2}, cluster.RequestID("first delivery")); err != nil {
+		return err
+	}
 	for i, customer := range []string{"ada", "bob", "cleo"} {
 		id := fmt.Sprintf("order-%d", i+1)
-		receipt, err := cluster.Call(ctx, node.Client(), Sell, id, Order{Customer: customer, Item: "book", Price: 20}, cluster.Attach())
+		payment, err := cluster.Call(ctx, client, Sell, id, Order{customer, "book", 20, time.Second}, cluster.Attach())
 		if err != nil {
 			fmt.Fprintln(out, err)
 			continue
 		}
-		fmt.Fprintf(out, "%s is paid under %s\n", id, receipt.Payment)
+		fmt.Fprintf(out, "%s is paid under %s\n", id, payment)
 	}
-	return nil
+	sold, err := client.Count(ctx, cluster.Filter{Attributes: map[string]string{Stage.Name(): "sold"}})
+	if err != nil {
+		return err
+	}
+	stock, err := cluster.ReadKV(ctx, client, WarehouseID, Stock)
+	fmt.Fprintf(out, "%d sold, stock %v\n", sold, stock)
+	return err
 }

@@ -3,9 +3,9 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/replay/replaytest"
 )
@@ -17,7 +17,7 @@ type bank struct {
 	charged  map[string]int // by key
 }
 
-func (b *bank) Charge(_ context.Context, key, customer string, amount int) (string, error) {
+func (b *bank) charge(_ context.Context, key, customer string, amount int) (string, error) {
 	if b.down > 0 {
 		b.down--
 		return "", errors.New("the line is down")
@@ -29,58 +29,78 @@ func (b *bank) Charge(_ context.Context, key, customer string, amount int) (stri
 	return key, nil
 }
 
-func newShop(items int, payments Payments) *Shop {
-	return &Shop{Stock: &shelf{items: map[string]int{"book": items}}, Payments: payments, Mail: printer{io.Discard}}
+var order = Order{Customer: "ada", Item: "book", Price: 20, Patience: time.Hour}
+
+// newShop returns an environment in which the warehouse has that many books, with the real
+// activities and the services of the test.
+func newShop(t *testing.T, books int, bank *bank) *replaytest.Env {
+	shop := &Shop{Charge: bank.charge, Mail: func(context.Context, string, string) error { return nil }}
+	env := replaytest.New(t, shop.Definitions()...)
+	deliver(t, env, books)
+	return env
 }
 
-var order = Order{Customer: "ada", Item: "book", Price: 20}
+func deliver(t *testing.T, env *replaytest.Env, books int) {
+	t.Helper()
+	if _, _, err := replaytest.UpdateOrStart(env, WarehouseID, Warehouse, false, Deliver, Goods{Item: "book", Pieces: books}); err != nil {
+		t.Fatal(err)
+	}
+}
 
-func itemsLeft(shop *Shop) int { return shop.Stock.(*shelf).items["book"] }
+func expectStock(t *testing.T, env *replaytest.Env, books int) {
+	t.Helper()
+	if stock, err := replaytest.ReadKV(env, WarehouseID, Stock); err != nil || stock["book"] != books {
+		t.Errorf("the stock is %v, %v, want %d books", stock, err, books)
+	}
+}
 
-// The real activities with the services of the test.
 func TestSell_ChargesOnce(t *testing.T) {
 	bank := &bank{down: 5, charged: make(map[string]int)}
-	shop := newShop(1, bank)
-	env := replaytest.New(t, shop.Definitions()...)
-	receipt, err := replaytest.Call(env, Sell, "order", order)
-	if err != nil || len(bank.charged) != 1 || bank.charged[receipt.Payment] != 20 || itemsLeft(shop) != 0 {
-		t.Errorf("%+v, %v: %v charged, %d left", receipt, err, bank.charged, itemsLeft(shop))
+	env := newShop(t, 1, bank)
+	payment, err := replaytest.Call(env, Sell, "order", order)
+	if err != nil || len(bank.charged) != 1 || bank.charged[payment] != 20 {
+		t.Errorf("%s, %v: %v charged", payment, err, bank.charged)
 	}
+	expectStock(t, env, 0)
 	env.ExpectCalls(Write, 1)
 }
 
 func TestSell_DeclinedPutsItemBack(t *testing.T) {
-	bank := &bank{declines: "ada"}
-	shop := newShop(1, bank)
-	env := replaytest.New(t, shop.Definitions()...)
-	if _, err := replaytest.Call(env, Sell, "order", order); !errors.Is(err, ErrDeclined) || itemsLeft(shop) != 1 {
-		t.Errorf("%v, %d left", err, itemsLeft(shop))
+	env := newShop(t, 1, &bank{declines: "ada"})
+	if _, err := replaytest.Call(env, Sell, "order", order); !errors.Is(err, ErrDeclined) {
+		t.Error(err)
 	}
+	expectStock(t, env, 1)
 	env.ExpectCalls(Write, 0)
 }
 
-func TestSell_SoldOutChargesNothing(t *testing.T) {
-	shop := newShop(0, &bank{})
-	env := replaytest.New(t, shop.Definitions()...)
-	if _, err := replaytest.Call(env, Sell, "order", order); !errors.Is(err, ErrSoldOut) || itemsLeft(shop) != 0 {
-		t.Errorf("%v, %d left", err, itemsLeft(shop))
+func TestSell_WaitsForDelivery(t *testing.T) {
+	env := newShop(t, 0, &bank{charged: make(map[string]int)})
+	env.At(time.Minute, func() { deliver(t, env, 1) })
+	if _, err := replaytest.Call(env, Sell, "order", order); err != nil {
+		t.Error(err)
 	}
-	env.ExpectCalls(Charge, 0)
-	env.ExpectCalls(PutBack, 0)
+	expectStock(t, env, 0)
 }
 
-// Only the orchestration, without services.
+func TestSell_SoldOutChargesNothing(t *testing.T) {
+	env := newShop(t, 0, &bank{})
+	if _, err := replaytest.Call(env, Sell, "order", order); !errors.Is(err, ErrSoldOut) {
+		t.Error(err)
+	}
+	expectStock(t, env, 0)
+	env.ExpectCalls(Charge, 0)
+}
+
+// Only the orchestrations, without services.
 func TestSell_WithStubs(t *testing.T) {
-	env := replaytest.New(t, Sell.Bind(sell))
-	replaytest.Stub(env, Take, replaytest.Returns[string](true, nil))
+	env := replaytest.New(t, Sell.Bind(sell), Warehouse.Bind(warehouse))
 	replaytest.Stub(env, Charge, replaytest.Returns[Order]("p-1", nil))
 	letters := replaytest.Stub(env, Write, replaytest.Returns[Letter](true, nil))
-	receipt, err := replaytest.Call(env, Sell, "order", order)
-	if err != nil || receipt.Payment != "p-1" {
-		t.Errorf("%+v, %v", receipt, err)
-	}
-	if calls := letters.Calls(); len(calls) != 1 || calls[0].To != "ada" {
-		t.Errorf("letters: %v", calls)
+	deliver(t, env, 1)
+	payment, err := replaytest.Call(env, Sell, "order", order)
+	if calls := letters.Calls(); err != nil || payment != "p-1" || len(calls) != 1 || calls[0].To != "ada" {
+		t.Errorf("%s, %v, letters %v", payment, err, calls)
 	}
 }
 
@@ -89,7 +109,7 @@ func TestRun(t *testing.T) {
 	if err := run(t.Context(), "", &out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"ada pays 20\nto ada: Thank you for buying a book.\norder-1 is paid under payment of order-1/", "order-3 failed: activity \"take from the stock\": sold out\n"} {
+	for _, want := range []string{"ada pays 20\nto ada: Thank you for buying a book.\norder-1 is paid under payment of order-1/", "order-3 failed: sold out\n", "2 sold, stock map[book:0]\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, &out)
 		}

@@ -3,111 +3,142 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// An Order is what a customer buys.
+// An Order is what a customer buys. Patience is how long the customer waits for the item.
 type Order struct {
-	Customer string
-	Item     string
-	Price    int
+	Customer, Item string
+	Price          int
+	Patience       time.Duration
 }
 
-// A Receipt is what the customer gets.
-type Receipt struct{ Payment string }
+// Goods come to the warehouse. If Pieces is negative they leave it, for a sale that gets the answer.
+type Goods struct {
+	Item     string
+	Pieces   int
+	Sale     string
+	Patience time.Duration
+}
+
+// A Letter is a mail to a customer.
+type Letter struct{ To, Text string }
 
 var (
-	Sell    = replay.Orchestration[Order, Receipt]("sell")
-	Take    = replay.Activity[string, bool]("take from the stock")
-	PutBack = replay.Activity[string, bool]("put back into the stock")
-	Charge  = replay.Activity[Order, string]("charge")
-	Write   = replay.Activity[Letter, bool]("write")
+	Sell     = replay.Orchestration[Order, string]("sell") // returns the payment
+	Stage    = replay.Attribute[string]("stage")           // of a sale
+	Reserved = replay.Event[bool]("reserved")              // false: the item did not come
+
+	Warehouse = replay.Orchestration[bool, bool]("warehouse")
+	Stock     = replay.KV[int]("stock") // pieces by item
+	Move      = replay.Event[Goods]("move")
+	Deliver   = replay.Update[Goods, int]("deliver") // returns how many pieces there are
+
+	Charge = replay.Activity[Order, string]("charge")
+	Write  = replay.Activity[Letter, bool]("write")
 
 	ErrSoldOut  = replay.NewError("shop.sold_out", "sold out")
 	ErrDeclined = replay.NewError("shop.declined", "the card was declined")
 )
 
-// A Letter is a mail to a customer.
-type Letter struct{ To, Text string }
-
-// The services of the shop. The key is the same for every attempt of a call, so a repeated
-// call must have no further effect.
-type (
-	Stock interface {
-		Take(ctx context.Context, key, item string) error // or ErrSoldOut
-		PutBack(ctx context.Context, key, item string) error
-	}
-	Payments interface {
-		Charge(ctx context.Context, key, customer string, amount int) (payment string, err error) // or ErrDeclined
-	}
-	Mail interface {
-		Send(ctx context.Context, to, text string) error
-	}
-)
+// WarehouseID is the instance ID of the warehouse.
+const WarehouseID = "warehouse"
 
 // A Shop has the services of its activities.
 type Shop struct {
-	Stock    Stock
-	Payments Payments
-	Mail     Mail
+	// Charge returns ErrDeclined if a retry cannot help. The key is the same for every attempt of a
+	// call, so a repeated call must have no further effect.
+	Charge func(ctx context.Context, key, customer string, amount int) (payment string, err error)
+	Mail   func(ctx context.Context, to, text string) error
 }
 
 // Definitions returns the code of the shop.
 func (s *Shop) Definitions() []replay.Definition {
-	return []replay.Definition{
-		Sell.Bind(sell), Take.Bind(s.take), PutBack.Bind(s.putBack), Charge.Bind(s.charge), Write.Bind(s.write),
-	}
+	return []replay.Definition{Sell.Bind(sell), Warehouse.Bind(warehouse), Charge.Bind(s.charge), Write.Bind(s.write)}
 }
 
 // sell sells one item, or leaves everything unchanged.
-func sell(ctx *replay.Context, order Order) (Receipt, error) {
-	saga := replay.NewSaga(ctx)
-	if _, err := Take.Call(ctx, order.Item); err != nil {
-		return Receipt{}, err
+func sell(ctx *replay.Context, order Order) (string, error) {
+	if err := Move.SendTo(ctx, WarehouseID, Goods{order.Item, -1, ctx.InstanceID(), order.Patience}); err != nil {
+		return "", err
 	}
+	if reserved, err := Reserved.Wait(ctx); err != nil || !reserved {
+		return "", errors.Join(err, ErrSoldOut)
+	}
+	saga := replay.NewSaga(ctx)
 	saga.Compensate(ctx, func(ctx *replay.Context) error {
-		_, err := PutBack.Call(ctx, order.Item)
-		return err
+		return Move.SendTo(ctx, WarehouseID, Goods{Item: order.Item, Pieces: 1})
 	})
 	payment, err := Charge.Call(ctx, order)
 	if err != nil {
-		return Receipt{}, err
+		return "", err
 	}
-	_, err = Write.Call(ctx, Letter{order.Customer, "Thank you for buying a " + order.Item + "."})
-	if err != nil {
+	if _, err := Write.Call(ctx, Letter{order.Customer, "Thank you for buying a " + order.Item + "."}); err != nil {
 		ctx.Log().Warn("cannot send mail", "error", err) // no reason to undo the sale
 	}
-	return Receipt{payment}, nil
+	return payment, Stage.Set(ctx, "sold")
 }
 
-func (s *Shop) take(ctx context.Context, item string) (bool, error) {
-	return true, markPermanent(s.Stock.Take(ctx, idempotencyKey(ctx), item))
+// warehouse keeps the stock. Sales that wait for an item do not delay others.
+func warehouse(ctx *replay.Context, _ bool) (bool, error) {
+	if err := Deliver.Handle(ctx, nil, add); err != nil {
+		return false, err
+	}
+	moving := 0
+	for !ctx.ShouldContinueAsNew() {
+		goods, err := Move.Wait(ctx)
+		if err != nil {
+			return false, err
+		}
+		moving++
+		_ = replay.Go(ctx, func(ctx *replay.Context) (int, error) {
+			defer func() { moving-- }()
+			return move(ctx, goods)
+		})
+	}
+	if err := replay.Await(ctx, func() bool { return moving == 0 }); err != nil {
+		return false, err
+	}
+	return false, Warehouse.ContinueAsNew(ctx, false)
 }
 
-func (s *Shop) putBack(ctx context.Context, item string) (bool, error) {
-	return true, s.Stock.PutBack(ctx, idempotencyKey(ctx), item)
+// move changes the stock and answers the sale.
+func move(ctx *replay.Context, goods Goods) (int, error) {
+	err := replay.AwaitFor(ctx, goods.Patience, func() bool {
+		pieces, _, err := Stock.Get(ctx, goods.Item)
+		return err != nil || pieces+goods.Pieces >= 0
+	})
+	arrived := !errors.Is(err, replay.ErrTimeout)
+	if arrived && err == nil {
+		_, err = add(ctx, goods)
+	}
+	if goods.Sale == "" || arrived && err != nil {
+		return 0, err
+	}
+	if err = Reserved.SendTo(ctx, goods.Sale, arrived); err != nil && arrived {
+		return add(ctx, Goods{Item: goods.Item, Pieces: -goods.Pieces}) // the sale has ended
+	}
+	return 0, err
+}
+
+func add(ctx *replay.Context, goods Goods) (int, error) {
+	pieces, _, err := Stock.Get(ctx, goods.Item)
+	if err != nil {
+		return 0, err
+	}
+	return pieces + goods.Pieces, Stock.Set(ctx, goods.Item, pieces+goods.Pieces)
 }
 
 func (s *Shop) charge(ctx context.Context, order Order) (string, error) {
-	payment, err := s.Payments.Charge(ctx, idempotencyKey(ctx), order.Customer, order.Price)
-	return payment, markPermanent(err)
+	payment, err := s.Charge(ctx, replay.ActivityInfo(ctx).IdempotencyKey(), order.Customer, order.Price)
+	if errors.Is(err, ErrDeclined) {
+		err = replay.NonRetryable(err)
+	}
+	return payment, err
 }
 
 func (s *Shop) write(ctx context.Context, letter Letter) (bool, error) {
-	if err := s.Mail.Send(ctx, letter.To, letter.Text); err != nil {
-		return false, fmt.Errorf("write to %s: %w", letter.To, err)
-	}
-	return true, nil
-}
-
-func idempotencyKey(ctx context.Context) string { return replay.ActivityInfo(ctx).IdempotencyKey() }
-
-// markPermanent marks errors that a retry cannot fix.
-func markPermanent(err error) error {
-	if errors.Is(err, ErrSoldOut) || errors.Is(err, ErrDeclined) {
-		return replay.NonRetryable(err)
-	}
-	return err
+	return true, s.Mail(ctx, letter.To, letter.Text)
 }
