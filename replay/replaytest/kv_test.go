@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -61,5 +62,60 @@ func TestReadKV_VirtualDays(t *testing.T) {
 	var mistyped *replay.PayloadError
 	if _, err := ReadKV(env, "v", replay.KV[string]("visits")); !errors.As(err, &mistyped) {
 		t.Errorf("numbers read as strings: %v", err)
+	}
+}
+
+// Two children whose first attempt fails tell their parent's key-value map in either order, and each
+// counts once.
+func TestPermute_ValuesAndRetriedChildren(t *testing.T) {
+	arrivals := replay.KV[string]("arrivals")
+	parent := replay.Orchestration[string, string]("parent")
+	var orders []string
+	Permute(t, 100, func(t *testing.T, env *Env) map[string]int {
+		if _, err := Call(env, parent, "parent", ""); err != nil {
+			t.Error(err)
+		}
+		first, err := ReadKV(env, "parent", arrivals)
+		if err != nil {
+			t.Error(err)
+		}
+		orders = append(orders, first["first"])
+		counts, err := ReadKV(env, "parent", visits)
+		if err != nil {
+			t.Error(err)
+		}
+		return counts
+	}, parent.Bind(func(ctx *replay.Context, _ string) (string, error) {
+		a := helper.Start(ctx, "a", replay.Retry(replay.RetryPolicy{InitialInterval: time.Second}))
+		b := helper.Start(ctx, "b", replay.Retry(replay.RetryPolicy{InitialInterval: time.Second}))
+		for range 2 {
+			name, err := note.Wait(ctx)
+			if err != nil {
+				return "", err
+			}
+			n, _, err := visits.Get(ctx, name)
+			if err := errors.Join(err, visits.Set(ctx, name, n+1)); err != nil {
+				return "", err
+			}
+			if _, ok, _ := arrivals.Get(ctx, "first"); !ok {
+				if err := arrivals.Set(ctx, "first", name); err != nil {
+					return "", err
+				}
+			}
+		}
+		_, err := replay.All(ctx, a, b)
+		return "", err
+	}), helper.Bind(func(ctx *replay.Context, name string) (string, error) {
+		if ctx.Attempt() == 1 {
+			return "", errors.New("the first attempt")
+		}
+		// The backoffs differ; both arrive at the same moment.
+		if err := ctx.Sleep(time.Date(2000, 1, 1, 0, 1, 0, 0, time.UTC).Sub(ctx.Now())); err != nil {
+			return "", err
+		}
+		return name, note.SendTo(ctx, "parent", name)
+	}))
+	if slices.Sort(orders); !slices.Equal(slices.Compact(orders), []string{"a", "b"}) {
+		t.Errorf("the first was %q, want each once", orders)
 	}
 }
