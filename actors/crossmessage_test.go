@@ -329,6 +329,7 @@ func TestChainedStart_AcknowledgedAcrossPartitions(t *testing.T) {
 		p := newPartitionPair(t, waitingChild(), program("parent", func(ctx *replay.Context, _ string) (string, error) {
 			return "", kid.Chain(ctx, "", replay.ChildID("far"))
 		}))
+		waitIdle() // a recovery that still runs would acknowledge the start too
 		p.near.start("p", "parent", "").want(nil)
 		p.near.wantOutput("p", "")
 		p.far.awaitStatus("far", journalpb.Status_STATUS_RUNNING)
