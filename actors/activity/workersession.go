@@ -217,7 +217,7 @@ func (w *workerSession) assign(t *task) {
 	assign.Details = t.details
 	assign.Trace = t.traceContext
 	assign.TimeLeft = int64(t.timeLeft(a))
-	assign.Headers = t.scheduled.Headers
+	assign.Headers = t.scheduled.Options.GetHeaders()
 	assign.CancelGrace = t.scheduled.Options.GetCancelGrace()
 	assign.QueuedFor = int64(max(a.startedAt.Sub(t.scheduledAt), 1))
 	w.to.Put(message)

@@ -72,6 +72,9 @@ func (p *publishedState) setAttribute(set *journalpb.AttributeSet) {
 
 // attributeMessages returns the attributes, in order of their names.
 func (p *publishedState) attributeMessages() (attributes []*journalpb.AttributeSet) {
+	if len(p.attributes) == 0 {
+		return nil
+	}
 	for _, name := range slices.Sorted(maps.Keys(p.attributes)) {
 		set := &journalpb.AttributeSet{Name: name, Value: new(journalpb.AttributeValue)}
 		_ = proto.Unmarshal([]byte(p.attributes[name]), set.Value) // setAttribute encoded it

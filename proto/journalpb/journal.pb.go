@@ -575,8 +575,10 @@ type ActivityOptions struct {
 	Heartbeat       int64                  `protobuf:"varint,5,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
 	Tag             string                 `protobuf:"bytes,6,opt,name=tag,proto3" json:"tag,omitempty"`
 	CancelGrace     int64                  `protobuf:"varint,7,opt,name=cancel_grace,json=cancelGrace,proto3" json:"cancel_grace,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Here, so that a call without options and headers takes no more memory.
+	Headers       []*Header `protobuf:"bytes,8,rep,name=headers,proto3" json:"headers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ActivityOptions) Reset() {
@@ -656,6 +658,13 @@ func (x *ActivityOptions) GetCancelGrace() int64 {
 		return x.CancelGrace
 	}
 	return 0
+}
+
+func (x *ActivityOptions) GetHeaders() []*Header {
+	if x != nil {
+		return x.Headers
+	}
+	return nil
 }
 
 // Event is a fact in the history of one execution.
@@ -1933,7 +1942,6 @@ type ActivityScheduled struct {
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Input         *Payload               `protobuf:"bytes,2,opt,name=input,proto3" json:"input,omitempty"`
 	Options       *ActivityOptions       `protobuf:"bytes,3,opt,name=options,proto3" json:"options,omitempty"`
-	Headers       []*Header              `protobuf:"bytes,4,rep,name=headers,proto3" json:"headers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1985,13 +1993,6 @@ func (x *ActivityScheduled) GetInput() *Payload {
 func (x *ActivityScheduled) GetOptions() *ActivityOptions {
 	if x != nil {
 		return x.Options
-	}
-	return nil
-}
-
-func (x *ActivityScheduled) GetHeaders() []*Header {
-	if x != nil {
-		return x.Headers
 	}
 	return nil
 }
@@ -4933,7 +4934,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x06jitter\x18\x04 \x01(\x01R\x06jitter\x12!\n" +
 	"\fmax_attempts\x18\x05 \x01(\rR\vmaxAttempts\x12.\n" +
 	"\x13non_retryable_codes\x18\x06 \x03(\tR\x11nonRetryableCodes\x12(\n" +
-	"\x10panics_are_final\x18\a \x01(\bR\x0epanicsAreFinal\"\x98\x02\n" +
+	"\x10panics_are_final\x18\a \x01(\bR\x0epanicsAreFinal\"\xcd\x02\n" +
 	"\x0fActivityOptions\x124\n" +
 	"\x05retry\x18\x01 \x01(\v2\x1e.tenuto.journal.v1.RetryPolicyR\x05retry\x12*\n" +
 	"\x11schedule_to_start\x18\x02 \x01(\x03R\x0fscheduleToStart\x12$\n" +
@@ -4941,7 +4942,8 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x11schedule_to_close\x18\x04 \x01(\x03R\x0fscheduleToClose\x12\x1c\n" +
 	"\theartbeat\x18\x05 \x01(\x03R\theartbeat\x12\x10\n" +
 	"\x03tag\x18\x06 \x01(\tR\x03tag\x12!\n" +
-	"\fcancel_grace\x18\a \x01(\x03R\vcancelGrace\"\xc1\x14\n" +
+	"\fcancel_grace\x18\a \x01(\x03R\vcancelGrace\x123\n" +
+	"\aheaders\x18\b \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\"\xc1\x14\n" +
 	"\x05Event\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\x04R\aeventId\x12\x1c\n" +
 	"\ttimestamp\x18\x02 \x01(\x03R\ttimestamp\x12&\n" +
@@ -5042,12 +5044,11 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x14OrchestrationResumed\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x02 \x01(\tR\trequestId\"\xcc\x01\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\"\x97\x01\n" +
 	"\x11ActivityScheduled\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
 	"\x05input\x18\x02 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05input\x12<\n" +
-	"\aoptions\x18\x03 \x01(\v2\".tenuto.journal.v1.ActivityOptionsR\aoptions\x123\n" +
-	"\aheaders\x18\x04 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\"c\n" +
+	"\aoptions\x18\x03 \x01(\v2\".tenuto.journal.v1.ActivityOptionsR\aoptions\"c\n" +
 	"\x11ActivityCompleted\x122\n" +
 	"\x06result\x18\x01 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x06result\x12\x1a\n" +
 	"\battempts\x18\x02 \x01(\rR\battempts\"\\\n" +
@@ -5370,54 +5371,54 @@ var file_journalpb_journal_proto_depIdxs = []int32{
 	3,   // 1: tenuto.journal.v1.Error.details:type_name -> tenuto.journal.v1.Payload
 	4,   // 2: tenuto.journal.v1.Error.other_causes:type_name -> tenuto.journal.v1.Error
 	7,   // 3: tenuto.journal.v1.ActivityOptions.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	10,  // 4: tenuto.journal.v1.Event.orchestration_started:type_name -> tenuto.journal.v1.OrchestrationStarted
-	12,  // 5: tenuto.journal.v1.Event.orchestration_completed:type_name -> tenuto.journal.v1.OrchestrationCompleted
-	13,  // 6: tenuto.journal.v1.Event.orchestration_failed:type_name -> tenuto.journal.v1.OrchestrationFailed
-	14,  // 7: tenuto.journal.v1.Event.orchestration_canceled:type_name -> tenuto.journal.v1.OrchestrationCanceled
-	15,  // 8: tenuto.journal.v1.Event.orchestration_terminated:type_name -> tenuto.journal.v1.OrchestrationTerminated
-	16,  // 9: tenuto.journal.v1.Event.orchestration_continued_as_new:type_name -> tenuto.journal.v1.OrchestrationContinuedAsNew
-	17,  // 10: tenuto.journal.v1.Event.orchestration_cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
-	18,  // 11: tenuto.journal.v1.Event.orchestration_suspended:type_name -> tenuto.journal.v1.OrchestrationSuspended
-	19,  // 12: tenuto.journal.v1.Event.orchestration_resumed:type_name -> tenuto.journal.v1.OrchestrationResumed
-	20,  // 13: tenuto.journal.v1.Event.activity_scheduled:type_name -> tenuto.journal.v1.ActivityScheduled
-	21,  // 14: tenuto.journal.v1.Event.activity_completed:type_name -> tenuto.journal.v1.ActivityCompleted
-	22,  // 15: tenuto.journal.v1.Event.activity_failed:type_name -> tenuto.journal.v1.ActivityFailed
-	23,  // 16: tenuto.journal.v1.Event.timer_created:type_name -> tenuto.journal.v1.TimerCreated
-	24,  // 17: tenuto.journal.v1.Event.timer_fired:type_name -> tenuto.journal.v1.TimerFired
-	25,  // 18: tenuto.journal.v1.Event.external_subscribed:type_name -> tenuto.journal.v1.ExternalSubscribed
-	26,  // 19: tenuto.journal.v1.Event.external_event:type_name -> tenuto.journal.v1.ExternalEvent
-	27,  // 20: tenuto.journal.v1.Event.sub_orchestration_scheduled:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
-	28,  // 21: tenuto.journal.v1.Event.sub_orchestration_completed:type_name -> tenuto.journal.v1.SubOrchestrationCompleted
-	29,  // 22: tenuto.journal.v1.Event.sub_orchestration_failed:type_name -> tenuto.journal.v1.SubOrchestrationFailed
-	30,  // 23: tenuto.journal.v1.Event.orchestration_chained:type_name -> tenuto.journal.v1.OrchestrationChained
-	31,  // 24: tenuto.journal.v1.Event.cancel_requested:type_name -> tenuto.journal.v1.CancelRequested
-	32,  // 25: tenuto.journal.v1.Event.side_effect_recorded:type_name -> tenuto.journal.v1.SideEffectRecorded
-	33,  // 26: tenuto.journal.v1.Event.status_set:type_name -> tenuto.journal.v1.StatusSet
-	37,  // 27: tenuto.journal.v1.Event.message_sent:type_name -> tenuto.journal.v1.MessageSent
-	38,  // 28: tenuto.journal.v1.Event.message_delivered:type_name -> tenuto.journal.v1.MessageDelivered
-	39,  // 29: tenuto.journal.v1.Event.message_rejected:type_name -> tenuto.journal.v1.MessageRejected
-	34,  // 30: tenuto.journal.v1.Event.attribute_set:type_name -> tenuto.journal.v1.AttributeSet
-	36,  // 31: tenuto.journal.v1.Event.value_set:type_name -> tenuto.journal.v1.ValueSet
-	3,   // 32: tenuto.journal.v1.OrchestrationStarted.input:type_name -> tenuto.journal.v1.Payload
-	6,   // 33: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
-	26,  // 34: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	60,  // 35: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
-	3,   // 36: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
-	17,  // 37: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
-	11,  // 38: tenuto.journal.v1.OrchestrationStarted.request_id_marks:type_name -> tenuto.journal.v1.RequestIdMark
-	34,  // 39: tenuto.journal.v1.OrchestrationStarted.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	36,  // 40: tenuto.journal.v1.OrchestrationStarted.values:type_name -> tenuto.journal.v1.ValueSet
-	5,   // 41: tenuto.journal.v1.OrchestrationStarted.headers:type_name -> tenuto.journal.v1.Header
-	7,   // 42: tenuto.journal.v1.OrchestrationStarted.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	4,   // 43: tenuto.journal.v1.OrchestrationStarted.last_failure:type_name -> tenuto.journal.v1.Error
-	3,   // 44: tenuto.journal.v1.OrchestrationCompleted.output:type_name -> tenuto.journal.v1.Payload
-	4,   // 45: tenuto.journal.v1.OrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
-	3,   // 46: tenuto.journal.v1.OrchestrationContinuedAsNew.input:type_name -> tenuto.journal.v1.Payload
-	26,  // 47: tenuto.journal.v1.OrchestrationContinuedAsNew.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	4,   // 48: tenuto.journal.v1.OrchestrationContinuedAsNew.retried:type_name -> tenuto.journal.v1.Error
-	3,   // 49: tenuto.journal.v1.ActivityScheduled.input:type_name -> tenuto.journal.v1.Payload
-	8,   // 50: tenuto.journal.v1.ActivityScheduled.options:type_name -> tenuto.journal.v1.ActivityOptions
-	5,   // 51: tenuto.journal.v1.ActivityScheduled.headers:type_name -> tenuto.journal.v1.Header
+	5,   // 4: tenuto.journal.v1.ActivityOptions.headers:type_name -> tenuto.journal.v1.Header
+	10,  // 5: tenuto.journal.v1.Event.orchestration_started:type_name -> tenuto.journal.v1.OrchestrationStarted
+	12,  // 6: tenuto.journal.v1.Event.orchestration_completed:type_name -> tenuto.journal.v1.OrchestrationCompleted
+	13,  // 7: tenuto.journal.v1.Event.orchestration_failed:type_name -> tenuto.journal.v1.OrchestrationFailed
+	14,  // 8: tenuto.journal.v1.Event.orchestration_canceled:type_name -> tenuto.journal.v1.OrchestrationCanceled
+	15,  // 9: tenuto.journal.v1.Event.orchestration_terminated:type_name -> tenuto.journal.v1.OrchestrationTerminated
+	16,  // 10: tenuto.journal.v1.Event.orchestration_continued_as_new:type_name -> tenuto.journal.v1.OrchestrationContinuedAsNew
+	17,  // 11: tenuto.journal.v1.Event.orchestration_cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	18,  // 12: tenuto.journal.v1.Event.orchestration_suspended:type_name -> tenuto.journal.v1.OrchestrationSuspended
+	19,  // 13: tenuto.journal.v1.Event.orchestration_resumed:type_name -> tenuto.journal.v1.OrchestrationResumed
+	20,  // 14: tenuto.journal.v1.Event.activity_scheduled:type_name -> tenuto.journal.v1.ActivityScheduled
+	21,  // 15: tenuto.journal.v1.Event.activity_completed:type_name -> tenuto.journal.v1.ActivityCompleted
+	22,  // 16: tenuto.journal.v1.Event.activity_failed:type_name -> tenuto.journal.v1.ActivityFailed
+	23,  // 17: tenuto.journal.v1.Event.timer_created:type_name -> tenuto.journal.v1.TimerCreated
+	24,  // 18: tenuto.journal.v1.Event.timer_fired:type_name -> tenuto.journal.v1.TimerFired
+	25,  // 19: tenuto.journal.v1.Event.external_subscribed:type_name -> tenuto.journal.v1.ExternalSubscribed
+	26,  // 20: tenuto.journal.v1.Event.external_event:type_name -> tenuto.journal.v1.ExternalEvent
+	27,  // 21: tenuto.journal.v1.Event.sub_orchestration_scheduled:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
+	28,  // 22: tenuto.journal.v1.Event.sub_orchestration_completed:type_name -> tenuto.journal.v1.SubOrchestrationCompleted
+	29,  // 23: tenuto.journal.v1.Event.sub_orchestration_failed:type_name -> tenuto.journal.v1.SubOrchestrationFailed
+	30,  // 24: tenuto.journal.v1.Event.orchestration_chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	31,  // 25: tenuto.journal.v1.Event.cancel_requested:type_name -> tenuto.journal.v1.CancelRequested
+	32,  // 26: tenuto.journal.v1.Event.side_effect_recorded:type_name -> tenuto.journal.v1.SideEffectRecorded
+	33,  // 27: tenuto.journal.v1.Event.status_set:type_name -> tenuto.journal.v1.StatusSet
+	37,  // 28: tenuto.journal.v1.Event.message_sent:type_name -> tenuto.journal.v1.MessageSent
+	38,  // 29: tenuto.journal.v1.Event.message_delivered:type_name -> tenuto.journal.v1.MessageDelivered
+	39,  // 30: tenuto.journal.v1.Event.message_rejected:type_name -> tenuto.journal.v1.MessageRejected
+	34,  // 31: tenuto.journal.v1.Event.attribute_set:type_name -> tenuto.journal.v1.AttributeSet
+	36,  // 32: tenuto.journal.v1.Event.value_set:type_name -> tenuto.journal.v1.ValueSet
+	3,   // 33: tenuto.journal.v1.OrchestrationStarted.input:type_name -> tenuto.journal.v1.Payload
+	6,   // 34: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
+	26,  // 35: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	60,  // 36: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	3,   // 37: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
+	17,  // 38: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	11,  // 39: tenuto.journal.v1.OrchestrationStarted.request_id_marks:type_name -> tenuto.journal.v1.RequestIdMark
+	34,  // 40: tenuto.journal.v1.OrchestrationStarted.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	36,  // 41: tenuto.journal.v1.OrchestrationStarted.values:type_name -> tenuto.journal.v1.ValueSet
+	5,   // 42: tenuto.journal.v1.OrchestrationStarted.headers:type_name -> tenuto.journal.v1.Header
+	7,   // 43: tenuto.journal.v1.OrchestrationStarted.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	4,   // 44: tenuto.journal.v1.OrchestrationStarted.last_failure:type_name -> tenuto.journal.v1.Error
+	3,   // 45: tenuto.journal.v1.OrchestrationCompleted.output:type_name -> tenuto.journal.v1.Payload
+	4,   // 46: tenuto.journal.v1.OrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
+	3,   // 47: tenuto.journal.v1.OrchestrationContinuedAsNew.input:type_name -> tenuto.journal.v1.Payload
+	26,  // 48: tenuto.journal.v1.OrchestrationContinuedAsNew.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	4,   // 49: tenuto.journal.v1.OrchestrationContinuedAsNew.retried:type_name -> tenuto.journal.v1.Error
+	3,   // 50: tenuto.journal.v1.ActivityScheduled.input:type_name -> tenuto.journal.v1.Payload
+	8,   // 51: tenuto.journal.v1.ActivityScheduled.options:type_name -> tenuto.journal.v1.ActivityOptions
 	3,   // 52: tenuto.journal.v1.ActivityCompleted.result:type_name -> tenuto.journal.v1.Payload
 	4,   // 53: tenuto.journal.v1.ActivityFailed.error:type_name -> tenuto.journal.v1.Error
 	3,   // 54: tenuto.journal.v1.ExternalEvent.data:type_name -> tenuto.journal.v1.Payload

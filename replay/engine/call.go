@@ -33,17 +33,20 @@ func activityScheduled(name string, input *journalpb.Payload, options *host.Acti
 		requested journalpb.ActivityScheduled
 	}
 	var alloc *scheduled
-	if options == nil {
+	if options == nil && len(headers) == 0 {
 		alloc = new(scheduled)
 	} else {
 		with := new(struct {
 			scheduled
 			options journalpb.ActivityOptions
 		})
-		recordActivityOptions(&with.options, options)
+		if options != nil {
+			recordActivityOptions(&with.options, options)
+		}
+		with.options.Headers = headers
 		alloc, with.requested.Options = &with.scheduled, &with.options
 	}
-	alloc.requested.Name, alloc.requested.Input, alloc.requested.Headers = name, input, headers
+	alloc.requested.Name, alloc.requested.Input = name, input
 	alloc.body.ActivityScheduled = &alloc.requested
 	alloc.event.Body = &alloc.body
 	return &alloc.event

@@ -61,7 +61,7 @@ func TestHeaders_NotComparedOnReplay(t *testing.T) {
 	registry := script(t, callsBody).WithStrict(true)
 	events := startWith(t, registry, headers("a", "1"))
 	events[0].GetOrchestrationStarted().Headers = headers("a", "other")
-	events[1].GetActivityScheduled().Headers = nil
+	events[1].GetActivityScheduled().Options = nil
 	x := engine.NewExecution("i", 1, registry, nil)
 	if err := x.Replay(eventSeq(events)); err != nil {
 		t.Error(err)
@@ -95,7 +95,7 @@ func TestHeaders_HiddenInMismatchWithCodec(t *testing.T) {
 			registry = registry.WithPayloadConverter(engine.PayloadConverter{Codec: flipCodec{}})
 		}
 		call := activityScheduled("act", "x")
-		call.GetActivityScheduled().Headers = headers("a", "secret")
+		call.GetActivityScheduled().Options = &journalpb.ActivityOptions{Headers: headers("a", "secret")}
 		err := engine.NewExecution("i", 1, registry, nil).Replay(eventSeq(withEventIDs(started("script", nil), call)))
 		mismatch, ok := err.(*replay.Mismatch)
 		if !ok || strings.Contains(mismatch.Expected, "headers={a}") != hidden || strings.Contains(mismatch.Expected, `headers={a="secret"}`) == hidden {

@@ -170,7 +170,7 @@ func headersIn(event *journalpb.Event) []*journalpb.Header {
 	case *journalpb.Event_OrchestrationStarted:
 		return body.OrchestrationStarted.Headers
 	case *journalpb.Event_ActivityScheduled:
-		return body.ActivityScheduled.Headers
+		return body.ActivityScheduled.GetOptions().GetHeaders()
 	case *journalpb.Event_ExternalEvent:
 		return body.ExternalEvent.Headers
 	case *journalpb.Event_SubOrchestrationScheduled:
