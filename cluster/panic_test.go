@@ -69,6 +69,8 @@ func TestPanic_InProcessCallFailsOnlyThatCall(t *testing.T) {
 	checkPanicked(t, err, log, "(*Reads).Query")
 	_, err = client.Count(ctx, Filter{})
 	checkPanicked(t, err, log, "(*partition).handle")
+	// A call that meets the barrier of another one gets its error.
+	eventually(t, "the call has ended in both partitions", func() bool { return log.countLines("call=list") == len(node.partitions) })
 	// Each start of a batch has its own goroutine.
 	request := node.partitionOf("a").prepareRequest(&clusterpb.Request{Call: &clusterpb.Request_StartBatch{StartBatch: &clusterpb.StartBatchRequest{
 		Starts: []*clusterpb.InstanceStart{{Instance: "a", Start: &clusterpb.StartRequest{Name: "account", RequestId: "x"}}},

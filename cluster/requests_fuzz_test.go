@@ -128,6 +128,7 @@ func requestsByKind() map[string][]*clusterpb.Request {
 		"update": {
 			update("1"), again(update("1")), update("500"), again(update("500")), ended(update("1")),
 		},
+		"values":     {ended(&clusterpb.Request{Call: &clusterpb.Request_Values{Values: &clusterpb.ValuesRequest{Map: "m"}}})},
 		"executions": {ended(&clusterpb.Request{Call: &clusterpb.Request_Executions{Executions: new(clusterpb.ExecutionsRequest)}})},
 		"complete": {running(&clusterpb.Request{Call: &clusterpb.Request_Complete{Complete: &clusterpb.CompleteRequest{
 			Execution: 1, EventId: 5, Attempt: 1, Result: payload(`1`),

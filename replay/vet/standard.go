@@ -74,7 +74,7 @@ var standardRules = map[string]packageRules{
 
 	// The options of package cluster, its errors and the answers of a Client are harmless.
 	clusterPath: {"Call": clusterCall, "CallUpdate": clusterCall, "CompleteActivity": clusterCall, "Dial": clusterCall, "FailActivity": clusterCall,
-		"Query": clusterCall, "ReadKV": clusterCall, "Send": clusterCall, "SendOrStart": clusterCall, "Start": clusterCall, "StartRun": clusterCall,
+		"Query": clusterCall, "ReadKV": clusterCall, "Send": clusterCall, "SendOrStart": clusterCall, "Start": clusterCall, "StartRun": clusterCall, "UpdateOrStart": clusterCall,
 		"Client.*": clusterCall, "Node.*": clusterCall, "Run.*": clusterCall},
 
 	"fmt": {"Print": printing, "Printf": printing, "Println": printing, "Scan": externalIO, "Scanf": externalIO, "Scanln": externalIO},

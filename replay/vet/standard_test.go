@@ -9,7 +9,7 @@ import (
 
 // harmless are calls with a *replay.Context that do not affect the history.
 var harmless = []string{
-	"Context.Err", "Context.Execution", "Context.InstanceID", "Context.Log", "Context.Name", "Context.Now", "Context.Replaying",
+	"Context.Attempt", "Context.Err", "Context.Execution", "Context.InstanceID", "Context.Log", "Context.Name", "Context.Now", "Context.Replaying",
 	"Context.ShouldContinueAsNew", "Context.Tags", "Context.Version",
 	"HeaderKey.Value", "KVHandle.Get", "KVHandle.Keys", "NewSaga", "OrchestrationHandle.ContinueAsNew", "QueryHandle.Handle",
 	"WithCancel", "WithoutCancel",
