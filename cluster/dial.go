@@ -273,7 +273,7 @@ func (r *remoteTransport) setSeenIndex(request *clusterpb.Request) {
 func (r *remoteTransport) callWithRetry(ctx context.Context, request *clusterpb.Request, call admission.Retrier, ask admission.Asker) (*clusterpb.Response, error) {
 	ctx, cancel := withDefaultTimeout(ctx, r.config.CallTimeout)
 	defer cancel()
-	request.Protocol = protocolVersion
+	request.Protocol = requestProtocol(protocolVersion, request)
 	call.Closing, call.LeaderNotifier, call.RetryBudget = r.closing, &r.partitionFor(request).leaderNotifier, &r.retryBudget
 	response, err := call.Do(ctx, request, ask)
 	if err == nil {

@@ -26,7 +26,7 @@ func withDefaultTimeout(ctx context.Context, limit time.Duration) (context.Conte
 
 // prepareRequest sets the fields that a request to the partition's leader on another node needs.
 func (pa *partition) prepareRequest(r *clusterpb.Request) *clusterpb.Request {
-	r.Protocol, r.Node, r.Partition = pa.node.config.protocol, pa.node.config.NodeID, uint32(pa.number+1)
+	r.Protocol, r.Node, r.Partition = requestProtocol(pa.node.config.protocol, r), pa.node.config.NodeID, uint32(pa.number+1)
 	return r
 }
 
@@ -38,7 +38,7 @@ type router struct{ node *Node }
 func (r *router) call(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	ctx, cancel := withDefaultTimeout(ctx, r.node.config.CallTimeout)
 	defer cancel()
-	request.Protocol, request.Node = r.node.config.protocol, r.node.config.NodeID
+	request.Protocol, request.Node = requestProtocol(r.node.config.protocol, request), r.node.config.NodeID
 	var response *clusterpb.Response
 	err := r.node.recoverer.Call(request, func() (err error) {
 		response, err = r.callBounded(ctx, request)
@@ -104,7 +104,7 @@ func (r *router) callLeader(ctx context.Context, request *clusterpb.Request) *cl
 	if address == "" {
 		return wire.NotLeader("no leader")
 	}
-	if g.forwarder.CanBatch(request) {
+	if g.forwarder.CanBatch(request) && requiredProtocol(request) <= g.journal.Protocol() {
 		return g.forwarder.Ask(ctx, request)
 	}
 	ctx, end := g.leaderContext(ctx, address)

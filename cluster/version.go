@@ -38,6 +38,40 @@ func (c Config) checkProtocol(protocol uint32) error {
 	return nil
 }
 
+// requestProtocol returns the protocol that a sender, which speaks newest, states in a request. Nodes
+// accept the protocol after their own. So a request with fields that builds of the previous protocol
+// would ignore states the next protocol, and those builds reject it.
+func requestProtocol(newest uint32, r *clusterpb.Request) uint32 {
+	if required := requiredProtocol(r); required == newest {
+		return required + 1
+	}
+	return newest
+}
+
+// requiredProtocol returns the first protocol whose builds know all fields of a request; 0 for any.
+func requiredProtocol(r *clusterpb.Request) uint32 {
+	const optionsProtocol = 4
+	var uses bool
+	switch call := r.Call.(type) {
+	case *clusterpb.Request_Start:
+		s := call.Start
+		uses = len(s.GetHeaders())+len(s.GetSend().GetHeaders()) > 0 || s.GetRetry() != nil || s.GetSummary() != "" ||
+			s.GetDeadline() != 0 || s.GetUpdate()
+	case *clusterpb.Request_Send:
+		uses = len(call.Send.GetHeaders()) > 0
+	case *clusterpb.Request_Update:
+		uses = len(call.Update.GetHeaders()) > 0 || call.Update.GetFirstExecution() != 0
+	case *clusterpb.Request_List:
+		uses = len(call.List.GetAttributes()) > 0
+	case *clusterpb.Request_Complete:
+		uses = call.Complete.GetSignedToken() != ""
+	}
+	if uses {
+		return optionsProtocol
+	}
+	return 0
+}
+
 // checkMemberProtocol returns an error for a node that does not speak the cluster's protocol.
 func (h *memberHandler) checkMemberProtocol(node string, newest uint32) error {
 	// A new cluster has no protocol yet: its leader requires the one before its own newest.
