@@ -92,7 +92,7 @@ func (c *comparison) sameStandalone(recorded, requested *journalpb.Event) bool {
 		return !c.strict || samePayload(recorded.GetStatusSet().Value, want.StatusSet.Value)
 	case *journalpb.Event_AttributeSet:
 		have := recorded.GetAttributeSet()
-		return have.Name == want.AttributeSet.Name && (!c.strict || proto.Equal(have.Value, want.AttributeSet.Value))
+		return have.Name == want.AttributeSet.Name && (have.Value == nil) == (want.AttributeSet.Value == nil) && (!c.strict || proto.Equal(have.Value, want.AttributeSet.Value))
 	case *journalpb.Event_ValueSet:
 		return c.sameValueSet(recorded.GetValueSet(), want.ValueSet)
 	case *journalpb.Event_OrchestrationChained:

@@ -192,6 +192,11 @@ func codeChanges() []codeChange {
 		{"another instance is canceled", cancel("a", ""), cancel("b", ""), rejected},
 		{"the reason of a cancellation changes", cancel("a", "x"), cancel("a", "y"), strictOnly},
 		{"an attribute has another value", setRegion("north"), setRegion("south"), strictOnly},
+		{"an attribute is removed instead of set", callCode(func(ctx *replay.Context) error {
+			return errors.Join(region.Set(ctx, "a"), region.Set(ctx, "b"))
+		}), callCode(func(ctx *replay.Context) error {
+			return errors.Join(region.Set(ctx, "a"), region.Remove(ctx))
+		}), rejected},
 		{"another attribute is set", setRegion("north"), callCode(func(ctx *replay.Context) error { return urgent.Set(ctx, true) }), rejected},
 		{"a key gets another value", setNote("a", 1), setNote("a", 2), rejected},
 		{"another key gets the value", setNote("a", 1), setNote("b", 1), rejected},
