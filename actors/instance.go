@@ -394,17 +394,19 @@ func (in *instance) propose(t *turn) {
 	if err == nil {
 		err = t.checkRunOptions()
 	}
-	tooLarge := bytes > in.partition.system.config.AppendBytesMax
-	if tooLarge && len(t.batch) > 1 {
+	maximum := in.partition.system.config.AppendBytesMax
+	if bytes > maximum && len(t.batch) > 1 {
 		in.retryHalfBatch(t.batch)
 		return
+	}
+	if err == nil && bytes > maximum && t.failWithoutRetry() {
+		bytes, err = t.encode()
 	}
 	switch {
 	case err != nil:
 		in.finishAppend(err)
-	case tooLarge:
-		in.terminateForLimit(fmt.Sprintf("one step adds %d bytes of events, the limit is %d: schedule less at once, or pass references",
-			bytes, in.partition.system.config.AppendBytesMax))
+	case bytes > maximum:
+		in.terminateForLimit(t.sizeReason(bytes, maximum))
 	case t.exceededLimit != "":
 		in.terminateForLimit(t.exceededLimit)
 	default:

@@ -1,6 +1,7 @@
 package actors_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // isError is errors.Is, where nil means no error.
@@ -422,6 +424,41 @@ func TestAppendLimit_TerminatesOnLargeFirstStep(t *testing.T) {
 			j.check = func(a *journalpb.Append) error { return fmt.Errorf("of %q: %w", a.Instance, errRejected) }
 		})
 		n.start("h2", "huge", strings.Repeat("y", 3000)).want(errRejected)
+	})
+}
+
+// The start of the next execution is in the same record. A failure is then not retried, and an
+// instance that continues as new is terminated.
+func TestAppendLimit_CountsNextExecution(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		again := replay.Orchestration[string, string]("again")
+		n := lead(t, newTestJournal(), actors.Config{AppendBytesMax: 2000}, again.Bind(func(ctx *replay.Context, input string) (string, error) {
+			if err := replay.KV[string]("m").Set(ctx, "k", strings.Repeat("v", 500)); err != nil {
+				return "", err
+			}
+			text, err := word.Wait(ctx)
+			if err == nil && text == "fail" {
+				err = errors.New("the real failure")
+			}
+			return input, cmp.Or(err, again.ContinueAsNew(ctx, input))
+		}))
+		for _, id := range []string{"fail", "continue"} {
+			n.deliver(id, actors.Message{Message: engine.Message{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{
+				OrchestrationStarted: &journalpb.OrchestrationStarted{
+					Name: "again", Input: payload(t, strings.Repeat("x", 800)), Retry: &journalpb.RetryPolicy{MaxAttempts: 2},
+				},
+			}}}}).want(nil)
+		}
+		n.send("fail", "word", "fail").want(nil)
+		n.awaitStatus("fail", journalpb.Status_STATUS_FAILED)
+		if got := n.last("fail").GetOrchestrationFailed().GetError().GetMessage(); got != "the real failure" {
+			t.Errorf("failed with %q", got)
+		}
+		n.send("continue", "word", "continue").want(actors.ErrEnded)
+		n.awaitStatus("continue", journalpb.Status_STATUS_TERMINATED)
+		if got := n.last("continue").GetOrchestrationTerminated().GetReason(); !strings.Contains(got, "the limit is 2000: continue as new with less") {
+			t.Errorf("terminated with %q", got)
+		}
 	})
 }
 

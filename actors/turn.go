@@ -2,6 +2,7 @@ package actors
 
 import (
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -75,17 +76,44 @@ func (t *turn) release() {
 	turns.Put(t)
 }
 
-// encode prepares the append of a turn. It returns the size of the turn's events in bytes, without
-// the successor.
+// encode prepares the append of a turn. It returns the size of the turn's events and of the
+// successor in bytes: both are in one record of the journal.
 func (t *turn) encode() (bytes int, err error) {
 	t.proposal.Instance, t.proposal.Epoch = t.in.id, t.in.partition.epoch
 	t.proposal.Segments = append(t.proposal.Segments[:0], &t.encodings[0].segment)
 	bytes, err = t.encodings[0].encode(t.in.executionNumber, t.events)
 	if err == nil && t.successor != nil {
 		t.proposal.Segments = append(t.proposal.Segments, &t.encodings[1].segment)
-		_, err = t.encodings[1].encode(t.in.executionNumber+1, []*journalpb.Event{t.successor})
+		var more int
+		more, err = t.encodings[1].encode(t.in.executionNumber+1, []*journalpb.Event{t.successor})
+		bytes += more
 	}
 	return bytes, err
+}
+
+// failWithoutRetry makes a turn that ends with a retried failure end with that failure, without
+// the next execution. It reports whether the turn has a retried failure. On replay the recorded
+// end is accepted.
+func (t *turn) failWithoutRetry() bool {
+	last := t.events[len(t.events)-1]
+	failure := last.GetOrchestrationContinuedAsNew().GetRetried()
+	if failure == nil {
+		return false
+	}
+	failed := &journalpb.Event{EventId: last.EventId, Timestamp: last.Timestamp, SourceEventId: last.SourceEventId,
+		Body: &journalpb.Event_OrchestrationFailed{OrchestrationFailed: &journalpb.OrchestrationFailed{Error: failure}}}
+	t.events = append(slices.Clone(t.events[:len(t.events)-1]), failed)
+	t.successor = nil
+	return true
+}
+
+// sizeReason says why an instance whose turn exceeds the largest append is terminated.
+func (t *turn) sizeReason(bytes, maximum int) string {
+	if t.successor != nil {
+		return fmt.Sprintf("one step and the start of the next execution take %d bytes of events, the limit is %d: "+
+			"continue as new with less input, fewer unconsumed events and smaller values, or pass references", bytes, maximum)
+	}
+	return fmt.Sprintf("one step adds %d bytes of events, the limit is %d: schedule less at once, or pass references", bytes, maximum)
 }
 
 func (e *encoding) encode(execution uint64, events []*journalpb.Event) (bytes int, err error) {

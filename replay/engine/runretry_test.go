@@ -126,8 +126,9 @@ func TestRunRetry_DeadlineWhileWaiting(t *testing.T) {
 	checkReplays(t, in)
 }
 
-// What a history has about a failure is used: whether it was retried is not compared, unless with
-// strict. Its text is.
+// What a history has about a failure is used: whether it was retried is not compared. With strict a
+// recorded retry is compared, but a recorded failure may replace a retry that was too large. Its
+// text is compared.
 func TestRunRetry_RecordedDecisionWins(t *testing.T) {
 	retried := &journalpb.Event{EventId: 2, Timestamp: begin.UnixNano(), Body: &journalpb.Event_OrchestrationContinuedAsNew{
 		OrchestrationContinuedAsNew: &journalpb.OrchestrationContinuedAsNew{Input: payloadOf("in"), Retried: &journalpb.Error{Message: "failed"}},
@@ -152,6 +153,8 @@ func TestRunRetry_RecordedDecisionWins(t *testing.T) {
 		"retried, would fail":         {retried, &journalpb.RetryPolicy{MaxAttempts: 1}, "failed", false, true},
 		"retried, would fail, strict": {retried, &journalpb.RetryPolicy{MaxAttempts: 1}, "failed", true, false},
 		"failed, would retry":         {failed, new(journalpb.RetryPolicy), "failed", false, true},
+		"failed, would retry, strict": {failed, new(journalpb.RetryPolicy), "failed", true, true},
+		"failed, other text, strict":  {failed, new(journalpb.RetryPolicy), "else", true, false},
 		"failed, another text":        {failed, new(journalpb.RetryPolicy), "else", false, false},
 		"retried, another text":       {retried, new(journalpb.RetryPolicy), "else", false, false},
 		"continued, would retry":      {continued, new(journalpb.RetryPolicy), "failed", false, false},
