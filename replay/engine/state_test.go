@@ -61,6 +61,7 @@ func TestKV_BoundsAreErrors(t *testing.T) {
 			wantInvalid(notes.Set(ctx, strings.Repeat("k", 129), "x"), `key-value map "notes"`, "129 bytes: 1 to 128"),
 			wantInvalid(notes.Set(ctx, "\xff", "x"), `key-value map "notes"`, "UTF-8"),
 			wantInvalid(notes.Set(ctx, "k", large+"x"), `key "k"`, "has 16385 bytes: at most 16384"),
+			wantInvalid(notes.Set(ctx, "k", strings.Repeat("x", replay.PayloadMax)), `key "k"`, "has 1048578 bytes: at most 16384"),
 			wantInvalid(replay.KV[string]("").Set(ctx, "k", "x"), "key-value map", "0 bytes"),
 		)
 		var unencodable *replay.PayloadError
