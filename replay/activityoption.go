@@ -19,6 +19,9 @@ import (
 // instance, and the default policy permits any number: set MaxAttempts. Without a policy, a child
 // or a run that fails is not retried. An invalid policy is an [*InvalidError].
 //
+// A retried attempt that starts a child with a fixed [ChildID] gets [ErrInstanceExists] if the
+// failed attempt started it: leave the ID empty, or derive it from [Context.Attempt].
+//
 // While a member of a cluster does not speak protocol 4, a start with a policy is rejected, and a
 // step that calls a child with one is repeated until all members speak it.
 func Retry(policy RetryPolicy) Option {
