@@ -1607,7 +1607,6 @@ func (x *UpdateResult) GetRejection() *journalpb.Error {
 	return nil
 }
 
-// ExecutionsRequest asks for the executions of an instance.
 // ValuesRequest asks for a key-value map of an instance.
 type ValuesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1698,6 +1697,7 @@ func (x *ValuesResult) GetValues() []*journalpb.ValueSet {
 	return nil
 }
 
+// ExecutionsRequest asks for the executions of an instance.
 type ExecutionsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
