@@ -18,9 +18,9 @@ type PartitionConfig struct {
 	// HasIncarnations reports whether new runs get an incarnation. It must be false unless every
 	// replica keeps incarnations. nil means false.
 	HasIncarnations func() bool
-	// CheckRunOptions returns an error while some member does not know the options of runs that
-	// events of a parent record: policies, summaries. The turn is then not recorded. nil means that all
-	// members know them.
+	// CheckRunOptions returns an error while a member does not know the run options (retry policy,
+	// summary) that events of a parent record. A turn with such an event is then not recorded. nil
+	// means that all members know them.
 	CheckRunOptions func() error
 	// NewIncarnation returns the incarnation of a run that begins with that execution: not 0, and
 	// larger than those of the instance's earlier runs. By default it combines the epoch with the

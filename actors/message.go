@@ -97,8 +97,8 @@ func (m *Message) markReplaced() {
 	}
 }
 
-// checkedEvent returns the event of a message whose data is checked, if an earlier attempt cannot
-// have been recorded; nil for other messages.
+// checkedEvent returns the event of a message if its data must be checked. It returns nil for other
+// messages, and if an earlier attempt to deliver the message may have been recorded.
 func (m *Message) checkedEvent() *journalpb.ExternalEvent {
 	if !m.CheckData || m.Retried {
 		return nil

@@ -108,7 +108,7 @@ func TestRunRetry_ChildInOtherPartition(t *testing.T) {
 
 // While a member does not know the policy, no child is scheduled with one. The step is repeated
 // until all members know it.
-func TestRunRetry_RefusedByCheckOfRunOptions(t *testing.T) {
+func TestRunRetry_RejectedByCheckOfRunOptions(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		registry, err := engine.NewRegistry(append(retriedChild("kid"), program("plain", func(ctx *replay.Context, text string) (string, error) {
 			return kid.Call(ctx, text, replay.ChildID("plain kid"))
@@ -118,17 +118,17 @@ func TestRunRetry_RefusedByCheckOfRunOptions(t *testing.T) {
 		}
 		var refusing atomic.Bool
 		refusing.Store(true)
-		errRefused := errors.New("an older member")
+		errRejected := errors.New("an older member")
 		n := &node{t: t, journal: newTestJournal(), log: new(logBuffer)}
 		n.system = actors.NewSystem(actors.Config{Registry: registry, Logger: slog.New(slog.NewTextHandler(n.log, nil))})
 		n.partition = n.system.LeadPartition(t.Context(), actors.PartitionConfig{CheckRunOptions: func() error {
 			if refusing.Load() {
-				return errRefused
+				return errRejected
 			}
 			return nil
 		}}, n.journal, n.journal.newEpoch(t))
 		t.Cleanup(n.close)
-		n.start("j", "parent", "home").want(errRefused)
+		n.start("j", "parent", "home").want(errRejected)
 		if _, exists := n.journal.Instance("j"); exists {
 			t.Error("the start was recorded")
 		}

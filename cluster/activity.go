@@ -25,29 +25,30 @@ var ErrActivityClosed = activity.ErrClosed
 // clientKey is the key of the *Client in the contexts of attempts.
 type clientKey struct{}
 
-// ClientFrom returns the client of the node that runs an activity, given the context of its body. So
-// activities can start, send to and query instances of the same cluster, on any node. Calls with ctx
-// carry the headers of the activity. ok is false for other contexts and in package replaytest. A
-// call that is repeated in the next attempt should have a [RequestID] that is the same in all
-// attempts and differs between calls, such as a short prefix of a hash of
-// [replay.Attempt.IdempotencyKey].
+// ClientFrom returns the client of the node that runs an activity. ctx is the context of its body.
+// With the client, the activity can start, send to and query all instances of the cluster. Calls
+// with ctx carry the headers of the activity. ok is false for other contexts and in package
+// replaytest.
+//
+// A call that the next attempt repeats should have a [RequestID] that is the same in all attempts
+// and differs between calls, such as a short prefix of a hash of [replay.Attempt.IdempotencyKey].
 func ClientFrom(ctx context.Context) (client *Client, ok bool) {
 	client, ok = ctx.Value(clientKey{}).(*Client)
 	return client, ok
 }
 
 // CompleteActivity completes an activity from outside with a result; see [replay.ErrResultPending].
-// The token is that of the attempt, from [replay.Attempt.Token] or [replay.Attempt.SignedToken]; the
-// leader verifies a signed one. CompleteActivity returns after the completion is committed. Repeating
-// it with the same value returns nil, before a signed token has expired.
+// The token comes from [replay.Attempt.Token] or [replay.Attempt.SignedToken]; the leader verifies a
+// signed token. CompleteActivity returns after the completion is committed. Repeating it with the
+// same value returns nil, until a signed token expires.
 //
 // An instance that is stalled or waits for code records nothing: the error is [ErrStalled]. The
 // leader keeps the first result and records it when the instance continues. A new leader does not
 // have that result. So the caller must repeat the call until it returns nil (this value was
 // recorded) or [ErrActivityClosed] (this value was not recorded).
 //
-// Other errors: [ErrActivityClosed], [*replay.TokenError], [ErrTokenExpired], [*UnavailableError];
-// [ErrProtocol] for a signed token while a member does not speak protocol 4.
+// Other errors: [ErrActivityClosed], [*replay.TokenError], [ErrTokenExpired], [*UnavailableError].
+// While a member does not speak protocol 4, the error for a signed token is [ErrProtocol].
 func CompleteActivity[O any](ctx context.Context, client *Client, token string, value O) error {
 	payload, err := client.encode(replay.PayloadInfo{Kind: "activity", Part: "result"}, value)
 	if err != nil {
@@ -104,27 +105,30 @@ func nameAttempt(token string, request *clusterpb.CompleteRequest) (instance, of
 	return attempt.Instance, attempt.IdempotencyKey(), nil
 }
 
-// CompletionHandler returns a handler with which third parties complete activities over HTTP, on any
-// node, by signed tokens only (see [replay.Attempt.CompletionURL]). The application mounts it on a
-// server of its own, with TLS; [http.StripPrefix] works. POST /complete/{token} completes the
-// attempt with the JSON value in the body, like [CompleteActivity]. POST /fail/{token} with
-// {"code": TEXT, "message": TEXT} fails it, like [FailActivity]: errors.Is finds the sentinel of
-// [replay.NewError] with that code; codes that begin with "tenuto." are rejected.
+// CompletionHandler returns a handler with which third parties complete activities over HTTP. It
+// works on any node, and accepts signed tokens only (see [replay.Attempt.CompletionURL]). The
+// application mounts it on a server of its own, with TLS; [http.StripPrefix] works.
+//
+// POST /complete/{token} completes the attempt with the JSON value in the body, like
+// [CompleteActivity]. POST /fail/{token} with {"code": TEXT, "message": TEXT} fails it, like
+// [FailActivity]: errors.Is finds the sentinel of [replay.NewError] with that code. Codes that begin
+// with "tenuto." are rejected. The status of the answer is:
 //
 //	204  recorded, also if it was recorded before with the same value
 //	400  the body is not JSON in UTF-8, or not of that form
-//	404  the token was changed, is of another cluster, or is a plain one
+//	404  the token was changed, was signed by another cluster, or is a plain token
 //	408  the body did not arrive within 10 s
 //	409  the attempt has ended with another outcome, or does not exist any more
 //	410  the token has expired
 //	413  the value exceeds Settings.PayloadMax
-//	503  no leader, overload, a stalled instance, or more than 128 requests at once: repeat it after
-//	     the time in Retry-After; the outcome may be unknown
-//	500  a fault
+//	503  no leader, overload, a stalled instance, or more than 128 concurrent requests: repeat it
+//	     after the time in Retry-After; the outcome may be unknown
+//	500  an internal error
 //
 // A value is recorded as it is: if it is not of the activity's type, the call of the activity fails
-// with [*replay.PayloadError]. Config.Authorize is not asked, because the token is the right. The end
-// of a request's context ends its call. A token in a URL is a secret: do not log it.
+// with [*replay.PayloadError]. Config.Authorize is not called: the token alone authorizes the
+// request. The end of a request's context ends its call. A token in a URL is a secret: do not log
+// it.
 func (n *Node) CompletionHandler() http.Handler {
 	client := n.Client()
 	return completion.NewHandler(completion.Config{

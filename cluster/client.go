@@ -30,14 +30,14 @@ type Client struct {
 	options   callOptions
 }
 
-// callOptions are what applies to every call of a client.
+// callOptions apply to every call of a client.
 type callOptions struct {
 	interceptors   []replay.ClientInterceptor
 	baggageHeaders []string
 }
 
-// intercepted calls the interceptors of a client around a call. Callers avoid it, and so the memory
-// of its closures, if there are none.
+// intercepted runs a call inside the interceptors of a client. A client without interceptors does
+// not use it, which saves the memory of its closures.
 func intercepted[R any](ctx context.Context, o *callOptions, of replay.ClientCall, call func(ctx context.Context) (R, error)) (R, error) {
 	var result, none R
 	err := engine.Intercept(ctx, len(o.interceptors), func(i int, ctx context.Context, next func(context.Context) error) error {
@@ -69,7 +69,7 @@ func (o *callOptions) setHeaders(ctx context.Context, request *clusterpb.Request
 	return err
 }
 
-// describeCall returns what the interceptors of a client learn about a request.
+// describeCall returns the description of a request that the interceptors of a client get.
 func describeCall(request *clusterpb.Request) replay.ClientCall {
 	described := replay.ClientCall{Instance: request.Instance}
 	if actions := actionsOf(request); len(actions) > 0 {

@@ -113,10 +113,11 @@ type Config struct {
 	// returns; the first is the outermost.
 	ActivityInterceptors []replay.ActivityInterceptor
 	ClientInterceptors   []replay.ClientInterceptor
-	// BaggageHeaders are headers (see [replay.Header]) that are also members of the OpenTelemetry
-	// baggage, under the same names. A start, an event or an update of the node's client takes them
-	// from the baggage of its context, unless the context carries the header; the bounds of headers
-	// apply. The contexts of attempts have them as members. At most 32. Defaults to none.
+	// BaggageHeaders are the names of headers (see [replay.Header]) that are also members of the
+	// OpenTelemetry baggage. A start, an event or an update of the node's client takes such a
+	// header from the baggage of its context, unless the context carries the header itself; the
+	// bounds of headers apply. The contexts of attempts have these headers as members of their
+	// baggage. At most 32 names. Defaults to none.
 	BaggageHeaders []string
 
 	// ActivitiesMax bounds the activities that run at once on this node. Defaults to 256.
@@ -141,10 +142,10 @@ type Config struct {
 	// CallTimeout bounds how long a call without a deadline is retried while no leader answers.
 	// Defaults to 30 s.
 	CallTimeout time.Duration
-	// CompletionURL is where the application serves [Node.CompletionHandler], for
-	// [replay.Attempt.CompletionURL]: an absolute http or https URL of at most 1,024 bytes, without
-	// user, query and fragment, such as "https://shop.example/hooks". It should be the same on every
-	// node. Defaults to nowhere.
+	// CompletionURL is the URL at which the application serves [Node.CompletionHandler]. The URLs
+	// of [replay.Attempt.CompletionURL] begin with it. It is an absolute http or https URL of at
+	// most 1,024 bytes, without user, query and fragment, such as "https://shop.example/hooks". It
+	// should be the same on every node. By default it is empty, and attempts get no URLs.
 	CompletionURL string
 	// Logger receives the log. A handler that is slow or blocks does not delay the node: it drops
 	// records while more than 1,024 wait. Defaults to slog.Default().

@@ -53,10 +53,10 @@ var (
 //	Reason     string        // for people to read
 type BusyError = actors.BusyError
 
-// The bounds that a [BusyError] reports. The first four are bounds of the leader. BoundCalls bounds the calls in flight from a
-// node or remote client to the leader. BoundQueue bounds the starts that wait on a node for the
-// leader: while more arrive than it accepts, all but 128 wait at most 2 s. BoundAnswers bounds the
-// long answers that a node sends at once.
+// The bounds that a [BusyError] reports. The first four are bounds of the leader. BoundCalls bounds
+// the calls in flight from a node or remote client to the leader. BoundQueue bounds the starts that
+// wait on a node for the leader: while more arrive than it accepts, all but 128 wait at most 2 s.
+// BoundAnswers bounds the long answers that a node sends concurrently.
 const (
 	BoundInstance = actors.BoundInstance
 	BoundInFlight = actors.BoundInFlight

@@ -19,9 +19,9 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
-// A parcel is handled by activities on the nodes in its tags. It starts a smaller one as a child, a
+// A shipment is handled by activities on the nodes in its tags. It starts a smaller one as a child, a
 // chained one and, in an activity, an independent one, and reports to the collector.
-type parcel struct {
+type shipment struct {
 	Tags      []string
 	Depth     int
 	Collector string
@@ -31,32 +31,32 @@ type parcel struct {
 
 var (
 	tenantHeader = replay.Header("tenant")
-	parcels      = replay.Orchestration[parcel, []string]("parcel")
+	shipments    = replay.Orchestration[shipment, []string]("shipment")
 	reports      = replay.Orchestration[int, []string]("reports")
-	handle       = replay.Activity[parcel, string]("handle")
-	startOther   = replay.Activity[parcel, string]("start other")
+	handle       = replay.Activity[shipment, string]("handle")
+	startOther   = replay.Activity[shipment, string]("start other")
 	reported     = replay.Event[string]("reported")
 	tenantUpdate = replay.Update[string, string]("tenant")
 )
 
-// startsOther is the body of the activity that starts an independent parcel. It sets no header.
-func startsOther(ctx context.Context, p parcel) (string, error) {
+// startsOther is the body of the activity that starts an independent shipment. It sets no header.
+func startsOther(ctx context.Context, p shipment) (string, error) {
 	client, ok := ClientFrom(ctx)
 	if !ok {
 		return "", errors.New("no client")
 	}
 	id := "other-" + replay.ActivityInfo(ctx).Instance
-	if _, err := StartRun(ctx, client, parcels, id, p, Attach()); err != nil {
+	if _, err := StartRun(ctx, client, shipments, id, p, Attach()); err != nil {
 		return "", err
 	}
 	return id, Send(ctx, client, p.Collector, reported, "from activity")
 }
 
-func parcelBody(ctx *replay.Context, p parcel) (seen []string, err error) {
+func shipmentBody(ctx *replay.Context, p shipment) (seen []string, err error) {
 	of, _ := tenantHeader.Value(ctx)
 	err = tenantUpdate.Handle(ctx, nil, func(ctx *replay.Context, in string) (string, error) {
 		of, _ := tenantHeader.Value(ctx)
-		handled, err := handle.Call(ctx, parcel{})
+		handled, err := handle.Call(ctx, shipment{})
 		return in + " " + of + " " + handled, err
 	})
 	if err != nil {
@@ -67,7 +67,7 @@ func parcelBody(ctx *replay.Context, p parcel) (seen []string, err error) {
 			return nil, err
 		}
 		p.Waits = false
-		return nil, parcels.ContinueAsNew(ctx, p)
+		return nil, shipments.ContinueAsNew(ctx, p)
 	}
 	seen = append(seen, "run of "+of)
 	for _, tag := range p.Tags {
@@ -80,25 +80,25 @@ func parcelBody(ctx *replay.Context, p parcel) (seen []string, err error) {
 	if p.Silent {
 		return seen, nil
 	}
-	last := parcel{Tags: p.Tags, Silent: true}
-	if err := parcels.Chain(ctx, last, replay.ChildID("chained-"+ctx.InstanceID())); err != nil {
+	last := shipment{Tags: p.Tags, Silent: true}
+	if err := shipments.Chain(ctx, last, replay.ChildID("chained-"+ctx.InstanceID())); err != nil {
 		return nil, err
 	}
-	if _, err := startOther.Call(ctx, parcel{Silent: true, Tags: p.Tags, Collector: p.Collector}); err != nil {
+	if _, err := startOther.Call(ctx, shipment{Silent: true, Tags: p.Tags, Collector: p.Collector}); err != nil {
 		return nil, err
 	}
 	if err := reported.SendTo(ctx, p.Collector, "from "+ctx.InstanceID()); err != nil || p.Depth == 0 {
 		return seen, err
 	}
 	p.Depth--
-	below, err := parcels.Call(ctx, p, replay.ChildID("child-"+ctx.InstanceID()))
+	below, err := shipments.Call(ctx, p, replay.ChildID("child-"+ctx.InstanceID()))
 	return append(seen, below...), err
 }
 
-// parcelDefinitions binds the orchestrations; node n handles a parcel in the second attempt.
-func parcelDefinitions(node string) []replay.Definition {
-	return append(definitions(), parcels.Bind(parcelBody), startOther.Bind(startsOther),
-		handle.Bind(func(ctx context.Context, _ parcel) (string, error) {
+// shipmentDefinitions binds the orchestrations; node n handles a shipment in the second attempt.
+func shipmentDefinitions(node string) []replay.Definition {
+	return append(definitions(), shipments.Bind(shipmentBody), startOther.Bind(startsOther),
+		handle.Bind(func(ctx context.Context, _ shipment) (string, error) {
 			if replay.ActivityInfo(ctx).Number == 1 {
 				return "", errTest
 			}
@@ -124,13 +124,13 @@ func parcelDefinitions(node string) []replay.Definition {
 		}))
 }
 
-// startParcelNodes starts nodes that serve their IDs as tags, and waits until headers are permitted.
-func startParcelNodes(t *testing.T, n, partitions int, change func(*Config)) []*Node {
+// startShipmentNodes starts nodes that serve their IDs as tags, and waits until headers are permitted.
+func startShipmentNodes(t *testing.T, n, partitions int, change func(*Config)) []*Node {
 	t.Helper()
 	var nodes []*Node
 	peers := loopbackPeers(t, n)
 	for i, peer := range peers {
-		config := peerConfig(t, peers, i, parcelDefinitions(peer.NodeID)...)
+		config := peerConfig(t, peers, i, shipmentDefinitions(peer.NodeID)...)
 		config.Partitions, config.Tags = partitions, []string{peer.NodeID}
 		change(&config)
 		nodes = append(nodes, startNode(t, config))
@@ -169,9 +169,9 @@ func resultOf[O any](t *testing.T, client *Client, id string) O {
 
 // The tenant of a client's call reaches everything that follows from it, on all nodes and in all
 // partitions, and after the leader of each partition has changed.
-func TestHeaders_TravelThroughCluster(t *testing.T) {
+func TestHeaders_ReachAllNodesAndPartitions(t *testing.T) {
 	checkGoroutineLeaks(t)
-	nodes := startParcelNodes(t, 3, testPartitions, func(*Config) {})
+	nodes := startShipmentNodes(t, 3, testPartitions, func(*Config) {})
 	setsTenant := func(ctx context.Context, call replay.ClientCall, next func(context.Context) error) error {
 		return next(tenantHeader.With(ctx, "acme"))
 	}
@@ -180,8 +180,8 @@ func TestHeaders_TravelThroughCluster(t *testing.T) {
 	if _, err := StartRun(ctx, nodes[0].Client(), reports, "reports", 2*(depth+1)); err != nil {
 		t.Fatal(err)
 	}
-	order := parcel{Tags: []string{"n1", "n2", "n3"}, Depth: depth, Collector: "reports", Waits: true}
-	run, err := StartRun(ctx, client, parcels, "p", order)
+	order := shipment{Tags: []string{"n1", "n2", "n3"}, Depth: depth, Collector: "reports", Waits: true}
+	run, err := StartRun(ctx, client, shipments, "p", order)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,15 +222,15 @@ func TestHeaders_TravelThroughCluster(t *testing.T) {
 }
 
 func TestHeaders_SurviveRestart(t *testing.T) {
-	config := Config{Dir: t.TempDir(), Definitions: parcelDefinitions("n1")}
+	config := Config{Dir: t.TempDir(), Definitions: shipmentDefinitions("n1")}
 	node := startNode(t, config)
 	awaitHeaders(t, []*Node{node})
 	ctx := tenantHeader.With(testContext(t), "acme")
-	if _, err := StartRun(ctx, node.Client(), parcels, "p", parcel{Tags: []string{""}, Waits: true, Silent: true}); err != nil {
+	if _, err := StartRun(ctx, node.Client(), shipments, "p", shipment{Tags: []string{""}, Waits: true, Silent: true}); err != nil {
 		t.Fatal(err)
 	}
 	node = restart(t, node)
-	if _, err := SendOrStart(testContext(t), node.Client(), parcels, "p", parcel{}, word, "continue"); err != nil {
+	if _, err := SendOrStart(testContext(t), node.Client(), shipments, "p", shipment{}, word, "continue"); err != nil {
 		t.Fatal(err)
 	}
 	if seen := resultOf[[]string](t, node.Client(), "p"); !slices.Equal(seen, []string{"run of acme", "activity of acme on n1"}) {
@@ -257,7 +257,7 @@ func TestHeaders_SurviveRestart(t *testing.T) {
 }
 
 func TestHeaders_Baggage(t *testing.T) {
-	node := startNode(t, Config{InMemory: true, Definitions: parcelDefinitions("n1"), BaggageHeaders: []string{"tenant", "absent"}})
+	node := startNode(t, Config{InMemory: true, Definitions: shipmentDefinitions("n1"), BaggageHeaders: []string{"tenant", "absent"}})
 	awaitHeaders(t, []*Node{node})
 	client := node.Client()
 	member, err := baggage.NewMemberRaw("tenant", "Ä & b")
@@ -270,34 +270,34 @@ func TestHeaders_Baggage(t *testing.T) {
 	}
 	ctx := baggage.ContextWithBaggage(testContext(t), members)
 	for of, ctx := range map[string]context.Context{"Ä & b": ctx, "acme": tenantHeader.With(ctx, "acme")} {
-		got, err := Call(ctx, client, parcels, "p-"+fmt.Sprint(len(of)), parcel{Tags: []string{""}, Silent: true})
+		got, err := Call(ctx, client, shipments, "p-"+fmt.Sprint(len(of)), shipment{Tags: []string{""}, Silent: true})
 		if want := []string{"run of " + of, "activity of " + of + ", baggage " + of + " on n1"}; err != nil || !slices.Equal(got, want) {
 			t.Errorf("%q, %v; want %q", got, err, want)
 		}
 	}
-	got, err := Call(testContext(t), client, parcels, "none", parcel{Tags: []string{""}, Silent: true})
+	got, err := Call(testContext(t), client, shipments, "none", shipment{Tags: []string{""}, Silent: true})
 	if err != nil || !slices.Equal(got, []string{"run of ", "activity of  on n1"}) {
 		t.Errorf("without baggage: %q, %v", got, err)
 	}
 	member, _ = baggage.NewMemberRaw("tenant", strings.Repeat("x", 1025))
 	members, _ = baggage.New(member)
 	var invalid *replay.InvalidError
-	if _, err := StartRun(baggage.ContextWithBaggage(testContext(t), members), client, parcels, "long", parcel{}); !errors.As(err, &invalid) || invalid.Field != `header "tenant"` {
+	if _, err := StartRun(baggage.ContextWithBaggage(testContext(t), members), client, shipments, "long", shipment{}); !errors.As(err, &invalid) || invalid.Field != `header "tenant"` {
 		t.Errorf("a member that is too long: %v", err)
 	}
 }
 
 // Until every member passes headers on, an input with headers is rejected.
 func TestHeaders_NeedProtocol(t *testing.T) {
-	node := startNode(t, Config{InMemory: true, Definitions: parcelDefinitions("n1"), protocol: state.HeadersProtocol - 1})
+	node := startNode(t, Config{InMemory: true, Definitions: shipmentDefinitions("n1"), protocol: state.HeadersProtocol - 1})
 	client, plain := node.Client(), testContext(t)
-	if _, err := StartRun(plain, client, parcels, "p", parcel{Waits: true}); err != nil {
+	if _, err := StartRun(plain, client, shipments, "p", shipment{Waits: true}); err != nil {
 		t.Fatal(err)
 	}
 	ctx := tenantHeader.With(plain, "acme")
 	for call, err := range map[string]error{
-		"StartRun":    errOf(StartRun(ctx, client, parcels, "q", parcel{})),
-		"SendOrStart": errOf(SendOrStart(ctx, client, parcels, "q", parcel{}, word, "x")),
+		"StartRun":    errOf(StartRun(ctx, client, shipments, "q", shipment{})),
+		"SendOrStart": errOf(SendOrStart(ctx, client, shipments, "q", shipment{}, word, "x")),
 		"Send":        Send(ctx, client, "p", word, "x"),
 		"CallUpdate":  errOf(CallUpdate(ctx, client, "p", tenantUpdate, "x")),
 	} {

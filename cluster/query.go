@@ -57,9 +57,9 @@ func ask[I, O any](ctx context.Context, client *Client, id string, query replay.
 	return output, err
 }
 
-// ReadKV returns a key-value map of an instance's latest run, also after its end, until it is purged;
-// empty if the run has set none of its keys. All values were there at one moment. With [Stale] any
-// node answers; there are no other options. A client needs the right to get the instance.
+// ReadKV returns a key-value map of an instance's latest run, also after its end, until it is
+// purged. The map is empty if the run has set none of its keys. It is a consistent view. With
+// [Stale] any node answers; there are no other options. Config.Authorize gets [ActionGet].
 //
 // Errors: [ErrNotFound], [*replay.PayloadError] if a value is not a T, [*replay.InvalidError],
 // [*UnavailableError].

@@ -164,7 +164,7 @@ func TestRunRetry_ContinuesAfterRestart(t *testing.T) {
 }
 
 // An older member would not retry: options of runs are refused, also those of children.
-func TestRunRetry_RefusedByOldProtocol(t *testing.T) {
+func TestRunRetry_RejectedByOldProtocol(t *testing.T) {
 	config := Config{Definitions: runDefinitions(), InMemory: true}
 	config.protocol = state.RunOptionsProtocol - 1
 	client := startNode(t, config).Client()

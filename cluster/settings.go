@@ -127,9 +127,9 @@ func (c *Client) Settings(ctx context.Context) (Settings, error) {
 // applies it. Each other node, also as leader of other partitions, applies it as soon as its
 // replica shows it.
 //
-// Errors: [*replay.InvalidError] for a value that is not valid; [ErrProtocol] while a member does not speak
-// protocol 4; [ErrNotAuthorized]; [*UnavailableError]. If its outcome is unknown, call
-// [Client.Settings] before repeating the change.
+// Errors: [*replay.InvalidError] for a value that is not valid; [ErrNotAuthorized];
+// [*UnavailableError]. If its outcome is unknown, call [Client.Settings] before repeating the
+// change. While a member does not speak protocol 4, the error is [ErrProtocol].
 func (c *Client) ChangeSettings(ctx context.Context, change func(*Settings)) (Settings, error) {
 	if change == nil {
 		return Settings{}, invalidArgument("change", "is nil")

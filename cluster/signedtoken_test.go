@@ -93,12 +93,12 @@ func tokenIn(t *testing.T, url string) string {
 	return token
 }
 
-// testHooks is the CompletionURL of test nodes.
-const testHooks = "https://shop.example/hooks/"
+// testCompletionURL is the CompletionURL of test nodes.
+const testCompletionURL = "https://shop.example/hooks/"
 
-// serveHooks serves the completions of a node as if under testHooks, and returns a function that
+// serveCompletions serves the completions of a node as if under testCompletionURL, and returns a function that
 // sends a request and returns the status of the answer.
-func serveHooks(t *testing.T, node *Node) (post func(url, body string) int) {
+func serveCompletions(t *testing.T, node *Node) (post func(url, body string) int) {
 	t.Helper()
 	server := httptest.NewServer(http.StripPrefix("/hooks", node.CompletionHandler()))
 	t.Cleanup(server.Close)
@@ -140,7 +140,7 @@ func TestSignedToken_CompletesOnAnyNode(t *testing.T) {
 	const partitions = 3
 	s, peers := newSignedTokens(), loopbackPeers(t, 3)
 	configure := func(c Config) Config {
-		c.Partitions, c.CompletionURL, c.Tags = partitions, testHooks, []string{c.NodeID}
+		c.Partitions, c.CompletionURL, c.Tags = partitions, testCompletionURL, []string{c.NodeID}
 		return c
 	}
 	nodes := make([]*Node, len(peers))
@@ -155,7 +155,7 @@ func TestSignedToken_CompletesOnAnyNode(t *testing.T) {
 	}
 	startSigned(t, nodes[0], ids...)
 	for i, node := range nodes {
-		post := serveHooks(t, node)
+		post := serveCompletions(t, node)
 		expectStatus(t, "completed on "+node.ID(), post(s.await(t, idInGroup("http", i, partitions), 1), `"over HTTP"`), http.StatusNoContent)
 		expectStatus(t, "the same again", post(s.await(t, idInGroup("http", i, partitions), 1), ` "over HTTP" `), http.StatusNoContent)
 		expectStatus(t, "another value", post(s.await(t, idInGroup("http", i, partitions), 1), `"other"`), http.StatusConflict)
@@ -169,7 +169,7 @@ func TestSignedToken_CompletesOnAnyNode(t *testing.T) {
 		if _, err := StartRun(testContext(t), node.Client(), asyncOrchestration, id, node.ID()); err != nil {
 			t.Fatal(err)
 		}
-		expectStatus(t, id, serveHooks(t, nodes[(i+1)%3])(s.await(t, id, 1), `"remote"`), http.StatusNoContent)
+		expectStatus(t, id, serveCompletions(t, nodes[(i+1)%3])(s.await(t, id, 1), `"remote"`), http.StatusNoContent)
 		expectOutput(t, node.Client(), id, "remote")
 	}
 	for i := range partitions {
@@ -183,7 +183,7 @@ func TestSignedToken_CompletesOnAnyNode(t *testing.T) {
 	joined := startNode(t, configure(Config{
 		NodeID: "n4", Listen: loopbackAddress(t), Join: []string{peers[1].Address, peers[2].Address}, Dir: t.TempDir(), Definitions: s.definitions(),
 	}))
-	post := serveHooks(t, joined)
+	post := serveCompletions(t, joined)
 	for i := range partitions {
 		id := idInGroup("late", i, partitions)
 		expectStatus(t, "completed on the new node", post(s.await(t, id, 1), `"late"`), http.StatusNoContent)
@@ -206,7 +206,7 @@ func TestSignedToken_KeyIsInSnapshot(t *testing.T) {
 	ctx, cancel := context.WithCancel(harness.NewContext(context.Background(), overrides))
 	t.Cleanup(cancel)
 	config := peerConfig(t, peers, 0, append(s.definitions(), definitions()...)...)
-	config.Partitions, config.CompletionURL = 1, testHooks
+	config.Partitions, config.CompletionURL = 1, testCompletionURL
 	first := startNodeIn(ctx, t, config)
 	startSigned(t, first, "a", "b")
 	urls := []string{s.await(t, "a", 1), s.await(t, "b", 1)}
@@ -220,9 +220,9 @@ func TestSignedToken_KeyIsInSnapshot(t *testing.T) {
 	log := new(logRecorder)
 	joined := startNode(t, Config{
 		NodeID: "n2", Listen: loopbackAddress(t), Join: []string{peers[0].Address}, Dir: t.TempDir(), Definitions: config.Definitions,
-		Partitions: 1, CompletionURL: testHooks, Logger: log.logger(),
+		Partitions: 1, CompletionURL: testCompletionURL, Logger: log.logger(),
 	})
-	expectStatus(t, "completed on the new node", serveHooks(t, joined)(urls[0], `"joined"`), http.StatusNoContent)
+	expectStatus(t, "completed on the new node", serveCompletions(t, joined)(urls[0], `"joined"`), http.StatusNoContent)
 	if log.countLines("state replaced by snapshot") == 0 {
 		t.Errorf("the node got no snapshot: %s", log.all())
 	}
@@ -234,7 +234,7 @@ func TestSignedToken_KeyIsInSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	first = startNodeIn(ctx, t, config)
-	expectStatus(t, "completed after a restart", serveHooks(t, first)(urls[1], `"restarted"`), http.StatusNoContent)
+	expectStatus(t, "completed after a restart", serveCompletions(t, first)(urls[1], `"restarted"`), http.StatusNoContent)
 	expectOutput(t, first.Client(), "a", "joined")
 	expectOutput(t, first.Client(), "b", "restarted")
 }
@@ -244,8 +244,8 @@ func TestSignedToken_KeyIsInSnapshot(t *testing.T) {
 func TestSignedToken_EndsOneAttempt(t *testing.T) {
 	checkGoroutineLeaks(t)
 	s := newSignedTokens()
-	node := startNewestProtocol(t, Config{Definitions: s.definitions(), CompletionURL: testHooks})
-	post := serveHooks(t, node)
+	node := startNewestProtocol(t, Config{Definitions: s.definitions(), CompletionURL: testCompletionURL})
+	post := serveCompletions(t, node)
 	fail := func(url, body string) int { return post(strings.Replace(url, "/complete/", "/fail/", 1), body) }
 	startSigned(t, node, "a")
 	first := s.await(t, "a", 1)
@@ -274,15 +274,15 @@ func TestSignedToken_EndsOneAttempt(t *testing.T) {
 func TestSignedToken_RejectsForgedAndExpired(t *testing.T) {
 	checkGoroutineLeaks(t)
 	s := newSignedTokens()
-	node := startNewestProtocol(t, Config{Definitions: s.definitions(), CompletionURL: testHooks, Listen: loopbackAddress(t)})
-	ctx, post, remote := testContext(t), serveHooks(t, node), dialNodes(t, DialConfig{}, node)
+	node := startNewestProtocol(t, Config{Definitions: s.definitions(), CompletionURL: testCompletionURL, Listen: loopbackAddress(t)})
+	ctx, post, remote := testContext(t), serveCompletions(t, node), dialNodes(t, DialConfig{}, node)
 	key, err := node.tokens.awaitKey(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	signedAs := func(id, cluster string, key []byte, ago time.Duration) string {
 		s.as = &engine.TokenSigner{
-			Cluster: cluster, URL: strings.TrimRight(testHooks, "/"),
+			Cluster: cluster, URL: strings.TrimRight(testCompletionURL, "/"),
 			Key: func(context.Context) ([]byte, error) { return key, nil },
 			Now: func(ctx context.Context, instance string) (time.Time, error) {
 				now, err := node.tokens.now(ctx, instance)
@@ -301,7 +301,7 @@ func TestSignedToken_RejectsForgedAndExpired(t *testing.T) {
 	plain := (&replay.Attempt{Instance: "valid", Execution: 1, EventID: 2, Number: 1}).Token()
 	forged["changed"] = valid[:len(valid)-1] + map[bool]string{true: "Q", false: "A"}[strings.HasSuffix(valid, "A")]
 	forged["truncated"] = valid[:len(valid)-10]
-	forged["plain under the prefix"] = testHooks + "complete/t3." + plain[3:]
+	forged["plain under the prefix"] = testCompletionURL + "complete/t3." + plain[3:]
 	for what, url := range forged {
 		expectStatus(t, what, post(url, `"x"`), http.StatusNotFound)
 		for where, client := range map[string]*Client{"local": node.Client(), "remote": remote} {
@@ -311,7 +311,7 @@ func TestSignedToken_RejectsForgedAndExpired(t *testing.T) {
 			}
 		}
 	}
-	expectStatus(t, "a plain token", post(testHooks+"complete/"+plain, `"x"`), http.StatusNotFound)
+	expectStatus(t, "a plain token", post(testCompletionURL+"complete/"+plain, `"x"`), http.StatusNotFound)
 	expectStatus(t, "expired", post(expired, `"x"`), http.StatusGone)
 	for where, client := range map[string]*Client{"local": node.Client(), "remote": remote} {
 		if err := CompleteActivity(ctx, client, tokenIn(t, expired), "x"); !errors.Is(err, ErrTokenExpired) {
@@ -350,7 +350,7 @@ func TestSignedToken_RejectsForgedAndExpired(t *testing.T) {
 func TestSignedToken_NeedsProtocol(t *testing.T) {
 	checkGoroutineLeaks(t)
 	s := newSignedTokens()
-	config := Config{Dir: t.TempDir(), Definitions: s.definitions(), CompletionURL: testHooks, protocol: journal.CompletionKeyProtocol - 1}
+	config := Config{Dir: t.TempDir(), Definitions: s.definitions(), CompletionURL: testCompletionURL, protocol: journal.CompletionKeyProtocol - 1}
 	node := startNode(t, config)
 	startSigned(t, node, "a")
 	eventually(t, "the attempt fails", func() bool { return s.lastError("a") != nil })
@@ -358,10 +358,10 @@ func TestSignedToken_NeedsProtocol(t *testing.T) {
 		t.Errorf("%v; want ErrProtocol", err)
 	}
 	foreign := newSignedTokens()
-	foreignNode := startNewestProtocol(t, Config{NodeID: "foreign", Definitions: foreign.definitions(), CompletionURL: testHooks})
+	foreignNode := startNewestProtocol(t, Config{NodeID: "foreign", Definitions: foreign.definitions(), CompletionURL: testCompletionURL})
 	startSigned(t, foreignNode, "a")
 	token := foreign.await(t, "a", 1)
-	expectStatus(t, "a foreign token", serveHooks(t, node)(token, `1`), http.StatusServiceUnavailable)
+	expectStatus(t, "a foreign token", serveCompletions(t, node)(token, `1`), http.StatusServiceUnavailable)
 	if err := CompleteActivity(testContext(t), node.Client(), tokenIn(t, token), ""); !errors.Is(err, ErrProtocol) {
 		t.Errorf("a foreign token: %v", err)
 	}
@@ -377,7 +377,7 @@ func TestSignedToken_NeedsProtocol(t *testing.T) {
 	config.protocol = protocolVersion
 	node = startNode(t, config)
 	url := s.await(t, "a", 1)
-	expectStatus(t, "a foreign token", serveHooks(t, node)(token, `1`), http.StatusNotFound)
+	expectStatus(t, "a foreign token", serveCompletions(t, node)(token, `1`), http.StatusNotFound)
 	key := node.partitions[0].journal.CompletionKey()
 	if err := node.partitions[0].journal.RecordCompletionKey(testContext(t), make([]byte, 32)); err != nil {
 		t.Errorf("recording another key: %v", err)
@@ -392,7 +392,7 @@ func TestSignedToken_NeedsProtocol(t *testing.T) {
 	if got := node.partitions[0].journal.CompletionKey(); len(got) != 32 || !bytes.Equal(got, key) {
 		t.Errorf("the restart changed the key of %d bytes", len(got))
 	}
-	expectStatus(t, "the own token after a restart", serveHooks(t, node)(url, `"kept"`), http.StatusNoContent)
+	expectStatus(t, "the own token after a restart", serveCompletions(t, node)(url, `"kept"`), http.StatusNoContent)
 	expectOutput(t, node.Client(), "a", "kept")
 }
 
@@ -406,7 +406,7 @@ func TestSignedToken_RollingUpgrade(t *testing.T) {
 	const older, newer = journal.CompletionKeyProtocol - 1, protocolVersion
 	s := newSignedTokens()
 	f := newTestClusterWith(t, 3, func(config *Config) {
-		config.Definitions, config.CompletionURL, config.protocol = s.definitions(), testHooks, newer
+		config.Definitions, config.CompletionURL, config.protocol = s.definitions(), testCompletionURL, newer
 		if config.NodeID == "n3" {
 			config.protocol = older
 		}
@@ -431,7 +431,7 @@ func TestSignedToken_RollingUpgrade(t *testing.T) {
 	f.start(config)
 	url := s.await(t, "a", 1)
 	for _, node := range f.all() {
-		expectStatus(t, "on "+node.ID(), serveHooks(t, node)(url, `"upgraded"`), http.StatusNoContent)
+		expectStatus(t, "on "+node.ID(), serveCompletions(t, node)(url, `"upgraded"`), http.StatusNoContent)
 	}
 	expectOutput(t, f.leader().Client(), "a", "upgraded")
 }
@@ -441,10 +441,10 @@ func TestCompletionHandler_RejectsBadRequests(t *testing.T) {
 	s := newSignedTokens()
 	var logged logRecorder
 	node := startNewestProtocol(t, Config{
-		Definitions: s.definitions(), CompletionURL: testHooks, Settings: Settings{PayloadMax: 1000},
+		Definitions: s.definitions(), CompletionURL: testCompletionURL, Settings: Settings{PayloadMax: 1000},
 		PayloadConverter: replay.PayloadConverter{Codec: flippingCodec{}}, Logger: slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
-	post := serveHooks(t, node)
+	post := serveCompletions(t, node)
 	startSigned(t, node, "a")
 	url := s.await(t, "a", 1)
 	failing := strings.Replace(url, "/complete/", "/fail/", 1)
@@ -464,8 +464,8 @@ func TestCompletionHandler_RejectsBadRequests(t *testing.T) {
 		{failing, `{"code": "a", "details": 1}`, http.StatusBadRequest},
 		{failing, `{"code": "tenuto.timeout", "message": "m"}`, http.StatusBadRequest},
 		{failing, `{"code": "` + strings.Repeat("c", 129) + `"}`, http.StatusBadRequest},
-		{testHooks + "complete/", `1`, http.StatusNotFound},
-		{testHooks + "other/" + tokenIn(t, url), `1`, http.StatusNotFound},
+		{testCompletionURL + "complete/", `1`, http.StatusNotFound},
+		{testCompletionURL + "other/" + tokenIn(t, url), `1`, http.StatusNotFound},
 	} {
 		expectStatus(t, fmt.Sprintf("%.60q", request.body), post(request.url, request.body), request.want)
 	}
@@ -503,7 +503,7 @@ func TestCompletionHandler_UnavailableWithoutLeader(t *testing.T) {
 	for i := range peers {
 		starting.Go(func() {
 			config := peerConfig(t, peers, i, s.definitions()...)
-			config.CompletionURL, config.CallTimeout = testHooks, 300*time.Millisecond
+			config.CompletionURL, config.CallTimeout = testCompletionURL, 300*time.Millisecond
 			node := startNode(t, config)
 			mu.Lock()
 			defer mu.Unlock()
@@ -523,7 +523,7 @@ func TestCompletionHandler_UnavailableWithoutLeader(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	post := serveHooks(t, nodes[0])
+	post := serveCompletions(t, nodes[0])
 	expectStatus(t, "without a majority", post(url, `1`), http.StatusServiceUnavailable)
 	expectStatus(t, "forged, without a majority", post(url[:len(url)-1], `1`), http.StatusNotFound)
 	ctx, cancel := context.WithCancel(testContext(t))

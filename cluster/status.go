@@ -162,7 +162,7 @@ type Execution struct {
 	StartedAt time.Time
 	UpdatedAt time.Time
 	// Err is the failure of an execution that was a failed attempt of its run and was retried; see
-	// [replay.Retry]. It is nil for other executions, also for one that failed at last.
+	// [replay.Retry]. It is nil for all others, also for the last execution of a failed run.
 	Err error
 }
 

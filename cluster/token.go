@@ -253,11 +253,11 @@ func (c Config) validateToken() error {
 	return nil
 }
 
-// completionTokens signs the tokens of attempts and verifies them, with the key that this node's
-// replica of the first partition shows.
+// completionTokens signs the tokens of attempts and verifies them, with the completion key from this
+// node's replica of the first partition.
 type completionTokens struct{ node *Node }
 
-// signer returns what signs and verifies on this node. It must not be used before the partitions
+// signer returns the signer and verifier of this node's tokens. It must not be used before the partitions
 // are open.
 func (c *completionTokens) signer() *engine.TokenSigner {
 	return &engine.TokenSigner{
@@ -274,8 +274,8 @@ func (c *completionTokens) verify(ctx context.Context, token string) (*replay.At
 	return c.signer().Verify(ctx, token)
 }
 
-// record records a new key for signed tokens if none is recorded and every member can read it. It
-// reports false if the leader must call it again.
+// record records a new completion key if none is recorded and every member can read it. It returns
+// false if the leader must call it again.
 func (c *completionTokens) record(ctx context.Context, pa *partition) (done bool) {
 	if pa.number > 0 || c.node.config.protocol < journal.CompletionKeyProtocol || len(pa.journal.CompletionKey()) > 0 {
 		return true
@@ -289,14 +289,14 @@ func (c *completionTokens) record(ctx context.Context, pa *partition) (done bool
 		err = pa.journal.RecordCompletionKey(ctx, key)
 	}
 	if err != nil && ctx.Err() == nil {
-		c.node.config.Logger.Warn("key for signed tokens not recorded; trying again", "error", err)
+		c.node.config.Logger.Warn("completion key not recorded, so attempts get no signed tokens; trying again", "error", err)
 	}
 	return err == nil
 }
 
-// awaitKey returns the key for signed tokens. A node that has just joined waits until its replica
-// shows it, a new cluster until its leader has recorded it. The error is [ErrProtocol] while a
-// member does not speak protocol 4.
+// awaitKey returns the completion key. On a node that has just joined, it waits until the replica
+// has the key. In a new cluster, it waits until the leader has recorded the key. While a member does
+// not speak protocol 4, the error is [ErrProtocol].
 func (c *completionTokens) awaitKey(ctx context.Context) ([]byte, error) {
 	first := c.node.partitions[0]
 	hasKey := func() bool { return len(first.journal.CompletionKey()) > 0 }

@@ -50,11 +50,11 @@ var (
 	ErrSettingsVersion = state.ErrSettingsVersion
 	// ErrSettingsProtocol: a member does not speak the protocol that introduced recorded settings.
 	ErrSettingsProtocol = errors.New("recording settings requires protocol 4 on every member")
-	// ErrCompletionKeyProtocol: a member does not speak the protocol that introduced the key for
-	// signed tokens.
-	ErrCompletionKeyProtocol = errors.New("recording the key for signed tokens requires protocol 4 on every member")
-	// ErrCompletionKey: the key has another size.
-	ErrCompletionKey = errors.New("the key for signed tokens must have 32 bytes")
+	// ErrCompletionKeyProtocol: a member does not speak the protocol that introduced the
+	// completion key.
+	ErrCompletionKeyProtocol = errors.New("recording the completion key requires protocol 4 on every member")
+	// ErrCompletionKey: the completion key has another size.
+	ErrCompletionKey = errors.New("the completion key must have 32 bytes")
 )
 
 // ErrProtocol matches every VersionError.

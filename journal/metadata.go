@@ -106,15 +106,15 @@ func (m *metadata) WatchSettings() (changed <-chan struct{}, cancel func()) {
 	return m.machine.WatchSettings()
 }
 
-// CompletionKeyProtocol is the protocol that introduced the key for signed tokens.
+// CompletionKeyProtocol is the protocol that introduced the completion key.
 const CompletionKeyProtocol = 4
 
-// completionKeySize is the size of the key for signed tokens, in bytes.
+// completionKeySize is the size of the completion key, in bytes.
 const completionKeySize = 32
 
-// RecordCompletionKey records the secret key for signed tokens: 32 random bytes. It must be called
-// on the leader, and needs [CompletionKeyProtocol]. If a key is recorded, it changes nothing and
-// returns nil.
+// RecordCompletionKey records the completion key, which is secret: 32 random bytes. It must be
+// called on the leader, and needs [CompletionKeyProtocol]. If a key is recorded, it changes nothing
+// and returns nil.
 //
 // Errors: ErrCompletionKey, ErrCompletionKeyProtocol, and those of IssueToken except
 // ErrTooManyTokens.
@@ -131,8 +131,8 @@ func (m *metadata) RecordCompletionKey(ctx context.Context, key []byte) error {
 	return nil
 }
 
-// CompletionKey returns the secret key for signed tokens that this node knows from the entries it
-// has applied; empty if none is. The slice must not be changed. The key must not be logged.
+// CompletionKey returns the completion key that this node knows from the entries it has applied;
+// empty if none is recorded. The slice must not be changed. The key must not be logged.
 func (m *metadata) CompletionKey() []byte { return m.machine.CompletionKey() }
 
 // Protocol returns the protocol that the cluster uses, as far as this node has applied the journal;

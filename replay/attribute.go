@@ -27,9 +27,11 @@ func Attribute[T AttributeValue](name string) AttributeHandle[T] { return Attrib
 func (h AttributeHandle[T]) Name() string { return h.name }
 
 // Set records the value of the attribute. Strings have at most 256 bytes of UTF-8, numbers are
-// finite, and times are between the years 1678 and 2262. Otherwise the error is an [*InvalidError],
-// as for one attribute too many, and nothing is recorded. While the cluster speaks an older
-// protocol than 4, the call is not recorded and the instance does not continue.
+// finite, and times are between the years 1678 and 2262. For another value, and for a 33rd
+// attribute, the error is an [*InvalidError] and nothing is recorded.
+//
+// While a member does not speak protocol 4, the call is not recorded and the instance does not
+// continue.
 func (h AttributeHandle[T]) Set(ctx *Context, value T) error {
 	return ctx.execution().SetAttribute(h.name, host.AttributeOf(value))
 }

@@ -6,23 +6,24 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/internal/host"
 )
 
-// An OrchestrationInterceptor runs around the body of every orchestration, once in each execution:
-// from the time of StartAt, if there is one, until before the functions of [Context.OnClose]. It
-// does not run around handlers of queries and updates.
+// An OrchestrationInterceptor runs around the body of every orchestration, once in each execution.
+// It begins at the time of StartAt, if there is one, and ends before the functions of
+// [Context.OnClose] run. It does not run around handlers of queries and updates.
 //
-// It is orchestration code. It must be deterministic, runs again on replay, and may make durable
-// calls; to add, remove or change one of them is a change of the code of running instances (see
-// [Patched]). [Context] tells which instance runs, and whether it is replayed.
+// An interceptor is orchestration code. It must be deterministic, runs again on replay, and may
+// make durable calls. Adding, removing or changing such a call changes the code of running
+// instances (see [Patched]). [Context] reports which instance runs, and whether it is replayed.
 //
-// next calls the next interceptor and, after the last one, the body, with the Context that it gets.
-// It must be called at most once, in the coroutine of the interceptor; otherwise it returns an
-// error and does nothing. It returns the error of the body. What the interceptor returns is the
-// error of the body from then on:
+// next calls the next interceptor, or the body after the last one, with the Context that it gets,
+// and returns the error of the body. It must be called at most once, in the coroutine of the
+// interceptor. A call that breaks this rule returns an error and does nothing else.
 //
-//   - An error of its own, also without a call of next, fails the run. If it wraps that of next, a
-//     run that was canceled or continues as new still is or does.
-//   - nil after next has returned nil completes the run with the output of the body.
-//   - nil without that is an error that says so, and wraps that of next.
+// What the interceptor returns replaces the error of the body:
+//
+//   - An error fails the run, also if next was not called. If it wraps the error of next, the run
+//     is still canceled, or still continues as new.
+//   - nil, after next has returned nil, completes the run with the output of the body.
+//   - nil otherwise becomes an error that says so. It wraps the error of next, if there is one.
 //
 // A panic of the body passes through the interceptor, and one of the interceptor counts as one of
 // the body.

@@ -18,10 +18,12 @@ func KV[T any](name string) KVHandle[T] { return KVHandle[T]{name} }
 // Name returns the name.
 func (h KVHandle[T]) Name() string { return h.name }
 
-// Set records the value of a key of 1 to 128 bytes of UTF-8. If a bound would be exceeded, the error
-// is an [*InvalidError], and if the value cannot be encoded, a [*PayloadError]; then nothing is
-// recorded. While the cluster speaks an older protocol than 4, the call is not recorded and the
-// instance does not continue.
+// Set records the value of a key of 1 to 128 bytes of UTF-8. The error is an [*InvalidError] if a
+// bound would be exceeded, or a [*PayloadError] if the value cannot be encoded. After an error,
+// nothing is recorded.
+//
+// While a member does not speak protocol 4, the call is not recorded and the instance does not
+// continue.
 func (h KVHandle[T]) Set(ctx *Context, key string, value T) error {
 	return ctx.execution().SetValue(h.name, key, host.ValueOf(value))
 }

@@ -43,8 +43,9 @@ func Version(version string) Option {
 // Summary says what a run is about, for people who look at lists of instances: at most 200 bytes of
 // UTF-8 without control characters. It applies to the start of a child, of a chained instance, and
 // of an instance from outside; an invalid one makes the call fail with an [*InvalidError]. Retries
-// and continue-as-new keep it. It is not encoded by the payload codec, so do not put secrets in it.
-// While a member of a cluster does not speak protocol 4, it is refused as [Retry] is.
+// and continue-as-new keep it. No codec encodes it, so it must not hold secrets.
+//
+// While a member does not speak protocol 4, it is rejected as [Retry] is.
 func Summary(text string) Option {
 	return Option{host.NewOption("Summary", func(o interface{ SetSummary(text string) }) { o.SetSummary(text) })}
 }

@@ -53,7 +53,7 @@ func run(ctx context.Context, dir string, out io.Writer) error {
 			fmt.Fprintf(out, "%s pays %d\n", customer, amount)
 			return "payment of " + key, nil
 		},
-		Mail: func(_ context.Context, to, text string) error {
+		SendMail: func(_ context.Context, to, text string) error {
 			_, err := fmt.Fprintf(out, "to %s: %s\n", to, text)
 			return err
 		},

@@ -34,7 +34,7 @@ var order = Order{Customer: "ada", Item: "book", Price: 20, Patience: time.Hour}
 // newShop returns an environment in which the warehouse has that many books, with the real
 // activities and the services of the test.
 func newShop(t *testing.T, books int, bank *bank) *replaytest.Env {
-	shop := &Shop{Charge: bank.charge, Mail: func(context.Context, string, string) error { return nil }}
+	shop := &Shop{Charge: bank.charge, SendMail: func(context.Context, string, string) error { return nil }}
 	env := replaytest.New(t, shop.Definitions()...)
 	deliver(t, env, books)
 	return env
@@ -62,7 +62,7 @@ func TestSell_ChargesOnce(t *testing.T) {
 		t.Errorf("%s, %v: %v charged", payment, err, bank.charged)
 	}
 	expectStock(t, env, 0)
-	env.ExpectCalls(Write, 1)
+	env.ExpectCalls(SendMail, 1)
 }
 
 func TestSell_DeclinedPutsItemBack(t *testing.T) {
@@ -71,7 +71,7 @@ func TestSell_DeclinedPutsItemBack(t *testing.T) {
 		t.Error(err)
 	}
 	expectStock(t, env, 1)
-	env.ExpectCalls(Write, 0)
+	env.ExpectCalls(SendMail, 0)
 }
 
 func TestSell_WaitsForDelivery(t *testing.T) {
@@ -96,11 +96,11 @@ func TestSell_SoldOutChargesNothing(t *testing.T) {
 func TestSell_WithStubs(t *testing.T) {
 	env := replaytest.New(t, Sell.Bind(sell), Warehouse.Bind(warehouse))
 	replaytest.Stub(env, Charge, replaytest.Returns[Order]("p-1", nil))
-	letters := replaytest.Stub(env, Write, replaytest.Returns[Letter](true, nil))
+	mails := replaytest.Stub(env, SendMail, replaytest.Returns[Mail](true, nil))
 	deliver(t, env, 1)
 	payment, err := replaytest.Call(env, Sell, "order", order)
-	if calls := letters.Calls(); err != nil || payment != "p-1" || len(calls) != 1 || calls[0].To != "ada" {
-		t.Errorf("%s, %v, letters %v", payment, err, calls)
+	if calls := mails.Calls(); err != nil || payment != "p-1" || len(calls) != 1 || calls[0].To != "ada" {
+		t.Errorf("%s, %v, mails %v", payment, err, calls)
 	}
 }
 

@@ -15,7 +15,9 @@ type Order struct {
 	Patience       time.Duration
 }
 
-// Goods come to the warehouse. If Pieces is negative they leave it, for a sale that gets the answer.
+// Goods come to the warehouse, or leave it if Pieces is negative. Sale is the ID of the instance that
+// gets the answer, if any. Patience is how long the goods wait for missing pieces before the answer
+// is no.
 type Goods struct {
 	Item     string
 	Pieces   int
@@ -23,8 +25,8 @@ type Goods struct {
 	Patience time.Duration
 }
 
-// A Letter is a mail to a customer.
-type Letter struct{ To, Text string }
+// A Mail goes to a customer.
+type Mail struct{ To, Text string }
 
 var (
 	Sell     = replay.Orchestration[Order, string]("sell") // returns the payment
@@ -36,8 +38,8 @@ var (
 	Move      = replay.Event[Goods]("move")
 	Deliver   = replay.Update[Goods, int]("deliver") // returns how many pieces there are
 
-	Charge = replay.Activity[Order, string]("charge")
-	Write  = replay.Activity[Letter, bool]("write")
+	Charge   = replay.Activity[Order, string]("charge")
+	SendMail = replay.Activity[Mail, bool]("send mail")
 
 	ErrSoldOut  = replay.NewError("shop.sold_out", "sold out")
 	ErrDeclined = replay.NewError("shop.declined", "the card was declined")
@@ -50,13 +52,13 @@ const WarehouseID = "warehouse"
 type Shop struct {
 	// Charge returns ErrDeclined if a retry cannot help. The key is the same for every attempt of a
 	// call, so a repeated call must have no further effect.
-	Charge func(ctx context.Context, key, customer string, amount int) (payment string, err error)
-	Mail   func(ctx context.Context, to, text string) error
+	Charge   func(ctx context.Context, key, customer string, amount int) (payment string, err error)
+	SendMail func(ctx context.Context, to, text string) error
 }
 
 // Definitions returns the code of the shop.
 func (s *Shop) Definitions() []replay.Definition {
-	return []replay.Definition{Sell.Bind(sell), Warehouse.Bind(warehouse), Charge.Bind(s.charge), Write.Bind(s.write)}
+	return []replay.Definition{Sell.Bind(sell), Warehouse.Bind(warehouse), Charge.Bind(s.charge), SendMail.Bind(s.sendMail)}
 }
 
 // sell sells one item, or leaves everything unchanged.
@@ -75,7 +77,7 @@ func sell(ctx *replay.Context, order Order) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if _, err := Write.Call(ctx, Letter{order.Customer, "Thank you for buying a " + order.Item + "."}); err != nil {
+	if _, err := SendMail.Call(ctx, Mail{order.Customer, "Thank you for buying a " + order.Item + "."}); err != nil {
 		ctx.Log().Warn("cannot send mail", "error", err) // no reason to undo the sale
 	}
 	return payment, Stage.Set(ctx, "sold")
@@ -139,6 +141,6 @@ func (s *Shop) charge(ctx context.Context, order Order) (string, error) {
 	return payment, err
 }
 
-func (s *Shop) write(ctx context.Context, letter Letter) (bool, error) {
-	return true, s.Mail(ctx, letter.To, letter.Text)
+func (s *Shop) sendMail(ctx context.Context, mail Mail) (bool, error) {
+	return true, s.SendMail(ctx, mail.To, mail.Text)
 }

@@ -89,9 +89,10 @@ func UnverifiedInstance(token string) (string, error) {
 type TokenSigner struct {
 	// Cluster is the ID of the cluster. A token is valid in that cluster only.
 	Cluster string
-	// URL is where the application serves completions, without a slash at its end; "" for nowhere.
+	// URL is the URL at which the application serves completions, without a slash at its end; "" if
+	// it serves none.
 	URL string
-	// Key returns the secret key of the cluster. It may wait for it until ctx ends.
+	// Key returns the completion key of the cluster. It may wait for the key until ctx ends.
 	Key func(ctx context.Context) ([]byte, error)
 	// Now returns the time by which the tokens of an instance expire. It may wait until ctx ends.
 	Now func(ctx context.Context, instance string) (time.Time, error)

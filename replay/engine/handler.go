@@ -186,8 +186,8 @@ func (p *program) deliver(a inboxEvent) {
 }
 
 // runUpdate runs the handler in a coroutine and records its result. The handler's calls carry the
-// headers of the update and, besides, those of the run. If these are too many together, the update
-// fails.
+// headers of the update, and those headers of the run that the update does not set. If they are too
+// many together, the update fails.
 func (p *program) runUpdate(event *journalpb.ExternalEvent) {
 	handler := p.handlers.updates[event.Name]
 	p.handlers.inFlight++

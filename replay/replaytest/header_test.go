@@ -95,7 +95,7 @@ func newShipment(t *testing.T) *replaytest.Env {
 	return replaytest.New(t, shipment.Bind(shipmentBody), audit.Bind(auditBody), billing.Bind(billingBody))
 }
 
-func TestHeaders_TravelWithCalls(t *testing.T) {
+func TestHeaders_ReachCalls(t *testing.T) {
 	env := newShipment(t)
 	acme := user.With(tenant.With(t.Context(), "acme"), "ann")
 	audited, err := replaytest.StartRun(env, audit, "audit", "", replaytest.Headers(tenant.With(t.Context(), "auditor")))
