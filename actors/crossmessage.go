@@ -35,8 +35,8 @@ type PartitionConfig struct {
 	// SendMessage sends a message to an instance of any partition and returns nil when the instance
 	// has recorded it, now or before. [ErrNotFound], [ErrEnded], [ErrRequestIDReused], a
 	// [*replay.PayloadError] and a [*replay.InvalidError] are final; after any other error it is
-	// called again. It sets Retried if the message may have been recorded. It returns when ctx ends.
-	// nil sends to instances of this partition only.
+	// called again. It sets Retried if the message may have been recorded. It returns when ctx
+	// ends. nil sends to instances of this partition only.
 	SendMessage func(ctx context.Context, m *OutgoingMessage) error
 	// AppliedIndexOf returns the journal index that this node has applied in the partition of an
 	// instance. nil means that it is unknown, as for AppliedIndex.

@@ -38,8 +38,8 @@ func ClientFrom(ctx context.Context) (client *Client, ok bool) {
 }
 
 // CompleteActivity completes an activity from outside with a result; see [replay.ErrResultPending].
-// The token comes from [replay.Attempt.Token] or [replay.Attempt.SignedToken]; the leader verifies a
-// signed token. CompleteActivity returns after the completion is committed. Repeating it with the
+// The token comes from [replay.Attempt.Token] or [replay.Attempt.SignedToken]; the leader verifies
+// a signed token. CompleteActivity returns after the completion is committed. Repeating it with the
 // same value returns nil, until a signed token expires.
 //
 // An instance that is stalled or waits for code records nothing: the error is [ErrStalled]. The
@@ -111,8 +111,8 @@ func nameAttempt(token string, request *clusterpb.CompleteRequest) (instance, of
 //
 // POST /complete/{token} completes the attempt with the JSON value in the body, like
 // [CompleteActivity]. POST /fail/{token} with {"code": TEXT, "message": TEXT} fails it, like
-// [FailActivity]: errors.Is finds the sentinel of [replay.NewError] with that code. Codes that begin
-// with "tenuto." are rejected. The status of the answer is:
+// [FailActivity]: errors.Is finds the sentinel of [replay.NewError] with that code. Codes that
+// begin with "tenuto." are rejected. The status of the answer is:
 //
 //	204  recorded, also if it was recorded before with the same value
 //	400  the body is not JSON in UTF-8, or not of that form
@@ -202,7 +202,8 @@ type OpenOperation struct {
 	ChildID  string
 	Receiver string
 
-	// State is the state of an activity, such as [ActivityQueued]; "" briefly after it was scheduled.
+	// State is the state of an activity, such as [ActivityQueued]; "" briefly after it was
+	// scheduled.
 	State activity.State
 	// FailedAttempts is how many attempts of an activity have failed. LastError is the error of the
 	// last of them.

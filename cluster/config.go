@@ -269,7 +269,8 @@ func (c Config) validateCompletionURL() error {
 	}
 	base, err := url.Parse(c.CompletionURL)
 	if err != nil || base.Scheme != "https" && base.Scheme != "http" || base.Host == "" || base.User != nil || strings.ContainsAny(c.CompletionURL, "?#") {
-		return invalidConfig("CompletionURL", "must be an absolute http or https URL without user, query and fragment") // it may hold a password
+		// The error does not contain the URL, which may hold a password.
+		return invalidConfig("CompletionURL", "must be an absolute http or https URL without user, query and fragment")
 	}
 	return nil
 }

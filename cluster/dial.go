@@ -44,8 +44,8 @@ type DialConfig struct {
 	PayloadConverter replay.PayloadConverter
 	// ClientInterceptors run around the calls of the client, the first outermost.
 	ClientInterceptors []replay.ClientInterceptor
-	// BaggageHeaders are headers that a call takes from the OpenTelemetry baggage of its context; see
-	// Config.BaggageHeaders.
+	// BaggageHeaders are headers that a call takes from the OpenTelemetry baggage of its context;
+	// see Config.BaggageHeaders.
 	BaggageHeaders []string
 	// Logger receives the log. Defaults to slog.Default().
 	Logger *slog.Logger

@@ -19,8 +19,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
-// A shipment is handled by activities on the nodes in its tags. It starts a smaller one as a child, a
-// chained one and, in an activity, an independent one, and reports to the collector.
+// A shipment is handled by activities on the nodes in its tags. It starts a smaller one as a child,
+// a chained one and, in an activity, an independent one, and reports to the collector.
 type shipment struct {
 	Tags      []string
 	Depth     int
@@ -124,7 +124,8 @@ func shipmentDefinitions(node string) []replay.Definition {
 		}))
 }
 
-// startShipmentNodes starts nodes that serve their IDs as tags, and waits until headers are permitted.
+// startShipmentNodes starts nodes that serve their IDs as tags, and waits until headers are
+// permitted.
 func startShipmentNodes(t *testing.T, n, partitions int, change func(*Config)) []*Node {
 	t.Helper()
 	var nodes []*Node

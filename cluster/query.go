@@ -144,8 +144,8 @@ func CallUpdate[I, O any](ctx context.Context, client *Client, id string, update
 	return callUpdate[O](ctx, client, id, &clusterpb.UpdateRequest{Name: update.Name(), Input: payload, RequestId: requestID}, again)
 }
 
-// callUpdate executes an update and decodes its result. again says that the request ID may have been
-// used for the same update before.
+// callUpdate executes an update and decodes its result. again says that the request ID may have
+// been used for the same update before.
 func callUpdate[O any](ctx context.Context, c *Client, id string, r *clusterpb.UpdateRequest, again bool) (output O, err error) {
 	payload, err := c.update(ctx, id, r, again)
 	if err == nil {

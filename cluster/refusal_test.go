@@ -202,8 +202,8 @@ func expectArrived(t *testing.T, client *Client, handle replay.OrchestrationHand
 	}
 }
 
-// A member with an older build does not understand the failure, so nothing is refused until all have
-// this one.
+// A member with an older build does not understand the failure, so nothing is refused until all
+// have this one.
 func TestRefusal_NotWithOlderProtocol(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Partitions: 1, Definitions: refusalDefinitions(), protocol: payloadRefusalTest - 1})
 	ctx, client := testContext(t), node.Client()

@@ -115,7 +115,8 @@ func TestRunRetry_AttemptsOnSeveralLeaders(t *testing.T) {
 	if err := <-watching; err != nil || fmt.Sprint(watched) != "[OrchestrationStarted OrchestrationContinuedAsNew OrchestrationStarted OrchestrationContinuedAsNew OrchestrationStarted OrchestrationCompleted]" {
 		t.Errorf("watched %v, %v", watched, err)
 	}
-	again, err := StartRun(ctx, client, flakyRun, "f", 3, RequestID("once")) // the policy is not compared
+	// The policy is not compared.
+	again, err := StartRun(ctx, client, flakyRun, "f", 3, RequestID("once"))
 	if err != nil || again.Attached {
 		t.Errorf("repeated start: %+v, %v", again, err)
 	}

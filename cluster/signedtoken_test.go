@@ -96,8 +96,8 @@ func tokenIn(t *testing.T, url string) string {
 // testCompletionURL is the CompletionURL of test nodes.
 const testCompletionURL = "https://shop.example/hooks/"
 
-// serveCompletions serves the completions of a node as if under testCompletionURL, and returns a function that
-// sends a request and returns the status of the answer.
+// serveCompletions serves the completions of a node as if under testCompletionURL, and returns a
+// function that sends a request and returns the status of the answer.
 func serveCompletions(t *testing.T, node *Node) (post func(url, body string) int) {
 	t.Helper()
 	server := httptest.NewServer(http.StripPrefix("/hooks", node.CompletionHandler()))
@@ -133,8 +133,8 @@ func startSigned(t *testing.T, node *Node, ids ...string) {
 	}
 }
 
-// Any node signs tokens, also as a worker of another leader, and any node completes by them: in every
-// partition, after the leaders have changed, and when it has joined later.
+// Any node signs tokens, also as a worker of another leader, and any node completes by them: in
+// every partition, after the leaders have changed, and when it has joined later.
 func TestSignedToken_CompletesOnAnyNode(t *testing.T) {
 	checkGoroutineLeaks(t)
 	const partitions = 3
@@ -165,7 +165,8 @@ func TestSignedToken_CompletesOnAnyNode(t *testing.T) {
 		}
 	}
 	for i, node := range nodes {
-		id := idInGroup("signed-on-"+node.ID(), 0, partitions) // two of the nodes do not lead that partition
+		// Two of the nodes do not lead that partition.
+		id := idInGroup("signed-on-"+node.ID(), 0, partitions)
 		if _, err := StartRun(testContext(t), node.Client(), asyncOrchestration, id, node.ID()); err != nil {
 			t.Fatal(err)
 		}
@@ -457,7 +458,8 @@ func TestCompletionHandler_RejectsBadRequests(t *testing.T) {
 		{url, `1 2`, http.StatusBadRequest},
 		{url, "\"\xff\"", http.StatusBadRequest},
 		{url, `"` + strings.Repeat("x", 1000) + `"`, http.StatusRequestEntityTooLarge},
-		{url, `"` + strings.Repeat("<", 200) + `"`, http.StatusRequestEntityTooLarge}, // six bytes each when encoded
+		// Each has six bytes when encoded.
+		{url, `"` + strings.Repeat("<", 200) + `"`, http.StatusRequestEntityTooLarge},
 		{failing, `"x"`, http.StatusBadRequest},
 		{failing, `null`, http.StatusBadRequest},
 		{failing, `{"code": 1}`, http.StatusBadRequest},

@@ -29,7 +29,8 @@ var (
 	// with it. The cluster deletes the record when the token is revoked, or a day after it has
 	// expired.
 	ErrTokenInvalid = errors.New("tenuto: the token is unknown to this cluster")
-	// ErrTokenExpired: the join token, or the signed token of an attempt, has expired by cluster time.
+	// ErrTokenExpired: the join token, or the signed token of an attempt, has expired by cluster
+	// time.
 	ErrTokenExpired = engine.ErrTokenExpired
 	// ErrTokenUsed: another node has used the token.
 	ErrTokenUsed = errors.New("tenuto: the token was used by another node")
@@ -253,12 +254,12 @@ func (c Config) validateToken() error {
 	return nil
 }
 
-// completionTokens signs the tokens of attempts and verifies them, with the completion key from this
-// node's replica of the first partition.
+// completionTokens signs the tokens of attempts and verifies them, with the completion key from
+// this node's replica of the first partition.
 type completionTokens struct{ node *Node }
 
-// signer returns the signer and verifier of this node's tokens. It must not be used before the partitions
-// are open.
+// signer returns the signer and verifier of this node's tokens. It must not be used before the
+// partitions are open.
 func (c *completionTokens) signer() *engine.TokenSigner {
 	return &engine.TokenSigner{
 		Cluster: c.node.config.ClusterID,
@@ -295,8 +296,8 @@ func (c *completionTokens) record(ctx context.Context, pa *partition) (done bool
 }
 
 // awaitKey returns the completion key. On a node that has just joined, it waits until the replica
-// has the key. In a new cluster, it waits until the leader has recorded the key. While a member does
-// not speak protocol 4, the error is [ErrProtocol].
+// has the key. In a new cluster, it waits until the leader has recorded the key. While a member
+// does not speak protocol 4, the error is [ErrProtocol].
 func (c *completionTokens) awaitKey(ctx context.Context) ([]byte, error) {
 	first := c.node.partitions[0]
 	hasKey := func() bool { return len(first.journal.CompletionKey()) > 0 }

@@ -199,7 +199,8 @@ func TestUpdateOrStart_RunEndsBeforeUpdate(t *testing.T) {
 				switch {
 				case errors.Is(err, ErrUpdateAborted):
 					aborted <- request
-				case errors.Is(err, ErrEnded) && !run.Attached: // the others have ended the run that it began
+				case errors.Is(err, ErrEnded) && !run.Attached:
+					// The others have ended the run that it began.
 					ended.Add(1)
 				case err != nil:
 					t.Error(err)

@@ -21,7 +21,8 @@ func Orchestration[I, O any](name string) OrchestrationHandle[I, O] {
 func (h OrchestrationHandle[I, O]) Name() string { return h.name }
 
 // Call starts a child instance and awaits its result. The options are [Version], [ChildID],
-// [OnParentClose], [Retry] and [Summary]. The error is a [*ChildError] if the child did not complete.
+// [OnParentClose], [Retry] and [Summary]. The error is a [*ChildError] if the child did not
+// complete.
 func (h OrchestrationHandle[I, O]) Call(ctx *Context, input I, options ...Option) (O, error) {
 	return h.Start(ctx, input, options...).Await(ctx)
 }

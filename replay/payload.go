@@ -89,9 +89,9 @@ type PayloadError struct {
 	EventID uint64 `json:",omitempty"`
 	// RequestID is, for the data of an event, the ID that its sender gave it, "" if none.
 	RequestID string `json:",omitempty"`
-	// Sent is what was sent, at most 200 bytes of its JSON, if the receiver refused it before it was
-	// recorded: the data of an event (see [Receives]) or the input of an update. It is "" if a codec
-	// is configured.
+	// Sent is what was sent, at most 200 bytes of its JSON, if the receiver refused it before it
+	// was recorded: the data of an event (see [Receives]) or the input of an update. It is "" if a
+	// codec is configured.
 	Sent string `json:",omitempty"`
 	Err  error  `json:"-"`
 

@@ -15,9 +15,9 @@ type Order struct {
 	Patience       time.Duration
 }
 
-// Goods come to the warehouse, or leave it if Pieces is negative. Sale is the ID of the instance that
-// gets the answer, if any. Patience is how long the goods wait for missing pieces before the answer
-// is no.
+// Goods come to the warehouse, or leave it if Pieces is negative. Sale is the ID of the instance
+// that gets the answer, if any. Patience is how long the warehouse waits for missing pieces before
+// the answer is false.
 type Goods struct {
 	Item     string
 	Pieces   int

@@ -281,7 +281,8 @@ func (p *program) cancelPromise(canceled *promise) {
 type action struct {
 	event *journalpb.Event // without event_id and timestamp
 	op    *operation       // nil for an action that needs no completion
-	// valueType is the type, in the handle, of the value that the event holds; nil if it holds none.
+	// valueType is the type, in the handle, of the value that the event holds; nil if it holds
+	// none.
 	valueType       reflect.Type
 	recordedCallers *[callersMax]uintptr // the call stack, if it was recorded
 	elided          bool                 // canceled before it was bound: leaves no event

@@ -356,8 +356,8 @@ func outermostCode(failure *journalpb.Error) (code string) {
 	return code
 }
 
-// checkSuccessor checks the carried-over events in order, the status, and the name. The backoff of a
-// retry is 100 ms, doubled with each attempt, plus or minus 20%.
+// checkSuccessor checks the carried-over events in order, the status, and the name. The backoff of
+// a retry is 100 ms, doubled with each attempt, plus or minus 20%.
 func (h *historyChecker) checkSuccessor(last *journalpb.Event, continued *journalpb.OrchestrationContinuedAsNew, next *journalpb.Event) {
 	if diff := cmp.Diff(h.unconsumedEvents(), continued.Inbox, protocmp.Transform()); diff != "" {
 		h.violation(last, "inbox (-want +got):\n%s", diff)

@@ -65,7 +65,7 @@ func TestRefusal_BySubscribedType(t *testing.T) {
 		deliver(checkedMessage("tick", "x", "r1"), engine.Refused)
 		deliver(checkedMessage("tick", 1.5, ""), engine.Refused)
 		deliver(checkedMessage("unknown", "x", ""), engine.Recorded)
-		deliver(checkedMessage("tick", 1, "r1"), engine.Recorded) // the refused one has left no trace
+		deliver(checkedMessage("tick", 1, "r1"), engine.Recorded) // no trace of the refused one
 		deliver(checkedMessage("tick", "x", ""), engine.Refused)  // nothing waits for it now
 		deliver(engine.Message{Event: external("tick", 2, "")}, engine.Recorded)
 		deliver(checkedMessage("go", map[string]any{"any": "type"}, ""), engine.Recorded)

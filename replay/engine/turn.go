@@ -19,8 +19,8 @@ type Message struct {
 	// journal index larger than FirstIndex.
 	Retried    bool
 	FirstIndex uint64
-	// CheckData asks, for an external event, to refuse it if its data does not decode as a type that
-	// the code expects.
+	// CheckData asks, for an external event, to refuse it if its data does not decode as a type
+	// that the code expects.
 	CheckData bool
 }
 

@@ -70,11 +70,11 @@ func (e Event) Decode(into any) error {
 	return engine.PayloadConverter{}.Decode(replay.PayloadInfo{Kind: kind, Name: e.Name, Part: part}, payload, into)
 }
 
-// Err returns the recorded error of an activity, child, run, side effect or update that failed. If a
-// run is retried, its OrchestrationContinuedAsNew and the OrchestrationStarted of the next attempt
-// have the error, too. Err returns nil for every other event. errors.Is and errors.As work on the
-// result as in orchestration code. If a codec is needed to decode the error, the result keeps the
-// code and wraps a [*replay.CodecError].
+// Err returns the recorded error of an activity, child, run, side effect or update that failed. If
+// a run is retried, its OrchestrationContinuedAsNew and the OrchestrationStarted of the next
+// attempt have the error, too. Err returns nil for every other event. errors.Is and errors.As work
+// on the result as in orchestration code. If a codec is needed to decode the error, the result
+// keeps the code and wraps a [*replay.CodecError].
 func (e Event) Err() error {
 	if record := errorIn(e.message); record != nil {
 		return engine.PayloadConverter{}.DecodeError(record)

@@ -28,8 +28,8 @@ const activityTimeMax = 100 * 365 * 24 * time.Hour
 //
 // An Env fails the test at the first error.
 type Env struct {
-	// OrchestrationInterceptors and ActivityInterceptors run around the bodies of orchestrations and
-	// around attempts, as in the Config of package cluster. Set them before the first start.
+	// OrchestrationInterceptors and ActivityInterceptors run around the bodies of orchestrations
+	// and around attempts, as in the Config of package cluster. Set them before the first start.
 	OrchestrationInterceptors []replay.OrchestrationInterceptor
 	ActivityInterceptors      []replay.ActivityInterceptor
 

@@ -65,8 +65,8 @@ func TestReadKV_VirtualDays(t *testing.T) {
 	}
 }
 
-// Two children whose first attempt fails tell their parent's key-value map in either order, and each
-// counts once.
+// Two children whose first attempt fails tell their parent's key-value map in either order, and
+// each counts once.
 func TestPermute_ValuesAndRetriedChildren(t *testing.T) {
 	arrivals := replay.KV[string]("arrivals")
 	parent := replay.Orchestration[string, string]("parent")

@@ -24,8 +24,8 @@ type Run[O any] struct {
 // StartRun starts an instance of an orchestration and returns when the instance is idle at this
 // moment: activities whose bodies take no virtual time have ended. The options are
 // [replay.Version], [RequestID], [Attach], [ReuseWhenEnded], [ReuseWhenFailed],
-// [TerminateExisting], [StartAt], [Deadline], [replay.Retry], [replay.Summary], [Tags] and [Headers].
-// The test fails if no code is bound.
+// [TerminateExisting], [StartAt], [Deadline], [replay.Retry], [replay.Summary], [Tags] and
+// [Headers]. The test fails if no code is bound.
 //
 // Errors: [ErrInstanceExists], unless [Attach] is given; [*replay.InvalidError]; errors of
 // encoding/json.

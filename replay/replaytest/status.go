@@ -111,8 +111,8 @@ func (e *Env) readExecution(id string, execution uint64) (uint64, []*journalpb.E
 }
 
 // ReadKV returns a key-value map of an instance's latest run; empty if the run has set none of its
-// keys. The error is [ErrNotFound] if there is no instance with this ID, or a [*replay.PayloadError]
-// if a value is not a T.
+// keys. The error is [ErrNotFound] if there is no instance with this ID, or a
+// [*replay.PayloadError] if a value is not a T.
 func ReadKV[T any](env *Env, id string, kv replay.KVHandle[T]) (map[string]T, error) {
 	env.t.Helper()
 	if _, ok := env.node.journal.Instance(id); !ok {

@@ -22,8 +22,8 @@ var ErrUpdateAborted = actors.ErrUpdateAborted
 type RejectedError = actors.RejectedError
 
 // CallUpdate sends an update to a running instance and lets time pass until its result is
-// recorded. The options are [RequestID] and [Headers]. An update that is repeated with its ID is not
-// executed again and has the same result.
+// recorded. The options are [RequestID] and [Headers]. An update that is repeated with its ID is
+// not executed again and has the same result.
 //
 // Errors: the error of the instance's handler; a [*RejectedError] with the error of the
 // validation; a [*replay.NotRegisteredError] if there is no handler; [ErrUpdateAborted];

@@ -77,8 +77,8 @@ func PayloadError(f *clusterpb.Failure) *replay.PayloadError {
 	return refused
 }
 
-// Token returns the failure of a call with a signed token that is not valid. It does not contain the
-// token.
+// Token returns the failure of a call with a signed token that is not valid. It does not contain
+// the token.
 func Token(e *replay.TokenError) *clusterpb.Failure {
 	return &clusterpb.Failure{Code: CodeToken, Field: e.Token, Message: e.Reason, NotExecuted: true}
 }

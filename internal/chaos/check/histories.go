@@ -183,8 +183,8 @@ func (c *checker) checkEnded() {
 	}
 }
 
-// checkCauses checks that external inputs were sent by a call or an instance, and that an event refers only to
-// earlier events.
+// checkCauses checks that external inputs were sent by a call or an instance, and that an event
+// refers only to earlier events.
 func (c *checker) checkCauses() {
 	called := make(map[string]bool)
 	for _, call := range c.record.Calls {

@@ -26,8 +26,8 @@ const (
 	ReceiverInputs = 3
 )
 
-// A SenderInput is the input of a sender. It sends Messages events to each of Receivers, and to each
-// one of a type that receivers refuse. Then it cancels the instance Cancel, if that is not "".
+// A SenderInput is the input of a sender. It sends Messages events to each of Receivers, and to
+// each one of a type that receivers refuse. Then it cancels the instance Cancel, if that is not "".
 type SenderInput struct {
 	Receivers []string
 	Messages  int

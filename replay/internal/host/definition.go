@@ -40,7 +40,8 @@ type EventType struct {
 // SetVersion implements [Versioned].
 func (o *Orchestration) SetVersion(version string) { o.Version = version }
 
-// An OrchestrationInterceptor runs around the body of an orchestration, which next calls in a scope.
+// An OrchestrationInterceptor runs around the body of an orchestration, which next calls in a
+// scope.
 type OrchestrationInterceptor func(s Scope, next func(s Scope) error) error
 
 // An Activity is the code of an activity.

@@ -62,7 +62,8 @@ func (k CompletionKey) signature(fields []byte) []byte {
 }
 
 // Sign returns a token with its signature, as text of at most [SignedTokenMax] bytes of
-// A-Z a-z 0-9 . _ -. expires is the cluster time from which the token is no longer valid, after 1970.
+// A-Z a-z 0-9 . _ -. expires is the cluster time from which the token is no longer valid, after
+// 1970.
 func (k CompletionKey) Sign(t Token, expires time.Time) string {
 	var fields []byte
 	for _, field := range []uint64{uint64(expires.UnixNano()), t.Incarnation, t.Execution, t.EventID, uint64(t.Number)} {
