@@ -3,6 +3,7 @@ package actors
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"sync"
 	"time"
@@ -193,7 +194,14 @@ func (p *Partition) CheckStalled(ctx context.Context, id string, event *journalp
 	checked := make(chan error, 1)
 	go func() {
 		defer release()
-		checked <- checkDeclared(p, meta, event)
+		var err error
+		defer func() {
+			if value := recover(); value != nil {
+				p.logger.Error("check of an event panicked, the instance checks it again", "instance", id, "panic", fmt.Sprintf("%T", value))
+			}
+			checked <- err
+		}()
+		err = checkDeclared(p, meta, event)
 	}()
 	select {
 	case err := <-checked:

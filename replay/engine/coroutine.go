@@ -60,7 +60,18 @@ func (c *crash) error() error {
 	if c.value == nil {
 		return &replay.PanicError{Message: "runtime.Goexit called in user code", Stack: c.stack}
 	}
-	return &replay.PanicError{Message: fmt.Sprintf("panic: %v", c.value), Stack: c.stack}
+	return &replay.PanicError{Message: panicText(c.value), Stack: c.stack}
+}
+
+// panicText describes the value of a panic. The value's own method may panic with such a value
+// again, which fmt passes on.
+func panicText(value any) (text string) {
+	defer func() {
+		if recover() != nil {
+			text = fmt.Sprintf("panic: a %T, whose text panics", value)
+		}
+	}()
+	return fmt.Sprintf("panic: %v", value)
 }
 
 // resume runs the coroutine until it parks or ends.

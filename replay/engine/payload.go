@@ -164,11 +164,17 @@ type refusableInput struct {
 }
 
 func (i refusableInput) Decode(into any) error {
-	if failed := decodeInto(into, i.plain); failed != nil {
-		failed.PayloadInfo = replay.PayloadInfo{Kind: i.kind, Name: i.name, Part: "input"}
-		return i.payloads.refuse(failed, i.plain)
+	if len(i.plain.GetData()) == 0 || readScalar(i.plain.Data, into) {
+		return nil
 	}
-	return nil
+	reason := i.payloads.tryDecode(func() error { return json.Unmarshal(i.plain.Data, into) })
+	if reason == nil {
+		return nil
+	}
+	return i.payloads.refuse(&replay.PayloadError{
+		Verb: "decode", PayloadInfo: replay.PayloadInfo{Kind: i.kind, Name: i.name, Part: "input"},
+		Type: destinationType(into), Err: reason,
+	}, i.plain)
 }
 
 // refusal returns a [*replay.PayloadError] if the data of an event decodes as none of the types,
@@ -185,7 +191,7 @@ func (p PayloadConverter) refusal(event *journalpb.ExternalEvent, types []reflec
 	var failed error
 	var names []string
 	for _, t := range types {
-		err := decodeAs(plain, t)
+		err := p.decodeAs(plain, t)
 		if err == nil {
 			return nil
 		}
@@ -200,14 +206,26 @@ func (p PayloadConverter) refusal(event *journalpb.ExternalEvent, types []reflec
 	}, plain)
 }
 
-// decodeAs returns the error of decoding a payload as a value of that type. A panic is an error.
-func decodeAs(plain *journalpb.Payload, t reflect.Type) error {
+// decodeAs returns why a payload does not decode as a value of that type, nil if it does.
+func (p PayloadConverter) decodeAs(plain *journalpb.Payload, t reflect.Type) (reason error) {
 	if len(plain.GetData()) == 0 || isScalar(plain.Data, t) {
 		return nil
 	}
-	var failed error
-	crashed := callIsolated(func() { failed = json.Unmarshal(plain.Data, reflect.New(t).Interface()) })
-	return cmp.Or(crashed, failed)
+	return p.tryDecode(func() error { return json.Unmarshal(plain.Data, reflect.New(t).Interface()) })
+}
+
+// tryDecode returns why decode fails, nil if it does not. A panic is a failure. The reason is text,
+// because code of the author may have returned any error, whose methods may panic.
+func (p PayloadConverter) tryDecode(decode func() error) (reason error) {
+	crashed := callIsolated(func() {
+		if err := decode(); err != nil {
+			reason = p.refusalReason(err)
+		}
+	})
+	if crashed != nil {
+		return p.refusalReason(crashed)
+	}
+	return reason
 }
 
 // The bounds of the texts of a refused payload, in bytes.
@@ -216,17 +234,23 @@ const (
 	refuseTextMax = 1000
 )
 
-// refuse completes the error for a payload that is not recorded. The reason becomes text, because
-// code of the author may have returned any error. With a codec, the error has nothing of the data.
+// refuse completes the error for a payload that is not recorded. Its reason is a refusalReason. With
+// a codec, the error has nothing of the data.
 func (p PayloadConverter) refuse(e *replay.PayloadError, plain *journalpb.Payload) error {
 	e.Host().Refused = true
-	if p.Codec != nil {
-		e.Err = withoutData(e.Err)
-		return e
+	if p.Codec == nil {
+		e.Sent = strings.ToValidUTF8(truncateTo(string(plain.GetData()), sentTextMax-len("…")), "?")
 	}
-	e.Err = errors.New(strings.ToValidUTF8(truncateTo(e.Err.Error(), refuseTextMax), "?"))
-	e.Sent = strings.ToValidUTF8(truncateTo(string(plain.GetData()), sentTextMax-len("…")), "?")
 	return e
+}
+
+// refusalReason returns the text of an error as the reason of a refusal. It calls methods of the
+// error.
+func (p PayloadConverter) refusalReason(err error) error {
+	if p.Codec != nil {
+		return withoutData(err)
+	}
+	return errors.New(strings.ToValidUTF8(truncateTo(err.Error(), refuseTextMax), "?"))
 }
 
 // withoutData returns the reason why a payload cannot be decoded, without any of its data.

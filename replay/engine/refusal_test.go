@@ -243,6 +243,68 @@ func TestRefusal_IsolatesDecoding(t *testing.T) {
 	}
 }
 
+// A nilError panics if it is a nil pointer, in every method.
+type nilError struct{ text string }
+
+func (e *nilError) Error() string { return e.text }
+func (e *nilError) Unwrap() error { return errors.New(e.text) }
+func (e *nilError) As(any) bool   { return e.text != "" }
+
+// nilErrorData is data that does not decode, with a nilError.
+type nilErrorData struct{ decoded bool }
+
+func (d *nilErrorData) UnmarshalJSON(data []byte) error {
+	var e *nilError
+	if string(data) == `"panic"` {
+		panic(e)
+	}
+	return e
+}
+
+// A selfError panics with itself.
+type selfError struct{}
+
+func (e selfError) Error() string { panic(e) }
+
+// selfErrorData is data whose decoding panics with a selfError.
+type selfErrorData struct{}
+
+func (*selfErrorData) UnmarshalJSON([]byte) error { panic(selfError{}) }
+
+// Methods of the author's error may panic, which also counts as data that does not decode.
+func TestRefusal_IsolatesErrorOfAuthor(t *testing.T) {
+	handleUpdate := func(ctx *replay.Context, _ string) (string, error) {
+		if err := replay.Update[nilErrorData, int]("up").Handle(ctx, nil, func(*replay.Context, nilErrorData) (int, error) { return 0, nil }); err != nil {
+			return "", err
+		}
+		_, err := replay.Event[nilErrorData]("data").Wait(ctx)
+		return "", err
+	}
+	plain := registryOf(t, program("script", handleUpdate, replay.Receives(replay.Event[nilErrorData]("declared"), replay.Event[selfErrorData]("self"))))
+	for _, codec := range []replay.Codec{nil, funcCodec{}} {
+		registry := plain.WithPayloadConverter(engine.PayloadConverter{Codec: codec})
+		in := &instance{registry: registry}
+		mustTurn(t, in, started("script", ""))
+		for _, data := range []string{"panic", "error"} {
+			reasons := map[string]error{
+				"declared": registry.CheckEvent("script", "", external("declared", data, "").GetExternalEvent()),
+				"self":     registry.CheckEvent("script", "", external("self", data, "").GetExternalEvent()),
+			}
+			_, reasons["subscribed"] = deliverChecked(t, in, checkedMessage("data", data, ""))
+			if codec == nil { // with one, the codec encodes the whole error
+				_, reasons["update"] = in.resident.Query(engine.UpdatePrefix+"up", payloadOf(data))
+			}
+			for name, reason := range reasons {
+				var refused *replay.PayloadError
+				if !errors.As(reason, &refused) || refused.Err == nil || refused.Error() == "" {
+					t.Errorf("%s, %s: %#v", name, data, reason)
+				}
+			}
+		}
+		in.evict()
+	}
+}
+
 // nil2 is a body that ends at once.
 func nil2(*replay.Context, string) (string, error) { return "", nil }
 
