@@ -24,6 +24,9 @@ type Message struct {
 	// Internal messages are never rejected with ErrBusy. The open operations in the journal bound
 	// their number.
 	Internal bool
+	// FreshID says that the request ID was made for this message and that no earlier attempt was sent,
+	// so no history has it.
+	FreshID bool
 	// Retry asks a stalled instance to try to continue. If it stalls again, the message is answered
 	// with the reason.
 	Retry bool

@@ -268,6 +268,7 @@ func (p *Partition) SendMessage(ctx context.Context, m *OutgoingMessage) error {
 	answers := make(chan Answer, 1)
 	p.Deliver(m.Instance, Message{
 		Message: engine.Message{Event: m.input(), Retried: m.Retried, FirstIndex: m.FirstIndex, CheckData: true},
+		FreshID: !m.Retried,
 		Done:    func(a Answer) { answers <- a },
 	})
 	select {

@@ -98,6 +98,24 @@ func TestRefusal_ByDeclarationWithoutReplay(t *testing.T) {
 	})
 }
 
+// A refusal of an event with a fresh request ID does not search the history for it. The test sends an
+// ID that is recorded, as no caller does, to see that.
+func TestRefusal_FreshIDIsNotSearched(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		var begun atomic.Int32
+		n := lead(t, newTestJournal(), actors.Config{}, bindCounted(&begun, replay.Receives(word)))
+		n.start("c", "counted", "xx").want(nil)
+		n.sendWithRequestID("c", "word", "r1", "a").want(nil)
+		waitIdle()
+		n.partition.EvictIdle("c")
+		waitIdle()
+		fresh := checkedWord(t, 1, "r1")
+		fresh.FreshID = true
+		n.deliver("c", fresh).wantRefused("string")
+		n.deliver("c", checkedWord(t, 1, "r1")).want(nil)
+	})
+}
+
 // A batch may mix events that are refused with others.
 func TestRefusal_InBatchOfEvictedInstance(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {

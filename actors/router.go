@@ -157,20 +157,21 @@ func (r *router) refuseEvents() {
 		if meta == nil {
 			meta, _ = p.journal.Instance(r.in.id)
 		}
-		if err := checkDeclared(p, meta, event); err != nil {
+		if err := checkDeclared(p, meta, event, r.batch[i].FreshID); err != nil {
 			r.reply(&r.batch[i], Answer{Err: err})
 		}
 	}
 }
 
 // checkDeclared returns why an instance that runs must not record an event, judged without its
-// code: the data does not fit what the code declares. It runs code of the author.
-func checkDeclared(p *Partition, meta *journalpb.Instance, event *journalpb.ExternalEvent) error {
+// code: the data does not fit what the code declares. It runs code of the author. Unless the request
+// ID is fresh, it may read the whole history.
+func checkDeclared(p *Partition, meta *journalpb.Instance, event *journalpb.ExternalEvent, freshID bool) error {
 	if meta.GetStatus() != journalpb.Status_STATUS_RUNNING || event.RequestId != "" && event.RequestId == meta.RequestId {
 		return nil
 	}
 	err := p.system.config.Registry.CheckEvent(meta.Name, meta.Version, event)
-	if err == nil || event.RequestId != "" && mayHaveRecorded(p.journal, meta, event.RequestId) {
+	if err == nil || !freshID && event.RequestId != "" && mayHaveRecorded(p.journal, meta, event.RequestId) {
 		return nil
 	}
 	return err

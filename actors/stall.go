@@ -201,7 +201,7 @@ func (p *Partition) CheckStalled(ctx context.Context, id string, event *journalp
 			}
 			checked <- err
 		}()
-		err = checkDeclared(p, meta, event)
+		err = checkDeclared(p, meta, event, true)
 	}()
 	select {
 	case err := <-checked:

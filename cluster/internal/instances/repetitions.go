@@ -177,6 +177,7 @@ type input struct {
 // deliver sends an input to an instance, marked as retried if the call is.
 func (r *repetitions) deliver(p *actors.Partition, request *clusterpb.Request, requestID string, m actors.Message) *input {
 	m.Retried, m.FirstIndex = request.FirstIndex != nil, request.GetFirstIndex()
+	m.FreshID = !request.Retried && !m.Retried // a caller that chose the ID may have sent it before
 	return &input{r, p, request, requestID, m, Deliver(p, request.Instance, m)}
 }
 
