@@ -23,9 +23,10 @@ import (
 // A partition is this node's part in one Raft group. Each instance belongs to one partition, and
 // every node takes part in all partitions.
 type partition struct {
-	node    *Node
-	number  int
-	journal *journal.Journal
+	awaitedFounders atomic.Bool // see raiseFirstProtocol
+	node            *Node
+	number          int
+	journal         *journal.Journal
 	// barrier returns nil when a majority has confirmed that this node leads; tests replace it.
 	barrier func(ctx context.Context) error
 	// actorPartition is set while this node leads the partition.

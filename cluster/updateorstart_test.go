@@ -124,6 +124,40 @@ func TestUpdateOrStart_RepeatedOnce(t *testing.T) {
 	wantUpdates(t, clients[2], "t", 3, 2)
 }
 
+// A repeated call finds its update in an earlier run, whether the latest one runs or has ended.
+func TestUpdateOrStart_RepeatedAfterLaterRuns(t *testing.T) {
+	node := startNode(t, Config{InMemory: true, Definitions: append(definitions(), basket.Bind(basketBody))})
+	ctx, client := testContext(t), node.Client()
+	call := func(request string, n, want int) {
+		t.Helper()
+		_, sum, err := UpdateOrStart(ctx, client, "t", basket, basketInput{Sum: 1}, raiseUpdate, n, RequestID(request), ReuseWhenEnded())
+		if err != nil || sum != want {
+			t.Errorf("%s: %d, %v; want %d", request, sum, err, want)
+		}
+	}
+	end := func() {
+		t.Helper()
+		if err := Send(ctx, client, "t", word, ""); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Wait(ctx, "t"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	call("begins", 10, 11)
+	call("attaches", 100, 111)
+	end()
+	call("next", 1000, 1001)
+	call("attaches", 100, 111)
+	call("begins", 10, 11)
+	wantUpdates(t, client, "t", 3, 2)
+	end()
+	call("attaches", 100, 111)
+	call("last", 5, 6)
+	call("next", 1000, 1001)
+	wantUpdates(t, client, "t", 4, 3)
+}
+
 // A caller that has died after the start repeats its call.
 func TestUpdateOrStart_AfterStartAlone(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: append(definitions(), basket.Bind(basketBody))})

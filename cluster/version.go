@@ -109,9 +109,9 @@ const raiseFirstMax = 2 * time.Second
 
 // raiseFirstProtocol raises the protocol of a new cluster. Its leader does so before it serves, so
 // that the first instances can use what that protocol permits. If a founder does not answer in
-// time, raiseProtocol raises it later.
+// time, raiseProtocol raises it later; a node waits once for each partition.
 func raiseFirstProtocol(ctx context.Context, pa *partition) {
-	if pa.journal.Protocol() > 1 {
+	if pa.journal.Protocol() > 1 || pa.awaitedFounders.Swap(true) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, raiseFirstMax)

@@ -93,11 +93,14 @@ func activityOptions(options []Option) *host.ActivityOptions {
 // doubles with each attempt up to 100 s, with a random jitter of ±20%. Unlimited retries of an
 // activity end with the call's [ScheduleToClose], those of a run with its deadline, if set.
 type RetryPolicy struct {
-	// InitialInterval is the backoff after the first failed attempt. Defaults to 1 s.
+	// InitialInterval is the backoff after the first failed attempt. 0 and less mean the default of
+	// 1 s.
 	InitialInterval time.Duration
-	// Backoff multiplies the interval after each attempt. Defaults to 2; at least 1.
+	// Backoff multiplies the interval after each attempt. 0 and less mean the default of 2; a value
+	// below 1 counts as 1.
 	Backoff float64
-	// MaxInterval is the longest interval before jitter. Defaults to 100 s.
+	// MaxInterval is the longest interval before jitter, also of the first. 0 and less mean the
+	// default of 100 s.
 	MaxInterval time.Duration
 	// MaxAttempts limits the number of attempts. 0, the default, and less mean no limit.
 	MaxAttempts int

@@ -47,4 +47,10 @@ func (k HeaderKey) Value(ctx *Context) (value string, ok bool) { return ctx.scop
 // Header returns the header of the event that a subscription has received; see
 // [EventHandle.Subscribe]. ok is false if the sender has not sent it, while no event has arrived,
 // and for the future of any other operation.
-func (f *Future[T]) Header(key HeaderKey) (value string, ok bool) { return f.core().Header(key.name) }
+func (f *Future[T]) Header(key HeaderKey) (value string, ok bool) {
+	promise := f.core()
+	if promise == nil {
+		return "", false
+	}
+	return promise.Header(key.name)
+}

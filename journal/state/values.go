@@ -142,7 +142,8 @@ func (p *publishedState) addValue(b []byte) (ok bool) {
 }
 
 // Values returns the values of a key-value map of an instance, in order of their keys; none for an
-// unknown instance. It is a consistent view. The caller owns the messages.
+// unknown instance. It is a consistent view, unless the ID is purged and reused meanwhile. The caller
+// owns the messages.
 func (re *reads) Values(id, kv string) ([]*journalpb.ValueSet, error) {
 	var execution uint64
 	var where map[valueKey]uint64
@@ -163,18 +164,21 @@ func (re *reads) Values(id, kv string) ([]*journalpb.ValueSet, error) {
 			}
 			events[where[key]] = event
 		}
-		values = append(values, valueIn(event, key))
+		if value := valueIn(event, key); value != nil { // otherwise the ID was purged and reused meanwhile
+			values = append(values, value)
+		}
 	}
 	return values, nil
 }
 
-// valueIn returns the value of a key in the event that holds it.
+// valueIn returns the value of a key in the event that holds it; nil if the event holds none.
 func valueIn(event *journalpb.Event, key valueKey) *journalpb.ValueSet {
+	sets := event.GetOrchestrationStarted().GetValues()
 	if set := event.GetValueSet(); set != nil {
-		return set
+		sets = []*journalpb.ValueSet{set}
 	}
-	for _, set := range event.GetOrchestrationStarted().GetValues() {
-		if set.Map == key.kv && set.Key == key.key {
+	for _, set := range sets {
+		if set.Map == key.kv && set.Key == key.key && set.Value != nil {
 			return set
 		}
 	}

@@ -62,24 +62,24 @@ func (r *repetitions) findStartedRun(request *clusterpb.Request, start *clusterp
 	return run{}
 }
 
-// findRunWithInput returns the latest run if it has ended and has recorded the event or update of a
-// retried start. The start then begins no other run. Otherwise findRunWithInput returns execution 0.
-// The event is searched for only by repetitions of this library, the update by all.
+// findRunWithInput returns the run that has recorded the event or update of a retried start and has
+// ended. The start then begins no other run. Otherwise findRunWithInput returns execution 0. It
+// searches the latest run, and for an update also earlier ones. The event is searched for only by
+// repetitions of this library, the update by all.
 func (r *repetitions) findRunWithInput(ctx context.Context, request *clusterpb.Request, start *clusterpb.StartRequest) (run, error) {
 	repeatsUpdate := start.Update && request.Retried
 	if !repeatsUpdate && (request.FirstIndex == nil || start.Send == nil) {
 		return run{}, nil
 	}
 	known, ok := r.Journal.Instance(request.Instance)
-	if !ok || known.Status == journalpb.Status_STATUS_RUNNING {
+	if !ok {
 		return run{}, nil
 	}
 	if repeatsUpdate {
-		_, event, err := r.FindInput(ctx, request.Instance, Position{}, start.RequestId)
-		if event == nil || err != nil {
-			return run{}, err
-		}
-		return runOf(known), nil
+		return r.findRunWithUpdate(ctx, known, start.RequestId)
+	}
+	if known.Status == journalpb.Status_STATUS_RUNNING {
+		return run{}, nil
 	}
 	found, _, err := r.findInputSince(ctx, request.Instance, start.Send.RequestId, request.GetFirstIndex())
 	if found == (Position{}) || err != nil {
@@ -89,6 +89,32 @@ func (r *repetitions) findRunWithInput(ctx context.Context, request *clusterpb.R
 		return run{}, err
 	}
 	return runOf(known), nil
+}
+
+// findRunWithUpdate returns the ended run that has recorded an update: the latest one, or one of the
+// last startSearchMax executions before it. A running run recognizes the update itself.
+func (r *repetitions) findRunWithUpdate(ctx context.Context, known *journalpb.Instance, requestID string) (run, error) {
+	last := known.Execution
+	if known.Status == journalpb.Status_STATUS_RUNNING {
+		last = known.FirstExecution - 1
+	}
+	var found run
+	for execution := max(known.FirstExecution, startSearchMax+1) - startSearchMax; execution <= last; execution++ {
+		for event, err := range r.Journal.Events(known.Instance, execution, 1) {
+			switch started := event.GetOrchestrationStarted(); {
+			case ctx.Err() != nil:
+				return run{}, ctx.Err()
+			case IsNotFound(err): // it was purged
+			case err != nil:
+				return run{}, err
+			case started != nil && (found.first == 0 || started.Incarnation != found.incarnation):
+				found = run{execution, started.Incarnation}
+			case event.InputRequestID() == requestID:
+				return found, nil
+			}
+		}
+	}
+	return run{}, nil
 }
 
 // WrapForgotten adds ErrForgotten to an error if a retried input finds no instance: an earlier
