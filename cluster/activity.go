@@ -121,8 +121,9 @@ func nameAttempt(token string, request *clusterpb.CompleteRequest) (instance, of
 //	409  the attempt has ended with another outcome, or does not exist any more
 //	410  the token has expired
 //	413  the value exceeds Settings.PayloadMax
-//	503  no leader, overload, a stalled instance, or more than 128 concurrent requests: repeat it
-//	     after the time in Retry-After; the outcome may be unknown
+//	503  no leader, overload, a stalled instance, no answer within 10 s, or more than 128
+//	     concurrent requests, or 4 for one instance: repeat it after the time in Retry-After; the
+//	     outcome may be unknown
 //	500  an internal error
 //
 // A value is recorded as it is: if it is not of the activity's type, the call of the activity fails
@@ -132,14 +133,17 @@ func nameAttempt(token string, request *clusterpb.CompleteRequest) (instance, of
 func (n *Node) CompletionHandler() http.Handler {
 	client := n.Client()
 	return completion.NewHandler(completion.Config{
-		Verify: func(ctx context.Context, token string) error {
+		Verify: func(ctx context.Context, token string) (instance string, err error) {
 			if err := n.check(); err != nil {
-				return err
+				return "", err
 			}
 			ctx, cancel := context.WithTimeout(ctx, verifyWaitMax)
 			defer cancel()
-			_, err := n.tokens.verify(ctx, token)
-			return err
+			attempt, err := n.tokens.verify(ctx, token)
+			if err != nil {
+				return "", err
+			}
+			return attempt.Instance, nil
 		},
 		Complete: func(ctx context.Context, token string, value json.RawMessage) error {
 			return CompleteActivity(ctx, client, token, value)

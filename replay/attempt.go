@@ -46,8 +46,9 @@ func (a *Attempt) Token() string { return a.token().String() }
 
 // SignedToken returns a token for third parties, with which this attempt can be completed from
 // outside: only the cluster can make it, and it expires after lifetime, 1 s to 30 days, by cluster
-// time. It is a secret: anyone who has it can end this attempt, and can do nothing else. It is opaque,
-// 1 to 400 bytes of A-Z a-z 0-9 . _ -, and differs from call to call. Earlier ones stay valid.
+// time. It is a secret: anyone who has it can end this attempt, and after the end can ask whether a
+// value equals the recorded result. It is opaque, 1 to 400 bytes of A-Z a-z 0-9 . _ -, and differs
+// from call to call. Earlier ones stay valid.
 //
 // ctx is the context of the activity's body, or one derived from it. It bounds the wait for the key
 // of the cluster, which every node has soon after the cluster was founded. Concurrent calls are

@@ -251,9 +251,9 @@ func (e *nilError) Unwrap() error { return errors.New(e.text) }
 func (e *nilError) As(any) bool   { return e.text != "" }
 
 // nilErrorData is data that does not decode, with a nilError.
-type nilErrorData struct{ decoded bool }
+type nilErrorData struct{}
 
-func (d *nilErrorData) UnmarshalJSON(data []byte) error {
+func (*nilErrorData) UnmarshalJSON(data []byte) error {
 	var e *nilError
 	if string(data) == `"panic"` {
 		panic(e)

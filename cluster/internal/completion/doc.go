@@ -3,8 +3,9 @@
 // # Guarantees
 //
 //  1. A body is read only after the signature and the expiry of the token were verified.
-//  2. At most 128 requests are served at once, each with a body of bounded size that arrives within
-//     10 s. Others are rejected at once.
+//  2. At most 128 requests are served concurrently, 4 for one instance, each with a body of bounded
+//     size that arrives within 10 s and a call of at most 10 s. Further requests are rejected
+//     immediately.
 //  3. No answer contains a token or an error of the cluster.
 //
 // # What may not be assumed

@@ -12,6 +12,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -23,8 +24,10 @@ import (
 
 // Bounds of requests.
 const (
-	requestsMax = 128 // at once
+	requestsMax = 128 // concurrent
+	instanceMax = 4   // concurrent, for one instance
 	bodyTimeout = 10 * time.Second
+	callTimeout = 10 * time.Second
 	codeMax     = 128      // bytes, as for replay.NewError
 	messageMax  = 16 << 10 // bytes, as for recorded errors
 )
@@ -34,8 +37,8 @@ const reservedCodes = "tenuto."
 
 // Config says how a handler reaches the cluster.
 type Config struct {
-	// Verify returns nil if this node finds a signed token valid. It returns soon.
-	Verify func(ctx context.Context, token string) error
+	// Verify returns the instance of a signed token that this node finds valid. It returns soon.
+	Verify func(ctx context.Context, token string) (instance string, err error)
 	// Complete and Fail end the attempt that a token names. Both verify the token again.
 	Complete func(ctx context.Context, token string, value json.RawMessage) error
 	Fail     func(ctx context.Context, token string, failure error) error
@@ -47,7 +50,7 @@ type Config struct {
 
 // Reasons for answers that do not come from the cluster.
 var (
-	errTooManyRequests = errors.New("too many requests at once")
+	errTooManyRequests = errors.New("too many concurrent requests")
 	errTooLarge        = errors.New("the body is too large")
 	errSlowBody        = errors.New("the body did not arrive in time")
 )
@@ -62,11 +65,14 @@ func (e *requestError) Error() string { return e.reason }
 type handler struct {
 	Config
 	slots chan struct{} // one element for each request that is served
+
+	mu        sync.Mutex
+	instances map[string]int // how many requests for each are served
 }
 
 // NewHandler returns a handler of POST /complete/{token} and POST /fail/{token}.
 func NewHandler(config Config) http.Handler {
-	h := &handler{config, make(chan struct{}, requestsMax)}
+	h := &handler{Config: config, slots: make(chan struct{}, requestsMax), instances: make(map[string]int)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /complete/{token}", h.serve(h.complete))
 	mux.HandleFunc("POST /fail/{token}", h.serve(h.fail))
@@ -98,14 +104,42 @@ func (h *handler) handle(w http.ResponseWriter, r *http.Request, act action) err
 	default:
 		return errTooManyRequests
 	}
-	if err := h.Verify(r.Context(), token); err != nil {
+	instance, err := h.Verify(r.Context(), token)
+	if err != nil {
 		return err
 	}
+	if !h.enter(instance) {
+		return errTooManyRequests
+	}
+	defer h.leave(instance)
 	body, err := h.readBody(w, r)
 	if err != nil {
 		return err
 	}
-	return act(r.Context(), token, body)
+	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
+	defer cancel()
+	return act(ctx, token, body)
+}
+
+// enter reports whether a request for an instance may be served. Without this bound the holder of one
+// token could occupy all slots.
+func (h *handler) enter(instance string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.instances[instance] == instanceMax {
+		return false
+	}
+	h.instances[instance]++
+	return true
+}
+
+// leave ends a request for an instance.
+func (h *handler) leave(instance string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.instances[instance]--; h.instances[instance] == 0 {
+		delete(h.instances, instance)
+	}
 }
 
 // readBody reads a body of JSON.

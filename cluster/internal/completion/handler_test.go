@@ -45,11 +45,11 @@ func (f *fakeCluster) end(value string) error {
 
 func (f *fakeCluster) handler() http.Handler {
 	return NewHandler(Config{
-		Verify: func(context.Context, string) error {
+		Verify: func(_ context.Context, token string) (instance string, err error) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.verifies++
-			return f.verifyErr
+			return strings.TrimPrefix(token, "t3."), f.verifyErr
 		},
 		Complete:      func(_ context.Context, _ string, value json.RawMessage) error { return f.end(string(value)) },
 		Fail:          func(_ context.Context, _ string, failure error) error { return f.end(failure.Error()) },
@@ -134,9 +134,9 @@ func TestHandler_BoundsRequestsAtOnce(t *testing.T) {
 	f := &fakeCluster{entered: make(chan struct{}), leave: make(chan struct{})}
 	h := f.handler()
 	var serving sync.WaitGroup
-	for range requestsMax {
+	for i := range requestsMax {
 		serving.Go(func() {
-			if response := post(h, "/complete/t3.a", strings.NewReader("1")); response.StatusCode != http.StatusNoContent {
+			if response := post(h, fmt.Sprint("/complete/t3.", i), strings.NewReader("1")); response.StatusCode != http.StatusNoContent {
 				t.Error(response.Status)
 			}
 		})
@@ -145,6 +145,34 @@ func TestHandler_BoundsRequestsAtOnce(t *testing.T) {
 	if response := post(h, "/complete/t3.a", unreadBody{t}); response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") != "1" {
 		t.Errorf("one more: %s", response.Status)
 	}
+	close(f.leave)
+	serving.Wait()
+	go func() { <-f.entered }()
+	if response := post(h, "/complete/t3.a", strings.NewReader("1")); response.StatusCode != http.StatusNoContent {
+		t.Errorf("after the others: %s", response.Status)
+	}
+}
+
+// The holder of one token, valid or used, does not keep others out.
+func TestHandler_BoundsRequestsForOneInstance(t *testing.T) {
+	f := &fakeCluster{entered: make(chan struct{}), leave: make(chan struct{})}
+	h := f.handler()
+	var serving sync.WaitGroup
+	serve := func(instance string) {
+		serving.Go(func() {
+			if response := post(h, "/complete/t3."+instance, strings.NewReader("1")); response.StatusCode != http.StatusNoContent {
+				t.Error(response.Status)
+			}
+		})
+		<-f.entered
+	}
+	for range instanceMax {
+		serve("a")
+	}
+	if response := post(h, "/complete/t3.a", unreadBody{t}); response.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("one more: %s", response.Status)
+	}
+	serve("b")
 	close(f.leave)
 	serving.Wait()
 	go func() { <-f.entered }()
