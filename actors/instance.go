@@ -62,7 +62,7 @@ type instance struct {
 	incarnation  uint64
 	batchMax     int   // how many messages the next turn may take
 	startOnly    bool  // the next turn records a start without running the code
-	isFirstRun   bool  // no code has run on the latest execution, which this actor has begun
+	isFirstStep  bool  // no code has run on the latest execution, which this actor has begun
 	openTurn     *turn // its messages can still be put back into the inbox
 	pendingTurn  *turn // its append is not decided
 	replacements replacements
@@ -329,10 +329,10 @@ func (in *instance) loadExecution() (meta *journalpb.Instance, err error) {
 	}
 	in.beginExecution(meta.Execution, meta.Incarnation)
 	in.partition.system.counters.activations.Add(1)
-	if in.isFirstRun && meta.LastEventId == 1 {
-		in.execution.FirstRun()
+	if in.isFirstStep && meta.LastEventId == 1 {
+		in.execution.FirstStep()
 	}
-	in.isFirstRun = false
+	in.isFirstStep = false
 	return meta, in.execution.Replay(in.partition.journal.Events(in.id, meta.Execution, 1))
 }
 
@@ -502,7 +502,7 @@ func (in *instance) afterCommit() (ended bool) {
 	if in.pendingTurn.successor != nil || in.pendingTurn.startOnly {
 		// The next execution takes its first turn when it is loaded. If its code is missing or
 		// does not fit, the instance stalls then, as it would under the next leader.
-		in.isFirstRun = true
+		in.isFirstStep = true
 		in.partition.sender.nudge(in.id)
 	}
 	return ended

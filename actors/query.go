@@ -29,8 +29,8 @@ func (q *Query) IsAnsweredAfterEnd() bool {
 	return q != nil && q.Name != engine.StackQuery && !strings.HasPrefix(q.Name, engine.UpdatePrefix)
 }
 
-// endedQueries bounds the replays of ended instances for queries. A replay counts until its code has
-// returned, because code may block.
+// endedQueries bounds the replays of ended instances for queries. A replay counts until its code
+// has returned, because code may block.
 type endedQueries struct {
 	slots chan struct{} // holds a value for each replay
 
@@ -42,8 +42,8 @@ func newEndedQueries() endedQueries {
 	return endedQueries{slots: make(chan struct{}, endedQueriesMax), replays: make(map[string]chan struct{})}
 }
 
-// acquire waits until a replay of an instance may begin, and returns what ends it. Only one replay of
-// an instance runs at a time.
+// acquire waits until a replay of an instance may begin, and returns what ends it. Only one replay
+// of an instance runs at a time.
 func (e *endedQueries) acquire(ctx, partition context.Context, id string) (release func(), err error) {
 	replay := make(chan struct{})
 	for {

@@ -98,8 +98,8 @@ func TestRefusal_ByDeclarationWithoutReplay(t *testing.T) {
 	})
 }
 
-// A refusal of an event with a fresh request ID does not search the history for it. The test sends an
-// ID that is recorded, as no caller does, to see that.
+// A refusal of an event with a fresh request ID does not search the history for it. The test sends
+// an ID that is recorded, as no caller does, to see that.
 func TestRefusal_FreshIDIsNotSearched(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		var begun atomic.Int32

@@ -131,8 +131,8 @@ func (r *router) begin(m *Message, execution uint64) {
 	r.accept(m)
 }
 
-// checkSent returns why a start is refused: the event that is sent with it would not fit the code. A
-// start that is recorded without running code is not checked.
+// checkSent returns why a start is refused: the event that is sent with it would not fit the code.
+// A start that is recorded without running code is not checked.
 func (r *router) checkSent(m *Message) error {
 	if m.Sent == nil || r.in.startOnly {
 		return nil
@@ -164,8 +164,8 @@ func (r *router) refuseEvents() {
 }
 
 // checkDeclared returns why an instance that runs must not record an event, judged without its
-// code: the data does not fit what the code declares. It runs code of the author. Unless the request
-// ID is fresh, it may read the whole history.
+// code: the data does not fit what the code declares. It runs code of the author. Unless the
+// request ID is fresh, it may read the whole history.
 func checkDeclared(p *Partition, meta *journalpb.Instance, event *journalpb.ExternalEvent, freshID bool) error {
 	if meta.GetStatus() != journalpb.Status_STATUS_RUNNING || event.RequestId != "" && event.RequestId == meta.RequestId {
 		return nil

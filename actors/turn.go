@@ -184,8 +184,8 @@ func (t *turn) resolve(err error) {
 	}
 }
 
-// addReply adds the answer for a message that the code has taken. refusal is why it was refused, nil
-// if it was not.
+// addReply adds the answer for a message that the code has taken. refusal is why it was refused,
+// nil if it was not.
 func (t *turn) addReply(m *Message, disposition engine.Disposition, refusal error) {
 	a := Answer{Dropped: disposition == engine.Dropped}
 	switch disposition {

@@ -615,7 +615,7 @@ func TestCrossPartition_FindsChildEndAfterLeaderLoss(t *testing.T) {
 	ctx := testContext(t)
 	f.makeLeader(partitionOfID("parent"), "n2")
 	f.makeLeader((partitionOfID("parent")+1)%testPartitions, "n1")
-	eventually(t, "every partition has a leader that asks nobody any more", func() bool {
+	eventually(t, "every partition has a leader", func() bool {
 		led := 0
 		for _, node := range f.all() {
 			led += len(node.ledPartitions())

@@ -346,8 +346,6 @@ const (
 	tagsMax      = 64 // tags
 	tagKeyMax    = 128
 	tagValueMax  = 1024
-	// An instance has at most as many attributes; see replay.AttributeHandle.
-	attributesMax = 32
 )
 
 func firstError(errs ...error) error {
@@ -485,8 +483,8 @@ func checkListRequest(r *clusterpb.ListRequest) error {
 
 // checkAttributes returns an error for attributes that no instance can have.
 func checkAttributes(attributes map[string]string) error {
-	if len(attributes) > attributesMax {
-		return invalidArgument("filter by attributes", fmt.Sprintf("has %d: at most %d are allowed", len(attributes), attributesMax))
+	if len(attributes) > engine.AttributesMax {
+		return invalidArgument("filter by attributes", fmt.Sprintf("has %d: at most %d are allowed", len(attributes), engine.AttributesMax))
 	}
 	for name, text := range attributes {
 		if err := firstError(checkName("attribute", name), checkText(fmt.Sprintf("attribute %q", name), text, 0, filterTextMax)); err != nil {

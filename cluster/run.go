@@ -134,9 +134,10 @@ func SendOrStart[I, O, T any](ctx context.Context, client *Client, orchestration
 // starts no second run and executes the update once. With [StartAt], and while a failed run waits
 // for its next attempt, the code has no handlers yet.
 //
-// Options and errors are those of [StartRun] and [CallUpdate]. The run is not nil if the error comes
-// from the update: it stays, also if the update was rejected or has no handler. [ErrEnded] also means
-// that the run which the call began has ended before its update; repeat it with another request ID.
+// Options and errors are those of [StartRun] and [CallUpdate]. The run is not nil if the error
+// comes from the update: it stays, also if the update was rejected or has no handler. [ErrEnded]
+// also means that the run which the call began has ended before its update; repeat it with another
+// request ID.
 func UpdateOrStart[I, O, UI, UO any](ctx context.Context, client *Client, id string, orchestration replay.OrchestrationHandle[I, O], input I, update replay.UpdateHandle[UI, UO], updateInput UI, options ...replay.Option) (*Run[O], UO, error) {
 	var output UO
 	payload, err := client.encode(replay.PayloadInfo{Kind: "update", Name: update.Name(), Part: "input"}, updateInput)

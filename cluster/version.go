@@ -38,9 +38,9 @@ func (c Config) checkProtocol(protocol uint32) error {
 	return nil
 }
 
-// requestProtocol returns the protocol that a sender, which speaks newest, states in a request. Nodes
-// accept the protocol after their own. So a request with fields that builds of the previous protocol
-// would ignore states the next protocol, and those builds reject it.
+// requestProtocol returns the protocol that a sender, which speaks newest, states in a request.
+// Nodes accept the protocol after their own. So a request with fields that builds of the previous
+// protocol would ignore states the next protocol, and those builds reject it.
 func requestProtocol(newest uint32, r *clusterpb.Request) uint32 {
 	if required := requiredProtocol(r); required == newest {
 		return required + 1
@@ -87,8 +87,8 @@ func (h *memberHandler) checkMemberProtocol(node string, newest uint32) error {
 const raiseInterval = time.Second
 
 // raiseProtocol raises the cluster's protocol to the newest that all members speak, and records the
-// settings and the key for signed tokens as soon as they can read them. It returns when the protocol is this node's newest, or
-// when ctx ends.
+// settings and the completion key as soon as they can read them. It returns when the
+// protocol is this node's newest, or when ctx ends.
 func (pa *partition) raiseProtocol(ctx context.Context) {
 	for {
 		if pa.journal.Protocol() < pa.node.config.protocol {
@@ -104,7 +104,8 @@ func (pa *partition) raiseProtocol(ctx context.Context) {
 	}
 }
 
-// raiseFirstMax bounds how long the leader of a new cluster waits for all founders before it serves.
+// raiseFirstMax bounds how long the leader of a new cluster waits for all founders before it
+// serves.
 const raiseFirstMax = 2 * time.Second
 
 // raiseFirstProtocol raises the protocol of a new cluster. Its leader does so before it serves, so

@@ -69,10 +69,10 @@ func (a *Attempt) SignedToken(ctx context.Context, lifetime time.Duration) (stri
 	return token, nil
 }
 
-// CompletionURL returns a URL with a [Attempt.SignedToken]: a POST to it with a JSON value completes
-// the attempt. It is cluster.Config.CompletionURL, "/complete/" and the token; package replaytest
-// uses https://replaytest.invalid. With "/fail/" in place of "/complete/" it fails the attempt. See
-// cluster.Node.CompletionHandler.
+// CompletionURL returns a URL with a [Attempt.SignedToken]: a POST to it with a JSON value
+// completes the attempt. It is cluster.Config.CompletionURL, "/complete/" and the token; package
+// replaytest uses https://replaytest.invalid. With "/fail/" in place of "/complete/" it fails the
+// attempt. See cluster.Node.CompletionHandler.
 //
 // Errors: those of SignedToken, and [*InvalidError] if cluster.Config.CompletionURL is empty.
 func (a *Attempt) CompletionURL(ctx context.Context, lifetime time.Duration) (string, error) {
@@ -144,8 +144,8 @@ var (
 // ErrResultPending is returned by the body of an activity that is completed from outside: by a
 // person, a callback, another system. The body passes [Attempt.SignedToken] or, to a trusted party,
 // [Attempt.Token] to that party and returns. A pending attempt occupies no slot. It ends when
-// CompleteActivity or FailActivity of package cluster is called with the token, on any node, or when
-// one of the call's timeouts has passed. The token may be used before the body has returned.
+// CompleteActivity or FailActivity of package cluster is called with the token, on any node, or
+// when one of the call's timeouts has passed. The token may be used before the body has returned.
 //
 // The pending state is recorded; after that no new leader starts the attempt again. If the node
 // dies between the body's return and that record, the attempt is started again with the same number

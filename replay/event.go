@@ -29,11 +29,11 @@ func (h EventHandle[T]) eventType() host.EventType {
 // makes the binding invalid.
 //
 // A leader that has the code refuses an event of a declared name whose data does not decode as the
-// type: nothing is recorded, and the sender gets a [*PayloadError]. It does the same for events that
-// the code of an instance in memory has subscribed to, of up to 1,000 names in an execution; there
-// the data must fit one of the types of that name. Other events are recorded, and the wait for them
-// fails. Each check decodes the data once more. A custom UnmarshalJSON must not block, like code of
-// orchestrations.
+// type: nothing is recorded, and the sender gets a [*PayloadError]. It does the same for events
+// that the code of an instance in memory has subscribed to, of up to 1,000 names in an execution;
+// there the data must fit one of the types of that name. Other events are recorded, and the wait
+// for them fails. Each check decodes the data once more. A custom UnmarshalJSON must not block,
+// like code of orchestrations.
 func Receives(events ...AnyEvent) Option {
 	types := make([]host.EventType, len(events))
 	for i, event := range events {

@@ -40,8 +40,8 @@ func (k HeaderKey) From(ctx context.Context) (value string, ok bool) {
 }
 
 // Value returns the value for orchestration code, which is also what its calls carry: the header of
-// the run, or in the handler of an update the header of the update, if its caller has sent it. ok is
-// false if there is none.
+// the run, or in the handler of an update the header of the update, if its caller has sent it. ok
+// is false if there is none.
 func (k HeaderKey) Value(ctx *Context) (value string, ok bool) { return ctx.scope.Header(k.name) }
 
 // Header returns the header of the event that a subscription has received; see

@@ -142,8 +142,8 @@ func (p *publishedState) addValue(b []byte) (ok bool) {
 }
 
 // Values returns the values of a key-value map of an instance, in order of their keys; none for an
-// unknown instance. It is a consistent view, unless the ID is purged and reused meanwhile. The caller
-// owns the messages.
+// unknown instance. It is a consistent view, unless the ID is purged and reused meanwhile. The
+// caller owns the messages.
 func (re *reads) Values(id, kv string) ([]*journalpb.ValueSet, error) {
 	var execution uint64
 	var where map[valueKey]uint64

@@ -18,16 +18,16 @@ import (
 // Its methods must not be called concurrently. After one returns an error, only [Execution.Evict]
 // may be called.
 type Execution struct {
-	id         identity
-	cursor     cursor
-	program    program
-	deferred   deferredInputs
-	requestIDs requestIDs    // of recorded inputs
-	refusals   map[int]error // why messages of the latest turn were refused, by index
-	carryOver  carryOver
-	ownMonitor Monitor    // the monitor until SetMonitor is called
-	explainer  *Execution // the second replay, if a mismatch was explained
-	isFirstRun bool       // see FirstRun
+	id          identity
+	cursor      cursor
+	program     program
+	deferred    deferredInputs
+	requestIDs  requestIDs    // of recorded inputs
+	refusals    map[int]error // why messages of the latest turn were refused, by index
+	carryOver   carryOver
+	ownMonitor  Monitor    // the monitor until SetMonitor is called
+	explainer   *Execution // the second replay, if a mismatch was explained
+	isFirstStep bool       // see FirstStep
 }
 
 // NewExecution returns an execution with an empty history. The logger is given to orchestration
@@ -61,14 +61,14 @@ func (x *Execution) Replay(history iter.Seq2[*journalpb.Event, error]) error {
 	return err
 }
 
-// FirstRun tells the execution that no code has run on its history, which holds only the start: the
-// next execution after a continue-as-new, or a start that was recorded before its code could run.
-// For the code, Replay is then no replay, so that it logs. Call it before Replay.
-func (x *Execution) FirstRun() { x.isFirstRun = true }
+// FirstStep tells the execution that no code has run on its history, which holds only the start:
+// the next execution after a continue-as-new, or a start that was recorded before its code could
+// run. For the code, Replay is then no replay, so that it logs. Call it before Replay.
+func (x *Execution) FirstStep() { x.isFirstStep = true }
 
 func (x *Execution) replay(history iter.Seq2[*journalpb.Event, error]) error {
 	x.cursor.mode = replayingBeforeLookAhead
-	if x.isFirstRun {
+	if x.isFirstStep {
 		x.cursor.mode = live
 	}
 	defer func() { x.cursor.mode = live }()

@@ -142,8 +142,8 @@ func sameError(have, requested *journalpb.Error) bool {
 	return have.GetMessage() == requested.GetMessage() && (have.GetCode() == requested.GetCode() || have.GetCode() == "")
 }
 
-// sameFailure accepts a failure that was retried for one that would not be, and the other way round:
-// which of them applies was decided when the failure was recorded.
+// sameFailure accepts a failure that was retried for one that would not be, and the other way
+// round: which of them applies was decided when the failure was recorded.
 func sameFailure(recorded, requested *journalpb.Event) bool {
 	have, want := failureOf(recorded), failureOf(requested)
 	return have != nil && want != nil && sameError(have, want)

@@ -234,8 +234,8 @@ const (
 	refuseTextMax = 1000
 )
 
-// refuse completes the error for a payload that is not recorded. Its reason is a refusalReason. With
-// a codec, the error has nothing of the data.
+// refuse completes the error for a payload that is not recorded. Its reason is a refusalReason.
+// With a codec, the error has nothing of the data.
 func (p PayloadConverter) refuse(e *replay.PayloadError, plain *journalpb.Payload) error {
 	e.Host().Refused = true
 	if p.Codec == nil {

@@ -252,8 +252,8 @@ func functionLine(function any) string {
 	return shortPath(file, line)
 }
 
-// Intercept calls interceptors around a body: number 0 by call(0, …), and so on; next calls the next
-// one, and after the last the body. It returns the error of the first; see
+// Intercept calls interceptors around a body: number 0 by call(0, …), and so on; next calls the
+// next one, and after the last the body. It returns the error of the first; see
 // [replay.OrchestrationInterceptor]. An interceptor that returns nil must have called next, and
 // next must have returned nil.
 func Intercept[C any](ctx C, count int, call func(i int, ctx C, next func(C) error) error, body func(C) error) error {

@@ -18,7 +18,7 @@ import (
 
 // Bounds of the attributes and of the key-value maps of an instance.
 const (
-	attributesMax     = 32
+	AttributesMax     = 32
 	attributeBytesMax = 256 // of text
 	valuesMax         = 100
 	valueBytesMax     = 16 << 10  // of JSON
@@ -104,8 +104,8 @@ func (s *instanceState) carryOver(started *journalpb.OrchestrationStarted) {
 // checkAttribute returns why an attribute must not be set to a value; nil removes it.
 func (s *instanceState) checkAttribute(name string, value any) error {
 	field := fmt.Sprintf("attribute %q", name)
-	if value != nil && s.attributes[name] == nil && len(s.attributes) == attributesMax {
-		return &replay.InvalidError{Field: field, Reason: fmt.Sprintf("is one too many: an instance has at most %d", attributesMax)}
+	if value != nil && s.attributes[name] == nil && len(s.attributes) == AttributesMax {
+		return &replay.InvalidError{Field: field, Reason: fmt.Sprintf("is one too many: an instance has at most %d", AttributesMax)}
 	}
 	switch v := value.(type) {
 	case string:
@@ -226,6 +226,20 @@ func (v *programView) SetAttribute(name string, value any) error {
 // valueInfo identifies a value for errors and warnings.
 func valueInfo(kv, key string) replay.PayloadInfo {
 	return replay.PayloadInfo{Kind: "key-value map", Name: kv, Part: "value of key " + key}
+}
+
+// DecodeValues decodes the records of a key-value map, by key. The error is a
+// [*replay.PayloadError] or a [*replay.CodecError].
+func DecodeValues[T any](p PayloadConverter, sets []*journalpb.ValueSet) (map[string]T, error) {
+	values := make(map[string]T, len(sets))
+	for _, set := range sets {
+		var value T
+		if err := p.Decode(valueInfo(set.Map, set.Key), set.Value, &value); err != nil {
+			return nil, err
+		}
+		values[set.Key] = value
+	}
+	return values, nil
 }
 
 func (v *programView) SetValue(kv, key string, value host.Value) error {

@@ -122,14 +122,9 @@ func ReadKV[T any](env *Env, id string, kv replay.KVHandle[T]) (map[string]T, er
 	if err != nil {
 		return nil, fmt.Errorf("read key-value map %q of %s: %w", kv.Name(), id, err)
 	}
-	read := make(map[string]T, len(values))
-	for _, set := range values {
-		var value T
-		info := replay.PayloadInfo{Kind: "key-value map", Name: kv.Name(), Part: "value of key " + set.Key}
-		if err := (engine.PayloadConverter{}).Decode(info, set.Value, &value); err != nil {
-			return nil, fmt.Errorf("read key-value map of %s: %w", id, err)
-		}
-		read[set.Key] = value
+	read, err := engine.DecodeValues[T](engine.PayloadConverter{}, values)
+	if err != nil {
+		return nil, fmt.Errorf("read key-value map of %s: %w", id, err)
 	}
 	return read, nil
 }

@@ -121,8 +121,8 @@ func (h *handler) handle(w http.ResponseWriter, r *http.Request, act action) err
 	return act(ctx, token, body)
 }
 
-// enter reports whether a request for an instance may be served. Without this bound the holder of one
-// token could occupy all slots.
+// enter reports whether a request for an instance may be served. Without this bound the holder of
+// one token could occupy all slots.
 func (h *handler) enter(instance string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

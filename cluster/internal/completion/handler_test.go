@@ -103,7 +103,7 @@ func TestHandler_AnswersByError(t *testing.T) {
 	}
 }
 
-// A caller without a valid token makes a node read no body, and call nobody.
+// A caller without a valid token makes a node read no body and make no call.
 func TestHandler_ReadsNoBodyWithoutToken(t *testing.T) {
 	f := &fakeCluster{verifyErr: new(replay.TokenError)}
 	for _, token := range []string{"t3.forged", "t2.MS8xLzIvMS9h", "t1.MS8yLzEvYQ", "x"} {

@@ -226,8 +226,8 @@ func ExternalEvent(r *clusterpb.SendRequest) actors.Message {
 // older builds do not understand the failure.
 const payloadRefusalProtocol = 4
 
-// checkedEvent returns the message of a sent event, which is recorded only if its data fits the code
-// of the receiver.
+// checkedEvent returns the message of a sent event, which is recorded only if its data fits the
+// code of the receiver.
 func (i *Inputs) checkedEvent(r *clusterpb.SendRequest) actors.Message {
 	m := ExternalEvent(r)
 	m.CheckData = i.Journal.Protocol() >= payloadRefusalProtocol

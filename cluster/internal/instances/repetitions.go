@@ -91,8 +91,8 @@ func (r *repetitions) findRunWithInput(ctx context.Context, request *clusterpb.R
 	return runOf(known), nil
 }
 
-// findRunWithUpdate returns the ended run that has recorded an update: the latest one, or one of the
-// last startSearchMax executions before it. A running run recognizes the update itself.
+// findRunWithUpdate returns the ended run that has recorded an update: the latest one, or one of
+// the last startSearchMax executions before it. A running run recognizes the update itself.
 func (r *repetitions) findRunWithUpdate(ctx context.Context, known *journalpb.Instance, requestID string) (run, error) {
 	last := known.Execution
 	if known.Status == journalpb.Status_STATUS_RUNNING {
@@ -165,7 +165,8 @@ func (r *repetitions) ignoreIfTerminated(request *clusterpb.Request, reason stri
 }
 
 // FindInput finds the input with a request ID in the latest run of an instance, or from a position
-// on, which may be in an earlier run; nil if there is none. It ends early if ctx ends, because a run may be long.
+// on, which may be in an earlier run; nil if there is none. It ends early if ctx ends, because a
+// run may be long.
 func (r *repetitions) FindInput(ctx context.Context, instance string, from Position, requestID string) (Position, *journalpb.Event, error) {
 	known, ok := r.Journal.Instance(instance)
 	if !ok {

@@ -89,8 +89,8 @@ func (i *Inputs) handleUnrecordedUpdate(ctx context.Context, request *clusterpb.
 	return response, findErr
 }
 
-// findEarlierUpdate returns the position of an update in a run that was followed by another one under
-// the ID. The error is [actors.ErrEnded] if it is not there: the run takes no more updates.
+// findEarlierUpdate returns the position of an update in a run that was followed by another one
+// under the ID. The error is [actors.ErrEnded] if it is not there: the run takes no more updates.
 func (i *Inputs) findEarlierUpdate(ctx context.Context, latest *journalpb.Instance, r *clusterpb.UpdateRequest) (*clusterpb.Response, error) {
 	for execution := r.FirstExecution; execution < latest.FirstExecution; execution++ {
 		for event, err := range i.Journal.Events(latest.Instance, execution, 1) {
