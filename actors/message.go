@@ -19,7 +19,9 @@ type Message struct {
 	// Reuse says, for a start, whether the ID of an ended instance may be used again.
 	Reuse Reuse
 	// Sent is, for a start, an event that is delivered right after it; nil for none. A start that
-	// begins a run is refused if the code declares that event with another type.
+	// begins a run is refused if the event does not fit the types that the code declares for it.
+	// The run then records the event without a check if it has the start's request ID, or is the
+	// same object in the same batch.
 	Sent *journalpb.ExternalEvent
 	// Internal messages are never rejected with ErrBusy. The open operations in the journal bound
 	// their number.

@@ -20,8 +20,12 @@ type Query struct {
 	Input *journalpb.Payload
 }
 
-// endedQueriesMax bounds how many ended instances are replayed for queries at once, on a node.
-const endedQueriesMax = 16
+// endedQueriesMax bounds how many ended instances are replayed for queries at once, on a node, and
+// stalledChecksMax how many stalled instances check data.
+const (
+	endedQueriesMax  = 16
+	stalledChecksMax = 16
+)
 
 // IsAnsweredAfterEnd reports whether an ended instance can answer the query. An ended instance has
 // no coroutines and validates no updates.
@@ -29,25 +33,26 @@ func (q *Query) IsAnsweredAfterEnd() bool {
 	return q != nil && q.Name != engine.StackQuery && !strings.HasPrefix(q.Name, engine.UpdatePrefix)
 }
 
-// endedQueries bounds the replays of ended instances for queries. A replay counts until its code
-// has returned, because code may block.
-type endedQueries struct {
-	slots chan struct{} // holds a value for each replay
+// codeSlots bound the code of the author that runs outside of the actors of instances: replays of
+// ended instances for queries, or checks of data for stalled ones. A call counts until its code has
+// returned, because code may block.
+type codeSlots struct {
+	slots chan struct{} // holds a value for each call
 
-	mu      sync.Mutex
-	replays map[string]chan struct{} // by instance; closed when the replay is over
+	mu    sync.Mutex
+	calls map[string]chan struct{} // by instance; closed when the call is over
 }
 
-func newEndedQueries() endedQueries {
-	return endedQueries{slots: make(chan struct{}, endedQueriesMax), replays: make(map[string]chan struct{})}
+func (s *codeSlots) init(slots int) {
+	s.slots, s.calls = make(chan struct{}, slots), make(map[string]chan struct{})
 }
 
-// acquire waits until a replay of an instance may begin, and returns what ends it. Only one replay
-// of an instance runs at a time.
-func (e *endedQueries) acquire(ctx, partition context.Context, id string) (release func(), err error) {
-	replay := make(chan struct{})
+// acquire waits until a call for an instance may begin, and returns what ends it. Only one call for
+// an instance runs at a time.
+func (s *codeSlots) acquire(ctx, partition context.Context, id string) (release func(), err error) {
+	call := make(chan struct{})
 	for {
-		other := e.add(id, replay)
+		other := s.add(id, call)
 		if other == nil {
 			break
 		}
@@ -56,42 +61,42 @@ func (e *endedQueries) acquire(ctx, partition context.Context, id string) (relea
 		}
 	}
 	select {
-	case e.slots <- struct{}{}:
+	case s.slots <- struct{}{}:
 		return func() {
-			e.remove(id, replay)
-			<-e.slots
+			s.remove(id, call)
+			<-s.slots
 		}, nil
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-partition.Done():
 		err = ErrStopped
 	}
-	e.remove(id, replay)
+	s.remove(id, call)
 	return nil, err
 }
 
-// add adds the replay of an instance, unless there is another, which it returns.
-func (e *endedQueries) add(id string, replay chan struct{}) (other <-chan struct{}) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if present := e.replays[id]; present != nil {
+// add adds the call for an instance, unless there is another, which it returns.
+func (s *codeSlots) add(id string, call chan struct{}) (other <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if present := s.calls[id]; present != nil {
 		return present
 	}
-	e.replays[id] = replay
+	s.calls[id] = call
 	return nil
 }
 
-func (e *endedQueries) remove(id string, replay chan struct{}) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.replays, id)
-	close(replay)
+func (s *codeSlots) remove(id string, call chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.calls, id)
+	close(call)
 }
 
-// await waits until a replay is over.
-func await(ctx, partition context.Context, replay <-chan struct{}) error {
+// await waits until a call is over.
+func await(ctx, partition context.Context, call <-chan struct{}) error {
 	select {
-	case <-replay:
+	case <-call:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

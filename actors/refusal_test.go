@@ -98,6 +98,56 @@ func TestRefusal_ByDeclarationWithoutReplay(t *testing.T) {
 	})
 }
 
+// The declaration decides alike for an instance in memory and for an evicted one, whatever types the
+// code has subscribed with.
+func TestRefusal_SameInMemoryAndEvicted(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		n := lead(t, newTestJournal(), actors.Config{}, replay.Orchestration[string, string]("mixed").Bind(func(ctx *replay.Context, _ string) (string, error) {
+			text, number := word.Subscribe(ctx), replay.Event[int]("word").Subscribe(ctx)
+			if _, err := lateEvent.Wait(ctx); err != nil {
+				return "", err
+			}
+			first, err := text.Await(ctx)
+			if err != nil {
+				return "", err
+			}
+			second, err := number.Await(ctx)
+			return fmt.Sprint(first, second), err
+		}, replay.Receives(word, replay.Event[[]bool]("word"))))
+		n.start("c", "mixed", "").want(nil)
+		for _, evicted := range []bool{false, true} {
+			waitIdle()
+			if evicted {
+				n.partition.EvictIdle("c")
+				waitIdle()
+			}
+			n.deliver("c", checkedWord(t, 1, "")).wantRefused("string or []bool")
+		}
+		n.deliver("c", checkedWord(t, "a", "")).want(nil)
+		n.deliver("c", checkedWord(t, []bool{true}, "")).want(nil)
+		if events := n.history("c"); len(events) != 6 {
+			t.Errorf("history %v", events)
+		}
+	})
+}
+
+// An event that was not sent with the start is checked, also if neither has a request ID and both
+// are in one batch.
+func TestRefusal_InBatchOfStart(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		n := lead(t, newTestJournal(), actors.Config{}, collect())
+		start, sent := startWith(n, "collect", "xx", 4, "")
+		n.partition.Deliver("c", start)
+		replies := []*reply{n.deliver("c", sent), n.deliver("c", checkedWord(t, 5, ""))}
+		replies[0].want(nil) // one commit with the start
+		replies[1].want(actors.ErrEnded)
+		start, _ = startWith(n, "collect", "xx", 4, "")
+		start.Sent = nil
+		n.partition.Deliver("d", start)
+		n.deliver("d", checkedWord(t, 5, "")).wantRefused("string")
+	})
+}
+
 // A refusal of an event with a fresh request ID does not search the history for it. The test sends
 // an ID that is recorded, as no caller does, to see that.
 func TestRefusal_FreshIDIsNotSearched(t *testing.T) {
@@ -370,9 +420,9 @@ func TestCheckStalled(t *testing.T) {
 		release := make(chan struct{})
 		slowDecoding.Store(&release)
 		stalled := checkedWord(t, "x", "").Event.GetExternalEvent()
-		blocked, cancel := context.WithTimeout(t.Context(), time.Second)
+		blocked, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		slow := stalledWithSlowData(t)
+		slow := stalledWithSlowData(t, "o")
 		if err := slow.partition.CheckStalled(blocked, "o", stalled); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("while decoding blocks: %v", err)
 		}
@@ -385,9 +435,45 @@ func TestCheckStalled(t *testing.T) {
 	})
 }
 
-// stalledWithSlowData returns a node with the stalled instance "o", whose data cannot be decoded at
-// once.
-func stalledWithSlowData(t *testing.T) *node {
+// Decoding that blocks delays a sender to a stalled instance by at most 100 ms. It takes no slot
+// that other work needs, and the instances that do not declare the event need none.
+func TestCheckStalled_BlockedDecoding(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		release := make(chan struct{})
+		slowDecoding.Store(&release)
+		var ids []string
+		for i := range 20 { // more than there are slots
+			ids = append(ids, fmt.Sprint("o", i))
+		}
+		n := stalledWithSlowData(t, ids...)
+		n.start("ended", "answers", "").want(nil)
+		n.wantOutput("ended", "over")
+		check := func(id, name string, data any) (time.Duration, error) {
+			began := time.Now()
+			err := n.partition.CheckStalled(t.Context(), id, &journalpb.ExternalEvent{Name: name, Data: payload(t, data)})
+			return time.Since(began), err
+		}
+		for _, id := range append(ids, ids[0]) {
+			if took, err := check(id, "word", "x"); took != 100*time.Millisecond || err != nil {
+				t.Errorf("%s: %v after %v", id, err, took)
+			}
+			if took, err := check(id, "undeclared", "x"); took != 0 || err != nil {
+				t.Errorf("%s, not declared: %v after %v", id, err, took)
+			}
+		}
+		if answer, ok := n.partition.QueryEnded(t.Context(), "ended", &actors.Query{Name: "q", Input: payload(t, "")}); !ok || answer.Err != nil {
+			t.Errorf("query of an ended instance: %+v, %t", answer, ok)
+		}
+		close(release)
+		waitIdle()
+		if took, err := check(ids[0], "word", "x"); took != 0 || !errors.As(err, new(*replay.PayloadError)) {
+			t.Errorf("after the code has returned: %v after %v", err, took)
+		}
+	})
+}
+
+// stalledWithSlowData returns a node with stalled instances, whose data cannot be decoded at once.
+func stalledWithSlowData(t *testing.T, ids ...string) *node {
 	t.Helper()
 	j := newTestJournal()
 	bind := func(name string) replay.Definition {
@@ -396,13 +482,21 @@ func stalledWithSlowData(t *testing.T) *node {
 		}, replay.Receives(replay.Event[slowData]("word")))
 	}
 	first := lead(t, j, actors.Config{}, bind("first"))
-	first.start("o", "slow", "").want(nil)
+	for _, id := range ids {
+		first.start(id, "slow", "").want(nil)
+	}
 	first.close()
-	n := lead(t, j, actors.Config{}, bind("second"))
-	n.send("o", "third", "")
+	n := lead(t, j, actors.Config{}, bind("second"), program("answers", func(ctx *replay.Context, _ string) (string, error) {
+		return "over", replay.Query[string, string]("q").Handle(ctx, func(string) (string, error) { return "a", nil })
+	}))
+	for _, id := range ids {
+		n.send(id, "third", "")
+	}
 	waitIdle()
-	if n.partition.StallReason("o") == nil {
-		t.Fatal("not stalled")
+	for _, id := range ids {
+		if n.partition.StallReason(id) == nil {
+			t.Fatalf("%s is not stalled", id)
+		}
 	}
 	return n
 }

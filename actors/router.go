@@ -259,6 +259,9 @@ func (r *router) answerWithoutRunning(m *Message, meta *journalpb.Instance) {
 
 func (r *router) accept(m *Message) {
 	r.messages = append(r.messages, m.Message)
+	if r.beginsRun() && r.accepted[0].Sent != nil && r.accepted[0].Sent == m.Event.GetExternalEvent() {
+		r.messages[len(r.messages)-1].CheckData = false // checkSent has decided
+	}
 	r.accepted = append(r.accepted, m)
 }
 

@@ -174,20 +174,39 @@ func (p *Partition) QueryHungStack(id string) (answer Answer, hung bool) {
 	return answer, hung
 }
 
+// stalledCheckMax bounds how long CheckStalled takes.
+const stalledCheckMax = 100 * time.Millisecond
+
 // CheckStalled returns why a stalled instance will not record an event: its data does not fit what
-// the code declares with [replay.Receives]. It returns nil if it fits, if nothing is declared, and
-// if the instance is not stalled, because the instance itself then checks the event. If ctx ends
-// first, the error is that of ctx, and the goroutine that decodes ends when the code returns.
+// the code declares with [replay.Receives]. It returns nil if it fits, if the code does not declare
+// the event, and if the instance is not stalled, because the instance itself then checks the event.
+//
+// It also returns nil if the check takes longer than 100 ms, because the code of the author that
+// decodes the data blocks; the instance checks the event again when it continues. If ctx ends
+// before, the error is that of ctx. The goroutine that decodes ends when the code returns.
 func (p *Partition) CheckStalled(ctx context.Context, id string, event *journalpb.ExternalEvent) error {
-	if !p.system.config.Registry.DeclaresEvents() {
+	meta, ok := p.journal.Instance(id)
+	if !ok || !p.system.config.Registry.DeclaresEvent(meta.Name, meta.Version, event.Name) {
 		return nil
 	}
-	meta, _ := p.journal.Instance(id)
 	hung, reason := p.LiveState(id)
-	if hung || reason == nil && meta.GetCondition() == nil {
+	if hung || reason == nil && meta.Condition == nil {
 		return nil
 	}
-	release, err := p.system.endedQueries.acquire(ctx, p.context, id) // bounds blocked code, as for queries
+	bounded, cancel := context.WithTimeout(ctx, stalledCheckMax)
+	defer cancel()
+	err := p.checkStalled(bounded, meta, event)
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return nil
+	}
+	return err
+}
+
+// checkStalled implements CheckStalled for an instance that is stalled. The slots bound the
+// goroutines whose code blocks, and serve nothing else.
+func (p *Partition) checkStalled(ctx context.Context, meta *journalpb.Instance, event *journalpb.ExternalEvent) error {
+	id := meta.Instance
+	release, err := p.system.stalledChecks.acquire(ctx, p.context, id)
 	if err != nil {
 		return err
 	}
@@ -207,6 +226,8 @@ func (p *Partition) CheckStalled(ctx context.Context, id string, event *journalp
 	case err := <-checked:
 		return err
 	case <-ctx.Done():
+		p.logger.Warn("decoding data of an event blocks: events of the stalled instance are accepted without a check until it returns",
+			"instance", id, "event", event.Name)
 		return ctx.Err()
 	case <-p.context.Done():
 		return ErrStopped

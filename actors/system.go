@@ -134,17 +134,17 @@ func (c Config) otherNodes() int {
 
 // A System holds the actors of one node. Its methods may be called concurrently.
 type System struct {
-	config       Config
-	logger       *slog.Logger
-	actors       *actor.ActorSystem
-	dispatcher   *sched.Dispatcher
-	activities   *activity.Scheduler
-	worker       *worker.Worker
-	limits       atomic.Pointer[Limits]
-	counters     counters
-	turns        sync.Pool // of *turn
-	closeOnce    sync.Once
-	endedQueries endedQueries
+	config                      Config
+	logger                      *slog.Logger
+	actors                      *actor.ActorSystem
+	dispatcher                  *sched.Dispatcher
+	activities                  *activity.Scheduler
+	worker                      *worker.Worker
+	limits                      atomic.Pointer[Limits]
+	counters                    counters
+	turns                       sync.Pool // of *turn
+	closeOnce                   sync.Once
+	endedQueries, stalledChecks codeSlots
 
 	// All actors share one set of properties, which reads the next receive function and mailbox
 	// from nextReceive and nextMailbox.
@@ -158,7 +158,9 @@ type System struct {
 // caller must call Close.
 func NewSystem(config Config) *System {
 	config = config.withDefaults()
-	s := &System{config: config, logger: config.Logger, dispatcher: sched.NewDispatcher(), endedQueries: newEndedQueries()}
+	s := &System{config: config, logger: config.Logger, dispatcher: sched.NewDispatcher()}
+	s.endedQueries.init(endedQueriesMax)
+	s.stalledChecks.init(stalledChecksMax)
 	s.actors = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
 		return slog.New(&minLevelHandler{config.Logger.Handler(), slog.LevelWarn})
 	}))

@@ -25,15 +25,19 @@ func (h EventHandle[T]) eventType() host.EventType {
 }
 
 // Receives declares the types of events that the orchestration waits for. It applies to
-// [OrchestrationHandle.Bind]; several of them add up. A handle of the same name and another type
-// makes the binding invalid.
+// [OrchestrationHandle.Bind]; several of them add up. If the code waits for one name with several
+// types, declare all of them, each with its own handle.
 //
-// A leader that has the code refuses an event of a declared name whose data does not decode as the
-// type: nothing is recorded, and the sender gets a [*PayloadError]. It does the same for events
-// that the code of an instance in memory has subscribed to, of up to 1,000 names in an execution;
-// there the data must fit one of the types of that name. Other events are recorded, and the wait
-// for them fails. Each check decodes the data once more. A custom UnmarshalJSON must not block,
-// like code of orchestrations.
+// A leader that has the code refuses an event of a declared name whose data decodes as none of its
+// types: nothing is recorded, and the sender gets a [*PayloadError]. What the code has subscribed
+// to makes no difference for a declared name. An event of another name is refused if its data
+// decodes as none of the types with which the code has subscribed to the name. An execution knows
+// them for up to 1,000 names; a name with more than 8 of them counts as unknown. Other events are
+// recorded, and a wait that cannot decode the data fails.
+//
+// Data fits a type if encoding/json decodes it. So null fits every type without its own
+// UnmarshalJSON: it leaves a pointer, map or slice nil, and any other variable zero. Each check
+// decodes the data once more. A custom UnmarshalJSON must not block, like code of orchestrations.
 func Receives(events ...AnyEvent) Option {
 	types := make([]host.EventType, len(events))
 	for i, event := range events {

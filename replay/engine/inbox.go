@@ -181,19 +181,18 @@ func (t *eventTypes) add(name string, data reflect.Type) {
 }
 
 // refusal returns why an event is not recorded: its data does not decode as a type that the code
-// expects. An event of the start that began the run is recorded with it, or was checked before. It
-// returns nil if no type is known.
+// declares for its name, or, if it declares none, has subscribed with. An event of the start that
+// began the run is recorded with it, or was checked before; the request ID names it. It returns nil
+// if no type is known.
 func (x *Execution) refusal(event *journalpb.ExternalEvent) error {
-	if event == nil || x.program.code == nil || event.RequestId == x.id.requestID && (event.RequestId != "" || x.cursor.mode == recordingStart) {
+	if event == nil || x.program.code == nil || event.RequestId != "" && event.RequestId == x.id.requestID {
 		return nil
 	}
-	var room [dataTypesMax + 1]reflect.Type
-	types := room[:0]
-	if declared := receivedType(x.program.code, event.Name); declared != nil {
-		types = append(types, declared)
-	}
-	if subscribed, known := x.program.subscribed.get(event.Name); known {
-		if subscribed.first == nil {
+	var room [dataTypesMax]reflect.Type
+	types := appendReceived(room[:0], x.program.code, event.Name)
+	if len(types) == 0 { // else the subscriptions do not count, as while the code is not in memory
+		subscribed, known := x.program.subscribed.get(event.Name)
+		if !known || subscribed.first == nil {
 			return nil
 		}
 		types = append(append(types, subscribed.first), subscribed.more...)
@@ -201,12 +200,12 @@ func (x *Execution) refusal(event *journalpb.ExternalEvent) error {
 	return x.program.registry.payloads.refusal(event, types)
 }
 
-// receivedType returns the type of data that code declares for an event, nil if it declares none.
-func receivedType(code *host.Orchestration, event string) reflect.Type {
+// appendReceived appends the types of data that code declares for an event.
+func appendReceived(types []reflect.Type, code *host.Orchestration, event string) []reflect.Type {
 	for i := range code.Receives {
 		if code.Receives[i].Name == event {
-			return code.Receives[i].Data
+			types = append(types, code.Receives[i].Data)
 		}
 	}
-	return nil
+	return types
 }

@@ -137,17 +137,10 @@ func (r *Registry) addOrchestration(o *host.Orchestration) error {
 	return checkName("orchestration", o.Name)
 }
 
-// checkReceives checks the events that a binding declares.
+// checkReceives checks the names of the events that a binding declares.
 func checkReceives(o *host.Orchestration) error {
 	for _, event := range o.Receives {
-		err := checkName("event", event.Name)
-		if first := receivedType(o, event.Name); err == nil && first != event.Data {
-			err = &replay.InvalidError{
-				Field:  "option Receives",
-				Reason: fmt.Sprintf("declares event %q with two types, %v and %v", event.Name, first, event.Data),
-			}
-		}
-		if err != nil {
+		if err := checkName("event", event.Name); err != nil {
 			return fmt.Errorf("bind orchestration %q: %w", truncate(o.Name), err)
 		}
 	}
@@ -220,17 +213,22 @@ func (r *Registry) HasOrchestration(name, version string) bool {
 func (r *Registry) DeclaresEvents() bool { return r.declaresEvents }
 
 // CheckEvent returns a [*replay.PayloadError] if a version of an orchestration declares the event
-// and the data does not decode as its type; nil otherwise. It runs code of the author, which may
+// and the data decodes as none of its types; nil otherwise. It runs code of the author, which may
 // block.
 func (r *Registry) CheckEvent(name, version string, event *journalpb.ExternalEvent) error {
 	code, ok := r.orchestration(name, version)
 	if !ok {
 		return nil
 	}
-	if declared := receivedType(code, event.Name); declared != nil {
-		return r.payloads.refusal(event, []reflect.Type{declared})
-	}
-	return nil
+	var room [dataTypesMax]reflect.Type
+	return r.payloads.refusal(event, appendReceived(room[:0], code, event.Name))
+}
+
+// DeclaresEvent reports whether a version of an orchestration declares the type of an event. It
+// runs no code of the author.
+func (r *Registry) DeclaresEvent(name, version, event string) bool {
+	code, ok := r.orchestration(name, version)
+	return ok && slices.ContainsFunc(code.Receives, func(declared host.EventType) bool { return declared.Name == event })
 }
 
 // HasActivity reports whether there is code for the activity.
