@@ -195,16 +195,16 @@ func (p *Partition) CheckStalled(ctx context.Context, id string, event *journalp
 	}
 	bounded, cancel := context.WithTimeout(ctx, stalledCheckMax)
 	defer cancel()
-	err := p.checkStalled(bounded, meta, event)
+	err := checkBounded(bounded, p, meta, event)
 	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		return nil
 	}
 	return err
 }
 
-// checkStalled implements CheckStalled for an instance that is stalled. The slots bound the
+// checkBounded checks an event for a stalled instance until ctx ends. The slots bound the
 // goroutines whose code blocks, and serve nothing else.
-func (p *Partition) checkStalled(ctx context.Context, meta *journalpb.Instance, event *journalpb.ExternalEvent) error {
+func checkBounded(ctx context.Context, p *Partition, meta *journalpb.Instance, event *journalpb.ExternalEvent) error {
 	id := meta.Instance
 	release, err := p.system.stalledChecks.acquire(ctx, p.context, id)
 	if err != nil {
