@@ -177,6 +177,8 @@ func (p *Partition) QueryHungStack(id string) (answer Answer, hung bool) {
 // stalledCheckMax bounds how long CheckStalled takes.
 const stalledCheckMax = 100 * time.Millisecond
 
+var errStalledCheckTooLong = errors.New("the check of an event takes too long")
+
 // CheckStalled returns why a stalled instance will not record an event: its data does not fit what
 // the code declares with [replay.Receives]. It returns nil if it fits, if the code does not declare
 // the event, and if the instance is not stalled, because the instance itself then checks the event.
@@ -193,10 +195,10 @@ func (p *Partition) CheckStalled(ctx context.Context, id string, event *journalp
 	if hung || reason == nil && meta.Condition == nil {
 		return nil
 	}
-	bounded, cancel := context.WithTimeout(ctx, stalledCheckMax)
+	bounded, cancel := context.WithTimeoutCause(ctx, stalledCheckMax, errStalledCheckTooLong)
 	defer cancel()
 	err := checkBounded(bounded, p, meta, event)
-	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.DeadlineExceeded) && context.Cause(bounded) == errStalledCheckTooLong {
 		return nil
 	}
 	return err
@@ -226,8 +228,10 @@ func checkBounded(ctx context.Context, p *Partition, meta *journalpb.Instance, e
 	case err := <-checked:
 		return err
 	case <-ctx.Done():
-		p.logger.Warn("decoding data of an event blocks: events of the stalled instance are accepted without a check until it returns",
-			"instance", id, "event", event.Name)
+		if context.Cause(ctx) == errStalledCheckTooLong {
+			p.logger.Warn("decoding data of an event blocks: the stalled instance accepts events without a check until it returns",
+				"instance", id, "event", event.Name)
+		}
 		return ctx.Err()
 	case <-p.context.Done():
 		return ErrStopped
