@@ -8,7 +8,8 @@ import "github.com/tenuto-dev/tenuto/replay/internal/host"
 // outlives an execution; for other state, use variables.
 //
 // All maps of an instance together have at most 100 keys and 256 KiB of names, keys and values; a
-// value has at most 16 KiB.
+// value has at most 16 KiB. The bounds apply when a value is recorded: on replay it counts as
+// recorded, also if today's encoding is larger.
 type KVHandle[T any] struct{ name string }
 
 // KV declares a key-value map. Histories record the name. Each use checks that it has 1 to 128

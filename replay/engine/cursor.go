@@ -15,7 +15,7 @@ const (
 	live                     cursorMode = iota // a turn, or nothing
 	recordingStart                             // the turn that records the start
 	replayingBeforeLookAhead                   // Replay
-	replayingAfterLookAhead                    // Replay, and patches know the rest of the history
+	replayingAfterLookAhead                    // Replay, and the rest of the history is known
 )
 
 // A cursor is the position up to which an execution has consumed its history.
@@ -186,6 +186,9 @@ func (x *Execution) bind(event *journalpb.Event) error {
 	if journalpb.IsTerminal(event.TypeNumber()) {
 		x.program.progress = ended
 		return nil
+	}
+	if recorded := event.GetValueSet(); recorded != nil {
+		x.program.state.replaceByRecord(head.event.GetValueSet(), recorded)
 	}
 	if op := head.op; op != nil {
 		operations.bind(op, event)

@@ -71,8 +71,8 @@ func (x *Execution) replay(history iter.Seq2[*journalpb.Event, error]) error {
 	if x.isFirstStep {
 		x.cursor.mode = live
 	}
-	defer func() { x.cursor.mode = live }()
-	var rest []*journalpb.Event // events after the point where Patched halted the code
+	defer func() { x.cursor.mode, x.program.valuesAhead = live, nil }()
+	var rest []*journalpb.Event // events after the point where a call halted the code
 	for event, err := range history {
 		switch {
 		case err != nil:
@@ -97,11 +97,16 @@ func (x *Execution) replay(history iter.Seq2[*journalpb.Event, error]) error {
 	return x.program.calls.interruption()
 }
 
-// lookAhead reads the rest of the history for [replay.Patched], and resumes the step that was
-// halted for it.
+// lookAhead reads the rest of the history for [replay.Patched] and for values that would be rejected
+// today, and resumes the step that was halted for it.
 func (x *Execution) lookAhead(rest []*journalpb.Event) {
 	x.cursor.mode = replayingAfterLookAhead
 	x.program.patches.lookAhead(x.cursor.eventID, rest)
+	for _, event := range rest {
+		if event.GetValueSet() != nil {
+			x.program.valuesAhead = append(x.program.valuesAhead, event)
+		}
+	}
 	x.program.coroutines.state = resuming
 	x.program.step()
 }

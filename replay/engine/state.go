@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -77,6 +78,13 @@ func (s *instanceState) setValue(set *journalpb.ValueSet) {
 		s.values = make(map[valueKey]*journalpb.Payload)
 	}
 	s.values[key] = set.Value
+}
+
+// replaceByRecord makes a value what is recorded for it, whose encoding may differ from today's.
+func (s *instanceState) replaceByRecord(requested, recorded *journalpb.ValueSet) {
+	if key := (valueKey{requested.Map, requested.Key}); requested.Value != nil && s.values[key] == requested.Value {
+		s.setValue(recorded)
+	}
 }
 
 // growth returns by how many bytes the maps grow if the value of a key is set, or deleted if it is
@@ -247,21 +255,64 @@ func (v *programView) SetValue(kv, key string, value host.Value) error {
 	if err := checkKey(kv, key); err != nil {
 		return err
 	}
-	payload, err := (*program)(v).encode(valueInfo(kv, key), value.Any)
-	if large := new(replay.PayloadTooLargeError); errors.As(err, &large) && large.Max >= valueBytesMax {
-		payload, err = &journalpb.Payload{Data: make([]byte, large.Bytes)}, nil // checkValue rejects it
-	}
-	if err != nil {
-		return err
-	}
-	if err := v.state.checkValue(valueKey{kv, key}, payload); err != nil {
-		return err
+	p, set := (*program)(v), &journalpb.ValueSet{Map: kv, Key: key}
+	if rejection := p.encodeValue(set, value); rejection != nil && !p.isRecorded(set, value.Type) {
+		return rejection
 	}
 	if v.coroutines.evicting() {
 		return replay.ErrEvicting
 	}
-	v.setValue(&journalpb.ValueSet{Map: kv, Key: key, Value: payload}).valueType = value.Type
+	v.setValue(set).valueType = value.Type
 	return nil
+}
+
+// encodeValue sets the value of set. It returns why the value must not be recorded.
+func (p *program) encodeValue(set *journalpb.ValueSet, value host.Value) error {
+	key := valueKey{set.Map, set.Key}
+	payload, err := p.encode(valueInfo(set.Map, set.Key), value.Any)
+	large := new(replay.PayloadTooLargeError)
+	switch {
+	case err == nil:
+		set.Value = payload
+		return p.state.checkValue(key, payload)
+	case !errors.As(err, &large):
+		return err
+	case p.cursor.replaying():
+		set.Value, _ = marshal(value.Any, math.MaxInt) // it may be recorded, see isRecorded
+	}
+	if large.Max >= valueBytesMax {
+		return p.state.checkValue(key, &journalpb.Payload{Data: make([]byte, large.Bytes)})
+	}
+	return err
+}
+
+// isRecorded reports whether the history that is being replayed has a value that would be rejected
+// today: the bounds apply when a value is recorded, and its encoding may have grown since. The next
+// change of a map that is not queued yet must be this value. Otherwise it was rejected then, too:
+// a repeated call is rejected until a change of a map comes first.
+func (p *program) isRecorded(set *journalpb.ValueSet, valueType reflect.Type) bool {
+	if set.Value == nil || !p.cursor.replaying() || p.coroutines.evicting() {
+		return false
+	}
+	if p.cursor.mode == replayingBeforeLookAhead {
+		p.coroutines.halt()
+	}
+	queued := 0
+	for _, a := range p.operations.queue.actions {
+		if a.event.GetValueSet() != nil {
+			queued++
+		}
+	}
+	at, _ := slices.BinarySearchFunc(p.valuesAhead, p.cursor.eventID+1, func(event *journalpb.Event, id uint64) int { return cmp.Compare(event.EventId, id) })
+	if at+queued >= len(p.valuesAhead) {
+		return false
+	}
+	recorded, err := p.registry.payloads.OpenEvent(p.valuesAhead[at+queued])
+	if err != nil {
+		return false // the cursor will stop there
+	}
+	meaning := comparison{id: p.id, valueType: valueType}
+	return meaning.sameValueSet(recorded.GetValueSet(), set)
 }
 
 func (v *programView) DeleteValue(kv, key string) error {

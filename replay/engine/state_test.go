@@ -95,6 +95,142 @@ func TestKV_BoundsAreErrors(t *testing.T) {
 	})
 }
 
+// padded is a text with an encoding of that many bytes, which is shorter after it was decoded.
+type padded struct {
+	text   string
+	length int
+}
+
+func (p padded) MarshalJSON() ([]byte, error) {
+	return []byte(`"` + p.text + strings.Repeat(" ", max(p.length-2-len(p.text), 0)) + `"`), nil
+}
+
+func (p *padded) UnmarshalJSON(data []byte) error {
+	p.text = strings.TrimRight(string(data[1:len(data)-1]), " ")
+	return nil
+}
+
+// setPadded sets values of padded texts, and returns which calls were rejected. A text that ends
+// with a minus is deleted instead.
+func setPadded(ctx *replay.Context, length func(string) int, texts ...string) (outcome string, err error) {
+	pads := replay.KV[padded]("pads")
+	for _, text := range texts {
+		if key, deletes := strings.CutSuffix(text, "-"); deletes {
+			err = pads.Delete(ctx, key)
+		} else if err = pads.Set(ctx, text, padded{text, length(text)}); err != nil {
+			outcome += text + " "
+			if !errors.As(err, new(*replay.InvalidError)) && !errors.As(err, new(*replay.PayloadError)) {
+				return outcome, err
+			}
+		}
+	}
+	return outcome, nil
+}
+
+// A history replays with code that encodes recorded values so that they exceed a bound, and calls
+// that were rejected are rejected again.
+func TestKV_RecordedValueWinsOverBounds(t *testing.T) {
+	lengthOf := func(of map[string]int) func(string) int {
+		return func(text string) int { return max(of[text], 16000) }
+	}
+	texts := strings.Fields("a b c d e f g h i j k l m n o")
+	for name, today := range map[string]map[string]int{
+		"same": nil, "one value": {"a": 16385}, "all maps": {"a": 16384, "b": 16384, "c": 16384, "d": 16384, "r": 40000},
+		"beyond a payload": {"b": 3 << 20, "y": 2 << 20}, "each": {"a": 17000, "o": 17000, "x": 17000, "y": 17000, "z": 20000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code := func(length func(string) int, patched bool) *engine.Registry {
+				return script(t, func(ctx *replay.Context) (string, error) {
+					if patched && replay.Patched(ctx, "p") {
+						return "", errors.New("patched")
+					}
+					// z is rejected; r is too, but not after a deletion.
+					first, err := setPadded(ctx, length, append(texts, "z", "x", "r", "r", "x-", "r", "z")...)
+					if err != nil {
+						return "", err
+					}
+					if _, err := goOn.Wait(ctx); err != nil {
+						return "", err
+					}
+					second, err := setPadded(ctx, length, "z", "r-", "y", "z")
+					return first + "/ " + second, err
+				})
+			}
+			then := lengthOf(map[string]int{"z": 20000, "x": 10, "r": 16384})
+			in := &instance{registry: code(then, false)}
+			defer in.evict()
+			mustTurn(t, in, started("script", nil))
+			mustTurn(t, in, external("go", nil, ""))
+			const want = `OrchestrationCompleted output="z r r z / z z "`
+			if last := lastEvent(in); last != want {
+				t.Fatalf("recorded %s", last)
+			}
+			grown := map[string]int{"z": 20000, "r": 16384}
+			for text, length := range today {
+				grown[text] = length
+			}
+			for _, patched := range []bool{false, true} {
+				for _, registry := range []*engine.Registry{code(lengthOf(grown), patched), withEncryption(t, code(lengthOf(grown), patched))} {
+					again := &instance{registry: registry, history: in.history}
+					x := engine.NewExecution("i", 1, registry, nil)
+					defer x.Evict()
+					if err := x.Replay(again.sealedHistory(in.history)); err != nil || !x.Ended() {
+						t.Errorf("patched %t: ended %t, %v", patched, x.Ended(), err)
+					}
+				}
+			}
+		})
+	}
+}
+
+// After a replay, the maps have the recorded sizes, whatever today's encoding is.
+func TestKV_RecordedSizesCount(t *testing.T) {
+	code := func(length int) *engine.Registry {
+		return script(t, func(ctx *replay.Context) (string, error) {
+			of := func(string) int { return length }
+			if _, err := setPadded(ctx, of, strings.Fields("a b c d e f g h i j")...); err != nil {
+				return "", err
+			}
+			if _, err := goOn.Wait(ctx); err != nil {
+				return "", err
+			}
+			rejected, err := setPadded(ctx, func(string) int { return 16384 }, strings.Fields("k l m n o p q r s t")...)
+			return rejected, err
+		})
+	}
+	old := &instance{registry: code(1000)}
+	defer old.evict()
+	mustTurn(t, old, started("script", nil))
+	// 10,060 bytes with names and keys leave room for 15 values of 16 KiB; of today's encoding, for 9.
+	in := &instance{registry: code(10000), history: old.history}
+	defer in.evict()
+	mustTurn(t, in, external("go", nil, ""))
+	if last := lastEvent(in); last != `OrchestrationCompleted output=""` {
+		t.Error(last)
+	}
+	if values := in.history[1].GetValueSet().GetValue().GetData(); len(values) != 1000 {
+		t.Errorf("%d bytes", len(values))
+	}
+}
+
+// Strictly, the larger encoding is a mismatch, not an error for the code.
+func TestKV_GrownValueIsMismatchIfStrict(t *testing.T) {
+	code := func(length int) *engine.Registry {
+		return script(t, func(ctx *replay.Context) (string, error) {
+			return setPadded(ctx, func(string) int { return length }, "a")
+		})
+	}
+	in := &instance{registry: code(16384)}
+	defer in.evict()
+	mustTurn(t, in, started("script", nil))
+	x := engine.NewExecution("i", 1, code(16385).WithStrict(true), nil)
+	defer x.Evict()
+	var mismatch *replay.Mismatch
+	if err := x.Replay(eventSeq(in.history)); !errors.As(err, &mismatch) || mismatch.Kind != replay.ScheduledDifferently || !mismatch.Strict || mismatch.EventID != 2 {
+		t.Errorf("%v", err)
+	}
+}
+
 // Code reads what it set before, whichever coroutine set it, and a value of another type is an
 // error that it can handle.
 func TestKV_ReadsLastValue(t *testing.T) {
