@@ -46,6 +46,7 @@ type plan struct {
 	Path             string // where it was started: unique
 	Depth            int    // of coroutines, scopes and children
 	Generation       int
+	AtDeadline       bool           // it ends only when it is canceled
 	Results          string         // of earlier executions
 	Consumed         map[string]int // how many events of each name they have taken
 }
@@ -87,7 +88,14 @@ func (w *world) program(ctx *replay.Context, p plan) (string, error) {
 	b.statements(3 + b.random.IntN(7))
 	b.awaitOpen()
 	notes := p.Results + b.digest()
+	if p.AtDeadline && (ctx.Err() != nil || p.Generation == 2 || b.chance(2)) {
+		_, err := never.Wait(ctx)
+		return "", err
+	}
 	switch n := b.random.IntN(10); {
+	case p.AtDeadline:
+		p.Generation, p.Results, p.Consumed = p.Generation+1, notes, in.consumed
+		return "", programHandle.ContinueAsNew(ctx, p)
 	case n == 0:
 		panic("as planned: " + notes)
 	case n == 1:

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
@@ -23,14 +24,22 @@ func checkAll(t *testing.T, j *state.Machine, registry *engine.Registry) {
 	t.Helper()
 	for instance := range j.Instances() {
 		var before *execution
+		starts := make(map[string]bool)
 		for number := uint64(1); number <= instance.Execution; number++ {
 			x := newExecution(t, j, instance, number)
 			if len(x.history) == 0 {
 				continue
 			}
+			if x.beginsRun(before) {
+				x.checkRun(before, starts)
+				before = nil
+			}
 			x.check(before)
 			x.checkReplay(registry)
 			before = x
+		}
+		if last := before.history[len(before.history)-1]; last.GetOrchestrationTerminated().GetReason() == replacedReason {
+			before.violation(last, "no run follows")
 		}
 	}
 	for open := range j.OpenOperations() {
@@ -106,6 +115,111 @@ func (ex *execution) check(before *execution) {
 	}
 	ex.checkClosed(ex.history[len(ex.history)-1])
 	ex.checkPublished()
+	ex.checkDeadline()
+}
+
+// replacedReason is the reason of a termination by a start.
+const replacedReason = "replaced by a new run with the same ID"
+
+// beginsRun reports whether an execution is the first of a run.
+func (ex *execution) beginsRun(before *execution) bool {
+	return before == nil || before.history[len(before.history)-1].GetOrchestrationContinuedAsNew() == nil
+}
+
+// checkRun checks that each start begins one run, and that nothing of an earlier run reaches it.
+func (ex *execution) checkRun(before *execution, starts map[string]bool) {
+	first := ex.history[0]
+	started := first.GetOrchestrationStarted()
+	if id := started.GetRequestId(); id != "" {
+		if starts[id] {
+			ex.violation(first, "begins a second run")
+		}
+		starts[id] = true
+	}
+	if len(started.GetInbox()) > 0 || len(started.GetAttributes()) > 0 || len(started.GetValues()) > 0 || len(started.GetRequestIds()) > 0 ||
+		started.GetStatus() != nil || started.GetAttempt() != 0 || started.GetLastFailure() != nil || started.GetCancelRequested() != nil {
+		ex.violation(first, "has something of an earlier run")
+	}
+	if before != nil && !journalpb.IsTerminal(before.history[len(before.history)-1].TypeNumber()) {
+		ex.violation(first, "begins before the earlier run has ended")
+	}
+}
+
+// deadlineTimer returns the event of the timer that cancels the run at its deadline, nil if it has
+// none. The code schedules it first.
+func (ex *execution) deadlineTimer() *journalpb.Event {
+	deadline := ex.history[0].GetOrchestrationStarted().GetDeadline()
+	if deadline == 0 || len(ex.history) == 1 || ex.history[1].GetTimerCreated().GetFireAt() != max(deadline, ex.history[0].Timestamp) {
+		return nil
+	}
+	return ex.history[1]
+}
+
+// checkDeadline checks that there is a timer of the deadline, unless the body has ended in the first
+// step. The clean-up of the programs only calls activities.
+func (ex *execution) checkDeadline() {
+	deadline := ex.history[0].GetOrchestrationStarted().GetDeadline()
+	if deadline == 0 || ex.deadlineTimer() != nil {
+		return
+	}
+	for _, event := range ex.history {
+		switch event.TypeNumber() {
+		case journalpb.TypeTimerCreated, journalpb.TypeExternalSubscribed, journalpb.TypeSubOrchestrationScheduled, journalpb.TypeMessageSent:
+			ex.violation(event, "without a timer of the deadline %v", time.Unix(0, deadline))
+		}
+	}
+}
+
+// cancelReasons returns why the code may have been canceled. It is the first cause, but a timer that
+// has fired while the instance was suspended may have come too late.
+func (ex *execution) cancelReasons() (reasons []string, passed bool) {
+	if carried := ex.history[0].GetOrchestrationStarted().GetCancelRequested(); carried != nil {
+		return []string{carried.Reason}, ex.deadlinePassed()
+	}
+	suspended := false
+	for _, event := range ex.history {
+		switch timer := ex.deadlineTimer(); {
+		case event.GetOrchestrationSuspended() != nil, event.GetOrchestrationResumed() != nil:
+			suspended = event.GetOrchestrationSuspended() != nil
+		case event.GetOrchestrationCancelRequested() != nil:
+			return append(reasons, event.GetOrchestrationCancelRequested().Reason), ex.deadlinePassed()
+		case timer != nil && event.GetTimerFired() != nil && event.SourceEventId == timer.EventId:
+			if reasons = append(reasons, engine.DeadlineReason); !suspended {
+				return reasons, true
+			}
+		}
+	}
+	return reasons, len(reasons) > 0
+}
+
+// deadlinePassed reports whether the timer of the deadline has fired.
+func (ex *execution) deadlinePassed() bool {
+	timer := ex.deadlineTimer()
+	return timer != nil && slices.ContainsFunc(ex.history, func(event *journalpb.Event) bool {
+		return event.GetTimerFired() != nil && event.SourceEventId == timer.EventId
+	})
+}
+
+// checkCanceledRun checks that a canceled run had a reason.
+func (ex *execution) checkCanceledRun(event *journalpb.Event, reason string) {
+	reasons, _ := ex.cancelReasons()
+	if !slices.ContainsFunc(reasons, func(cause string) bool { return reason == cause || cause == "" && reason == replay.ErrCanceled.Error() }) {
+		ex.violation(event, "the reasons are %q", reasons)
+	}
+}
+
+// checkCarriedDeadline checks that the deadline is that of the execution before, unless the code has
+// continued after it knew of its cancellation. A cancellation that it did not know of is carried
+// over.
+func (ex *execution) checkCarriedDeadline(before *execution) {
+	started, had := ex.history[0].GetOrchestrationStarted(), before.history[0].GetOrchestrationStarted().GetDeadline()
+	reasons, passed := before.cancelReasons()
+	switch carried := started.GetCancelRequested(); {
+	case started.GetDeadline() != had && (started.GetDeadline() != 0 || !passed || carried != nil):
+		ex.violation(ex.history[0], "has the deadline %d, not %d", started.GetDeadline(), had)
+	case carried != nil && !slices.Contains(reasons, carried.Reason):
+		ex.violation(ex.history[0], "is canceled, the reasons were %q", reasons)
+	}
 }
 
 // published returns the attributes and values that an execution has at its end, by name and key.
@@ -223,6 +337,7 @@ func (ex *execution) checkCarriedOver(before *execution) {
 		ex.violation(ex.history[0], "begins with %v, the execution before had %v", got, want)
 	}
 	ex.checkRetried(before)
+	ex.checkCarriedDeadline(before)
 }
 
 // checkRetried checks that an execution is a retry of the one before if that has failed, and the
@@ -292,6 +407,8 @@ func (ex *execution) checkEvent(event *journalpb.Event) {
 			ex.violation(event, "the code has seen that")
 		}
 		ex.checkNotRetried(event)
+	case *journalpb.Event_OrchestrationCanceled:
+		ex.checkCanceledRun(event, body.OrchestrationCanceled.Reason)
 	case *journalpb.Event_OrchestrationChained:
 		if _, ok := ex.journal.Instance(body.OrchestrationChained.Instance); !ok {
 			ex.violation(event, "was never started")

@@ -102,11 +102,21 @@ func runProgram(t *testing.T, seed uint64) {
 	}
 }
 
+// An ending is how a settled program ends, if not by itself. Wild programs choose at random.
+type ending int
+
+const (
+	byItself   ending = iota
+	atDeadline        // canceled at its deadline, which it waits for at the latest
+	replaced          // terminated by a start with its ID; the last such run ends by itself
+)
+
 // A world is the environment of a program in one run.
 type world struct {
 	t                *testing.T
 	seed             uint64
 	nondeterministic bool
+	ending           ending
 	lossless         bool // nothing is rejected or lost
 	journal          *testJournal
 	config           actors.Config
@@ -119,6 +129,8 @@ type world struct {
 	node            *node         // the leader
 	zombie          *node         // an earlier leader that does not know it yet
 	sent            []string      // the request IDs of recorded messages
+	lastStart       string        // the request ID of the latest start of the root
+	replacing       bool          // another start of the root follows
 
 	appendsUntilCrash func() int // how many appends until the next crash; nil: none
 	appends           int        // of the undisturbed run
@@ -127,8 +139,12 @@ type world struct {
 }
 
 func newWorld(t *testing.T, seed, variant uint64) *world {
-	return &world{t: t, seed: seed, nondeterministic: seed%2 == 0, journal: newTestJournal(), activityTimeMax: 300 * time.Millisecond,
+	w := &world{t: t, seed: seed, nondeterministic: seed%2 == 0, journal: newTestJournal(), activityTimeMax: 300 * time.Millisecond,
 		random: rand.New(rand.NewPCG(seed, variant))}
+	if !w.nondeterministic {
+		w.ending = []ending{byItself, atDeadline, byItself, replaced, byItself}[seed/2%5]
+	}
+	return w
 }
 
 func (w *world) definitions() []replay.Definition {
@@ -166,6 +182,7 @@ func (w *world) run(d disturbance) {
 	w.closeZombie()
 	checkAll(w.t, w.journal.Machine, w.registry())
 	w.checkSent()
+	w.checkEnding()
 	w.appends = len(w.journal.committedAppends())
 	if w.config.ResidentMax != 0 && w.historyLoads < (w.appends-10)/2 {
 		w.t.Errorf("%d loads and %d appends: instances stay in memory", w.historyLoads, w.appends)
@@ -258,7 +275,7 @@ func (w *world) isQuiescent() bool {
 
 // allEnded reports whether all existing instances have ended.
 func (w *world) allEnded() bool {
-	if _, ok := w.journal.Instance(rootID); !ok {
+	if _, ok := w.journal.Instance(rootID); !ok || w.isReplacing() {
 		return false
 	}
 	for instance := range w.journal.Instances() {
@@ -425,11 +442,12 @@ func (w *world) complete(a *replay.Attempt, s step) {
 
 // start starts the program, and then its senders.
 func (w *world) start() {
-	root := startOf(w.t, programHandle.Name(), plan{Seed: w.seed, Nondeterministic: w.nondeterministic, Path: rootID, Depth: 2})
-	if w.intn(3) == 0 { // it has ended before
-		root.GetOrchestrationStarted().Deadline = time.Now().Add(100 * forever).UnixNano()
+	replaces := w.ending == replaced || w.nondeterministic && w.intn(3) == 0
+	w.setReplacing(replaces)
+	w.deliver(rootID, w.rootStart("start", rootID))
+	if replaces {
+		w.clients.Go(w.replace)
 	}
-	w.deliver(rootID, root)
 	for _, name := range []string{"main", "side"} {
 		w.clients.Go(func() { w.sendAll(name) })
 	}
@@ -437,6 +455,47 @@ func (w *world) start() {
 	if w.nondeterministic && w.intn(3) == 0 {
 		w.clients.Go(w.end)
 	}
+}
+
+// rootStart returns a start of the root, whose deadline is during the program, after it, or none.
+func (w *world) rootStart(requestID, path string) *journalpb.Event {
+	event := startOf(w.t, programHandle.Name(), plan{
+		Seed: w.seed, Nondeterministic: w.nondeterministic, Path: path, Depth: 2, AtDeadline: w.ending == atDeadline,
+	})
+	started := event.GetOrchestrationStarted()
+	started.RequestId = requestID
+	switch {
+	case w.ending == atDeadline, w.nondeterministic && w.intn(3) == 0:
+		started.Deadline = time.Now().Add(time.Duration(w.intn(15_000)) * time.Millisecond).UnixNano()
+	case w.intn(3) == 0:
+		started.Deadline = time.Now().Add(100 * forever).UnixNano()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lastStart = requestID
+	return event
+}
+
+// replace starts the root again once or twice, terminating the run that it finds.
+func (w *world) replace() {
+	for i := range 1 + w.seed/16%2 {
+		time.Sleep(time.Duration(w.intn(8000)) * time.Millisecond)
+		name := fmt.Sprint("again-", i)
+		w.deliverMessage(rootID, actors.Message{Message: engine.Message{Event: w.rootStart(name, name)}, Reuse: actors.ReuseTerminating})
+	}
+	w.setReplacing(false)
+}
+
+func (w *world) setReplacing(replacing bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.replacing = replacing
+}
+
+func (w *world) isReplacing() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.replacing
 }
 
 func startOf(t *testing.T, name string, input any) *journalpb.Event {
@@ -512,8 +571,13 @@ func (w *world) end() {
 // deliver delivers an event to the current leader until it is taken. It is not taken if the
 // instance has ended.
 func (w *world) deliver(id string, event *journalpb.Event) (consumed bool) {
+	return w.deliverMessage(id, actors.Message{Message: engine.Message{Event: event}})
+}
+
+func (w *world) deliverMessage(id string, m actors.Message) (consumed bool) {
+	event := m.Event
 	for {
-		m := actors.Message{Message: engine.Message{Event: proto.CloneOf(event)}}
+		m.Event = proto.CloneOf(event)
 		err := w.leader().deliver(id, m).get().Err
 		if err == nil || errors.Is(err, actors.ErrEnded) {
 			return err == nil
@@ -545,10 +609,25 @@ func (w *world) checkSent() {
 	}
 }
 
+// checkEnding checks that the last start of the root has begun its last run, and that a program that
+// ends at its deadline is canceled for that reason.
+func (w *world) checkEnding() {
+	meta, _ := w.journal.Instance(rootID)
+	if meta.RequestId != w.lastStart {
+		w.t.Errorf("the last run was begun by %q, not %q", meta.RequestId, w.lastStart)
+	}
+	canceled := &journalpb.OrchestrationCanceled{Reason: engine.DeadlineReason}
+	want := outcomeOf(&journalpb.Event{Body: &journalpb.Event_OrchestrationCanceled{OrchestrationCanceled: canceled}})
+	if w.ending == atDeadline && w.outcome != want {
+		w.t.Errorf("ended with\n\t%s\nwant\n\t%s", w.outcome, want)
+	}
+}
+
 // outcomeOf describes how an execution has ended, without where, which may differ.
 func outcomeOf(last *journalpb.Event) string {
 	failure := last.GetOrchestrationFailed().GetError()
-	return fmt.Sprint(last.Type(), " ", string(last.GetOrchestrationCompleted().GetOutput().GetData()), failure.GetCode(), failure.GetMessage())
+	return fmt.Sprint(last.Type(), " ", string(last.GetOrchestrationCompleted().GetOutput().GetData()), failure.GetCode(), failure.GetMessage(),
+		last.GetOrchestrationCanceled().GetReason())
 }
 
 func (w *world) logHistories() {
