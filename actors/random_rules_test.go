@@ -172,37 +172,42 @@ func (ex *execution) checkDeadline() {
 
 // cancelReasons returns why the code may have been canceled. It is the first cause, but a timer that
 // has fired while the instance was suspended may have come too late.
-func (ex *execution) cancelReasons() (reasons []string, passed bool) {
+func (ex *execution) cancelReasons() (reasons []string) {
 	if carried := ex.history[0].GetOrchestrationStarted().GetCancelRequested(); carried != nil {
-		return []string{carried.Reason}, ex.deadlinePassed()
+		return []string{carried.Reason}
 	}
-	suspended := false
+	fired, suspended := ex.deadlineFired()
 	for _, event := range ex.history {
-		switch timer := ex.deadlineTimer(); {
-		case event.GetOrchestrationSuspended() != nil, event.GetOrchestrationResumed() != nil:
-			suspended = event.GetOrchestrationSuspended() != nil
+		switch {
 		case event.GetOrchestrationCancelRequested() != nil:
-			return append(reasons, event.GetOrchestrationCancelRequested().Reason), ex.deadlinePassed()
-		case timer != nil && event.GetTimerFired() != nil && event.SourceEventId == timer.EventId:
+			return append(reasons, event.GetOrchestrationCancelRequested().Reason)
+		case event == fired:
 			if reasons = append(reasons, engine.DeadlineReason); !suspended {
-				return reasons, true
+				return reasons
 			}
 		}
 	}
-	return reasons, len(reasons) > 0
+	return reasons
 }
 
-// deadlinePassed reports whether the timer of the deadline has fired.
-func (ex *execution) deadlinePassed() bool {
+// deadlineFired returns the event with which the timer of the deadline has fired, nil if it has not,
+// and whether the instance was suspended then.
+func (ex *execution) deadlineFired() (fired *journalpb.Event, suspended bool) {
 	timer := ex.deadlineTimer()
-	return timer != nil && slices.ContainsFunc(ex.history, func(event *journalpb.Event) bool {
-		return event.GetTimerFired() != nil && event.SourceEventId == timer.EventId
-	})
+	for _, event := range ex.history {
+		switch {
+		case event.GetOrchestrationSuspended() != nil, event.GetOrchestrationResumed() != nil:
+			suspended = event.GetOrchestrationSuspended() != nil
+		case timer != nil && event.GetTimerFired() != nil && event.SourceEventId == timer.EventId:
+			return event, suspended
+		}
+	}
+	return nil, false
 }
 
 // checkCanceledRun checks that a canceled run had a reason.
 func (ex *execution) checkCanceledRun(event *journalpb.Event, reason string) {
-	reasons, _ := ex.cancelReasons()
+	reasons := ex.cancelReasons()
 	if !slices.ContainsFunc(reasons, func(cause string) bool { return reason == cause || cause == "" && reason == replay.ErrCanceled.Error() }) {
 		ex.violation(event, "the reasons are %q", reasons)
 	}
@@ -213,10 +218,14 @@ func (ex *execution) checkCanceledRun(event *journalpb.Event, reason string) {
 // over.
 func (ex *execution) checkCarriedDeadline(before *execution) {
 	started, had := ex.history[0].GetOrchestrationStarted(), before.history[0].GetOrchestrationStarted().GetDeadline()
-	reasons, passed := before.cancelReasons()
-	switch carried := started.GetCancelRequested(); {
-	case started.GetDeadline() != had && (started.GetDeadline() != 0 || !passed || carried != nil):
+	reasons := before.cancelReasons()
+	fired, suspended := before.deadlineFired()
+	carried, kept := started.GetCancelRequested(), started.GetDeadline() == had
+	switch {
+	case !kept && (started.GetDeadline() != 0 || fired == nil || carried != nil):
 		ex.violation(ex.history[0], "has the deadline %d, not %d", started.GetDeadline(), had)
+	case kept && fired != nil && !suspended && carried == nil:
+		ex.violation(ex.history[0], "has a deadline, but its code knew that it has passed")
 	case carried != nil && !slices.Contains(reasons, carried.Reason):
 		ex.violation(ex.history[0], "is canceled, the reasons were %q", reasons)
 	}
