@@ -116,12 +116,17 @@ func setPadded(ctx *replay.Context, length func(string) int, texts ...string) (o
 	pads := replay.KV[padded]("pads")
 	for _, text := range texts {
 		if key, deletes := strings.CutSuffix(text, "-"); deletes {
-			err = pads.Delete(ctx, key)
-		} else if err = pads.Set(ctx, text, padded{text, length(text)}); err != nil {
-			outcome += text + " "
-			if !errors.As(err, new(*replay.InvalidError)) && !errors.As(err, new(*replay.PayloadError)) {
+			if err := pads.Delete(ctx, key); err != nil {
 				return outcome, err
 			}
+			continue
+		}
+		err := pads.Set(ctx, text, padded{text, length(text)})
+		switch {
+		case errors.As(err, new(*replay.InvalidError)), errors.As(err, new(*replay.PayloadError)):
+			outcome += text + " "
+		case err != nil:
+			return outcome, err
 		}
 	}
 	return outcome, nil
