@@ -43,6 +43,33 @@ func TestSuccessor_KeepsInstanceFields(t *testing.T) {
 	}
 }
 
+// A run with only one option keeps it, too.
+func TestSuccessor_KeepsEachOptionOfTheRun(t *testing.T) {
+	for name, set := range map[string]func(*journalpb.OrchestrationStarted){
+		"tags":     func(s *journalpb.OrchestrationStarted) { s.Tags = map[string]string{"tenant": "a"} },
+		"headers":  func(s *journalpb.OrchestrationStarted) { s.Headers = []*journalpb.Header{{Name: "n", Value: "v"}} },
+		"summary":  func(s *journalpb.OrchestrationStarted) { s.Summary = "17 pears" },
+		"trace":    func(s *journalpb.OrchestrationStarted) { s.Trace = "00-a-b-01" },
+		"deadline": func(s *journalpb.OrchestrationStarted) { s.Deadline = begin.Add(24 * time.Hour).UnixNano() },
+		"retry":    func(s *journalpb.OrchestrationStarted) { s.Retry = &journalpb.RetryPolicy{MaxAttempts: 3} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := engine.NewExecution("i", 7, programRegistry(t), nil)
+			defer x.Evict()
+			start := withVersion(started("upgrade", "go"), "1")
+			set(start.GetOrchestrationStarted())
+			if _, err := x.Turn(begin, messagesOf(start, external("go", nil, ""))); err != nil {
+				t.Fatal(err)
+			}
+			want := &journalpb.OrchestrationStarted{Name: "upgrade", Version: "2", Input: payloadOf("go from 1")}
+			set(want)
+			if diff := cmp.Diff(want, x.Successor().GetOrchestrationStarted(), protocmp.Transform()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestSuccessor_CarriesLastStatus(t *testing.T) {
 	forEachMode(t, programRegistry(t), func(t *testing.T, in *instance) {
 		mustTurn(t, in, started("sticky-status", ""))

@@ -24,6 +24,8 @@ type cursor struct {
 	now     time.Time   // timestamp of that event
 	size    historySize // up to that event
 	mode    cursorMode
+	// beginsLive says that no code has run on the recorded history; see [Execution.FirstStep].
+	beginsLive bool
 }
 
 func (c *cursor) replaying() bool { return c.mode >= replayingBeforeLookAhead }

@@ -173,7 +173,7 @@ func (p *program) finish() {
 	if failed := event.GetOrchestrationFailed(); failed != nil && p.retries(failed.Error) {
 		event = &journalpb.Event{Body: &journalpb.Event_OrchestrationContinuedAsNew{
 			OrchestrationContinuedAsNew: &journalpb.OrchestrationContinuedAsNew{
-				Input: p.retryInput, Version: p.id.version, Inbox: p.operations.unconsumedEvents(), Retried: failed.Error,
+				Input: p.id.options.retryInput, Version: p.id.version, Inbox: p.operations.unconsumedEvents(), Retried: failed.Error,
 			},
 		}}
 	}
@@ -184,7 +184,8 @@ func (p *program) finish() {
 
 // retries reports whether a failure of the run is retried. A run that was asked to cancel is not.
 func (p *program) retries(failure *journalpb.Error) bool {
-	return p.id.retry != nil && p.cancellation.request == nil && permitsRetry(p.id.retry, p.id.attempt(), failure)
+	policy := p.id.options.retry
+	return policy != nil && p.cancellation.request == nil && permitsRetry(policy, p.id.attempt(), failure)
 }
 
 // A carryOver holds the values with which the next execution starts, encoded as they were recorded.
@@ -222,14 +223,14 @@ func (x *Execution) remainingDeadline() int64 {
 	if x.program.deadlinePassed && x.program.cancellation.observed {
 		return 0
 	}
-	return x.id.deadline
+	return x.id.options.deadline
 }
 
 // setRetry makes the start of the next execution a retry after a failure. The jitter of its backoff
 // derives from the identity of this execution.
 func (id *identity) setRetry(started *journalpb.OrchestrationStarted, failure *journalpb.Error, now time.Time) {
-	backoff := backoffAfter(id.retry, id.attempt(), id.newRandom().Float64())
-	started.Attempt, started.LastFailure = id.failedAttempts+1, failure
+	backoff := backoffAfter(id.options.retry, id.attempt(), id.newRandom().Float64())
+	started.Attempt, started.LastFailure = id.options.failedAttempts+1, failure
 	started.StartAt = now.Add(backoff).UnixNano()
 }
 
@@ -246,14 +247,14 @@ func (x *Execution) Successor() *journalpb.Event {
 		Input:     next.Input,
 		Parent:    x.id.parent,
 		Inbox:     next.Inbox,
-		Tags:      x.id.tags,
+		Tags:      x.id.options.tags,
 		RequestId: x.id.requestID,
 		Status:    x.carryOver.status,
-		Trace:     x.id.trace,
+		Trace:     x.id.options.trace,
 		Deadline:  x.remainingDeadline(),
-		Headers:   x.id.headers,
-		Summary:   x.id.summary,
-		Retry:     x.id.retry,
+		Headers:   x.id.options.headers,
+		Summary:   x.id.options.summary,
+		Retry:     x.id.options.retry,
 
 		Incarnation:       x.id.incarnation,
 		CountsAllPayloads: x.id.protocol3 || x.carryOver.countsAll,

@@ -18,16 +18,15 @@ import (
 // Its methods must not be called concurrently. After one returns an error, only [Execution.Evict]
 // may be called.
 type Execution struct {
-	id          identity
-	cursor      cursor
-	program     program
-	deferred    deferredInputs
-	requestIDs  requestIDs    // of recorded inputs
-	refusals    map[int]error // why messages of the latest turn were refused, by index
-	carryOver   carryOver
-	ownMonitor  Monitor    // the monitor until SetMonitor is called
-	explainer   *Execution // the second replay, if a mismatch was explained
-	isFirstStep bool       // see FirstStep
+	id         identity
+	cursor     cursor
+	program    program
+	deferred   deferredInputs
+	requestIDs requestIDs    // of recorded inputs
+	refusals   map[int]error // why messages of the latest turn were refused, by index
+	carryOver  carryOver
+	ownMonitor Monitor    // the monitor until SetMonitor is called
+	explainer  *Execution // the second replay, if a mismatch was explained
 }
 
 // NewExecution returns an execution with an empty history. The logger is given to orchestration
@@ -37,7 +36,7 @@ func NewExecution(instance string, number uint64, registry *Registry, logger *sl
 		logger = slog.Default()
 	}
 	x := new(Execution)
-	x.id.ID = host.ID{Instance: instance, Number: number}
+	x.id.ID, x.id.options = host.ID{Instance: instance, Number: number}, &noOptions
 	p := &x.program
 	p.id, p.cursor, p.registry, p.logger = &x.id, &x.cursor, registry, logger
 	p.calls.id, p.calls.coroutines = &x.id.ID, &p.coroutines
@@ -64,12 +63,11 @@ func (x *Execution) Replay(history iter.Seq2[*journalpb.Event, error]) error {
 // FirstStep tells the execution that no code has run on its history, which holds only the start:
 // the next execution after a continue-as-new, or a start that was recorded before its code could
 // run. For the code, Replay is then no replay, so that it logs. Call it before Replay.
-func (x *Execution) FirstStep() { x.isFirstStep = true }
+func (x *Execution) FirstStep() { x.cursor.beginsLive = true }
 
 func (x *Execution) replay(history iter.Seq2[*journalpb.Event, error]) error {
-	x.cursor.mode = replayingBeforeLookAhead
-	if x.isFirstStep {
-		x.cursor.mode = live
+	if !x.cursor.beginsLive {
+		x.cursor.mode = replayingBeforeLookAhead
 	}
 	defer func() { x.cursor.mode, x.program.valuesAhead = live, nil }()
 	var rest []*journalpb.Event // events after the point where a call halted the code

@@ -16,34 +16,57 @@ import (
 // An identity is what never changes in an execution after its first event.
 type identity struct {
 	host.ID
-	name, version    string // of the orchestration
-	summary          string
-	requestID, trace string
-	parent           *journalpb.OperationRef
-	incarnation      uint64
-	startedAt        int64                  // timestamp of OrchestrationStarted
-	protocol3        bool                   // the execution began under protocol 3 or later
-	payloadMax       uint64                 // in bytes of JSON; 0: not recorded
-	deadline         int64                  // in Unix nanoseconds; 0: none
-	retry            *journalpb.RetryPolicy // nil: a failure is not retried
-	failedAttempts   uint32                 // before this execution
-	tags             map[string]string
-	headers          []*journalpb.Header
+	name, version string // of the orchestration
+	requestID     string
+	parent        *journalpb.OperationRef
+	incarnation   uint64
+	startedAt     int64  // timestamp of OrchestrationStarted
+	protocol3     bool   // the execution began under protocol 3 or later
+	payloadMax    uint64 // in bytes of JSON; 0: not recorded
+	options       *runOptions
+}
+
+// runOptions are what only some runs have. They are apart, because every execution in memory has
+// an identity.
+type runOptions struct {
+	tags           map[string]string
+	headers        []*journalpb.Header
+	summary, trace string
+	deadline       int64                  // in Unix nanoseconds; 0: none
+	retry          *journalpb.RetryPolicy // nil: a failure is not retried
+	retryInput     *journalpb.Payload     // for the next attempt; nil without retry
+	failedAttempts uint32                 // before this execution
+}
+
+// noOptions is shared by the runs without options. It is never changed.
+var noOptions runOptions
+
+// optionsOf returns the options that the first event of an execution holds.
+func optionsOf(started *journalpb.OrchestrationStarted) *runOptions {
+	if len(started.Tags)+len(started.Headers)+len(started.Summary)+len(started.Trace) == 0 &&
+		started.Deadline == 0 && started.Retry == nil && started.Attempt == 0 {
+		return &noOptions
+	}
+	o := &runOptions{
+		tags: started.Tags, headers: started.Headers, summary: started.Summary, trace: started.Trace,
+		deadline: started.Deadline, retry: started.Retry, failedAttempts: started.Attempt,
+	}
+	if o.retry != nil {
+		o.retryInput = started.Input
+	}
+	return o
 }
 
 // start takes what the first event holds.
 func (id *identity) start(started *journalpb.OrchestrationStarted, timestamp int64) {
 	id.name, id.version = started.Name, started.Version
-	id.requestID, id.trace = started.RequestId, started.Trace
-	id.parent, id.incarnation, id.tags = started.Parent, started.Incarnation, started.Tags
+	id.requestID, id.parent, id.incarnation = started.RequestId, started.Parent, started.Incarnation
 	id.protocol3 = started.Incarnation != 0 || started.CountsAllPayloads
-	id.payloadMax, id.deadline, id.headers = started.PayloadMax, started.Deadline, started.Headers
-	id.summary, id.retry, id.failedAttempts = started.Summary, started.Retry, started.Attempt
-	id.startedAt = timestamp
+	id.payloadMax, id.startedAt, id.options = started.PayloadMax, timestamp, optionsOf(started)
 }
 
 // attempt returns the number of the attempt that the execution is or belongs to, from 1.
-func (id *identity) attempt() int { return int(id.failedAttempts) + 1 }
+func (id *identity) attempt() int { return int(id.options.failedAttempts) + 1 }
 
 // isReceiver reports whether a message is for this execution. Messages for purged incarnations and
 // earlier executions may still arrive.

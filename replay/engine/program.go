@@ -25,8 +25,6 @@ type program struct {
 
 	code  *host.Orchestration
 	input *journalpb.Payload // until the code receives it
-	// retryInput is the input, for the next attempt; nil if a failure is not retried.
-	retryInput *journalpb.Payload
 
 	coroutines   scheduler
 	calls        callChecker
@@ -64,9 +62,6 @@ func (p *program) isDone() bool { return p.progress >= codeDone }
 // begin starts the code of the orchestration.
 func (p *program) begin(code *host.Orchestration, started *journalpb.OrchestrationStarted) {
 	p.code, p.input = code, started.Input
-	if started.Retry != nil {
-		p.retryInput = started.Input
-	}
 	for _, event := range started.Inbox {
 		p.operations.inbox.deliver(inboxEvent{event: event})
 	}
@@ -141,10 +136,11 @@ const DeadlineReason = "the deadline of the run has passed"
 // startDeadline starts the timer that cancels the run at its deadline. The timer is open until the
 // body has ended, also in a canceled run.
 func (p *program) startDeadline() {
-	if p.id.deadline == 0 || p.coroutines.evicting() {
+	deadline := p.id.options.deadline
+	if deadline == 0 || p.coroutines.evicting() {
 		return
 	}
-	left := time.Unix(0, p.id.deadline).Sub(p.cursor.now)
+	left := time.Unix(0, deadline).Sub(p.cursor.now)
 	timer := p.phase.StartTimer(left).Promise().(*promise)
 	timer.OnResolved(func() {
 		if timer.err != nil {
@@ -231,7 +227,7 @@ func (v *programView) Version() string { return v.id.version }
 
 func (v *programView) Attempt() int { return v.id.attempt() }
 
-func (v *programView) Tags() map[string]string { return v.id.tags }
+func (v *programView) Tags() map[string]string { return v.id.options.tags }
 
 func (v *programView) Now() time.Time { return v.cursor.now }
 

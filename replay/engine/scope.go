@@ -34,7 +34,7 @@ func (s *scope) headers() []*journalpb.Header {
 	if s.ownHeaders != nil {
 		return s.ownHeaders
 	}
-	return s.p.id.headers
+	return s.p.id.options.headers
 }
 
 // withHeaders returns a scope within s whose calls carry more headers; s itself if there are none.

@@ -15,10 +15,10 @@ type Message struct {
 	Incarnation uint64
 	// Event holds the body and source_event_id. The turn sets event_id and timestamp.
 	Event *journalpb.Event
-	// Retried reports that the message is sent again. It may have been recorded before, at a
-	// journal index larger than FirstIndex.
-	Retried    bool
+	// FirstIndex is, with Retried, the journal index after which the message may have been recorded.
 	FirstIndex uint64
+	// Retried reports that the message is sent again. It may have been recorded before.
+	Retried bool
 	// CheckData asks, for an external event, to refuse it if its data does not decode as a type
 	// that the code expects.
 	CheckData bool
