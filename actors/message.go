@@ -14,15 +14,15 @@ type Message struct {
 	engine.Message
 	// Query makes the message a query, which has no event. nil for all other messages.
 	Query *Query
-	// Attach says, for a start, that an existing instance is not an error.
-	Attach bool
-	// Reuse says, for a start, whether the ID of an ended instance may be used again.
-	Reuse Reuse
 	// Sent is, for a start, an event that is delivered right after it; nil for none. A start that
 	// begins a run is refused if the event does not fit the types that the code declares for it.
 	// The run then records the event without a check if it has the start's request ID, or is the
 	// same object in the same batch.
 	Sent *journalpb.ExternalEvent
+	// Attach says, for a start, that an existing instance is not an error.
+	Attach bool
+	// Reuse says, for a start, whether the ID of an ended instance may be used again.
+	Reuse Reuse
 	// Internal messages are never rejected with ErrBusy. The open operations in the journal bound
 	// their number.
 	Internal bool

@@ -89,14 +89,16 @@ func (r *router) start(m *Message) {
 		r.meta, _ = r.in.partition.journal.Instance(r.in.id)
 	}
 	meta := r.meta
-	existing := r.existingStart(m, meta)
 	if earlier := r.in.replacements.find(m); earlier != nil {
 		r.reply(m, Answer{Dropped: true, FirstExecution: earlier.first, Incarnation: earlier.incarnation})
 		return
 	}
-	switch {
-	case meta == nil:
+	if meta == nil {
 		r.begin(m, 1)
+		return
+	}
+	existing := r.existingStart(m, meta)
+	switch {
 	case m.Reuse.allows(meta.Status) && !sameStart(m.startEvent(), existing):
 		r.begin(m, meta.Execution+1)
 	case m.replaces(meta):
@@ -110,8 +112,8 @@ func (r *router) start(m *Message) {
 // existingStart returns what is needed of the start that began the run of an instance: all of it
 // for a start with the same request ID.
 func (r *router) existingStart(m *Message, meta *journalpb.Instance) *journalpb.OrchestrationStarted {
-	existing := &journalpb.OrchestrationStarted{RequestId: meta.GetRequestId(), Parent: meta.GetParent()}
-	if m.Internal || meta == nil || !sameRequest(m.startEvent(), existing.RequestId) {
+	existing := &journalpb.OrchestrationStarted{RequestId: meta.RequestId, Parent: meta.Parent}
+	if m.Internal || !sameRequest(m.startEvent(), existing.RequestId) {
 		return existing
 	}
 	first, err := r.in.partition.journal.Event(r.in.id, meta.FirstExecution, 1)
