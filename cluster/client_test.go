@@ -9,6 +9,14 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
+// Programs call it for each request.
+func TestNode_ClientIsAllocatedOnce(t *testing.T) {
+	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
+	if node.Client() != node.Client() {
+		t.Error("two calls return two clients")
+	}
+}
+
 func TestStart_ExistingID(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	client := node.Client()

@@ -39,6 +39,7 @@ type Node struct {
 	directory    membership.Directory
 	announcer    announcer
 	router       router
+	client       Client // must not be used before the partitions are open
 	dispatcher   dispatcher
 	replicaCalls replicaCalls
 	scatter      scatterGather
@@ -112,6 +113,7 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 		WithInterceptors(config.OrchestrationInterceptors, telemetry.WithBaggage(config.BaggageHeaders, config.ActivityInterceptors)).
 		WithPayloadConverter(withPayloadWarnings(config.PayloadConverter, config.Logger, n.settings.payloadMax))
 	n.ask = n.router.callLeader
+	n.client = Client{&n.router, n.registry.PayloadConverter(), callOptions{config.ClientInterceptors, config.BaggageHeaders}}
 	n.recoverer = server.Recoverer{Logger: config.Logger, Node: config.NodeID}
 	n.answerLimiter = admission.NewAnswerLimiter(admission.AnswersInFlightBytesMax)
 	n.ctx, n.cancel = context.WithCancel(context.Background())
@@ -250,7 +252,7 @@ func (n *Node) actorsConfig() actors.Config {
 		InFlightMax:      partitionShare(0, inFlightMax, partitions),
 		InFlightBytesMax: partitionShare(0, inFlightBytesMax, partitions),
 		Limits:           actors.Limits(settings.Limits),
-		AttemptContext:   n.tokens.signer().WithContext(context.WithValue(context.Background(), clientKey{}, clientOf(n))),
+		AttemptContext:   n.tokens.signer().WithContext(context.WithValue(context.Background(), clientKey{}, &n.client)),
 		HungAfter:        n.config.HungAfter,
 		GracePeriod:      n.config.StopGrace,
 		Observer:         telemetry.NewObserver(n.metrics, n.tracing),
@@ -358,15 +360,7 @@ func (n *Node) Client() *Client {
 	if n.check() != nil {
 		return new(Client)
 	}
-	return clientOf(n)
-}
-
-// clientOf returns a client that must not be used before the partitions are open.
-func clientOf(n *Node) *Client {
-	return &Client{
-		transport: &n.router, converter: n.registry.PayloadConverter(),
-		options: callOptions{n.config.ClientInterceptors, n.config.BaggageHeaders},
-	}
+	return &n.client
 }
 
 // release does nothing: a node's client holds no resources of its own.
