@@ -12,7 +12,7 @@ import (
 // Programs call it for each request.
 func TestNode_ClientIsAllocatedOnce(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
-	if node.Client() != node.Client() {
+	if first, second := node.Client(), node.Client(); first != second {
 		t.Error("two calls return two clients")
 	}
 }
