@@ -76,6 +76,18 @@ func FailActivity(ctx context.Context, client *Client, token string, failure err
 	return client.complete(ctx, token, &clusterpb.CompleteRequest{Error: record})
 }
 
+// completeJSON is [CompleteActivity] with valid JSON.
+func completeJSON(ctx context.Context, client *Client, token string, value json.RawMessage) error {
+	if err := client.check(ctx); err != nil {
+		return fmt.Errorf("complete activity: %w", err)
+	}
+	payload, err := client.converter.EncodeJSON(replay.PayloadInfo{Kind: "activity", Part: "result"}, value)
+	if err != nil {
+		return fmt.Errorf("complete activity: %w", err)
+	}
+	return client.complete(ctx, token, &clusterpb.CompleteRequest{Result: payload})
+}
+
 func (c *Client) complete(ctx context.Context, token string, request *clusterpb.CompleteRequest) error {
 	instance, of, err := nameAttempt(token, request)
 	if err != nil {
@@ -146,7 +158,7 @@ func (n *Node) CompletionHandler() http.Handler {
 			return attempt.Instance, nil
 		},
 		Complete: func(ctx context.Context, token string, value json.RawMessage) error {
-			return CompleteActivity(ctx, client, token, value)
+			return completeJSON(ctx, client, token, value)
 		},
 		Fail: func(ctx context.Context, token string, failure error) error {
 			return FailActivity(ctx, client, token, failure)

@@ -135,6 +135,16 @@ var sentinels = []struct {
 	{"other_cluster", ErrOtherCluster},
 }
 
+// A sizeError reports a payload of a request that exceeds the leader's Settings.PayloadMax. Its text
+// is that of the InvalidError, which is all that earlier builds send and understand.
+type sizeError struct {
+	invalid *replay.InvalidError
+	large   *replay.PayloadTooLargeError
+}
+
+func (e *sizeError) Error() string   { return e.invalid.Error() }
+func (e *sizeError) Unwrap() []error { return []error{e.invalid, e.large} }
+
 // invalidArgument returns the error for an argument of a call.
 func invalidArgument(field, reason string) error {
 	return &replay.InvalidError{Field: field, Reason: reason}
@@ -191,7 +201,7 @@ func toFailure(err error) *clusterpb.Failure {
 	case errors.As(err, &token):
 		return wire.Token(token)
 	case errors.As(err, &invalid):
-		return &clusterpb.Failure{Code: wire.CodeInput, Field: invalid.Field, Message: invalid.Reason, NotExecuted: true}
+		return wire.Invalid(invalid, err)
 	case errors.As(err, &notRegistered):
 		return wire.NotRegistered(notRegistered, err.Error())
 	}
@@ -229,7 +239,11 @@ func fromFailure(f *clusterpb.Failure) error {
 	case f.Code == wire.CodePayload && refused != nil:
 		return refused
 	case f.Code == wire.CodeInput:
-		return invalidArgument(cmp.Or(f.Field, "request"), f.Message)
+		invalid := &replay.InvalidError{Field: cmp.Or(f.Field, "request"), Reason: f.Message}
+		if large := wire.PayloadTooLarge(f); large != nil {
+			return &sizeError{invalid, large}
+		}
+		return invalid
 	case f.Code == wire.CodeNoCode:
 		return wire.NotRegisteredError(f)
 	case f.Code == wire.CodeBusy:

@@ -15,6 +15,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster/internal/telemetry"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
@@ -444,7 +445,10 @@ func (most payloadLimit) check(field string, payload *journalpb.Payload) error {
 
 func (most payloadLimit) checkSize(field string, size int) error {
 	if size > int(most) {
-		return invalidArgument(field, fmt.Sprintf("has %d bytes: at most %d are allowed", size, most))
+		return &sizeError{
+			invalid: &replay.InvalidError{Field: field, Reason: fmt.Sprintf("has %d bytes: at most %d are allowed", size, most)},
+			large:   &replay.PayloadTooLargeError{Bytes: size, Max: int(most)},
+		}
 	}
 	return nil
 }

@@ -2776,7 +2776,8 @@ type Failure struct {
 	Field string `protobuf:"bytes,8,opt,name=field,proto3" json:"field,omitempty"`
 	// With the code "no_code": what has no code. Absent from nodes that report orchestrations only.
 	NotRegistered *NotRegistered `protobuf:"bytes,9,opt,name=not_registered,json=notRegistered,proto3" json:"not_registered,omitempty"`
-	// With the code "payload": why the data of an event was refused; a replay.PayloadError.
+	// With the code "payload": why the data of an event was refused; a replay.PayloadError. With the
+	// code "input": set if a payload is too large; a replay.PayloadTooLargeError.
 	Payload       *journalpb.Error `protobuf:"bytes,10,opt,name=payload,proto3" json:"payload,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

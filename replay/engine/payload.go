@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -52,6 +53,24 @@ func NewPayloadConverter(settings replay.PayloadConverter, payloadMax func() int
 // The error is a [*replay.PayloadError] or a [*replay.CodecError].
 func (p PayloadConverter) Encode(info replay.PayloadInfo, value any) (*journalpb.Payload, error) {
 	payload, err := p.serialize(info, value)
+	if err != nil {
+		return nil, err
+	}
+	p.warn(slog.Default(), info, payload)
+	return p.seal(payload)
+}
+
+// EncodeJSON converts valid JSON to a payload, as Encode converts a json.RawMessage: without space,
+// and with the characters escaped that HTML reserves. If that is too large only because of these
+// escapes, the payload is the JSON without space.
+func (p PayloadConverter) EncodeJSON(info replay.PayloadInfo, data json.RawMessage) (*journalpb.Payload, error) {
+	payload, err := p.serialize(info, data)
+	if large := new(replay.PayloadTooLargeError); errors.As(err, &large) {
+		var compact bytes.Buffer
+		if json.Compact(&compact, data) == nil && compact.Len() <= large.Max {
+			payload, err = &journalpb.Payload{Data: compact.Bytes()}, nil
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -205,6 +205,7 @@ func decodeFailure(body []byte) (*replay.Error, error) {
 // reject answers a request that did nothing, or whose outcome is unknown.
 func (h *handler) reject(w http.ResponseWriter, err error) {
 	var wrong *requestError
+	var large *replay.PayloadTooLargeError
 	switch {
 	case errors.As(err, new(*replay.TokenError)):
 		http.Error(w, "no such token", http.StatusNotFound)
@@ -214,8 +215,12 @@ func (h *handler) reject(w http.ResponseWriter, err error) {
 		http.Error(w, "the attempt has already ended, or does not exist any more", http.StatusConflict)
 	case errors.As(err, &wrong):
 		http.Error(w, wrong.reason, http.StatusBadRequest)
-	case errors.Is(err, errTooLarge), errors.As(err, new(*replay.PayloadTooLargeError)):
-		http.Error(w, fmt.Sprintf("the value is too large: at most %d bytes are allowed", h.BodyMax()), http.StatusRequestEntityTooLarge)
+	case errors.Is(err, errTooLarge), errors.As(err, &large):
+		most := h.BodyMax()
+		if large != nil {
+			most = large.Max // of the leader, which may be smaller
+		}
+		http.Error(w, fmt.Sprintf("the value is too large: at most %d bytes are allowed", most), http.StatusRequestEntityTooLarge)
 	case errors.Is(err, errSlowBody):
 		http.Error(w, errSlowBody.Error(), http.StatusRequestTimeout)
 	case errors.Is(err, errTooManyRequests), errors.Is(err, actors.ErrBusy), h.IsUnavailable(err):

@@ -86,6 +86,7 @@ func TestHandler_AnswersByError(t *testing.T) {
 		{&actors.BusyError{RetryAfter: 50 * time.Millisecond, Reason: "secret"}, http.StatusServiceUnavailable, "1"},
 		{&actors.BusyError{RetryAfter: 1001 * time.Millisecond}, http.StatusServiceUnavailable, "2"},
 		{errUnavailable, http.StatusServiceUnavailable, "1"},
+		{&replay.InvalidError{Field: "client", Reason: "is secret"}, http.StatusInternalServerError, ""},
 		{errors.New("secret"), http.StatusInternalServerError, ""},
 	} {
 		for _, path := range []string{"/complete/t3.a", "/fail/t3.a"} {

@@ -77,6 +77,26 @@ func PayloadError(f *clusterpb.Failure) *replay.PayloadError {
 	return refused
 }
 
+// Invalid returns the failure of a call with an argument that is not valid. cause is the whole
+// error; if a payload is too large, the failure says so.
+func Invalid(e *replay.InvalidError, cause error) *clusterpb.Failure {
+	f := &clusterpb.Failure{Code: CodeInput, Field: e.Field, Message: e.Reason, NotExecuted: true}
+	if large := new(replay.PayloadTooLargeError); errors.As(cause, &large) {
+		f.Payload = engine.EncodeError(large)
+	}
+	return f
+}
+
+// PayloadTooLarge returns the error of such a failure; nil if no payload is too large, or a leader
+// of an earlier build sent the failure.
+func PayloadTooLarge(f *clusterpb.Failure) *replay.PayloadTooLargeError {
+	var large *replay.PayloadTooLargeError
+	if !errors.As(engine.DecodeError(f.Payload), &large) {
+		return nil
+	}
+	return large
+}
+
 // Token returns the failure of a call with a signed token that is not valid. It does not contain
 // the token.
 func Token(e *replay.TokenError) *clusterpb.Failure {
