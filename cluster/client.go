@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 
@@ -300,7 +301,19 @@ func sendCall(ctx context.Context, c *Client, request *clusterpb.Request) (*clus
 	if err := c.options.setHeaders(ctx, request); err != nil {
 		return nil, err
 	}
-	return c.transport.call(ctx, request)
+	return sendOpen(ctx, request, c.transport.call)
+}
+
+// sendOpen sends a request, unless ctx has ended.
+func sendOpen(ctx context.Context, request *clusterpb.Request, send func(context.Context, *clusterpb.Request) (*clusterpb.Response, error)) (*clusterpb.Response, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, &UnavailableError{NotExecuted: true, Err: err, notCalled: true}
+	}
+	response, err := send(ctx, request)
+	if unavailable := new(UnavailableError); kindOf(request).isRead() && errors.As(err, &unavailable) {
+		unavailable.read = true
+	}
+	return response, err
 }
 
 // encode converts an argument to a payload. It rejects text that is not UTF-8, which encoding/json
@@ -374,7 +387,7 @@ func (c *Client) read(ctx context.Context, request *clusterpb.Request, options [
 // sendRead is read without the interceptors.
 func sendRead(ctx context.Context, c *Client, request *clusterpb.Request, stale bool) (*clusterpb.Response, error) {
 	if stale {
-		return c.transport.readStale(ctx, request)
+		return sendOpen(ctx, request, c.transport.readStale)
 	}
-	return c.transport.call(ctx, request)
+	return sendOpen(ctx, request, c.transport.call)
 }

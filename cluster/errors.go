@@ -72,18 +72,32 @@ const (
 // second case an earlier attempt may have been executed, but the instance was started anew since;
 // the last attempt did nothing.
 type UnavailableError struct {
-	// NotExecuted means that nothing was done and nothing will be. If false, the outcome is
-	// unknown: a retry with the same request ID is safe as long as that ID is known; see [RequestID].
+	// NotExecuted means that nothing was done and nothing will be, for example because the context
+	// had ended before the call. If false, the outcome is unknown: a retry with the same request ID
+	// is safe as long as that ID is known; see [RequestID]. Queries and other reads have no outcome.
 	NotExecuted bool
 	// Err is the error of the last attempt.
 	Err error
+
+	notCalled bool // the context had ended before the call
+	read      bool // the call changes nothing, so it has no outcome
 }
 
 func (e *UnavailableError) Error() string {
-	if e.NotExecuted {
-		return "tenuto: no leader accepted the call, nothing was done: " + wire.TrimPrefix(e.Err.Error())
+	reason := "no answer, the outcome is unknown"
+	switch {
+	case e.notCalled:
+		reason = "the context had ended before the call, nothing was done"
+	case e.NotExecuted:
+		reason = "no leader accepted the call, nothing was done"
+	case e.read && errors.Is(e.Err, context.DeadlineExceeded):
+		reason = "timed out waiting for the answer"
+	case e.read && errors.Is(e.Err, context.Canceled):
+		reason = "canceled while waiting for the answer"
+	case e.read:
+		reason = "no answer"
 	}
-	return "tenuto: no answer, the outcome is unknown: " + wire.TrimPrefix(e.Err.Error())
+	return "tenuto: " + reason + ": " + wire.TrimPrefix(e.Err.Error())
 }
 
 func (e *UnavailableError) Unwrap() error { return e.Err }

@@ -295,3 +295,68 @@ func TestErrors_SameInVirtualTime(t *testing.T) {
 		t.Error("the errors of updates differ")
 	}
 }
+
+// A call whose context had ended says so, not that a leader is missing; a read that was waited for
+// in vain says that it timed out or was canceled, not that an outcome is unknown.
+func TestUnavailableError_TextSaysWhichContextEnded(t *testing.T) {
+	checkGoroutineLeaks(t)
+	ask, release := replay.Query[int, int]("ask"), make(chan struct{})
+	asked := make(chan struct{}, 4)
+	blocking := replay.Orchestration[int, string]("blocking")
+	clients := localAndRemote(t, blocking.Bind(func(ctx *replay.Context, _ int) (string, error) {
+		if err := ask.Handle(ctx, func(n int) (int, error) {
+			asked <- struct{}{}
+			<-release
+			return n, nil
+		}); err != nil {
+			return "", err
+		}
+		return word.Wait(ctx)
+	}))
+	defer close(release)
+	for where, client := range clients {
+		id := "b-" + where
+		if _, err := StartRun(testContext(t), client, blocking, id, 1); err != nil {
+			t.Fatal(err)
+		}
+		canceled, cancel := context.WithCancel(testContext(t))
+		cancel()
+		expired, cancelExpired := context.WithTimeout(testContext(t), -1)
+		defer cancelExpired()
+		for ended, cause := range map[context.Context]error{canceled: context.Canceled, expired: context.DeadlineExceeded} {
+			want := "tenuto: the context had ended before the call, nothing was done: " + cause.Error()
+			for call, err := range map[string]error{
+				"StartRun":  errOf(StartRun(ended, client, blocking, id+"-late", 1)),
+				"Send":      Send(ended, client, id, word, ""),
+				"Update":    errOf(CallUpdate(ended, client, id, raiseUpdate, 1)),
+				"Query":     errOf(Query(ended, client, id, ask, 1)),
+				"Get":       errOf(client.Get(ended, id)),
+				"stale Get": errOf(client.Get(ended, id, Stale())),
+				"History":   errOf(client.History(ended, id)),
+				"List":      errOf(client.List(ended, Filter{}, "", 0)),
+				"Cancel":    client.Cancel(ended, id, ""),
+				"Purge":     errOf(client.Purge(ended, id)),
+			} {
+				var unavailable *UnavailableError
+				if !errors.Is(err, cause) || !errors.As(err, &unavailable) || !unavailable.NotExecuted || !strings.HasSuffix(err.Error(), want) {
+					t.Errorf("%s, %s: %v; want %s", where, call, err, want)
+				}
+			}
+		}
+		waiting, stop := context.WithCancel(testContext(t))
+		go func() {
+			<-asked
+			stop()
+		}()
+		err := errOf(Query(waiting, client, id, ask, 1))
+		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "tenuto: canceled while waiting for the answer: ") {
+			t.Errorf("%s, a canceled query: %v", where, err)
+		}
+		short, cancelShort := context.WithTimeout(testContext(t), 100*time.Millisecond)
+		err = errOf(Query(short, client, id, ask, 1))
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "tenuto: timed out waiting for the answer: ") {
+			t.Errorf("%s, a query whose time is over: %v", where, err)
+		}
+		cancelShort()
+	}
+}

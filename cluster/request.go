@@ -40,12 +40,17 @@ type requestKind struct {
 	// if the request is stale or no other node leads.
 	local       func(*replicaCalls, context.Context, *clusterpb.Request) (*clusterpb.Response, error)
 	leaderFirst bool
+	// readOnly says that serve changes nothing.
+	readOnly bool
 	// fanOut answers for all partitions. Without it a request concerns one partition.
 	fanOut func(*scatterGather, context.Context, *clusterpb.Request) (*clusterpb.Response, error)
 }
 
 // A partitionCall answers a request for a partition. p is nil where this node does not lead.
 type partitionCall func(ctx context.Context, pa *partition, p *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error)
+
+// isRead reports whether a request of that kind changes nothing.
+func (k requestKind) isRead() bool { return k.read != nil || k.readOnly }
 
 // requestTable has a row for each case of the oneof in clusterpb.Request. It is assigned in init,
 // because functions in its rows use it.
@@ -157,6 +162,7 @@ func readKinds() map[reflect.Type]requestKind {
 			},
 		},
 		reflect.TypeFor[*clusterpb.Request_Pending](): {
+			readOnly:   true,
 			actions:    needs(ActionGet),
 			ofInstance: true,
 			serve: func(ctx context.Context, pa *partition, p *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
@@ -171,6 +177,7 @@ func readKinds() map[reflect.Type]requestKind {
 			},
 		},
 		reflect.TypeFor[*clusterpb.Request_Query](): {
+			readOnly:   true,
 			actions:    needs(ActionQuery),
 			ofInstance: true,
 			check: func(r *clusterpb.Request, most payloadLimit) error {
@@ -265,7 +272,8 @@ func managementKinds() map[reflect.Type]requestKind {
 			},
 		},
 		reflect.TypeFor[*clusterpb.Request_GetSettings](): {
-			actions: needs(ActionSeeSettings),
+			readOnly: true,
+			actions:  needs(ActionSeeSettings),
 			serve: func(ctx context.Context, pa *partition, _ *actors.Partition, _ *clusterpb.Request) (*clusterpb.Response, error) {
 				return pa.members.getSettings(ctx)
 			},
