@@ -86,8 +86,13 @@ func collectResolved(x host.Execution, p host.Promise, arrived *[]host.Promise, 
 // Map calls fn for each input in its own coroutine, at most limit at a time, and returns the
 // results in the order of the inputs. The first error ends the scope of the other calls; Map
 // returns that error after all calls have returned. If the scope of ctx ends first, Map returns the
-// error of that scope. A limit below 1 means no limit.
+// error of that scope. A limit below 1 means no limit. If fn is nil, the error is an
+// [*InvalidError].
 func Map[I, O any](ctx *Context, limit int, inputs []I, fn func(ctx *Context, input I) (O, error)) ([]O, error) {
+	if fn == nil {
+		ctx.execution().Check("Map")
+		return nil, &InvalidError{Field: "function of Map", Reason: "is nil"}
+	}
 	if limit < 1 || limit > len(inputs) {
 		limit = len(inputs)
 	}

@@ -85,8 +85,12 @@ func (f *Future[T]) Cancel(ctx *Context) {
 //
 // The Context of fn has its own scope within that of ctx. The scope ends when the future is
 // canceled, when the coroutine loses a [Race], and when the body of the orchestration returns. Then
-// awaits in it return [ErrCanceled], and its open operations are canceled.
+// awaits in it return [ErrCanceled], and its open operations are canceled. If fn is nil, no
+// coroutine starts, and the future fails with an [*InvalidError].
 func Go[T any](ctx *Context, fn func(ctx *Context) (T, error)) *Future[T] {
+	if fn == nil {
+		return (*Future[T])(ctx.scope.Go(nil))
+	}
 	return (*Future[T])(ctx.scope.Go(func(inner host.Scope) (any, error) { return fn(&Context{inner}) }))
 }
 

@@ -391,3 +391,48 @@ func TestApplyOptions_ForHosts(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A call that is given no function names itself, does nothing and records nothing, live and on
+// replay.
+func TestCalls_NilFunctionNamesCall(t *testing.T) {
+	want := []string{
+		"tenuto: function of Go is nil", "tenuto: function of Map is nil", `tenuto: function of SideEffect "s" is nil`, "tenuto: condition is nil", "tenuto: condition is nil",
+		`tenuto: OnClose with a function that is nil, in instance "i"`, `tenuto: Compensate with a function that is nil, in instance "i"`,
+		`tenuto: query "q" has a nil handler`, `tenuto: update "u" has a nil handler`,
+	}
+	noted(t, "true", func(ctx *replay.Context, result func(...any)) error {
+		var texts []string
+		note := func(seen any) { texts = append(texts, fmt.Sprint(seen)) }
+		isInvalid := func(err error) {
+			if !errors.As(err, new(*replay.InvalidError)) {
+				t.Errorf("%v is no InvalidError", err)
+			}
+			note(err)
+		}
+		panics := func(call func()) {
+			defer func() { note(recover()) }()
+			call()
+		}
+		_, err := replay.Go[int](ctx, nil).Await(ctx)
+		isInvalid(err)
+		_, err = replay.Map[int, int](ctx, 1, []int{1}, nil)
+		isInvalid(err)
+		_, err = replay.SideEffect[int](ctx, "s", nil)
+		isInvalid(err)
+		isInvalid(replay.Await(ctx, nil))
+		isInvalid(replay.AwaitFor(ctx, time.Hour, nil))
+		panics(func() { ctx.OnClose(nil) })
+		panics(func() { replay.NewSaga(ctx).Compensate(ctx, nil) })
+		note(replay.Query[int, int]("q").Handle(ctx, nil))
+		note(replay.Update[int, int]("u").Handle(ctx, nil, nil))
+		if !slices.Equal(texts, want) {
+			t.Errorf("%q, want %q", texts, want)
+		}
+		result(slices.Equal(texts, want))
+		return nil
+	}, func(t *testing.T, in *instance) {
+		if len(in.history) != 2 {
+			t.Errorf("%d events, want the start and the end", len(in.history))
+		}
+	})
+}

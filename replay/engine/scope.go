@@ -212,6 +212,9 @@ func (s *scope) Go(fn func(inner host.Scope) (any, error)) *host.Future {
 	if s.outermost() != p.phase {
 		return p.resolvedFuture(replay.ErrCanceled)
 	}
+	if fn == nil {
+		return p.resolvedFuture(&replay.InvalidError{Field: "function of Go", Reason: "is nil"})
+	}
 	inner := p.newScope(s)
 	result := &promise{coroutineScope: inner, owner: &p.id.ID}
 	c := p.coroutines.spawn(inner, func() {
