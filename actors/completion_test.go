@@ -109,7 +109,7 @@ func TestCompleteActivity_UnknownTokens(t *testing.T) {
 			{Instance: "c", Execution: 1, EventID: 2, Number: 2},
 			{Instance: "c", Execution: 1, EventID: 1, Number: 1},
 			{Instance: "c", Execution: 2, EventID: 2, Number: 1},
-			{Instance: "nobody", Execution: 1, EventID: 2, Number: 1},
+			{Instance: "unknown", Execution: 1, EventID: 2, Number: 1},
 		} {
 			n.wantCompletion(activity.ErrClosed, a.Token(), "x", nil)
 			n.wantCompletion(activity.ErrClosed, a.Token(), "", errFull)

@@ -1,10 +1,13 @@
 package actors
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
@@ -36,6 +39,58 @@ func (o *StartOptions) allow(reuse Reuse) {
 	if slices.Index(order, reuse) > slices.Index(order, o.Reuse) {
 		o.Reuse = reuse
 	}
+}
+
+// Bounds of options, in bytes unless noted. A request ID may be an idempotency key (at most 191
+// bytes) and a suffix.
+const (
+	versionMax   = 128
+	requestIDMax = 256
+	tagsMax      = 64 // tags
+	tagKeyMax    = 128
+	tagValueMax  = 1024
+)
+
+// Check returns a [*replay.InvalidError] that names the first option whose value is not valid.
+func (o *InputOptions) Check() error { return CheckRequestID(o.RequestID) }
+
+// Check returns a [*replay.InvalidError] that names the first option whose value is not valid.
+func (o *StartOptions) Check() error {
+	_, err := engine.RecordedRetry(o.Retry)
+	return cmp.Or(o.InputOptions.Check(), CheckVersion(o.Version), CheckTags(o.Tags), err, engine.CheckSummary(o.Summary), CheckReuse(o.Reuse, o.Attach))
+}
+
+// CheckRequestID checks the option [RequestID].
+func CheckRequestID(id string) error {
+	return engine.CheckText("option RequestID", id, 0, requestIDMax)
+}
+
+// CheckVersion checks the option [replay.Version] of a start.
+func CheckVersion(version string) error {
+	return engine.CheckText("option Version", version, 0, versionMax)
+}
+
+// CheckTags checks the option [Tags].
+func CheckTags(tags map[string]string) error {
+	invalid := func(format string, args ...any) error {
+		return &replay.InvalidError{Field: "option Tags", Reason: fmt.Sprintf(format, args...)}
+	}
+	if len(tags) > tagsMax {
+		return invalid("has %d tags: at most %d are allowed", len(tags), tagsMax)
+	}
+	for _, key := range slices.Sorted(maps.Keys(tags)) {
+		switch value := tags[key]; {
+		case len(key) == 0 || len(key) > tagKeyMax:
+			return invalid("has the key %.140q of %d bytes: 1 to %d are allowed", key, len(key), tagKeyMax)
+		case !utf8.ValidString(key):
+			return invalid("has the key %.140q, which is not UTF-8", key)
+		case len(value) > tagValueMax:
+			return invalid("has %d bytes under the key %q: at most %d are allowed", len(value), key, tagValueMax)
+		case !utf8.ValidString(value):
+			return invalid("has %.140q under the key %q, which is not UTF-8", value, key)
+		}
+	}
+	return nil
 }
 
 // SetVersion makes [replay.Version] an option of a start.

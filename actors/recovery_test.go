@@ -418,7 +418,7 @@ func TestQuery_NotRecorded(t *testing.T) {
 			t.Errorf("with other code: %v", a.Err)
 		}
 		second = fourth
-		if a := second.ask("nobody", "progress"); !isError(a.Err, actors.ErrNotFound) {
+		if a := second.ask("unknown", "progress"); !isError(a.Err, actors.ErrNotFound) {
 			t.Errorf("of nobody: %v", a.Err)
 		}
 	})

@@ -62,7 +62,7 @@ func TestRefusal_BySubscriptionOfResidentAndReloaded(t *testing.T) {
 		next.wantOutput("c", "a b")
 		next.wantHistory("c", "OrchestrationStarted", "ExternalSubscribed", "ExternalEvent", "ExternalSubscribed", "ExternalEvent", "OrchestrationCompleted")
 		next.deliver("c", checkedWord(t, 3, "r3")).want(actors.ErrEnded)
-		next.deliver("nobody", checkedWord(t, 3, "")).want(actors.ErrNotFound)
+		next.deliver("unknown", checkedWord(t, 3, "")).want(actors.ErrNotFound)
 	})
 }
 
@@ -413,7 +413,7 @@ func TestCheckStalled(t *testing.T) {
 		}
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := n.partition.CheckStalled(ended, "nobody", checkedWord(t, 1, "").Event.GetExternalEvent()); err != nil {
+		if err := n.partition.CheckStalled(ended, "unknown", checkedWord(t, 1, "").Event.GetExternalEvent()); err != nil {
 			t.Errorf("nobody: %v", err)
 		}
 		n.close()

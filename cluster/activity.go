@@ -64,7 +64,7 @@ func CompleteActivity[O any](ctx context.Context, client *Client, token string, 
 // those of [CompleteActivity].
 func FailActivity(ctx context.Context, client *Client, token string, failure error) error {
 	if failure == nil {
-		return invalidArgument("failure", "is nil: pass the error of the activity")
+		return fmt.Errorf("fail activity: %w", invalidArgument("failure", "is nil: pass the error of the activity"))
 	}
 	if err := client.check(ctx); err != nil {
 		return fmt.Errorf("fail activity: %w", err)
@@ -245,7 +245,7 @@ func (o *OpenOperation) Heartbeat(into any) error {
 // Errors: [ErrNotFound], [*replay.InvalidError], [*UnavailableError].
 func (c *Client) Pending(ctx context.Context, id string) ([]*OpenOperation, error) {
 	if err := checkID(id); err != nil {
-		return nil, err
+		return nil, ofInstance("pending of", id, err)
 	}
 	response, err := c.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Pending{Pending: new(clusterpb.PendingRequest)}})
 	if err != nil {

@@ -157,7 +157,7 @@ func TestActivityToken_RejectsInvalid(t *testing.T) {
 	if err := CompleteActivity(ctx, client, "no token", 1); !errors.As(err, &wrong) {
 		t.Errorf("no token: %v", err)
 	}
-	unknownAttempt := &replay.Attempt{Instance: "nobody", Execution: 1, EventID: 2, Number: 1}
+	unknownAttempt := &replay.Attempt{Instance: "unknown", Execution: 1, EventID: 2, Number: 1}
 	if err := FailActivity(ctx, client, unknownAttempt.Token(), errTest); !errors.Is(err, ErrActivityClosed) {
 		t.Errorf("token of an unknown instance: %v", err)
 	}
@@ -208,7 +208,7 @@ func TestPending_ListsOpenOperations(t *testing.T) {
 	if o := operations[3]; o.EventType != "ExternalSubscribed" || o.Name != "word" || o.EventID != 5 || o.Execution != 1 {
 		t.Errorf("the subscription: %+v", o)
 	}
-	if _, err := client.Pending(ctx, "nobody"); !errors.Is(err, ErrNotFound) {
+	if _, err := client.Pending(ctx, "unknown"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("unknown instance: %v", err)
 	}
 	if _, err := client.Pending(ctx, ""); !errors.As(err, new(*replay.InvalidError)) {

@@ -125,8 +125,8 @@ func TestArguments_InvalidUTF8NamesField(t *testing.T) {
 		"data":              Send(ctx, client, "w", received, any(bad)),
 		"a key of data":     Send(ctx, client, "w", received, any(map[string]int{bad: 1})),
 		"reason":            client.Cancel(ctx, "w", bad),
-		"tag key":           errOf(StartRun(ctx, client, doubled, "d", 1, Tags(map[string]string{bad: ""}))),
-		"request ID":        errOf(StartRun(ctx, client, doubled, "d", 1, RequestID(bad))),
+		"option Tags":       errOf(StartRun(ctx, client, doubled, "d", 1, Tags(map[string]string{bad: ""}))),
+		"option RequestID":  errOf(StartRun(ctx, client, doubled, "d", 1, RequestID(bad))),
 	} {
 		var wrong *replay.InvalidError
 		if !errors.As(err, &wrong) || wrong.Field != field || !strings.Contains(wrong.Reason, "UTF-8") {

@@ -112,17 +112,21 @@ type caller interface {
 	release() error
 }
 
-func checkID(id string) error {
-	if !engine.ValidInstanceID(id) {
-		return invalidArgument("instance ID", fmt.Sprintf("%.140q is not 1 to 128 of A-Z a-z 0-9 . _ : @ / + -", id))
+func checkID(id string) error { return engine.CheckInstanceID(id) }
+
+// ofInstance returns the error of a call for an instance, whose ID may be invalid and long; nil if
+// err is nil.
+func ofInstance(call, id string, err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%s %.140s: %w", call, id, err)
 }
 
 // start starts an instance and returns the run that it began, or that it attached to.
 func (c *Client) start(ctx context.Context, id string, start *clusterpb.StartRequest) (run runRef, attached bool, err error) {
 	if err := firstError(c.check(ctx), checkID(id), checkStart(start)); err != nil {
-		return runRef{}, false, err
+		return runRef{}, false, ofInstance("start", id, err)
 	}
 	request := &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Start{Start: start}}
 	start.RequestId, request.Retried = requestIDOrNew(start.RequestId)
@@ -150,7 +154,7 @@ func requestIDOrNew(chosen string) (id string, again bool) {
 
 func (c *Client) send(ctx context.Context, id string, send *clusterpb.SendRequest) error {
 	if err := firstError(checkID(id), checkSend(send)); err != nil {
-		return err
+		return fmt.Errorf("send %.140q to %.140s: %w", send.Name, id, err)
 	}
 	request := &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Send{Send: send}}
 	send.RequestId, request.Retried = requestIDOrNew(send.RequestId)
@@ -163,7 +167,7 @@ func (c *Client) send(ctx context.Context, id string, send *clusterpb.SendReques
 // Get returns the status of an instance. It returns [ErrNotFound] if the instance does not exist.
 func (c *Client) Get(ctx context.Context, id string, options ...replay.Option) (*Status, error) {
 	if err := checkID(id); err != nil {
-		return nil, err
+		return nil, ofInstance("get", id, err)
 	}
 	request := &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Get{Get: new(clusterpb.GetRequest)}}
 	response, err := c.read(ctx, request, options)
@@ -185,7 +189,7 @@ func (c *Client) History(ctx context.Context, id string, options ...replay.Optio
 // the latest. It returns [ErrNotFound] if there is no such execution.
 func (c *Client) HistoryOf(ctx context.Context, id string, execution uint64, options ...replay.Option) (*History, error) {
 	if err := checkID(id); err != nil {
-		return nil, err
+		return nil, ofInstance("history of", id, err)
 	}
 	var events []*journalpb.Event
 	number, index, err := c.readHistory(ctx, id, execution, options, func(event *journalpb.Event) error {
@@ -336,11 +340,12 @@ func (c *Client) encode(of replay.PayloadInfo, value any) (*journalpb.Payload, e
 // Errors: [ErrNotFound] if there is no such execution, [*replay.InvalidError], [*UnavailableError],
 // [ErrNotAuthorized]; those of ctx and w.
 func (c *Client) Export(ctx context.Context, id string, execution uint64, w io.Writer, options ...replay.Option) error {
-	if w == nil {
-		return invalidArgument("writer", "is nil")
+	err := checkID(id)
+	if err == nil && w == nil {
+		err = invalidArgument("writer", "is nil")
 	}
-	if err := checkID(id); err != nil {
-		return err
+	if err != nil {
+		return ofInstance("export", id, err)
 	}
 	var events []*journalpb.Event
 	number, _, err := c.readHistory(ctx, id, execution, options, func(event *journalpb.Event) error {

@@ -48,7 +48,7 @@ func TestStart_ExistingID(t *testing.T) {
 func TestSend_RejectsUnknownAndEndedInstances(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	ctx := testContext(t)
-	if err := Send(ctx, node.Client(), "nobody", word, "x"); !errors.Is(err, ErrNotFound) {
+	if err := Send(ctx, node.Client(), "unknown", word, "x"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("to an unknown instance: %v; want ErrNotFound", err)
 	}
 	if _, err := Call(ctx, node.Client(), doubled, "d", 1); err != nil {

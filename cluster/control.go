@@ -44,11 +44,8 @@ func (c *Client) Retry(ctx context.Context, id string) error {
 }
 
 func (c *Client) control(ctx context.Context, id, verb string, kind clusterpb.ControlRequest_Kind, reason string) error {
-	if err := checkID(id); err != nil {
-		return err
-	}
-	if err := checkText("reason", reason, 0, reasonMax); err != nil {
-		return err
+	if err := firstError(checkID(id), checkText("reason", reason, 0, reasonMax)); err != nil {
+		return ofInstance(verb, id, err)
 	}
 	_, err := c.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Control{Control: &clusterpb.ControlRequest{
 		Kind: kind, Reason: reason, RequestId: rand.Text(),

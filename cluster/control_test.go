@@ -50,7 +50,7 @@ func TestCancel_InstanceCleansUp(t *testing.T) {
 	if err := client.Cancel(ctx, "c", "again"); !errors.Is(err, ErrEnded) {
 		t.Errorf("cancel after the end: %v; want ErrEnded", err)
 	}
-	if err := client.Cancel(ctx, "nobody", ""); !errors.Is(err, ErrNotFound) {
+	if err := client.Cancel(ctx, "unknown", ""); !errors.Is(err, ErrNotFound) {
 		t.Errorf("cancel nobody: %v; want ErrNotFound", err)
 	}
 }
@@ -390,7 +390,7 @@ func TestClient_ListCountAndPurge(t *testing.T) {
 	if len(ids) != 25 || ids[0] != "d-00" || ids[24] != "d-24" {
 		t.Errorf("pages: %v", ids)
 	}
-	if n, err := client.Purge(ctx, "d-03", "w", "nobody"); err != nil || n != 1 {
+	if n, err := client.Purge(ctx, "d-03", "w", "unknown"); err != nil || n != 1 {
 		t.Errorf("purged %d, %v; want only the one that has ended", n, err)
 	}
 	if _, err := client.Get(ctx, "d-03"); !errors.Is(err, ErrNotFound) {

@@ -296,7 +296,7 @@ func TestRetriedCall_PurgedInstanceIsUnknownOutcome(t *testing.T) {
 		"suspension":   func(id string) error { return client.Suspend(ctx, id, "") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := call("nobody"); !errors.Is(err, ErrNotFound) || errors.As(err, new(*UnavailableError)) {
+			if err := call("unknown"); !errors.Is(err, ErrNotFound) || errors.As(err, new(*UnavailableError)) {
 				t.Errorf("a first attempt: %v; want ErrNotFound", err)
 			}
 			id := strings.ReplaceAll(name, " ", "-")

@@ -57,7 +57,7 @@ type Page struct {
 // missed.
 func (c *Client) List(ctx context.Context, filter Filter, after string, limit int, options ...replay.Option) (*Page, error) {
 	if limit < 0 || limit > listMax {
-		return nil, invalidArgument("limit", fmt.Sprintf("is %d: 0 to %d are allowed", limit, listMax))
+		return nil, fmt.Errorf("list: %w", invalidArgument("limit", fmt.Sprintf("is %d: 0 to %d are allowed", limit, listMax)))
 	}
 	if limit == 0 {
 		limit = listDefault
@@ -65,7 +65,7 @@ func (c *Client) List(ctx context.Context, filter Filter, after string, limit in
 	request := filter.request()
 	request.After, request.Limit = after, uint32(limit)
 	if err := checkListRequest(request); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("list: %w", err)
 	}
 	response, err := c.read(ctx, &clusterpb.Request{Call: &clusterpb.Request_List{List: request}}, options)
 	if err != nil {
@@ -86,7 +86,7 @@ func (c *Client) Count(ctx context.Context, filter Filter, options ...replay.Opt
 	request := filter.request()
 	request.Count = true
 	if err := checkListRequest(request); err != nil {
-		return 0, err
+		return 0, fmt.Errorf("count: %w", err)
 	}
 	response, err := c.read(ctx, &clusterpb.Request{Call: &clusterpb.Request_List{List: request}}, options)
 	if err != nil {
@@ -104,7 +104,7 @@ func (c *Client) Count(ctx context.Context, filter Filter, options ...replay.Opt
 // may have begun since, nothing more is deleted and the outcome is unknown.
 func (c *Client) Purge(ctx context.Context, ids ...string) (int, error) {
 	if err := checkPurge(ids); err != nil {
-		return 0, err
+		return 0, fmt.Errorf("purge: %w", err)
 	}
 	response, err := c.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_Purge{Purge: &clusterpb.PurgeRequest{Instances: ids}}})
 	if err != nil {

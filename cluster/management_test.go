@@ -115,7 +115,7 @@ func TestList_ByParent(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	leafID := derivedID(t, client, "m1", 1, 2)
-	for parent, want := range map[string]string{"r": "m1 m2", "m1": leafID, leafID: "", "nobody": ""} {
+	for parent, want := range map[string]string{"r": "m1 m2", "m1": leafID, leafID: "", "unknown": ""} {
 		page, err := client.List(ctx, Filter{ParentID: parent}, "", 0)
 		if err != nil {
 			t.Fatal(err)
@@ -172,19 +172,19 @@ func TestReads_UnknownInstanceIsNotFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, err := range map[string]error{
-		"get":          errOf(client.Get(ctx, "nobody")),
-		"history":      errOf(client.History(ctx, "nobody")),
-		"wait":         errOf(client.Wait(ctx, "nobody")),
-		"executions":   errOf(client.Executions(ctx, "nobody")),
+		"get":          errOf(client.Get(ctx, "unknown")),
+		"history":      errOf(client.History(ctx, "unknown")),
+		"wait":         errOf(client.Wait(ctx, "unknown")),
+		"executions":   errOf(client.Executions(ctx, "unknown")),
 		"no execution": errOf(client.HistoryOf(ctx, "d", 2)),
-		"retry":        client.Retry(ctx, "nobody"),
-		"suspend":      client.Suspend(ctx, "nobody", ""),
+		"retry":        client.Retry(ctx, "unknown"),
+		"suspend":      client.Suspend(ctx, "unknown", ""),
 	} {
 		if !errors.Is(err, ErrNotFound) {
 			t.Errorf("%s: %v; want ErrNotFound", name, err)
 		}
 	}
-	page, err := client.List(ctx, Filter{IDPrefix: "nobody"}, "", 0)
+	page, err := client.List(ctx, Filter{IDPrefix: "unknown"}, "", 0)
 	if n, countErr := client.Count(ctx, Filter{Name: "none"}); err != nil || countErr != nil || n+len(page.Instances) != 0 {
 		t.Errorf("lists of nothing: %d, %+v, %v, %v", n, page, err, countErr)
 	}

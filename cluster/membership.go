@@ -133,7 +133,7 @@ func livenessOf(m *clusterpb.Member) Liveness {
 func (c *Client) RemoveNode(ctx context.Context, nodeID string) error {
 	request := &clusterpb.Request{Call: &clusterpb.Request_RemoveMember{RemoveMember: &clusterpb.RemoveMemberRequest{Node: nodeID}}}
 	if err := checkText("node ID", nodeID, 1, nodeIDMax); err != nil {
-		return err
+		return fmt.Errorf("remove node: %w", err)
 	}
 	if _, err := c.call(ctx, request); err != nil {
 		return fmt.Errorf("remove node %q: %w", nodeID, err)
@@ -155,7 +155,7 @@ func (c *Client) RemoveNode(ctx context.Context, nodeID string) error {
 func (c *Client) AdoptNode(ctx context.Context, nodeID, identity string) error {
 	request := &clusterpb.Request{Call: &clusterpb.Request_AdoptMember{AdoptMember: &clusterpb.AdoptMemberRequest{Node: nodeID, Identity: identity}}}
 	if err := checkText("node ID", nodeID, 1, nodeIDMax); err != nil {
-		return err
+		return fmt.Errorf("adopt the directory of a node: %w", err)
 	}
 	if _, err := c.call(ctx, request); err != nil {
 		return fmt.Errorf("adopt the directory of node %q: %w", nodeID, err)

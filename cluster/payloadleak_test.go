@@ -74,7 +74,7 @@ func TestPayloads_NotInLogsMetricsSpansErrors(t *testing.T) {
 	}
 	ctx := testContext(t)
 	node := startNode(t, config)
-	if err := Send(ctx, node.Client(), "nobody", canaryEvent, payloadCanary); err == nil {
+	if err := Send(ctx, node.Client(), "unknown", canaryEvent, payloadCanary); err == nil {
 		t.Fatal("no node was found")
 	}
 	for _, id := range []string{"a", "stalled"} {

@@ -94,7 +94,7 @@ func TestCluster_AnyNodeReachesLeader(t *testing.T) {
 		if _, err := StartRun(ctx, node.Client(), fiveActivities, "five-7", 1); !errors.Is(err, ErrInstanceExists) {
 			t.Errorf("on %s: a second start: %v", node.ID(), err)
 		}
-		if err := Send(ctx, node.Client(), "nobody", word, "x"); !errors.Is(err, ErrNotFound) {
+		if err := Send(ctx, node.Client(), "unknown", word, "x"); !errors.Is(err, ErrNotFound) {
 			t.Errorf("on %s: an event to an unknown instance: %v", node.ID(), err)
 		}
 	}
@@ -152,12 +152,12 @@ func TestCluster_OnlyLeaderAnswersNotFound(t *testing.T) {
 		do   func(ctx context.Context) error
 		want error
 	}{
-		"an event to no instance":       {func(ctx context.Context) error { return Send(ctx, client, "nobody", word, "") }, ErrNotFound},
+		"an event to no instance":       {func(ctx context.Context) error { return Send(ctx, client, "unknown", word, "") }, ErrNotFound},
 		"an event after the end":        {func(ctx context.Context) error { return Send(ctx, client, "ended", word, "") }, ErrEnded},
 		"a start of an existing ID":     {func(ctx context.Context) error { return errOf(StartRun(ctx, client, doubled, "ended", 1)) }, ErrInstanceExists},
-		"a cancellation of no instance": {func(ctx context.Context) error { return client.Cancel(ctx, "nobody", "") }, ErrNotFound},
-		"a termination of no instance":  {func(ctx context.Context) error { return client.Terminate(ctx, "nobody", "") }, ErrNotFound},
-		"a retry of no instance":        {func(ctx context.Context) error { return client.Retry(ctx, "nobody") }, ErrNotFound},
+		"a cancellation of no instance": {func(ctx context.Context) error { return client.Cancel(ctx, "unknown", "") }, ErrNotFound},
+		"a termination of no instance":  {func(ctx context.Context) error { return client.Terminate(ctx, "unknown", "") }, ErrNotFound},
+		"a retry of no instance":        {func(ctx context.Context) error { return client.Retry(ctx, "unknown") }, ErrNotFound},
 	}
 	for name, call := range calls {
 		if err := call.do(ctx); !errors.Is(err, call.want) {

@@ -85,7 +85,7 @@ func TestQuery_RunningInstanceAnswers(t *testing.T) {
 	if _, err := Query(ctx, client, "a", balanceQuery, ""); !errors.Is(err, ErrNotFound) {
 		t.Errorf("after the purge: %v; want ErrNotFound", err)
 	}
-	if _, err := Query(ctx, client, "nobody", balanceQuery, ""); !errors.Is(err, ErrNotFound) {
+	if _, err := Query(ctx, client, "unknown", balanceQuery, ""); !errors.Is(err, ErrNotFound) {
 		t.Errorf("unknown instance: %v; want ErrNotFound", err)
 	}
 }

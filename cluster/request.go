@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
@@ -106,7 +105,7 @@ func inputKinds() map[reflect.Type]requestKind {
 			ofInstance: true,
 			check: func(r *clusterpb.Request, _ payloadLimit) error {
 				control := r.GetControl()
-				return firstError(checkText("reason", control.GetReason(), 0, reasonMax), checkText("request ID", control.GetRequestId(), 0, requestIDMax))
+				return firstError(checkText("reason", control.GetReason(), 0, reasonMax), actors.CheckRequestID(control.GetRequestId()))
 			},
 			serve: confirmed(func(ctx context.Context, pa *partition, p *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
 				return pa.inputs.Control(ctx, p, r, r.GetControl())
@@ -345,17 +344,8 @@ func checkRequest(request *clusterpb.Request, most payloadLimit) error {
 	return kind.check(request, most)
 }
 
-// Bounds of what callers choose, in bytes unless noted. Names and versions have the bounds of
-// package replay.
-const (
-	nameMax    = 128
-	versionMax = 128
-	// A request ID may be an idempotency key (at most 191 bytes) and a suffix.
-	requestIDMax = 256
-	tagsMax      = 64 // tags
-	tagKeyMax    = 128
-	tagValueMax  = 1024
-)
+// nameMax bounds names, in bytes, as package replay does.
+const nameMax = 128
 
 func firstError(errs ...error) error {
 	for _, err := range errs {
@@ -368,32 +358,19 @@ func firstError(errs ...error) error {
 
 // checkText returns an error if text is too short, too long, or not UTF-8.
 func checkText(field, text string, least, most int) error {
-	switch {
-	case len(text) < least:
-		return invalidArgument(field, fmt.Sprintf("has %d bytes: at least %d required", len(text), least))
-	case len(text) > most:
-		return invalidArgument(field, fmt.Sprintf("has %d bytes: at most %d are allowed", len(text), most))
-	case !utf8.ValidString(text):
-		return invalidArgument(field, fmt.Sprintf("%.140q is not UTF-8", text))
-	}
-	return nil
+	return engine.CheckText(field, text, least, most)
 }
 
 // checkName returns an error if a user may not choose that name.
-func checkName(field, name string) error {
-	if strings.HasPrefix(name, engine.UpdatePrefix) {
-		return invalidArgument(field, fmt.Sprintf("%.140q begins with %q, which is reserved for updates", name, engine.UpdatePrefix))
-	}
-	return checkText(field, name, 1, nameMax)
-}
+func checkName(field, name string) error { return engine.CheckCallName(field, name) }
 
 func checkStart(r *clusterpb.StartRequest) error {
 	err := firstError(
 		checkName("name", r.Name),
-		checkText("version", r.Version, 0, versionMax),
-		checkText("request ID", r.RequestId, 0, requestIDMax),
+		actors.CheckVersion(r.Version),
+		actors.CheckRequestID(r.RequestId),
 		checkText("trace", r.Trace, 0, telemetry.TraceMax),
-		checkTags(r.Tags),
+		actors.CheckTags(r.Tags),
 		engine.CheckHeaders(r.Headers),
 		engine.CheckRetry(r.Retry),
 		engine.CheckSummary(r.Summary),
@@ -407,23 +384,8 @@ func checkStart(r *clusterpb.StartRequest) error {
 	return err
 }
 
-func checkTags(tags map[string]string) error {
-	if len(tags) > tagsMax {
-		return invalidArgument("tags", fmt.Sprintf("are %d: at most %d are allowed", len(tags), tagsMax))
-	}
-	for key, value := range tags {
-		if err := checkText("tag key", key, 1, tagKeyMax); err != nil {
-			return err
-		}
-		if err := checkText(fmt.Sprintf("tag %q", key), value, 0, tagValueMax); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func checkSend(r *clusterpb.SendRequest) error {
-	return firstError(checkName("event name", r.Name), checkText("request ID", r.RequestId, 0, requestIDMax), engine.CheckHeaders(r.Headers))
+	return firstError(checkName("event name", r.Name), actors.CheckRequestID(r.RequestId), engine.CheckHeaders(r.Headers))
 }
 
 // contentTypeMax bounds the content type that a codec gives its payloads, in bytes.
@@ -471,7 +433,7 @@ func checkSignedToken(r *clusterpb.CompleteRequest) error {
 }
 
 func checkUpdate(r *clusterpb.UpdateRequest) error {
-	return firstError(checkName("update name", r.Name), checkText("request ID", r.RequestId, 0, requestIDMax), engine.CheckHeaders(r.Headers))
+	return firstError(checkName("update name", r.Name), actors.CheckRequestID(r.RequestId), engine.CheckHeaders(r.Headers))
 }
 
 func checkListRequest(r *clusterpb.ListRequest) error {
@@ -484,7 +446,7 @@ func checkListRequest(r *clusterpb.ListRequest) error {
 		checkText("filter by version", r.Version, 0, filterTextMax),
 		checkText("filter by ID prefix", r.IdPrefix, 0, filterTextMax),
 		checkText("filter by parent", r.Parent, 0, filterTextMax),
-		checkTags(r.Tags),
+		actors.CheckTags(r.Tags),
 		checkAttributes(r.Attributes),
 	)
 	for _, state := range r.States {

@@ -22,7 +22,7 @@ import (
 func manyTags(n int) map[string]string {
 	tags := make(map[string]string)
 	for i := range n {
-		tags[fmt.Sprint(i)] = strings.Repeat("v", tagValueMax)
+		tags[fmt.Sprint(i)] = strings.Repeat("v", 1024)
 	}
 	return tags
 }
@@ -53,20 +53,20 @@ func TestLimits_ErrorNamesFieldAndLimit(t *testing.T) {
 		{start(""), "name", "at least 1"},
 		{start(text(129)), "name", "at most 128"},
 		{start("a\xff"), "name", "UTF-8"},
-		{start("doubled", replay.Version(text(129))), "version", "at most 128"},
-		{start("doubled", RequestID(text(257))), "request ID", "at most 256"},
-		{start("doubled", RequestID("\xff")), "request ID", "UTF-8"},
-		{start("doubled", Tags(manyTags(65))), "tags", "at most 64"},
-		{start("doubled", Tags(map[string]string{"": "x"})), "tag key", "at least 1"},
-		{start("doubled", Tags(map[string]string{text(129): "x"})), "tag key", "at most 128"},
-		{start("doubled", Tags(map[string]string{"k": text(1025)})), `tag "k"`, "at most 1024"},
-		{start("doubled", Tags(map[string]string{"k": "\xff"})), `tag "k"`, "UTF-8"},
+		{start("doubled", replay.Version(text(129))), "option Version", "at most 128"},
+		{start("doubled", RequestID(text(257))), "option RequestID", "at most 256"},
+		{start("doubled", RequestID("\xff")), "option RequestID", "UTF-8"},
+		{start("doubled", Tags(manyTags(65))), "option Tags", "at most 64"},
+		{start("doubled", Tags(map[string]string{"": "x"})), "option Tags", "1 to 128"},
+		{start("doubled", Tags(map[string]string{text(129): "x"})), "option Tags", "1 to 128"},
+		{start("doubled", Tags(map[string]string{"k": text(1025)})), "option Tags", "at most 1024"},
+		{start("doubled", Tags(map[string]string{"k": "\xff"})), "option Tags", "UTF-8"},
 		{sendOrStart(text(129)), "event name", "at most 128"},
 		{send(""), "event name", "at least 1"},
 		{send(text(129)), "event name", "at most 128"},
 		{send(engine.UpdatePrefix + "x"), "event name", "reserved for updates"},
-		{send("x", RequestID(text(257))), "request ID", "at most 256"},
-		{errOf(CallUpdate(ctx, client, "i", raiseUpdate, 1, RequestID(text(257)))), "request ID", "at most 256"},
+		{send("x", RequestID(text(257))), "option RequestID", "at most 256"},
+		{errOf(CallUpdate(ctx, client, "i", raiseUpdate, 1, RequestID(text(257)))), "option RequestID", "at most 256"},
 		{query(text(129)), "query name", "at most 128"},
 		{query(engine.UpdatePrefix + "x"), "query name", "reserved for updates"},
 		{client.Cancel(ctx, "i", text(4097)), "reason", "at most 4096"},

@@ -123,7 +123,7 @@ func requestsByKind() map[string][]*clusterpb.Request {
 		"control": append(controls(running, clusterpb.ControlRequest_KIND_SUSPEND, clusterpb.ControlRequest_KIND_RESUME, clusterpb.ControlRequest_KIND_RETRY,
 			clusterpb.ControlRequest_KIND_UNSPECIFIED), controls(ended, clusterpb.ControlRequest_KIND_CANCEL, clusterpb.ControlRequest_KIND_TERMINATE)...),
 		"list":  {list(), stale(list()), {Call: &clusterpb.Request_List{List: &clusterpb.ListRequest{Count: true}}}},
-		"purge": {{Call: &clusterpb.Request_Purge{Purge: &clusterpb.PurgeRequest{Instances: []string{"running", "nobody"}}}}},
+		"purge": {{Call: &clusterpb.Request_Purge{Purge: &clusterpb.PurgeRequest{Instances: []string{"running", "unknown"}}}}},
 		"query": {query("sum"), query("none"), query("failing"), ended(query("sum"))},
 		"update": {
 			update("1"), again(update("1")), update("500"), again(update("500")), ended(update("1")),

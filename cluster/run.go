@@ -75,7 +75,7 @@ func Call[I, O any](ctx context.Context, client *Client, orchestration replay.Or
 func (r *Run[O]) Wait(ctx context.Context) (O, error) {
 	var output O
 	if r == nil {
-		return output, invalidArgument("run", "is nil")
+		return output, fmt.Errorf("wait: %w", invalidArgument("run", "is nil"))
 	}
 	status, err := r.client.wait(ctx, r.ID, r.run)
 	if err != nil {

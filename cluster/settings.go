@@ -132,7 +132,7 @@ func (c *Client) Settings(ctx context.Context) (Settings, error) {
 // change. While a member does not speak protocol 4, the error is [ErrProtocol].
 func (c *Client) ChangeSettings(ctx context.Context, change func(*Settings)) (Settings, error) {
 	if change == nil {
-		return Settings{}, invalidArgument("change", "is nil")
+		return Settings{}, fmt.Errorf("change settings: %w", invalidArgument("change", "is nil"))
 	}
 	for {
 		next, err := c.changeSettings(ctx, change)

@@ -171,7 +171,7 @@ type Execution struct {
 // exist.
 func (c *Client) Executions(ctx context.Context, id string, options ...replay.Option) ([]Execution, error) {
 	if err := checkID(id); err != nil {
-		return nil, err
+		return nil, ofInstance("executions of", id, err)
 	}
 	response, err := c.read(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Executions{
 		Executions: new(clusterpb.ExecutionsRequest),

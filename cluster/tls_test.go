@@ -288,7 +288,7 @@ func TestAuthorize_RejectsUnauthorizedCalls(t *testing.T) {
 		"list":          errOf(reader.List(ctx, Filter{}, "", 0)),
 		"start":         errOf(StartRun(ctx, reader, doubled, "new", 1)),
 		"send":          Send(ctx, reader, "open", word, ""),
-		"cancel nobody": reader.Cancel(ctx, "nobody", ""),
+		"cancel nobody": reader.Cancel(ctx, "unknown", ""),
 		"purge":         errOf(reader.Purge(ctx, "open", "secret")),
 	} {
 		if !errors.Is(err, ErrNotAuthorized) || strings.Contains(err.Error(), "canary") {
@@ -306,7 +306,7 @@ func TestAuthorize_RejectsUnauthorizedCalls(t *testing.T) {
 	for _, node := range nodes {
 		callThrough(ctx, t, node, "from-"+node.ID())
 	}
-	if _, err := Dial(ctx, dialOnce(nodes, trusted.keys(trusted.client("nobody")))); !errors.Is(err, ErrNotAuthorized) {
+	if _, err := Dial(ctx, dialOnce(nodes, trusted.keys(trusted.client("unknown")))); !errors.Is(err, ErrNotAuthorized) {
 		t.Errorf("dial: %v", err)
 	}
 }

@@ -67,7 +67,7 @@ func (c *Client) IssueJoinToken(ctx context.Context, lifetime time.Duration) (to
 	}
 	issue := &clusterpb.IssueTokenRequest{Key: public, Lifetime: int64(lifetime)}
 	if err := checkIssueToken(issue); err != nil {
-		return "", time.Time{}, err
+		return "", time.Time{}, fmt.Errorf("issue join token: %w", err)
 	}
 	response, err := c.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_IssueToken{IssueToken: issue}})
 	if err != nil {
@@ -113,7 +113,7 @@ func (c *Client) JoinTokens(ctx context.Context) ([]JoinToken, error) {
 func (c *Client) RevokeJoinToken(ctx context.Context, id string) error {
 	key, err := tokenKey(id)
 	if err != nil {
-		return err
+		return fmt.Errorf("revoke join token: %w", err)
 	}
 	request := &clusterpb.Request{Call: &clusterpb.Request_RevokeToken{RevokeToken: &clusterpb.RevokeTokenRequest{Key: key}}}
 	if _, err := c.call(ctx, request); err != nil {

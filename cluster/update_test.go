@@ -119,7 +119,7 @@ func TestUpdate_ReturnsResult(t *testing.T) {
 			var none *replay.NotRegisteredError
 			return errors.As(err, &none) && none.Name == "other" && !errors.As(err, new(*RejectedError))
 		}},
-		"of nobody": {func() error { _, err := CallUpdate(ctx, client, "nobody", raiseUpdate, 1); return err }, func(err error) bool { return errors.Is(err, ErrNotFound) }},
+		"of nobody": {func() error { _, err := CallUpdate(ctx, client, "unknown", raiseUpdate, 1); return err }, func(err error) bool { return errors.Is(err, ErrNotFound) }},
 		"no input": {func() error {
 			_, err := CallUpdate(ctx, client, "l", replay.Update[chan int, int]("raise"), nil)
 			return err
@@ -644,7 +644,7 @@ func TestRetriedCall_SearchEndsWithContext(t *testing.T) {
 	if _, event, err := node.partitionOf("d").inputs.FindInput(ctx, "d", instances.Position{}, "no such ID"); event != nil || err != nil {
 		t.Errorf("%v, %v; want nothing", event, err)
 	}
-	if _, _, err := node.partitionOf("nobody").inputs.FindInput(ctx, "nobody", instances.Position{}, "no such ID"); !errors.Is(err, ErrNotFound) {
+	if _, _, err := node.partitionOf("unknown").inputs.FindInput(ctx, "unknown", instances.Position{}, "no such ID"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("unknown instance: %v; want ErrNotFound", err)
 	}
 	ended, cancel := context.WithCancel(ctx)

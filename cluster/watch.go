@@ -35,7 +35,7 @@ func (c *Client) Watch(ctx context.Context, id string, from history.Position) it
 			stopped, err = follow(ctx, c, id, from, yield)
 		}
 		if err != nil && !stopped {
-			yield(history.Event{}, fmt.Errorf("watch %s: %w", id, err))
+			yield(history.Event{}, ofInstance("watch", id, err))
 		}
 	}
 }

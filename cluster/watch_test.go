@@ -116,7 +116,7 @@ func TestWatch_EndCauses(t *testing.T) {
 	checkGoroutineLeaks(t)
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	ctx, client := testContext(t), node.Client()
-	if _, err := collectWatch(ctx, client, "nobody", history.Position{}); !errors.Is(err, ErrNotFound) {
+	if _, err := collectWatch(ctx, client, "unknown", history.Position{}); !errors.Is(err, ErrNotFound) {
 		t.Errorf("unknown instance: %v; want ErrNotFound", err)
 	}
 	var wrong *replay.InvalidError
@@ -380,7 +380,7 @@ func TestExecutions_OfInstance(t *testing.T) {
 		t.Errorf("with another run: %s; want %s", got, want)
 	}
 	for _, options := range [][]replay.Option{nil, {Stale()}} {
-		if _, err := client.Executions(ctx, "nobody", options...); !errors.Is(err, ErrNotFound) {
+		if _, err := client.Executions(ctx, "unknown", options...); !errors.Is(err, ErrNotFound) {
 			t.Errorf("unknown instance: %v", err)
 		}
 	}
@@ -453,7 +453,7 @@ func TestStaleRead_NeedsNoLeader(t *testing.T) {
 	if len(history.Events) != 4 || len(page.Instances) != 1 || counted != 1 || min(history.AppliedIndex, page.AppliedIndex) < fresh.AppliedIndex {
 		t.Errorf("%d events, %d instances, %d counted, at %d and %d", len(history.Events), len(page.Instances), counted, history.AppliedIndex, page.AppliedIndex)
 	}
-	if _, err := client.Get(ctx, "nobody", Stale()); !errors.Is(err, ErrNotFound) {
+	if _, err := client.Get(ctx, "unknown", Stale()); !errors.Is(err, ErrNotFound) {
 		t.Errorf("unknown instance: %v", err)
 	}
 	limited, cancel := context.WithTimeout(ctx, 100*time.Millisecond)

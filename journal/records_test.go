@@ -119,7 +119,7 @@ func TestRestart_KeepsAttemptsAndChainedStarts(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			mustPurge(t, j, 2, epoch, "asker", "y", "a", "nobody")
+			mustPurge(t, j, 2, epoch, "asker", "y", "a", "unknown")
 			if snapshot {
 				if err := j.raft.Snapshot().Error(); err != nil {
 					t.Fatal(err)

@@ -267,7 +267,7 @@ func TestCommandLine_Rejections(t *testing.T) {
 		text    string
 	}{
 		{address, "get nobody", 1, "get nobody"},
-		{address, "history export nobody", 1, "nobody"},
+		{address, "history export unknown", 1, "unknown"},
 		{address, "get what?", 2, "instance ID"},
 		{address, "get", 2, "usage: tenuto get [flags] ID"},
 		{address, "get a b", 2, "usage: tenuto get [flags] ID"},

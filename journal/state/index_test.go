@@ -319,7 +319,7 @@ func TestAttempt_RejectedUnlessActivityOpen(t *testing.T) {
 		for _, c := range []struct {
 			instance         string
 			execution, event uint64
-		}{{"a", 1, 4}, {"a", 1, 1}, {"a", 1, 9}, {"a", 2, 2}, {"a", 0, 2}, {"ended", 1, 2}, {"nobody", 1, 2}, {"", 0, 0}} {
+		}{{"a", 1, 4}, {"a", 1, 1}, {"a", 1, 9}, {"a", 2, 2}, {"a", 0, 2}, {"ended", 1, 2}, {"unknown", 1, 2}, {"", 0, 0}} {
 			var closed *ClosedError
 			err := applyAttempt(m, c.instance, c.execution, c.event, 5)
 			if !errors.As(err, &closed) || *closed != (ClosedError{c.instance, c.execution, c.event}) {
@@ -426,12 +426,12 @@ func TestPurge_RemovesEndedInstances(t *testing.T) {
 		if purged, err := purge(m); purged != 0 || err != nil {
 			t.Errorf("%d of no instances purged: %v", purged, err)
 		}
-		if purged, err := purge(m, "running", "nobody", ""); purged != 0 || err != nil || dumpIndex(m) != before {
+		if purged, err := purge(m, "running", "unknown", ""); purged != 0 || err != nil || dumpIndex(m) != before {
 			t.Errorf("%d running instances purged: %v", purged, err)
 		}
 		changed, cancel := m.Watch("ended")
 		defer cancel()
-		if purged, err := purge(m, "running", "ended", "nobody", "ended"); purged != 1 || err != nil {
+		if purged, err := purge(m, "running", "ended", "unknown", "ended"); purged != 1 || err != nil {
 			t.Errorf("%d purged: %v", purged, err)
 		}
 		select {

@@ -94,7 +94,7 @@ func (mod *model) append(a *instanceModel) error {
 
 // purge purges up to two instances that have ended, and one that never existed.
 func (mod *model) purge() error {
-	ids, want := []string{"nobody"}, uint64(0)
+	ids, want := []string{"unknown"}, uint64(0)
 	for range 2 {
 		a := mod.instances[mod.r.IntN(len(mod.instances))]
 		ids = append(ids, a.instance)

@@ -87,6 +87,39 @@ func RecordedRetry(policy *RetryPolicy) (*journalpb.RetryPolicy, error) {
 	return recordedRetry(policy), checkCodes(policy.NonRetryableCodes)
 }
 
+// CheckText returns a [*replay.InvalidError] if text is too short, too long, or not UTF-8.
+func CheckText(field, text string, least, most int) error {
+	reason := ""
+	switch {
+	case len(text) < least:
+		reason = fmt.Sprintf("has %d bytes: at least %d required", len(text), least)
+	case len(text) > most:
+		reason = fmt.Sprintf("has %d bytes: at most %d are allowed", len(text), most)
+	case !utf8.ValidString(text):
+		reason = fmt.Sprintf("%.140q is not UTF-8", text)
+	default:
+		return nil
+	}
+	return &replay.InvalidError{Field: field, Reason: reason}
+}
+
+// CheckCallName returns a [*replay.InvalidError] if a caller may not choose that name.
+func CheckCallName(field, name string) error {
+	if strings.HasPrefix(name, UpdatePrefix) {
+		return &replay.InvalidError{Field: field, Reason: fmt.Sprintf("%.140q begins with %q, which is reserved for updates", name, UpdatePrefix)}
+	}
+	return CheckText(field, name, 1, host.NameMax)
+}
+
+// CheckInstanceID returns a [*replay.InvalidError] if id is not a valid instance ID; see
+// [ValidInstanceID].
+func CheckInstanceID(id string) error {
+	if ValidInstanceID(id) {
+		return nil
+	}
+	return &replay.InvalidError{Field: "instance ID", Reason: fmt.Sprintf("%.140q is not 1 to 128 of A-Z a-z 0-9 . _ : @ / + -", id)}
+}
+
 // summaryMax bounds the summary of a run, in bytes.
 const summaryMax = 200
 

@@ -108,7 +108,7 @@ func TestActivity_TimeoutsAndHeartbeatsApply(t *testing.T) {
 		return "", ctx.Err()
 	})
 	for in, want := range map[string]replay.TimeoutKind{"beats": replay.TimeoutStartToClose, "is silent": replay.TimeoutHeartbeat} {
-		if output, err := replaytest.Call(env, handle, "it "+strings.ReplaceAll(in, " ", "-"), in); err != nil || output != string(want) {
+		if output, err := replaytest.Call(env, handle, "it-"+strings.ReplaceAll(in, " ", "-"), in); err != nil || output != string(want) {
 			t.Errorf("a body that %s: %q, %v", in, output, err)
 		}
 	}

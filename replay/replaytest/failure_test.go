@@ -352,8 +352,8 @@ func TestEnv_RejectsMisuse(t *testing.T) {
 		StubChild(env, helper, callWork)
 	}, program.Bind(callWork))
 	wantFailure(t, text, "StubChild must come before the first start")
-	text = failures(t, func(_ testing.TB, env *Env) { env.History("nobody") }, program.Bind(callWork))
-	wantFailure(t, text, `there is no instance "nobody"`)
+	text = failures(t, func(_ testing.TB, env *Env) { env.History("unknown") }, program.Bind(callWork))
+	wantFailure(t, text, `there is no instance "unknown"`)
 	text = failuresOf(t, func(tb testing.TB) {
 		newEnv(tb, t, new(order), []replay.Definition{program.Bind(callWork), program.Bind(callWork)})
 	})

@@ -1,6 +1,7 @@
 package replaytest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,8 +41,8 @@ func Send[T any](env *Env, id string, event replay.EventHandle[T], data T, optio
 	env.t.Helper()
 	var chosen actors.InputOptions
 	headers, err := applyOptions(options, &chosen, "an event")
-	if err != nil {
-		return fmt.Errorf("send %q to %s: %w", event.Name(), id, err)
+	if err = cmp.Or(err, engine.CheckInstanceID(id), engine.CheckCallName("event name", event.Name()), chosen.Check()); err != nil {
+		return fmt.Errorf("send %.140q to %.140s: %w", event.Name(), id, err)
 	}
 	payload, err := engine.Encode(data)
 	if err != nil {
@@ -82,41 +83,50 @@ func wrap(err error, format string, args ...any) error {
 // [ErrNotFound], [ErrEnded].
 func (e *Env) Cancel(id, reason string) error {
 	e.t.Helper()
-	answer := e.deliver(id, eventMessage(&journalpb.Event{Body: &journalpb.Event_OrchestrationCancelRequested{
+	return control(e, "cancel", id, reason, eventMessage(&journalpb.Event{Body: &journalpb.Event_OrchestrationCancelRequested{
 		OrchestrationCancelRequested: &journalpb.OrchestrationCancelRequested{Reason: reason},
 	}}))
-	return wrap(answer.Err, "cancel %s", id)
 }
 
 // Terminate ends an instance at once, without running its code. It returns like [Send]; its
 // errors are those of [Env.Cancel].
 func (e *Env) Terminate(id, reason string) error {
 	e.t.Helper()
-	answer := e.deliver(id, eventMessage(&journalpb.Event{Body: &journalpb.Event_OrchestrationTerminated{
+	return control(e, "terminate", id, reason, eventMessage(&journalpb.Event{Body: &journalpb.Event_OrchestrationTerminated{
 		OrchestrationTerminated: &journalpb.OrchestrationTerminated{Reason: reason},
 	}}))
-	return wrap(answer.Err, "terminate %s", id)
 }
 
 // Suspend stops the code of an instance until [Env.Resume]. It returns like [Send]; its errors
 // are those of [Env.Cancel].
 func (e *Env) Suspend(id, reason string) error {
 	e.t.Helper()
-	answer := e.deliver(id, eventMessage(&journalpb.Event{Body: &journalpb.Event_OrchestrationSuspended{
+	return control(e, "suspend", id, reason, eventMessage(&journalpb.Event{Body: &journalpb.Event_OrchestrationSuspended{
 		OrchestrationSuspended: &journalpb.OrchestrationSuspended{Reason: reason},
 	}}))
-	return wrap(answer.Err, "suspend %s", id)
 }
 
 // Resume continues a suspended instance. It returns like [Send]; its errors are those of
 // [Env.Cancel].
 func (e *Env) Resume(id, reason string) error {
 	e.t.Helper()
-	answer := e.deliver(id, eventMessage(&journalpb.Event{Body: &journalpb.Event_OrchestrationResumed{
+	return control(e, "resume", id, reason, eventMessage(&journalpb.Event{Body: &journalpb.Event_OrchestrationResumed{
 		OrchestrationResumed: &journalpb.OrchestrationResumed{Reason: reason},
 	}}))
-	return wrap(answer.Err, "resume %s", id)
 }
+
+// control delivers a request about an instance, with a reason of at most reasonMax bytes.
+func control(e *Env, verb, id, reason string, m actors.Message) error {
+	e.t.Helper()
+	err := cmp.Or(engine.CheckInstanceID(id), engine.CheckText("reason", reason, 0, reasonMax))
+	if err == nil {
+		err = e.deliver(id, m).Err
+	}
+	return wrap(err, "%s %.140s", verb, id)
+}
+
+// reasonMax bounds the reason of a request, as in package cluster.
+const reasonMax = 4096
 
 // Query queries an instance, which may have ended.
 //
@@ -126,6 +136,7 @@ func Query[I, O any](env *Env, id string, query replay.QueryHandle[I, O], input 
 	env.t.Helper()
 	var output O
 	payload, err := engine.Encode(input)
+	err = cmp.Or(err, engine.CheckInstanceID(id), engine.CheckCallName("query name", query.Name()))
 	if err == nil {
 		asked := &actors.Query{Name: query.Name(), Input: payload}
 		answer := env.deliver(id, actors.Message{Query: asked})

@@ -1,6 +1,7 @@
 package replaytest
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -33,14 +34,14 @@ func StartRun[I, O any](env *Env, orchestration replay.OrchestrationHandle[I, O]
 	env.t.Helper()
 	answer, err := env.startRun(id, orchestration.Name(), in, options)
 	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", id, err)
+		return nil, fmt.Errorf("start %.140s: %w", id, err)
 	}
 	return &Run[O]{ID: id, Attached: answer.Attached, env: env, firstExecution: answer.FirstExecution}, nil
 }
 
 func (e *Env) startRun(id, name string, in any, options []replay.Option) (actors.Answer, error) {
 	e.t.Helper()
-	m, err := e.startMessage(name, in, false, options)
+	m, err := e.startMessage(id, name, in, false, options)
 	if err != nil {
 		return actors.Answer{}, err
 	}
@@ -57,9 +58,12 @@ func (e *Env) startRun(id, name string, in any, options []replay.Option) (actors
 // [StartRun] and [Send].
 func SendOrStart[I, O, T any](env *Env, orchestration replay.OrchestrationHandle[I, O], id string, in I, event replay.EventHandle[T], data T, options ...replay.Option) (*Run[O], error) {
 	env.t.Helper()
-	m, err := env.startMessage(orchestration.Name(), in, true, options)
+	m, err := env.startMessage(id, orchestration.Name(), in, true, options)
+	if err == nil {
+		err = engine.CheckCallName("event name", event.Name())
+	}
 	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", id, err)
+		return nil, fmt.Errorf("start %.140s: %w", id, err)
 	}
 	sent, err := engine.Encode(data)
 	if err != nil {
@@ -85,7 +89,7 @@ func SendOrStart[I, O, T any](env *Env, orchestration replay.OrchestrationHandle
 }
 
 // startMessage returns the start of an instance. The test fails if its code is not bound.
-func (e *Env) startMessage(name string, in any, attach bool, options []replay.Option) (actors.Message, error) {
+func (e *Env) startMessage(id, name string, in any, attach bool, options []replay.Option) (actors.Message, error) {
 	e.t.Helper()
 	e.start()
 	payload, err := engine.Encode(in)
@@ -94,7 +98,8 @@ func (e *Env) startMessage(name string, in any, attach bool, options []replay.Op
 	}
 	var chosen actors.StartOptions
 	headers, err := applyOptions(options, &chosen, "a start")
-	if err != nil {
+	chosen.Attach = attach || chosen.Attach
+	if err = cmp.Or(err, engine.CheckInstanceID(id), engine.CheckCallName("name", name), chosen.Check()); err != nil {
 		return actors.Message{}, err
 	}
 	version := chosen.Version
@@ -105,9 +110,6 @@ func (e *Env) startMessage(name string, in any, attach bool, options []replay.Op
 		e.t.Fatalf("replaytest: orchestration %q, version %q, is not bound: pass its Definition to New", name, version)
 	}
 	retry, err := engine.RecordedRetry(chosen.Retry)
-	if err == nil {
-		err = engine.CheckSummary(chosen.Summary)
-	}
 	if err != nil {
 		return actors.Message{}, err
 	}
@@ -118,8 +120,8 @@ func (e *Env) startMessage(name string, in any, attach bool, options []replay.Op
 			Headers: headers, Retry: retry, Summary: chosen.Summary,
 		},
 	}})
-	m.Attach, m.Reuse = attach || chosen.Attach, chosen.Reuse
-	return m, actors.CheckReuse(m.Reuse, m.Attach)
+	m.Attach, m.Reuse = chosen.Attach, chosen.Reuse
+	return m, nil
 }
 
 // Call starts an instance of an orchestration and lets time pass until it has ended. Options and

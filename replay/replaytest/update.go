@@ -1,6 +1,7 @@
 package replaytest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -36,6 +37,9 @@ func CallUpdate[I, O any](env *Env, id string, update replay.UpdateHandle[I, O],
 	if err == nil {
 		var headers []*journalpb.Header
 		if headers, err = applyOptions(options, &chosen, "an update"); err == nil {
+			err = cmp.Or(engine.CheckInstanceID(id), engine.CheckCallName("update name", update.Name()), chosen.Check())
+		}
+		if err == nil {
 			payload, err = env.update(id, 0, update.Name(), chosen.RequestID, payload, headers)
 		}
 	}
@@ -53,10 +57,10 @@ func UpdateOrStart[I, O, UI, UO any](env *Env, id string, orchestration replay.O
 	env.t.Helper()
 	var output UO
 	payload, err := engine.Encode(updateInput)
-	if err != nil {
+	if err = cmp.Or(err, engine.CheckCallName("update name", update.Name())); err != nil {
 		return nil, output, wrap(err, "update %q of %s", update.Name(), id)
 	}
-	m, err := env.startMessage(orchestration.Name(), in, true, options)
+	m, err := env.startMessage(id, orchestration.Name(), in, true, options)
 	if err != nil {
 		return nil, output, wrap(err, "start %s", id)
 	}
