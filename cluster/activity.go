@@ -203,8 +203,8 @@ type OpenOperation struct {
 	// TimerCreated, ExternalSubscribed, SubOrchestrationScheduled or MessageSent. ExternalEvent
 	// stands for events that are buffered, because no code waits for them yet; see Buffered.
 	EventType string
-	// Name is the name of the activity, event or orchestration; "" for a timer and for a request to
-	// cancel another instance.
+	// Name is the name of the activity, event or orchestration; "deadline" for the timer of
+	// [Deadline]; "" for other timers and for a request to cancel another instance.
 	Name      string
 	Execution uint64
 	EventID   uint64 // of the event that scheduled it; 0 for buffered events

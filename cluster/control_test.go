@@ -481,12 +481,20 @@ func TestDeadline_CancelsRunOnNextLeader(t *testing.T) {
 		t.Logf("transfer: %v", err) // leadership was lost by itself
 	}
 	pending, err := client.Pending(ctx, "w")
-	if err != nil || len(pending) != 2 || !pending[0].FireAt.Equal(deadline.Round(0)) {
+	if err != nil || len(pending) != 2 || !pending[0].FireAt.Equal(deadline.Round(0)) || pending[0].Name != "deadline" || pending[1].Name != "word" {
 		t.Errorf("pending %+v, %v; want a timer for %v", pending, err, deadline)
 	}
 	var ended *RunError
 	if _, err := run.Wait(ctx); !errors.As(err, &ended) || ended.State != Canceled || !errors.Is(err, replay.ErrCanceled) {
 		t.Errorf("%v", err)
+	}
+	later := time.Now().Add(time.Hour)
+	if _, err := StartRun(ctx, client, waiter, "same", "", Deadline(later), StartAt(later)); err != nil {
+		t.Fatal(err)
+	}
+	pending, err = client.Pending(ctx, "same")
+	if err != nil || len(pending) != 2 || pending[0].Name != "deadline" || pending[1].Name != "" || pending[1].EventType != "TimerCreated" {
+		t.Errorf("pending %+v, %v; want the timers of the deadline and of StartAt", pending, err)
 	}
 	if got, err := Call(ctx, client, doubled, "d", 1, Deadline(time.Now().Add(time.Hour))); err != nil || got != 2 {
 		t.Errorf("a run that ends before its deadline: %d, %v", got, err)

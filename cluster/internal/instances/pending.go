@@ -20,15 +20,19 @@ func (re *Reads) Pending(ctx context.Context, p *actors.Partition, instance stri
 	if _, ok := re.Journal.Instance(instance); !ok {
 		return nil, actors.ErrNotFound
 	}
-	result := new(clusterpb.PendingResult)
+	result, deadlineShown := new(clusterpb.PendingResult), false
 	for open := range re.Journal.InstanceOperations(instance) {
 		event, err := re.Journal.Event(open.Ref.Instance, open.Ref.Execution, open.Ref.EventId)
 		if err != nil {
 			return nil, err
 		}
+		name := scheduledName(event)
+		if !deadlineShown && re.isDeadline(open.Ref, event) {
+			name, deadlineShown = deadlineName, true
+		}
 		result.Operations = append(result.Operations, &clusterpb.OpenOperation{
 			Operation: open,
-			Name:      scheduledName(event),
+			Name:      name,
 			Since:     event.Timestamp,
 			State:     string(p.ActivityState(open.Ref)),
 			Receiver:  event.GetMessageSent().GetInstance(),
@@ -36,6 +40,21 @@ func (re *Reads) Pending(ctx context.Context, p *actors.Partition, instance stri
 	}
 	result.Operations = append(result.Operations, re.bufferedEvents(instance)...)
 	return &clusterpb.Response{Result: &clusterpb.Response_Pending{Pending: result}}, nil
+}
+
+// deadlineName is the name that Pending gives to the timer of a run's deadline.
+const deadlineName = "deadline"
+
+// isDeadline reports whether an event created the timer of the run's deadline, or one of the code
+// for the same time. The first of them is that of the deadline: it starts before the code.
+func (re *Reads) isDeadline(ref *journalpb.OperationRef, event *journalpb.Event) bool {
+	created := event.GetTimerCreated()
+	if created == nil {
+		return false
+	}
+	first, err := re.Journal.Event(ref.Instance, ref.Execution, 1)
+	deadline := first.GetOrchestrationStarted().GetDeadline()
+	return err == nil && deadline != 0 && created.FireAt == deadline
 }
 
 // bufferedEvents returns an entry for each name of which an instance has external events that its
