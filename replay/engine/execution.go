@@ -100,11 +100,7 @@ func (x *Execution) replay(history iter.Seq2[*journalpb.Event, error]) error {
 func (x *Execution) lookAhead(rest []*journalpb.Event) {
 	x.cursor.mode = replayingAfterLookAhead
 	x.program.patches.lookAhead(x.cursor.eventID, rest)
-	for _, event := range rest {
-		if event.GetValueSet() != nil {
-			x.program.valuesAhead = append(x.program.valuesAhead, event)
-		}
-	}
+	x.program.valuesAhead = newValuesAhead(rest)
 	x.program.coroutines.state = resuming
 	x.program.step()
 }

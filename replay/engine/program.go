@@ -34,9 +34,9 @@ type program struct {
 	handlers     handlers
 	subscribed   eventTypes
 	conditions   conditions
-	state        instanceState      // as the code sees it
-	valuesAhead  []*journalpb.Event // changes of maps in the history that is being replayed, after a look ahead
-	random       *rand.Rand         // created at first use
+	state        instanceState // as the code sees it
+	valuesAhead  *valuesAhead  // after a look ahead, until the end of the replay
+	random       *rand.Rand    // created at first use
 
 	progress progress
 	// deadlinePassed says that the run was canceled at its deadline.

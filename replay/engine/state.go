@@ -303,16 +303,42 @@ func (p *program) isRecorded(set *journalpb.ValueSet, valueType reflect.Type) bo
 			queued++
 		}
 	}
-	at, _ := slices.BinarySearchFunc(p.valuesAhead, p.cursor.eventID+1, func(event *journalpb.Event, id uint64) int { return cmp.Compare(event.EventId, id) })
-	if at+queued >= len(p.valuesAhead) {
+	next := p.valuesAhead.after(p.cursor.eventID, queued)
+	if next == nil {
 		return false
 	}
-	recorded, err := p.registry.payloads.OpenEvent(p.valuesAhead[at+queued])
+	recorded, err := p.registry.payloads.OpenEvent(next)
 	if err != nil {
 		return false // the cursor will stop there
 	}
 	meaning := comparison{id: p.id, valueType: valueType}
 	return meaning.sameValueSet(recorded.GetValueSet(), set)
+}
+
+// valuesAhead are the changes of maps in the rest of the history that is being replayed.
+type valuesAhead struct{ events []*journalpb.Event }
+
+func newValuesAhead(rest []*journalpb.Event) *valuesAhead {
+	v := new(valuesAhead)
+	for _, event := range rest {
+		if event.GetValueSet() != nil {
+			v.events = append(v.events, event)
+		}
+	}
+	return v
+}
+
+// after returns a change that follows the event with that event_id, after skipping some changes;
+// nil if there is none.
+func (v *valuesAhead) after(eventID uint64, skipped int) *journalpb.Event {
+	if v == nil {
+		return nil
+	}
+	at, _ := slices.BinarySearchFunc(v.events, eventID+1, func(event *journalpb.Event, id uint64) int { return cmp.Compare(event.EventId, id) })
+	if at += skipped; at >= len(v.events) {
+		return nil
+	}
+	return v.events[at]
 }
 
 func (v *programView) DeleteValue(kv, key string) error {
