@@ -117,16 +117,16 @@ func (in *instance) endsRun(m Message) bool {
 // unhandledMessages returns the batch of a blocked instance and its inbox. p.mu is held.
 func (in *instance) unhandledMessages() []Message {
 	if in.openTurn == nil {
-		return in.inbox
+		return slices.Concat(in.held, in.inbox)
 	}
-	return slices.Concat(in.openTurn.batch, in.inbox)
+	return slices.Concat(in.held, in.openTurn.batch, in.inbox)
 }
 
 // abandonCode drops the actor of an instance whose code is blocked, and returns its unanswered
 // messages. p.mu is held.
 func (p *Partition) abandonCode(in *instance) []Message {
 	waiting := in.unhandledMessages()
-	in.inbox = nil
+	in.inbox, in.held = nil, nil
 	p.code.Abandon(&in.code)
 	p.forget(in)
 	p.system.dispatcher.Abandon()

@@ -33,6 +33,12 @@ var (
 	ErrUpdateAborted = errors.New("tenuto: the instance ended before the update completed")
 )
 
+// OtherOrchestrationError returns the error of a start that would attach to an instance of another
+// orchestration: an [ErrInstanceExists] with both names.
+func OtherOrchestrationError(existing, requested string) error {
+	return fmt.Errorf("%w: it is an instance of orchestration %q, not of %q", ErrInstanceExists, existing, requested)
+}
+
 // The errors that callers see are declared here once, for the cluster client and for tests in
 // virtual time. Therefore errors.As in user code finds them in both.
 

@@ -43,6 +43,7 @@ type instance struct {
 	// The partition's lock guards the fields below.
 	inbox       []Message
 	inboxArray  [1]Message // avoids an allocation for one waiting message
+	held        heldUpdates
 	stallReason error
 	inFlight    *load // external messages in flight: &ownInFlight, or that of a replaced actor
 	ownInFlight load
@@ -229,8 +230,7 @@ func (in *instance) deliverBatch(t *turn) error {
 		}
 	}
 	if len(t.messages) > 0 {
-		in.execution.SetAppliedIndex(in.partition.runs.appliedIndex())
-		outcome, err := in.execution.Turn(in.partition.now().AsTime(), t.messages)
+		outcome, err := t.run()
 		if err != nil {
 			return err
 		}
@@ -245,7 +245,7 @@ func (in *instance) deliverBatch(t *turn) error {
 			}
 			t.addReply(t.accepted[i], disposition, in.execution.Refusal(i))
 		}
-		t.postponed = append(t.postponed, t.later...)
+		t.postponed = slices.Concat(t.postponed, t.withdrawn, t.later)
 	}
 	return nil
 }
@@ -300,6 +300,7 @@ func (in *instance) recordStart(t *turn, err error) error {
 	in.setRecordingStart()
 	in.evict()
 	in.openTurn = nil
+	t.accepted[0].withholdUpdate()
 	var later []Message
 	for _, m := range t.accepted[1:] {
 		later = append(later, *m)
@@ -493,6 +494,12 @@ func (in *instance) afterCommit() (ended bool) {
 			later[i].markReplaced()
 		}
 		in.partition.putBack(in, in.pendingTurn.takenFrom, later, nil)
+	}
+	if held := in.pendingTurn.held; len(held) > 0 {
+		in.pendingTurn.held = nil
+		in.partition.mu.Lock()
+		in.held = append(in.held, held...)
+		in.partition.mu.Unlock()
 	}
 	last := in.pendingTurn.events
 	if len(last) > 0 && journalpb.IsTerminal(last[len(last)-1].TypeNumber()) {

@@ -19,6 +19,9 @@ type Message struct {
 	// The run then records the event without a check if it has the start's request ID, or is the
 	// same object in the same batch.
 	Sent *journalpb.ExternalEvent
+	// Update is, for a start, an update that the run begins with, if the code accepts it in its first
+	// step; nil for none. It is recorded in the inbox of the start.
+	Update *journalpb.ExternalEvent
 	// Attach says, for a start, that an existing instance is not an error.
 	Attach bool
 	// Reuse says, for a start, whether the ID of an ended instance may be used again.
@@ -73,6 +76,11 @@ type Answer struct {
 	FirstExecution uint64
 	Attached       bool
 	Incarnation    uint64
+	// UpdateRecorded says, for a start with an update that has begun a run, that the update is
+	// recorded. If it is not, UpdateErr is why the code rejected it or that it has no handler; nil if
+	// no code of this execution could accept it.
+	UpdateRecorded bool
+	UpdateErr      error
 	// Replaced says, for a start that failed, that it may have ended the existing run.
 	Replaced bool
 	// Overloaded says, for an external message, that messages take long to commit, and that new

@@ -212,7 +212,7 @@ func (p *Partition) takeBatch(in *instance, t *turn) bool {
 	if in.turnState.InFlight() {
 		p.releaseTurn(in) // of the last turn
 	}
-	if n := batchSize(in.inbox, in.batchMax); n > 0 {
+	if n := in.held.batchSize(in); n > 0 {
 		if !p.turnLimiter.Acquire(in) {
 			return false
 		}
@@ -234,6 +234,9 @@ func (p *Partition) takeBatch(in *instance, t *turn) bool {
 		delete(p.instances, in.id)
 		in.stopping = true
 		return false
+	}
+	if len(in.held) > 0 {
+		return false // not evicted: the updates are in memory only
 	}
 	p.idle.Add(in)
 	if p.idle.Len() > p.system.config.ResidentMax {
@@ -273,8 +276,8 @@ func (p *Partition) detach(in *instance) []Message {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget(in)
-	waiting := in.inbox
-	in.inbox = nil
+	waiting := slices.Concat(in.held, in.inbox)
+	in.inbox, in.held = nil, nil
 	return waiting
 }
 

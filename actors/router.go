@@ -24,6 +24,10 @@ type router struct {
 	// later holds a start that terminates the run, or a query of a run that this turn begins, and the
 	// messages after it, for the next turn.
 	later []Message
+	// Updates that wait for the next attempt of the run, and those that the code did not accept in the
+	// step that began it, which are for the next turn.
+	held, withdrawn []Message
+	updateErr       error // why the update of the start that begins the run is not recorded
 }
 
 func (r *router) reset() {
@@ -48,6 +52,8 @@ func (r *router) route(m *Message) {
 		r.query(m)
 	case r.in.execution != nil && r.in.rejectsEvent(m):
 		r.reply(m, Answer{Err: &BusyError{RetryAfter: retryAfterMax, Bound: BoundInstance, Reason: "too many external events are buffered in the instance"}})
+	case r.in.execution != nil && m.AwaitsAttempt(r.in.execution):
+		r.awaitAttempt(m)
 	case r.in.execution != nil:
 		r.accept(m)
 	case m.Internal:
@@ -112,7 +118,7 @@ func (r *router) start(m *Message) {
 // existingStart returns what is needed of the start that began the run of an instance: all of it
 // for a start with the same request ID.
 func (r *router) existingStart(m *Message, meta *journalpb.Instance) *journalpb.OrchestrationStarted {
-	existing := &journalpb.OrchestrationStarted{RequestId: meta.RequestId, Parent: meta.Parent}
+	existing := &journalpb.OrchestrationStarted{Name: meta.Name, RequestId: meta.RequestId, Parent: meta.Parent}
 	if m.Internal || !sameRequest(m.startEvent(), existing.RequestId) {
 		return existing
 	}
@@ -127,6 +133,9 @@ func (r *router) begin(m *Message, execution uint64) {
 	if err := r.checkSent(m); err != nil {
 		r.reply(m, Answer{Err: err})
 		return
+	}
+	if m.Update != nil && !r.in.startOnly {
+		m.startEvent().Inbox, m.Validation = []*journalpb.ExternalEvent{m.Update}, engine.ValidateInStep
 	}
 	r.in.partition.runs.assignIncarnation(m, r.in.id, execution)
 	r.in.beginExecution(execution, m.startEvent().Incarnation)
@@ -233,6 +242,10 @@ func (r *router) answerExisting(m *Message, existing *journalpb.OrchestrationSta
 		r.reply(m, Answer{Err: ErrInstanceExists})
 		return
 	}
+	if !same && !m.Internal && m.startEvent().Name != existing.Name {
+		r.reply(m, Answer{Err: OtherOrchestrationError(existing.Name, m.startEvent().Name)})
+		return
+	}
 	r.replies = append(r.replies, reply{message: m, answer: Answer{
 		Attached: !same, Dropped: true, FirstExecution: first, Incarnation: incarnation,
 	}})
@@ -265,6 +278,127 @@ func (r *router) accept(m *Message) {
 		r.messages[len(r.messages)-1].CheckData = false // checkSent has decided
 	}
 	r.accepted = append(r.accepted, m)
+}
+
+// run passes the accepted messages to the code. It repeats that without the updates that the code
+// does not accept in the step that begins it: they are not recorded.
+func (r *router) run() (*engine.Turn, error) {
+	in := r.in
+	for {
+		in.execution.SetAppliedIndex(in.partition.runs.appliedIndex())
+		outcome, err := in.execution.Turn(in.partition.now().AsTime(), r.messages)
+		var refused *engine.NotAcceptedError
+		if !errors.As(err, &refused) {
+			return outcome, err
+		}
+		r.withdraw(refused)
+		if err := r.restartCode(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// withdraw takes an update out of the turn. If the code could not judge it, it is for the next
+// turn; for the update of a start, the caller delivers it again.
+func (r *router) withdraw(refused *engine.NotAcceptedError) {
+	m := r.accepted[refused.Message]
+	if m.startEvent() != nil {
+		m.withholdUpdate()
+		r.messages[refused.Message].Validation, r.updateErr = engine.ValidateNone, refused.Err
+		return
+	}
+	r.messages = slices.Delete(r.messages, refused.Message, refused.Message+1)
+	r.accepted = slices.Delete(r.accepted, refused.Message, refused.Message+1)
+	if refused.Err == nil {
+		r.withdrawn = append(r.withdrawn, *m)
+		return
+	}
+	r.replies = append(r.replies, reply{message: m, answer: Answer{Err: &RejectedError{Err: refused.Err}}})
+}
+
+// withholdUpdate removes the update from a start.
+func (m *Message) withholdUpdate() {
+	if m.Update != nil {
+		m.startEvent().Inbox, m.Validation = nil, engine.ValidateNone
+	}
+}
+
+// restartCode evicts the execution, and brings it into memory as it was before the turn.
+func (r *router) restartCode() error {
+	in, starting := r.in, r.beginsRun()
+	in.finishCode()
+	in.evict()
+	in.partition.mu.Lock()
+	in.enterCode(false)
+	in.codeStarting = starting
+	in.partition.mu.Unlock()
+	in.code.Label(in.id)
+	if starting {
+		in.beginExecution(in.executionNumber, in.incarnation)
+		return nil
+	}
+	_, err := in.loadExecution()
+	return err
+}
+
+// awaitAttempt holds an update until the next attempt of the run begins. If that may be in this
+// turn, the update is recorded before, so that the attempt cannot end without it.
+func (r *router) awaitAttempt(m *Message) {
+	if !slices.ContainsFunc(r.batch, mayBeginAttempt) {
+		r.held = append(r.held, *m)
+		return
+	}
+	r.accept(m)
+	r.messages[len(r.messages)-1].Validation = engine.ValidateInStep
+}
+
+// mayBeginAttempt reports whether the next attempt of a run may begin with a message.
+func mayBeginAttempt(m Message) bool {
+	return m.Event.GetTimerFired() != nil || m.Event.GetOrchestrationResumed() != nil
+}
+
+// heldUpdates are the updates that wait for the next attempt of a run. The number of external
+// messages in flight bounds them. The partition's lock guards them.
+type heldUpdates []Message
+
+// heldTurnMax is how many of them the turn that begins the attempt takes. The others follow it.
+const heldTurnMax = 64
+
+// batchSize returns how many messages the next turn takes from the inbox of an instance. It first
+// puts those updates back into the inbox that need not wait any more, or that may begin the attempt
+// together with the first message. The instance's actor calls it.
+func (h *heldUpdates) batchSize(in *instance) int {
+	released := h.release(in)
+	n := batchSize(in.inbox, in.batchMax)
+	if released || len(*h) == 0 || n < 2 {
+		return n
+	}
+	if i := slices.IndexFunc(in.inbox[1:n], mayBeginAttempt); i >= 0 {
+		return i + 1 // it is the first of the next turn
+	}
+	return n
+}
+
+// release puts updates back into the inbox, in front, and reports whether it has.
+func (h *heldUpdates) release(in *instance) bool {
+	n := len(*h)
+	switch {
+	case n == 0:
+		return false
+	case in.execution == nil || !(*h)[0].AwaitsAttempt(in.execution):
+	case len(in.inbox) > 0 && mayBeginAttempt(in.inbox[0]):
+		n = min(n, heldTurnMax, in.batchMax-1)
+		for bytes, i := 0, 0; i < n; i++ {
+			if bytes += (*h)[i].size(); bytes > turnBytesMax/2 {
+				n = i
+			}
+		}
+	default:
+		return false
+	}
+	in.inbox = slices.Concat((*h)[:n], in.inbox)
+	*h = slices.Clone((*h)[n:])
+	return true
 }
 
 // reply answers a message whether or not the append is committed.

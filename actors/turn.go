@@ -177,6 +177,8 @@ func (t *turn) resolve(err error) {
 		}
 		next.message.resolve(next.answer)
 	}
+	t.postponed = append(t.postponed, t.held...)
+	t.held = nil
 	for len(t.postponed) > 0 { // there is no next execution
 		next := t.postponed[0]
 		t.postponed = t.postponed[1:]
@@ -190,7 +192,9 @@ func (t *turn) addReply(m *Message, disposition engine.Disposition, refusal erro
 	a := Answer{Dropped: disposition == engine.Dropped}
 	switch disposition {
 	case engine.Refused:
-		a.Err = refusal
+		if a.Err = refusal; m.Validation != engine.ValidateNone {
+			a.Err = &RejectedError{Err: refusal}
+		}
 	case engine.Ended:
 		a.Err = ErrEnded
 	case engine.Forgotten:
@@ -200,6 +204,7 @@ func (t *turn) addReply(m *Message, disposition engine.Disposition, refusal erro
 	}
 	if m.startEvent() != nil {
 		a.FirstExecution, a.Incarnation = t.in.executionNumber, t.in.incarnation
+		a.UpdateRecorded, a.UpdateErr = len(m.startEvent().Inbox) > 0, t.updateErr
 	}
 	t.replies = append(t.replies, reply{message: m, answer: a})
 }

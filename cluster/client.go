@@ -62,6 +62,9 @@ func (o *callOptions) setHeaders(ctx context.Context, request *clusterpb.Request
 		if call.Start.Headers, err = engine.HeadersOf(ctx); call.Start.Send != nil {
 			call.Start.Send.Headers = call.Start.Headers
 		}
+		if call.Start.BeginWith != nil {
+			call.Start.BeginWith.Headers = call.Start.Headers
+		}
 	case *clusterpb.Request_Send:
 		call.Send.Headers, err = engine.HeadersOf(ctx)
 	case *clusterpb.Request_Update:
@@ -124,23 +127,25 @@ func ofInstance(call, id string, err error) error {
 }
 
 // start starts an instance and returns the run that it began, or that it attached to.
-func (c *Client) start(ctx context.Context, id string, start *clusterpb.StartRequest) (run runRef, attached bool, err error) {
+func (c *Client) start(ctx context.Context, id string, start *clusterpb.StartRequest) (*clusterpb.StartResult, error) {
 	if err := firstError(c.check(ctx), checkID(id), checkStart(start)); err != nil {
-		return runRef{}, false, ofInstance("start", id, err)
+		return nil, ofInstance("start", id, err)
 	}
 	request := &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Start{Start: start}}
 	start.RequestId, request.Retried = requestIDOrNew(start.RequestId)
 	if start.Send != nil {
 		start.Send.RequestId = start.RequestId
 	}
+	if start.BeginWith != nil {
+		start.BeginWith.RequestId = start.RequestId
+	}
 	ctx, traced := c.traceStart(ctx, id, start)
 	response, err := c.call(ctx, request)
 	traced(err)
 	if err != nil {
-		return runRef{}, false, fmt.Errorf("start %s: %w", id, err)
+		return nil, fmt.Errorf("start %s: %w", id, err)
 	}
-	result := response.GetStart()
-	return runRef{result.GetFirstExecution(), result.GetIncarnation()}, result.GetAttached(), nil
+	return response.GetStart(), nil
 }
 
 // requestIDOrNew returns the request ID and true if the user has chosen one, or else a new ID and

@@ -136,13 +136,14 @@ func CallUpdate[I, O any](ctx context.Context, client *Client, id string, update
 		return zero, fmt.Errorf("update %q of %s: %w", update.Name(), id, err)
 	}
 	requestID, again := requestIDOrNew(chosen.RequestID)
-	return callUpdate[O](ctx, client, id, &clusterpb.UpdateRequest{Name: update.Name(), Input: payload, RequestId: requestID}, again)
+	return callUpdate[O](ctx, client, id, &clusterpb.UpdateRequest{Name: update.Name(), Input: payload, RequestId: requestID}, again, nil)
 }
 
 // callUpdate executes an update and decodes its result. again says that the request ID may have
-// been used for the same update before.
-func callUpdate[O any](ctx context.Context, c *Client, id string, r *clusterpb.UpdateRequest, again bool) (output O, err error) {
-	payload, err := c.update(ctx, id, r, again)
+// been used for the same update before. decided is what a start has answered for the update; nil
+// for nothing.
+func callUpdate[O any](ctx context.Context, c *Client, id string, r *clusterpb.UpdateRequest, again bool, decided *clusterpb.UpdateResult) (output O, err error) {
+	payload, err := c.update(ctx, id, r, again, decided)
 	if err == nil {
 		err = c.converter.Decode(replay.PayloadInfo{Kind: "update", Name: r.Name, Part: "output"}, payload, &output)
 	}
@@ -152,9 +153,9 @@ func callUpdate[O any](ctx context.Context, c *Client, id string, r *clusterpb.U
 	return output, nil
 }
 
-// update sends an update to the leader. When the update is accepted, it waits for the recorded
-// result on a replica, which needs no leader.
-func (c *Client) update(ctx context.Context, id string, r *clusterpb.UpdateRequest, again bool) (*journalpb.Payload, error) {
+// update sends an update to the leader, unless that has decided on it. When the update is accepted,
+// it waits for the recorded result on a replica, which needs no leader.
+func (c *Client) update(ctx context.Context, id string, r *clusterpb.UpdateRequest, again bool, decided *clusterpb.UpdateResult) (*journalpb.Payload, error) {
 	request := &clusterpb.Request{Instance: id, Retried: again, Call: &clusterpb.Request_Update{Update: r}}
 	if err := firstError(checkID(id), checkUpdate(r)); err != nil {
 		return nil, err
@@ -163,20 +164,23 @@ func (c *Client) update(ctx context.Context, id string, r *clusterpb.UpdateReque
 		return nil, err
 	}
 	if len(c.options.interceptors) == 0 {
-		return executeUpdate(ctx, c, request, r)
+		return executeUpdate(ctx, c, request, decided)
 	}
 	return intercepted(ctx, &c.options, describeCall(request), func(ctx context.Context) (*journalpb.Payload, error) {
-		return executeUpdate(ctx, c, request, r)
+		return executeUpdate(ctx, c, request, decided)
 	})
 }
 
 // executeUpdate implements update, without the interceptors.
-func executeUpdate(ctx context.Context, c *Client, request *clusterpb.Request, r *clusterpb.UpdateRequest) (*journalpb.Payload, error) {
-	response, err := sendCall(ctx, c, request)
-	if err != nil {
-		return nil, err
+func executeUpdate(ctx context.Context, c *Client, request *clusterpb.Request, decided *clusterpb.UpdateResult) (*journalpb.Payload, error) {
+	r, result := request.GetUpdate(), decided
+	if result == nil {
+		response, err := sendCall(ctx, c, request)
+		if err != nil {
+			return nil, err
+		}
+		result = response.GetUpdate()
 	}
-	result := response.GetUpdate()
 	if result.GetRejection() != nil {
 		return nil, rejectionError(r.Name, c.converter.DecodeError(result.GetRejection()))
 	}
@@ -187,7 +191,9 @@ func executeUpdate(ctx context.Context, c *Client, request *clusterpb.Request, r
 func rejectionError(name string, err error) error {
 	var none *replay.NotRegisteredError
 	if errors.As(err, &none) && none.Kind == "query" && strings.HasPrefix(none.Name, engine.UpdatePrefix) {
-		return &replay.NotRegisteredError{Kind: "update", Name: name}
+		notHandled := &replay.NotRegisteredError{Kind: "update", Name: name}
+		*notHandled.Host() = *none.Host()
+		return notHandled
 	}
 	return &RejectedError{Err: err}
 }

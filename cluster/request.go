@@ -76,6 +76,9 @@ func inputKinds() map[reflect.Type]requestKind {
 				if r.GetStart().GetSend() != nil {
 					actions = append(actions, ActionSend)
 				}
+				if r.GetStart().GetBeginWith() != nil {
+					actions = append(actions, ActionUpdate)
+				}
 				if r.GetStart().GetReuse() == clusterpb.ReusePolicy_REUSE_POLICY_TERMINATE {
 					actions = append(actions, ActionTerminate)
 				}
@@ -84,7 +87,8 @@ func inputKinds() map[reflect.Type]requestKind {
 			ofInstance: true,
 			check: func(r *clusterpb.Request, most payloadLimit) error {
 				start := r.GetStart()
-				return firstError(checkStart(start), most.check("input", start.GetInput()), most.check("data", start.GetSend().GetData()))
+				return firstError(checkStart(start), most.check("input", start.GetInput()), most.check("data", start.GetSend().GetData()),
+					most.check("input of the update", start.GetBeginWith().GetInput()))
 			},
 			serve: confirmed(func(ctx context.Context, pa *partition, p *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
 				return pa.inputs.Start(ctx, p, r, r.GetStart())
@@ -380,6 +384,9 @@ func checkStart(r *clusterpb.StartRequest) error {
 	}
 	if err == nil && r.Send != nil {
 		err = checkSend(r.Send)
+	}
+	if err == nil && r.BeginWith != nil {
+		err = checkUpdate(r.BeginWith)
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,19 +45,32 @@ func StartRun[I, O any](ctx context.Context, client *Client, orchestration repla
 
 // startRun starts an instance with a request that it completes.
 func startRun[I, O any](ctx context.Context, client *Client, orchestration replay.OrchestrationHandle[I, O], id string, input I, start *clusterpb.StartRequest, options []replay.Option) (*Run[O], error) {
-	payload, err := client.encode(replay.PayloadInfo{Kind: "orchestration", Name: orchestration.Name(), Part: "input"}, input)
-	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", id, err)
+	if err := completeStart(client, orchestration, id, input, start, options); err != nil {
+		return nil, err
 	}
-	start.Name, start.Input = orchestration.Name(), payload
-	if err := applyStartOptions(start, options); err != nil {
-		return nil, fmt.Errorf("start %s: %w", id, err)
-	}
-	run, attached, err := client.start(ctx, id, start)
+	result, err := client.start(ctx, id, start)
 	if err != nil {
 		return nil, err
 	}
-	return &Run[O]{ID: id, Attached: attached, client: client, run: run}, nil
+	return newRun[O](client, id, result), nil
+}
+
+// newRun returns the run that a start has begun or attached to.
+func newRun[O any](client *Client, id string, result *clusterpb.StartResult) *Run[O] {
+	return &Run[O]{ID: id, Attached: result.GetAttached(), client: client, run: runRef{result.GetFirstExecution(), result.GetIncarnation()}}
+}
+
+// completeStart sets in a request what is to be started, with which input and options.
+func completeStart[I, O any](client *Client, orchestration replay.OrchestrationHandle[I, O], id string, input I, start *clusterpb.StartRequest, options []replay.Option) error {
+	payload, err := client.encode(replay.PayloadInfo{Kind: "orchestration", Name: orchestration.Name(), Part: "input"}, input)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", id, err)
+	}
+	start.Name, start.Input = orchestration.Name(), payload
+	if err := applyStartOptions(start, options); err != nil {
+		return fmt.Errorf("start %s: %w", id, err)
+	}
+	return nil
 }
 
 // Call starts an instance of an orchestration and waits for its result. Errors are those of
@@ -129,15 +143,14 @@ func SendOrStart[I, O, T any](ctx context.Context, client *Client, orchestration
 }
 
 // UpdateOrStart executes an update as [CallUpdate] does. If there is no instance with that ID (or,
-// with a reuse option, if its run has ended), it starts the instance first; the update is then
-// validated after the first step of the code. [RequestID] names both: the same call, repeated,
-// starts no second run and executes the update once. With [StartAt], and while a failed run waits
-// for its next attempt, the code has no handlers yet.
+// with a reuse option, if its run has ended), it starts the instance first. Start and update are
+// then committed together: the code validates the update when it registers the handler in its first
+// step, so that the run cannot end before. [RequestID] names both: the same call, repeated, starts
+// no second run and executes the update once. With [StartAt] the code has no handlers yet.
 //
 // Options and errors are those of [StartRun] and [CallUpdate]. The run is not nil if the error
-// comes from the update: it stays, also if the update was rejected or has no handler. [ErrEnded]
-// also means that the run which the call began has ended before its update; repeat it with another
-// request ID.
+// comes from the update: it stays, also if the update was rejected or the first step registered no
+// handler. [ErrUpdateAborted] also means that the code returned without [replay.AwaitUpdates].
 func UpdateOrStart[I, O, UI, UO any](ctx context.Context, client *Client, id string, orchestration replay.OrchestrationHandle[I, O], input I, update replay.UpdateHandle[UI, UO], updateInput UI, options ...replay.Option) (*Run[O], UO, error) {
 	var output UO
 	payload, err := client.encode(replay.PayloadInfo{Kind: "update", Name: update.Name(), Part: "input"}, updateInput)
@@ -147,23 +160,29 @@ func UpdateOrStart[I, O, UI, UO any](ctx context.Context, client *Client, id str
 	if err != nil {
 		return nil, output, fmt.Errorf("update %q of %s: %w", update.Name(), id, err)
 	}
-	start := &clusterpb.StartRequest{Attach: true, Update: true}
-	run, err := startRun(ctx, client, orchestration, id, input, start, options)
-	for err == nil {
+	start := &clusterpb.StartRequest{Attach: true, Update: true, BeginWith: &clusterpb.UpdateRequest{Name: update.Name(), Input: payload}}
+	if err := completeStart(client, orchestration, id, input, start, options); err != nil {
+		return nil, output, err
+	}
+	var run *Run[O]
+	for request := start; ; request = proto.CloneOf(start) {
+		result, startErr := client.start(ctx, id, request)
+		if startErr != nil {
+			return run, output, cmp.Or(err, startErr)
+		}
+		next := newRun[O](client, id, result)
+		if run != nil && next.run == run.run {
+			return run, output, err
+		}
+		run = next
 		output, err = callUpdate[UO](ctx, client, id, &clusterpb.UpdateRequest{
 			Name: update.Name(), Input: payload, RequestId: start.RequestId, FirstExecution: run.run.first,
-		}, true)
+		}, true, result.GetUpdate())
 		if !errors.Is(err, ErrEnded) || !run.Attached {
-			break
+			return run, output, err
 		}
 		// The run has ended since the start attached to it. A reuse option may allow another.
-		again, attached, startErr := client.start(ctx, id, proto.CloneOf(start))
-		if startErr != nil || again == run.run {
-			break
-		}
-		run, err = &Run[O]{ID: id, Attached: attached, client: client, run: again}, nil
 	}
-	return run, output, err
 }
 
 // applyStartOptions sets the options of a start in its request.

@@ -56,7 +56,7 @@ func requiredProtocol(r *clusterpb.Request) uint32 {
 	case *clusterpb.Request_Start:
 		s := call.Start
 		uses = len(s.GetHeaders())+len(s.GetSend().GetHeaders()) > 0 || s.GetRetry() != nil || s.GetSummary() != "" ||
-			s.GetDeadline() != 0 || s.GetUpdate()
+			s.GetDeadline() != 0 || s.GetUpdate() || s.GetBeginWith() != nil
 	case *clusterpb.Request_Send:
 		uses = len(call.Send.GetHeaders()) > 0
 	case *clusterpb.Request_Update:

@@ -810,7 +810,10 @@ type StartRequest struct {
 	Retry *journalpb.RetryPolicy `protobuf:"bytes,25,opt,name=retry,proto3" json:"retry,omitempty"`
 	// An update with the same request ID follows. If an ended run has recorded it, the call gets that
 	// run.
-	Update        bool `protobuf:"varint,26,opt,name=update,proto3" json:"update,omitempty"`
+	Update bool `protobuf:"varint,26,opt,name=update,proto3" json:"update,omitempty"`
+	// That update. A run that this call begins records it together with the start, if its code accepts
+	// it in its first step. Absent: a request for the update follows.
+	BeginWith     *UpdateRequest `protobuf:"bytes,27,opt,name=begin_with,json=beginWith,proto3" json:"begin_with,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -948,6 +951,13 @@ func (x *StartRequest) GetUpdate() bool {
 		return x.Update
 	}
 	return false
+}
+
+func (x *StartRequest) GetBeginWith() *UpdateRequest {
+	if x != nil {
+		return x.BeginWith
+	}
+	return nil
 }
 
 // StartBatchRequest is many starts, all of instances of the request's partition. Several responses
@@ -3026,7 +3036,9 @@ type StartResult struct {
 	// Starts take long to commit. New starts will be rejected if the load grows.
 	Overloaded bool `protobuf:"varint,3,opt,name=overloaded,proto3" json:"overloaded,omitempty"`
 	// Of the run; 0 from a node that does not know it.
-	Incarnation   uint64 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Incarnation uint64 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Of begin_with; absent if a request for the update is to follow.
+	Update        *UpdateResult `protobuf:"bytes,27,opt,name=update,proto3" json:"update,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3087,6 +3099,13 @@ func (x *StartResult) GetIncarnation() uint64 {
 		return x.Incarnation
 	}
 	return 0
+}
+
+func (x *StartResult) GetUpdate() *UpdateResult {
+	if x != nil {
+		return x.Update
+	}
+	return nil
 }
 
 type SendResult struct {
@@ -6502,7 +6521,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\fget_settings\x184 \x01(\v2%.tenuto.cluster.v1.GetSettingsRequestH\x00R\vgetSettings\x12S\n" +
 	"\x0fchange_settings\x185 \x01(\v2(.tenuto.cluster.v1.ChangeSettingsRequestH\x00R\x0echangeSettingsB\x06\n" +
 	"\x04callB\x0e\n" +
-	"\f_first_index\"\xf1\x04\n" +
+	"\f_first_index\"\xb2\x05\n" +
 	"\fStartRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x120\n" +
@@ -6520,7 +6539,9 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\aheaders\x18\x16 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\x12\x18\n" +
 	"\asummary\x18\x18 \x01(\tR\asummary\x124\n" +
 	"\x05retry\x18\x19 \x01(\v2\x1e.tenuto.journal.v1.RetryPolicyR\x05retry\x12\x16\n" +
-	"\x06update\x18\x1a \x01(\bR\x06update\x1a7\n" +
+	"\x06update\x18\x1a \x01(\bR\x06update\x12?\n" +
+	"\n" +
+	"begin_with\x18\x1b \x01(\v2 .tenuto.cluster.v1.UpdateRequestR\tbeginWith\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"M\n" +
@@ -6692,14 +6713,15 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
 	"\x06oldest\x18\x02 \x01(\rR\x06oldest\x12\x16\n" +
 	"\x06newest\x18\x03 \x01(\rR\x06newest\x12\x1a\n" +
-	"\brequired\x18\x04 \x01(\rR\brequired\"\x94\x01\n" +
+	"\brequired\x18\x04 \x01(\rR\brequired\"\xcd\x01\n" +
 	"\vStartResult\x12'\n" +
 	"\x0ffirst_execution\x18\x01 \x01(\x04R\x0efirstExecution\x12\x1a\n" +
 	"\battached\x18\x02 \x01(\bR\battached\x12\x1e\n" +
 	"\n" +
 	"overloaded\x18\x03 \x01(\bR\n" +
 	"overloaded\x12 \n" +
-	"\vincarnation\x18\x04 \x01(\x04R\vincarnation\"\f\n" +
+	"\vincarnation\x18\x04 \x01(\x04R\vincarnation\x127\n" +
+	"\x06update\x18\x1b \x01(\v2\x1f.tenuto.cluster.v1.UpdateResultR\x06update\"\f\n" +
 	"\n" +
 	"SendResult\">\n" +
 	"\tGetResult\x121\n" +
@@ -7108,110 +7130,112 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	21,  // 31: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
 	91,  // 32: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
 	92,  // 33: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	6,   // 34: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
-	4,   // 35: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
-	8,   // 36: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
-	24,  // 37: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
-	2,   // 38: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
-	86,  // 39: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
-	87,  // 40: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
-	90,  // 41: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
-	90,  // 42: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
-	93,  // 43: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
-	90,  // 44: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
-	91,  // 45: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
-	93,  // 46: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
-	94,  // 47: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
-	19,  // 48: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
-	93,  // 49: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
-	90,  // 50: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	91,  // 51: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
-	28,  // 52: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
-	31,  // 53: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
-	32,  // 54: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
-	33,  // 55: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
-	34,  // 56: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
-	25,  // 57: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
-	26,  // 58: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
-	27,  // 59: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
-	12,  // 60: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
-	14,  // 61: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
-	18,  // 62: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
-	16,  // 63: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
-	38,  // 64: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
-	40,  // 65: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
-	43,  // 66: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
-	46,  // 67: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
-	49,  // 68: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
-	62,  // 69: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
-	64,  // 70: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
-	52,  // 71: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
-	69,  // 72: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
-	72,  // 73: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
-	74,  // 74: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
-	7,   // 75: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
-	66,  // 76: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
-	54,  // 77: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
-	56,  // 78: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
-	58,  // 79: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
-	60,  // 80: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
-	35,  // 81: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
-	30,  // 82: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
-	29,  // 83: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
-	93,  // 84: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
-	35,  // 85: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	90,  // 86: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	93,  // 87: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
-	36,  // 88: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	95,  // 89: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	88,  // 90: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	90,  // 91: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
-	96,  // 92: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	90,  // 93: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
-	93,  // 94: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
-	41,  // 95: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
-	97,  // 96: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
-	35,  // 97: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
-	45,  // 98: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
-	47,  // 99: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
-	45,  // 100: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
-	50,  // 101: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
-	98,  // 102: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
-	68,  // 103: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
-	99,  // 104: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
-	95,  // 105: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
-	70,  // 106: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
-	100, // 107: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
-	99,  // 108: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
-	76,  // 109: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
-	79,  // 110: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
-	80,  // 111: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
-	81,  // 112: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	89,  // 113: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	77,  // 114: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	1,   // 115: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
-	95,  // 116: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	78,  // 117: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	78,  // 118: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	90,  // 119: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	78,  // 120: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	90,  // 121: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	93,  // 122: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	90,  // 123: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	83,  // 124: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
-	84,  // 125: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
-	78,  // 126: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	78,  // 127: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	90,  // 128: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
-	93,  // 129: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
-	90,  // 130: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
-	91,  // 131: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
-	78,  // 132: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	133, // [133:133] is the sub-list for method output_type
-	133, // [133:133] is the sub-list for method input_type
-	133, // [133:133] is the sub-list for extension type_name
-	133, // [133:133] is the sub-list for extension extendee
-	0,   // [0:133] is the sub-list for field type_name
+	13,  // 34: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
+	6,   // 35: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
+	4,   // 36: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
+	8,   // 37: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
+	24,  // 38: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
+	2,   // 39: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
+	86,  // 40: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	87,  // 41: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
+	90,  // 42: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
+	90,  // 43: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
+	93,  // 44: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
+	90,  // 45: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
+	91,  // 46: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
+	93,  // 47: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
+	94,  // 48: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
+	19,  // 49: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
+	93,  // 50: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
+	90,  // 51: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	91,  // 52: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
+	28,  // 53: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
+	31,  // 54: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
+	32,  // 55: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
+	33,  // 56: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
+	34,  // 57: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
+	25,  // 58: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
+	26,  // 59: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
+	27,  // 60: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
+	12,  // 61: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
+	14,  // 62: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
+	18,  // 63: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
+	16,  // 64: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
+	38,  // 65: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
+	40,  // 66: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
+	43,  // 67: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
+	46,  // 68: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
+	49,  // 69: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
+	62,  // 70: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
+	64,  // 71: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
+	52,  // 72: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
+	69,  // 73: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
+	72,  // 74: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
+	74,  // 75: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
+	7,   // 76: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
+	66,  // 77: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
+	54,  // 78: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
+	56,  // 79: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
+	58,  // 80: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
+	60,  // 81: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
+	35,  // 82: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
+	30,  // 83: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
+	29,  // 84: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
+	93,  // 85: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
+	14,  // 86: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
+	35,  // 87: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
+	90,  // 88: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	93,  // 89: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	36,  // 90: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
+	95,  // 91: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	88,  // 92: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	90,  // 93: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
+	96,  // 94: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	90,  // 95: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	93,  // 96: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	41,  // 97: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
+	97,  // 98: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	35,  // 99: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
+	45,  // 100: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
+	47,  // 101: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
+	45,  // 102: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
+	50,  // 103: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
+	98,  // 104: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
+	68,  // 105: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
+	99,  // 106: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
+	95,  // 107: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
+	70,  // 108: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
+	100, // 109: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
+	99,  // 110: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
+	76,  // 111: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
+	79,  // 112: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
+	80,  // 113: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
+	81,  // 114: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	89,  // 115: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	77,  // 116: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	1,   // 117: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
+	95,  // 118: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	78,  // 119: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	78,  // 120: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	90,  // 121: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	78,  // 122: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	90,  // 123: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	93,  // 124: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	90,  // 125: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	83,  // 126: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
+	84,  // 127: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
+	78,  // 128: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	78,  // 129: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	90,  // 130: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
+	93,  // 131: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
+	90,  // 132: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
+	91,  // 133: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
+	78,  // 134: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	135, // [135:135] is the sub-list for method output_type
+	135, // [135:135] is the sub-list for method input_type
+	135, // [135:135] is the sub-list for extension type_name
+	135, // [135:135] is the sub-list for extension extendee
+	0,   // [0:135] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }

@@ -183,3 +183,17 @@ func (e *Event) InputRequestID() string {
 	}
 	return ""
 }
+
+// InputWithID returns the event itself if it is the input with that request ID, or else the
+// external event with that ID in the inbox of a start, as an event; nil if there is none.
+func (e *Event) InputWithID(requestID string) *Event {
+	if e.InputRequestID() == requestID {
+		return e
+	}
+	for _, carried := range e.GetOrchestrationStarted().GetInbox() {
+		if carried.RequestId == requestID {
+			return &Event{EventId: e.EventId, Timestamp: e.Timestamp, Body: &Event_ExternalEvent{ExternalEvent: carried}}
+		}
+	}
+	return nil
+}

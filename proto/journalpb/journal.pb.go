@@ -1204,7 +1204,8 @@ type OrchestrationStarted struct {
 	Input   *Payload               `protobuf:"bytes,3,opt,name=input,proto3" json:"input,omitempty"`
 	// The operation that started this instance as a child; absent for others.
 	Parent *OperationRef `protobuf:"bytes,4,opt,name=parent,proto3" json:"parent,omitempty"`
-	// External events that the previous execution had not consumed, in order.
+	// External events that the previous execution had not consumed, in order. In the first execution
+	// of a run: the update that it begins with.
 	Inbox []*ExternalEvent  `protobuf:"bytes,5,rep,name=inbox,proto3" json:"inbox,omitempty"`
 	Tags  map[string]string `protobuf:"bytes,6,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Chosen by the caller: a repeated start with the same request ID is the same start.

@@ -267,6 +267,10 @@ func decodeSystemError(record *journalpb.Error, cause error) error {
 		e.Host().Legacy = record.Message == e.Reason
 	case *replay.PayloadError:
 		restoreText(e, record.Message)
+	case *replay.NotRegisteredError:
+		if record.Message != e.Error() {
+			e.Host().Leader = record.Message
+		}
 	}
 	return e
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -19,6 +20,24 @@ type handlers struct {
 	updates  map[string]*updateHandler // by the name of the event
 	inFlight int                       // number of updates that are running
 	idle     *promise                  // resolved when none is running; nil if there is no waiter
+	// inStep holds the updates of this turn that are validated when their handlers are registered, by
+	// request ID.
+	inStep map[string]*updateDecision
+}
+
+// An updateDecision is what became of an update that is validated in the step that begins the code.
+type updateDecision struct {
+	accepted  bool
+	began     bool  // its handler has begun
+	rejection error // by the validation
+}
+
+// validateInStep adds the update of a message, which is validated when its handler is registered.
+func (h *handlers) validateInStep(message *journalpb.Event) {
+	if h.inStep == nil {
+		h.inStep = make(map[string]*updateDecision)
+	}
+	h.inStep[updateOf(message).GetRequestId()] = new(updateDecision)
 }
 
 func (h *handlers) setQuery(name string, handler queryHandler) {
@@ -83,7 +102,7 @@ func (x *Execution) Query(name string, input *journalpb.Payload) (output *journa
 	case !ok && name == StackQuery:
 		return x.queryStack()
 	case !ok:
-		return nil, &replay.NotRegisteredError{Kind: "query", Name: name}
+		return nil, x.program.noHandlerError(name)
 	}
 	payloads := x.program.registry.payloads
 	if input, err = payloads.open(input); err != nil {
@@ -101,6 +120,36 @@ func (x *Execution) Query(name string, input *journalpb.Payload) (output *journa
 		return nil, err
 	}
 	return payloads.seal(output)
+}
+
+// noHandlerError says that the code does not handle a query, and why if it has not begun.
+func (p *program) noHandlerError(name string) error {
+	err := &replay.NotRegisteredError{Kind: "query", Name: name}
+	if p.bodyBegan || p.progress > inBody || p.startAt == 0 {
+		return err
+	}
+	handles, name, why := "answer query", name, ""
+	if update, ok := strings.CutPrefix(name, UpdatePrefix); ok {
+		handles, name = "handle update", update
+	}
+	if p.id.options.failedAttempts > 0 {
+		why = fmt.Sprintf(" (attempt %d)", p.id.attempt())
+	}
+	err.Host().Leader = fmt.Sprintf("the instance does not %s %q yet: its code begins at %s%s", handles, name,
+		unixTime(p.startAt).Format(time.RFC3339Nano), why)
+	return err
+}
+
+// awaitsAttempt reports whether the run has failed and its next attempt, this execution, has not
+// begun.
+func (p *program) awaitsAttempt() bool {
+	return p.id.options.failedAttempts > 0 && !p.bodyBegan && p.progress == inBody
+}
+
+// AwaitsAttempt reports whether the message is an update that is not recorded and waits for the
+// code: the run has failed, and its next attempt, the execution x, has not begun.
+func (m *Message) AwaitsAttempt(x *Execution) bool {
+	return m.Validation != ValidateNone && x.program.awaitsAttempt() && !x.requestIDs.has(m.Event.InputRequestID())
 }
 
 // UpdatePrefix is the prefix of recorded update names; no other name may begin with it. An accepted
@@ -140,9 +189,29 @@ func (s *scope) HandleUpdate(name string, handler host.UpdateHandler) error {
 		if !ok {
 			break
 		}
-		p.runUpdate(buffered.event)
+		if !p.rejects(buffered.event) {
+			p.runUpdate(buffered.event)
+		}
 	}
 	return nil
+}
+
+// rejects validates an update whose handler the running coroutine has just registered, if it is to
+// be validated now, and reports whether it is rejected.
+func (p *program) rejects(update *journalpb.ExternalEvent) bool {
+	decision := p.handlers.inStep[update.RequestId]
+	if decision == nil {
+		return false
+	}
+	var err error
+	p.calls.answering.Store(true)
+	if crashed := callIsolated(func() { err = p.handlers.updates[update.Name].validate(update.Data) }); crashed != nil {
+		err = crashed
+	}
+	p.calls.answering.Store(false)
+	decision.rejection = p.registry.payloads.sealUserError(err)
+	decision.accepted = err == nil
+	return !decision.accepted
 }
 
 func (s *scope) AwaitUpdates() error {
@@ -192,7 +261,11 @@ func (p *program) runUpdate(event *journalpb.ExternalEvent) {
 	handler := p.handlers.updates[event.Name]
 	p.handlers.inFlight++
 	s, invalid := handler.scope.withHeaders(event.Headers)
+	decision := p.handlers.inStep[event.RequestId]
 	p.coroutines.spawn(s, func() {
+		if decision != nil {
+			decision.began = true
+		}
 		var output *journalpb.Payload
 		err := invalid
 		if err == nil {

@@ -38,7 +38,9 @@ type program struct {
 	valuesAhead  *valuesAhead  // after a look ahead, until the end of the replay
 	random       *rand.Rand    // created at first use
 
-	progress progress
+	progress  progress
+	startAt   int64 // when the body begins, Unix nanoseconds; 0: at once
+	bodyBegan bool
 	// deadlinePassed says that the run was canceled at its deadline.
 	deadlinePassed bool
 	phase          *scope // encloses all scopes of the body, later of the clean-up
@@ -70,8 +72,8 @@ func (p *program) begin(code *host.Orchestration, started *journalpb.Orchestrati
 	if carried := started.CancelRequested; carried != nil {
 		p.cancel(carried.Reason)
 	}
-	startAt := started.StartAt
-	p.coroutines.spawn(p.cancellation.root, func() { p.run(startAt) })
+	p.startAt = started.StartAt
+	p.coroutines.spawn(p.cancellation.root, p.run)
 }
 
 // step runs the code until all its coroutines are blocked and none of their conditions holds.
@@ -118,11 +120,12 @@ func (p *program) checkConditions() bool {
 }
 
 // run is the body of the first coroutine.
-func (p *program) run(startAt int64) {
+func (p *program) run() {
 	p.startDeadline()
-	err := p.cancellation.root.sleepUntil(startAt)
+	err := p.cancellation.root.sleepUntil(p.startAt)
 	var output *journalpb.Payload
 	if err == nil {
+		p.bodyBegan = true
 		output, err = p.runBody()
 	}
 	if !p.coroutines.evicting() && p.progress == inBody {

@@ -134,8 +134,12 @@ func (r *requestIDs) restoreInbox(started *journalpb.OrchestrationStarted) {
 		carried[id] = true
 	}
 	for _, event := range started.Inbox {
+		kind := uint32(0)
+		if len(carried) == 0 { // the first execution of a run has recorded it
+			kind = inputChecksum(&journalpb.Event{Body: &journalpb.Event_ExternalEvent{ExternalEvent: event}})
+		}
 		if !carried[event.RequestId] {
-			r.addAt(event.RequestId, 0, index)
+			r.addAt(event.RequestId, kind, index)
 		}
 	}
 }

@@ -22,6 +22,38 @@ type Message struct {
 	// CheckData asks, for an external event, to refuse it if its data does not decode as a type
 	// that the code expects.
 	CheckData bool
+	// Validation says when an update is validated. It is ValidateNone for all other messages, except
+	// for a start whose inbox holds an update.
+	Validation Validation
+}
+
+// Validation says when an update is validated.
+type Validation uint8
+
+const (
+	// ValidateNone: it was validated before.
+	ValidateNone Validation = iota
+	// ValidateFirst: before it is recorded. If the validation rejects it, or there is no handler, it
+	// is [Refused].
+	ValidateFirst
+	// ValidateInStep: if the code has not begun, it is recorded first, and validated when the code
+	// registers its handler in the same turn. If it is not accepted, the turn fails with a
+	// [*NotAcceptedError]. If the code has begun, this is ValidateFirst.
+	ValidateInStep
+)
+
+// A NotAcceptedError ends a turn in which the code did not accept an update of [ValidateInStep].
+// The caller evicts the execution, and repeats the turn without the update.
+type NotAcceptedError struct {
+	Message int // its index
+	// Err is why the code rejected the update, or that it has no handler. It is nil if the code has
+	// not begun, or if the execution has continued as new before the handler ran: the update is then
+	// for a later attempt or execution.
+	Err error
+}
+
+func (e *NotAcceptedError) Error() string {
+	return "an update was not accepted in the step that began the code"
 }
 
 // Disposition is the outcome of a message.
@@ -43,8 +75,8 @@ const (
 	// RequestIDReused: this execution has recorded an input of another type or name with the same
 	// request ID. The message is not recorded.
 	RequestIDReused
-	// Refused: the data of an external event does not decode; see [Execution.Refusal]. The message
-	// is not recorded.
+	// Refused: the data of an external event does not decode, or an update was rejected; see
+	// [Execution.Refusal]. The message is not recorded.
 	Refused
 )
 
@@ -56,13 +88,20 @@ type Turn struct {
 	Dispositions []Disposition
 }
 
-// Refusal returns why a message of the latest turn was refused: a [*replay.PayloadError]. It is nil
-// for a message that was not.
+// Refusal returns why a message of the latest turn was refused: a [*replay.PayloadError], or the
+// error of the validation of an update. It is nil for a message that was not.
 func (x *Execution) Refusal(message int) error { return x.refusals[message] }
 
-// refuses reports whether a message must not be recorded because of its data, and stores why.
+// refuses reports whether a message must not be recorded because of its data, or because the code
+// rejects the update, and stores why.
 func (x *Execution) refuses(index int, message Message) bool {
-	reason := x.refusal(message.Event.GetExternalEvent())
+	var reason error
+	switch sent := message.Event.GetExternalEvent(); {
+	case message.Validation == ValidateFirst, message.Validation == ValidateInStep && x.program.bodyBegan:
+		_, reason = x.Query(sent.GetName(), sent.GetData())
+	case message.CheckData:
+		reason = x.refusal(sent)
+	}
 	if reason == nil {
 		return false
 	}
@@ -118,12 +157,15 @@ func (x *Execution) Turn(now time.Time, messages []Message) (*Turn, error) {
 	}
 	for i, message := range messages {
 		disposition := x.disposition(message)
-		if disposition == Recorded && message.CheckData && x.refuses(i, message) {
+		if disposition == Recorded && x.refuses(i, message) {
 			disposition = Refused
 		}
 		turn.Dispositions[i] = disposition
 		if disposition != Recorded {
 			continue
+		}
+		if message.Validation == ValidateInStep && !x.program.bodyBegan {
+			x.program.handlers.validateInStep(message.Event)
 		}
 		event := &journalpb.Event{SourceEventId: message.Event.SourceEventId, Body: message.Event.Body}
 		if err := x.recordMessage(turn, now, event); err != nil {
@@ -133,7 +175,41 @@ func (x *Execution) Turn(now time.Time, messages []Message) (*Turn, error) {
 			return nil, err
 		}
 	}
+	if len(x.program.handlers.inStep) > 0 {
+		return x.program.checkAccepted(turn, messages, x.carryOver.continuedAs != nil)
+	}
 	return turn, nil
+}
+
+// checkAccepted returns a turn if the code has accepted the updates of [ValidateInStep], and a
+// [*NotAcceptedError] for the first that it has not. continues says that the execution has
+// continued as new.
+func (p *program) checkAccepted(turn *Turn, messages []Message, continues bool) (*Turn, error) {
+	for i, message := range messages {
+		update := updateOf(message.Event)
+		decision := p.handlers.inStep[update.GetRequestId()]
+		switch {
+		case message.Validation != ValidateInStep || decision == nil || turn.Dispositions[i] != Recorded:
+		case decision.accepted && (decision.began || !continues):
+		case decision.rejection != nil:
+			return nil, &NotAcceptedError{i, decision.rejection}
+		case continues || p.awaitsAttempt():
+			return nil, &NotAcceptedError{i, nil}
+		default:
+			return nil, &NotAcceptedError{i, p.noHandlerError(update.Name)}
+		}
+	}
+	p.handlers.inStep = nil
+	return turn, nil
+}
+
+// updateOf returns the update of a message: an external event, or the only one in the inbox of a
+// start. It returns nil if there is none.
+func updateOf(event *journalpb.Event) *journalpb.ExternalEvent {
+	if inbox := event.GetOrchestrationStarted().GetInbox(); len(inbox) > 0 {
+		return inbox[0]
+	}
+	return event.GetExternalEvent()
 }
 
 // recordActions records what the code has scheduled. The cursor is at the end of the history, so

@@ -96,8 +96,8 @@ func (j *journal) isRepeat(id, requestID string, err error) bool {
 // none.
 func (j *journal) recordedInput(id string, firstExecution uint64, requestID string) (found *journalpb.Event) {
 	j.eachEvent(id, firstExecution, func(event *journalpb.Event) bool {
-		if requestID != "" && event.InputRequestID() == requestID {
-			found = event
+		if requestID != "" {
+			found = event.InputWithID(requestID)
 		}
 		return found == nil
 	})

@@ -40,7 +40,7 @@ func CallUpdate[I, O any](env *Env, id string, update replay.UpdateHandle[I, O],
 			err = cmp.Or(engine.CheckInstanceID(id), engine.CheckCallName("update name", update.Name()), chosen.Check())
 		}
 		if err == nil {
-			payload, err = env.update(id, 0, update.Name(), chosen.RequestID, payload, headers)
+			payload, err = env.update(id, 0, chosen.RequestID, updateEvent(env, update.Name(), chosen.RequestID, payload, headers))
 		}
 	}
 	if err == nil {
@@ -64,12 +64,23 @@ func UpdateOrStart[I, O, UI, UO any](env *Env, id string, orchestration replay.O
 	if err != nil {
 		return nil, output, wrap(err, "start %s", id)
 	}
+	started := m.Event.GetOrchestrationStarted()
+	m.Update = updateEvent(env, update.Name(), started.RequestId, payload, started.Headers)
 	answer, err := startForUpdate(env, id, m)
 	if err != nil {
 		return nil, output, wrap(err, "start %s", id)
 	}
 	run := &Run[O]{ID: id, Attached: answer.Attached, env: env, firstExecution: answer.FirstExecution}
-	payload, err = env.update(id, run.firstExecution, update.Name(), m.Event.GetOrchestrationStarted().RequestId, payload, m.Event.GetOrchestrationStarted().Headers)
+	requestID := started.RequestId
+	switch {
+	case answer.UpdateErr != nil:
+		err = rejectionError(update.Name(), answer.UpdateErr)
+	case answer.UpdateRecorded:
+		requestID = m.Update.RequestId
+		fallthrough
+	default:
+		payload, err = env.update(id, run.firstExecution, requestID, m.Update)
+	}
 	if err == nil {
 		err = engine.Decode(payload, &output)
 	}
@@ -92,40 +103,71 @@ func startForUpdate(e *Env, id string, m actors.Message) (actors.Answer, error) 
 	return answer, answer.Err
 }
 
-// update executes an update in a run, named by its first execution; 0 means the latest.
-func (e *Env) update(id string, firstExecution uint64, name, requestID string, payload *journalpb.Payload, headers []*journalpb.Header) (*journalpb.Payload, error) {
+// updateEvent returns the event of an update. Without a request ID it gets one.
+func updateEvent(e *Env, name, requestID string, payload *journalpb.Payload, headers []*journalpb.Header) *journalpb.ExternalEvent {
+	if requestID == "" {
+		e.requestCount++
+		requestID = fmt.Sprintf("replaytest-%d", e.requestCount)
+	}
+	return &journalpb.ExternalEvent{Name: engine.UpdatePrefix + name, Data: payload, RequestId: requestID, Headers: headers}
+}
+
+// update executes an update in a run, named by its first execution; 0 means the latest. The request
+// ID is "" if the update cannot have been recorded.
+func (e *Env) update(id string, firstExecution uint64, requestID string, event *journalpb.ExternalEvent) (*journalpb.Payload, error) {
 	e.t.Helper()
-	event := engine.UpdatePrefix + name
-	u := &update{id: id, firstExecution: firstExecution, requestID: requestID}
+	u := &update{id: id, firstExecution: firstExecution, requestID: event.RequestId}
 	recorded := e.node.journal.recordedInput(id, firstExecution, requestID)
 	known, _ := e.node.journal.Instance(id)
 	switch {
 	case recorded == nil && firstExecution != 0 && firstExecution != known.FirstExecution:
 		return nil, ErrEnded
-	case recorded != nil && recorded.GetExternalEvent().GetName() != event:
+	case recorded != nil && recorded.GetExternalEvent().GetName() != event.Name:
 		return nil, ErrRequestIDReused
 	case recorded != nil:
 		u.observeRecorded(e.node.journal)
-	default:
-		if err := e.deliver(id, actors.Message{Query: &actors.Query{Name: event, Input: payload}}).Err; err != nil {
-			return nil, rejectionError(name, err)
-		}
-	}
-	if requestID == "" {
-		e.requestCount++
-		u.requestID = fmt.Sprintf("replaytest-%d", e.requestCount)
 	}
 	e.updates[u] = true
 	defer delete(e.updates, u)
 	if recorded == nil {
-		if err := e.deliver(id, externalEvent(event, payload, u.requestID, headers)).Err; err != nil {
+		if err := recordUpdate(e, id, event); err != nil {
 			return nil, err
 		}
 	}
+	name := strings.TrimPrefix(event.Name, engine.UpdatePrefix)
 	if !e.runUntil(func() bool { return u.done }, time.Time{}) {
 		e.t.Fatalf("replaytest: update %q of %s does not end%s", name, id, e.describeRunning())
 	}
 	return u.output, u.err
+}
+
+// recordUpdate delivers an update and returns when it is recorded. It lets time pass if the next
+// attempt of the run has not begun.
+func recordUpdate(e *Env, id string, event *journalpb.ExternalEvent) error {
+	e.t.Helper()
+	m := eventMessage(&journalpb.Event{Body: &journalpb.Event_ExternalEvent{ExternalEvent: event}})
+	m.Validation = engine.ValidateFirst
+	name := strings.TrimPrefix(event.Name, engine.UpdatePrefix)
+	answers, answer := make(chan actors.Answer, 1), (*actors.Answer)(nil)
+	e.start()
+	e.runInBubble(func() { e.node.deliver(id, m, answers) })
+	answered := e.runUntil(func() bool {
+		select {
+		case a := <-answers:
+			answer = &a
+		default:
+		}
+		return answer != nil
+	}, time.Time{})
+	if !answered {
+		e.checkStalled()
+		e.t.Fatalf("replaytest: update %q of %s is not answered%s", name, id, e.describeRunning())
+	}
+	var rejected *actors.RejectedError
+	if errors.As(answer.Err, &rejected) {
+		return rejectionError(name, rejected.Err)
+	}
+	return answer.Err
 }
 
 // observeRecorded ends an update that was recorded before, if its end is recorded too.
@@ -135,7 +177,7 @@ func (u *update) observeRecorded(j *journal) {
 		if found {
 			u.observe(event)
 		}
-		found = found || event.InputRequestID() == u.requestID
+		found = found || event.InputWithID(u.requestID) != nil
 		return !u.done
 	})
 }
@@ -145,7 +187,9 @@ func rejectionError(name string, err error) error {
 	var none *replay.NotRegisteredError
 	switch {
 	case errors.As(err, &none) && none.Kind == "query" && strings.HasPrefix(none.Name, engine.UpdatePrefix):
-		return &replay.NotRegisteredError{Kind: "update", Name: name}
+		notHandled := &replay.NotRegisteredError{Kind: "update", Name: name}
+		*notHandled.Host() = *none.Host()
+		return notHandled
 	case isEngineError(err):
 		return err
 	}

@@ -79,6 +79,9 @@ func (i *Inputs) Start(ctx context.Context, p *actors.Partition, request *cluste
 			return nil, err
 		}
 	}
+	if err := i.checkSameOrchestration(instance, r); err != nil {
+		return nil, err
+	}
 	version := r.Version
 	if version == "" {
 		version = i.Registry.Newest(r.Name)
@@ -89,7 +92,7 @@ func (i *Inputs) Start(ctx context.Context, p *actors.Partition, request *cluste
 	if err := i.checkProtocol(r); err != nil {
 		return nil, err
 	}
-	if err := cmp.Or(i.checkHeadersProtocol(r), i.checkHeadersProtocol(r.Send)); err != nil {
+	if err := cmp.Or(i.checkHeadersProtocol(r), i.checkHeadersProtocol(r.Send), i.checkHeadersProtocol(r.BeginWith)); err != nil {
 		return nil, err
 	}
 	started := Deliver(p, instance, actors.Message{
@@ -111,6 +114,7 @@ func (i *Inputs) Start(ctx context.Context, p *actors.Partition, request *cluste
 		Attach: r.Attach,
 		Reuse:  reusePolicies[r.Reuse],
 		Sent:   i.eventOfStart(r),
+		Update: updateOfStart(r),
 	})
 	var sent *input
 	if r.Send != nil {
@@ -185,6 +189,17 @@ func (i *Inputs) checkSameStart(instance string, execution uint64, r *clusterpb.
 	return nil
 }
 
+// checkSameOrchestration returns an error for a start with an event that would attach to a running
+// instance of another orchestration. The instance's actor checks all starts, but the event follows
+// the start whatever the answer.
+func (i *Inputs) checkSameOrchestration(instance string, r *clusterpb.StartRequest) error {
+	known, ok := i.Journal.Instance(instance)
+	if !ok || r.Send == nil || known.Status != journalpb.Status_STATUS_RUNNING || known.Name == r.Name || known.RequestId == r.RequestId {
+		return nil
+	}
+	return actors.OtherOrchestrationError(known.Name, r.Name)
+}
+
 // noCodeError says that the leader has no code for an orchestration.
 func noCodeError(name, version string) error {
 	err := &replay.NotRegisteredError{Kind: "orchestration", Name: name, Version: version}
@@ -197,7 +212,7 @@ func noCodeError(name, version string) error {
 func (i *Inputs) startResponse(a actors.Answer) *clusterpb.Response {
 	return &clusterpb.Response{AppliedIndex: i.Journal.AppliedIndex(), Result: &clusterpb.Response_Start{Start: &clusterpb.StartResult{
 		FirstExecution: a.FirstExecution, Attached: a.Attached, Overloaded: a.Overloaded,
-		Incarnation: a.Incarnation,
+		Incarnation: a.Incarnation, Update: resultOfStart(a),
 	}}}
 }
 

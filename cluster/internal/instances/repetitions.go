@@ -109,7 +109,8 @@ func (r *repetitions) findRunWithUpdate(ctx context.Context, known *journalpb.In
 				return run{}, err
 			case started != nil && (found.first == 0 || started.Incarnation != found.incarnation):
 				found = run{execution, started.Incarnation}
-			case event.InputRequestID() == requestID:
+			}
+			if event.InputWithID(requestID) != nil {
 				return found, nil
 			}
 		}
@@ -182,8 +183,9 @@ func (r *repetitions) FindInput(ctx context.Context, instance string, from Posit
 				return Position{}, nil, ctx.Err()
 			case err != nil:
 				return Position{}, nil, err
-			case event.InputRequestID() == requestID:
-				return Position{execution, event.EventId}, event, nil
+			}
+			if input := event.InputWithID(requestID); input != nil {
+				return Position{execution, event.EventId}, input, nil
 			}
 		}
 		from.EventID = 1
@@ -248,6 +250,8 @@ func (r *repetitions) findInputSince(ctx context.Context, instance, requestID st
 			return Position{}, 0, actors.ErrForgotten // purged meanwhile
 		case err != nil || at != Position{}:
 			return at, 0, err
+		case execution == known.FirstExecution && IsInInbox(started.Inbox, requestID):
+			return Position{execution, 1}, 0, nil
 		case started.RequestHorizon == 0 || started.RequestHorizon > first:
 		case !slices.Contains(started.RequestIds, requestID) && !IsInInbox(started.Inbox, requestID):
 			return Position{}, index, nil // nor did an earlier execution record it after first

@@ -35,24 +35,47 @@ func (i *Inputs) Update(ctx context.Context, p *actors.Partition, request *clust
 	if r.FirstExecution != 0 && r.FirstExecution != known.FirstExecution {
 		return i.findEarlierUpdate(ctx, known, r)
 	}
-	name := engine.UpdatePrefix + r.Name
-	validated := Deliver(p, request.Instance, actors.Message{Query: &actors.Query{Name: name, Input: r.Input}})
-	validation, err := awaitAnswer(ctx, validated)
+	update := updateMessage(r)
+	update.Validation = engine.ValidateFirst
+	answer, found, err := i.repetitions.deliver(p, request, r.RequestId, update).await(ctx)
+	var rejected *actors.RejectedError
 	switch {
-	case err != nil:
-		return nil, err
-	case validation.Err != nil:
-		return i.handleRejectedUpdate(ctx, request, r, validation.Err)
-	}
-	event := ExternalEvent(&clusterpb.SendRequest{Name: name, Data: r.Input, RequestId: r.RequestId, Headers: r.Headers})
-	answer, found, err := i.repetitions.deliver(p, request, r.RequestId, event).await(ctx)
-	switch {
+	case errors.As(err, &rejected):
+		return i.handleRejectedUpdate(ctx, request, r, rejected.Err)
+	case err != nil && isPartitionError(err):
+		return i.handleRejectedUpdate(ctx, request, r, err)
 	case err != nil:
 		return i.handleUnrecordedUpdate(ctx, request, r, err)
 	case answer.Dropped: // the update was recorded before
 		return i.findUpdate(ctx, request, r, found)
 	}
 	return i.findUpdate(ctx, request, r, Position{known.Execution, known.LastEventId + 1})
+}
+
+// updateMessage returns the message of an update.
+func updateMessage(r *clusterpb.UpdateRequest) actors.Message {
+	return ExternalEvent(&clusterpb.SendRequest{Name: engine.UpdatePrefix + r.Name, Data: r.Input, RequestId: r.RequestId, Headers: r.Headers})
+}
+
+// updateOfStart returns the update that a start begins with; nil if there is none.
+func updateOfStart(r *clusterpb.StartRequest) *journalpb.ExternalEvent {
+	if r.BeginWith == nil {
+		return nil
+	}
+	update := r.BeginWith
+	return &journalpb.ExternalEvent{Name: engine.UpdatePrefix + update.Name, Data: update.Input, RequestId: r.RequestId, Headers: update.Headers}
+}
+
+// resultOfStart returns what became of the update that a run has begun with; nil if the caller is
+// to send the update.
+func resultOfStart(a actors.Answer) *clusterpb.UpdateResult {
+	switch {
+	case a.UpdateRecorded:
+		return &clusterpb.UpdateResult{Execution: a.FirstExecution, EventId: 1}
+	case a.UpdateErr != nil:
+		return &clusterpb.UpdateResult{Rejection: engine.EncodeError(a.UpdateErr)}
+	}
+	return nil
 }
 
 // handleRejectedUpdate answers an update that the instance's validation has rejected, or that the
@@ -101,9 +124,11 @@ func (i *Inputs) findEarlierUpdate(ctx context.Context, latest *journalpb.Instan
 				return nil, err
 			case ctx.Err() != nil:
 				return nil, ctx.Err()
-			case event.InputRequestID() == r.RequestId:
-				return updateResponse(r, Position{execution, event.EventId}, event)
-			case journalpb.IsTerminal(event.TypeNumber()) && event.GetOrchestrationContinuedAsNew() == nil:
+			}
+			if input := event.InputWithID(r.RequestId); input != nil {
+				return updateResponse(r, Position{execution, event.EventId}, input)
+			}
+			if journalpb.IsTerminal(event.TypeNumber()) && event.GetOrchestrationContinuedAsNew() == nil {
 				return nil, actors.ErrEnded
 			}
 		}

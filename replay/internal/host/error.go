@@ -44,7 +44,7 @@ type CanceledText struct {
 
 // A NotRegisteredText replaces the text of an error about a name without code.
 type NotRegisteredText struct {
-	Leader string // what the leader said; "" if this node has no code
+	Leader string // the whole text, of the leader or the instance; "": the text of the type
 }
 
 // A PayloadText selects the text of a payload error.
