@@ -210,7 +210,8 @@ func applyStartOptions(r *clusterpb.StartRequest, options []replay.Option) error
 }
 
 // Attach makes a start return the run of an existing instance with that ID, running or ended,
-// instead of an error. [Run.Attached] tells which. [SendOrStart] implies it. Together with
+// instead of an error. [Run.Attached] tells which. If it is of another orchestration, the error is
+// an [ErrInstanceExists] with both names. [SendOrStart] implies it. Together with
 // [ReuseWhenEnded] it ensures that a run is running: the start attaches to a running one, and
 // begins another if the last has ended.
 func Attach() replay.Option { return actors.Attach() }
