@@ -125,7 +125,7 @@ func (x *Execution) Query(name string, input *journalpb.Payload) (output *journa
 // noHandlerError says that the code does not handle a query, and why if it has not begun.
 func (p *program) noHandlerError(name string) error {
 	err := &replay.NotRegisteredError{Kind: "query", Name: name}
-	if p.bodyBegan || p.progress > inBody || p.startAt == 0 {
+	if p.bodyBegan || p.progress > inBody || p.id.options.startAt == 0 {
 		return err
 	}
 	handles, name, why := "answer query", name, ""
@@ -136,7 +136,7 @@ func (p *program) noHandlerError(name string) error {
 		why = fmt.Sprintf(" (attempt %d)", p.id.attempt())
 	}
 	err.Host().Leader = fmt.Sprintf("the instance does not %s %q yet: its code begins at %s%s", handles, name,
-		unixTime(p.startAt).Format(time.RFC3339Nano), why)
+		unixTime(p.id.options.startAt).Format(time.RFC3339Nano), why)
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"unicode/utf8"
 
@@ -22,7 +23,7 @@ type identity struct {
 	incarnation   uint64
 	startedAt     int64  // timestamp of OrchestrationStarted
 	protocol3     bool   // the execution began under protocol 3 or later
-	payloadMax    uint64 // in bytes of JSON; 0: not recorded
+	payloadMax    uint32 // in bytes of JSON; 0: not recorded
 	options       *runOptions
 }
 
@@ -32,6 +33,7 @@ type runOptions struct {
 	tags           map[string]string
 	headers        []*journalpb.Header
 	summary, trace string
+	startAt        int64                  // when the body begins, Unix nanoseconds; 0: at once
 	deadline       int64                  // in Unix nanoseconds; 0: none
 	retry          *journalpb.RetryPolicy // nil: a failure is not retried
 	retryInput     *journalpb.Payload     // for the next attempt; nil without retry
@@ -44,12 +46,12 @@ var noOptions runOptions
 // optionsOf returns the options that the first event of an execution holds.
 func optionsOf(started *journalpb.OrchestrationStarted) *runOptions {
 	if len(started.Tags)+len(started.Headers)+len(started.Summary)+len(started.Trace) == 0 &&
-		started.Deadline == 0 && started.Retry == nil && started.Attempt == 0 {
+		started.StartAt == 0 && started.Deadline == 0 && started.Retry == nil && started.Attempt == 0 {
 		return &noOptions
 	}
 	o := &runOptions{
 		tags: started.Tags, headers: started.Headers, summary: started.Summary, trace: started.Trace,
-		deadline: started.Deadline, retry: started.Retry, failedAttempts: started.Attempt,
+		startAt: started.StartAt, deadline: started.Deadline, retry: started.Retry, failedAttempts: started.Attempt,
 	}
 	if o.retry != nil {
 		o.retryInput = started.Input
@@ -62,7 +64,8 @@ func (id *identity) start(started *journalpb.OrchestrationStarted, timestamp int
 	id.name, id.version = started.Name, started.Version
 	id.requestID, id.parent, id.incarnation = started.RequestId, started.Parent, started.Incarnation
 	id.protocol3 = started.Incarnation != 0 || started.CountsAllPayloads
-	id.payloadMax, id.startedAt, id.options = started.PayloadMax, timestamp, optionsOf(started)
+	id.payloadMax = uint32(min(started.PayloadMax, math.MaxUint32))
+	id.startedAt, id.options = timestamp, optionsOf(started)
 }
 
 // attempt returns the number of the attempt that the execution is or belongs to, from 1.

@@ -39,7 +39,6 @@ type program struct {
 	random       *rand.Rand    // created at first use
 
 	progress  progress
-	startAt   int64 // when the body begins, Unix nanoseconds; 0: at once
 	bodyBegan bool
 	// deadlinePassed says that the run was canceled at its deadline.
 	deadlinePassed bool
@@ -72,7 +71,6 @@ func (p *program) begin(code *host.Orchestration, started *journalpb.Orchestrati
 	if carried := started.CancelRequested; carried != nil {
 		p.cancel(carried.Reason)
 	}
-	p.startAt = started.StartAt
 	p.coroutines.spawn(p.cancellation.root, p.run)
 }
 
@@ -122,7 +120,7 @@ func (p *program) checkConditions() bool {
 // run is the body of the first coroutine.
 func (p *program) run() {
 	p.startDeadline()
-	err := p.cancellation.root.sleepUntil(p.startAt)
+	err := p.cancellation.root.sleepUntil(p.id.options.startAt)
 	var output *journalpb.Payload
 	if err == nil {
 		p.bodyBegan = true
@@ -207,7 +205,7 @@ func (p *program) encode(info replay.PayloadInfo, value any) (*journalpb.Payload
 // payloadMax returns the bound that the execution recorded when it began: its code may have seen
 // that a larger value was rejected. An execution without one uses the bound of this node.
 func (p *program) payloadMax() int {
-	return int(cmp.Or(p.id.payloadMax, p.registry.payloads.recordedMax(), replay.PayloadMax))
+	return int(cmp.Or(uint64(p.id.payloadMax), p.registry.payloads.recordedMax(), replay.PayloadMax))
 }
 
 // encodeInput encodes the input of a named operation.
