@@ -234,8 +234,8 @@ func TestStart_RunningIDWithOtherVersion(t *testing.T) {
 			t.Errorf("%s: %v; want ErrInstanceExists", name, err)
 		}
 	}
-	if _, err := StartRun(ctx, node.Client(), waiter, "v", "", Attach()); err != nil {
-		t.Errorf("attached under another name: %v", err)
+	if _, err := StartRun(ctx, node.Client(), waiter, "v", "", Attach()); !errors.Is(err, ErrInstanceExists) {
+		t.Errorf("attached under another name: %v; want ErrInstanceExists", err)
 	}
 	node = restart(t, node)
 	if _, err := start(replay.Version("2.0.0")); !errors.Is(err, ErrInstanceExists) {

@@ -23,6 +23,7 @@ func TestRequests_RejectedByBuildsThatIgnoreTheirOptions(t *testing.T) {
 		"start with a summary":    start(&clusterpb.StartRequest{Summary: "s"}),
 		"start with a deadline":   start(&clusterpb.StartRequest{Deadline: time.Now().UnixNano()}),
 		"start for an update":     start(&clusterpb.StartRequest{Update: true}),
+		"start with an update":    start(&clusterpb.StartRequest{BeginWith: new(clusterpb.UpdateRequest)}),
 		"start, event's headers":  start(&clusterpb.StartRequest{Send: &clusterpb.SendRequest{Headers: header}}),
 		"event with headers":      {Call: &clusterpb.Request_Send{Send: &clusterpb.SendRequest{Headers: header}}},
 		"update with headers":     {Call: &clusterpb.Request_Update{Update: &clusterpb.UpdateRequest{Headers: header}}},

@@ -81,6 +81,8 @@ func requestsByKind() map[string][]*clusterpb.Request {
 	}
 	withEvent := start()
 	withEvent.Send = &clusterpb.SendRequest{Name: "other", Data: payload(`1`), RequestId: "s"}
+	withUpdate := start()
+	withUpdate.Update, withUpdate.BeginWith = true, &clusterpb.UpdateRequest{Name: "raise", Input: payload(`1`)}
 	controls := func(r func(*clusterpb.Request) *clusterpb.Request, kinds ...clusterpb.ControlRequest_Kind) (all []*clusterpb.Request) {
 		for _, kind := range kinds {
 			all = append(all, r(&clusterpb.Request{Call: &clusterpb.Request_Control{Control: &clusterpb.ControlRequest{Kind: kind, RequestId: "g"}}}))
@@ -112,6 +114,7 @@ func requestsByKind() map[string][]*clusterpb.Request {
 		"start": {
 			running(&clusterpb.Request{Call: &clusterpb.Request_Start{Start: start()}}),
 			again(running(&clusterpb.Request{Call: &clusterpb.Request_Start{Start: withEvent}})),
+			{Instance: "begins-with-an-update", Call: &clusterpb.Request_Start{Start: withUpdate}},
 			ended(&clusterpb.Request{Call: &clusterpb.Request_Start{Start: &clusterpb.StartRequest{Name: "none", RequestId: "t"}}}),
 		},
 		"send": {

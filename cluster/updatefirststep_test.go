@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -161,6 +162,40 @@ func TestUpdateOrStart_AnswerLost(t *testing.T) {
 		t.Errorf("after a later run: %d, %v", sum, err)
 	}
 	wantUpdates(t, client, "lost", 2, 2)
+}
+
+// The run continues after a restart from the update in the inbox of its start, with and without the
+// later updates of the same run.
+func TestUpdateOrStart_Restarted(t *testing.T) {
+	node := startNode(t, Config{Dir: t.TempDir(), Definitions: quickDefinitions()})
+	ctx := testContext(t)
+	call := func(request string, n, want int) {
+		t.Helper()
+		_, sum, err := UpdateOrStart(ctx, node.Client(), "t", basket, basketInput{Sum: 1}, raiseUpdate, n, RequestID(request))
+		if err != nil || sum != want {
+			t.Errorf("%s: %d, %v; want %d", request, sum, err, want)
+		}
+	}
+	call("begins", 10, 11)
+	node = restart(t, node)
+	call("begins", 10, 11)
+	call("attaches", 100, 111)
+	node = restart(t, node)
+	call("attaches", 100, 111)
+	call("begins", 10, 11)
+	if err := Send(ctx, node.Client(), "t", word, "", RequestID("begins")); !errors.Is(err, ErrRequestIDReused) {
+		t.Errorf("an event under the request ID of the update: %v", err)
+	}
+	wantUpdates(t, node.Client(), "t", 2, 1)
+}
+
+// A start with an update needs the right to do both.
+func TestUpdateOrStart_NeedsBothRights(t *testing.T) {
+	start := &clusterpb.StartRequest{BeginWith: new(clusterpb.UpdateRequest)}
+	actions := actionsOf(&clusterpb.Request{Call: &clusterpb.Request_Start{Start: start}})
+	if !slices.Equal(actions, []Action{ActionStart, ActionUpdate}) {
+		t.Errorf("%v", actions)
+	}
 }
 
 // A call does not attach to an instance of another orchestration: the error names both.

@@ -35,6 +35,7 @@ type node struct {
 
 	replayEvery  int // 0: never
 	commits      int
+	updateWaits  bool              // an update waits, perhaps for an attempt; it would end with the leadership
 	evictNext    string            // the instance to evict in the next step, or ""
 	replayedUpTo map[string]uint64 // the last event replayed, by instance
 }
@@ -147,7 +148,7 @@ func (n *node) shouldReplay(c *commit) bool {
 
 // advance lets time pass until something happens, or until the given time.
 func (n *node) advance(until time.Time) error {
-	if time.Until(until) > jumpThreshold && !n.inspect().activityRunning {
+	if time.Until(until) > jumpThreshold && !n.updateWaits && !n.inspect().activityRunning {
 		n.partition.Load().Close()
 		time.Sleep(time.Until(until))
 		return n.becomeLeader()

@@ -124,16 +124,14 @@ func (e *Env) update(id string, firstExecution uint64, requestID string, event *
 		return nil, ErrEnded
 	case recorded != nil && recorded.GetExternalEvent().GetName() != event.Name:
 		return nil, ErrRequestIDReused
-	case recorded != nil:
-		u.observeRecorded(e.node.journal)
-	}
-	e.updates[u] = true
-	defer delete(e.updates, u)
-	if recorded == nil {
+	case recorded == nil:
 		if err := recordUpdate(e, id, event); err != nil {
 			return nil, err
 		}
 	}
+	u.observeRecorded(e.node.journal)
+	e.updates[u] = true
+	defer delete(e.updates, u)
 	name := strings.TrimPrefix(event.Name, engine.UpdatePrefix)
 	if !e.runUntil(func() bool { return u.done }, time.Time{}) {
 		e.t.Fatalf("replaytest: update %q of %s does not end%s", name, id, e.describeRunning())
@@ -145,29 +143,24 @@ func (e *Env) update(id string, firstExecution uint64, requestID string, event *
 // attempt of the run has not begun.
 func recordUpdate(e *Env, id string, event *journalpb.ExternalEvent) error {
 	e.t.Helper()
+	name := strings.TrimPrefix(event.Name, engine.UpdatePrefix)
 	m := eventMessage(&journalpb.Event{Body: &journalpb.Event_ExternalEvent{ExternalEvent: event}})
 	m.Validation = engine.ValidateFirst
-	name := strings.TrimPrefix(event.Name, engine.UpdatePrefix)
-	answers, answer := make(chan actors.Answer, 1), (*actors.Answer)(nil)
+	answers := make(chan actors.Answer, 1)
 	e.start()
+	e.node.updateWaits = true
+	defer func() { e.node.updateWaits = false }()
 	e.runInBubble(func() { e.node.deliver(id, m, answers) })
-	answered := e.runUntil(func() bool {
-		select {
-		case a := <-answers:
-			answer = &a
-		default:
-		}
-		return answer != nil
-	}, time.Time{})
-	if !answered {
+	if !e.runUntil(func() bool { return len(answers) > 0 }, time.Time{}) {
 		e.checkStalled()
 		e.t.Fatalf("replaytest: update %q of %s is not answered%s", name, id, e.describeRunning())
 	}
+	err := (<-answers).Err
 	var rejected *actors.RejectedError
-	if errors.As(answer.Err, &rejected) {
+	if errors.As(err, &rejected) {
 		return rejectionError(name, rejected.Err)
 	}
-	return answer.Err
+	return err
 }
 
 // observeRecorded ends an update that was recorded before, if its end is recorded too.
