@@ -27,6 +27,7 @@ import (
 	_ "github.com/tenuto-dev/tenuto/journal"
 	_ "github.com/tenuto-dev/tenuto/journal/journaltest"
 	_ "github.com/tenuto-dev/tenuto/journal/state"
+	_ "github.com/tenuto-dev/tenuto/journal/state/index"
 	_ "github.com/tenuto-dev/tenuto/journal/state/pebblestore"
 	_ "github.com/tenuto-dev/tenuto/journal/state/store"
 	_ "github.com/tenuto-dev/tenuto/proto/clusterpb"

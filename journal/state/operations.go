@@ -11,6 +11,8 @@ type operation struct {
 	id        uint64
 	fireAt    int64  // of a timer
 	target    string // of a child its instance, of a subscription its name
+	name      string // of an activity or a child's orchestration; see operationName
+	since     int64  // when it was scheduled, Unix nanoseconds
 	eventType int
 }
 

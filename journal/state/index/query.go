@@ -162,6 +162,31 @@ const (
 	DimensionAttribute
 )
 
+// A Grouping is one of the dimensions by which rows are counted.
+type Grouping struct {
+	Dimension Dimension
+	Key       string // of a tag or an attribute
+}
+
+// Value returns the value of a row in a grouping, "" if the row has none.
+func (g Grouping) Value(r *Row) string {
+	switch g.Dimension {
+	case DimensionState:
+		return r.State.String()
+	case DimensionName:
+		return r.Name
+	case DimensionVersion:
+		return r.Version
+	case DimensionErrorCode:
+		return r.ErrorCode
+	case DimensionTag:
+		return r.Tags[g.Key]
+	case DimensionAttribute:
+		return r.Attributes[g.Key]
+	}
+	return ""
+}
+
 // A Group is the rows that have the same values in the dimensions of a count, in their order. A row
 // that lacks a value has "" there.
 type Group struct {

@@ -16,6 +16,22 @@ const (
 	Terminated     State = 9
 )
 
+var stateTexts = [...]string{
+	Running: "running", Suspended: "suspended", Stalled: "stalled", Hung: "hung", WaitingForCode: "waiting for code",
+	Completed: "completed", Failed: "failed", Canceled: "canceled", Terminated: "terminated",
+}
+
+// String returns the state in words, as in the public API.
+func (s State) String() string {
+	if int(s) < len(stateTexts) {
+		return stateTexts[s]
+	}
+	return ""
+}
+
+// IsEnded reports whether nothing follows the state.
+func (s State) IsEnded() bool { return s >= Completed }
+
 // Kind is what an open operation waits for.
 type Kind uint8
 
