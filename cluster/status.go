@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/cluster/internal/instances"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -41,7 +42,7 @@ const (
 )
 
 // instanceStates are the states of an instance, as opposed to those of an execution.
-var instanceStates = []State{Running, Hung, Stalled, Suspended, WaitingForCode, Completed, Failed, Canceled, Terminated}
+var instanceStates = instances.States()
 
 // Status is the state of an instance's latest run.
 type Status struct {
