@@ -23,6 +23,7 @@ import (
 	_ "github.com/tenuto-dev/tenuto/actors/worker"
 	_ "github.com/tenuto-dev/tenuto/cluster"
 	_ "github.com/tenuto-dev/tenuto/cluster/clustertest"
+	_ "github.com/tenuto-dev/tenuto/cluster/filter"
 	_ "github.com/tenuto-dev/tenuto/cluster/prometheus"
 	_ "github.com/tenuto-dev/tenuto/journal"
 	_ "github.com/tenuto-dev/tenuto/journal/journaltest"
