@@ -45,7 +45,7 @@ type Filter struct {
 	CreatedFrom, CreatedBefore time.Time
 	UpdatedFrom, UpdatedBefore time.Time
 	EndedFrom, EndedBefore     time.Time
-	// ErrorCode selects failed instances whose errors have this code; see [replay.Code].
+	// ErrorCode selects failed instances whose errors have this code; see [replay.WithCode].
 	ErrorCode string
 	// The Waiting fields select running instances with an open operation to which all of them
 	// apply. WaitingKind is "activity", "event" (for which the code waits), "timer", "child", or ""
