@@ -136,8 +136,8 @@ func (c *Client) Count(ctx context.Context, filter Filter, options ...replay.Opt
 // CountBy returns the numbers of the instances that match the filter, grouped by dimensions: "state",
 // "name", "version", "error" (the code), "tag:KEY" and "attr:KEY"; at most 8. The values of a group
 // are in the order of the dimensions. An instance that lacks a value is in the group with "" there.
-// The groups are ordered by their values; there is none without instances. More than 10,000 groups
-// are an error.
+// The groups are ordered by their values; there is none without instances. More than 10,000 groups,
+// or 4 MiB of values, are a [*replay.InvalidError].
 func (c *Client) CountBy(ctx context.Context, filter Filter, dimensions []string, options ...replay.Option) ([]index.Group, error) {
 	request, err := filter.request()
 	if err != nil {

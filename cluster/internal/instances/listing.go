@@ -262,18 +262,29 @@ func mergeCounts(r *clusterpb.ListRequest, parts []*clusterpb.ListResult) (*clus
 		}
 		merged.Groups = append(merged.Groups, &clusterpb.InstanceGroup{Values: g.Values, Count: g.Count})
 	}
-	return merged, checkGroups(r, len(merged.Groups))
+	return merged, checkGroups(r, merged.Groups)
 }
 
-// groupsMax bounds the groups of a count.
-const groupsMax = 10_000
+// Bounds of the groups of a count: their number, and the bytes of their values.
+const (
+	groupsMax     = 10_000
+	groupBytesMax = 4 << 20
+)
 
-func checkGroups(r *clusterpb.ListRequest, groups int) error {
-	if groups <= groupsMax {
+// checkGroups returns an error if a count has too many groups for an answer.
+func checkGroups(r *clusterpb.ListRequest, groups []*clusterpb.InstanceGroup) error {
+	size := 0
+	for _, g := range groups {
+		for _, value := range g.Values {
+			size += len(value)
+		}
+	}
+	if len(groups) <= groupsMax && size <= groupBytesMax {
 		return nil
 	}
-	return &replay.InvalidError{Field: "dimensions", Reason: fmt.Sprintf("%s yield %d groups: at most %d are allowed; use a filter that selects fewer instances",
-		strings.Join(r.GroupBy, ", "), groups, groupsMax)}
+	return &replay.InvalidError{Field: "dimensions", Reason: fmt.Sprintf(
+		"%s yield %d groups with %d bytes: at most %d and %d are allowed; use a filter that selects fewer instances",
+		strings.Join(r.GroupBy, ", "), len(groups), size, groupsMax, groupBytesMax)}
 }
 
 // MergeLists merges the answers of several partitions to a request for a list or count. Beyond the

@@ -195,7 +195,7 @@ func (re *Reads) count(ctx context.Context, q *index.Query, r *clusterpb.ListReq
 			result.Groups = append(result.Groups, &clusterpb.InstanceGroup{Values: g.Values, Count: g.Count})
 		}
 	}
-	return checkGroups(r, len(result.Groups))
+	return checkGroups(r, result.Groups)
 }
 
 // Values returns the values of a key-value map of an instance.
