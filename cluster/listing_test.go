@@ -424,3 +424,34 @@ func TestConditions_SurviveTheLeader(t *testing.T) {
 		return counts(f.nodes[first]) == "[{[running] 10} {[stalled] 5}]"
 	})
 }
+
+// A blocked query records nothing that would end the condition: its return does.
+func TestConditions_HungQueryThatReturns(t *testing.T) {
+	release, asked := make(chan struct{}), replay.Query[string, string]("asked")
+	node := startNewestProtocol(t, Config{HungAfter: 50 * time.Millisecond, Definitions: []replay.Definition{
+		blockedOrchestration.Bind(func(ctx *replay.Context, _ string) (string, error) {
+			if err := asked.Handle(ctx, func(string) (string, error) { <-release; return "yes", nil }); err != nil {
+				return "", err
+			}
+			return word.Wait(ctx)
+		}),
+	}})
+	ctx, client := testContext(t), node.Client()
+	if _, err := StartRun(ctx, client, blockedOrchestration, "q", ""); err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan error, 1)
+	go func() { answered <- errOf(Query(ctx, client, "q", asked, "")) }()
+	state := func(want State) func() bool {
+		return func() bool {
+			n, err := client.Count(ctx, Filter{States: []State{want}}, Stale())
+			return err == nil && n == 1
+		}
+	}
+	eventually(t, "the instance is recorded as hung", state(Hung))
+	close(release)
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+	eventually(t, "it is recorded as running", state(Running))
+}
