@@ -113,3 +113,8 @@ func (c *Counts) Groups() []Group {
 	slices.SortFunc(groups, func(a, b Group) int { return slices.Compare(a.Values, b.Values) })
 	return groups
 }
+
+// NeedOnlyFacets reports whether the facet of a row says to which group it belongs.
+func (c *Counts) NeedOnlyFacets() bool {
+	return !slices.ContainsFunc(c.by, func(g Grouping) bool { return g.Dimension > DimensionVersion })
+}
