@@ -26,7 +26,7 @@ type QueryPage struct {
 // current when they are read, not at one moment. While the index of an older store is being built,
 // each page examines every instance. The caller owns the page. The error is ctx's or a *StoreError.
 func (re *reads) Query(ctx context.Context, q *index.Query, after *index.Cursor, limit int) (*QueryPage, error) {
-	s := &search{reads: re, ctx: ctx, query: q, after: after, limit: max(limit, 1), found: map[string]*foundRow{}}
+	s := &search{reads: re, ctx: ctx, query: q, after: after, limit: max(limit, 1)}
 	if err := s.run(); err != nil {
 		return nil, fmt.Errorf("query instances: %w", err)
 	}
@@ -40,25 +40,25 @@ func (re *reads) Query(ctx context.Context, q *index.Query, after *index.Cursor,
 // narrowest condition selects. The error is ctx's or a *StoreError.
 func (re *reads) CountBy(ctx context.Context, q *index.Query, by ...index.Grouping) ([]index.Group, error) {
 	counts := index.NewCounts(by)
-	if counts.NeedOnlyFacets() && !q.HasLists() && re.countFacets(q, counts) {
+	s := &search{reads: re, ctx: ctx, query: q, rowsOnly: true, limit: countPageRows}
+	if counts.NeedOnlyFacets() && !q.HasLists() && s.countFacets(counts) {
 		return counts.Groups(), nil
 	}
-	err := re.eachSelected(ctx, q, func(row *index.Row) { counts.Add(row, 1) })
-	if err != nil {
+	if err := s.eachSelected(func(row *index.Row) { counts.Add(row, 1) }); err != nil {
 		return nil, fmt.Errorf("count instances: %w", err)
 	}
 	return counts.Groups(), nil
 }
 
 // countFacets counts by facets alone; false if not all instances are counted yet.
-func (re *reads) countFacets(q *index.Query, counts *index.Counts) bool {
-	re.mu.RLock()
-	defer re.mu.RUnlock()
-	if re.store != nil && !re.indexState.complete {
+func (s *search) countFacets(counts *index.Counts) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.store != nil && !s.indexState.complete {
 		return false
 	}
-	for _, f := range re.facets.all {
-		if f.count > 0 && q.SelectsFacet(f.Facet) {
+	for _, f := range s.reads.facets.all {
+		if f.count > 0 && s.query.SelectsFacet(f.Facet) {
 			counts.Add(&index.Row{State: f.State, Name: f.Name, Version: f.Version}, f.count)
 		}
 	}
@@ -68,22 +68,22 @@ func (re *reads) countFacets(q *index.Query, counts *index.Counts) bool {
 // countPageRows is how many rows are counted at a time.
 const countPageRows = 8 << 10
 
-// eachSelected visits the selected rows: by the index if it helps, else all.
-func (re *reads) eachSelected(ctx context.Context, q *index.Query, visit func(*index.Row)) error {
-	byID := *q
-	if q.Order != index.ByEnded && q.Order != index.ByNextTimer {
-		byID.Order = index.ByID
+// eachSelected visits the selected rows: by the index if it leaves out most of the others, else all.
+func (s *search) eachSelected(visit func(*index.Row)) error {
+	if !s.query.HasLists() && s.selectsMost() {
+		return s.eachRow(visit)
 	}
-	if !byID.HasLists() {
-		return re.eachRow(ctx, q, visit)
+	byID := *s.query
+	if byID.Order != index.ByEnded && byID.Order != index.ByNextTimer {
+		byID.Order = index.ByID
 	}
 	var after *index.Cursor
 	for {
-		s := &search{reads: re, ctx: ctx, query: &byID, after: after, limit: countPageRows, found: map[string]*foundRow{}, rowsOnly: true}
-		if err := s.run(); err != nil {
+		part := &search{reads: s.reads, ctx: s.ctx, query: &byID, after: after, limit: s.limit, rowsOnly: true}
+		if err := part.run(); err != nil {
 			return err
 		}
-		page := s.page()
+		page := part.page()
 		for _, row := range page.Rows {
 			visit(row)
 		}
@@ -94,24 +94,38 @@ func (re *reads) eachSelected(ctx context.Context, q *index.Query, visit func(*i
 	}
 }
 
+// selectsMost reports whether the facets of the query have more than a fifth of all instances.
+func (s *search) selectsMost() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var selected, all uint64
+	for _, f := range s.reads.facets.all {
+		all += f.count
+		if s.query.SelectsFacet(f.Facet) {
+			selected += f.count
+		}
+	}
+	return 5*selected > all
+}
+
 // eachRow examines every instance.
-func (re *reads) eachRow(ctx context.Context, q *index.Query, visit func(*index.Row)) error {
-	for c := range re.members(allInstances) {
-		if err := ctx.Err(); err != nil {
+func (s *search) eachRow(visit func(*index.Row)) error {
+	for c := range s.members(allInstances) {
+		if err := s.ctx.Err(); err != nil {
 			return err
 		}
-		if _, err := re.viewMember(&c, func(in *instance) {
-			if row := in.selectedRow(q); row != nil {
+		if _, err := s.viewMember(&c, func(in *instance) {
+			if row := in.selectedRow(s.query); row != nil {
 				visit(row)
 			}
 		}); err != nil {
 			return err
 		}
 	}
-	if re.store == nil {
+	if s.store == nil {
 		return nil
 	}
-	return re.store.Err()
+	return s.store.Err()
 }
 
 // selectedRow returns the row of an instance; nil if the query does not select it.
@@ -177,6 +191,7 @@ const (
 )
 
 func (s *search) run() error {
+	s.found = make(map[string]*foundRow)
 	s.mu.RLock()
 	indexed := s.store != nil && s.indexState.complete
 	for _, f := range s.reads.facets.all {
@@ -211,7 +226,7 @@ func (s *search) run() error {
 // scanAll examines every instance.
 func (s *search) scanAll() error {
 	first := index.NewFirst(s.query, s.after, s.limit)
-	if err := s.eachRow(s.ctx, s.query, func(row *index.Row) { first.Add(s.query.CursorOf(row)) }); err != nil {
+	if err := s.eachRow(func(row *index.Row) { first.Add(s.query.CursorOf(row)) }); err != nil {
 		return err
 	}
 	return s.addPlaces(first)
