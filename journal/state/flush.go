@@ -371,6 +371,7 @@ func (fl *flusher) runFlush(f *flush) {
 	defer fl.mu.Unlock()
 	fl.durable = f.meta.index
 	fl.current = nil
+	fl.facets.endFlush()
 	fl.notifyWaiters()
 	fl.startFlushIfDue()
 }

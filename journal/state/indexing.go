@@ -27,12 +27,16 @@ type facet struct {
 	count   uint64
 	stored  uint64 // the count as of the last flush
 	changed bool   // since the last flush began
+	// The instances with this facet that are not written yet: those of the present generation, and
+	// those of the flush in progress. Some have another facet by now, and some are in it twice.
+	dirty, flushing []*instance
 }
 
 // facetTable holds all facets that have had an instance.
 type facetTable struct {
-	byFacet map[index.Facet]*facet
-	all     []*facet // by number
+	byFacet     map[index.Facet]*facet
+	all         []*facet // by number
+	tracksDirty bool     // there is a store
 }
 
 func newFacetTable() facetTable { return facetTable{byFacet: map[index.Facet]*facet{}} }
@@ -62,6 +66,21 @@ func (t *facetTable) count(in *instance) {
 	in.facet = t.of(in)
 	in.facet.count++
 	in.facet.changed = true
+	t.addDirty(in)
+}
+
+// addDirty records that an instance is not written yet.
+func (t *facetTable) addDirty(in *instance) {
+	if in.facet != nil && t.tracksDirty {
+		in.facet.dirty = append(in.facet.dirty, in)
+	}
+}
+
+// endFlush records that a flush has ended.
+func (t *facetTable) endFlush() {
+	for _, f := range t.all {
+		f.flushing = nil
+	}
 }
 
 // remove stops counting an instance.
@@ -73,9 +92,10 @@ func (t *facetTable) remove(in *instance) {
 	}
 }
 
-// takeChanged returns the facets whose counts have changed.
+// takeChanged begins a generation, and returns the facets whose counts have changed.
 func (t *facetTable) takeChanged() (changed []*facet) {
 	for _, f := range t.all {
+		f.flushing, f.dirty = f.dirty, nil
 		if f.changed {
 			f.changed, f.stored = false, f.count
 			changed = append(changed, f)
@@ -96,6 +116,8 @@ type indexState struct {
 func (fl *flusher) keepEntries(in *instance) {
 	if in.facet == nil && in.execution != 0 {
 		fl.facets.count(in)
+	} else {
+		fl.facets.addDirty(in)
 	}
 	if in.entries == nil && in.instanceNumber != 0 && in.indexedIn == fl.indexState.generation {
 		in.entries = in.newEntries()

@@ -40,6 +40,7 @@ func (s *storedContents) read(from store.Reader) (err error) {
 		return err
 	}
 	s.contents = newContents()
+	s.contents.facets.tracksDirty = true
 	s.contents.epoch, s.contents.metadata = s.meta.epoch, s.meta.metadata
 	if s.index, err = readIndexState(from, &s.meta, &s.contents.facets); err != nil {
 		return err

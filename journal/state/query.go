@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/tenuto-dev/tenuto/journal/state/index"
 	"github.com/tenuto-dev/tenuto/journal/state/store"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -141,6 +143,11 @@ func (in *instance) selectedRow(q *index.Query) *index.Row {
 
 // maySelect reports whether a query can select an instance, by what needs no row.
 func (in *instance) maySelect(q *index.Query) bool {
+	return in.fieldsMayMatch(q) && q.SelectsFacet(index.Facet{State: in.runState(), Name: in.name, Version: in.version})
+}
+
+// fieldsMayMatch is maySelect without the facet.
+func (in *instance) fieldsMayMatch(q *index.Query) bool {
 	if in.execution == 0 || !strings.HasPrefix(in.id, q.IDPrefix) ||
 		q.ParentID != "" && (in.parent == nil || in.parent.instance != q.ParentID) ||
 		q.ErrorCode != "" && in.errorCode != q.ErrorCode || !q.Created.Contains(in.created) || !q.Updated.Contains(in.updated) ||
@@ -154,7 +161,7 @@ func (in *instance) maySelect(q *index.Query) bool {
 			return false
 		}
 	}
-	return q.SelectsFacet(index.Facet{State: in.runState(), Name: in.name, Version: in.version})
+	return true
 }
 
 // search finds the rows of one page.
@@ -166,10 +173,13 @@ type search struct {
 	limit    int
 	rowsOnly bool // leave out the index entries
 
-	facets []uint32             // the numbers of those that the query selects
-	found  map[string]*foundRow // by ID
-	bound  *index.Cursor        // everything up to it is found; nil: everything
-	spent  int                  // of searchBudget
+	largestCount uint64
+	largest      *facet               // of those that the query selects
+	total        uint64               // instances in them
+	facets       []uint32             // the numbers of those that the query selects
+	found        map[string]*foundRow // by ID
+	bound        *index.Cursor        // everything up to it is found; nil: everything
+	spent        int                  // of searchBudget
 }
 
 type foundRow struct {
@@ -187,21 +197,25 @@ const (
 	// Up to so many candidates are read and sorted, if not all of their list are results.
 	sortedCandidatesMax = 4 << 10
 	// Up to so many candidates are sorted by their IDs, or kept as a set.
-	listedCandidatesMax = 16 << 10
+	listedCandidatesMax = 20 << 10
+	fewCandidates       = 256
 )
 
 func (s *search) run() error {
 	s.found = make(map[string]*foundRow)
 	s.mu.RLock()
 	indexed := s.store != nil && s.indexState.complete
+	var dirty []dirtyFacet
 	for _, f := range s.reads.facets.all {
 		if s.query.SelectsFacet(f.Facet) {
-			s.facets = append(s.facets, f.number)
+			s.facets, s.total = append(s.facets, f.number), s.total+f.count
+			if len(f.dirty)+len(f.flushing) > 0 {
+				dirty = append(dirty, dirtyFacet{f, f.dirty, f.flushing})
+			}
+			if s.largest == nil || f.count > s.largestCount {
+				s.largest, s.largestCount = f, f.count
+			}
 		}
-	}
-	dirty, flushing := s.dirty, []*instance(nil)
-	if s.current != nil {
-		flushing = s.current.instances
 	}
 	generation := s.generation
 	s.mu.RUnlock()
@@ -210,7 +224,7 @@ func (s *search) run() error {
 	}
 	// What is dirty is captured before the store is read, so that an instance that a flush writes
 	// meanwhile is in one of the two, or in both.
-	changed, err := s.searchDirty(dirty, flushing, generation)
+	changed, err := s.searchDirty(dirty, generation)
 	if err != nil {
 		return err
 	}
@@ -293,33 +307,44 @@ func (s *search) page() *QueryPage {
 	return p
 }
 
+// dirtyFacet holds the instances of a facet that are not written yet.
+type dirtyFacet struct {
+	*facet
+	dirty, flushing []*instance
+}
+
 // searchDirty returns the first places of the instances that are not written yet.
-func (s *search) searchDirty(dirty, flushing []*instance, generation uint64) (*index.First, error) {
+func (s *search) searchDirty(facets []dirtyFacet, generation uint64) (*index.First, error) {
 	first := index.NewFirst(s.query, s.after, s.limit)
-	both := map[*instance]struct{}{}
-	if err := s.searchChanged(first, flushing, func(in *instance) bool {
-		if in.dirtyGeneration == generation {
-			both[in] = struct{}{}
+	for _, f := range facets {
+		both := map[*instance]struct{}{}
+		if err := s.searchChanged(first, f.facet, f.flushing, func(in *instance) bool {
+			if in.dirtyGeneration == generation {
+				both[in] = struct{}{}
+			}
+			return true
+		}); err != nil {
+			return nil, err
 		}
-		return true
-	}); err != nil {
-		return nil, err
+		if err := s.searchChanged(first, f.facet, f.dirty, func(in *instance) bool {
+			_, seen := both[in]
+			return !seen
+		}); err != nil {
+			return nil, err
+		}
 	}
-	return first, s.searchChanged(first, dirty, func(in *instance) bool {
-		_, seen := both[in]
-		return !seen
-	})
+	return first, nil
 }
 
 // searchChanged gives a First the instances that the query selects, a few under each lock.
-func (s *search) searchChanged(first *index.First, changed []*instance, use func(*instance) bool) error {
+func (s *search) searchChanged(first *index.First, facet *facet, changed []*instance, use func(*instance) bool) error {
 	for step := range slices.Chunk(changed, 2*instancesPerLock) {
 		if err := s.ctx.Err(); err != nil {
 			return err
 		}
 		s.mu.RLock()
 		for _, in := range step {
-			if !in.purged && use(in) {
+			if in.facet == facet && use(in) {
 				in.addTo(first, s.query)
 			}
 		}
@@ -328,9 +353,9 @@ func (s *search) searchChanged(first *index.First, changed []*instance, use func
 	return nil
 }
 
-// addTo gives a First the place of an instance if the query selects it.
+// addTo gives a First the place of an instance if the query, which selects its facet, selects it.
 func (in *instance) addTo(first *index.First, q *index.Query) {
-	if !in.maySelect(q) {
+	if !in.fieldsMayMatch(q) {
 		return
 	}
 	if len(q.Attributes) == 0 && q.Waiting == nil && q.Failing == nil && q.Order != index.ByNextTimer {
@@ -385,8 +410,11 @@ func (s *search) candidates(plan *index.Plan, iters *iterators) ([]string, error
 	if err != nil {
 		return nil, err
 	}
-	for _, limit := range []int{listedCandidatesMax / 64, sortedCandidatesMax, listedCandidatesMax} {
+	for _, limit := range []int{fewCandidates, listedCandidatesMax} {
 		for i := range plan.Candidates {
+			if n, ok := s.estimate(&plan.Candidates[i], iter); ok && n > listedCandidatesMax {
+				continue
+			}
 			ids, complete := plan.Candidates[i].Collect(iter, s.facets, limit, []string{})
 			if iters.err != nil {
 				return nil, iters.err
@@ -398,6 +426,14 @@ func (s *search) candidates(plan *index.Plan, iters *iterators) ([]string, error
 		}
 	}
 	return nil, nil
+}
+
+// estimate returns about how many candidates a scan has; false if unknown.
+func (s *search) estimate(scan *index.Scan, iter index.Iterator) (n uint64, ok bool) {
+	if s.largest == nil {
+		return 0, false
+	}
+	return scan.Estimate(iter, s.largest.number, s.total)
 }
 
 // searchIDs reads sorted candidates in the order by ID.
@@ -490,13 +526,33 @@ func (s *search) read(from store.Reader, id string) (*foundRow, error) {
 		return nil, nil
 	}
 	record, err := getRecord(from, idKey(nil, keyInstance, id))
-	if record == nil || err != nil {
+	if record == nil || err != nil || !headerMaySelect(record, s.query) {
 		return nil, err
 	}
 	if in, err = parseStoredHeader(from, id, record); err != nil {
 		return nil, err
 	}
 	return s.add(in), nil
+}
+
+// headerMaySelect reports whether a query can select an instance by the times in its header, without
+// decoding the rest.
+func headerMaySelect(record []byte, q *index.Query) bool {
+	if !q.Created.IsSet() && !q.Updated.IsSet() && !q.Ended.IsSet() {
+		return true
+	}
+	var created, updated int64
+	eachField(record, func(number protowire.Number, wire protowire.Type, value []byte) {
+		if wire == protowire.VarintType && (number == fieldHeaderCreated || number == fieldHeaderUpdated) {
+			v, _ := protowire.ConsumeVarint(value)
+			if number == fieldHeaderCreated {
+				created = int64(v)
+			} else {
+				updated = int64(v)
+			}
+		}
+	})
+	return q.Created.Contains(created) && q.Updated.Contains(updated) && (!q.Ended.IsSet() || q.Ended.Contains(updated))
 }
 
 // iterators are the open iterators of a search.

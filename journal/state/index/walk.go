@@ -66,7 +66,7 @@ func NewWalk(q *Query, driver Scan, facets []uint32, after *Cursor, budget int, 
 	}
 	w.streams.walk = w
 	for facet := range w.presentFacets(facets) {
-		s := &stream{size: 16}
+		s := &stream{size: 4}
 		s.lower, s.upper = bounds(driver.order, facet, driver.in, driver.idPrefix)
 		if after != nil {
 			s.skipTo(q, driver.order, facet, *after)
@@ -289,6 +289,35 @@ func (h *streamHeap) Pop() any {
 	last := h.all[len(h.all)-1]
 	h.all = h.all[:len(h.all)-1]
 	return last
+}
+
+// Estimate returns about how many instances a scan of the list of all instances has, if times are
+// spread evenly; false if it cannot say. facet is the largest facet; all have count instances.
+func (s *Scan) Estimate(iter Iterator, facet uint32, count uint64) (n uint64, ok bool) {
+	if len(s.Terms) != 1 || s.Terms[0] != "" || s.order == ByID {
+		return 0, false
+	}
+	l := &walkedList{prefix: appendPrefix(nil, "", s.order), iter: iter}
+	lower, upper := bounds(s.order, facet, Interval{}, "")
+	suffix, found := l.suffix(iter.SeekGE(append(bytes.Clone(l.prefix), lower...)))
+	if !found {
+		return 0, false
+	}
+	first, firstOK := parseSuffix(suffix, s.order)
+	suffix, found = l.suffix(iter.SeekLT(append(bytes.Clone(l.prefix), upper...)))
+	if !found {
+		return 0, false
+	}
+	last, lastOK := parseSuffix(suffix, s.order)
+	if !firstOK || !lastOK || last.Key <= first.Key {
+		return 0, false
+	}
+	from, before := max(s.in.From, first.Key), last.Key
+	if s.in.Before != 0 {
+		before = min(s.in.Before, last.Key)
+	}
+	share := float64(before-from) / float64(last.Key-first.Key)
+	return uint64(max(share, 0) * float64(count)), true
 }
 
 // Collect adds the IDs of the instances in a scan to a slice, in any order and possibly twice. It
