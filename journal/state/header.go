@@ -37,6 +37,7 @@ const (
 	fieldHeaderValue       = 23
 	fieldHeaderSummary     = 24
 	fieldHeaderErrorCode   = 25
+	fieldHeaderIndexed     = 26
 )
 
 // The fields of an open operation in a header. Tags and buffered names have the first two.
@@ -55,6 +56,7 @@ func (in *instance) appendHeader(b []byte) []byte {
 	b = appendUint(b, fieldHeaderChunks, in.chunks)
 	b = protowire.AppendTag(b, fieldHeaderChainHash, protowire.Fixed64Type)
 	b = protowire.AppendFixed64(b, in.chainHash)
+	b = appendUint(b, fieldHeaderIndexed, in.indexedIn)
 	b = in.indexEntry.appendTo(b)
 	for i := range in.open {
 		b = in.open[i].appendTo(b)
@@ -199,6 +201,8 @@ func (in *instance) setHeaderNumber(field protowire.Number, v uint64) {
 		in.updated = int64(v)
 	case fieldHeaderIncarnation:
 		in.incarnation = v
+	case fieldHeaderIndexed:
+		in.indexedIn = v
 	}
 }
 

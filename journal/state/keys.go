@@ -21,6 +21,7 @@ const (
 	keyCondition = 'd'
 	keyTimer     = 't'
 	keyChained   = 'x'
+	keyFacet     = 'n' // package index has the other keys of the index
 )
 
 // idKey returns the key of a record that is identified by an ID.

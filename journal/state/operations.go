@@ -18,6 +18,11 @@ type operation struct {
 
 func (op *operation) isTimer() bool { return op.eventType == journalpb.TypeTimerCreated }
 
+// needsName reports whether the name is part of the scheduling event and not target.
+func (op *operation) needsName() bool {
+	return op.eventType == journalpb.TypeActivityScheduled || op.eventType == journalpb.TypeSubOrchestrationScheduled
+}
+
 // operations are the open operations of one execution, ordered by id.
 type operations []operation
 

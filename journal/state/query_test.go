@@ -10,9 +10,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/internal/shorttest"
 	"github.com/tenuto-dev/tenuto/journal/state/index"
+	"github.com/tenuto-dev/tenuto/journal/state/store"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
@@ -393,4 +397,236 @@ func TestQuery_MatchesDefinition(t *testing.T) {
 			}
 		}
 	})
+}
+
+// openQueryModel opens a machine on a file system; indexing an older store takes many flushes.
+func openQueryMachine(t testing.TB, fs vfs.FS) *Machine {
+	t.Helper()
+	o := tinyOptions(fs)
+	o.machine.indexStep = 3
+	m, err := o.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// writeAsOlderBuild removes from a closed store what a build before the index does not write, as if
+// such a build had written all of it or, with keep, only its last flush.
+func writeAsOlderBuild(t testing.TB, m *Machine, keep bool) {
+	t.Helper()
+	type change struct{ key, value []byte }
+	var changes []change
+	err := m.store.view("read", 0, func(from store.Reader) error {
+		for _, kind := range []byte{keyInstance, keyMeta} {
+			if err := scanRecords(from, []byte{kind}, endOfKind(kind), func(key, record []byte) (bool, error) {
+				rest := withoutNewFields(kind, record)
+				key = slices.Clone(key)
+				changes = append(changes, change{key, appendValueChecksum(rest, 0, key)})
+				return true, nil
+			}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = m.store.Write("write", 0, func(b store.Batch) error {
+		for _, c := range changes {
+			if err := b.Set(c.key, c.value); err != nil {
+				return err
+			}
+		}
+		if keep {
+			return nil
+		}
+		return errors.Join(b.DeleteRange([]byte{index.KindByID}, endOfKind(index.KindList)), b.DeleteRange([]byte{keyFacet}, endOfKind(keyFacet)))
+	})
+	if err := errors.Join(err, m.store.Sync()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// withoutNewFields removes the fields of the index from a header or the meta record.
+func withoutNewFields(kind byte, record []byte) (rest []byte) {
+	for len(record) > 0 {
+		number, wire, n := protowire.ConsumeTag(record)
+		size := n + protowire.ConsumeFieldValue(number, wire, record[n:])
+		switch {
+		case kind == keyMeta && number == fieldStoreIndexed, kind == keyInstance && number >= fieldHeaderErrorCode:
+		case kind == keyInstance && number == fieldHeaderOperation:
+			op, _ := protowire.ConsumeBytes(record[n:size])
+			rest = appendNested(rest, number, func(b []byte) []byte { return append(b, withoutOperationFields(op)...) })
+		default:
+			rest = append(rest, record[:size]...)
+		}
+		record = record[size:]
+	}
+	return rest
+}
+
+func withoutOperationFields(op []byte) (rest []byte) {
+	eachOperationField := func(number protowire.Number, field []byte) {
+		if number < fieldFifth {
+			rest = append(rest, field...)
+		}
+	}
+	for len(op) > 0 {
+		number, wire, n := protowire.ConsumeTag(op)
+		size := n + protowire.ConsumeFieldValue(number, wire, op[n:])
+		eachOperationField(number, op[:size])
+		op = op[size:]
+	}
+	return rest
+}
+
+// awaitIndex flushes until the index is complete.
+func awaitIndex(t testing.TB, m *Machine) {
+	t.Helper()
+	for range 1000 {
+		m.mu.Lock()
+		complete, current := m.indexState.complete, m.current
+		m.mu.Unlock()
+		if complete {
+			return
+		}
+		if current == nil {
+			t.Fatal("nothing builds the index")
+		}
+		<-current.done
+	}
+	t.Fatal("the index is not complete after 1000 flushes")
+}
+
+// checkIndexKeys compares the keys of the index and the counts in the store with what the headers
+// require.
+func checkIndexKeys(t testing.TB, m *Machine) {
+	t.Helper()
+	release, err := m.blockFlushes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	want, counts := map[string]bool{}, map[index.Facet]uint64{}
+	var got []string
+	err = m.store.view("read", 0, func(from store.Reader) error {
+		if err := scanRecords(from, []byte{keyInstance}, endOfKind(keyInstance), func(key, record []byte) (bool, error) {
+			in, err := parseHeader(string(key[1:]), record)
+			if err != nil || in.indexedIn != m.indexState.generation {
+				return false, fmt.Errorf("header of %s: indexed in %d: %w", key[1:], in.indexedIn, err)
+			}
+			f := index.Facet{State: in.runState(), Name: in.name, Version: in.version}
+			counts[f]++
+			index.EntriesOf(in.row(), m.facets.byFacet[f].number).EachKey(in.id, nil, func(key []byte) { want[string(key)] = true })
+			return true, nil
+		}); err != nil {
+			return err
+		}
+		return scanRecords(from, []byte{index.KindByID}, endOfKind(index.KindList), func(key, _ []byte) (bool, error) {
+			got = append(got, string(key))
+			return true, nil
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range got {
+		if !want[key] {
+			t.Fatalf("stale key %q", key)
+		}
+	}
+	if len(got) != len(want) {
+		t.Fatalf("%d keys, want %d", len(got), len(want))
+	}
+	for _, f := range m.facets.all {
+		if f.stored != counts[f.Facet] {
+			t.Fatalf("%d instances of %v are stored as %d", counts[f.Facet], f.Facet, f.stored)
+		}
+	}
+}
+
+// Whatever happens to a store, queries and counts are right: crashes, restarts, purges, installed
+// checkpoints, and flushes by older builds.
+func TestQuery_MatchesDefinitionAfterRestarts(t *testing.T) {
+	for seed := range uint64(shorttest.Rounds(12)) {
+		r := rand.New(rand.NewPCG(seed, 9))
+		fs := vfs.NewCrashableMem()
+		q := &queryModel{r: r, m: openQueryMachine(t, fs)}
+		applyEpoch(t, q.m)
+		protocolFour(t, q.m)
+		for round := range 30 {
+			for range 1 + r.IntN(40) {
+				q.step(t)
+			}
+			checkQueries(t, q.m, r, 2)
+			at, _ := q.m.Applied()
+			switch r.IntN(6) {
+			case 0:
+				if err := q.m.Flush(t.Context(), at); err != nil {
+					t.Fatal(err)
+				}
+				awaitIndex(t, q.m)
+				checkIndexKeys(t, q.m)
+			case 1:
+				closed(t, q.m)
+				q.m = openQueryMachine(t, fs)
+			case 2:
+				abandoned := q.m
+				fs = fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: r.IntN(2) * 50, RNG: r})
+				q.m = openQueryMachine(t, fs)
+				closed(t, abandoned)
+				if at, _ := q.m.Applied(); at == 0 {
+					applyEpoch(t, q.m)
+					protocolFour(t, q.m)
+				}
+			case 3, 4:
+				closedAsOlderBuild(t, q.m, r)
+				q.m = openQueryMachine(t, fs)
+				checkQueries(t, q.m, r, 2)
+			case 5:
+				name := fmt.Sprint("checkpoint-", round)
+				if _, err := q.m.Checkpoint(name); err != nil {
+					t.Fatal(err)
+				}
+				for range r.IntN(20) {
+					q.step(t)
+				}
+				if err := q.m.Install(func(to string) error { return copyFiles(fs, name, to) }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			checkQueries(t, q.m, r, 2)
+		}
+		awaitIndex(t, q.m)
+		checkIndexKeys(t, q.m)
+		closed(t, q.m)
+	}
+}
+
+func closed(t testing.TB, m *Machine) {
+	t.Helper()
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// closedAsOlderBuild closes a machine whose last flush was that of an older build.
+func closedAsOlderBuild(t testing.TB, m *Machine, r *rand.Rand) {
+	t.Helper()
+	at, _ := m.Applied()
+	m.DisablePacing()
+	if err := m.Flush(t.Context(), at); err != nil {
+		t.Fatal(err)
+	}
+	release, err := m.blockFlushes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeAsOlderBuild(t, m, r.IntN(2) == 0)
+	release()
+	closed(t, m)
 }

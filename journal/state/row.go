@@ -102,7 +102,7 @@ func (in *instance) waits() []index.Wait {
 // operationName returns the name of an open activity or of a child's orchestration. While the
 // event that schedules it is in memory, the name is read there: appends are many, queries are few.
 func (in *instance) operationName(op *operation) string {
-	if op.name != "" || op.eventType != journalpb.TypeActivityScheduled && op.eventType != journalpb.TypeSubOrchestrationScheduled {
+	if op.name != "" || !op.needsName() {
 		return op.name
 	}
 	x := in.executionInMemory(in.execution)

@@ -29,7 +29,8 @@ func (f *First) Wants(at Cursor) bool {
 	return len(f.heap.places) < f.limit || f.query.Compare(at, f.heap.places[0]) < 0
 }
 
-// Add keeps a place if it is among the first. It must not be given the same place twice.
+// Add keeps a place if it is among the first. A place that it is given twice
+// may take the room of another.
 func (f *First) Add(at Cursor) {
 	if f.after != nil && f.query.Compare(at, *f.after) <= 0 {
 		return
@@ -49,7 +50,7 @@ func (f *First) Add(at Cursor) {
 // afterwards.
 func (f *First) Places() (places []Cursor, more bool) {
 	slices.SortFunc(f.heap.places, f.query.Compare)
-	return f.heap.places, f.more
+	return slices.Compact(f.heap.places), f.more
 }
 
 type cursorHeap struct {
@@ -112,4 +113,9 @@ func (c *Counts) Groups() []Group {
 	}
 	slices.SortFunc(groups, func(a, b Group) int { return slices.Compare(a.Values, b.Values) })
 	return groups
+}
+
+// NeedOnlyFacets reports whether the facet of a row says to which group it belongs.
+func (c *Counts) NeedOnlyFacets() bool {
+	return !slices.ContainsFunc(c.by, func(g Grouping) bool { return g.Dimension > DimensionVersion })
 }
