@@ -72,6 +72,7 @@ func (in *instance) finishCode() {
 	}
 	if blocked > 0 {
 		in.partition.logger.Info("blocked code resumed", "instance", in.id, "execution", in.executionNumber, "after", blocked)
+		in.partition.conditions.clearHung(in.id)
 	}
 }
 
@@ -100,6 +101,8 @@ func (in *instance) HandleBlocked(first bool) (abandonReason string, then func()
 	case in.codeEnding:
 		p.replaceActor(in)
 		return "its coroutines are being ended and nothing waits for them", nil
+	case first:
+		return "", func() { p.conditions.recordHung(in.id) }
 	}
 	return "", nil
 }

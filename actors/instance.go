@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/asynkron/protoactor-go/actor"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/actors/internal/sched"
 	"github.com/tenuto-dev/tenuto/actors/internal/usercode"
@@ -69,6 +70,8 @@ type instance struct {
 	replacements replacements
 	stopping     bool
 	stopped      bool
+	// conditionProposed says that a condition was proposed since the last turn that succeeded.
+	conditionProposed bool
 }
 
 func newInstance(p *Partition, id string) *instance {
@@ -196,11 +199,22 @@ func (in *instance) runTurn(t *turn) error {
 	if err != nil {
 		return in.recordStart(t, err)
 	}
-	if t.meta.GetCondition() != nil && len(t.events) == 0 {
-		in.partition.conditions.record(t.meta, nil)
-	}
+	t.clearCondition(in)
 	in.propose(t)
 	return nil
+}
+
+// clearCondition removes the recorded condition of an instance that has taken a turn without
+// events. Events remove it, too.
+func (t *turn) clearCondition(in *instance) {
+	meta := t.meta
+	if meta == nil && in.conditionProposed {
+		meta, _ = in.partition.journal.Instance(in.id)
+	}
+	if len(t.events) == 0 && meta != nil && (in.conditionProposed || meta.Condition != nil) {
+		in.partition.conditions.record(meta, nil)
+	}
+	in.conditionProposed = false
 }
 
 // deliverBatch passes the batch of a turn to the code.
@@ -372,13 +386,13 @@ func (in *instance) failTurn(t *turn, err error) {
 // An instance that only retried, and has no other messages, is evicted: its recorded condition
 // suffices.
 func (in *instance) stall(batch []Message, reason error) {
-	others := resolveRetries(batch, reason)
+	others, condition := resolveRetries(batch, reason), conditionOf(reason)
 	meta, ok := in.partition.journal.Instance(in.id)
-	if len(others) == 0 && meta.GetCondition() != nil {
-		return
+	if len(others) > 0 || meta.GetCondition() == nil {
+		in.partition.putBack(in, 0, others, reason)
 	}
-	in.partition.putBack(in, 0, others, reason)
-	if condition := conditionOf(reason); ok && condition != nil {
+	if ok && condition != nil && !proto.Equal(condition, meta.Condition) {
+		in.conditionProposed = true
 		in.partition.conditions.record(meta, condition)
 	}
 }

@@ -116,6 +116,7 @@ func (p *Partition) assemble() {
 	}
 	p.conditions = &conditions{
 		context: p.context, journal: p.journal, epoch: p.epoch, timers: p.timers, instances: p,
+		hasCode: s.config.Registry.HasOrchestration, retryWait: 2 * s.config.HungAfter,
 	}
 	p.receiver = &receiver{
 		journal: p.journal, local: p, mu: &p.mu, pending: make(map[crossMessageKey]func(Answer)),

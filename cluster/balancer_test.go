@@ -93,10 +93,10 @@ func TestBalancer_MovesLeaderToNodeWithCode(t *testing.T) {
 	go func() { sent <- Send(ctx, first.node.Client(), "begun", word, "done") }()
 	awaitWaitingForCode(t, first, 2)
 	for _, id := range []string{"child", "begun"} {
-		status, err := first.node.Client().Get(ctx, id)
-		if err != nil || status.State != WaitingForCode {
-			t.Errorf("%s: %+v, %v", id, status, err)
-		}
+		eventually(t, id+" is recorded as waiting for code", func() bool {
+			status, err := first.node.Client().Get(ctx, id)
+			return err == nil && status.State == WaitingForCode
+		})
 	}
 	if n, err := first.node.Client().Count(ctx, Filter{States: []State{WaitingForCode}}); n != 2 || err != nil {
 		t.Errorf("%d are listed, %v", n, err)

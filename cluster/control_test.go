@@ -278,9 +278,10 @@ func TestVersions_PinnedAndNewestForNewInstances(t *testing.T) {
 	}
 
 	node = startNode(t, Config{Dir: dir, Definitions: []replay.Definition{versioned.Bind(body("new"), replay.Version("1.10"))}})
-	if status, err := node.Client().Get(ctx, "a"); err != nil || status.State != WaitingForCode {
-		t.Errorf("without its version: %+v, %v", status, err)
-	}
+	eventually(t, "the instance waits for its version", func() bool {
+		status, err := node.Client().Get(ctx, "a")
+		return err == nil && status.State == WaitingForCode
+	})
 	if err := node.Stop(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -12,8 +12,8 @@
 // client, with the same guarantees, in a program that embeds no node.
 //
 // Guides in cluster/docs: security.md (TLS, members, join tokens, directories), time.md,
-// overload.md, partitions.md (also rolling restarts), troubleshooting.md (every error), step.md
-// (one step through the code). METRICS.md describes health probes, metrics, traces and logs.
+// overload.md, partitions.md, troubleshooting.md (every error), step.md (one step through the
+// code). METRICS.md describes probes, metrics, traces and logs; package filter the text of filters.
 //
 // # Guarantees
 //
@@ -57,11 +57,11 @@
 //     Count, Executions and Pending. Each shows everything acknowledged before the call, unless
 //     [Stale] is given. If an instance is purged and started anew while its long history is read,
 //     both runs may mix. A stale read is as of a journal index that never decreases while the node
-//     runs.
-//     Get, History and List return the index they reflect (with partitions, List returns the sum).
+//     runs. Get, History and List return their index (with partitions, List returns the sum).
 //  12. [Client.Watch], the Wait methods and [CallUpdate] see only committed events and skip none.
 //     They are as late as the node's replica. They end when the run is purged.
-//  13. Pages of [Client.List] are ordered by ID: an instance present throughout appears once.
+//  13. An instance that matches throughout appears once in the pages of [Client.List], unless the
+//     time by which they are sorted changes. States are recorded: a new leader forgets none.
 //
 // Nodes:
 //
@@ -83,8 +83,8 @@
 //     terminations, retries and reads wait in the leader's memory until the context ends; then the
 //     outcome is unknown. Completing an activity returns [ErrStalled].
 //   - That an instance does not change between two queries, or between a validation and its update.
-//   - That a list shows one moment across pages, or that a filter makes it cheaper: each call
-//     examines every instance. That stale reads on two nodes agree, or show [WaitingForCode].
+//   - That a list shows one moment across pages, or that a page with fewer instances than asked for
+//     is the last. That stale reads on two nodes agree. That a condition is recorded at once.
 //   - That a watch is prompt, or that a slow reader delays anything. That retention is prompt: it
 //     runs at most once a minute, or as often as its shortest period if that is less.
 package cluster

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
+	"github.com/tenuto-dev/tenuto/cluster/internal/instances"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
@@ -107,25 +108,21 @@ func (s *scatterGather) fanOutList(ctx context.Context, request *clusterpb.Reque
 	return s.mergeLists(request, func(pa *partition) (*clusterpb.Response, error) { return pa.callPartition(ctx, request) })
 }
 
-// mergeLists merges the pages of all partitions. Each part is a full page, so the merged page
-// misses no instance.
+// mergeLists merges the pages of all partitions.
 func (s *scatterGather) mergeLists(request *clusterpb.Request, ask func(g *partition) (*clusterpb.Response, error)) (*clusterpb.Response, error) {
 	parts, err := s.fanOutEach(request, ask)
 	if err != nil {
 		return nil, err
 	}
-	merged, response := new(clusterpb.ListResult), new(clusterpb.Response)
-	for _, part := range parts {
-		list := part.GetList()
-		merged.Instances = append(merged.Instances, list.GetInstances()...)
-		merged.Count += list.GetCount()
-		merged.More = merged.More || list.GetMore()
+	response, lists := new(clusterpb.Response), make([]*clusterpb.ListResult, len(parts))
+	for i, part := range parts {
+		lists[i] = part.GetList()
 		response.AppliedIndex += part.AppliedIndex
 		response.AppliedIndexes = append(response.AppliedIndexes, part.AppliedIndex)
 	}
-	slices.SortFunc(merged.Instances, func(a, b *clusterpb.Status) int { return strings.Compare(a.Instance, b.Instance) })
-	if limit := int(min(request.GetList().Limit, listMax)); !request.GetList().Count && len(merged.Instances) > limit {
-		merged.Instances, merged.More = merged.Instances[:limit], true
+	merged, err := instances.MergeLists(request.GetList(), lists)
+	if err != nil {
+		return nil, err
 	}
 	response.Result = &clusterpb.Response_List{List: merged}
 	return response, nil

@@ -14,7 +14,10 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster/internal/balance"
 	"github.com/tenuto-dev/tenuto/cluster/internal/crosspartition"
 	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/journal/state"
+	"github.com/tenuto-dev/tenuto/journal/state/index"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
 // While leadership changes, a node holds its calls until it serves them itself or the new leader is
@@ -367,4 +370,56 @@ func (r *replicaCalls) acceptLeadership(context.Context, *clusterpb.Request) (*c
 	}
 	result := &clusterpb.OfferLeadershipResult{Accepted: r.node.Health().Ready() == nil}
 	return &clusterpb.Response{Result: &clusterpb.Response_OfferLeadership{OfferLeadership: result}}, nil
+}
+
+// recordMissingCode records, once a leadership has begun, that its running instances wait for code
+// that this node does not have, also those without input. A leader with the code removes that
+// again. The cost is proportional to the number of such instances. An error ends it: the condition
+// of an instance is recorded at its next input.
+func recordMissingCode(ctx context.Context, pa *partition, epoch uint64) error {
+	running := index.Query{States: []index.State{index.Running, index.Suspended}}
+	groups, err := pa.journal.CountBy(ctx, &running, index.Grouping{Dimension: index.DimensionName}, index.Grouping{Dimension: index.DimensionVersion})
+	if err != nil {
+		return err
+	}
+	for _, group := range groups {
+		name, version := group.Values[0], group.Values[1]
+		if pa.node.registry.HasOrchestration(name, version) {
+			continue
+		}
+		q := running
+		q.Name, q.Version = name, version
+		var after *index.Cursor
+		for more := true; more; {
+			page, err := pa.journal.Query(ctx, &q, after, listMax)
+			if err != nil {
+				return err
+			}
+			for _, known := range page.Instances {
+				if err := recordWaitsForCode(ctx, pa, epoch, known); err != nil {
+					return err
+				}
+			}
+			after, more = &page.Next, page.More
+		}
+	}
+	return nil
+}
+
+// recordWaitsForCode records that an instance waits for code, unless its history has grown.
+func recordWaitsForCode(ctx context.Context, pa *partition, epoch uint64, known *journalpb.Instance) error {
+	done := make(chan error, 1)
+	pa.journal.SetCondition(&journalpb.SetCondition{
+		Instance: known.Instance, Epoch: epoch, Incarnation: known.Incarnation, Execution: known.Execution, LastEventId: known.LastEventId,
+		Condition: &journalpb.Condition{Kind: journalpb.ConditionKind_CONDITION_KIND_WAITING_FOR_CODE},
+	}, func(err error) { done <- err })
+	select {
+	case err := <-done:
+		if errors.As(err, new(*state.ConflictError)) {
+			return nil
+		}
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

@@ -3,26 +3,33 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"math"
+	"strings"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/cluster/internal/instances"
 	"github.com/tenuto-dev/tenuto/cluster/internal/retention"
 	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/journal/state/index"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
 const (
-	listDefault = 100
+	listDefault = instances.ListDefault
 	listMax     = instances.ListMax
 )
 
 // A Filter selects the instances that match every field that is set. The zero value selects all
-// instances.
+// instances. Package cluster/filter reads and writes it as text. A wrong value is rejected with a
+// [*replay.InvalidError] that names the field, the value and the permitted ones.
+//
+// A field that ends in From is the first moment of an interval, one that ends in Before the first
+// moment after it. Times are in cluster time.
 type Filter struct {
-	// States selects instances in one of these states. A state that an instance cannot be in, such
-	// as [ContinuedAsNew] or a misspelled one, is rejected with a [*replay.InvalidError].
+	// States selects instances in one of these states, as Get shows them. No instance can be in
+	// the state [ContinuedAsNew].
 	States   []State
 	Name     string
 	Version  string
@@ -34,27 +41,50 @@ type Filter struct {
 	Attributes map[string]string
 	// ParentID selects the children of an instance.
 	ParentID string
-	// CreatedFrom and CreatedBefore select instances created in that interval, which includes
-	// CreatedFrom and excludes CreatedBefore.
-	CreatedFrom   time.Time
-	CreatedBefore time.Time
+	// Of the start of the run, its last event and its end. The last two select ended instances only.
+	CreatedFrom, CreatedBefore time.Time
+	UpdatedFrom, UpdatedBefore time.Time
+	EndedFrom, EndedBefore     time.Time
+	// ErrorCode selects failed instances whose errors have this code; see [replay.WithCode].
+	ErrorCode string
+	// The Waiting fields select running instances with an open operation to which all of them
+	// apply. WaitingKind is "activity", "event" (for which the code waits), "timer", "child", or ""
+	// for any. WaitingName is the name of the activity, event or child's orchestration; timers have
+	// none. The interval is that of the operation's schedule.
+	WaitingKind, WaitingName   string
+	WaitingFrom, WaitingBefore time.Time
+	// The Failing fields select instances with an open activity of which at least FailingAttempts
+	// attempts have failed (0 with a code: 1), the last with the code FailingCode ("": with any).
+	FailingAttempts int
+	FailingCode     string
+	// Order of a list: "id", "created", "updated", "ended" (only ended instances) or "timer" (by the
+	// earliest open timer; only instances with one); "" means by ID. Instances with equal times are
+	// ordered by ID. Descending reverses the order. Counts ignore both, but not the restrictions.
+	Order      string
+	Descending bool
 }
 
 // A Page is a part of a list.
 type Page struct {
 	Instances []*Status
-	// Next is the after argument for the next page; "" if this is the last.
+	// Next is the after argument for the next page; "" if this is the last. In the order by ID it is
+	// an ID, otherwise an opaque text that is valid in the same order only.
 	Next string
 	// AppliedIndex is an index of the journal that the page reflects at least; with several
 	// partitions, the sum of theirs.
 	AppliedIndex uint64
 }
 
-// List returns instances that match the filter, ordered by ID. It returns at most limit instances
-// (0 means 100; at most 1,000) with IDs greater than after ("" for the first page). They lack
-// outputs, errors and custom status, which Get returns. Each item was true at some moment of the
-// call, but the page as a whole is not a snapshot. An instance started between two pages may be
-// missed.
+// List returns instances that match the filter, in its order. It returns at most limit instances (0
+// means 100; at most 1,000), those that follow after ("" for the first page, otherwise Page.Next; in
+// the order by ID also any ID). They lack outputs, errors and custom status, which Get returns.
+//
+// A page may have fewer instances than limit, even none, although there are more: a node examines a
+// bounded number of instances for one page. Page.Next says whether the list goes on.
+//
+// Each item was true at some moment of the call, but the page as a whole is not a snapshot. An
+// instance that is present and matches throughout appears once in the order by ID or by creation. In
+// the other orders, an instance whose time changes between two pages may appear twice or not at all.
 func (c *Client) List(ctx context.Context, filter Filter, after string, limit int, options ...replay.Option) (*Page, error) {
 	if limit < 0 || limit > listMax {
 		return nil, fmt.Errorf("list: %w", invalidArgument("limit", fmt.Sprintf("is %d: 0 to %d are allowed", limit, listMax)))
@@ -62,12 +92,12 @@ func (c *Client) List(ctx context.Context, filter Filter, after string, limit in
 	if limit == 0 {
 		limit = listDefault
 	}
-	request := filter.request()
-	request.After, request.Limit = after, uint32(limit)
-	if err := checkListRequest(request); err != nil {
+	request, err := filter.request()
+	if err = firstError(err, instances.SetCursor(request, after)); err != nil {
 		return nil, fmt.Errorf("list: %w", err)
 	}
-	response, err := c.read(ctx, &clusterpb.Request{Call: &clusterpb.Request_List{List: request}}, options)
+	request.Limit, request.AcceptsShort = uint32(limit), true
+	response, err := readList(ctx, c, request, options)
 	if err != nil {
 		return nil, fmt.Errorf("list: %w", err)
 	}
@@ -75,24 +105,53 @@ func (c *Client) List(ctx context.Context, filter Filter, after string, limit in
 	for _, wire := range response.GetList().GetInstances() {
 		page.Instances = append(page.Instances, newStatus(wire, c.converter))
 	}
-	if response.GetList().GetMore() {
-		page.Next = page.Instances[len(page.Instances)-1].InstanceID
+	if at, more := instances.NextOf(response.GetList()); more {
+		page.Next = instances.FormatCursor(request, at)
 	}
 	return page, nil
 }
 
+// readList sends a request for a list or count.
+func readList(ctx context.Context, c *Client, request *clusterpb.ListRequest, options []replay.Option) (*clusterpb.Response, error) {
+	if err := checkListRequest(request); err != nil {
+		return nil, err
+	}
+	return c.read(ctx, &clusterpb.Request{Call: &clusterpb.Request_List{List: request}}, options)
+}
+
 // Count returns the number of instances that match the filter.
 func (c *Client) Count(ctx context.Context, filter Filter, options ...replay.Option) (int, error) {
-	request := filter.request()
-	request.Count = true
-	if err := checkListRequest(request); err != nil {
+	request, err := filter.request()
+	if err != nil {
 		return 0, fmt.Errorf("count: %w", err)
 	}
-	response, err := c.read(ctx, &clusterpb.Request{Call: &clusterpb.Request_List{List: request}}, options)
+	request.Count = true
+	response, err := readList(ctx, c, request, options)
 	if err != nil {
 		return 0, fmt.Errorf("count: %w", err)
 	}
 	return int(response.GetList().GetCount()), nil
+}
+
+// CountBy returns the numbers of the instances that match the filter, grouped by dimensions: "state",
+// "name", "version", "error" (the code), "tag:KEY" and "attr:KEY"; at most 8. The values of a group
+// are in the order of the dimensions. An instance that lacks a value is in the group with "" there.
+// The groups are ordered by their values; there is none without instances. More than 10,000 groups,
+// or 4 MiB of values, are a [*replay.InvalidError].
+func (c *Client) CountBy(ctx context.Context, filter Filter, dimensions []string, options ...replay.Option) ([]index.Group, error) {
+	request, err := filter.request()
+	if err == nil && len(dimensions) == 0 {
+		err = invalidArgument("dimensions", "are none: at least one is required")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("count: %w", err)
+	}
+	request.Count, request.GroupBy = true, dimensions
+	response, err := readList(ctx, c, request, options)
+	if err != nil {
+		return nil, fmt.Errorf("count by %s: %w", strings.Join(dimensions, ", "), err)
+	}
+	return instances.GroupsOf(response.GetList()), nil
 }
 
 // Purge deletes instances that have ended, with all their data, and returns how many. It skips
@@ -116,20 +175,41 @@ func (c *Client) Purge(ctx context.Context, ids ...string) (int, error) {
 // filterTextMax bounds each text of a filter, in bytes.
 const filterTextMax = 1024
 
-func (f Filter) request() *clusterpb.ListRequest {
+// request returns the request for a list. It does not check the texts; see checkListRequest.
+func (f Filter) request() (*clusterpb.ListRequest, error) {
+	if f.FailingAttempts < 0 || f.FailingAttempts > failingMax {
+		return nil, invalidArgument("filter by failed attempts", fmt.Sprintf("is %d: 0 to %d are allowed", f.FailingAttempts, failingMax))
+	}
 	r := &clusterpb.ListRequest{
 		Name: f.Name, Version: f.Version, IdPrefix: f.IDPrefix, Tags: f.Tags, Attributes: f.Attributes, Parent: f.ParentID,
+		CreatedFrom: boundOf(f.CreatedFrom), CreatedBefore: boundOf(f.CreatedBefore),
+		UpdatedFrom: boundOf(f.UpdatedFrom), UpdatedBefore: boundOf(f.UpdatedBefore),
+		EndedFrom: boundOf(f.EndedFrom), EndedBefore: boundOf(f.EndedBefore),
+		ErrorCode: f.ErrorCode, Order: f.Order, Descending: f.Descending,
 	}
 	for _, state := range f.States {
 		r.States = append(r.States, string(state))
 	}
-	if !f.CreatedFrom.IsZero() {
-		r.CreatedFrom = actors.ClampedUnixNanos(f.CreatedFrom)
+	if f.WaitingKind != "" || f.WaitingName != "" || !f.WaitingFrom.IsZero() || !f.WaitingBefore.IsZero() {
+		r.Waiting = &clusterpb.WaitingFilter{
+			Kind: f.WaitingKind, Name: f.WaitingName, From: boundOf(f.WaitingFrom), Before: boundOf(f.WaitingBefore),
+		}
 	}
-	if !f.CreatedBefore.IsZero() {
-		r.CreatedBefore = actors.ClampedUnixNanos(f.CreatedBefore)
+	if f.FailingAttempts > 0 || f.FailingCode != "" {
+		r.Failing = &clusterpb.FailingFilter{Attempts: uint32(f.FailingAttempts), ErrorCode: f.FailingCode}
 	}
-	return r
+	return r, nil
+}
+
+// failingMax bounds Filter.FailingAttempts.
+const failingMax = math.MaxInt32
+
+// boundOf returns the bound of an interval, 0 for none.
+func boundOf(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return actors.ClampedUnixNanos(t)
 }
 
 // purge purges the instances that a client names, except those still needed. An earlier attempt of

@@ -235,6 +235,11 @@ func (pa *partition) lead(ctx context.Context, epoch uint64) {
 	pa.actorPartition.Store(p)
 	pa.leaderNotifier.Notify()
 	background.Go(func() { pa.raiseProtocol(ctx) })
+	background.Go(func() {
+		if err := recordMissingCode(ctx, pa, epoch); err != nil && ctx.Err() == nil {
+			pa.node.config.Logger.Warn("instances that wait for code are not all shown as such before their next input", "partition", pa.number, "error", err)
+		}
+	})
 	sweeper := &retention.Sweeper{
 		Store: pa.journal, Periods: pa.node.settings.retentionPeriods, Changed: pa.node.settings.changed.Next, Epoch: epoch, Now: pa.journal.Now,
 		Logger: pa.node.config.Logger, OtherPartitions: otherPartitionsOf(pa),

@@ -29,6 +29,16 @@ func TestRequests_RejectedByBuildsThatIgnoreTheirOptions(t *testing.T) {
 		"update with headers":     {Call: &clusterpb.Request_Update{Update: &clusterpb.UpdateRequest{Headers: header}}},
 		"update of a run":         {Call: &clusterpb.Request_Update{Update: &clusterpb.UpdateRequest{FirstExecution: 1}}},
 		"list by attributes":      {Call: &clusterpb.Request_List{List: &clusterpb.ListRequest{Attributes: map[string]string{"a": "b"}}}},
+		"list updated from":       {Call: &clusterpb.Request_List{List: &clusterpb.ListRequest{UpdatedFrom: 1}}},
+		"list updated before":     {Call: &clusterpb.Request_List{List: &clusterpb.ListRequest{UpdatedBefore: 1}}},
+		"list ended from":         {Call: &clusterpb.Request_List{List: &clusterpb.ListRequest{EndedFrom: 1}}},
+		"list ended before":       {Call: &clusterpb.Request_List{List: &clusterpb.ListRequest{EndedBefore: 1}}},
+		"list by error code":      {Call: &clusterpb.Request_List{List: &clusterpb.ListRequest{ErrorCode: "x"}}},
+		"list of waiting ones":    {Call: &clusterpb.Request_List{List: &clusterpb.ListRequest{Waiting: new(clusterpb.WaitingFilter)}}},
+		"list of failing ones":    {Call: &clusterpb.Request_List{List: &clusterpb.ListRequest{Failing: new(clusterpb.FailingFilter)}}},
+		"list in another order":   {Call: &clusterpb.Request_List{List: &clusterpb.ListRequest{Order: "updated"}}},
+		"list in reverse":         {Call: &clusterpb.Request_List{List: &clusterpb.ListRequest{Descending: true}}},
+		"count in groups":         {Call: &clusterpb.Request_List{List: &clusterpb.ListRequest{Count: true, GroupBy: []string{"name"}}}},
 		"completion with a token": {Call: &clusterpb.Request_Complete{Complete: &clusterpb.CompleteRequest{SignedToken: "t3.x"}}},
 	} {
 		protocol := requestProtocol(4, request)
@@ -43,7 +53,7 @@ func TestRequests_RejectedByBuildsThatIgnoreTheirOptions(t *testing.T) {
 		"start":  start(&clusterpb.StartRequest{Tags: map[string]string{"a": "b"}}),
 		"event":  {Call: &clusterpb.Request_Send{Send: new(clusterpb.SendRequest)}},
 		"update": {Call: &clusterpb.Request_Update{Update: new(clusterpb.UpdateRequest)}},
-		"list":   {Call: &clusterpb.Request_List{List: new(clusterpb.ListRequest)}},
+		"list":   {Call: &clusterpb.Request_List{List: &clusterpb.ListRequest{States: []string{"failed"}, After: "a", AcceptsShort: true}}},
 	} {
 		if err := old.checkProtocol(requestProtocol(4, request)); err != nil {
 			t.Errorf("%s: a node of protocol 3 rejects it: %v", name, err)

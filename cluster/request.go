@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"slices"
-	"strings"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/cluster/internal/instances"
 	"github.com/tenuto-dev/tenuto/cluster/internal/telemetry"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -160,8 +159,8 @@ func readKinds() map[reflect.Type]requestKind {
 		reflect.TypeFor[*clusterpb.Request_Executions](): {
 			actions:    needs(ActionGet),
 			ofInstance: true,
-			read: func(_ context.Context, pa *partition, p *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
-				return pa.reads.Executions(p, r.Instance)
+			read: func(_ context.Context, pa *partition, _ *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.reads.Executions(r.Instance)
 			},
 		},
 		reflect.TypeFor[*clusterpb.Request_Pending](): {
@@ -203,8 +202,8 @@ func readKinds() map[reflect.Type]requestKind {
 		reflect.TypeFor[*clusterpb.Request_List](): {
 			actions: needs(ActionList),
 			check:   func(r *clusterpb.Request, _ payloadLimit) error { return checkListRequest(r.GetList()) },
-			read: func(ctx context.Context, pa *partition, p *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
-				return pa.reads.List(ctx, p, r.GetList())
+			read: func(ctx context.Context, pa *partition, _ *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.reads.List(ctx, r.GetList())
 			},
 			fanOut: (*scatterGather).fanOutList,
 		},
@@ -453,14 +452,39 @@ func checkListRequest(r *clusterpb.ListRequest) error {
 		checkText("filter by version", r.Version, 0, filterTextMax),
 		checkText("filter by ID prefix", r.IdPrefix, 0, filterTextMax),
 		checkText("filter by parent", r.Parent, 0, filterTextMax),
+		checkText("filter by error code", r.ErrorCode, 0, filterTextMax),
+		checkText("order", r.Order, 0, filterTextMax),
+		checkText("filter by kind of operation", r.Waiting.GetKind(), 0, filterTextMax),
+		checkText("filter by name of operation", r.Waiting.GetName(), 0, filterTextMax),
+		checkText("filter by code of the last failure", r.Failing.GetErrorCode(), 0, filterTextMax),
 		actors.CheckTags(r.Tags),
 		checkAttributes(r.Attributes),
 	)
+	if err != nil {
+		return err
+	}
+	if len(r.States) > statesMax {
+		return invalidArgument("filter by state", fmt.Sprintf("names %d states: at most %d are allowed", len(r.States), statesMax))
+	}
 	for _, state := range r.States {
-		err = firstError(err, checkText("filter by state", state, 0, filterTextMax), checkState(state))
+		if err := checkText("filter by state", state, 0, filterTextMax); err != nil {
+			return err
+		}
+	}
+	for _, dimension := range r.GroupBy {
+		if err := checkText("dimension", dimension, 1, filterTextMax); err != nil {
+			return err
+		}
+	}
+	_, err = instances.QueryOf(r)
+	if err == nil {
+		_, err = instances.GroupingsOf(r.GroupBy)
 	}
 	return err
 }
+
+// statesMax bounds the states of a filter. There are fewer, but a caller may repeat some.
+const statesMax = 64
 
 // checkAttributes returns an error for attributes that no instance can have.
 func checkAttributes(attributes map[string]string) error {
@@ -473,19 +497,6 @@ func checkAttributes(attributes map[string]string) error {
 		}
 	}
 	return nil
-}
-
-// checkState returns an error if no instance can be in the state: a misspelled state must not yield
-// an empty list.
-func checkState(state string) error {
-	if slices.Contains(instanceStates, State(state)) {
-		return nil
-	}
-	names := make([]string, len(instanceStates))
-	for i, known := range instanceStates {
-		names[i] = string(known)
-	}
-	return invalidArgument("filter by state", fmt.Sprintf("is %q, which is none of: %s", state, strings.Join(names, ", ")))
 }
 
 func checkPurge(ids []string) error {

@@ -125,7 +125,14 @@ func requestsByKind() map[string][]*clusterpb.Request {
 		"history": {running(history()), stale(ended(history()))},
 		"control": append(controls(running, clusterpb.ControlRequest_KIND_SUSPEND, clusterpb.ControlRequest_KIND_RESUME, clusterpb.ControlRequest_KIND_RETRY,
 			clusterpb.ControlRequest_KIND_UNSPECIFIED), controls(ended, clusterpb.ControlRequest_KIND_CANCEL, clusterpb.ControlRequest_KIND_TERMINATE)...),
-		"list":  {list(), stale(list()), {Call: &clusterpb.Request_List{List: &clusterpb.ListRequest{Count: true}}}},
+		"list": {
+			list(), stale(list()), {Call: &clusterpb.Request_List{List: &clusterpb.ListRequest{Count: true}}},
+			{Call: &clusterpb.Request_List{List: &clusterpb.ListRequest{
+				Order: "created", Descending: true, After: "a", AfterKey: 1, AcceptsShort: true, UpdatedFrom: 1, EndedBefore: 2, ErrorCode: "x",
+				Waiting: &clusterpb.WaitingFilter{Kind: "event", Name: "other"}, Failing: &clusterpb.FailingFilter{Attempts: 1, ErrorCode: "x"},
+			}}},
+			{Call: &clusterpb.Request_List{List: &clusterpb.ListRequest{Count: true, GroupBy: []string{"state", "tag:a", "attr:b"}}}},
+		},
 		"purge": {{Call: &clusterpb.Request_Purge{Purge: &clusterpb.PurgeRequest{Instances: []string{"running", "unknown"}}}}},
 		"query": {query("sum"), query("none"), query("failing"), ended(query("sum"))},
 		"update": {

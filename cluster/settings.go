@@ -135,7 +135,7 @@ func (c *Client) ChangeSettings(ctx context.Context, change func(*Settings)) (Se
 		return Settings{}, fmt.Errorf("change settings: %w", invalidArgument("change", "is nil"))
 	}
 	for {
-		next, err := c.changeSettings(ctx, change)
+		next, err := tryChangeSettings(ctx, c, change)
 		switch {
 		case errors.Is(err, errSettingsVersion):
 			// Another change was recorded: make this one on top of it.
@@ -147,8 +147,8 @@ func (c *Client) ChangeSettings(ctx context.Context, change func(*Settings)) (Se
 	}
 }
 
-// changeSettings is one attempt of ChangeSettings.
-func (c *Client) changeSettings(ctx context.Context, change func(*Settings)) (Settings, error) {
+// tryChangeSettings is one attempt of ChangeSettings.
+func tryChangeSettings(ctx context.Context, c *Client, change func(*Settings)) (Settings, error) {
 	recorded, version, err := c.recordedSettings(ctx)
 	if err != nil {
 		return Settings{}, err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/cluster/internal/instances"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -16,21 +17,22 @@ import (
 // State is what an instance is doing, or how it ended.
 type State = actors.State
 
-// The states. An instance in one of the first five has not ended.
+// The states. An instance in one of the first five has not ended. States are recorded in the
+// journal: every replica shows them, some milliseconds after their cause.
 const (
 	Running = actors.StateRunning
 	// Hung: the code has run for longer than Config.HungAfter without reaching a durable call: it
-	// blocks, or computes for long. The leader logs its stack; see [Client.Stack]. Only the leader
-	// shows this state. It ends when the code goes on, or the instance is terminated.
+	// blocks, or computes for long. The leader logs its stack; see [Client.Stack]. It ends when the
+	// code goes on, or the instance is terminated.
 	Hung = actors.StateHung
-	// Stalled: code and history disagree; see Status.Mismatch. From protocol 3 on, every node shows
-	// this state. A new leader retries all stalled instances, one after the other.
+	// Stalled: code and history disagree; see Status.Mismatch. A new leader retries all stalled
+	// instances, one after the other, and those that are hung.
 	Stalled = actors.StateStalled
 	// Suspended: the instance takes input, but its code does not run.
 	Suspended = actors.StateSuspended
 	// WaitingForCode: the leader has no code for the instance. When input arrives for it,
 	// leadership moves to a node that has the code, if that node has all the code that the leader
-	// has.
+	// has. A new leader adds and removes this state for idle instances in the background.
 	WaitingForCode = actors.StateWaitingForCode
 	Completed      = actors.StateCompleted
 	Failed         = actors.StateFailed
@@ -41,7 +43,7 @@ const (
 )
 
 // instanceStates are the states of an instance, as opposed to those of an execution.
-var instanceStates = []State{Running, Hung, Stalled, Suspended, WaitingForCode, Completed, Failed, Canceled, Terminated}
+var instanceStates = instances.States()
 
 // Status is the state of an instance's latest run.
 type Status struct {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/cluster/internal/telemetry"
+	"github.com/tenuto-dev/tenuto/journal/state/index"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -96,19 +97,19 @@ func (t telemetrySource) Sample() *telemetry.Sample {
 // CountInstances implements telemetry.Source.
 func (t telemetrySource) CountInstances(ctx context.Context, partition int) (map[State]int, bool) {
 	g := t.node.partitions[partition]
-	p := g.actorPartition.Load()
-	if p == nil {
+	if g.actorPartition.Load() == nil {
 		return nil, false
 	}
 	counts := make(map[State]int)
 	for _, state := range instanceStates {
 		counts[state] = 0
 	}
-	for known := range g.journal.Instances() {
-		if ctx.Err() != nil || g.node.stopping.Load() {
-			return nil, false
-		}
-		counts[g.reads.StateOf(p, known)]++
+	groups, err := g.journal.CountBy(ctx, new(index.Query), index.Grouping{Dimension: index.DimensionState})
+	if err != nil || g.node.stopping.Load() {
+		return nil, false
+	}
+	for _, group := range groups {
+		counts[State(group.Values[0])] = int(group.Count)
 	}
 	return counts, true
 }

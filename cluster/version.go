@@ -62,7 +62,7 @@ func requiredProtocol(r *clusterpb.Request) uint32 {
 	case *clusterpb.Request_Update:
 		uses = len(call.Update.GetHeaders()) > 0 || call.Update.GetFirstExecution() != 0
 	case *clusterpb.Request_List:
-		uses = len(call.List.GetAttributes()) > 0
+		uses = usesListOptions(call.List)
 	case *clusterpb.Request_Complete:
 		uses = call.Complete.GetSignedToken() != ""
 	}
@@ -70,6 +70,14 @@ func requiredProtocol(r *clusterpb.Request) uint32 {
 		return optionsProtocol
 	}
 	return 0
+}
+
+// usesListOptions reports whether a request for a list has fields of protocol 4 that change its
+// meaning.
+func usesListOptions(r *clusterpb.ListRequest) bool {
+	return len(r.GetAttributes())+len(r.GetGroupBy()) > 0 || r.GetWaiting() != nil || r.GetFailing() != nil ||
+		r.GetOrder() != "" || r.GetDescending() || r.GetErrorCode() != "" ||
+		r.GetUpdatedFrom() != 0 || r.GetUpdatedBefore() != 0 || r.GetEndedFrom() != 0 || r.GetEndedBefore() != 0
 }
 
 // checkMemberProtocol returns an error for a node that does not speak the cluster's protocol.

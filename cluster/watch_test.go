@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/instances"
 	"github.com/tenuto-dev/tenuto/cluster/internal/retention"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -469,18 +470,23 @@ func TestStaleRead_NeedsNoLeader(t *testing.T) {
 	}
 }
 
-// What a replica shows of an instance that only the leader knows to be stalled.
-func TestStaleRead_LacksLeaderOnlyState(t *testing.T) {
-	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
+// Every replica shows the recorded state. What only a leader knows is not part of it.
+func TestStateOf_IsTheRecordedState(t *testing.T) {
+	under := func(kind journalpb.ConditionKind) *journalpb.Instance {
+		return &journalpb.Instance{Suspended: true, Status: journalpb.Status_STATUS_RUNNING, Condition: &journalpb.Condition{Kind: kind}}
+	}
 	for name, c := range map[string]struct {
 		known *journalpb.Instance
 		want  State
 	}{
-		"without code": {&journalpb.Instance{Name: "unknown", Status: journalpb.Status_STATUS_RUNNING}, Running},
-		"suspended":    {&journalpb.Instance{Suspended: true, Status: journalpb.Status_STATUS_RUNNING}, Suspended},
-		"ended":        {&journalpb.Instance{Status: journalpb.Status_STATUS_FAILED}, Failed},
+		"without code":         {&journalpb.Instance{Name: "unknown", Status: journalpb.Status_STATUS_RUNNING}, Running},
+		"suspended":            {&journalpb.Instance{Suspended: true, Status: journalpb.Status_STATUS_RUNNING}, Suspended},
+		"ended":                {&journalpb.Instance{Status: journalpb.Status_STATUS_FAILED}, Failed},
+		"recorded as stalled":  {under(journalpb.ConditionKind_CONDITION_KIND_STALLED), Stalled},
+		"recorded as hung":     {under(journalpb.ConditionKind_CONDITION_KIND_HUNG), Hung},
+		"recorded as codeless": {under(journalpb.ConditionKind_CONDITION_KIND_WAITING_FOR_CODE), WaitingForCode},
 	} {
-		if got := node.partitions[0].reads.StateOf(nil, c.known); got != c.want {
+		if got := instances.StateOf(c.known); got != c.want {
 			t.Errorf("%s: %s; want %s", name, got, c.want)
 		}
 	}

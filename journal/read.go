@@ -1,11 +1,13 @@
 package journal
 
 import (
+	"context"
 	"crypto/sha256"
 	"iter"
 
 	"github.com/tenuto-dev/tenuto/journal/internal/raftnode"
 	"github.com/tenuto-dev/tenuto/journal/state"
+	"github.com/tenuto-dev/tenuto/journal/state/index"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
@@ -115,3 +117,15 @@ func (r *reads) Term() uint64 { return r.raft.CurrentTerm() }
 
 // WithCondition yields the running instances that have a condition; see state.Machine.
 func (r *reads) WithCondition() iter.Seq[*journalpb.Instance] { return r.machine.WithCondition() }
+
+// Query returns up to limit instances that a query selects, in its order, from the beginning or
+// after a place. A page may be shorter than limit, or empty, and have more after it; see
+// state.Machine.
+func (r *reads) Query(ctx context.Context, q *index.Query, after *index.Cursor, limit int) (*state.QueryPage, error) {
+	return r.machine.Query(ctx, q, after, limit)
+}
+
+// CountBy counts the instances that a query selects, grouped by some dimensions; see state.Machine.
+func (r *reads) CountBy(ctx context.Context, q *index.Query, by ...index.Grouping) ([]index.Group, error) {
+	return r.machine.CountBy(ctx, q, by...)
+}

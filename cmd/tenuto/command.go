@@ -30,6 +30,7 @@ type action func(ctx context.Context, s streams, args []string) error
 
 var commands = []command{
 	{"list", "", "list instances", 0, 0, list},
+	{"count", "", "count instances, in groups", 0, 0, count},
 	{"get", "ID", "show the state of an instance", 1, 1, get},
 	{"stack", "ID", "show where coroutines of an instance wait", 1, 1, stack},
 	{"members", "", "list the nodes of the cluster", 0, 0, members},

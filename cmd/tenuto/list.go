@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/filter"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -27,32 +29,58 @@ type selection struct {
 
 func list(flags *flag.FlagSet) action {
 	s := new(selection)
-	filter := &s.filter
-	flags.Func("state", "instances in a `state`: running, hung, stalled, suspended, waiting-for-code, completed, failed, canceled, terminated; may be repeated", func(state string) error {
-		filter.States = append(filter.States, cluster.State(strings.ReplaceAll(state, "-", " ")))
-		return nil
-	})
-	flags.StringVar(&filter.Name, "name", "", "instances of the orchestration `name`")
-	flags.StringVar(&filter.Version, "version", "", "instances of that `version`")
-	flags.StringVar(&filter.IDPrefix, "prefix", "", "instances whose IDs begin with `prefix`")
-	flags.StringVar(&filter.ParentID, "parent", "", "children of the instance `id`")
-	flags.Func("tag", "instances with the tag `key=value`; may be repeated", func(tag string) error { return addTag(filter, tag) })
-	flags.Func("from", "created at or after a `time` like 2006-01-02T15:04:05Z", parseTimeInto(&filter.CreatedFrom))
-	flags.Func("before", "created before a `time`", parseTimeInto(&filter.CreatedBefore))
-	flags.StringVar(&s.after, "after", "", "instances whose IDs sort after `id`")
+	filterOf := filterFlags(flags)
+	flags.StringVar(&s.after, "after", "", "instances that follow a `place`: what an earlier list named, or in the order by ID any ID")
 	flags.IntVar(&s.limit, "limit", 100, "the maximum `number` of instances; 0 for all")
 	flags.BoolVar(&s.count, "count", false, "show only the number of instances")
 	flags.BoolVar(&s.asJSON, "json", false, "one JSON object per line")
 	readOptions := staleFlag(flags)
-	return withClient(flags, func(ctx context.Context, client *cluster.Client, to streams, _ []string) error {
+	return withClient(flags, func(ctx context.Context, client *cluster.Client, to streams, _ []string) (err error) {
 		if s.limit < 0 {
 			return &usageError{"-limit must be 0 or more"}
+		}
+		if s.filter, err = filterOf(to); err != nil {
+			return err
 		}
 		if s.count {
 			return s.writeCount(ctx, client, to, readOptions())
 		}
 		return s.writeInstances(ctx, client, to, readOptions())
 	})
+}
+
+// filterFlags declares the flags that select instances. The result returns the filter after they
+// are parsed.
+func filterFlags(flags *flag.FlagSet) func(to streams) (cluster.Filter, error) {
+	var f cluster.Filter
+	var query, order string
+	flags.StringVar(&query, "query", "", "instances that match a `text` such as \"state=failed name=checkout updated<2h\"; see package cluster/filter")
+	flags.Func("state", "instances in a `state`: running, hung, stalled, suspended, waiting-for-code, completed, failed, canceled, terminated; may be repeated", func(state string) error {
+		f.States = append(f.States, cluster.State(strings.ReplaceAll(state, "-", " ")))
+		return nil
+	})
+	flags.StringVar(&f.Name, "name", "", "instances of the orchestration `name`")
+	flags.StringVar(&f.Version, "version", "", "instances of that `version`")
+	flags.StringVar(&f.IDPrefix, "prefix", "", "instances whose IDs begin with `prefix`")
+	flags.StringVar(&f.ParentID, "parent", "", "children of the instance `id`")
+	flags.Func("tag", "instances with the tag `key=value`; may be repeated", func(tag string) error { return addTag(&f, tag) })
+	flags.Func("from", "created at or after a `time` like 2006-01-02T15:04:05Z", parseTimeInto(&f.CreatedFrom))
+	flags.Func("before", "created before a `time`", parseTimeInto(&f.CreatedBefore))
+	flags.StringVar(&order, "order", "", "the `order`: id, created, updated, ended or timer; -updated is the reverse")
+	return func(to streams) (cluster.Filter, error) {
+		f.Order, f.Descending = strings.CutPrefix(order, "-")
+		if query == "" {
+			return f, nil
+		}
+		// The flags are more words, so that one that is also in the text is an error.
+		combined, err := filter.Parse(strings.TrimSpace(query+" "+filter.Format(f)), time.Now())
+		var syntax *filter.SyntaxError
+		if errors.As(err, &syntax) {
+			fmt.Fprintln(to.err, syntax.Caret())
+			return f, &usageError{err.Error()}
+		}
+		return combined, err
+	}
 }
 
 // writeCount writes the number of instances.
@@ -73,15 +101,15 @@ type countResult struct {
 	Count int `json:"count"`
 }
 
-func addTag(filter *cluster.Filter, tag string) error {
+func addTag(f *cluster.Filter, tag string) error {
 	key, value, ok := strings.Cut(tag, "=")
 	if !ok {
 		return fmt.Errorf("is not key=value")
 	}
-	if filter.Tags == nil {
-		filter.Tags = make(map[string]string)
+	if f.Tags == nil {
+		f.Tags = make(map[string]string)
 	}
-	filter.Tags[key] = value
+	f.Tags[key] = value
 	return nil
 }
 

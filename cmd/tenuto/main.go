@@ -4,6 +4,8 @@
 //	go install github.com/tenuto-dev/tenuto/cmd/tenuto@latest
 //
 //	tenuto list -state failed              list failed instances
+//	tenuto list -query 'updated<2h failing>=3' -order -updated
+//	tenuto count -by state,name            count instances in groups
 //	tenuto get order-17                    show the state of an instance
 //	tenuto stack order-17                  show where coroutines of an instance wait
 //	tenuto adopt n2 6f1e…                  record the new directory of a node that lost its own
@@ -25,6 +27,13 @@
 //
 // No command reads the directory of a stopped node, because a process that opens it acts as that
 // node and changes it. Start the node and call it.
+//
+// # Selecting instances
+//
+// "list" and "count" select instances by flags and by the text of -query, whose grammar is in the
+// documentation of package cluster/filter. An instance must match all of them. In an order other
+// than by ID, an instance that changes while a long list is written may be written twice or not at
+// all.
 //
 // # Output
 //

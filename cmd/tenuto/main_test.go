@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -119,6 +120,54 @@ func TestCommands_ReadState(t *testing.T) {
 	if len(shown) != 1 || shown[0].ID != "hello-1" || shown[0].State != cluster.Completed || shown[0].Summary != "a greeting" {
 		t.Errorf("the list shows %+v", shown)
 	}
+}
+
+func TestCommands_SelectAndCount(t *testing.T) {
+	address, client := startCluster(t)
+	if _, err := cluster.Call(t.Context(), client, hello, "hello-2", "Bo", cluster.Tags(map[string]string{"shop": "south"})); err != nil {
+		t.Fatal(err)
+	}
+	ids := func(o outcome) (ids []string) {
+		t.Helper()
+		o.expect(t, 0)
+		for line := range strings.Lines(o.out) {
+			ids = append(ids, strings.Fields(line)[0])
+		}
+		return ids[1:]
+	}
+	for line, want := range map[string][]string{
+		"-query name=hello|-order|-created":               {"hello-2", "hello-1"},
+		"-query name=hello order=-id":                     {"hello-2", "hello-1"},
+		"-query state=completed,failed|-tag|shop=south":   {"hello-2"},
+		"-query waiting=event:word since<1h":              {"never-1"},
+		"-query updated>1h":                               nil,
+		"-query ended<1h order=ended|-limit|1":            {"hello-1"},
+		"-order|ended|-name|never":                        nil,
+		"-query tag.shop=north id=hello-*|-state|running": nil,
+	} {
+		flags := strings.Split(strings.Replace(line, " ", "|", 1), "|")
+		if got := ids(tenuto(t, address, append([]string{"list"}, flags...)...)); !slices.Equal(got, want) {
+			t.Errorf("%s: %q; want %q", line, got, want)
+		}
+	}
+	first := tenuto(t, address, "list", "-limit", "1", "-order", "-created", "-name", "hello")
+	_, next, ok := strings.Cut(first.err, "-after ")
+	if !ok {
+		t.Fatalf("no next page: %s", first.err)
+	}
+	next, _, _ = strings.Cut(next, ",")
+	if got := ids(tenuto(t, address, "list", "-order", "-created", "-name", "hello", "-after", next)); !slices.Equal(got, []string{"hello-1"}) {
+		t.Errorf("after %s: %q", next, got)
+	}
+	tenuto(t, address, "count").expect(t, 0, "3\n")
+	tenuto(t, address, "count", "-query", "state=running", "-json").expect(t, 0, `{"count":1}`)
+	tenuto(t, address, "count", "-by", "state,name").expect(t, 0, "STATE      NAME   COUNT\n", "completed  hello  2\n", "running    never  1\n")
+	tenuto(t, address, "count", "-by", "tag:shop", "-json", "-stale").expect(t, 0, `{"by":{"tag:shop":"north"},"count":1}`, `{"by":{"tag:shop":""},"count":1}`)
+	tenuto(t, address, "count", "-by", "stat").expect(t, 2, "state, name, version, error, tag:KEY, attr:KEY")
+	tenuto(t, address, "list", "-query", "name=x state=cancled").expect(t, 2, "name=x state=cancled\n       ^^^^^^^^^^^^^\n", `did you mean "canceled"?`)
+	tenuto(t, address, "list", "-query", "name=x", "-name", "y").expect(t, 2, "twice")
+	tenuto(t, address, "list", "-order", "size").expect(t, 2, "id, created, updated, ended, timer")
+	tenuto(t, address, "list", "-order", "created", "-after", "hello-1").expect(t, 2, "Page.Next")
 }
 
 func TestCommands_ChangeSettings(t *testing.T) {

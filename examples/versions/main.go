@@ -118,21 +118,31 @@ func awaitSubscription(ctx context.Context, client *cluster.Client, order string
 
 // packAll packs all orders, one after another, and waits until they are shipped.
 func packAll(ctx context.Context, client *cluster.Client) error {
-	page, err := client.List(ctx, cluster.Filter{Name: Shipping.Name(), States: []cluster.State{cluster.Running}}, "", 0)
-	if err != nil {
-		return err
-	}
-	for _, order := range page.Instances {
-		if err := cluster.Send(ctx, client, order.InstanceID, Packed, "box 7"); err != nil {
-			return err
-		}
-		ended, err := client.Wait(ctx, order.InstanceID)
+	running := cluster.Filter{Name: Shipping.Name(), States: []cluster.State{cluster.Running}}
+	for after := ""; ; {
+		page, err := client.List(ctx, running, after, 0)
 		if err != nil {
 			return err
 		}
-		if ended.Err != nil {
-			return ended.Err
+		for _, order := range page.Instances {
+			if err := pack(ctx, client, order.InstanceID); err != nil {
+				return err
+			}
+		}
+		if after = page.Next; after == "" {
+			return nil
 		}
 	}
-	return nil
+}
+
+// pack packs an order and waits until it is shipped.
+func pack(ctx context.Context, client *cluster.Client, order string) error {
+	if err := cluster.Send(ctx, client, order, Packed, "box 7"); err != nil {
+		return err
+	}
+	ended, err := client.Wait(ctx, order)
+	if err != nil {
+		return err
+	}
+	return ended.Err
 }

@@ -53,6 +53,7 @@ func (m *Machine) setCondition(c *setConditionCommand) error {
 		in.condition = bytes.Clone(c.encoded) // the encoded bytes are part of a log entry
 	}
 	m.updateSets(in, before, in.memberships())
+	m.facets.count(in)
 	m.watchers.notify(in.id, true)
 	return nil
 }

@@ -75,6 +75,14 @@
 // child is an orphan for as long as it runs. So is a child whose parent is in another
 // partition, since this machine does not have the parent.
 //
+// # Queries
+//
+// Query and CountBy find instances by what package index lists. Their index is derived from headers
+// alone and written with them, so it is in every checkpoint; no digest and no snapshot covers it.
+// What is not flushed yet is found in memory. An older store is indexed by its first flushes, which
+// follow each other; until then a query examines every instance. So is a store that an older build
+// has changed since.
+//
 // # Limits
 //
 // Timestamps are not checked. The machine reads event bodies only where the index needs
@@ -95,13 +103,18 @@
 // of the preceding value (4 bytes, little-endian). Before that checksum a value holds:
 //
 //	'm'                               meta: fields 1 format (1), 2 index and 3 term of the last entry, 4 epoch,
-//	                                  5 instance numbers assigned, 6 an encoded PartitionMetadata
+//	                                  5 instance numbers assigned, 6 an encoded PartitionMetadata, 7 generation of the
+//	                                  index that agrees with the rest; absent after a flush by a build without index
 //	'i' ID                            header of an instance, see below
 //	'h' number execution event_id     chunk of a history, from that event on: fields
 //	                                  1 hash before it (fixed64), 2 hash of its last event (fixed64), 3 event, repeated
 //	'b' ID, 'u' ID, 'c' ID, 'd' ID    empty: the instance is busy, unbegun, a running child, has a condition
 //	't' fire_at execution event_id ID empty: a timer is open; fire_at with its highest bit inverted
 //	'x' ID                            an encoded ChainedStart of that instance
+//	'n'                               index: fields 1 generation, 2 last ID added, 3 complete
+//	'n' facet                         fields 1 state, 2 name, 3 version, 4 instances; facet takes four bytes
+//	'o' facet ID, 'p' facet created ID, 'q' facet updated ID, 'r' facet next_timer ID, 's' list order facet [time] ID
+//	                                  empty: entries of the index; package index describes them
 //
 // Fields are those of a protobuf message, varints unless stated otherwise. Fields that
 // are 0 or empty are omitted. A header has the fields:
@@ -116,7 +129,10 @@
 //	20 incarnation of the run  21 an encoded Condition
 //	22 attribute, repeated: {1 name, 2 an encoded AttributeValue}
 //	23 value of a key-value map, repeated: {1 map, 2 key, 3 event_id that holds it}
-//	24 summary of the run (text)
+//	24 summary of the run (text)  25 error code (text)  26 generation of the index that has its entries
+//
+// An open operation also has the fields 5 name (text) and 6 since. Headers of older builds have no
+// field above 24.
 //
 // An instance gets a number, counted from 1, when it is first written. The keys of a
 // history begin with that number, so new histories are written in key order. Numbers are

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/tenuto-dev/tenuto/journal/state/index"
 	"github.com/tenuto-dev/tenuto/journal/state/store"
 )
 
@@ -44,6 +45,9 @@ type flushState struct {
 	waiters    []waiter
 	unpaced    bool // see DisablePacing
 	flushes    sync.WaitGroup
+
+	blockers   int // callers of blockFlushes that wait
+	indexState indexState
 
 	idle idleList
 }
@@ -85,6 +89,11 @@ type storedState struct {
 	timers         []timerKey
 	memBytes       int // about how much memory it takes when it is clean
 
+	// Its entries in the index in the store while it is dirty; nil if it has none.
+	entries   *index.Entries
+	indexedIn uint64 // the index generation in which the store holds entries of it, 0 for none
+	facet     *facet // by which it is counted; nil if it is not
+
 	dirtyGeneration  uint64 // the generation in which it was last made dirty
 	frozenGeneration uint64 // the generation in which it was last written
 	purged           bool
@@ -118,8 +127,12 @@ type flush struct {
 	removals       []removal
 	chainedChanges []chainedChange
 
-	frozen       []frozenInstance // guarded by flusher.mu until all are frozen
-	headerBuffer []byte           // the next header is appended here
+	facets       []*facet // those whose counts have changed
+	built        []builtInstance
+	builtIDs     map[string]struct{} // of built; guarded by flusher.mu
+	indexState   indexState          // after the flush
+	frozen       []frozenInstance    // guarded by flusher.mu until all are frozen
+	headerBuffer []byte              // the next header is appended here
 
 	pacer store.Pacer
 	done  chan struct{} // closed when the flush has ended
@@ -136,6 +149,8 @@ type frozenInstance struct {
 	setsBefore, setsAfter memberships
 	closedTimers          []timerKey // timers that are no longer open
 	openedTimers          []timerKey // newly open timers
+	// Its entries in the index; nil if the store has none yet.
+	entriesBefore, entriesAfter *index.Entries
 }
 
 // markDirty must be called before an instance is changed.
@@ -145,6 +160,7 @@ func (fl *flusher) markDirty(in *instance) {
 	}
 	fl.freezeForFlush(in)
 	fl.idle.remove(in)
+	fl.keepEntries(in)
 	in.dirtyGeneration = fl.generation
 	fl.dirty = append(fl.dirty, in)
 	fl.dirtyBytes += in.memBytes
@@ -166,7 +182,8 @@ func (fl *flusher) recordRemoval(in *instance) {
 	fl.idle.remove(in)
 	in.purged = true
 	if in.instanceNumber != 0 {
-		fl.removals = append(fl.removals, removal{in.id, in.instanceNumber, in.chunks, in.execution})
+		fl.keepEntries(in)
+		fl.removals = append(fl.removals, removal{in.id, in.instanceNumber, in.chunks, in.execution, in.entries})
 		fl.purged[in.id] = fl.generation
 	}
 }
@@ -195,6 +212,9 @@ func (fl *flusher) freeze(f *flush, in *instance) {
 	} else {
 		in.markStored(in)
 	}
+	in.keepOperationNames()
+	frozen.entriesBefore, frozen.entriesAfter = in.entries, in.newEntries()
+	in.entries, in.indexedIn = frozen.entriesAfter, fl.indexState.generation
 	frozen.header = f.appendHeader(in)
 	in.memBytes = idleBytes + len(frozen.header)
 	f.frozen = append(f.frozen, frozen)
@@ -279,14 +299,15 @@ func (fl *flusher) isFlushDue() bool {
 // startFlushIfDue starts a flush if one is due or awaited, no other is in progress, and the last
 // entry is applied completely. fl.mu must be held.
 func (fl *flusher) startFlushIfDue() {
-	if fl.current != nil || fl.partial || !fl.isFlushDue() && len(fl.waiters) == 0 {
+	if fl.current != nil || fl.partial || !fl.isFlushDue() && len(fl.waiters) == 0 && !fl.isBuildDue() {
 		return
 	}
 	f := &flush{
 		generation: fl.generation, meta: storeMeta{index: fl.index, term: fl.term, epoch: fl.epoch, metadata: fl.metadata},
 		instances: fl.dirty, removals: fl.removals, chainedChanges: fl.chainedChanges,
-		done: make(chan struct{}),
+		facets: fl.facets.takeChanged(), indexState: fl.indexState, done: make(chan struct{}),
 	}
+	f.meta.indexGeneration = fl.indexState.generation
 	fl.generation++
 	fl.entries, fl.dirtyBytes = 0, 0
 	fl.dirty, fl.removals, fl.chainedChanges = nil, nil, nil
@@ -327,11 +348,15 @@ func (fl *flusher) runFlush(f *flush) {
 	f.pacer = store.StartPacer()
 	fl.forEachInBatches(f, func(in *instance) { fl.freeze(f, in) })
 	f.meta.lastNumber = fl.lastNumber // only freezing assigns numbers
+	if fl.buildIndex(f) != nil {
+		return // the store has failed
+	}
 	if fl.store.Write("write changes", f.batchBytes(), func(b store.Batch) error { return fl.fillBatch(f, b) }) != nil {
 		return // fl.current stays set, so that no further flush starts
 	}
 	fl.mu.Lock()
 	fl.commits++
+	fl.indexState = f.indexState
 	for i := range f.removals {
 		if id := f.removals[i].id; fl.purged[id] == f.generation {
 			delete(fl.purged, id)
@@ -346,6 +371,7 @@ func (fl *flusher) runFlush(f *flush) {
 	defer fl.mu.Unlock()
 	fl.durable = f.meta.index
 	fl.current = nil
+	fl.facets.endFlush()
 	fl.notifyWaiters()
 	fl.startFlushIfDue()
 }
@@ -409,6 +435,7 @@ func (fl *flusher) trimWritten(f *flush, in *instance) {
 	if in.dirtyGeneration != f.generation {
 		return
 	}
+	in.entries = nil
 	if !in.isRunning() {
 		fl.evict(in) // most ended instances are never read again
 		return
@@ -421,6 +448,7 @@ func (fl *flusher) trimWritten(f *flush, in *instance) {
 // nor any later one.
 func (fl *flusher) fillBatch(f *flush, b store.Batch) error {
 	w := &batchWriter{batch: b}
+	w.putIndexState(f)
 	for i := range f.removals {
 		w.setErr(f.removals[i].writeTo(b))
 	}
@@ -469,6 +497,7 @@ func (w *batchWriter) putChainedStart(c *chainedChange) {
 func (w *batchWriter) putInstance(frozen *frozenInstance) {
 	w.key = idKey(w.key[:0], keyInstance, frozen.in.id)
 	w.set(w.key, func(b []byte) []byte { return append(b, frozen.header...) })
+	w.putEntries(frozen.in.id, frozen.entriesBefore, frozen.entriesAfter)
 	w.putMembership(keyBusy, frozen.in.id, frozen.setsBefore.busy, frozen.setsAfter.busy)
 	w.putMembership(keyUnbegun, frozen.in.id, frozen.setsBefore.unbegun, frozen.setsAfter.unbegun)
 	w.putMembership(keyChild, frozen.in.id, frozen.setsBefore.child, frozen.setsAfter.child)
@@ -537,8 +566,9 @@ const (
 func (f *flush) batchBytes() int {
 	n := recordOverhead + lastNumberBytes + len(f.meta.appendTo(nil))
 	for i := range f.removals {
-		n += 2*recordOverhead + historyKeySize + len(f.removals[i].id)
+		n += 2*recordOverhead + historyKeySize + len(f.removals[i].id) + entriesBytes(f.removals[i].id, nil, f.removals[i].entries)
 	}
+	n += f.indexBytes()
 	for i := range f.chainedChanges {
 		n += chainedStartOverhead + len(f.chainedChanges[i].target)
 		if start := f.chainedChanges[i].start; start != nil {
@@ -560,6 +590,7 @@ func (frozen *frozenInstance) batchBytes() int {
 		}
 	}
 	n := records*(recordOverhead+len(frozen.in.id)) + len(frozen.header)
+	n += entriesBytes(frozen.in.id, frozen.entriesBefore, frozen.entriesAfter)
 	for _, x := range frozen.events {
 		n += int(countChunks(x.events)) * chunkOverhead
 		for _, event := range x.events {
@@ -567,4 +598,62 @@ func (frozen *frozenInstance) batchBytes() int {
 		}
 	}
 	return n
+}
+
+// idleBytes is about how many bytes of memory an instance takes in addition to the size of its
+// header on disk.
+const idleBytes = 800
+
+// idleList is a cache of clean instances, whose latest state is in the store. They are ordered by
+// their last change.
+type idleList struct {
+	oldest, newest *instance
+	count          int
+	bytes          int
+}
+
+func (l *idleList) add(in *instance) {
+	l.remove(in)
+	in.isIdle, in.older, in.newer = true, l.newest, nil
+	if l.newest != nil {
+		l.newest.newer = in
+	} else {
+		l.oldest = in
+	}
+	l.newest = in
+	l.count++
+	l.bytes += in.memBytes
+}
+
+func (l *idleList) remove(in *instance) {
+	if !in.isIdle {
+		return
+	}
+	if in.older != nil {
+		in.older.newer = in.newer
+	} else {
+		l.oldest = in.newer
+	}
+	if in.newer != nil {
+		in.newer.older = in.older
+	} else {
+		l.newest = in.older
+	}
+	in.isIdle, in.older, in.newer = false, nil, nil
+	l.count--
+	l.bytes -= in.memBytes
+}
+
+// evictExcess evicts the longest idle instances until the idle list is within MemoryBytes.
+func (fl *flusher) evictExcess() {
+	for fl.idle.bytes > fl.options.MemoryBytes {
+		fl.evict(fl.idle.oldest)
+	}
+}
+
+// evict removes a clean instance from memory.
+func (fl *flusher) evict(in *instance) {
+	fl.idle.remove(in)
+	fl.updateSets(in, in.memberships(), memberships{})
+	delete(fl.instances, in.id)
 }

@@ -14,6 +14,10 @@ const (
 	fieldChildInstance = 3 // SubOrchestrationScheduled.instance, OrchestrationChained.instance
 	fieldClosePolicy   = 5 // SubOrchestrationScheduled.close_policy
 	fieldCanceledName  = 1 // CancelRequested.event_name
+	fieldScheduledName = 1 // ActivityScheduled.name, SubOrchestrationScheduled.name
+	fieldFailedError   = 1 // OrchestrationFailed.error
+	fieldErrorCode     = 1 // Error.code
+	fieldLastError     = 4 // Attempt.last_error
 )
 
 // fold applies event id of execution number to the index entry. It returns the rule that the event
@@ -46,7 +50,7 @@ func (i *indexEntry) applyEvent(number uint64, e eventFields) (reason string) {
 		return i.schedule(e)
 	}
 	if journalpb.IsTerminal(e.eventType) {
-		i.endExecution(e.eventType)
+		i.endExecution(e)
 		return ""
 	}
 	switch e.eventType {
@@ -70,7 +74,7 @@ func (i *indexEntry) applyEvent(number uint64, e eventFields) (reason string) {
 
 // schedule opens an operation.
 func (i *indexEntry) schedule(e eventFields) (reason string) {
-	op, ok := operation{id: e.id, eventType: e.eventType}, true
+	op, ok := operation{id: e.id, eventType: e.eventType, since: e.timestamp}, true
 	switch e.eventType {
 	case journalpb.TypeTimerCreated:
 		op.fireAt, ok = intField(e.body, fieldTimerFireAt)
@@ -170,7 +174,7 @@ func (i *indexEntry) applyExternal(e eventFields) (reason string) {
 		return "the body does not decode"
 	}
 	if e.eventType == journalpb.TypeExternalSubscribed {
-		i.subscribe(e.id, name)
+		i.subscribe(e, name)
 	} else {
 		i.deliver(name)
 	}

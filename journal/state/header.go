@@ -36,6 +36,8 @@ const (
 	fieldHeaderAttribute   = 22
 	fieldHeaderValue       = 23
 	fieldHeaderSummary     = 24
+	fieldHeaderErrorCode   = 25
+	fieldHeaderIndexed     = 26
 )
 
 // The fields of an open operation in a header. Tags and buffered names have the first two.
@@ -44,6 +46,8 @@ const (
 	fieldSecond = 2
 	fieldThird  = 3
 	fieldFourth = 4
+	fieldFifth  = 5
+	fieldSixth  = 6
 )
 
 // appendHeader appends everything that the store keeps of an instance except its history.
@@ -52,6 +56,7 @@ func (in *instance) appendHeader(b []byte) []byte {
 	b = appendUint(b, fieldHeaderChunks, in.chunks)
 	b = protowire.AppendTag(b, fieldHeaderChainHash, protowire.Fixed64Type)
 	b = protowire.AppendFixed64(b, in.chainHash)
+	b = appendUint(b, fieldHeaderIndexed, in.indexedIn)
 	b = in.indexEntry.appendTo(b)
 	for i := range in.open {
 		b = in.open[i].appendTo(b)
@@ -96,6 +101,7 @@ func (i *indexEntry) appendTo(b []byte) []byte {
 	b = appendUint(b, fieldHeaderUpdated, uint64(i.updated))
 	b = appendUint(b, fieldHeaderIncarnation, i.incarnation)
 	b = appendText(b, fieldHeaderSummary, i.summary)
+	b = appendText(b, fieldHeaderErrorCode, i.errorCode)
 	return i.publishedState.appendTo(b)
 }
 
@@ -104,7 +110,9 @@ func (op *operation) appendTo(b []byte) []byte {
 		b = appendUint(b, fieldFirst, op.id)
 		b = appendUint(b, fieldSecond, uint64(op.eventType))
 		b = appendUint(b, fieldThird, uint64(op.fireAt))
-		return appendText(b, fieldFourth, op.target)
+		b = appendText(b, fieldFourth, op.target)
+		b = appendText(b, fieldFifth, op.name)
+		return appendUint(b, fieldSixth, uint64(op.since))
 	})
 }
 
@@ -193,6 +201,8 @@ func (in *instance) setHeaderNumber(field protowire.Number, v uint64) {
 		in.updated = int64(v)
 	case fieldHeaderIncarnation:
 		in.incarnation = v
+	case fieldHeaderIndexed:
+		in.indexedIn = v
 	}
 }
 
@@ -206,6 +216,8 @@ func (in *instance) setHeaderBytes(field protowire.Number, v []byte) (ok bool) {
 		in.requestID = string(v)
 	case fieldHeaderSummary:
 		in.summary = string(v)
+	case fieldHeaderErrorCode:
+		in.errorCode = string(v)
 	case fieldHeaderTag:
 		return in.addTag(v)
 	case fieldHeaderParent:
@@ -252,8 +264,10 @@ func (in *instance) addOperation(b []byte) bool {
 	eventType, _ := intField(b, fieldSecond)
 	fireAt, _ := intField(b, fieldThird)
 	target, ok := stringField(b, fieldFourth)
-	in.open = append(in.open, operation{id: uint64(id), eventType: int(eventType), fireAt: fireAt, target: target})
-	return ok
+	name, nameOK := stringField(b, fieldFifth)
+	since, _ := intField(b, fieldSixth)
+	in.open = append(in.open, operation{id: uint64(id), eventType: int(eventType), fireAt: fireAt, target: target, name: name, since: since})
+	return ok && nameOK
 }
 
 func (in *instance) addAttempt(b []byte) bool {

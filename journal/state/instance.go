@@ -58,6 +58,7 @@ type indexEntry struct {
 	version         string
 	// event_id of its last StatusSet, 0 if there is none.
 	statusEvent uint64
+	errorCode   string            // of the error with which the latest execution failed
 	tags        map[string]string // nil if there are none; never changed in place
 
 	// Of the latest run, which may span several executions.
@@ -248,6 +249,7 @@ func (in *instance) message() *journalpb.Instance {
 		Tags:           maps.Clone(in.tags),
 		Incarnation:    in.incarnation,
 		Summary:        in.summary,
+		ErrorCode:      in.errorCode,
 		Condition:      in.conditionMessage(),
 		Attributes:     in.attributeMessages(),
 	}
@@ -276,7 +278,7 @@ func (i *indexEntry) beginExecution(number uint64, e eventFields) (reason string
 	i.incarnation, i.summary = started.Incarnation, started.Summary
 	i.execution, i.status = number, journalpb.Status_STATUS_RUNNING
 	i.name, i.version, i.tags = started.Name, started.Version, started.Tags
-	i.suspended, i.statusEvent = false, 0
+	i.suspended, i.statusEvent, i.errorCode = false, 0, ""
 	i.publishedState.begin(&started)
 	for _, event := range started.Inbox {
 		i.deliver(event.Name)
@@ -307,15 +309,18 @@ var terminalStatus = map[int]journalpb.Status{
 }
 
 // endExecution applies a terminal event.
-func (i *indexEntry) endExecution(eventType int) {
-	i.status = terminalStatus[eventType]
+func (i *indexEntry) endExecution(e eventFields) {
+	i.status = terminalStatus[e.eventType]
+	if e.eventType == journalpb.TypeOrchestrationFailed {
+		i.errorCode = errorCodeIn(e.body, fieldFailedError)
+	}
 	i.open, i.bufferedEvents, i.suspended = nil, nil, false
 }
 
 // subscribe consumes the oldest buffered external event of the name, or opens a subscription.
-func (i *indexEntry) subscribe(id uint64, name string) {
+func (i *indexEntry) subscribe(e eventFields, name string) {
 	if i.bufferedEvents[name] == 0 {
-		i.open = append(i.open, operation{id: id, eventType: journalpb.TypeExternalSubscribed, target: name})
+		i.open = append(i.open, operation{id: e.id, eventType: e.eventType, target: name, since: e.timestamp})
 		return
 	}
 	if i.bufferedEvents[name]--; i.bufferedEvents[name] == 0 {

@@ -20,12 +20,16 @@ func (m *Machine) loadAndLock(c *command) error {
 		if len(missing) == 0 {
 			return nil
 		}
+		commits, indexed := m.commits, m.indexState.complete
 		m.mu.Unlock()
 		loaded, err := m.load(missing)
 		if err != nil {
 			return err
 		}
 		m.mu.Lock()
+		if !indexed && m.commits != commits {
+			continue // a flush may have added them to the index meanwhile
+		}
 		for _, in := range loaded {
 			m.addLoaded(in)
 		}
@@ -88,6 +92,12 @@ func (m *Machine) addLoaded(in *instance) {
 		return // the command names it twice
 	}
 	m.instances[in.id] = in
+	if f := m.current; f != nil && f.hasBuilt(in.id) {
+		in.indexedIn = f.indexState.generation
+	}
+	if in.indexedIn == m.indexState.generation {
+		in.facet = m.facets.of(in)
+	}
 	m.updateSets(in, memberships{}, in.memberships())
 	m.idle.add(in)
 }
@@ -120,11 +130,15 @@ func (s *recordStore) instance(id string) (in *instance, err error) {
 // parseStoredHeader decodes a header read from a store; see parseHeader.
 func parseStoredHeader(from store.Reader, id string, record []byte) (*instance, error) {
 	in, err := parseHeader(id, record)
-	if err == nil {
-		in.dbNumber = from.DatabaseNumber()
-		in.memBytes = idleBytes + len(record)
+	if err != nil {
+		return nil, err
 	}
-	return in, err
+	in.dbNumber = from.DatabaseNumber()
+	in.memBytes = idleBytes + len(record)
+	if in.indexedIn == 0 {
+		return in, in.completeHeader(from)
+	}
+	return in, nil
 }
 
 // probe reads an instance; nil if it does not exist. It is optimized for IDs that do not exist,

@@ -20,6 +20,7 @@ type contents struct {
 	// version.
 	instances map[string]*instance
 	sets      // of those in memory
+	facets    facetTable
 	// The chained starts whose instances do not exist yet, by the ID of that instance.
 	chainedStarts map[string]chainedStart
 }
@@ -32,7 +33,7 @@ func New() *Machine {
 }
 
 func newContents() contents {
-	return contents{instances: map[string]*instance{}, sets: newSets(), chainedStarts: map[string]chainedStart{}}
+	return contents{instances: map[string]*instance{}, sets: newSets(), facets: newFacetTable(), chainedStarts: map[string]chainedStart{}}
 }
 
 // Apply applies an encoded Record, whole or not at all. Its outcome is the number of removed
@@ -97,6 +98,7 @@ func (m *Machine) append(a *appendCommand) error {
 		m.removeChainedStart(in.id) // it exists now, whatever started it
 	}
 	m.updateSets(in, before, in.memberships())
+	m.facets.count(in)
 	if in.hasChainedStart {
 		m.addChainedStarts(in, a.segments)
 	}
@@ -115,6 +117,7 @@ func (m *Machine) purge(p *purgeCommand) (purged uint64, err error) {
 			continue
 		}
 		m.recordRemoval(in)
+		m.facets.remove(in)
 		delete(m.instances, in.id) // no set holds an ended instance
 		m.watchers.notify(in.id, false)
 		purged++

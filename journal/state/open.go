@@ -20,6 +20,9 @@ func Open(s store.Store, o Options) (*Machine, error) {
 		return nil, fmt.Errorf("open state: %w", errors.Join(err, s.Close()))
 	}
 	m.replaceContents(&fresh)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.startFlushIfDue() // to build the index
 	return m, nil
 }
 
@@ -28,6 +31,7 @@ type storedContents struct {
 	dbNumber uint64
 	meta     storeMeta
 	contents contents
+	index    indexState
 }
 
 func (s *storedContents) read(from store.Reader) (err error) {
@@ -36,7 +40,11 @@ func (s *storedContents) read(from store.Reader) (err error) {
 		return err
 	}
 	s.contents = newContents()
+	s.contents.facets.tracksDirty = true
 	s.contents.epoch, s.contents.metadata = s.meta.epoch, s.meta.metadata
+	if s.index, err = readIndexState(from, &s.meta, &s.contents.facets); err != nil {
+		return err
+	}
 	return scanRecords(from, []byte{keyChained}, endOfKind(keyChained), func(key, record []byte) (bool, error) {
 		var c chainedStart
 		if err := c.parse(append([]byte(nil), record...)); err != nil {
@@ -54,6 +62,7 @@ func (m *Machine) replaceContents(k *storedContents) {
 	m.contents = k.contents
 	m.dbNumber = k.dbNumber
 	m.flushState.reset(k.meta)
+	m.indexState = k.index
 }
 
 // reset sets the flush state to that of a newly opened store.
@@ -153,6 +162,7 @@ func (m *Machine) Checkpoint(dir string) (CheckpointInfo, error) {
 func (m *Machine) blockFlushes() (release func(), err error) {
 	blocker := &flush{generation: math.MaxUint64, done: make(chan struct{})} // a generation that no instance has
 	m.mu.Lock()
+	m.blockers++
 	for m.current != nil {
 		inFlight := m.current
 		m.mu.Unlock()
@@ -163,6 +173,7 @@ func (m *Machine) blockFlushes() (release func(), err error) {
 		}
 		m.mu.Lock()
 	}
+	m.blockers--
 	m.current = blocker
 	m.flushes.Add(1)
 	m.mu.Unlock()
@@ -212,12 +223,15 @@ type Options struct {
 	// FlushShare scales FlushBytes and FlushEntries, above 0 and up to 1. Replicas with different
 	// shares do not all flush at the same moment. Defaults to 1.
 	FlushShare float64
+
+	indexStep int // how many instances a flush adds to an incomplete index; 8192 if 0
 }
 
 func (o Options) withDefaults() Options {
 	setDefault(&o.MemoryBytes, 128<<20)
 	setDefault(&o.FlushBytes, 64<<20)
 	setDefault(&o.FlushEntries, 32<<10)
+	setDefault(&o.indexStep, 8<<10)
 	if o.FlushShare > 0 {
 		o.FlushBytes = max(int(o.FlushShare*float64(o.FlushBytes)), 1)
 		o.FlushEntries = max(int(o.FlushShare*float64(o.FlushEntries)), 1)

@@ -11,10 +11,17 @@ type operation struct {
 	id        uint64
 	fireAt    int64  // of a timer
 	target    string // of a child its instance, of a subscription its name
+	name      string // of an activity or a child's orchestration; see operationName
+	since     int64  // when it was scheduled, Unix nanoseconds
 	eventType int
 }
 
 func (op *operation) isTimer() bool { return op.eventType == journalpb.TypeTimerCreated }
+
+// needsName reports whether the name is part of the scheduling event and not target.
+func (op *operation) needsName() bool {
+	return op.eventType == journalpb.TypeActivityScheduled || op.eventType == journalpb.TypeSubOrchestrationScheduled
+}
 
 // operations are the open operations of one execution, ordered by id.
 type operations []operation

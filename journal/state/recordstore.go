@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/tenuto-dev/tenuto/journal/state/index"
 	"github.com/tenuto-dev/tenuto/journal/state/store"
 )
 
@@ -145,12 +146,21 @@ type removal struct {
 	number uint64
 	chunks uint64
 	latest uint64 // execution, the only one if there is one chunk
+	// Its entries in the index; nil if it has none.
+	entries *index.Entries
 }
 
 // writeTo deletes an instance from the store.
 func (r *removal) writeTo(b store.Batch) error {
 	if err := b.Delete(idKey(nil, keyInstance, r.id)); err != nil {
 		return err
+	}
+	if r.entries != nil {
+		var err error
+		r.entries.EachKey(r.id, nil, func(key []byte) { err = errors.Join(err, b.Delete(key)) })
+		if err != nil {
+			return err
+		}
 	}
 	if r.chunks == 1 { // most are short, and range deletions slow down reads
 		return b.Delete(chunkKey{r.number, r.latest, 1}.appendTo(nil))
@@ -170,6 +180,8 @@ type storeMeta struct {
 	epoch      uint64
 	metadata   metadata
 	lastNumber uint64 // the last number given to an instance
+	// The generation of the index that is up to date with the rest. Older builds drop it.
+	indexGeneration uint64
 }
 
 // The fields of the meta record.
@@ -180,6 +192,7 @@ const (
 	fieldStoreEpoch      = 4
 	fieldStoreLastNumber = 5
 	fieldStoreMetadata   = 6
+	fieldStoreIndexed    = 7
 )
 
 func (m *storeMeta) appendTo(b []byte) []byte {
@@ -188,6 +201,7 @@ func (m *storeMeta) appendTo(b []byte) []byte {
 	b = appendUint(b, fieldStoreTerm, m.term)
 	b = appendUint(b, fieldStoreEpoch, m.epoch)
 	b = appendUint(b, fieldStoreLastNumber, m.lastNumber)
+	b = appendUint(b, fieldStoreIndexed, m.indexGeneration)
 	b = protowire.AppendTag(b, fieldStoreMetadata, protowire.BytesType)
 	return protowire.AppendBytes(b, m.metadata.encode())
 }
@@ -212,6 +226,8 @@ func (m *storeMeta) parse(record []byte) error {
 			m.epoch = v
 		case number == fieldStoreLastNumber:
 			m.lastNumber = v
+		case number == fieldStoreIndexed:
+			m.indexGeneration = v
 		}
 	})
 	if !ok || metadataErr != nil {

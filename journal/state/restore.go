@@ -41,6 +41,7 @@ func (m *Machine) Restore(r io.Reader) error {
 		previous = instance.id
 		fresh.instances[instance.id] = instance
 		fresh.updateSets(instance, memberships{}, instance.memberships())
+		fresh.facets.count(instance)
 	}
 	if err := in.chainedStarts(&fresh); err != nil {
 		return fmt.Errorf("restore chained starts: %w", err)

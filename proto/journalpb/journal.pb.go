@@ -4459,7 +4459,9 @@ type Instance struct {
 	// Of the latest run, in order of their names.
 	Attributes []*AttributeSet `protobuf:"bytes,17,rep,name=attributes,proto3" json:"attributes,omitempty"`
 	// Of the latest run; see OrchestrationStarted.
-	Summary       string `protobuf:"bytes,18,opt,name=summary,proto3" json:"summary,omitempty"`
+	Summary string `protobuf:"bytes,18,opt,name=summary,proto3" json:"summary,omitempty"`
+	// The code of the error with which the latest execution failed; empty if it has not.
+	ErrorCode     string `protobuf:"bytes,19,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4616,6 +4618,13 @@ func (x *Instance) GetAttributes() []*AttributeSet {
 func (x *Instance) GetSummary() string {
 	if x != nil {
 		return x.Summary
+	}
+	return ""
+}
+
+func (x *Instance) GetErrorCode() string {
+	if x != nil {
+		return x.ErrorCode
 	}
 	return ""
 }
@@ -5220,7 +5229,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\bactivity\x18\x01 \x01(\tR\bactivity\x12\x1d\n" +
 	"\n" +
 	"per_second\x18\x02 \x01(\x01R\tperSecond\x12\x14\n" +
-	"\x05burst\x18\x03 \x01(\x04R\x05burst\"\xfb\x05\n" +
+	"\x05burst\x18\x03 \x01(\x04R\x05burst\"\x9a\x06\n" +
 	"\bInstance\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x1c\n" +
 	"\texecution\x18\x02 \x01(\x04R\texecution\x12'\n" +
@@ -5245,7 +5254,9 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\n" +
 	"attributes\x18\x11 \x03(\v2\x1f.tenuto.journal.v1.AttributeSetR\n" +
 	"attributes\x12\x18\n" +
-	"\asummary\x18\x12 \x01(\tR\asummary\x1a7\n" +
+	"\asummary\x18\x12 \x01(\tR\asummary\x12\x1d\n" +
+	"\n" +
+	"error_code\x18\x13 \x01(\tR\terrorCode\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb7\x01\n" +

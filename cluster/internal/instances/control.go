@@ -48,7 +48,7 @@ func (i *Inputs) retry(p *actors.Partition, request *clusterpb.Request) error {
 	if !ok {
 		return actors.ErrNotFound
 	}
-	if state := i.reads.StateOf(p, known); state != actors.StateStalled && state != actors.StateWaitingForCode && !request.Retried {
+	if state := i.reads.liveStateOf(p, known); state != actors.StateStalled && state != actors.StateWaitingForCode && !request.Retried {
 		return fmt.Errorf("%w: it is %s", ErrNotStalled, state)
 	}
 	p.Retry(request.Instance)

@@ -292,7 +292,7 @@ func (i *Inputs) checkRecords(p *actors.Partition, request *clusterpb.Request) e
 	if !ok {
 		return nil
 	}
-	switch state := i.reads.StateOf(p, known); state {
+	switch state := i.reads.liveStateOf(p, known); state {
 	case actors.StateStalled, actors.StateHung, actors.StateWaitingForCode:
 		return fmt.Errorf("%w: it is %s", ErrStalled, state)
 	}

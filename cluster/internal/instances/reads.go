@@ -3,21 +3,22 @@ package instances
 import (
 	"context"
 	"errors"
-	"slices"
-	"strings"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
 	"github.com/tenuto-dev/tenuto/journal/state"
+	"github.com/tenuto-dev/tenuto/journal/state/index"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
-	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // ListMax bounds the instances in one page of a list.
 const ListMax = 1000
+
+// ListDefault is how many instances a page has at most if the request does not say it.
+const ListDefault = 100
 
 // Reads answers reads from this node's replica. The actors given to a method are nil where this node
 // does not lead.
@@ -65,14 +66,14 @@ func (re *Reads) History(ctx context.Context, instance string, r *clusterpb.Hist
 const executionsMax = 1000
 
 // Executions returns the latest executions of an instance, at most executionsMax.
-func (re *Reads) Executions(p *actors.Partition, instance string) (*clusterpb.Response, error) {
+func (re *Reads) Executions(instance string) (*clusterpb.Response, error) {
 	known, ok := re.Journal.Instance(instance)
 	if !ok {
 		return nil, actors.ErrNotFound
 	}
 	result := new(clusterpb.ExecutionsResult)
 	for number := max(known.Execution, executionsMax) - executionsMax + 1; number <= known.Execution; number++ {
-		execution, err := re.execution(p, known, number)
+		execution, err := re.execution(known, number)
 		if err != nil {
 			return nil, err
 		}
@@ -81,7 +82,7 @@ func (re *Reads) Executions(p *actors.Partition, instance string) (*clusterpb.Re
 	return &clusterpb.Response{Result: &clusterpb.Response_Executions{Executions: result}}, nil
 }
 
-func (re *Reads) execution(p *actors.Partition, known *journalpb.Instance, number uint64) (*clusterpb.Execution, error) {
+func (re *Reads) execution(known *journalpb.Instance, number uint64) (*clusterpb.Execution, error) {
 	first, err := re.Journal.Event(known.Instance, number, 1)
 	if err != nil {
 		return nil, err
@@ -94,7 +95,7 @@ func (re *Reads) execution(p *actors.Partition, known *journalpb.Instance, numbe
 		UpdatedAt: known.UpdatedAt,
 	}
 	if number == known.Execution {
-		execution.State = string(re.StateOf(p, known))
+		execution.State = string(StateOf(known))
 		return execution, nil
 	}
 	last, err := re.lastEventOf(known.Instance, number, first)
@@ -131,60 +132,70 @@ func (re *Reads) lastEventOf(instance string, execution uint64, first *journalpb
 }
 
 // List returns a page of the instances that match, or counts them.
-func (re *Reads) List(ctx context.Context, p *actors.Partition, r *clusterpb.ListRequest) (*clusterpb.Response, error) {
+func (re *Reads) List(ctx context.Context, r *clusterpb.ListRequest) (*clusterpb.Response, error) {
+	q, err := QueryOf(r)
+	if err != nil {
+		return nil, err
+	}
 	result := new(clusterpb.ListResult)
-	for known := range re.Journal.Instances() {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		if known.Instance <= r.After && r.After != "" || !matches(known, r) {
-			continue
-		}
-		state := re.StateOf(p, known)
-		if len(r.States) > 0 && !slices.Contains(r.States, string(state)) {
-			continue
-		}
-		result.Count++
-		if r.Count {
-			continue
-		}
-		if len(result.Instances) == int(min(r.Limit, ListMax)) {
-			result.More = true
-			break
-		}
-		status := IndexedStatus(known)
-		status.State = string(state)
-		result.Instances = append(result.Instances, status)
+	if r.Count {
+		err = re.count(ctx, &q, r, result)
+	} else {
+		err = re.listPage(ctx, &q, r, result)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return &clusterpb.Response{Result: &clusterpb.Response_List{List: result}}, nil
 }
 
-func matches(known *journalpb.Instance, r *clusterpb.ListRequest) bool {
-	for key, value := range r.Tags {
-		if have, ok := known.Tags[key]; !ok || have != value {
-			return false
+// listPage adds a page of instances to a result. For a caller that accepts no empty page if more
+// instances follow, it goes on until it has one.
+func (re *Reads) listPage(ctx context.Context, q *index.Query, r *clusterpb.ListRequest, result *clusterpb.ListResult) error {
+	for after := CursorOf(r); ; {
+		page, err := re.Journal.Query(ctx, q, after, LimitOf(r))
+		if err != nil {
+			return err
 		}
+		for i, row := range page.Rows {
+			result.Instances = append(result.Instances, indexedStatusOf(page.Instances[i], row))
+			if q.Order != index.ByID {
+				result.Keys = append(result.Keys, q.CursorOf(row).Key)
+			}
+		}
+		result.More, result.Next, result.NextKey = page.More, page.Next.ID, page.Next.Key
+		if !page.More || len(result.Instances) > 0 || r.AcceptsShort {
+			return nil
+		}
+		after = &page.Next
 	}
-	if len(r.Attributes) > 0 && !hasAttributes(known, r.Attributes) {
-		return false
-	}
-	return (r.Name == "" || known.Name == r.Name) &&
-		(r.Version == "" || known.Version == r.Version) &&
-		(r.Parent == "" || known.Parent.GetInstance() == r.Parent) &&
-		(r.CreatedFrom == 0 || known.CreatedAt >= r.CreatedFrom) &&
-		(r.CreatedBefore == 0 || known.CreatedAt < r.CreatedBefore) &&
-		strings.HasPrefix(known.Instance, r.IdPrefix)
 }
 
-// hasAttributes reports whether an instance has each of the attributes with that text.
-func hasAttributes(known *journalpb.Instance, wanted map[string]string) bool {
-	found := 0
-	for _, attribute := range known.Attributes {
-		if text, ok := wanted[attribute.Name]; ok && engine.AttributeText(attribute.Value) == text {
-			found++
+// indexedStatusOf returns the part of a status that the index holds, with the state.
+func indexedStatusOf(known *journalpb.Instance, row *index.Row) *clusterpb.Status {
+	status := IndexedStatus(known)
+	status.State = row.State.String()
+	return status
+}
+
+// count adds the number of instances that match to a result, and the groups that the request asks
+// for.
+func (re *Reads) count(ctx context.Context, q *index.Query, r *clusterpb.ListRequest, result *clusterpb.ListResult) error {
+	by, err := GroupingsOf(r.GroupBy)
+	if err != nil {
+		return err
+	}
+	groups, err := re.Journal.CountBy(ctx, q, by...)
+	if err != nil {
+		return err
+	}
+	for _, g := range groups {
+		result.Count += g.Count
+		if len(by) > 0 {
+			result.Groups = append(result.Groups, &clusterpb.InstanceGroup{Values: g.Values, Count: g.Count})
 		}
 	}
-	return found == len(wanted)
+	return checkGroups(r, result.Groups)
 }
 
 // Values returns the values of a key-value map of an instance.

@@ -81,7 +81,10 @@ func (re *Reads) fillState(p *actors.Partition, known *journalpb.Instance, statu
 		}
 		return err
 	}
-	status.State = string(re.StateOf(p, known))
+	status.State = string(StateOf(known))
+	if status.State != string(actors.StateStalled) {
+		return nil
+	}
 	if mismatch := mismatchOf(p, known.Instance); mismatch != nil {
 		status.Mismatch = &clusterpb.Mismatch{
 			Kind:     string(mismatch.Kind),
@@ -90,10 +93,10 @@ func (re *Reads) fillState(p *actors.Partition, known *journalpb.Instance, statu
 			Found:    mismatch.Found,
 			Source:   mismatch.Source,
 		}
-	} else if status.State == string(actors.StateStalled) {
-		c := known.Condition
-		status.Mismatch = &clusterpb.Mismatch{Kind: c.Mismatch, EventId: c.EventId, Expected: c.Expected, Found: c.Found, Source: c.Source}
+		return nil
 	}
+	c := known.Condition
+	status.Mismatch = &clusterpb.Mismatch{Kind: c.Mismatch, EventId: c.EventId, Expected: c.Expected, Found: c.Found, Source: c.Source}
 	return nil
 }
 
@@ -106,30 +109,45 @@ func mismatchOf(p *actors.Partition, instance string) *replay.Mismatch {
 	return mismatch
 }
 
-// StateOf returns the state of an instance. p is nil where this node does not lead.
-func (re *Reads) StateOf(p *actors.Partition, known *journalpb.Instance) actors.State {
+// StateOf returns the recorded state of an instance, which all replicas show.
+func StateOf(known *journalpb.Instance) actors.State {
 	if ended, ok := endStates[known.Status]; ok {
 		return ended
 	}
-	var hung, mismatched bool
-	if p != nil {
-		var stallReason error
-		hung, stallReason = p.LiveState(known.Instance)
-		_, mismatched = stallReason.(*replay.Mismatch)
+	switch known.Condition.GetKind() {
+	case journalpb.ConditionKind_CONDITION_KIND_HUNG:
+		return actors.StateHung
+	case journalpb.ConditionKind_CONDITION_KIND_STALLED:
+		return actors.StateStalled
+	case journalpb.ConditionKind_CONDITION_KIND_WAITING_FOR_CODE:
+		return actors.StateWaitingForCode
 	}
+	if known.Suspended {
+		return actors.StateSuspended
+	}
+	return actors.StateRunning
+}
+
+// liveStateOf returns the state of an instance as its leader knows it. It may differ from the
+// recorded one until a condition is committed.
+func (re *Reads) liveStateOf(p *actors.Partition, known *journalpb.Instance) actors.State {
+	recorded := StateOf(known)
+	if known.Status != journalpb.Status_STATUS_RUNNING {
+		return recorded
+	}
+	hung, stallReason := p.LiveState(known.Instance)
+	_, mismatched := stallReason.(*replay.Mismatch)
 	switch {
 	case hung:
 		return actors.StateHung
 	case mismatched:
 		return actors.StateStalled
-	case p != nil && !re.Registry.HasOrchestration(known.Name, known.Version):
+	case !re.Registry.HasOrchestration(known.Name, known.Version):
 		return actors.StateWaitingForCode
-	case known.Condition.GetKind() == journalpb.ConditionKind_CONDITION_KIND_STALLED:
-		return actors.StateStalled
-	case known.Suspended:
-		return actors.StateSuspended
+	case recorded == actors.StateHung || recorded == actors.StateWaitingForCode:
+		return actors.StateRunning // recorded by an earlier leader, or out of date
 	}
-	return actors.StateRunning
+	return recorded
 }
 
 var endStates = map[journalpb.Status]actors.State{

@@ -56,6 +56,7 @@ type Iterator interface {
 	First() bool
 	Last() bool
 	Next() bool
+	Prev() bool
 	// SeekGE moves to the first key that is at or after key.
 	SeekGE(key []byte) bool
 	// SeekLT moves to the last key before key.

@@ -1,0 +1,121 @@
+package index
+
+import (
+	"container/heap"
+	"slices"
+	"strings"
+)
+
+// First keeps the first places of those that it is given, in the order of a query and after a
+// cursor. Its memory is bounded by the number that it keeps.
+type First struct {
+	query *Query
+	after *Cursor // nil: from the beginning
+	limit int
+	heap  cursorHeap // the last one is on top
+	more  bool       // a place was dropped
+}
+
+// NewFirst returns a First that keeps up to limit places, at least one.
+func NewFirst(q *Query, after *Cursor, limit int) *First {
+	return &First{query: q, after: after, limit: max(limit, 1), heap: cursorHeap{query: q}}
+}
+
+// Wants reports whether a place would be kept.
+func (f *First) Wants(at Cursor) bool {
+	if f.after != nil && f.query.Compare(at, *f.after) <= 0 {
+		return false
+	}
+	return len(f.heap.places) < f.limit || f.query.Compare(at, f.heap.places[0]) < 0
+}
+
+// Add keeps a place if it is among the first. A place that it is given twice
+// may take the room of another.
+func (f *First) Add(at Cursor) {
+	if f.after != nil && f.query.Compare(at, *f.after) <= 0 {
+		return
+	}
+	if len(f.heap.places) < f.limit {
+		heap.Push(&f.heap, at)
+		return
+	}
+	f.more = true
+	if f.query.Compare(at, f.heap.places[0]) < 0 {
+		f.heap.places[0] = at
+		heap.Fix(&f.heap, 0)
+	}
+}
+
+// Places returns the places in order, and whether others were dropped. The First must not be used
+// afterwards.
+func (f *First) Places() (places []Cursor, more bool) {
+	slices.SortFunc(f.heap.places, f.query.Compare)
+	return slices.Compact(f.heap.places), f.more
+}
+
+type cursorHeap struct {
+	query  *Query
+	places []Cursor
+}
+
+// Len implements heap.Interface.
+func (h *cursorHeap) Len() int { return len(h.places) }
+
+// Less implements heap.Interface.
+func (h *cursorHeap) Less(i, j int) bool { return h.query.Compare(h.places[i], h.places[j]) > 0 }
+
+// Swap implements heap.Interface.
+func (h *cursorHeap) Swap(i, j int) { h.places[i], h.places[j] = h.places[j], h.places[i] }
+
+// Push implements heap.Interface.
+func (h *cursorHeap) Push(at any) { h.places = append(h.places, at.(Cursor)) }
+
+// Pop implements heap.Interface.
+func (h *cursorHeap) Pop() any {
+	last := h.places[len(h.places)-1]
+	h.places = h.places[:len(h.places)-1]
+	return last
+}
+
+// Counts counts rows by the values of some groupings.
+type Counts struct {
+	by     []Grouping
+	groups map[string]*Group
+}
+
+// NewCounts returns empty counts.
+func NewCounts(by []Grouping) *Counts { return &Counts{by, make(map[string]*Group)} }
+
+// Add counts n rows with the values of r.
+func (c *Counts) Add(r *Row, n uint64) {
+	values := make([]string, len(c.by))
+	var key strings.Builder
+	for i, g := range c.by {
+		values[i] = g.Value(r)
+		key.WriteString(values[i])
+		key.WriteByte(0)
+	}
+	group := c.groups[key.String()]
+	if group == nil {
+		group = &Group{Values: values}
+		c.groups[key.String()] = group
+	}
+	group.Count += n
+}
+
+// Groups returns the groups with rows, in order of their values.
+func (c *Counts) Groups() []Group {
+	groups := make([]Group, 0, len(c.groups))
+	for _, group := range c.groups {
+		if group.Count > 0 {
+			groups = append(groups, *group)
+		}
+	}
+	slices.SortFunc(groups, func(a, b Group) int { return slices.Compare(a.Values, b.Values) })
+	return groups
+}
+
+// NeedOnlyFacets reports whether the facet of a row says to which group it belongs.
+func (c *Counts) NeedOnlyFacets() bool {
+	return !slices.ContainsFunc(c.by, func(g Grouping) bool { return g.Dimension > DimensionVersion })
+}

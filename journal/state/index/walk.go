@@ -1,0 +1,357 @@
+package index
+
+import (
+	"bytes"
+	"container/heap"
+	"encoding/binary"
+)
+
+// Iterator visits the keys of a store. The methods that move it report whether it is at a key; after
+// an error it is at none.
+type Iterator interface {
+	SeekGE(key []byte) bool
+	SeekLT(key []byte) bool
+	Next() bool
+	Prev() bool
+	// Key returns the current key, valid until the iterator moves.
+	Key() []byte
+}
+
+// The costs of moving an iterator.
+const (
+	seekCost = 4
+	stepCost = 1
+)
+
+// stepsMin is what a Walk does at least for each facet, whatever its budget, so that it advances.
+const stepsMin = 64
+
+// Walk yields the places that are in each of some lists, in the order of a query.
+type Walk struct {
+	query    *Query
+	order    Order // as stored
+	lists    []walkedList
+	streams  streamHeap
+	budget   int
+	position []byte // scratch
+	previous []byte // scratch
+	paused   *Cursor
+}
+
+type walkedList struct {
+	prefix []byte
+	iter   Iterator
+	key    []byte // scratch
+}
+
+// stream is the part of a Walk in one facet.
+type stream struct {
+	lower, upper []byte   // the suffixes that remain to be read: at least lower, below upper
+	buffer       []Cursor // read already
+	size         int      // how many to read next
+	ended        bool
+}
+
+// NewWalk returns a walk over the driver of a plan in some facets, in ascending order of their
+// numbers. open returns a new iterator over the keys of a list. budget bounds the work: a seek costs
+// 4, a step 1.
+func NewWalk(q *Query, driver Scan, facets []uint32, after *Cursor, budget int, open func() (Iterator, error)) (*Walk, error) {
+	w := &Walk{query: q, order: driver.order, budget: budget}
+	for _, t := range driver.Terms {
+		iter, err := open()
+		if err != nil {
+			return nil, err
+		}
+		w.lists = append(w.lists, walkedList{prefix: appendPrefix(nil, t, driver.order), iter: iter})
+	}
+	w.streams.walk = w
+	for facet := range w.presentFacets(facets) {
+		s := &stream{size: 4}
+		s.lower, s.upper = bounds(driver.order, facet, driver.in, driver.idPrefix)
+		if after != nil {
+			s.skipTo(q, driver.order, facet, *after)
+		}
+		if w.fill(s); len(s.buffer) > 0 {
+			w.streams.all = append(w.streams.all, s)
+		}
+	}
+	heap.Init(&w.streams)
+	return w, nil
+}
+
+// skipTo removes what is not after a place.
+func (s *stream) skipTo(q *Query, o Order, facet uint32, after Cursor) {
+	at := appendSuffix(nil, o, facet, after.Key, after.ID)
+	if q.Descending {
+		if bytes.Compare(at, s.upper) < 0 {
+			s.upper = at
+		}
+	} else if at = append(at, 0); bytes.Compare(at, s.lower) > 0 {
+		s.lower = at
+	}
+}
+
+// presentFacets yields those of the facets that are in the first list.
+func (w *Walk) presentFacets(facets []uint32) func(yield func(uint32) bool) {
+	return func(yield func(uint32) bool) {
+		if len(facets) == 1 {
+			yield(facets[0])
+			return
+		}
+		eachPresentFacet(&w.lists[0], facets, func() { w.budget -= seekCost }, yield)
+	}
+}
+
+// eachPresentFacet visits those of the facets that are in a list, with one seek each.
+func eachPresentFacet(l *walkedList, facets []uint32, onSeek func(), visit func(uint32) bool) {
+	for len(facets) > 0 {
+		onSeek()
+		l.key = binary.BigEndian.AppendUint32(append(l.key[:0], l.prefix...), facets[0])
+		if !l.iter.SeekGE(l.key) || !bytes.HasPrefix(l.iter.Key(), l.prefix) {
+			return
+		}
+		suffix := l.iter.Key()[len(l.prefix):]
+		if len(suffix) < facetBytes {
+			return
+		}
+		present := binary.BigEndian.Uint32(suffix)
+		for len(facets) > 0 && facets[0] < present {
+			facets = facets[1:]
+		}
+		if len(facets) > 0 && facets[0] == present {
+			if !visit(present) {
+				return
+			}
+			facets = facets[1:]
+		}
+	}
+}
+
+// Next returns the next place, false at the end or after the budget is spent.
+func (w *Walk) Next() (at Cursor, ok bool) {
+	if len(w.streams.all) == 0 {
+		return at, false
+	}
+	s := w.streams.all[0]
+	at = s.buffer[0]
+	if w.paused != nil && w.query.Compare(at, *w.paused) > 0 {
+		return at, false
+	}
+	if s.buffer = s.buffer[1:]; len(s.buffer) == 0 && !s.ended {
+		w.fill(s)
+	}
+	if len(s.buffer) == 0 {
+		heap.Pop(&w.streams)
+	} else {
+		heap.Fix(&w.streams, 0)
+	}
+	return at, true
+}
+
+// Paused returns the place up to which everything was yielded when the budget was spent; nil if it
+// was not.
+func (w *Walk) Paused() *Cursor { return w.paused }
+
+// fill reads the next places of a stream.
+func (w *Walk) fill(s *stream) {
+	remaining := max(w.budget, stepsMin*len(w.lists))
+	spent := w.intersect(s, remaining)
+	w.budget -= spent
+	s.size = min(2*s.size, 256)
+}
+
+// intersect fills the buffer of a stream with places that are in all lists, and returns the cost. It
+// seeks each list to the place that the others are at, until all agree.
+func (w *Walk) intersect(s *stream, budget int) (cost int) {
+	target := w.position[:0]
+	examined := w.previous[:0] // everything up to it was read
+	agreed, first := 0, true
+	for i := 0; ; i = (i + 1) % len(w.lists) {
+		l := &w.lists[i]
+		if cost >= budget && len(examined) > 0 {
+			w.pauseAt(examined)
+			s.ended = true
+			return cost
+		}
+		found := false
+		if first {
+			found = w.seekBound(l, s)
+			cost += seekCost
+			first = false
+		} else if agreed == len(w.lists) {
+			agreed, found = 0, w.step(l)
+			cost += stepCost
+		} else {
+			found = w.seek(l, target)
+			cost += seekCost
+		}
+		suffix, inside := l.suffix(found)
+		if !inside || bytes.Compare(suffix, s.lower) < 0 || bytes.Compare(suffix, s.upper) >= 0 {
+			s.ended = true
+			return cost
+		}
+		if agreed > 0 && bytes.Equal(suffix, target) {
+			agreed++
+		} else {
+			examined, target = target, append(examined[:0], suffix...)
+			w.previous, w.position, agreed = examined, target, 1
+		}
+		if agreed < len(w.lists) {
+			continue
+		}
+		at, ok := parseSuffix(suffix, w.order)
+		if !ok {
+			s.ended = true
+			return cost
+		}
+		s.buffer = append(s.buffer, at)
+		if len(s.buffer) == s.size {
+			s.continueAfter(target, w.query.Descending)
+			return cost
+		}
+		i-- // the list that is at the place moves on
+	}
+}
+
+// pauseAt records that a stream is read only up to a place.
+func (w *Walk) pauseAt(suffix []byte) {
+	at, ok := parseSuffix(suffix, w.order)
+	if ok && (w.paused == nil || w.query.Compare(at, *w.paused) < 0) {
+		w.paused = &at
+	}
+}
+
+// continueAfter removes what was read.
+func (s *stream) continueAfter(suffix []byte, descending bool) {
+	if descending {
+		s.upper = bytes.Clone(suffix)
+	} else {
+		s.lower = append(bytes.Clone(suffix), 0)
+	}
+}
+
+func (l *walkedList) suffix(found bool) ([]byte, bool) {
+	if !found || !bytes.HasPrefix(l.iter.Key(), l.prefix) {
+		return nil, false
+	}
+	return l.iter.Key()[len(l.prefix):], true
+}
+
+// seekBound moves to the first place of a stream.
+func (w *Walk) seekBound(l *walkedList, s *stream) bool {
+	if w.query.Descending {
+		l.key = append(append(l.key[:0], l.prefix...), s.upper...)
+		return l.iter.SeekLT(l.key)
+	}
+	l.key = append(append(l.key[:0], l.prefix...), s.lower...)
+	return l.iter.SeekGE(l.key)
+}
+
+// seek moves to a place, or to the next one.
+func (w *Walk) seek(l *walkedList, suffix []byte) bool {
+	l.key = append(append(l.key[:0], l.prefix...), suffix...)
+	if w.query.Descending {
+		l.key = append(l.key, 0)
+		return l.iter.SeekLT(l.key)
+	}
+	return l.iter.SeekGE(l.key)
+}
+
+func (w *Walk) step(l *walkedList) bool {
+	if w.query.Descending {
+		return l.iter.Prev()
+	}
+	return l.iter.Next()
+}
+
+// streamHeap has the stream with the next place on top.
+type streamHeap struct {
+	walk *Walk
+	all  []*stream
+}
+
+// Len implements heap.Interface.
+func (h *streamHeap) Len() int { return len(h.all) }
+
+// Less implements heap.Interface.
+func (h *streamHeap) Less(i, j int) bool {
+	return h.walk.query.Compare(h.all[i].buffer[0], h.all[j].buffer[0]) < 0
+}
+
+// Swap implements heap.Interface.
+func (h *streamHeap) Swap(i, j int) { h.all[i], h.all[j] = h.all[j], h.all[i] }
+
+// Push implements heap.Interface.
+func (h *streamHeap) Push(s any) { h.all = append(h.all, s.(*stream)) }
+
+// Pop implements heap.Interface.
+func (h *streamHeap) Pop() any {
+	last := h.all[len(h.all)-1]
+	h.all = h.all[:len(h.all)-1]
+	return last
+}
+
+// Estimate returns about how many instances a scan of the list of all instances has, if times are
+// spread evenly; false if it cannot say. facet is the largest facet; all have count instances.
+func (s *Scan) Estimate(iter Iterator, facet uint32, count uint64) (n uint64, ok bool) {
+	if len(s.Terms) != 1 || s.Terms[0] != "" || s.order == ByID {
+		return 0, false
+	}
+	l := &walkedList{prefix: appendPrefix(nil, "", s.order), iter: iter}
+	lower, upper := bounds(s.order, facet, Interval{}, "")
+	suffix, found := l.suffix(iter.SeekGE(append(bytes.Clone(l.prefix), lower...)))
+	if !found {
+		return 0, false
+	}
+	first, firstOK := parseSuffix(suffix, s.order)
+	suffix, found = l.suffix(iter.SeekLT(append(bytes.Clone(l.prefix), upper...)))
+	if !found {
+		return 0, false
+	}
+	last, lastOK := parseSuffix(suffix, s.order)
+	if !firstOK || !lastOK || last.Key <= first.Key {
+		return 0, false
+	}
+	from, before := max(s.in.From, first.Key), last.Key
+	if s.in.Before != 0 {
+		before = min(s.in.Before, last.Key)
+	}
+	share := float64(before-from) / float64(last.Key-first.Key)
+	return uint64(max(share, 0) * float64(count)), true
+}
+
+// Collect adds the IDs of the instances in a scan to a slice, in any order and possibly twice. It
+// stops and returns false when there are more than limit.
+func (s *Scan) Collect(iter Iterator, facets []uint32, limit int, ids []string) ([]string, bool) {
+	for _, t := range s.Terms {
+		l := &walkedList{prefix: appendPrefix(nil, t, s.order), iter: iter}
+		complete := true
+		eachPresentFacet(l, facets, func() {}, func(facet uint32) bool {
+			ids, complete = s.collectFacet(l, facet, limit, ids)
+			return complete
+		})
+		if !complete {
+			return ids, false
+		}
+	}
+	return ids, true
+}
+
+func (s *Scan) collectFacet(l *walkedList, facet uint32, limit int, ids []string) ([]string, bool) {
+	lower, upper := bounds(s.order, facet, s.in, s.idPrefix)
+	key := append(bytes.Clone(l.prefix), lower...)
+	for ok := l.iter.SeekGE(key); ; ok = l.iter.Next() {
+		suffix, inside := l.suffix(ok)
+		if !inside || bytes.Compare(suffix, upper) >= 0 {
+			return ids, true
+		}
+		if len(ids) == limit {
+			return ids, false
+		}
+		at, ok := parseSuffix(suffix, s.order)
+		if !ok {
+			return ids, true
+		}
+		ids = append(ids, at.ID)
+	}
+}
