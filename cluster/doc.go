@@ -12,8 +12,8 @@
 // client, with the same guarantees, in a program that embeds no node.
 //
 // Guides in cluster/docs: security.md (TLS, members, join tokens, directories), time.md,
-// overload.md, partitions.md (also rolling restarts), troubleshooting.md (every error), step.md
-// (one step through the code). METRICS.md describes health probes, metrics, traces and logs.
+// overload.md, partitions.md (also rolling restarts), schedules.md, troubleshooting.md (every error),
+// step.md (one step through the code). METRICS.md describes health probes, metrics, traces and logs.
 //
 // # Guarantees
 //

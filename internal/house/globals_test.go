@@ -24,6 +24,7 @@ import (
 	_ "github.com/tenuto-dev/tenuto/cluster"
 	_ "github.com/tenuto-dev/tenuto/cluster/clustertest"
 	_ "github.com/tenuto-dev/tenuto/cluster/prometheus"
+	_ "github.com/tenuto-dev/tenuto/cluster/schedule"
 	_ "github.com/tenuto-dev/tenuto/journal"
 	_ "github.com/tenuto-dev/tenuto/journal/journaltest"
 	_ "github.com/tenuto-dev/tenuto/journal/state"
