@@ -3,6 +3,7 @@ package schedule
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -35,10 +36,7 @@ func Create[I, O any](ctx context.Context, client *cluster.Client, id string, sp
 		options = append([]replay.Option{cluster.ReuseWhenEnded()}, options...)
 		_, err = cluster.StartRun(ctx, client, schedules.Orchestration, id, schedules.Input{Spec: spec, Target: target}, options...)
 	}
-	if err != nil {
-		return fmt.Errorf("create schedule: %w", err)
-	}
-	return nil
+	return wrap(err, "create")
 }
 
 // newTarget returns what a schedule starts.
@@ -59,35 +57,34 @@ func newTarget[I, O any](orchestration replay.OrchestrationHandle[I, O], input I
 // Errors: [*replay.InvalidError] for the first field that is not valid; [ErrCatchingUp]; those of
 // [cluster.CallUpdate].
 func Update(ctx context.Context, client *cluster.Client, id string, spec Spec) error {
-	return update(ctx, client, id, "update", schedules.ReplaceUpdate, schedules.Replacement{Spec: spec})
+	return update(ctx, client, id, "update", schedules.ReplaceUpdate, schedules.Replacement{Spec: spec}, schedules.CheckSpec(id, spec))
 }
 
 // Replace is [Update], and also replaces what the schedule starts.
 func Replace[I, O any](ctx context.Context, client *cluster.Client, id string, spec Spec, orchestration replay.OrchestrationHandle[I, O], input I) error {
 	target, err := newTarget(orchestration, input)
-	if err != nil {
-		return fmt.Errorf("update schedule: %w", err)
+	if err == nil {
+		err = schedules.Check(id, spec, target)
 	}
-	return update(ctx, client, id, "update", schedules.ReplaceUpdate, schedules.Replacement{Spec: spec, Target: &target})
+	return update(ctx, client, id, "update", schedules.ReplaceUpdate, schedules.Replacement{Spec: spec, Target: &target}, err)
 }
 
 // Pause stops a schedule from starting runs until [Resume]; [Trigger] and [Backfill] still do. The
 // note has at most 1,000 bytes.
 func Pause(ctx context.Context, client *cluster.Client, id, note string) error {
-	return update(ctx, client, id, "pause", schedules.PauseUpdate, note)
+	return update(ctx, client, id, "pause", schedules.PauseUpdate, note, schedules.CheckNote(note))
 }
 
 // Resume continues a paused schedule with the due times after now, and with the buffered ones. The
 // note replaces that of Pause. A schedule that is not paused only gets the note.
 func Resume(ctx context.Context, client *cluster.Client, id, note string) error {
-	return update(ctx, client, id, "resume", schedules.ResumeUpdate, note)
+	return update(ctx, client, id, "resume", schedules.ResumeUpdate, note, schedules.CheckNote(note))
 }
 
 // Trigger starts a run now, also if the schedule is paused. The overlap policy applies; "" means that
 // of the schedule. The answer says whether the run was started, buffered or skipped.
 func Trigger(ctx context.Context, client *cluster.Client, id string, overlap Overlap) (Start, error) {
-	start, err := cluster.CallUpdate(ctx, client, id, schedules.TriggerUpdate, overlap)
-	return start, wrap(err, "trigger")
+	return call(ctx, client, id, "trigger", schedules.TriggerUpdate, overlap, schedules.CheckOverlap(overlap))
 }
 
 // Backfill starts runs for the due times of the present Spec in a past interval, which includes from
@@ -99,35 +96,50 @@ func Trigger(ctx context.Context, client *cluster.Client, id string, overlap Ove
 // Errors: [*replay.InvalidError] for an interval that is empty, ends in the future, or has too many
 // due times; those of [cluster.CallUpdate].
 func Backfill(ctx context.Context, client *cluster.Client, id string, from, before time.Time, overlap Overlap) ([]Start, error) {
-	starts, err := cluster.CallUpdate(ctx, client, id, schedules.BackfillUpdate, schedules.Range{From: from, Before: before, Overlap: overlap})
-	return starts, wrap(err, "backfill")
+	r := schedules.Range{From: from, Before: before, Overlap: overlap}
+	return call(ctx, client, id, "backfill", schedules.BackfillUpdate, r, schedules.CheckRange(r))
 }
 
 // Delete ends a schedule. Its runs continue; buffered due times are dropped. [Describe] works until
 // the instance is purged. A stalled schedule ends by [cluster.Client.Terminate].
 func Delete(ctx context.Context, client *cluster.Client, id string) error {
-	return update(ctx, client, id, "delete", schedules.DeleteUpdate, struct{}{})
+	return update(ctx, client, id, "delete", schedules.DeleteUpdate, struct{}{}, nil)
 }
 
 // Describe returns what a schedule is, has done and will do. For a schedule that has ended it is as
 // of its end.
 func Describe(ctx context.Context, client *cluster.Client, id string) (*Description, error) {
-	description, err := cluster.Query(ctx, client, id, schedules.DescribeQuery, struct{}{})
+	description, err := cluster.Query(ctx, client, id, schedules.DescribeQuery, time.Now())
 	if err != nil {
 		return nil, wrap(err, "describe")
 	}
 	return &description, nil
 }
 
-// update executes an update without a result.
-func update[I any](ctx context.Context, client *cluster.Client, id, verb string, handle replay.UpdateHandle[I, struct{}], input I) error {
-	_, err := cluster.CallUpdate(ctx, client, id, handle, input)
-	return wrap(err, verb)
+// update executes an update without a result, unless its input is not valid.
+func update[I any](ctx context.Context, client *cluster.Client, id, verb string, handle replay.UpdateHandle[I, struct{}], input I, invalid error) error {
+	_, err := call(ctx, client, id, verb, handle, input, invalid)
+	return err
 }
 
-func wrap(err error, verb string) error {
+// call executes an update, unless its input is not valid.
+func call[I, O any](ctx context.Context, client *cluster.Client, id, verb string, handle replay.UpdateHandle[I, O], input I, invalid error) (O, error) {
+	var output O
+	err := invalid
 	if err == nil {
+		output, err = cluster.CallUpdate(ctx, client, id, handle, input)
+	}
+	return output, wrap(err, verb)
+}
+
+// wrap says what failed. What a schedule rejects becomes a *replay.InvalidError.
+func wrap(err error, verb string) error {
+	var rejected *schedules.Rejection
+	switch {
+	case err == nil:
 		return nil
+	case errors.As(err, &rejected):
+		err = &replay.InvalidError{Field: rejected.Field, Reason: rejected.Reason}
 	}
 	return fmt.Errorf("%s schedule: %w", verb, err)
 }

@@ -78,6 +78,7 @@ func run(ctx *replay.Context, in Input) (Description, error) {
 			err = s.wait(ctx, wait)
 		}
 		if err != nil {
+			s.ended = true
 			return Description{}, err
 		}
 	}
@@ -90,17 +91,9 @@ func run(ctx *replay.Context, in Input) (Description, error) {
 // checkOnce checks the input of a new schedule. The answer is recorded, because it depends on the
 // time zones that a node knows.
 func checkOnce(ctx *replay.Context, id string, in Input) error {
-	answer, err := replay.SideEffect(ctx, "check", func() (*replay.InvalidError, error) {
-		var invalid *replay.InvalidError
-		err := Check(id, in.Spec, in.Target)
-		if err != nil && !errors.As(err, &invalid) {
-			return nil, err
-		}
-		return invalid, nil
+	_, err := replay.SideEffect(ctx, "check", func() (struct{}, error) {
+		return struct{}{}, rejection(Check(id, in.Spec, in.Target))
 	})
-	if err == nil && answer != nil {
-		err = replay.NonRetryable(answer)
-	}
 	return err
 }
 

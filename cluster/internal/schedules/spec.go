@@ -2,8 +2,8 @@ package schedules
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -91,6 +91,11 @@ func Check(id string, spec Spec, target Target) error {
 	if err := checkTarget(target); err != nil {
 		return err
 	}
+	return CheckSpec(id, spec)
+}
+
+// CheckSpec is Check without the target.
+func CheckSpec(id string, spec Spec) error {
 	if _, err := compile(spec); err != nil {
 		return err
 	}
@@ -116,7 +121,7 @@ func checkTarget(target Target) error {
 
 // checkRuns checks what concerns the runs.
 func checkRuns(id string, spec Spec) error {
-	if spec.Overlap != "" && !slices.Contains(overlaps, spec.Overlap) {
+	if CheckOverlap(spec.Overlap) != nil {
 		return invalid("Spec.Overlap", "is %.40q: %v are allowed", spec.Overlap, overlaps)
 	}
 	if spec.RunID != "" && !strings.Contains(spec.RunID, "{time}") {
@@ -129,8 +134,8 @@ func checkRuns(id string, spec Spec) error {
 	if len(spec.Version) > nameMax || !utf8.ValidString(spec.Version) {
 		return invalid("Spec.Version", "has %d bytes: at most %d bytes of UTF-8 are allowed", len(spec.Version), nameMax)
 	}
-	if err := engine.CheckSummary(spec.Summary); err != nil {
-		return err
+	if summary := new(replay.InvalidError); errors.As(engine.CheckSummary(spec.Summary), &summary) {
+		return invalid("Spec.Summary", "%s", summary.Reason)
 	}
 	if spec.Retry == nil {
 		return nil

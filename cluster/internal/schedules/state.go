@@ -99,8 +99,8 @@ func (p pending) stops() bool { return p.Overlap == Cancel || p.Overlap == Termi
 type tracked struct {
 	Start
 	Key      string
-	Verified time.Time `json:",omitzero"` // when the follower of the run was asked
-	Stopping Overlap `json:",omitempty"` // Cancel or Terminate, if the run is to end
+	Verified time.Time `json:",omitzero"`  // when the follower of the run was asked
+	Stopping Overlap   `json:",omitempty"` // Cancel or Terminate, if the run is to end
 }
 
 // Bounds of a State.
@@ -120,7 +120,7 @@ const Name = "tenuto.schedule"
 // What a schedule is asked.
 var (
 	Orchestration  = replay.Orchestration[Input, Description](Name)
-	DescribeQuery  = replay.Query[struct{}, Description](Name + ".describe")
+	DescribeQuery  = replay.Query[time.Time, Description](Name + ".describe")
 	PauseUpdate    = replay.Update[string, struct{}](Name + ".pause")
 	ResumeUpdate   = replay.Update[string, struct{}](Name + ".resume")
 	TriggerUpdate  = replay.Update[Overlap, Start](Name + ".trigger")

@@ -3,30 +3,64 @@ package schedules
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/replay"
 )
+
+// A Rejection is a *replay.InvalidError that a schedule answers: it keeps its fields when it is
+// recorded or sent.
+type Rejection struct{ Field, Reason string }
+
+func (e *Rejection) Error() string {
+	return (&replay.InvalidError{Field: e.Field, Reason: e.Reason}).Error()
+}
+
+func init() { replay.RegisterErrorType[*Rejection](Name + ".invalid") }
+
+// rejection returns a *replay.InvalidError as a Rejection, and other errors unchanged.
+func rejection(err error) error {
+	var invalid *replay.InvalidError
+	if errors.As(err, &invalid) {
+		return replay.NonRetryable(&Rejection{invalid.Field, invalid.Reason})
+	}
+	return err
+}
+
+// rejecting returns the validation of an update.
+func rejecting[I any](check func(I) error) func(I) error {
+	return func(input I) error { return rejection(check(input)) }
+}
 
 // backfillMax bounds the due times of one backfill.
 const backfillMax = bufferMax
 
 // handle registers the handlers of a schedule.
 func (s *schedule) handle(ctx *replay.Context) error {
-	describe := func(struct{}) (Description, error) { return s.describe(ctx.Now()), nil }
-	note := func(text string) error { return checkText("note", text) }
+	// Between events, the time of the schedule stands still; that of the caller does not.
+	describe := func(now time.Time) (Description, error) { return s.describe(later(now, ctx.Now())), nil }
 	return errors.Join(
 		DescribeQuery.Handle(ctx, describe),
-		PauseUpdate.Handle(ctx, note, s.pause),
-		ResumeUpdate.Handle(ctx, note, s.resume),
-		TriggerUpdate.Handle(ctx, checkOverlap, s.trigger),
-		BackfillUpdate.Handle(ctx, func(r Range) error { return s.checkBackfill(r, ctx.Now()) }, s.backfill),
-		ReplaceUpdate.Handle(ctx, s.checkReplacement, s.replace),
+		PauseUpdate.Handle(ctx, rejecting(CheckNote), s.pause),
+		ResumeUpdate.Handle(ctx, rejecting(CheckNote), s.resume),
+		TriggerUpdate.Handle(ctx, rejecting(CheckOverlap), s.trigger),
+		BackfillUpdate.Handle(ctx, rejecting(s.checkBackfill), s.backfill),
+		ReplaceUpdate.Handle(ctx, rejecting(s.checkReplacement), s.replace),
 		DeleteUpdate.Handle(ctx, nil, s.delete),
 	)
 }
 
-func checkOverlap(overlap Overlap) error { return checkRuns("id", Spec{Overlap: overlap}) }
+// CheckNote returns a *replay.InvalidError for a note that is too long.
+func CheckNote(note string) error { return checkText("note", note) }
+
+// CheckOverlap returns a *replay.InvalidError for an unknown policy. "" means the default.
+func CheckOverlap(overlap Overlap) error {
+	if overlap != "" && !slices.Contains(overlaps, overlap) {
+		return invalid("overlap policy", "is %.40q: %v are allowed", overlap, overlaps)
+	}
+	return nil
+}
 
 // pause stops starts of due times.
 func (s *schedule) pause(_ *replay.Context, note string) (struct{}, error) {
@@ -59,15 +93,17 @@ func (s *schedule) trigger(ctx *replay.Context, overlap Overlap) (Start, error) 
 	return s.begin(ctx, pending{Due: ctx.Now().UTC(), Cause: CauseTrigger, Trigger: s.Triggers, Overlap: overlap}), nil
 }
 
-// checkBackfill returns an error for a range that has future or too many due times.
-func (s *schedule) checkBackfill(r Range, now time.Time) error {
-	switch {
-	case !r.Before.After(r.From):
+// CheckRange returns a *replay.InvalidError for a range that no schedule accepts.
+func CheckRange(r Range) error {
+	if !r.Before.After(r.From) {
 		return invalid("range of the backfill", "is empty")
-	case r.Before.After(now):
-		return invalid("range of the backfill", "ends after the cluster time, %s", now.UTC().Format(time.RFC3339))
 	}
-	if err := checkOverlap(r.Overlap); err != nil {
+	return CheckOverlap(r.Overlap)
+}
+
+// checkBackfill returns an error for a range with too many due times.
+func (s *schedule) checkBackfill(r Range) error {
+	if err := CheckRange(r); err != nil {
 		return err
 	}
 	due, err := backfillTimes(s.spec, r)
@@ -92,6 +128,9 @@ func backfillTimes(spec Spec, r Range) (due []time.Time, err error) {
 
 // backfill starts runs for past due times. It changes nothing for those whose instance exists.
 func (s *schedule) backfill(ctx *replay.Context, r Range) ([]Start, error) {
+	if now := ctx.Now(); r.Before.After(now) {
+		return nil, rejection(invalid("range of the backfill", "ends after the cluster time, %s", now.UTC().Format(time.RFC3339)))
+	}
 	type answer struct {
 		Due     []time.Time
 		Problem string
