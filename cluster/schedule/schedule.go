@@ -82,7 +82,8 @@ func Resume(ctx context.Context, client *cluster.Client, id, note string) error 
 }
 
 // Trigger starts a run now, also if the schedule is paused. The overlap policy applies; "" means that
-// of the schedule. The answer says whether the run was started, buffered or skipped.
+// of the schedule. The answer says whether the run was started, buffered or skipped. The instance of
+// a started run exists a moment later.
 func Trigger(ctx context.Context, client *cluster.Client, id string, overlap Overlap) (Start, error) {
 	return call(ctx, client, id, "trigger", schedules.TriggerUpdate, overlap, schedules.CheckOverlap(overlap))
 }
