@@ -95,7 +95,8 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 		return nil, err
 	}
 	config.harness = harness.FromContext(ctx)
-	registry, err := engine.NewRegistry(slices.Concat(ownDefinitions(), config.Definitions)...)
+	definitions := slices.Concat(ownDefinitions(), config.Definitions)
+	registry, err := engine.NewRegistry(definitions...)
 	if err != nil {
 		return nil, invalidConfig("Definitions", wire.TrimPrefix(err.Error()))
 	}
@@ -119,7 +120,7 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 	n.answerLimiter = admission.NewAnswerLimiter(admission.AnswersInFlightBytesMax)
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.metrics = telemetry.NewMetrics(telemetry.Config{
-		Node: config.NodeID, Partitions: config.Partitions, Definitions: config.Definitions, Closed: ErrClosed,
+		Node: config.NodeID, Partitions: config.Partitions, Definitions: definitions, Closed: ErrClosed,
 	}, telemetrySource{n})
 	n.tracing = telemetry.NewTracing(config.NodeID, config.TracerProvider, telemetrySource{n}.readEvent)
 	n.dialer = &transport.Dialer{

@@ -74,7 +74,7 @@ func run(ctx *replay.Context, in Input) (Description, error) {
 		}
 		s.changed = false
 		wait, err := s.advance(ctx)
-		if err == nil && !s.changed {
+		if err == nil && !s.changed && s.turns < turnsMax {
 			err = s.wait(ctx, wait)
 		}
 		if err != nil {

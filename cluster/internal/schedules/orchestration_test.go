@@ -312,13 +312,63 @@ func TestSchedule_DeleteEndsOnlyTheSchedule(t *testing.T) {
 	if status, err := env.Get("s-2000-01-01T01:00:00Z"); err != nil || status.State != replaytest.Completed {
 		t.Errorf("the run: %+v, %v", status, err)
 	}
-	// Another schedule of that ID takes no reports of the first.
-	if _, err := replaytest.StartRun(env, Orchestration, "s", Input{Spec: Spec{Cron: []string{"@hourly"}}, Target: Target{report.Name(), []byte("0")}}, replaytest.ReuseWhenEnded()); err != nil {
+}
+
+func TestSchedule_IgnoresRunsOfAnEarlierSchedule(t *testing.T) {
+	env := newEnv(t)
+	create(t, env, Spec{Cron: []string{"@hourly"}}, 30*time.Minute)
+	env.Advance(time.Hour + time.Minute)
+	update(t, env, DeleteUpdate, struct{}{})
+	second := Input{Spec: Spec{Cron: []string{"@daily"}}, Target: Target{report.Name(), json.RawMessage(fmt.Sprint(int(time.Hour)))}}
+	if _, err := replaytest.StartRun(env, Orchestration, "s", second, replaytest.ReuseWhenEnded()); err != nil {
 		t.Fatal(err)
 	}
-	env.Advance(time.Hour)
-	if d := describe(t, env); d.Started != 1 || d.Ended {
-		t.Errorf("the second: %+v", d)
+	update(t, env, TriggerUpdate, "")
+	env.Advance(40 * time.Minute) // the run of the first schedule ends after 29 minutes
+	if d := describe(t, env); d.Started != 1 || len(d.Running) != 1 {
+		t.Errorf("the second schedule: %+v", d)
+	}
+	env.Advance(30 * time.Minute)
+	if d := describe(t, env); len(d.Running) != 0 || d.Recent[0].Outcome != Completed {
+		t.Errorf("the second schedule: %+v", d)
+	}
+}
+
+func TestSchedule_CatchesUpInSeveralExecutions(t *testing.T) {
+	env := newEnv(t)
+	env.ReplayEvery(0)
+	create(t, env, Spec{Every: time.Second}, 24*time.Hour)
+	env.Advance(2 * time.Second)
+	if err := env.Suspend("s", "an outage"); err != nil {
+		t.Fatal(err)
+	}
+	env.Advance(10 * time.Hour)
+	if err := env.Resume("s", ""); err != nil {
+		t.Fatal(err)
+	}
+	env.Advance(time.Minute)
+	status, err := env.Get("s")
+	if err != nil || status.Execution < 2 {
+		t.Errorf("execution %d, %v", status.Execution, err)
+	}
+	if d := describe(t, env); d.Started != 1 || d.Missed != 0 || d.Skipped != 10*60*60+60+1 {
+		t.Errorf("started %d, skipped %d, missed %d", d.Started, d.Skipped, d.Missed)
+	}
+}
+
+// An update starts what was due before it, but not more than one step of the code may take.
+func TestSchedule_RefusesAnUpdateWhileItCatchesUp(t *testing.T) {
+	late := replay.Orchestration[time.Duration, int]("late")
+	env := newEnv(t, late.Bind(func(ctx *replay.Context, by time.Duration) (int, error) {
+		s := &schedule{id: "s", spec: Spec{Every: time.Second}, target: Target{report.Name(), []byte("0")}, State: State{Last: ctx.Now().Add(-by)}}
+		_, err := s.replace(ctx, Replacement{Spec: Spec{Every: time.Hour}})
+		return s.Started + s.Skipped, err
+	}))
+	if decided, err := replaytest.Call(env, late, "soon", time.Hour); err != nil || decided != 60*60 {
+		t.Errorf("after an hour: %d decided, %v", decided, err)
+	}
+	if _, err := replaytest.Call(env, late, "long", 10*time.Hour); !errors.Is(err, ErrCatchingUp) {
+		t.Errorf("after 10 hours: %v", err)
 	}
 }
 

@@ -186,10 +186,13 @@ func (s *schedule) replace(ctx *replay.Context, r Replacement) (struct{}, error)
 // ErrCatchingUp reports that a schedule is starting runs of past due times.
 var ErrCatchingUp = replay.NewError("tenuto.schedule_catching_up", "tenuto: the schedule is starting runs of many past due times: try again, or pause it first")
 
+// settlePlansMax bounds the plans that an update makes, of at most 100 due times each.
+const settlePlansMax = 100
+
 // settle starts what was due until now, also what the jitter delays.
 func (s *schedule) settle(ctx *replay.Context) error {
-	for !s.Paused {
-		if s.turns >= turnsMax {
+	for plans := 0; !s.Paused; plans++ {
+		if plans == settlePlansMax {
 			s.touch()
 			return ErrCatchingUp
 		}
