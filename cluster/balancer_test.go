@@ -3,6 +3,7 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -198,6 +199,14 @@ func TestWorkerRegistration_CarriesCode(t *testing.T) {
 	registration := register(small)
 	if err := checkRegistration(registration, local); err != nil || !small.isCoveredBy(registration) {
 		t.Errorf("%v, %v", registration, err)
+	}
+	if !slices.ContainsFunc(registration.Orchestrations, func(c *clusterpb.OrchestrationCode) bool { return c.Name == "tenuto.schedule" }) ||
+		!slices.Contains(registration.Activities, "tenuto.schedule.terminate") {
+		t.Errorf("the code of schedules is not registered: %v", registration)
+	}
+	earlier := &clusterpb.RegisterWorker{Orchestrations: small.orchestrationCode(), Activities: small.activityNames(), Code: clusterpb.CodeList_CODE_LIST_COMPLETE}
+	if !small.isCoveredBy(earlier) {
+		t.Error("a node of an earlier build, without schedules, does not cover the code of the application")
 	}
 	before := &clusterpb.RegisterWorker{Node: "a"}
 	if err := checkRegistration(before, local); err != nil || small.isCoveredBy(before) {

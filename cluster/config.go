@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/schedules"
 	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
 	"github.com/tenuto-dev/tenuto/internal/harness"
 	"github.com/tenuto-dev/tenuto/internal/logqueue"
@@ -93,7 +94,7 @@ type Config struct {
 
 	// Definitions are the bound handles. Nodes may differ: if instances wait for code that the
 	// leader of their partition lacks, leadership moves to a node that has that code and all of the
-	// leader's.
+	// leader's. Names that begin with "tenuto." are reserved.
 	Definitions []replay.Definition
 	// Strict makes replays compare what code requests with the history byte for byte, with all
 	// options and statuses, and stall an instance that differs. By default inputs and outputs are
@@ -250,7 +251,7 @@ func (c Config) validate() error {
 	case slices.Contains(c.Tags, ""):
 		return invalidConfig("Tags", "has an empty tag: activities without a tag run on every node")
 	}
-	if err := firstError(c.validateSettings(), c.validateCompletionURL(), c.validatePeers(), c.validateJoin(), c.validateActivities(), c.validateInterceptors()); err != nil {
+	if err := firstError(c.validateSettings(), c.validateDefinitions(), c.validateCompletionURL(), c.validatePeers(), c.validateJoin(), c.validateActivities(), c.validateInterceptors()); err != nil {
 		return err
 	}
 	return c.validateListen()
@@ -291,6 +292,20 @@ func (c Config) validateSettings() error {
 		return invalidConfig(invalid.Field, invalid.Reason)
 	}
 	return err
+}
+
+// validateDefinitions returns an error for a name that is reserved. The registry checks the rest.
+func (c Config) validateDefinitions() error {
+	for _, definition := range c.Definitions {
+		name, _, _ := definition.Orchestration()
+		if activity, ok := definition.Activity(); ok {
+			name = activity
+		}
+		if strings.HasPrefix(name, schedules.ReservedPrefix) {
+			return invalidConfig("Definitions", fmt.Sprintf("has the name %.140q: names that begin with %q are reserved", name, schedules.ReservedPrefix))
+		}
+	}
+	return nil
 }
 
 func (c Config) validateActivities() error {

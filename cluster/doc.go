@@ -12,8 +12,8 @@
 // client, with the same guarantees, in a program that embeds no node.
 //
 // Guides in cluster/docs: security.md (TLS, members, join tokens, directories), time.md,
-// overload.md, partitions.md, troubleshooting.md (every error), step.md (one step through the
-// code). METRICS.md describes probes, metrics, traces and logs; package filter the text of filters.
+// overload.md, partitions.md, schedules.md, troubleshooting.md (every error), step.md (one step
+// through the code). METRICS.md: probes, metrics, traces, logs. Package filter: texts of filters.
 //
 // # Guarantees
 //

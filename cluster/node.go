@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,12 +12,14 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
 	"github.com/tenuto-dev/tenuto/cluster/internal/detour"
 	"github.com/tenuto-dev/tenuto/cluster/internal/membership"
+	"github.com/tenuto-dev/tenuto/cluster/internal/schedules"
 	"github.com/tenuto-dev/tenuto/cluster/internal/server"
 	"github.com/tenuto-dev/tenuto/cluster/internal/telemetry"
 	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
 	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
 	"github.com/tenuto-dev/tenuto/internal/harness"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
@@ -93,7 +96,8 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 		return nil, err
 	}
 	config.harness = harness.FromContext(ctx)
-	registry, err := engine.NewRegistry(config.Definitions...)
+	definitions := slices.Concat(ownDefinitions(), config.Definitions)
+	registry, err := engine.NewRegistry(definitions...)
 	if err != nil {
 		return nil, invalidConfig("Definitions", wire.TrimPrefix(err.Error()))
 	}
@@ -118,7 +122,7 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 	n.answerLimiter = admission.NewAnswerLimiter(admission.AnswersInFlightBytesMax)
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.metrics = telemetry.NewMetrics(telemetry.Config{
-		Node: config.NodeID, Partitions: config.Partitions, Definitions: config.Definitions, Closed: ErrClosed,
+		Node: config.NodeID, Partitions: config.Partitions, Definitions: definitions, Closed: ErrClosed,
 	}, telemetrySource{n})
 	n.tracing = telemetry.NewTracing(config.NodeID, config.TracerProvider, telemetrySource{n}.readEvent)
 	n.dialer = &transport.Dialer{
@@ -138,6 +142,14 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 	n.running.Go(n.logReady)
 	go n.stopWhenDone(ctx)
 	return n, nil
+}
+
+// ownDefinitions returns what every node registers by itself: the code of schedules.
+func ownDefinitions() []replay.Definition {
+	return schedules.Definitions(func(ctx context.Context, id, reason string) error {
+		client, _ := ClientFrom(ctx)
+		return client.Terminate(ctx, id, reason)
+	})
 }
 
 // attachParts gives the parts of the node access to it.

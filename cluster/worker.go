@@ -149,9 +149,10 @@ func (c Config) orchestrationCode() (all []*clusterpb.OrchestrationCode) {
 }
 
 // registration returns what this node registers with the leader of the partition: the protocol that
-// it speaks, its activities and its code.
+// it speaks, its activities and its code, with what every node of this build has.
 func (w *workerLoop) registration() *clusterpb.RegisterWorker {
-	config := &w.partition.node.config
+	config := w.partition.node.config
+	config.Definitions = slices.Concat(ownDefinitions(), config.Definitions)
 	registration := &clusterpb.RegisterWorker{
 		Protocol: config.protocol, Node: config.NodeID, Activities: config.activityNames(), Code: clusterpb.CodeList_CODE_LIST_TRUNCATED,
 	}
@@ -161,7 +162,9 @@ func (w *workerLoop) registration() *clusterpb.RegisterWorker {
 	return registration
 }
 
-// isCoveredBy reports whether a registered worker has all the code of this configuration.
+// isCoveredBy reports whether a registered worker has all the code of this configuration. It does
+// not need what only nodes of this build have: leadership can move to earlier builds, and back when
+// a schedule waits for code.
 func (c Config) isCoveredBy(registration *clusterpb.RegisterWorker) bool {
 	if !session.KnowsCode(registration) {
 		return false

@@ -28,7 +28,7 @@ type command struct {
 // An action runs a command with its arguments.
 type action func(ctx context.Context, s streams, args []string) error
 
-var commands = []command{
+var commands = append([]command{
 	{"list", "", "list instances", 0, 0, list},
 	{"count", "", "count instances, in groups", 0, 0, count},
 	{"get", "ID", "show the state of an instance", 1, 1, get},
@@ -44,7 +44,7 @@ var commands = []command{
 	{"retry", "ID", "retry a stalled instance", 1, 1, retry},
 	{"history export", "ID", "write a history as JSON, one event per line", 1, 1, exportHistory},
 	{"history check", "FILE...", "check the consistency of histories in files", 1, -1, checkHistories},
-}
+}, scheduleCommands...)
 
 // The exit statuses.
 const (

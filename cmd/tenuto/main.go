@@ -12,6 +12,7 @@
 //	tenuto members                         list the nodes and the leader
 //	tenuto settings Limits.Open=500        show or change the settings of the cluster
 //	tenuto cancel -reason refund order-17  also terminate, suspend, resume, retry
+//	tenuto schedule show nightly           also create, list, update, pause, resume, trigger …
 //	tenuto history export order-17         write a history as JSON, one event per line
 //	tenuto history check testdata/*.json   check the consistency of histories in files
 //

@@ -12,7 +12,7 @@ import (
 
 // documentedPackages are the packages whose documentation users read. "go doc" shows no fields of a
 // type that is an alias of a type of another package.
-var documentedPackages = []string{"cluster", "replay"}
+var documentedPackages = []string{"cluster", "cluster/schedule", "replay"}
 
 // TestAliases_DocNamesFields requires that the comment of an exported alias of a struct of this
 // module names each exported field.
@@ -61,6 +61,8 @@ func fieldsOf(t *testing.T, name, typeName string) []string {
 		dir = "proto/" + name
 	case "activity":
 		dir = "actors/" + name
+	case "schedules":
+		dir = "cluster/internal/" + name
 	}
 	var fields []string
 	eachTypeSpec(t, dir, func(spec *ast.TypeSpec, _ string) {

@@ -25,6 +25,7 @@ import (
 	_ "github.com/tenuto-dev/tenuto/cluster/clustertest"
 	_ "github.com/tenuto-dev/tenuto/cluster/filter"
 	_ "github.com/tenuto-dev/tenuto/cluster/prometheus"
+	_ "github.com/tenuto-dev/tenuto/cluster/schedule"
 	_ "github.com/tenuto-dev/tenuto/journal"
 	_ "github.com/tenuto-dev/tenuto/journal/journaltest"
 	_ "github.com/tenuto-dev/tenuto/journal/state"

@@ -66,6 +66,7 @@ var restrictedModules = []struct {
 	{"github.com/boltdb/bolt", []string{"journal"}},
 	{"go.etcd.io/bbolt", []string{"journal", "bench"}},
 	{"github.com/cockroachdb/pebble", []string{"journal", "journal/state/pebblestore"}},
+	{"github.com/netresearch/go-cron", []string{"cluster"}},
 	{"github.com/asynkron/protoactor-go", []string{"actors", "actors/internal", "cluster"}},
 	{"golang.org/x/tools", []string{"replay/vet"}},
 	{"github.com/golangci", []string{"replay/vet"}},

@@ -40,6 +40,7 @@ var allowedRequirements = []string{
 	"github.com/hashicorp/go-hclog",
 	"github.com/hashicorp/raft",
 	"github.com/hashicorp/raft-boltdb/v2",
+	"github.com/netresearch/go-cron",
 	"github.com/prometheus/client_golang",
 	"go.etcd.io/bbolt",
 	"go.opentelemetry.io/otel",

@@ -81,22 +81,23 @@ func TestReplayAPI_WaitsReturnErrors(t *testing.T) {
 	}
 }
 
-// Every call of package cluster with a context.Context does I/O, except these.
+// Every call of packages cluster and schedule with a context.Context does I/O, except these.
 func TestStandardRules_CoverCluster(t *testing.T) {
 	harmless := []string{"ClientFrom", "WithoutBusyRetries", "SpanIDs.NewIDs", "SpanIDs.NewSpanID"}
-	pkg := load(t, []string{clusterPath})[clusterPath]
-	for _, fn := range exportedFunctions(pkg) {
-		name := fn.Name()
-		if receiver := receiverName(fn); receiver != "" {
-			name = receiver + "." + name
+	for path, pkg := range load(t, []string{clusterPath, schedulePath}) {
+		for _, fn := range exportedFunctions(pkg) {
+			name := fn.Name()
+			if receiver := receiverName(fn); receiver != "" {
+				name = receiver + "." + name
+			}
+			if hasParameter(fn.Signature(), isGoContext) && ruleFor(fn) == nil && !slices.Contains(harmless, name) {
+				t.Errorf("no rule for %s.%s", pkg.Name(), name)
+			}
 		}
-		if hasParameter(fn.Signature(), isGoContext) && ruleFor(fn) == nil && !slices.Contains(harmless, name) {
-			t.Errorf("no rule for cluster.%s", name)
-		}
-	}
-	for name := range standardRules[clusterPath] {
-		if !exists(pkg, name) {
-			t.Errorf("package cluster has no %s", name)
+		for name := range standardRules[path] {
+			if !exists(pkg, name) {
+				t.Errorf("package %s has no %s", pkg.Name(), name)
+			}
 		}
 	}
 }
