@@ -34,9 +34,22 @@ func Create[I, O any](ctx context.Context, client *cluster.Client, id string, sp
 	}
 	if err == nil {
 		options = append([]replay.Option{cluster.ReuseWhenEnded()}, options...)
-		_, err = cluster.StartRun(ctx, client, schedules.Orchestration, id, schedules.Input{Spec: spec, Target: target}, options...)
+		var run *cluster.Run[Description]
+		run, err = cluster.StartRun(ctx, client, schedules.Orchestration, id, schedules.Input{Spec: spec, Target: target}, options...)
+		if err == nil && run.Attached {
+			err = checkAttached(ctx, client, id)
+		}
 	}
 	return wrap(err, "create")
+}
+
+// checkAttached returns an error if the existing instance is no schedule.
+func checkAttached(ctx context.Context, client *cluster.Client, id string) error {
+	status, err := client.Get(ctx, id)
+	if err == nil && status.Name != schedules.Name {
+		err = fmt.Errorf("%w and is no schedule: %s", cluster.ErrInstanceExists, id)
+	}
+	return err
 }
 
 // newTarget returns what a schedule starts.

@@ -298,6 +298,9 @@ func TestSchedule_WrongInputIsTyped(t *testing.T) {
 	must(t, schedule.Create(ctx, client, "other-2", schedule.Spec{Every: time.Hour}, report, ""))
 	_, err = cluster.StartRun(ctx, client, never, "waiting", "")
 	must(t, err)
+	if err := schedule.Create(ctx, client, "waiting", schedule.Spec{Every: time.Hour}, report, "", cluster.Attach()); !errors.Is(err, cluster.ErrInstanceExists) {
+		t.Errorf("attached to an instance that is no schedule: %v", err)
+	}
 	if err := schedule.Delete(ctx, client, "waiting"); !errors.As(err, new(*replay.NotRegisteredError)) {
 		t.Errorf("an instance that is no schedule: %v", err)
 	}

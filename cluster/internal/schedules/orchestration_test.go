@@ -424,6 +424,27 @@ func TestSchedule_NoMoreDueTimesWaitsForUpdates(t *testing.T) {
 	expectStarted(t, env, "01-01T01:00:00Z", "01-01T06:00:00Z")
 }
 
+// The zone is known where the schedule was created, and not on this node.
+func TestSchedule_WithoutItsTimeZoneShowsTheProblemAndTriesAgain(t *testing.T) {
+	env := newEnv(t)
+	unknown := Input{
+		Spec: Spec{Cron: []string{"@hourly"}, TimeZone: "Europe/Atlantis"}, Target: Target{report.Name(), []byte("0")}, State: &State{Last: env.Now()},
+	}
+	if _, err := replaytest.StartRun(env, Orchestration, "s", unknown); err != nil {
+		t.Fatal(err)
+	}
+	env.Advance(90 * time.Minute)
+	if d := describe(t, env); !strings.Contains(d.Problem, "Europe/Atlantis") || d.Started != 0 || len(d.Next) != 0 {
+		t.Errorf("without the zone: %+v", d)
+	}
+	update(t, env, ReplaceUpdate, Replacement{Spec: Spec{Cron: []string{"@hourly"}}})
+	env.Advance(time.Hour)
+	expectStarted(t, env, "01-01T02:00:00Z")
+	if d := describe(t, env); d.Problem != "" {
+		t.Errorf("with another zone: %+v", d)
+	}
+}
+
 func TestSchedule_RejectsInvalidInput(t *testing.T) {
 	env := newEnv(t)
 	_, err := replaytest.Call(env, Orchestration, "s", Input{Spec: Spec{Cron: []string{"* * * * 8"}}, Target: Target{report.Name(), []byte("0")}})
