@@ -13,8 +13,9 @@ type Iterator interface {
 	SeekLT(key []byte) bool
 	Next() bool
 	Prev() bool
-	// Key returns the current key, valid until the iterator moves.
+	// Key and Value return the current key and value, valid until the iterator moves.
 	Key() []byte
+	Value() []byte
 }
 
 // The costs of moving an iterator.
@@ -204,7 +205,9 @@ func (w *Walk) intersect(s *stream, budget int) (cost int) {
 			s.ended = true
 			return cost
 		}
-		s.buffer = append(s.buffer, at)
+		if w.query.mayMatch(w.order, at.Key, l.iter.Value()) {
+			s.buffer = append(s.buffer, at)
+		}
 		if len(s.buffer) == s.size {
 			s.continueAfter(target, w.query.Descending)
 			return cost
@@ -321,13 +324,14 @@ func (s *Scan) Estimate(iter Iterator, facet uint32, count uint64) (n uint64, ok
 }
 
 // Collect adds the IDs of the instances in a scan to a slice, in any order and possibly twice. It
-// stops and returns false when there are more than limit.
-func (s *Scan) Collect(iter Iterator, facets []uint32, limit int, ids []string) ([]string, bool) {
+// leaves out what the query cannot select by its times. It stops and returns false when there are more
+// than limit.
+func (s *Scan) Collect(q *Query, iter Iterator, facets []uint32, limit int, ids []string) ([]string, bool) {
 	for _, t := range s.Terms {
 		l := &walkedList{prefix: appendPrefix(nil, t, s.order), iter: iter}
 		complete := true
 		eachPresentFacet(l, facets, func() {}, func(facet uint32) bool {
-			ids, complete = s.collectFacet(l, facet, limit, ids)
+			ids, complete = s.collectFacet(q, l, facet, limit, ids)
 			return complete
 		})
 		if !complete {
@@ -337,21 +341,25 @@ func (s *Scan) Collect(iter Iterator, facets []uint32, limit int, ids []string) 
 	return ids, true
 }
 
-func (s *Scan) collectFacet(l *walkedList, facet uint32, limit int, ids []string) ([]string, bool) {
+func (s *Scan) collectFacet(q *Query, l *walkedList, facet uint32, limit int, ids []string) ([]string, bool) {
 	lower, upper := bounds(s.order, facet, s.in, s.idPrefix)
 	key := append(bytes.Clone(l.prefix), lower...)
+	steps := 0
 	for ok := l.iter.SeekGE(key); ; ok = l.iter.Next() {
+		steps++
 		suffix, inside := l.suffix(ok)
 		if !inside || bytes.Compare(suffix, upper) >= 0 {
 			return ids, true
 		}
-		if len(ids) == limit {
+		if len(ids) == limit || steps == 2*limit {
 			return ids, false
 		}
 		at, ok := parseSuffix(suffix, s.order)
 		if !ok {
 			return ids, true
 		}
-		ids = append(ids, at.ID)
+		if q.mayMatch(s.order, at.Key, l.iter.Value()) {
+			ids = append(ids, at.ID)
+		}
 	}
 }
