@@ -418,6 +418,7 @@ func (s *search) candidates(plan *index.Plan, iters *iterators) ([]string, error
 	var all []string
 	for i := range plan.Candidates {
 		if n, ok := s.estimate(&plan.Candidates[i], iter); ok && n > listedCandidatesMax {
+			s.facets = plan.Candidates[i].Present(iter, s.facets)
 			continue
 		}
 		ids, complete := s.collect(&plan.Candidates[i], iter, listedCandidatesMax)

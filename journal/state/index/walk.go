@@ -323,6 +323,23 @@ func (s *Scan) Estimate(iter Iterator, facet uint32, count uint64) (n uint64, ok
 	return uint64(max(share, 0) * float64(count)), true
 }
 
+// Present returns those of the facets that have an instance in a scan of the list of all instances
+// by time. For other scans it returns all.
+func (s *Scan) Present(iter Iterator, facets []uint32) (present []uint32) {
+	if len(s.Terms) != 1 || s.Terms[0] != "" || s.order == ByID {
+		return facets
+	}
+	l := &walkedList{prefix: appendPrefix(nil, "", s.order), iter: iter}
+	for _, facet := range facets {
+		lower, upper := bounds(s.order, facet, s.in, "")
+		l.key = append(append(l.key[:0], l.prefix...), lower...)
+		if suffix, found := l.suffix(iter.SeekGE(l.key)); found && bytes.Compare(suffix, upper) < 0 {
+			present = append(present, facet)
+		}
+	}
+	return present
+}
+
 // Collect adds the IDs of the instances in a scan to a slice, in any order and possibly twice. It
 // leaves out what the query cannot select by its times. It stops and returns false when there are more
 // than limit.
