@@ -27,6 +27,9 @@ const (
 // stepsMin is what a Walk does at least for each facet, whatever its budget, so that it advances.
 const stepsMin = 64
 
+// firstPlaces is about how many places a Walk reads at first: a few or one in each facet.
+const firstPlaces = 32
+
 // Walk yields the places that are in each of some lists, in the order of a query.
 type Walk struct {
 	query    *Query
@@ -67,7 +70,7 @@ func NewWalk(q *Query, driver Scan, facets []uint32, after *Cursor, budget int, 
 	}
 	w.streams.walk = w
 	for facet := range w.presentFacets(facets) {
-		s := &stream{size: 4}
+		s := &stream{size: max(1, firstPlaces/len(facets))}
 		s.lower, s.upper = bounds(driver.order, facet, driver.in, driver.idPrefix)
 		if after != nil {
 			s.skipTo(q, driver.order, facet, *after)
@@ -158,7 +161,7 @@ func (w *Walk) fill(s *stream) {
 	remaining := max(w.budget, stepsMin*len(w.lists))
 	spent := w.intersect(s, remaining)
 	w.budget -= spent
-	s.size = min(2*s.size, 256)
+	s.size = min(max(2*s.size, 4), 256)
 }
 
 // intersect fills the buffer of a stream with places that are in all lists, and returns the cost. It
