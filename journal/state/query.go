@@ -429,7 +429,7 @@ func (s *search) candidates(plan *index.Plan, iters *iterators) ([]string, error
 		default:
 			all = intersection(all, ids)
 		}
-		if all != nil && len(all) <= fewCandidates {
+		if all != nil && len(all) <= sortedCandidatesMax {
 			break
 		}
 	}

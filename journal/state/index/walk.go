@@ -349,9 +349,9 @@ func (s *Scan) Present(iter Iterator, facets []uint32) (present []uint32) {
 func (s *Scan) Collect(q *Query, iter Iterator, facets []uint32, limit int, ids []string) ([]string, bool) {
 	for _, t := range s.Terms {
 		l := &walkedList{prefix: appendPrefix(nil, t, s.order), iter: iter}
-		complete := true
+		complete, steps := true, 2*limit
 		eachPresentFacet(l, facets, func() {}, func(facet uint32) bool {
-			ids, complete = s.collectFacet(q, l, facet, limit, ids)
+			ids, complete = s.collectFacet(q, l, facet, limit, &steps, ids)
 			return complete
 		})
 		if !complete {
@@ -361,17 +361,16 @@ func (s *Scan) Collect(q *Query, iter Iterator, facets []uint32, limit int, ids 
 	return ids, true
 }
 
-func (s *Scan) collectFacet(q *Query, l *walkedList, facet uint32, limit int, ids []string) ([]string, bool) {
+func (s *Scan) collectFacet(q *Query, l *walkedList, facet uint32, limit int, steps *int, ids []string) ([]string, bool) {
 	lower, upper := bounds(s.order, facet, s.in, s.idPrefix)
 	key := append(bytes.Clone(l.prefix), lower...)
-	steps := 0
 	for ok := l.iter.SeekGE(key); ; ok = l.iter.Next() {
-		steps++
+		*steps--
 		suffix, inside := l.suffix(ok)
 		if !inside || bytes.Compare(suffix, upper) >= 0 {
 			return ids, true
 		}
-		if len(ids) == limit || steps == 2*limit {
+		if len(ids) == limit || *steps < 0 {
 			return ids, false
 		}
 		at, ok := parseSuffix(suffix, s.order)
