@@ -127,7 +127,7 @@ func (fl *flusher) keepEntries(in *instance) {
 // newEntries returns the entries of an instance, which must be counted.
 func (in *instance) newEntries() *index.Entries {
 	if in.tags == nil && in.open == nil && in.attributes == nil && in.parent == nil && in.errorCode == "" {
-		return &index.Entries{Facet: in.facet.number, Created: in.created, Updated: in.updated}
+		return &index.Entries{Facet: in.facet.number, Created: in.created, Updated: in.updated, Ended: !in.isRunning()}
 	}
 	return index.EntriesOf(in.row(), in.facet.number)
 }
@@ -403,9 +403,11 @@ func (w *batchWriter) putIndexState(f *flush) {
 // putEntries replaces entries of an instance in the index.
 func (w *batchWriter) putEntries(id string, before, after *index.Entries) {
 	if before != nil {
-		before.EachKey(id, after, func(key []byte) { w.setErr(w.batch.Delete(key)) })
+		before.Each(id, after, func(key, _ []byte) { w.setErr(w.batch.Delete(key)) })
 	}
-	after.EachKey(id, before, func(key []byte) { w.set(key, emptyValue) })
+	after.Each(id, before, func(key, value []byte) {
+		w.set(key, func(b []byte) []byte { return append(b, value...) })
+	})
 }
 
 // entryOverhead is what a key of the index takes in a batch besides its own bytes.
@@ -413,12 +415,12 @@ const entryOverhead = store.RecordOverhead + checksumSize
 
 // entriesBytes returns the bytes that replaced entries take in a batch. Either may be nil.
 func entriesBytes(id string, before, after *index.Entries) (n int) {
-	add := func(key []byte) { n += entryOverhead + len(key) }
+	add := func(key, value []byte) { n += entryOverhead + len(key) + len(value) }
 	if before != nil {
-		before.EachKey(id, after, add)
+		before.Each(id, after, add)
 	}
 	if after != nil {
-		after.EachKey(id, before, add)
+		after.Each(id, before, add)
 	}
 	return n
 }

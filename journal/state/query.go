@@ -191,11 +191,11 @@ type foundRow struct {
 // What the search for one page may cost: a step of an iterator costs 1. It is checked between
 // instances.
 const (
-	searchBudget = 40_000
-	verifyCost   = 12 // of reading an instance
+	searchBudget = 60_000
+	verifyCost   = 24 // of reading an instance
 
 	// Up to so many candidates are read and sorted, if not all of their list are results.
-	sortedCandidatesMax = 4 << 10
+	sortedCandidatesMax = 1 << 10
 	// Up to so many candidates are sorted by their IDs, or kept as a set.
 	listedCandidatesMax = 20 << 10
 	fewCandidates       = 256
@@ -404,28 +404,60 @@ func (s *search) searchStore(from store.Reader) error {
 	return iters.err
 }
 
-// candidates returns the IDs of the shortest list that has all results, sorted; nil if all are long.
+// candidates returns IDs, sorted, that have all results; nil if all lists of them are long.
 func (s *search) candidates(plan *index.Plan, iters *iterators) ([]string, error) {
 	iter, err := iters.open()
 	if err != nil {
 		return nil, err
 	}
-	for _, limit := range []int{fewCandidates, listedCandidatesMax} {
-		for i := range plan.Candidates {
-			if n, ok := s.estimate(&plan.Candidates[i], iter); ok && n > listedCandidatesMax {
-				continue
-			}
-			ids, complete := plan.Candidates[i].Collect(iter, s.facets, limit, []string{})
-			if iters.err != nil {
-				return nil, iters.err
-			}
-			if s.spent += len(ids); complete {
-				slices.Sort(ids)
-				return slices.Compact(ids), nil
-			}
+	for i := range plan.Candidates {
+		if ids, complete := s.collect(&plan.Candidates[i], iter, fewCandidates); complete {
+			return ids, iters.err
 		}
 	}
-	return nil, nil
+	var all []string
+	for i := range plan.Candidates {
+		if n, ok := s.estimate(&plan.Candidates[i], iter); ok && n > listedCandidatesMax {
+			s.facets = plan.Candidates[i].Present(iter, s.facets)
+			continue
+		}
+		ids, complete := s.collect(&plan.Candidates[i], iter, listedCandidatesMax)
+		switch {
+		case !complete:
+		case all == nil:
+			all = ids
+		default:
+			all = intersection(all, ids)
+		}
+		if all != nil && len(all) <= sortedCandidatesMax {
+			break
+		}
+	}
+	return all, iters.err
+}
+
+// collect returns the IDs of a scan, sorted; false if there are too many.
+func (s *search) collect(scan *index.Scan, iter index.Iterator, limit int) ([]string, bool) {
+	ids, complete := scan.Collect(s.query, iter, s.facets, limit, []string{})
+	if s.spent += len(ids); !complete {
+		return nil, false
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), true
+}
+
+// intersection returns what is in both of two sorted slices, in the memory of the first.
+func intersection(a, b []string) []string {
+	both := a[:0]
+	for _, id := range a {
+		for len(b) > 0 && b[0] < id {
+			b = b[1:]
+		}
+		if len(b) > 0 && b[0] == id {
+			both = append(both, id)
+		}
+	}
+	return both
 }
 
 // estimate returns about how many candidates a scan has; false if unknown.
@@ -569,7 +601,7 @@ func (i *iterators) open() (index.Iterator, error) {
 		return nil, err
 	}
 	i.all = append(i.all, iter)
-	return &verifiedIterator{iter, i}, nil
+	return &verifiedIterator{Iterator: iter, owner: i}, nil
 }
 
 func (i *iterators) close() {
@@ -581,8 +613,12 @@ func (i *iterators) close() {
 // verifiedIterator is at no key after an error.
 type verifiedIterator struct {
 	store.Iterator
-	owner *iterators
+	owner  *iterators
+	record []byte
 }
+
+// Value implements index.Iterator.
+func (v *verifiedIterator) Value() []byte { return v.record }
 
 func (v *verifiedIterator) SeekGE(key []byte) bool { return v.verify(v.Iterator.SeekGE(key)) }
 func (v *verifiedIterator) SeekLT(key []byte) bool { return v.verify(v.Iterator.SeekLT(key)) }
@@ -599,7 +635,7 @@ func (v *verifiedIterator) verify(valid bool) bool {
 	}
 	value, err := v.Iterator.ValueAndErr()
 	if err == nil {
-		_, err = verifyValue(v.Iterator.Key(), value)
+		v.record, err = verifyValue(v.Iterator.Key(), value)
 	}
 	v.owner.err = err
 	return err == nil

@@ -521,13 +521,13 @@ func checkIndexKeys(t testing.TB, m *Machine) {
 			}
 			f := index.Facet{State: in.runState(), Name: in.name, Version: in.version}
 			counts[f]++
-			index.EntriesOf(in.row(), m.facets.byFacet[f].number).EachKey(in.id, nil, func(key []byte) { want[string(key)] = true })
+			index.EntriesOf(in.row(), m.facets.byFacet[f].number).Each(in.id, nil, func(key, value []byte) { want[string(key)+string(value)] = true })
 			return true, nil
 		}); err != nil {
 			return err
 		}
-		return scanRecords(from, []byte{index.KindByID}, endOfKind(index.KindList), func(key, _ []byte) (bool, error) {
-			got = append(got, string(key))
+		return scanRecords(from, []byte{index.KindByID}, endOfKind(index.KindList), func(key, record []byte) (bool, error) {
+			got = append(got, string(key)+string(record))
 			return true, nil
 		})
 	})

@@ -164,12 +164,13 @@ type Entries struct {
 	Created, Updated int64
 	Timer            int64 // of the next timer, if HasTimer
 	HasTimer         bool
+	Ended            bool
 	Lists            []ListEntry // sorted, each once
 }
 
 // EntriesOf returns the entries of a row.
 func EntriesOf(r *Row, facet uint32) *Entries {
-	e := &Entries{Facet: facet, Created: r.Created, Updated: r.Updated}
+	e := &Entries{Facet: facet, Created: r.Created, Updated: r.Updated, Ended: r.State.IsEnded()}
 	e.Timer, e.HasTimer = r.NextTimer()
 	add := func(rank int64, field byte, texts ...string) {
 		e.Lists = append(e.Lists, ListEntry{newTerm(field, texts...), rank})
@@ -205,13 +206,14 @@ func EntriesOf(r *Row, facet uint32) *Entries {
 	return e
 }
 
-// EachKey visits the keys of the entries of an instance that are not among others, which may be
-// nil. A key is valid only during the call.
-func (e *Entries) EachKey(id string, others *Entries, visit func(key []byte)) {
+// Each visits the entries of an instance that are not among others, which may be nil. Key and value
+// are valid only during the call.
+func (e *Entries) Each(id string, others *Entries, visit func(key, value []byte)) {
 	var buffer [160]byte
+	var value [2 * binary.MaxVarintLen64]byte
 	emit := func(t Term, o Order, rank int64) {
-		if others == nil || others.Facet != e.Facet || !others.has(t, o, rank) {
-			visit(appendSuffix(appendPrefix(buffer[:0], t, o), o, e.Facet, rank, id))
+		if others == nil || others.Facet != e.Facet || !others.has(t, o, rank) || !others.hasValue(o, e) {
+			visit(appendSuffix(appendPrefix(buffer[:0], t, o), o, e.Facet, rank, id), e.appendValue(value[:0], o))
 		}
 	}
 	for _, o := range fullOrders {
@@ -227,6 +229,51 @@ func (e *Entries) EachKey(id string, others *Entries, visit func(key []byte)) {
 			}
 		}
 	}
+}
+
+// appendValue appends the value of an entry: what the key lacks of the times of creation and, unless
+// it changes while the entry stays, of change. So most instances need not be read to compare times.
+func (e *Entries) appendValue(b []byte, o Order) []byte {
+	switch {
+	case o == ByUpdated:
+		return binary.AppendVarint(b, e.Updated-e.Created)
+	case o == ByID:
+		b = binary.AppendVarint(b, e.Created)
+	case o != ByCreated:
+		return b
+	}
+	if e.Ended {
+		b = binary.AppendVarint(b, e.Updated-e.Created)
+	}
+	return b
+}
+
+// hasValue reports whether the values of the entries in an order are those of others.
+func (e *Entries) hasValue(o Order, others *Entries) bool {
+	return o == byRank || o == ByNextTimer || e.Created == others.Created && (!e.Ended || e.Updated == others.Updated)
+}
+
+// mayMatch reports whether the query can select an instance, by the times in an entry.
+func (q *Query) mayMatch(o Order, rank int64, value []byte) bool {
+	created, changed, hasChanged := rank, int64(0), false
+	switch o {
+	case ByUpdated:
+		age, n := binary.Varint(value)
+		return n <= 0 || q.Created.Contains(rank-age) && q.Updated.Contains(rank)
+	case ByID:
+		at, n := binary.Varint(value)
+		if n <= 0 {
+			return true
+		}
+		created, value = at, value[n:]
+	case ByCreated:
+	default:
+		return true
+	}
+	if age, n := binary.Varint(value); n > 0 {
+		changed, hasChanged = created+age, true
+	}
+	return q.Created.Contains(created) && (!hasChanged || q.Updated.Contains(changed) && q.Ended.Contains(changed))
 }
 
 // rank returns the time by which an entry is sorted in a stored order.

@@ -1,5 +1,7 @@
 package index
 
+import "slices"
+
 // condition is a part of a query that lists answer.
 type condition struct {
 	terms []Term   // the instances in any of them
@@ -108,6 +110,16 @@ func NewPlan(q *Query) *Plan {
 	case ByUpdated:
 		p.Driver.in = updated
 	}
+	// Parts of lists are shorter than whole lists.
+	slices.SortStableFunc(p.Candidates, func(a, b Scan) int {
+		switch whole := a.order == ByID; {
+		case whole == (b.order == ByID):
+			return 0
+		case whole:
+			return 1
+		}
+		return -1
+	})
 	return p
 }
 

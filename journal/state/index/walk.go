@@ -13,8 +13,9 @@ type Iterator interface {
 	SeekLT(key []byte) bool
 	Next() bool
 	Prev() bool
-	// Key returns the current key, valid until the iterator moves.
+	// Key and Value return the current key and value, valid until the iterator moves.
 	Key() []byte
+	Value() []byte
 }
 
 // The costs of moving an iterator.
@@ -25,6 +26,9 @@ const (
 
 // stepsMin is what a Walk does at least for each facet, whatever its budget, so that it advances.
 const stepsMin = 64
+
+// firstPlaces is about how many places a Walk reads at first: a few or one in each facet.
+const firstPlaces = 32
 
 // Walk yields the places that are in each of some lists, in the order of a query.
 type Walk struct {
@@ -66,7 +70,7 @@ func NewWalk(q *Query, driver Scan, facets []uint32, after *Cursor, budget int, 
 	}
 	w.streams.walk = w
 	for facet := range w.presentFacets(facets) {
-		s := &stream{size: 4}
+		s := &stream{size: max(1, firstPlaces/len(facets))}
 		s.lower, s.upper = bounds(driver.order, facet, driver.in, driver.idPrefix)
 		if after != nil {
 			s.skipTo(q, driver.order, facet, *after)
@@ -157,7 +161,7 @@ func (w *Walk) fill(s *stream) {
 	remaining := max(w.budget, stepsMin*len(w.lists))
 	spent := w.intersect(s, remaining)
 	w.budget -= spent
-	s.size = min(2*s.size, 256)
+	s.size = min(max(2*s.size, 4), 256)
 }
 
 // intersect fills the buffer of a stream with places that are in all lists, and returns the cost. It
@@ -204,7 +208,9 @@ func (w *Walk) intersect(s *stream, budget int) (cost int) {
 			s.ended = true
 			return cost
 		}
-		s.buffer = append(s.buffer, at)
+		if w.query.mayMatch(w.order, at.Key, l.iter.Value()) {
+			s.buffer = append(s.buffer, at)
+		}
 		if len(s.buffer) == s.size {
 			s.continueAfter(target, w.query.Descending)
 			return cost
@@ -320,14 +326,32 @@ func (s *Scan) Estimate(iter Iterator, facet uint32, count uint64) (n uint64, ok
 	return uint64(max(share, 0) * float64(count)), true
 }
 
+// Present returns those of the facets that have an instance in a scan of the list of all instances
+// by time. For other scans it returns all.
+func (s *Scan) Present(iter Iterator, facets []uint32) (present []uint32) {
+	if len(s.Terms) != 1 || s.Terms[0] != "" || s.order == ByID {
+		return facets
+	}
+	l := &walkedList{prefix: appendPrefix(nil, "", s.order), iter: iter}
+	for _, facet := range facets {
+		lower, upper := bounds(s.order, facet, s.in, "")
+		l.key = append(append(l.key[:0], l.prefix...), lower...)
+		if suffix, found := l.suffix(iter.SeekGE(l.key)); found && bytes.Compare(suffix, upper) < 0 {
+			present = append(present, facet)
+		}
+	}
+	return present
+}
+
 // Collect adds the IDs of the instances in a scan to a slice, in any order and possibly twice. It
-// stops and returns false when there are more than limit.
-func (s *Scan) Collect(iter Iterator, facets []uint32, limit int, ids []string) ([]string, bool) {
+// leaves out what the query cannot select by its times. It stops and returns false when there are more
+// than limit.
+func (s *Scan) Collect(q *Query, iter Iterator, facets []uint32, limit int, ids []string) ([]string, bool) {
 	for _, t := range s.Terms {
 		l := &walkedList{prefix: appendPrefix(nil, t, s.order), iter: iter}
-		complete := true
+		complete, steps := true, 2*limit
 		eachPresentFacet(l, facets, func() {}, func(facet uint32) bool {
-			ids, complete = s.collectFacet(l, facet, limit, ids)
+			ids, complete = s.collectFacet(q, l, facet, limit, &steps, ids)
 			return complete
 		})
 		if !complete {
@@ -337,21 +361,24 @@ func (s *Scan) Collect(iter Iterator, facets []uint32, limit int, ids []string) 
 	return ids, true
 }
 
-func (s *Scan) collectFacet(l *walkedList, facet uint32, limit int, ids []string) ([]string, bool) {
+func (s *Scan) collectFacet(q *Query, l *walkedList, facet uint32, limit int, steps *int, ids []string) ([]string, bool) {
 	lower, upper := bounds(s.order, facet, s.in, s.idPrefix)
 	key := append(bytes.Clone(l.prefix), lower...)
 	for ok := l.iter.SeekGE(key); ; ok = l.iter.Next() {
+		*steps--
 		suffix, inside := l.suffix(ok)
 		if !inside || bytes.Compare(suffix, upper) >= 0 {
 			return ids, true
 		}
-		if len(ids) == limit {
+		if len(ids) == limit || *steps < 0 {
 			return ids, false
 		}
 		at, ok := parseSuffix(suffix, s.order)
 		if !ok {
 			return ids, true
 		}
-		ids = append(ids, at.ID)
+		if q.mayMatch(s.order, at.Key, l.iter.Value()) {
+			ids = append(ids, at.ID)
+		}
 	}
 }
