@@ -54,7 +54,7 @@ func CompleteActivity[O any](ctx context.Context, client *Client, token string, 
 	if err != nil {
 		return fmt.Errorf("complete activity: %w", err)
 	}
-	return client.complete(ctx, token, &clusterpb.CompleteRequest{Result: payload})
+	return completeAttempt(ctx, client, token, &clusterpb.CompleteRequest{Result: payload})
 }
 
 // FailActivity fails an attempt from outside, as if the activity function had returned failure. The
@@ -73,10 +73,10 @@ func FailActivity(ctx context.Context, client *Client, token string, failure err
 	if err != nil {
 		return fmt.Errorf("fail activity: %w", err)
 	}
-	return client.complete(ctx, token, &clusterpb.CompleteRequest{Error: record})
+	return completeAttempt(ctx, client, token, &clusterpb.CompleteRequest{Error: record})
 }
 
-func (c *Client) complete(ctx context.Context, token string, request *clusterpb.CompleteRequest) error {
+func completeAttempt(ctx context.Context, c *Client, token string, request *clusterpb.CompleteRequest) error {
 	instance, of, err := nameAttempt(token, request)
 	if err != nil {
 		return fmt.Errorf("complete activity: %w", err)

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/access"
 	"github.com/tenuto-dev/tenuto/cluster/internal/jsontext"
 	"github.com/tenuto-dev/tenuto/cluster/internal/telemetry"
 	"github.com/tenuto-dev/tenuto/internal/eventpb"
@@ -95,6 +96,25 @@ func (c *Client) Close() error {
 		return err
 	}
 	return c.transport.release()
+}
+
+// Internal is for packages of this module, such as cluster/operate: no other can make the key.
+func (c *Client) Internal(access.Key) (access.Door, error) {
+	if err := c.check(context.Background()); err != nil {
+		return access.Door{}, err
+	}
+	return access.Door{
+		Call: c.call,
+		Events: func(ctx context.Context, instance string, execution uint64, pass func(*journalpb.Event) error, options ...replay.Option) (uint64, error) {
+			if err := checkID(instance); err != nil {
+				return 0, err
+			}
+			number, _, err := c.readHistory(ctx, instance, execution, options, pass)
+			return number, err
+		},
+		Encode:    c.encode,
+		Converter: c.converter,
+	}, nil
 }
 
 // A caller is how a client reaches the cluster.
