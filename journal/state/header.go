@@ -44,6 +44,10 @@ const (
 	fieldSecond = 2
 	fieldThird  = 3
 	fieldFourth = 4
+
+	fieldOperationHeld       = 32
+	fieldOperationRetryNow   = 33
+	fieldOperationAdjustedBy = 34
 )
 
 // appendHeader appends everything that the store keeps of an instance except its history.
@@ -104,7 +108,12 @@ func (op *operation) appendTo(b []byte) []byte {
 		b = appendUint(b, fieldFirst, op.id)
 		b = appendUint(b, fieldSecond, uint64(op.eventType))
 		b = appendUint(b, fieldThird, uint64(op.fireAt))
-		return appendText(b, fieldFourth, op.target)
+		b = appendText(b, fieldFourth, op.target)
+		if op.control.held {
+			b = appendUint(b, fieldOperationHeld, 1)
+		}
+		b = appendUint(b, fieldOperationRetryNow, uint64(op.control.retryNow))
+		return appendUint(b, fieldOperationAdjustedBy, op.control.adjustedBy)
 	})
 }
 
@@ -251,8 +260,14 @@ func (in *instance) addOperation(b []byte) bool {
 	id, _ := intField(b, fieldFirst)
 	eventType, _ := intField(b, fieldSecond)
 	fireAt, _ := intField(b, fieldThird)
+	held, _ := intField(b, fieldOperationHeld)
+	retryNow, _ := intField(b, fieldOperationRetryNow)
+	adjustedBy, _ := intField(b, fieldOperationAdjustedBy)
 	target, ok := stringField(b, fieldFourth)
-	in.open = append(in.open, operation{id: uint64(id), eventType: int(eventType), fireAt: fireAt, target: target})
+	in.open = append(in.open, operation{
+		id: uint64(id), eventType: int(eventType), fireAt: fireAt, target: target,
+		control: control{held: held != 0, retryNow: uint32(retryNow), adjustedBy: uint64(adjustedBy)},
+	})
 	return ok
 }
 

@@ -19,6 +19,9 @@ type Message struct {
 	// journal index larger than FirstIndex.
 	Retried    bool
 	FirstIndex uint64
+	// Subscription is, for an external event that is meant for one subscription, the event_id of that
+	// subscription; 0 for every other message.
+	Subscription uint64
 	// CheckData asks, for an external event, to refuse it if its data does not decode as a type
 	// that the code expects.
 	CheckData bool
@@ -43,8 +46,8 @@ const (
 	// RequestIDReused: this execution has recorded an input of another type or name with the same
 	// request ID. The message is not recorded.
 	RequestIDReused
-	// Refused: the data of an external event does not decode; see [Execution.Refusal]. The message
-	// is not recorded.
+	// Refused: the data of an external event does not decode, or the operation that the message names
+	// does not permit it; see [Execution.Refusal]. The message is not recorded.
 	Refused
 )
 
@@ -56,21 +59,29 @@ type Turn struct {
 	Dispositions []Disposition
 }
 
-// Refusal returns why a message of the latest turn was refused: a [*replay.PayloadError]. It is nil
-// for a message that was not.
+// Refusal returns why a message of the latest turn was refused: a [*replay.PayloadError],
+// [ErrOperationClosed], [ErrOperationHeld] or [ErrAdjusted]. It is nil for a message that was not.
 func (x *Execution) Refusal(message int) error { return x.refusals[message] }
 
-// refuses reports whether a message must not be recorded because of its data, and stores why.
+// refuses reports whether a message must not be recorded because of its data or its operation, and
+// stores why.
 func (x *Execution) refuses(index int, message Message) bool {
-	reason := x.refusal(message.Event.GetExternalEvent())
+	reason := x.program.operations.refusal(&message)
+	if reason == nil && message.CheckData {
+		reason = x.refusal(message.Event.GetExternalEvent())
+	}
 	if reason == nil {
 		return false
 	}
+	x.refuse(index, reason)
+	return true
+}
+
+func (x *Execution) refuse(index int, reason error) {
 	if x.refusals == nil {
 		x.refusals = make(map[int]error)
 	}
 	x.refusals[index] = reason
-	return true
 }
 
 // newTurn returns a turn for the given number of messages. It allocates the turn with the space
@@ -118,14 +129,17 @@ func (x *Execution) Turn(now time.Time, messages []Message) (*Turn, error) {
 	}
 	for i, message := range messages {
 		disposition := x.disposition(message)
-		if disposition == Recorded && message.CheckData && x.refuses(i, message) {
+		switch {
+		case disposition == Refused:
+			x.refuse(i, ErrOperationClosed)
+		case disposition == Recorded && x.refuses(i, message):
 			disposition = Refused
 		}
 		turn.Dispositions[i] = disposition
 		if disposition != Recorded {
 			continue
 		}
-		event := &journalpb.Event{SourceEventId: message.Event.SourceEventId, Body: message.Event.Body}
+		event := &journalpb.Event{SourceEventId: message.Event.SourceEventId, Origin: message.Event.Origin, Body: message.Event.Body}
 		if err := x.recordMessage(turn, now, event); err != nil {
 			return nil, err
 		}
@@ -182,6 +196,8 @@ func (x *Execution) disposition(message Message) Disposition {
 	event := message.Event
 	eventType := event.TypeNumber()
 	switch {
+	case event.IsOperated(), message.Subscription != 0:
+		return x.operatedDisposition(message)
 	case !x.id.isReceiver(message), !x.acceptsType(eventType):
 		return Dropped
 	case journalpb.SchedulingType(eventType) != 0:
@@ -207,6 +223,26 @@ func (x *Execution) disposition(message Message) Disposition {
 	return Recorded
 }
 
+// operatedDisposition decides about an action of an operator. Unlike a completion of the cluster, it
+// gets an error if its operation is closed. A repetition is recognized even in a later execution.
+func (x *Execution) operatedDisposition(message Message) Disposition {
+	event := message.Event
+	switch {
+	case x.requestIDs.has(event.InputRequestID()):
+		if !x.requestIDs.isRepeat(event) {
+			return RequestIDReused
+		}
+		return Dropped
+	case x.isForgotten(message):
+		return Forgotten
+	case !x.id.isReceiver(message), x.carryOver.continuedAs != nil:
+		return Refused
+	case x.program.isDone():
+		return Ended
+	}
+	return dropIf(x.program.operations.isInEffect(event.GetOperationControlled()))
+}
+
 func dropIf(obsolete bool) Disposition {
 	if obsolete {
 		return Dropped
@@ -227,7 +263,7 @@ func (x *Execution) acceptsType(eventType int) bool {
 func isInputType(eventType int) bool {
 	switch eventType {
 	case journalpb.TypeExternalEvent, journalpb.TypeOrchestrationCancelRequested, journalpb.TypeOrchestrationTerminated,
-		journalpb.TypeOrchestrationSuspended, journalpb.TypeOrchestrationResumed:
+		journalpb.TypeOrchestrationSuspended, journalpb.TypeOrchestrationResumed, journalpb.TypeOperationControlled:
 		return true
 	}
 	return journalpb.SchedulingType(eventType) != 0
