@@ -213,6 +213,15 @@ type OpenOperation struct {
 	// last of them.
 	FailedAttempts int
 	LastError      error
+	// Held says that an operator holds the activity or the timer; see package cluster/operate. The
+	// state of an activity is then "held", unless an attempt runs or the activity backs off.
+	Held bool
+	// PausedBy and PausedReason say who has paused the activities of that name in the whole cluster,
+	// and why. The state is then "paused", unless an attempt runs. PausedSince is zero if they are
+	// not paused.
+	PausedBy     string
+	PausedReason string
+	PausedSince  time.Time
 	// NextAttempt is when the next attempt is due, if the activity is backing off.
 	NextAttempt time.Time
 
@@ -264,6 +273,10 @@ func newOpenOperation(wire *clusterpb.OpenOperation, converter engine.PayloadCon
 	}
 	if since := wire.GetSince(); since != 0 {
 		o.Since = time.Unix(0, since)
+	}
+	o.Held = open.GetHeld()
+	if paused := wire.GetPaused(); paused != nil {
+		o.PausedBy, o.PausedReason, o.PausedSince = paused.Principal, paused.Reason, time.Unix(0, paused.Since)
 	}
 	if at := open.GetFireAt(); at != 0 {
 		o.FireAt = time.Unix(0, at)

@@ -54,9 +54,16 @@ func intercepted[R any](ctx context.Context, o *callOptions, of replay.ClientCal
 	return result, nil
 }
 
-// setHeaders sets the headers of an input that a context carries.
+// setHeaders sets what the context of an input carries: its headers, and the user on whose behalf it
+// is made.
 func (o *callOptions) setHeaders(ctx context.Context, request *clusterpb.Request) (err error) {
 	ctx = telemetry.WithHeaders(ctx, o.baggageHeaders)
+	if user := access.UserOf(ctx); user != "" && recordsPrincipal(request) {
+		if err := checkUser(user); err != nil {
+			return err
+		}
+		request.User = user
+	}
 	switch call := request.Call.(type) {
 	case *clusterpb.Request_Start:
 		if call.Start.Headers, err = engine.HeadersOf(ctx); call.Start.Send != nil {

@@ -26,11 +26,16 @@ func (re *Reads) Pending(ctx context.Context, p *actors.Partition, instance stri
 		if err != nil {
 			return nil, err
 		}
+		var paused *journalpb.PausedActivity
+		if scheduled := event.GetActivityScheduled(); scheduled != nil {
+			paused = re.PauseOf(scheduled.Name)
+		}
 		result.Operations = append(result.Operations, &clusterpb.OpenOperation{
+			Paused:    paused,
 			Operation: open,
 			Name:      scheduledName(event),
 			Since:     event.Timestamp,
-			State:     string(p.ActivityState(open.Ref)),
+			State:     string(p.AttemptsOf(open.Ref).State),
 			Receiver:  event.GetMessageSent().GetInstance(),
 		})
 	}

@@ -45,6 +45,7 @@ func (i *Inputs) Update(ctx context.Context, p *actors.Partition, request *clust
 		return i.handleRejectedUpdate(ctx, request, r, validation.Err)
 	}
 	event := ExternalEvent(&clusterpb.SendRequest{Name: name, Data: r.Input, RequestId: r.RequestId, Headers: r.Headers})
+	event.Event.Origin = originOf(request, "")
 	answer, found, err := i.repetitions.deliver(p, request, r.RequestId, event).await(ctx)
 	switch {
 	case err != nil:
