@@ -32,7 +32,7 @@ func (in *instance) releaseEffects(events []*journalpb.Event) {
 	p, instance := in.partition, in.id
 	for _, event := range events {
 		if event.IsOperated() {
-			in.releaseOperated(event)
+			p.effects.releaseOperated(in, event)
 			continue
 		}
 		ref := func() *journalpb.OperationRef { return in.operationRef(event.EventId) }
@@ -64,12 +64,12 @@ func (in *instance) releaseEffects(events []*journalpb.Event) {
 
 // releaseOperated starts the effects of an action of an operator. An operation that it has closed is
 // canceled: nothing waits for its result any more.
-func (in *instance) releaseOperated(event *journalpb.Event) {
+func (e *effects) releaseOperated(in *instance, event *journalpb.Event) {
 	if action := event.GetOperationControlled(); action != nil {
-		in.partition.effects.controlOperation(in.operationRef(action.EventId), action)
+		e.controlOperation(in.operationRef(action.EventId), action)
 		return
 	}
-	in.partition.effects.cancelOperation(in.operationRef(event.SourceEventId))
+	e.cancelOperation(in.operationRef(event.SourceEventId))
 }
 
 // parent returns the operation that waits for the end of the instance, nil if there is none.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
+	"math"
 
 	"google.golang.org/protobuf/proto"
 
@@ -111,7 +112,8 @@ func (c *Client) Internal(access.Key) (access.Door, error) {
 		return access.Door{}, err
 	}
 	return access.Door{
-		Call: c.call,
+		Call:  c.call,
+		Check: func(request *clusterpb.Request) error { return checkRequest(request, math.MaxInt) },
 		Events: func(ctx context.Context, instance string, execution uint64, pass func(*journalpb.Event) error, options ...replay.Option) (uint64, error) {
 			if err := checkID(instance); err != nil {
 				return 0, err

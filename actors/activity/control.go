@@ -39,49 +39,34 @@ func (p *Partition) Control(ref *journalpb.OperationRef, action *journalpb.Opera
 		if t == nil || t.isOver() {
 			return nil
 		}
-		switch action.Kind {
-		case journalpb.OperationControlled_KIND_RETRY_NOW:
-			return t.skipBackoff(int(action.Attempt))
-		case journalpb.OperationControlled_KIND_HOLD:
-			t.hold()
-		case journalpb.OperationControlled_KIND_RELEASE:
-			return t.release()
-		case journalpb.OperationControlled_KIND_ADJUST:
-			return t.adjust(action.Options)
-		}
-		return nil
+		return t.control(action)
 	})
 }
 
-// skipBackoff begins an attempt for which the task is backing off. The scheduler's lock is held.
-func (t *task) skipBackoff(number int) (then func()) {
-	if t.state != BackingOff || t.failedAttempts+1 != number {
-		return nil
+// control applies an action to a task that is not over. The scheduler's lock is held.
+func (t *task) control(action *journalpb.OperationControlled) (then func()) {
+	switch action.Kind {
+	case journalpb.OperationControlled_KIND_RETRY_NOW:
+		if t.state != BackingOff || t.failedAttempts+1 != int(action.Attempt) {
+			return nil
+		}
+		t.cancelTimers(timerRetry)
+		t.state, t.nextDue = Queued, t.now()
+		return t.scheduler().assignOrQueue(t)
+	case journalpb.OperationControlled_KIND_HOLD:
+		if t.held = true; t.queue != nil {
+			t.dequeue()
+			t.state = Held
+		}
+	case journalpb.OperationControlled_KIND_RELEASE:
+		if t.held = false; t.state == Held {
+			t.state = Queued
+			return t.scheduler().assignOrQueue(t)
+		}
+	case journalpb.OperationControlled_KIND_ADJUST:
+		return t.adjust(action.Options)
 	}
-	t.cancelTimers(timerRetry)
-	t.nextDue = t.now()
-	t.state = Queued
-	return t.scheduler().assignOrQueue(t)
-}
-
-// hold keeps further attempts from beginning. The scheduler's lock is held.
-func (t *task) hold() {
-	t.held = true
-	if t.queue != nil {
-		t.dequeue()
-		t.state = Held
-	}
-}
-
-// release continues a held task: the time that it has waited counts as backoff. The scheduler's lock
-// is held.
-func (t *task) release() (then func()) {
-	t.held = false
-	if t.state != Held {
-		return nil
-	}
-	t.state = Queued
-	return t.scheduler().assignOrQueue(t)
+	return nil
 }
 
 // adjust replaces the options of a task. Its timeouts are scheduled again, from the moments from
@@ -107,8 +92,8 @@ func (t *task) adjust(options *journalpb.ActivityOptions) (then func()) {
 
 // hasPassed reports whether a deadline under the present options has passed: an adjustment may have
 // moved it after its timer fired.
-func (t *task) hasPassed(deadline clustertime.Time) bool {
-	return !deadline.IsZero() && !t.now().Before(deadline)
+func hasPassed(now, deadline clustertime.Time) bool {
+	return !deadline.IsZero() && !now.Before(deadline)
 }
 
 // SetPaused replaces the names of the paused activities. No attempt of them begins; those that run go

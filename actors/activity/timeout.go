@@ -93,12 +93,12 @@ func (t *task) timeLeft(a *attempt) time.Duration {
 func (t *task) scheduleTimeouts() {
 	if start := t.startDeadline(); !start.IsZero() && !t.started {
 		t.scheduleTimer(timerScheduleToStart, start, func() {
-			t.expire(func() bool { return !t.started && t.hasPassed(t.startDeadline()) }, &replay.TimeoutError{Kind: replay.TimeoutScheduleToStart})
+			t.expire(func() bool { return !t.started && hasPassed(t.now(), t.startDeadline()) }, &replay.TimeoutError{Kind: replay.TimeoutScheduleToStart})
 		})
 	}
 	if end := t.closeDeadline(); !end.IsZero() {
 		t.scheduleTimer(timerScheduleToClose, end, func() {
-			t.expire(func() bool { return t.hasPassed(t.closeDeadline()) }, &replay.TimeoutError{Kind: replay.TimeoutScheduleToClose})
+			t.expire(func() bool { return hasPassed(t.now(), t.closeDeadline()) }, &replay.TimeoutError{Kind: replay.TimeoutScheduleToClose})
 		})
 	}
 }
@@ -155,7 +155,7 @@ func (a *attempt) scheduleHeartbeatTimeout() {
 func (a *attempt) expire() {
 	t := a.task
 	t.scheduler().withLock(func() func() {
-		if t.current != a || !t.hasPassed(deadlineAfter(a.startedAt, t.options.GetStartToClose())) {
+		if t.current != a || !hasPassed(t.now(), deadlineAfter(a.startedAt, t.options.GetStartToClose())) {
 			return nil
 		}
 		return a.failWithTimeout(replay.TimeoutStartToClose)

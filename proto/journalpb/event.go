@@ -173,6 +173,21 @@ func OpensOperation(eventType int) bool {
 	return false
 }
 
+// ActionName returns the name of an action of an operator, "" if it is unknown.
+func (k OperationControlled_Kind) ActionName() string {
+	switch k {
+	case OperationControlled_KIND_RETRY_NOW:
+		return "retry now"
+	case OperationControlled_KIND_HOLD:
+		return "hold"
+	case OperationControlled_KIND_RELEASE:
+		return "release"
+	case OperationControlled_KIND_ADJUST:
+		return "adjust"
+	}
+	return ""
+}
+
 // IsOperated reports whether an operator has caused the event: it controls an operation, or closes
 // one. It is false for an external event that an operator has sent.
 func (e *Event) IsOperated() bool {

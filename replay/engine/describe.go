@@ -210,8 +210,7 @@ func (f *fields) instance(start interface {
 // controlled describes an action on an operation.
 func (f *fields) controlled(action *journalpb.OperationControlled) {
 	f.add("operation", action.EventId)
-	name := strings.TrimPrefix(action.Kind.String(), "KIND_")
-	f.add("action", strings.ToLower(strings.ReplaceAll(name, "_", "-")))
+	f.text("action", action.Kind.ActionName())
 	f.options(action.Options)
 }
 

@@ -73,15 +73,18 @@ func (x *Execution) refuses(index int, message Message) bool {
 	if reason == nil {
 		return false
 	}
-	x.refuse(index, reason)
+	x.refusals.add(index, reason)
 	return true
 }
 
-func (x *Execution) refuse(index int, reason error) {
-	if x.refusals == nil {
-		x.refusals = make(map[int]error)
+// refusals are why messages of a turn were refused, by their index; nil while none was.
+type refusals map[int]error
+
+func (r *refusals) add(index int, reason error) {
+	if *r == nil {
+		*r = make(refusals)
 	}
-	x.refusals[index] = reason
+	(*r)[index] = reason
 }
 
 // newTurn returns a turn for the given number of messages. It allocates the turn with the space
@@ -131,7 +134,7 @@ func (x *Execution) Turn(now time.Time, messages []Message) (*Turn, error) {
 		disposition := x.disposition(message)
 		switch {
 		case disposition == Refused:
-			x.refuse(i, ErrOperationClosed)
+			x.refusals.add(i, ErrOperationClosed)
 		case disposition == Recorded && x.refuses(i, message):
 			disposition = Refused
 		}
@@ -197,7 +200,7 @@ func (x *Execution) disposition(message Message) Disposition {
 	eventType := event.TypeNumber()
 	switch {
 	case event.IsOperated(), message.Subscription != 0:
-		return x.operatedDisposition(message)
+		return operatedDisposition(x, message)
 	case !x.id.isReceiver(message), !x.acceptsType(eventType):
 		return Dropped
 	case journalpb.SchedulingType(eventType) != 0:
@@ -225,7 +228,7 @@ func (x *Execution) disposition(message Message) Disposition {
 
 // operatedDisposition decides about an action of an operator. Unlike a completion of the cluster, it
 // gets an error if its operation is closed. A repetition is recognized even in a later execution.
-func (x *Execution) operatedDisposition(message Message) Disposition {
+func operatedDisposition(x *Execution, message Message) Disposition {
 	event := message.Event
 	switch {
 	case x.requestIDs.has(event.InputRequestID()):

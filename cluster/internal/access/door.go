@@ -19,6 +19,8 @@ type Door struct {
 	// Call sends a request to the leader of its partition, inside the client's interceptors, until it
 	// is answered or ctx ends.
 	Call func(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error)
+	// Check returns an error for a request that the cluster would reject as invalid.
+	Check func(request *clusterpb.Request) error
 	// Events passes the recorded events of an execution to pass, in order and in pages, without
 	// decoding payloads. Executions count from 1; 0 means the latest. It returns the number of the
 	// execution.
