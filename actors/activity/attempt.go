@@ -91,7 +91,7 @@ func (t *task) fail(failure, cause error) (then func()) {
 	t.failedAttempts = t.current.number
 	t.lastError = engine.EncodeError(failure)
 	t.cancelAttempt(cause)
-	delay, again := engine.RetryAfter(t.scheduled.Options, t.failedAttempts, failure, rand.Float64())
+	delay, again := engine.RetryAfter(t.options, t.failedAttempts, failure, rand.Float64())
 	t.nextDue = t.now().Add(delay)
 	if !again {
 		return t.end(failedEvent(failure, t.failedAttempts), nil)
