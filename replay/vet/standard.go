@@ -10,7 +10,10 @@ import (
 // and "Type.*" hold for those without an entry. A nil rule allows the use.
 type packageRules map[string]*rule
 
-const clusterPath = "github.com/tenuto-dev/tenuto/cluster"
+const (
+	clusterPath = "github.com/tenuto-dev/tenuto/cluster"
+	operatePath = clusterPath + "/operate"
+)
 
 // standardRules holds the rules for the standard library, package cluster and some other modules,
 // which are not analyzed.
@@ -76,6 +79,8 @@ var standardRules = map[string]packageRules{
 	clusterPath: {"Call": clusterCall, "CallUpdate": clusterCall, "CompleteActivity": clusterCall, "Dial": clusterCall, "FailActivity": clusterCall,
 		"Query": clusterCall, "ReadKV": clusterCall, "Send": clusterCall, "SendOrStart": clusterCall, "Start": clusterCall, "StartRun": clusterCall, "UpdateOrStart": clusterCall,
 		"Client.*": clusterCall, "Node.*": clusterCall, "Run.*": clusterCall},
+	operatePath: {"Adjust": clusterCall, "Audit": clusterCall, "Complete": clusterCall, "Fail": clusterCall, "FireNow": clusterCall, "Hold": clusterCall,
+		"PauseActivity": clusterCall, "Pauses": clusterCall, "Release": clusterCall, "ResumeActivity": clusterCall, "RetryNow": clusterCall},
 
 	"fmt": {"Print": printing, "Printf": printing, "Println": printing, "Scan": externalIO, "Scanf": externalIO, "Scanln": externalIO},
 	"log": {"Print": printing, "Printf": printing, "Println": printing, "Output": printing,
