@@ -43,9 +43,9 @@ func (p *Partition) CompleteActivity(c activity.Completion, done func(error)) {
 	p.activities.Complete(c, done)
 }
 
-// ActivityState returns the state of an open activity; "" if it is not open or not recovered yet.
-func (p *Partition) ActivityState(ref *journalpb.OperationRef) activity.State {
-	return p.activities.State(ref)
+// AttemptsOf returns how far the attempts of an activity have come.
+func (p *Partition) AttemptsOf(ref *journalpb.OperationRef) activity.Attempts {
+	return p.activities.AttemptsOf(ref)
 }
 
 // Registration returns what a node has registered, nil if it is not a worker of the partition. The

@@ -84,7 +84,7 @@ func TestCompleteActivity_Succeeds(t *testing.T) {
 		time.Sleep(time.Hour)
 		n.start("s", "shout", "a").want(nil) // no slot is used
 		n.wantOutput("s", "A")
-		if state := n.partition.ActivityState(&journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}); state != activity.Pending {
+		if state := n.partition.AttemptsOf(&journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}).State; state != activity.Pending {
 			t.Errorf("the activity is %q", state)
 		}
 		n.wantCompletion(nil, o.last(), "granted", nil)

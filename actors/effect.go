@@ -31,6 +31,10 @@ type effects struct {
 func (in *instance) releaseEffects(events []*journalpb.Event) {
 	p, instance := in.partition, in.id
 	for _, event := range events {
+		if event.IsOperated() {
+			p.effects.releaseOperated(in, event)
+			continue
+		}
 		ref := func() *journalpb.OperationRef { return in.operationRef(event.EventId) }
 		switch body := event.Body.(type) {
 		case *journalpb.Event_OrchestrationStarted:
@@ -56,6 +60,16 @@ func (in *instance) releaseEffects(events []*journalpb.Event) {
 			}
 		}
 	}
+}
+
+// releaseOperated starts the effects of an action of an operator. An operation that it has closed is
+// canceled: nothing waits for its result any more.
+func (e *effects) releaseOperated(in *instance, event *journalpb.Event) {
+	if action := event.GetOperationControlled(); action != nil {
+		e.controlOperation(in.operationRef(action.EventId), action)
+		return
+	}
+	e.cancelOperation(in.operationRef(event.SourceEventId))
 }
 
 // parent returns the operation that waits for the end of the instance, nil if there is none.
@@ -121,10 +135,45 @@ func (e *effects) cancelOperation(ref *journalpb.OperationRef) {
 	}
 }
 
+// controlOperation applies a recorded action of an operator to an activity or a timer.
+func (e *effects) controlOperation(ref *journalpb.OperationRef, action *journalpb.OperationControlled) {
+	event, err := e.journal.Event(ref.Instance, ref.Execution, ref.EventId)
+	if err != nil {
+		e.logger.Error("cannot control operation", "instance", ref.Instance, "execution", ref.Execution, "event_id", ref.EventId, "error", err)
+		return
+	}
+	created := event.GetTimerCreated()
+	switch {
+	case created == nil:
+		e.activities.Control(ref, action)
+	case action.Kind == journalpb.OperationControlled_KIND_HOLD:
+		e.timers.Cancel(operation.KeyOf(ref))
+	case action.Kind == journalpb.OperationControlled_KIND_RELEASE:
+		e.scheduleTimer(ref, created.FireAt)
+	}
+}
+
+// adjustedOptions returns the options of the last adjustment of an open activity; nil if there is
+// none.
+func (e *effects) adjustedOptions(open *journalpb.Operation) *journalpb.ActivityOptions {
+	if open.AdjustedBy == 0 {
+		return nil
+	}
+	event, err := e.journal.Event(open.Ref.Instance, open.Ref.Execution, open.AdjustedBy)
+	if err != nil {
+		e.logger.Error("cannot read adjusted options, those of the call apply", "instance", open.Ref.Instance, "execution", open.Ref.Execution,
+			"event_id", open.AdjustedBy, "error", err)
+		return nil
+	}
+	return event.GetOperationControlled().GetOptions()
+}
+
 func (e *effects) recoverOperation(open *journalpb.Operation) {
 	switch int(open.Kind) {
 	case journalpb.TypeTimerCreated:
-		e.scheduleTimer(open.Ref, open.FireAt)
+		if !open.Held {
+			e.scheduleTimer(open.Ref, open.FireAt)
+		}
 	case journalpb.TypeActivityScheduled, journalpb.TypeSubOrchestrationScheduled, journalpb.TypeMessageSent:
 		event, err := e.journal.Event(open.Ref.Instance, open.Ref.Execution, open.Ref.EventId)
 		if err != nil {
@@ -133,7 +182,7 @@ func (e *effects) recoverOperation(open *journalpb.Operation) {
 		}
 		switch body := event.Body.(type) {
 		case *journalpb.Event_ActivityScheduled:
-			e.activities.Recover(open.Ref, event, open.Attempt)
+			e.activities.Recover(open, event, e.adjustedOptions(open))
 		case *journalpb.Event_SubOrchestrationScheduled:
 			e.children.recoverChild(open.Ref, body.SubOrchestrationScheduled)
 		case *journalpb.Event_MessageSent:

@@ -321,7 +321,8 @@ func (in *instance) recordStart(t *turn, err error) error {
 	}
 	later = append(later, t.later...)
 	in.partition.putBack(in, 0, later, nil)
-	started := &journalpb.Event{EventId: 1, Timestamp: in.partition.now().UnixNano(), Body: t.messages[0].Event.Body}
+	first := t.messages[0].Event
+	started := &journalpb.Event{EventId: 1, Timestamp: in.partition.now().UnixNano(), Origin: first.Origin, Body: first.Body}
 	t.events = []*journalpb.Event{started}
 	t.addReply(t.accepted[0], engine.Recorded, nil)
 	t.startOnly = true

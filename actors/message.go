@@ -144,9 +144,9 @@ const replacedReason = "replaced by a new run with the same ID"
 // termination returns the event that ends an instance for a message that is a termination.
 func (m *Message) termination() *journalpb.Event {
 	if !isStart(*m) {
-		return &journalpb.Event{Body: m.Event.Body}
+		return &journalpb.Event{Origin: m.Event.Origin, Body: m.Event.Body}
 	}
-	return &journalpb.Event{Body: &journalpb.Event_OrchestrationTerminated{
+	return &journalpb.Event{Origin: m.Event.Origin, Body: &journalpb.Event_OrchestrationTerminated{
 		OrchestrationTerminated: &journalpb.OrchestrationTerminated{Reason: replacedReason},
 	}}
 }

@@ -41,14 +41,16 @@ func (o *StartOptions) allow(reuse Reuse) {
 	}
 }
 
-// Bounds of options, in bytes unless noted. A request ID may be an idempotency key (at most 191
-// bytes) and a suffix.
+// RequestIDMax bounds a request ID, in bytes. It may be an idempotency key (at most 191 bytes) and a
+// suffix.
+const RequestIDMax = 256
+
+// Bounds of options, in bytes unless noted.
 const (
-	versionMax   = 128
-	requestIDMax = 256
-	tagsMax      = 64 // tags
-	tagKeyMax    = 128
-	tagValueMax  = 1024
+	versionMax  = 128
+	tagsMax     = 64 // tags
+	tagKeyMax   = 128
+	tagValueMax = 1024
 )
 
 // Check returns a [*replay.InvalidError] that names the first option whose value is not valid.
@@ -62,7 +64,7 @@ func (o *StartOptions) Check() error {
 
 // CheckRequestID checks the option [RequestID].
 func CheckRequestID(id string) error {
-	return engine.CheckText("option RequestID", id, 0, requestIDMax)
+	return engine.CheckText("option RequestID", id, 0, RequestIDMax)
 }
 
 // CheckVersion checks the option [replay.Version] of a start.

@@ -56,7 +56,7 @@ func (r *runs) assignIncarnation(m *Message, instance string, execution uint64) 
 	if started.Version == engine.NewestVersion { // from a partition whose leader has no code for it
 		started.Version = r.chooseVersion(started.Name, started.Version)
 	}
-	m.Event = &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{OrchestrationStarted: started}}
+	m.Event = &journalpb.Event{Origin: m.Event.Origin, Body: &journalpb.Event_OrchestrationStarted{OrchestrationStarted: started}}
 }
 
 // chooseVersion returns the version that a new instance runs. Without code of that name it returns

@@ -46,7 +46,7 @@ func (s *sender) deliverReliablyAfter(instance string, m Message, delay time.Dur
 			m.Done(a)
 		case a.Err != nil && s.context.Err() == nil:
 			again := m
-			again.Event = &journalpb.Event{SourceEventId: m.Event.SourceEventId, Body: m.Event.Body}
+			again.Event = &journalpb.Event{SourceEventId: m.Event.SourceEventId, Origin: m.Event.Origin, Body: m.Event.Body}
 			s.timers.ScheduleAfter(delay, func() { s.deliverReliablyAfter(instance, again, sched.NextBackoff(delay)) })
 		}
 	}

@@ -193,6 +193,10 @@ func (s *System) SetLimits(limits Limits) {
 // SetActivityRates replaces the rates of activities in every partition.
 func (s *System) SetActivityRates(rates map[string]activity.Rate) { s.activities.SetRates(rates) }
 
+// SetPausedActivities replaces the names of the activities of which no attempt begins, in every
+// partition. The caller must not change the map later.
+func (s *System) SetPausedActivities(paused map[string]bool) { s.activities.SetPaused(paused) }
+
 // RunWorker offers this node's slots to the leader of a partition; see [worker.Worker.Run]. It
 // returns the errors that [Partition.ServeWorker] returns.
 func (s *System) RunWorker(ctx context.Context, partition int, registration *clusterpb.RegisterWorker, in <-chan *clusterpb.ToWorker, out chan<- *clusterpb.FromWorker) error {

@@ -427,7 +427,7 @@ func TestActivityTag_WaitsForNode(t *testing.T) {
 		first.start("s", "shout", "a").want(nil)
 		first.wantOutput("s", "A")
 		time.Sleep(time.Hour)
-		if state := first.partition.ActivityState(&journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}); state != activity.WaitingForTag {
+		if state := first.partition.AttemptsOf(&journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}).State; state != activity.WaitingForTag {
 			t.Errorf("the activity is %q", state)
 		}
 		first.close()
@@ -446,7 +446,7 @@ func TestActivity_WaitingForCodeIsNoAttempt(t *testing.T) {
 		first.start("c", "call", "").want(nil)
 		time.Sleep(time.Hour)
 		ref := &journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}
-		if state := first.partition.ActivityState(ref); state != activity.WaitingForCode {
+		if state := first.partition.AttemptsOf(ref).State; state != activity.WaitingForCode {
 			t.Errorf("the activity is %q", state)
 		}
 		if count := first.log.count("no code for activity"); count != 1 {

@@ -181,7 +181,7 @@ func TestScheduler_MatchesTagAndCode(t *testing.T) {
 		ref := &journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}
 		wantState := func(want activity.State) {
 			t.Helper()
-			if got := n.partition.ActivityState(ref); got != want {
+			if got := n.partition.AttemptsOf(ref).State; got != want {
 				t.Errorf("the activity is %q, want %q", got, want)
 			}
 		}
@@ -626,7 +626,7 @@ func TestWorker_FailuresHeartbeatsTokens(t *testing.T) {
 		n.start("c", "call", "").want(nil)
 		time.Sleep(time.Hour)
 		ref := &journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}
-		if state := n.partition.ActivityState(ref); state != activity.Pending {
+		if state := n.partition.AttemptsOf(ref).State; state != activity.Pending {
 			t.Fatalf("the activity is %q", state)
 		}
 		done := make(chan error, 1)

@@ -54,7 +54,7 @@ func CompleteActivity[O any](ctx context.Context, client *Client, token string, 
 	if err != nil {
 		return fmt.Errorf("complete activity: %w", err)
 	}
-	return client.complete(ctx, token, &clusterpb.CompleteRequest{Result: payload})
+	return completeAttempt(ctx, client, token, &clusterpb.CompleteRequest{Result: payload})
 }
 
 // FailActivity fails an attempt from outside, as if the activity function had returned failure. The
@@ -73,7 +73,7 @@ func FailActivity(ctx context.Context, client *Client, token string, failure err
 	if err != nil {
 		return fmt.Errorf("fail activity: %w", err)
 	}
-	return client.complete(ctx, token, &clusterpb.CompleteRequest{Error: record})
+	return completeAttempt(ctx, client, token, &clusterpb.CompleteRequest{Error: record})
 }
 
 // completeJSON is [CompleteActivity] with valid JSON.
@@ -85,10 +85,10 @@ func completeJSON(ctx context.Context, client *Client, token string, value json.
 	if err != nil {
 		return fmt.Errorf("complete activity: %w", err)
 	}
-	return client.complete(ctx, token, &clusterpb.CompleteRequest{Result: payload})
+	return completeAttempt(ctx, client, token, &clusterpb.CompleteRequest{Result: payload})
 }
 
-func (c *Client) complete(ctx context.Context, token string, request *clusterpb.CompleteRequest) error {
+func completeAttempt(ctx context.Context, c *Client, token string, request *clusterpb.CompleteRequest) error {
 	instance, of, err := nameAttempt(token, request)
 	if err != nil {
 		return fmt.Errorf("complete activity: %w", err)
@@ -225,6 +225,15 @@ type OpenOperation struct {
 	// last of them.
 	FailedAttempts int
 	LastError      error
+	// Held says that an operator holds the activity or the timer; see package cluster/operate. The
+	// state of an activity is then "held", unless an attempt runs or the activity backs off.
+	Held bool
+	// PausedBy and PausedReason say who has paused the activities of that name in the whole cluster,
+	// and why. The state is then "paused", unless an attempt runs. PausedSince is zero if they are
+	// not paused.
+	PausedBy     string
+	PausedReason string
+	PausedSince  time.Time
 	// NextAttempt is when the next attempt is due, if the activity is backing off.
 	NextAttempt time.Time
 
@@ -276,6 +285,10 @@ func newOpenOperation(wire *clusterpb.OpenOperation, converter engine.PayloadCon
 	}
 	if since := wire.GetSince(); since != 0 {
 		o.Since = time.Unix(0, since)
+	}
+	o.Held = open.GetHeld()
+	if paused := wire.GetPaused(); paused != nil {
+		o.PausedBy, o.PausedReason, o.PausedSince = paused.Principal, paused.Reason, time.Unix(0, paused.Since)
 	}
 	if at := open.GetFireAt(); at != 0 {
 		o.FireAt = time.Unix(0, at)

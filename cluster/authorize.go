@@ -45,7 +45,8 @@ func newPrincipal(of transport.Principal) Principal {
 	return Principal{PrincipalKind(of.Kind), of.Name}
 }
 
-// An Action is what a remote client asks for; see Config.Authorize.
+// An Action is what a remote client asks for; see Config.Authorize. Package cluster/operate has
+// further ones.
 type Action string
 
 // The actions.
@@ -108,13 +109,16 @@ func (s *nodeService) check(ctx context.Context, request *clusterpb.Request) err
 	if request.Call == nil {
 		return fmt.Errorf("%w: unknown call", ErrProtocol)
 	}
-	if err := checkRequest(request, s.payloadLimit()); err != nil {
+	if err := firstError(checkRequest(request, s.payloadLimit()), checkPrincipal(request)); err != nil {
 		return err
 	}
 	if int(request.Partition) > len(s.node.partitions) {
 		return fmt.Errorf("%w: unknown partition %d", ErrProtocol, request.Partition-1)
 	}
 	caller := callerOf(ctx)
+	if recordsPrincipal(request) {
+		statePrincipal(request, caller)
+	}
 	switch {
 	case request.GetJoin() != nil && caller.Kind == PrincipalNode:
 		return checkJoinCaller(caller, request.GetJoin())

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/access"
 	"github.com/tenuto-dev/tenuto/cluster/internal/jsontext"
 	"github.com/tenuto-dev/tenuto/cluster/internal/telemetry"
 	"github.com/tenuto-dev/tenuto/internal/eventpb"
@@ -54,9 +56,16 @@ func intercepted[R any](ctx context.Context, o *callOptions, of replay.ClientCal
 	return result, nil
 }
 
-// setHeaders sets the headers of an input that a context carries.
+// setHeaders sets what the context of an input carries: its headers, and the user on whose behalf it
+// is made.
 func (o *callOptions) setHeaders(ctx context.Context, request *clusterpb.Request) (err error) {
 	ctx = telemetry.WithHeaders(ctx, o.baggageHeaders)
+	if user := access.UserOf(ctx); user != "" && recordsPrincipal(request) {
+		if err := checkUser(user); err != nil {
+			return err
+		}
+		request.User = user
+	}
 	switch call := request.Call.(type) {
 	case *clusterpb.Request_Start:
 		if call.Start.Headers, err = engine.HeadersOf(ctx); call.Start.Send != nil {
@@ -99,6 +108,26 @@ func (c *Client) Close() error {
 		return err
 	}
 	return c.transport.release()
+}
+
+// Internal is for packages of this module, such as cluster/operate: no other can make the key.
+func (c *Client) Internal(access.Key) (access.Door, error) {
+	if err := c.check(context.Background()); err != nil {
+		return access.Door{}, err
+	}
+	return access.Door{
+		Call:  c.call,
+		Check: func(request *clusterpb.Request) error { return checkRequest(request, math.MaxInt) },
+		Events: func(ctx context.Context, instance string, execution uint64, pass func(*journalpb.Event) error, options ...replay.Option) (uint64, error) {
+			if err := checkID(instance); err != nil {
+				return 0, err
+			}
+			number, _, err := c.readHistory(ctx, instance, execution, options, pass)
+			return number, err
+		},
+		Encode:    c.encode,
+		Converter: c.converter,
+	}, nil
 }
 
 // A caller is how a client reaches the cluster.

@@ -1,11 +1,18 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
+	"strings"
+	"unicode"
 
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // Cancel asks an instance to end. Its pending awaits return [replay.ErrCanceled], and its code may
@@ -52,6 +59,89 @@ func (c *Client) control(ctx context.Context, id, verb string, kind clusterpb.Co
 	}}})
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", verb, id, err)
+	}
+	return nil
+}
+
+// userMax bounds the name of a user on whose behalf a call is made, in bytes.
+const userMax = 256
+
+func checkUser(name string) error {
+	if strings.ContainsFunc(name, unicode.IsControl) {
+		return invalidArgument("user", fmt.Sprintf("%.140q has control characters", name))
+	}
+	return checkText("user", name, 1, userMax)
+}
+
+// checkPrincipal checks what a request states of its sender.
+func checkPrincipal(request *clusterpb.Request) error {
+	if request.User != "" {
+		if err := checkUser(request.User); err != nil {
+			return err
+		}
+	}
+	return checkText("principal", request.Principal, 0, 2*userMax)
+}
+
+// recordsPrincipal reports whether the history, or the settings, show who has made a request.
+func recordsPrincipal(request *clusterpb.Request) bool {
+	switch request.Call.(type) {
+	case *clusterpb.Request_Start, *clusterpb.Request_Send, *clusterpb.Request_Control, *clusterpb.Request_Update,
+		*clusterpb.Request_Complete, *clusterpb.Request_Operate, *clusterpb.Request_PauseActivity:
+		return true
+	}
+	return false
+}
+
+// statePrincipal sets who has made a request that this node has received from another program. A
+// node states for its own clients who they are; a client's certificate says who it is.
+func statePrincipal(request *clusterpb.Request, caller Principal) {
+	switch {
+	case caller.Kind == PrincipalClient, caller.Kind == PrincipalNode && request.Node == "":
+		request.Principal = caller.String()
+	case request.User != "":
+		request.Principal = cmp.Or(request.Principal, caller.String())
+	}
+	onBehalfOfUser(request)
+}
+
+// onBehalfOfUser adds the user to the principal of a request.
+func onBehalfOfUser(request *clusterpb.Request) {
+	if request.User != "" {
+		request.Principal, request.User = request.Principal+" for "+request.User, ""
+	}
+}
+
+// operateActions are the actions of the requests of package operate, which has constants for them.
+var operateActions = map[clusterpb.OperateRequest_Kind][]Action{
+	clusterpb.OperateRequest_KIND_RETRY_NOW: {"retry now"},
+	clusterpb.OperateRequest_KIND_HOLD:      {"hold"},
+	clusterpb.OperateRequest_KIND_RELEASE:   {"release"},
+	clusterpb.OperateRequest_KIND_ADJUST:    {"adjust"},
+	clusterpb.OperateRequest_KIND_COMPLETE:  {"complete operation"},
+	clusterpb.OperateRequest_KIND_FAIL:      {"fail operation"},
+	clusterpb.OperateRequest_KIND_FIRE_NOW:  {"fire now"},
+}
+
+// checkOperate returns an error for a request that no correct client sends.
+func checkOperate(r *clusterpb.OperateRequest, most payloadLimit) error {
+	err := firstError(
+		checkText("reason", r.GetReason(), 0, reasonMax),
+		checkText("request ID", r.GetRequestId(), 1, actors.RequestIDMax),
+		most.check("result", r.GetResult()),
+		most.checkSize("error", proto.Size(r.GetError())),
+		engine.CheckActivityOptions(r.GetOptions()),
+	)
+	fails := r.GetKind() == clusterpb.OperateRequest_KIND_FAIL
+	switch {
+	case err != nil:
+		return err
+	case r.GetEventId() == 0:
+		return invalidArgument("operation", "has no event ID")
+	case fails != (r.GetError() != nil):
+		return invalidArgument("error", "must be set to fail an operation, and only then")
+	case r.GetOptions().GetTag() != "" || len(r.GetOptions().GetHeaders()) > 0:
+		return invalidArgument("option Tag", "cannot be adjusted")
 	}
 	return nil
 }

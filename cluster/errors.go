@@ -14,6 +14,7 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // Errors of the client. With each of them nothing was recorded.
@@ -128,6 +129,10 @@ var sentinels = []struct {
 	{wire.CodeForgotten, actors.ErrForgotten},
 	{"activity_closed", ErrActivityClosed},
 	{"stalled", ErrStalled},
+	{"operation_unknown", instances.ErrUnknownOperation},
+	{"operation_closed", engine.ErrOperationClosed},
+	{"operation_held", engine.ErrOperationHeld},
+	{"not_backing_off", instances.ErrNotBackingOff},
 	{"not_stalled", ErrNotStalled},
 	{"not_authorized", ErrNotAuthorized},
 	{"removed", ErrRemoved},
@@ -210,10 +215,15 @@ func toFailure(err error) *clusterpb.Failure {
 	}
 	var invalid *replay.InvalidError
 	var notRegistered *replay.NotRegisteredError
+	var wrongKind *instances.OperationKindError
 	var token *replay.TokenError
 	switch {
 	case errors.As(err, &token):
 		return wire.Token(token)
+	case errors.As(err, &wrongKind):
+		return &clusterpb.Failure{Code: wire.CodeOperationKind, Message: err.Error(), NotExecuted: true, OperationKind: &clusterpb.OperationKind{
+			EventId: wrongKind.EventID, Found: wrongKind.Found, Permitted: wrongKind.Permitted,
+		}}
 	case errors.As(err, &invalid):
 		return wire.Invalid(invalid, err)
 	case errors.As(err, &notRegistered):
@@ -264,6 +274,9 @@ func fromFailure(f *clusterpb.Failure) error {
 		return wire.BusyError(f)
 	case f.Code == wire.CodeToken:
 		return wire.TokenError(f)
+	case f.Code == wire.CodeOperationKind:
+		of := f.GetOperationKind()
+		return &instances.OperationKindError{EventID: of.GetEventId(), Found: of.GetFound(), Permitted: of.GetPermitted()}
 	case f.Code == wire.CodeProtocol && f.Versions != nil:
 		return decodeVersionError(f.Versions)
 	case known == nil:

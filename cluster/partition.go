@@ -18,6 +18,7 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/slots"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
 // A partition is this node's part in one Raft group. Each instance belongs to one partition, and
@@ -56,6 +57,7 @@ func (pa *partition) setJournal(opened *journal.Journal) {
 		Leads:       func(p *actors.Partition) bool { return pa.actorPartition.Load() == p },
 		VerifyToken: pa.node.tokens.verify,
 		Answers:     &pa.node.answerLimiter,
+		PauseOf:     func(name string) *journalpb.PausedActivity { return pa.node.settings.pauseOf(name) },
 	}
 	pa.inputs, pa.reads = instances.NewInputs(shared), instances.NewReads(shared)
 	pa.waits, pa.members, pa.workerLoop = runWaiter{pa, opened}, memberHandler{pa, opened}, workerLoop{pa, opened}

@@ -132,8 +132,16 @@ func inputKinds() map[reflect.Type]requestKind {
 					checkSignedToken(r.GetComplete()))
 			},
 			serve: func(ctx context.Context, pa *partition, p *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
-				return pa.inputs.Complete(ctx, p, r.Instance, r.GetComplete())
+				return pa.inputs.Complete(ctx, p, r, r.GetComplete())
 			},
+		},
+		reflect.TypeFor[*clusterpb.Request_Operate](): {
+			actions:    func(r *clusterpb.Request) []Action { return operateActions[r.GetOperate().GetKind()] },
+			ofInstance: true,
+			check:      func(r *clusterpb.Request, most payloadLimit) error { return checkOperate(r.GetOperate(), most) },
+			serve: confirmed(func(ctx context.Context, pa *partition, p *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.inputs.Operate(ctx, p, r, r.GetOperate())
+			}),
 		},
 		reflect.TypeFor[*clusterpb.Request_Purge](): {
 			actions: needs(ActionPurge),
@@ -278,6 +286,18 @@ func managementKinds() map[reflect.Type]requestKind {
 			actions:  needs(ActionSeeSettings),
 			serve: func(ctx context.Context, pa *partition, _ *actors.Partition, _ *clusterpb.Request) (*clusterpb.Response, error) {
 				return pa.members.getSettings(ctx)
+			},
+		},
+		reflect.TypeFor[*clusterpb.Request_PauseActivity](): {
+			actions: func(r *clusterpb.Request) []Action {
+				if r.GetPauseActivity().GetResume() {
+					return []Action{"resume activity"}
+				}
+				return []Action{"pause activity"}
+			},
+			check: func(r *clusterpb.Request, _ payloadLimit) error { return checkPauseActivity(r.GetPauseActivity()) },
+			serve: func(ctx context.Context, pa *partition, _ *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.members.pauseActivity(ctx, r, r.GetPauseActivity())
 			},
 		},
 		reflect.TypeFor[*clusterpb.Request_ChangeSettings](): {

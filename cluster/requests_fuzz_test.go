@@ -89,6 +89,13 @@ func requestsByKind() map[string][]*clusterpb.Request {
 		}
 		return all
 	}
+	operate := func(kind clusterpb.OperateRequest_Kind, event uint64) *clusterpb.Request {
+		action := &clusterpb.OperateRequest{Kind: kind, EventId: event, RequestId: fmt.Sprint(kind)}
+		if kind == clusterpb.OperateRequest_KIND_FAIL {
+			action.Error = &journalpb.Error{Message: "failed"}
+		}
+		return &clusterpb.Request{User: "alice", Call: &clusterpb.Request_Operate{Operate: action}}
+	}
 	query := func(name string) *clusterpb.Request {
 		return running(&clusterpb.Request{Call: &clusterpb.Request_Query{Query: &clusterpb.QueryRequest{Name: name, Input: payload(`""`)}}})
 	}
@@ -145,6 +152,14 @@ func requestsByKind() map[string][]*clusterpb.Request {
 		}}}), running(&clusterpb.Request{Call: &clusterpb.Request_Complete{Complete: &clusterpb.CompleteRequest{
 			SignedToken: "t3.gICAgICAgIBAAAEFAXJ1bm5pbmcAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", Result: payload(`1`),
 		}}})},
+		"operate": {
+			running(operate(clusterpb.OperateRequest_KIND_HOLD, 2)), again(running(operate(clusterpb.OperateRequest_KIND_COMPLETE, 5))),
+			running(operate(clusterpb.OperateRequest_KIND_FAIL, 1)), ended(operate(clusterpb.OperateRequest_KIND_RETRY_NOW, 2)),
+		},
+		"pause_activity": {
+			{Call: &clusterpb.Request_PauseActivity{PauseActivity: &clusterpb.PauseActivityRequest{Activity: "paused", RequestId: "p"}}},
+			{Call: &clusterpb.Request_PauseActivity{PauseActivity: &clusterpb.PauseActivityRequest{Activity: "paused", RequestId: "q", Resume: true}}},
+		},
 		"pending": {running(&clusterpb.Request{Call: &clusterpb.Request_Pending{Pending: new(clusterpb.PendingRequest)}})},
 		"wait":    {ended(&clusterpb.Request{Call: &clusterpb.Request_Wait{Wait: new(clusterpb.WaitRequest)}})},
 		"watch": {

@@ -38,6 +38,10 @@ type router struct{ node *Node }
 func (r *router) call(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	ctx, cancel := withDefaultTimeout(ctx, r.node.config.CallTimeout)
 	defer cancel()
+	if request.User != "" {
+		request.Principal = Principal{PrincipalNode, r.node.config.NodeID}.String()
+		onBehalfOfUser(request)
+	}
 	request.Protocol, request.Node = requestProtocol(r.node.config.protocol, request), r.node.config.NodeID
 	var response *clusterpb.Response
 	err := r.node.recoverer.Call(request, func() (err error) {

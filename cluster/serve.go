@@ -148,7 +148,7 @@ func (pa *partition) startEach(ctx context.Context, p *actors.Partition, starts 
 	defer starting.Wait()
 	for i, one := range starts {
 		starting.Go(func() {
-			request := &clusterpb.Request{Instance: one.Instance, Retried: one.Retried, FirstIndex: one.FirstIndex, Call: &clusterpb.Request_Start{Start: one.Start}}
+			request := &clusterpb.Request{Instance: one.Instance, Retried: one.Retried, FirstIndex: one.FirstIndex, Principal: one.Principal, Call: &clusterpb.Request_Start{Start: one.Start}}
 			var response *clusterpb.Response
 			err := pa.node.recoverer.Call(request, func() (err error) {
 				response, err = pa.inputs.Start(ctx, p, request, one.Start)
@@ -183,7 +183,7 @@ func (pa *partition) checkStartBatch(r *clusterpb.StartBatchRequest) error {
 		if one.GetStart() == nil {
 			return invalidArgument("start", "is empty")
 		}
-		if err := firstError(checkID(one.Instance), checkStart(one.Start)); err != nil {
+		if err := firstError(checkID(one.Instance), checkStart(one.Start), checkText("principal", one.Principal, 0, 2*userMax)); err != nil {
 			return err
 		}
 		if pa.node.partitionOf(one.Instance) != pa {

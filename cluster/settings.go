@@ -356,6 +356,67 @@ func (h *memberHandler) changeSettings(ctx context.Context, request *clusterpb.R
 	return &clusterpb.Response{Result: &clusterpb.Response_ChangeSettings{ChangeSettings: new(clusterpb.ChangeSettingsResult)}}, nil
 }
 
+// pausedActivitiesMax bounds the activities that are paused at the same time.
+const pausedActivitiesMax = 1000
+
+func checkPauseActivity(r *clusterpb.PauseActivityRequest) error {
+	return firstError(checkText("activity name", r.GetActivity(), 1, nameMax), checkText("reason", r.GetReason(), 0, reasonMax),
+		checkText("request ID", r.GetRequestId(), 1, actors.RequestIDMax))
+}
+
+// pauseActivity pauses an activity, or resumes it. It changes the latest settings, whatever they are.
+func (h *memberHandler) pauseActivity(ctx context.Context, request *clusterpb.Request, r *clusterpb.PauseActivityRequest) (*clusterpb.Response, error) {
+	done := &clusterpb.Response{Result: &clusterpb.Response_PauseActivity{PauseActivity: new(clusterpb.PauseActivityResult)}}
+	h.awaitSettingsProtocol(ctx)
+	for {
+		current, err := h.getSettings(ctx)
+		if err != nil {
+			return nil, err
+		}
+		recorded := new(journalpb.Settings)
+		if err := proto.Unmarshal(current.GetGetSettings().GetSettings(), recorded); err != nil {
+			return nil, fmt.Errorf("decode settings: %w", err)
+		}
+		at, paused := findPaused(recorded, r.Activity)
+		switch {
+		case paused != r.Resume:
+			return done, nil
+		case paused:
+			recorded.PausedActivities = slices.Delete(recorded.PausedActivities, at, at+1)
+		default:
+			recorded.PausedActivities = slices.Insert(recorded.PausedActivities, at, &journalpb.PausedActivity{
+				Activity: r.Activity, Principal: request.Principal, Reason: r.Reason, Since: h.journal.Now().UnixNano(),
+			})
+		}
+		recorded.RequestId = r.RequestId
+		encoded, err := proto.Marshal(recorded)
+		switch {
+		case err != nil:
+			return nil, err
+		case len(recorded.PausedActivities) > pausedActivitiesMax || len(encoded) > settingsBytesMax:
+			return nil, invalidArgument("activity name", fmt.Sprintf("is one too many: at most %d activities and %d bytes of settings are allowed",
+				pausedActivitiesMax, settingsBytesMax))
+		}
+		change := &clusterpb.ChangeSettingsRequest{Settings: encoded, Version: current.GetGetSettings().GetVersion() + 1}
+		_, err = h.changeSettings(ctx, new(clusterpb.Request), change)
+		if err == nil {
+			h.partition.node.config.Logger.Info("attempts of an activity paused or resumed in the whole cluster", "activity", r.Activity,
+				"resumed", r.Resume, "principal", request.Principal, "reason", r.Reason)
+			return done, nil
+		}
+		if !errors.Is(err, errSettingsVersion) { // otherwise other settings were recorded meanwhile
+			return nil, err
+		}
+	}
+}
+
+// findPaused returns where an activity is among the paused ones, or where it belongs.
+func findPaused(settings *journalpb.Settings, name string) (at int, paused bool) {
+	return slices.BinarySearchFunc(settings.PausedActivities, name, func(one *journalpb.PausedActivity, name string) int {
+		return cmp.Compare(one.Activity, name)
+	})
+}
+
 // settingsProtocolWait bounds how long a change waits for the protocol of a new cluster. Its leader
 // raises it as soon as all members have answered.
 const settingsProtocolWait = 2 * raiseInterval
@@ -373,6 +434,7 @@ func (h *memberHandler) awaitSettingsProtocol(ctx context.Context) {
 type clusterSettings struct {
 	node    *Node
 	current atomic.Pointer[Settings]
+	paused  atomic.Pointer[map[string]*journalpb.PausedActivity] // by activity name; nil: none
 	changed admission.Notifier
 
 	mu      sync.Mutex // held while settings are applied
@@ -396,6 +458,7 @@ func (c *clusterSettings) apply() {
 	c.version = version
 	c.current.Store(&next)
 	c.node.system.SetLimits(actors.Limits(next.Limits))
+	c.applyPaused(recorded.PausedActivities)
 	c.node.system.SetActivityRates(next.activityRates(c.node.config.Partitions))
 	c.changed.Notify()
 	c.node.config.Logger.Info("cluster settings applied", "version", version)
@@ -476,6 +539,24 @@ func (c *clusterSettings) record(ctx context.Context, pa *partition) (done bool)
 		return false
 	}
 	return true
+}
+
+// applyPaused applies which activities are paused.
+func (c *clusterSettings) applyPaused(list []*journalpb.PausedActivity) {
+	paused, names := make(map[string]*journalpb.PausedActivity, len(list)), make(map[string]bool, len(list))
+	for _, one := range list {
+		paused[one.Activity], names[one.Activity] = one, true
+	}
+	c.paused.Store(&paused)
+	c.node.system.SetPausedActivities(names)
+}
+
+// pauseOf returns the pause of an activity, nil if it is not paused.
+func (c *clusterSettings) pauseOf(name string) *journalpb.PausedActivity {
+	if paused := c.paused.Load(); paused != nil {
+		return (*paused)[name]
+	}
+	return nil
 }
 
 // payloadMax returns the size limit of a value, in bytes of JSON before the codec.

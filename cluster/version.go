@@ -65,8 +65,10 @@ func requiredProtocol(r *clusterpb.Request) uint32 {
 		uses = usesListOptions(call.List)
 	case *clusterpb.Request_Complete:
 		uses = call.Complete.GetSignedToken() != ""
+	case *clusterpb.Request_Operate, *clusterpb.Request_PauseActivity:
+		uses = true
 	}
-	if uses {
+	if uses || r.Principal != "" || r.User != "" {
 		return optionsProtocol
 	}
 	return 0

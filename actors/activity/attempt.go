@@ -47,7 +47,7 @@ func (t *task) begin() *attempt {
 	first := !t.started
 	a := t.newAttempt(t.now())
 	t.markRunning(a)
-	if first && t.scheduled.Options.GetScheduleToStart() > 0 {
+	if first && t.options.GetScheduleToStart() > 0 {
 		t.record() // so that a later leader knows that an attempt began
 	}
 	return a
@@ -91,7 +91,7 @@ func (t *task) fail(failure, cause error) (then func()) {
 	t.failedAttempts = t.current.number
 	t.lastError = engine.EncodeError(failure)
 	t.cancelAttempt(cause)
-	delay, again := engine.RetryAfter(t.scheduled.Options, t.failedAttempts, failure, rand.Float64())
+	delay, again := engine.RetryAfter(t.options, t.failedAttempts, failure, rand.Float64())
 	t.nextDue = t.now().Add(delay)
 	if !again {
 		return t.end(failedEvent(failure, t.failedAttempts), nil)
@@ -154,7 +154,7 @@ func (a *attempt) recordHeartbeat(details *journalpb.Payload) {
 }
 
 func (t *task) heartbeatRecordInterval() time.Duration {
-	return max(heartbeatRecordInterval, time.Duration(t.scheduled.Options.GetHeartbeat())/3)
+	return max(heartbeatRecordInterval, time.Duration(t.options.GetHeartbeat())/3)
 }
 
 // recordDetails records the heartbeat details that arrived since the last record.

@@ -21,6 +21,8 @@ type Completion struct {
 	Attempt int                     // its number
 	Result  *journalpb.Payload
 	Error   *journalpb.Error // the failure, instead of a result
+	// Origin is who completes it; nil if that is not known. It is recorded if the activity ends.
+	Origin *journalpb.Origin
 }
 
 // event returns the event to record if the completion ends the activity.
@@ -98,9 +100,14 @@ func (p *Partition) completeTask(t *task, c *Completion, reporter waiter) (then 
 	case t.current != nil && t.current.number == c.Attempt:
 		t.waiters.add(reporter)
 		if c.Error != nil {
-			return t.fail(engine.DecodeError(c.Error), replay.ErrActivityCanceled)
+			then = t.fail(engine.DecodeError(c.Error), replay.ErrActivityCanceled)
+		} else {
+			then = t.end(completedEvent(c.Result, c.Attempt), replay.ErrActivityCanceled)
 		}
-		return t.end(completedEvent(c.Result, c.Attempt), replay.ErrActivityCanceled)
+		if t.state == Ending {
+			t.outcome.Origin = c.Origin
+		}
+		return then
 	case t.state == Ending, !t.isOver() && c.Error != nil && t.failedAttempts == c.Attempt:
 		late, outcome := *c, t.attemptOutcome()
 		return func() { p.completeAgain(t, &late, outcome, reporter) }

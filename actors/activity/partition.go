@@ -116,11 +116,15 @@ func (p *Partition) Submit(instance string, incarnation, execution uint64, event
 	p.scheduler.submit(p.newTask(instance, incarnation, execution, event), nil)
 }
 
-// Recover continues an open activity of an earlier leader. retained is the journal's record of its
-// attempts; nil if there is none.
-func (p *Partition) Recover(ref *journalpb.OperationRef, event *journalpb.Event, retained *journalpb.Attempt) {
+// Recover continues an open activity of an earlier leader, with what the journal has recorded of it.
+// adjusted are the options that replace those of the call; nil if there are none.
+func (p *Partition) Recover(open *journalpb.Operation, event *journalpb.Event, adjusted *journalpb.ActivityOptions) {
+	ref, retained := open.Ref, open.Attempt
 	t := p.newTask(ref.Instance, ref.Incarnation, ref.Execution, event)
-	t.mayBeRunning = true
+	t.mayBeRunning, t.held, t.retryNow = true, open.Held, int(open.RetryNow)
+	if adjusted != nil {
+		t.options = adjusted
+	}
 	p.scheduler.submit(t, retained)
 }
 
@@ -135,6 +139,7 @@ func (p *Partition) newTask(instance string, incarnation, execution uint64, even
 	t := &made.task
 	t.partition, t.ref = p, &made.ref
 	t.scheduled = event.GetActivityScheduled()
+	t.options = t.scheduled.Options
 	t.scheduledAt = clustertime.FromUnixNano(event.Timestamp)
 	t.traceContext = p.scheduler.config.TraceContext(instance, execution)
 	return t
@@ -179,17 +184,6 @@ func (p *Partition) Close() {
 			}
 		}
 	})
-}
-
-// State returns the state of an open activity; "" if it is not open or not recovered yet.
-func (p *Partition) State(ref *journalpb.OperationRef) State {
-	s := p.scheduler
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t := p.tasks[operation.KeyOf(ref)]; t != nil {
-		return t.state
-	}
-	return ""
 }
 
 // Registration returns what another node has registered, nil if it is not a worker of the

@@ -11,7 +11,7 @@ type class struct {
 }
 
 func (t *task) class() class {
-	return class{t.partition, t.scheduled.Name, t.scheduled.Options.GetTag()}
+	return class{t.partition, t.scheduled.Name, t.options.GetTag()}
 }
 
 // A taskQueue holds the waiting tasks of one class, oldest first. It exists only while it is not

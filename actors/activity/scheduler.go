@@ -30,6 +30,7 @@ type Scheduler struct {
 	queues       map[class]*taskQueue
 	lastSequence uint64          // number of tasks ever queued
 	rates        map[string]Rate // not changed in place
+	paused       map[string]bool // names of activities; not changed in place
 	counts       Counts
 }
 
@@ -92,6 +93,9 @@ func (s *Scheduler) tryAddTask(t *task) bool {
 
 // queuedState returns what a task of a class waits for. The lock is held.
 func (s *Scheduler) queuedState(c class) State {
+	if s.paused[c.name] {
+		return Paused
+	}
 	state := WaitingForTag
 	for _, w := range c.partition.sessions {
 		switch {
@@ -107,6 +111,9 @@ func (s *Scheduler) queuedState(c class) State {
 // candidate returns the worker that can begin an attempt of a class now: that of this node, or the
 // one with the most free slots; nil if there is none. The lock is held.
 func (s *Scheduler) candidate(c class) (best *workerSession) {
+	if s.paused[c.name] {
+		return nil
+	}
 	for _, w := range c.partition.sessions {
 		if !w.serves(c) || !w.hasFree(c.name) {
 			continue

@@ -34,6 +34,10 @@ const (
 	WaitingForTag State = "waiting for tag"
 	// WaitingForCode means that no node that serves its tag has code for it.
 	WaitingForCode State = "waiting for code"
+	// Held means that an operator holds it: no further attempt begins.
+	Held State = "held"
+	// Paused means that all activities of its name are paused: none of their attempts begins.
+	Paused State = "paused"
 	// Ending means that its end is being recorded.
 	Ending State = "ending"
 
@@ -49,6 +53,9 @@ type task struct {
 	traceContext string           // for the tracer of the node that runs the attempt
 
 	// The scheduler's lock guards the fields below.
+	options         *journalpb.ActivityOptions // of the call, or of the last adjustment; never changed
+	held            bool                       // no attempt begins
+	retryNow        int                        // the number of an attempt that begins without a backoff; 0: none
 	state           State
 	started         bool // an attempt has begun, under this leader or an earlier one
 	mayBeRunning    bool // the next attempt may already run, on a worker or an earlier leader
@@ -138,7 +145,7 @@ func (s *Scheduler) submit(t *task, retained *journalpb.Attempt) {
 		switch {
 		case retained.GetPending():
 			t.resumePending(clustertime.FromUnixNano(retained.StartedAt))
-		case t.nextDue.After(t.now()):
+		case t.nextDue.After(t.now()) && t.retryNow != t.failedAttempts+1:
 			t.state, t.mayBeRunning = BackingOff, false
 			t.scheduleRetry()
 		case t.mayBeRunning && (s.config.OtherNodes() > 0 || t.isOnThisNode()):
@@ -167,8 +174,12 @@ func (s *Scheduler) resume(t *task) {
 }
 
 // assignOrQueue begins the next attempt of a task, or queues it until a slot or a worker is
-// available. Missing code is not a failure of the activity. The lock is held.
+// available. A held task waits for its release. Missing code is not a failure of the activity. The lock is held.
 func (s *Scheduler) assignOrQueue(t *task) (then func()) {
+	if t.held {
+		t.state = Held
+		return nil
+	}
 	if s.queues[t.class()] == nil {
 		if to := s.candidate(t.class()); to != nil {
 			s.assign(t, to)

@@ -57,11 +57,11 @@ func deadlineAfter(from clustertime.Time, limit int64) clustertime.Time {
 // startDeadline and closeDeadline return the deadlines of the timeouts that run from
 // ActivityScheduled.
 func (t *task) startDeadline() clustertime.Time {
-	return deadlineAfter(t.scheduledAt, t.scheduled.Options.GetScheduleToStart())
+	return deadlineAfter(t.scheduledAt, t.options.GetScheduleToStart())
 }
 
 func (t *task) closeDeadline() clustertime.Time {
-	return deadlineAfter(t.scheduledAt, t.scheduled.Options.GetScheduleToClose())
+	return deadlineAfter(t.scheduledAt, t.options.GetScheduleToClose())
 }
 
 // isTooLate reports whether no attempt may begin any more. The timer that ends the task is then
@@ -73,7 +73,7 @@ func (t *task) isTooLate(now clustertime.Time) bool {
 
 // attemptDeadline returns the deadline of an attempt, the zero time if there is none.
 func (t *task) attemptDeadline(a *attempt) clustertime.Time {
-	end, attemptEnd := t.closeDeadline(), deadlineAfter(a.startedAt, t.scheduled.Options.GetStartToClose())
+	end, attemptEnd := t.closeDeadline(), deadlineAfter(a.startedAt, t.options.GetStartToClose())
 	if attemptEnd.IsZero() || !end.IsZero() && end.Before(attemptEnd) {
 		return end
 	}
@@ -93,12 +93,12 @@ func (t *task) timeLeft(a *attempt) time.Duration {
 func (t *task) scheduleTimeouts() {
 	if start := t.startDeadline(); !start.IsZero() && !t.started {
 		t.scheduleTimer(timerScheduleToStart, start, func() {
-			t.expire(func() bool { return !t.started }, &replay.TimeoutError{Kind: replay.TimeoutScheduleToStart})
+			t.expire(func() bool { return !t.started && hasPassed(t.now(), t.startDeadline()) }, &replay.TimeoutError{Kind: replay.TimeoutScheduleToStart})
 		})
 	}
 	if end := t.closeDeadline(); !end.IsZero() {
 		t.scheduleTimer(timerScheduleToClose, end, func() {
-			t.expire(func() bool { return true }, &replay.TimeoutError{Kind: replay.TimeoutScheduleToClose})
+			t.expire(func() bool { return hasPassed(t.now(), t.closeDeadline()) }, &replay.TimeoutError{Kind: replay.TimeoutScheduleToClose})
 		})
 	}
 }
@@ -122,8 +122,8 @@ func (t *task) expire(applies func() bool, timeout *replay.TimeoutError) {
 
 // scheduleAttemptTimeouts schedules the timers of one attempt. The scheduler's lock is held.
 func (t *task) scheduleAttemptTimeouts(a *attempt) {
-	if end := deadlineAfter(a.startedAt, t.scheduled.Options.GetStartToClose()); !end.IsZero() {
-		t.scheduleTimer(timerStartToClose, end, func() { a.expire(replay.TimeoutStartToClose) })
+	if end := deadlineAfter(a.startedAt, t.options.GetStartToClose()); !end.IsZero() {
+		t.scheduleTimer(timerStartToClose, end, a.expire)
 	}
 	if t.state == Running {
 		a.scheduleHeartbeatTimeout()
@@ -133,16 +133,16 @@ func (t *task) scheduleAttemptTimeouts(a *attempt) {
 // scheduleHeartbeatTimeout schedules the timer that fires if the next heartbeat is missing. The
 // scheduler's lock is held.
 func (a *attempt) scheduleHeartbeatTimeout() {
-	deadline := deadlineAfter(a.lastHeartbeat, a.task.scheduled.Options.GetHeartbeat())
+	deadline := deadlineAfter(a.lastHeartbeat, a.task.options.GetHeartbeat())
 	if deadline.IsZero() {
 		return
 	}
 	a.task.scheduleTimer(timerHeartbeat, deadline, func() {
 		a.task.scheduler().withLock(func() func() {
 			switch {
-			case a.task.current != a || a.task.state != Running:
+			case a.task.current != a || a.task.state != Running || a.task.options.GetHeartbeat() == 0:
 				return nil
-			case a.task.now().Before(a.lastHeartbeat.Add(time.Duration(a.task.scheduled.Options.GetHeartbeat()))):
+			case a.task.now().Before(a.lastHeartbeat.Add(time.Duration(a.task.options.GetHeartbeat()))):
 				a.scheduleHeartbeatTimeout()
 				return nil
 			}
@@ -151,13 +151,14 @@ func (a *attempt) scheduleHeartbeatTimeout() {
 	})
 }
 
-// expire fails an attempt because of a timeout, if the attempt still counts.
-func (a *attempt) expire(kind replay.TimeoutKind) {
-	a.task.scheduler().withLock(func() func() {
-		if a.task.current != a {
+// expire fails an attempt that takes too long, if the attempt still counts.
+func (a *attempt) expire() {
+	t := a.task
+	t.scheduler().withLock(func() func() {
+		if t.current != a || !hasPassed(t.now(), deadlineAfter(a.startedAt, t.options.GetStartToClose())) {
 			return nil
 		}
-		return a.failWithTimeout(kind)
+		return a.failWithTimeout(replay.TimeoutStartToClose)
 	})
 }
 

@@ -167,7 +167,7 @@ func (w *workerSession) register(registration *clusterpb.RegisterWorker) {
 		w.partition.sessions = append(w.partition.sessions, w)
 		for _, q := range s.queues {
 			if w.partition == q.class.partition && w.serves(q.class) {
-				q.setState(Queued)
+				q.setState(s.queuedState(q.class))
 			}
 		}
 		return func() {
@@ -217,8 +217,8 @@ func (w *workerSession) assign(t *task) {
 	assign.Details = t.details
 	assign.Trace = t.traceContext
 	assign.TimeLeft = int64(t.timeLeft(a))
-	assign.Headers = t.scheduled.Options.GetHeaders()
-	assign.CancelGrace = t.scheduled.Options.GetCancelGrace()
+	assign.Headers = t.options.GetHeaders()
+	assign.CancelGrace = t.options.GetCancelGrace()
 	assign.QueuedFor = int64(max(a.startedAt.Sub(t.scheduledAt), 1))
 	w.to.Put(message)
 }

@@ -64,6 +64,8 @@ func (i *indexEntry) applyEvent(number uint64, e eventFields) (reason string) {
 		return i.checkChainedStart(e)
 	case journalpb.TypeOrchestrationSuspended, journalpb.TypeOrchestrationResumed:
 		i.suspended = e.eventType == journalpb.TypeOrchestrationSuspended
+	case journalpb.TypeOperationControlled:
+		return i.open.controlOperation(e)
 	case journalpb.TypeStatusSet:
 		i.statusEvent = e.id
 	case journalpb.TypeAttributeSet, journalpb.TypeValueSet:
@@ -115,6 +117,10 @@ const lateCancelProtocol = 3
 // key-value maps. Older builds do not know their events.
 const messagesProtocol = 4
 
+// OperateProtocol is the first protocol that permits actions on open operations: older builds do not
+// know their events.
+const OperateProtocol = 4
+
 // DeadlinesProtocol is the first protocol that permits runs with a deadline: older builds do not
 // start the deadline timer.
 const DeadlinesProtocol = 4
@@ -138,6 +144,8 @@ func (i *indexEntry) requiredProtocol(encoded []byte) (protocol uint32, reason s
 		return messagesProtocol, "an attribute"
 	case e.eventType == journalpb.TypeValueSet:
 		return messagesProtocol, "a key-value map"
+	case e.eventType == journalpb.TypeOperationControlled:
+		return OperateProtocol, "an action on an operation"
 	case i.lateCanceledName(e) != "":
 		return lateCancelProtocol, "canceling a closed subscription"
 	}

@@ -48,6 +48,10 @@ const (
 	fieldFourth = 4
 	fieldFifth  = 5
 	fieldSixth  = 6
+
+	fieldOperationHeld       = 32
+	fieldOperationRetryNow   = 33
+	fieldOperationAdjustedBy = 34
 )
 
 // appendHeader appends everything that the store keeps of an instance except its history.
@@ -112,7 +116,12 @@ func (op *operation) appendTo(b []byte) []byte {
 		b = appendUint(b, fieldThird, uint64(op.fireAt))
 		b = appendText(b, fieldFourth, op.target)
 		b = appendText(b, fieldFifth, op.name)
-		return appendUint(b, fieldSixth, uint64(op.since))
+		b = appendUint(b, fieldSixth, uint64(op.since))
+		if op.control.held {
+			b = appendUint(b, fieldOperationHeld, 1)
+		}
+		b = appendUint(b, fieldOperationRetryNow, uint64(op.control.retryNow))
+		return appendUint(b, fieldOperationAdjustedBy, op.control.adjustedBy)
 	})
 }
 
@@ -263,10 +272,16 @@ func (in *instance) addOperation(b []byte) bool {
 	id, _ := intField(b, fieldFirst)
 	eventType, _ := intField(b, fieldSecond)
 	fireAt, _ := intField(b, fieldThird)
+	held, _ := intField(b, fieldOperationHeld)
+	retryNow, _ := intField(b, fieldOperationRetryNow)
+	adjustedBy, _ := intField(b, fieldOperationAdjustedBy)
 	target, ok := stringField(b, fieldFourth)
 	name, nameOK := stringField(b, fieldFifth)
 	since, _ := intField(b, fieldSixth)
-	in.open = append(in.open, operation{id: uint64(id), eventType: int(eventType), fireAt: fireAt, target: target, name: name, since: since})
+	in.open = append(in.open, operation{
+		id: uint64(id), eventType: int(eventType), fireAt: fireAt, target: target, name: name, since: since,
+		control: control{held: held != 0, retryNow: uint32(retryNow), adjustedBy: uint64(adjustedBy)},
+	})
 	return ok && nameOK
 }
 

@@ -1,7 +1,10 @@
 package state
 
 import (
+	"fmt"
 	"slices"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -14,6 +17,14 @@ type operation struct {
 	name      string // of an activity or a child's orchestration; see operationName
 	since     int64  // when it was scheduled, Unix nanoseconds
 	eventType int
+	control   control
+}
+
+// control is what operators have set for an open operation; see journalpb.OperationControlled.
+type control struct {
+	held       bool
+	retryNow   uint32 // the number of the attempt that begins without a backoff; 0: none
+	adjustedBy uint64 // event_id of the last adjustment; 0: none
 }
 
 func (op *operation) isTimer() bool { return op.eventType == journalpb.TypeTimerCreated }
@@ -44,6 +55,36 @@ func (o operations) hasTimer() bool {
 	return slices.ContainsFunc(o, func(op operation) bool { return op.isTimer() })
 }
 
+// controlOperation applies an OperationControlled. It returns the rule that the event breaks, "" if it
+// breaks none.
+func (o operations) controlOperation(e eventFields) (reason string) {
+	var controlled journalpb.OperationControlled
+	if proto.Unmarshal(e.body, &controlled) != nil {
+		return "OperationControlled does not decode"
+	}
+	at, ok := o.find(controlled.EventId)
+	if !ok {
+		return fmt.Sprintf("operation %d is not open", controlled.EventId)
+	}
+	op := &o[at]
+	isActivity := op.eventType == journalpb.TypeActivityScheduled
+	switch kind := controlled.Kind; {
+	case !isActivity && !(op.isTimer() && kind.AppliesToTimers()):
+		return fmt.Sprintf("operation %d has another event type", op.id)
+	case kind == journalpb.OperationControlled_KIND_RETRY_NOW:
+		op.control.retryNow = controlled.Attempt
+	case kind == journalpb.OperationControlled_KIND_HOLD:
+		op.control.held = true
+	case kind == journalpb.OperationControlled_KIND_RELEASE:
+		op.control.held = false
+	case kind == journalpb.OperationControlled_KIND_ADJUST:
+		op.control.adjustedBy = e.id
+	default:
+		return fmt.Sprintf("unknown kind %d of OperationControlled", kind)
+	}
+	return ""
+}
+
 // oldestSubscription returns the position of the subscription that the next external event of a
 // name completes.
 func (o operations) oldestSubscription(name string) (at int, ok bool) {
@@ -59,6 +100,8 @@ func (op *operation) message(instance string, execution, incarnation uint64) *jo
 		Ref:    &journalpb.OperationRef{Instance: instance, Execution: execution, EventId: op.id, Incarnation: incarnation},
 		Kind:   uint32(op.eventType),
 		FireAt: op.fireAt,
+
+		Held: op.control.held, AdjustedBy: op.control.adjustedBy, RetryNow: op.control.retryNow,
 	}
 	if op.eventType == journalpb.TypeSubOrchestrationScheduled {
 		m.Child = op.target

@@ -194,6 +194,72 @@ func (ControlRequest_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{6, 0}
 }
 
+type OperateRequest_Kind int32
+
+const (
+	OperateRequest_KIND_UNSPECIFIED OperateRequest_Kind = 0
+	OperateRequest_KIND_RETRY_NOW   OperateRequest_Kind = 1
+	OperateRequest_KIND_HOLD        OperateRequest_Kind = 2
+	OperateRequest_KIND_RELEASE     OperateRequest_Kind = 3
+	OperateRequest_KIND_ADJUST      OperateRequest_Kind = 4
+	// Close the operation as completed, with result.
+	OperateRequest_KIND_COMPLETE OperateRequest_Kind = 5
+	// Close the operation as failed, with error.
+	OperateRequest_KIND_FAIL     OperateRequest_Kind = 6
+	OperateRequest_KIND_FIRE_NOW OperateRequest_Kind = 7
+)
+
+// Enum value maps for OperateRequest_Kind.
+var (
+	OperateRequest_Kind_name = map[int32]string{
+		0: "KIND_UNSPECIFIED",
+		1: "KIND_RETRY_NOW",
+		2: "KIND_HOLD",
+		3: "KIND_RELEASE",
+		4: "KIND_ADJUST",
+		5: "KIND_COMPLETE",
+		6: "KIND_FAIL",
+		7: "KIND_FIRE_NOW",
+	}
+	OperateRequest_Kind_value = map[string]int32{
+		"KIND_UNSPECIFIED": 0,
+		"KIND_RETRY_NOW":   1,
+		"KIND_HOLD":        2,
+		"KIND_RELEASE":     3,
+		"KIND_ADJUST":      4,
+		"KIND_COMPLETE":    5,
+		"KIND_FAIL":        6,
+		"KIND_FIRE_NOW":    7,
+	}
+)
+
+func (x OperateRequest_Kind) Enum() *OperateRequest_Kind {
+	p := new(OperateRequest_Kind)
+	*p = x
+	return p
+}
+
+func (x OperateRequest_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OperateRequest_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_clusterpb_cluster_proto_enumTypes[3].Descriptor()
+}
+
+func (OperateRequest_Kind) Type() protoreflect.EnumType {
+	return &file_clusterpb_cluster_proto_enumTypes[3]
+}
+
+func (x OperateRequest_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OperateRequest_Kind.Descriptor instead.
+func (OperateRequest_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{25, 0}
+}
+
 // Request is a client's call, forwarded from the node that received it to the leader of the
 // instance's partition.
 type Request struct {
@@ -219,6 +285,12 @@ type Request struct {
 	FirstIndex *uint64 `protobuf:"varint,9,opt,name=first_index,json=firstIndex,proto3,oneof" json:"first_index,omitempty"`
 	// Of an input: fail if the instance records nothing at present, instead of waiting.
 	RejectIfStalled bool `protobuf:"varint,60,opt,name=reject_if_stalled,json=rejectIfStalled,proto3" json:"reject_if_stalled,omitempty"`
+	// Who makes the call, for the history. The node that receives it sets it: from a client's
+	// certificate, whatever the client has stated, or for a client of its own that states a user. Empty:
+	// unknown, or a client of the node. Protocol 4.
+	Principal string `protobuf:"bytes,72,opt,name=principal,proto3" json:"principal,omitempty"`
+	// The user on whose behalf a remote client makes the call; empty for none. Protocol 4.
+	User string `protobuf:"bytes,73,opt,name=user,proto3" json:"user,omitempty"`
 	// Types that are valid to be assigned to Call:
 	//
 	//	*Request_Start
@@ -249,6 +321,8 @@ type Request struct {
 	//	*Request_RevokeToken
 	//	*Request_GetSettings
 	//	*Request_ChangeSettings
+	//	*Request_Operate
+	//	*Request_PauseActivity
 	Call          isRequest_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -352,6 +426,20 @@ func (x *Request) GetRejectIfStalled() bool {
 		return x.RejectIfStalled
 	}
 	return false
+}
+
+func (x *Request) GetPrincipal() string {
+	if x != nil {
+		return x.Principal
+	}
+	return ""
+}
+
+func (x *Request) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
 }
 
 func (x *Request) GetCall() isRequest_Call {
@@ -613,6 +701,24 @@ func (x *Request) GetChangeSettings() *ChangeSettingsRequest {
 	return nil
 }
 
+func (x *Request) GetOperate() *OperateRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_Operate); ok {
+			return x.Operate
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetPauseActivity() *PauseActivityRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_PauseActivity); ok {
+			return x.PauseActivity
+		}
+	}
+	return nil
+}
+
 type isRequest_Call interface {
 	isRequest_Call()
 }
@@ -729,6 +835,14 @@ type Request_ChangeSettings struct {
 	ChangeSettings *ChangeSettingsRequest `protobuf:"bytes,53,opt,name=change_settings,json=changeSettings,proto3,oneof"`
 }
 
+type Request_Operate struct {
+	Operate *OperateRequest `protobuf:"bytes,70,opt,name=operate,proto3,oneof"`
+}
+
+type Request_PauseActivity struct {
+	PauseActivity *PauseActivityRequest `protobuf:"bytes,71,opt,name=pause_activity,json=pauseActivity,proto3,oneof"`
+}
+
 func (*Request_Start) isRequest_Call() {}
 
 func (*Request_Send) isRequest_Call() {}
@@ -784,6 +898,10 @@ func (*Request_RevokeToken) isRequest_Call() {}
 func (*Request_GetSettings) isRequest_Call() {}
 
 func (*Request_ChangeSettings) isRequest_Call() {}
+
+func (*Request_Operate) isRequest_Call() {}
+
+func (*Request_PauseActivity) isRequest_Call() {}
 
 type StartRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -1013,6 +1131,7 @@ type InstanceStart struct {
 	Retried       bool                   `protobuf:"varint,2,opt,name=retried,proto3" json:"retried,omitempty"`
 	Start         *StartRequest          `protobuf:"bytes,3,opt,name=start,proto3" json:"start,omitempty"`
 	FirstIndex    *uint64                `protobuf:"varint,4,opt,name=first_index,json=firstIndex,proto3,oneof" json:"first_index,omitempty"`
+	Principal     string                 `protobuf:"bytes,72,opt,name=principal,proto3" json:"principal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1073,6 +1192,13 @@ func (x *InstanceStart) GetFirstIndex() uint64 {
 		return *x.FirstIndex
 	}
 	return 0
+}
+
+func (x *InstanceStart) GetPrincipal() string {
+	if x != nil {
+		return x.Principal
+	}
+	return ""
 }
 
 // StartBatchResult answers some starts of a request, each as if it had been sent alone.
@@ -2364,6 +2490,8 @@ type Response struct {
 	//	*Response_RevokeToken
 	//	*Response_GetSettings
 	//	*Response_ChangeSettings
+	//	*Response_Operate
+	//	*Response_PauseActivity
 	Result        isResponse_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2686,6 +2814,24 @@ func (x *Response) GetChangeSettings() *ChangeSettingsResult {
 	return nil
 }
 
+func (x *Response) GetOperate() *OperateResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_Operate); ok {
+			return x.Operate
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetPauseActivity() *PauseActivityResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_PauseActivity); ok {
+			return x.PauseActivity
+		}
+	}
+	return nil
+}
+
 type isResponse_Result interface {
 	isResponse_Result()
 }
@@ -2802,6 +2948,14 @@ type Response_ChangeSettings struct {
 	ChangeSettings *ChangeSettingsResult `protobuf:"bytes,53,opt,name=change_settings,json=changeSettings,proto3,oneof"`
 }
 
+type Response_Operate struct {
+	Operate *OperateResult `protobuf:"bytes,70,opt,name=operate,proto3,oneof"`
+}
+
+type Response_PauseActivity struct {
+	PauseActivity *PauseActivityResult `protobuf:"bytes,71,opt,name=pause_activity,json=pauseActivity,proto3,oneof"`
+}
+
 func (*Response_Start) isResponse_Result() {}
 
 func (*Response_Send) isResponse_Result() {}
@@ -2858,6 +3012,10 @@ func (*Response_GetSettings) isResponse_Result() {}
 
 func (*Response_ChangeSettings) isResponse_Result() {}
 
+func (*Response_Operate) isResponse_Result() {}
+
+func (*Response_PauseActivity) isResponse_Result() {}
+
 type ControlResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2894,6 +3052,253 @@ func (*ControlResult) Descriptor() ([]byte, []int) {
 	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{24}
 }
 
+// OperateRequest is an action of an operator on one open operation of an instance. Protocol 4.
+type OperateRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Kind  OperateRequest_Kind    `protobuf:"varint,1,opt,name=kind,proto3,enum=tenuto.cluster.v1.OperateRequest_Kind" json:"kind,omitempty"`
+	// The scheduling event of the operation.
+	EventId uint64 `protobuf:"varint,2,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
+	// 0: the latest.
+	Execution uint64             `protobuf:"varint,3,opt,name=execution,proto3" json:"execution,omitempty"`
+	Reason    string             `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	RequestId string             `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Result    *journalpb.Payload `protobuf:"bytes,6,opt,name=result,proto3" json:"result,omitempty"`
+	Error     *journalpb.Error   `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
+	// Of KIND_ADJUST. Zero values leave an option unchanged.
+	Options       *journalpb.ActivityOptions `protobuf:"bytes,8,opt,name=options,proto3" json:"options,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OperateRequest) Reset() {
+	*x = OperateRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OperateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OperateRequest) ProtoMessage() {}
+
+func (x *OperateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OperateRequest.ProtoReflect.Descriptor instead.
+func (*OperateRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *OperateRequest) GetKind() OperateRequest_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return OperateRequest_KIND_UNSPECIFIED
+}
+
+func (x *OperateRequest) GetEventId() uint64 {
+	if x != nil {
+		return x.EventId
+	}
+	return 0
+}
+
+func (x *OperateRequest) GetExecution() uint64 {
+	if x != nil {
+		return x.Execution
+	}
+	return 0
+}
+
+func (x *OperateRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *OperateRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *OperateRequest) GetResult() *journalpb.Payload {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+func (x *OperateRequest) GetError() *journalpb.Error {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
+func (x *OperateRequest) GetOptions() *journalpb.ActivityOptions {
+	if x != nil {
+		return x.Options
+	}
+	return nil
+}
+
+type OperateResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OperateResult) Reset() {
+	*x = OperateResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OperateResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OperateResult) ProtoMessage() {}
+
+func (x *OperateResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OperateResult.ProtoReflect.Descriptor instead.
+func (*OperateResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{26}
+}
+
+// PauseActivityRequest pauses an activity in the whole cluster, or resumes it. It is no error if the
+// activity is already paused, or not. Protocol 4.
+type PauseActivityRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Activity string                 `protobuf:"bytes,1,opt,name=activity,proto3" json:"activity,omitempty"`
+	Resume   bool                   `protobuf:"varint,2,opt,name=resume,proto3" json:"resume,omitempty"`
+	Reason   string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Random; see Settings.
+	RequestId     string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseActivityRequest) Reset() {
+	*x = PauseActivityRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseActivityRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseActivityRequest) ProtoMessage() {}
+
+func (x *PauseActivityRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseActivityRequest.ProtoReflect.Descriptor instead.
+func (*PauseActivityRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *PauseActivityRequest) GetActivity() string {
+	if x != nil {
+		return x.Activity
+	}
+	return ""
+}
+
+func (x *PauseActivityRequest) GetResume() bool {
+	if x != nil {
+		return x.Resume
+	}
+	return false
+}
+
+func (x *PauseActivityRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *PauseActivityRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+type PauseActivityResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseActivityResult) Reset() {
+	*x = PauseActivityResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseActivityResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseActivityResult) ProtoMessage() {}
+
+func (x *PauseActivityResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseActivityResult.ProtoReflect.Descriptor instead.
+func (*PauseActivityResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{28}
+}
+
 type ListResult struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Instances []*Status              `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"`
@@ -2914,7 +3319,7 @@ type ListResult struct {
 
 func (x *ListResult) Reset() {
 	*x = ListResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[25]
+	mi := &file_clusterpb_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2926,7 +3331,7 @@ func (x *ListResult) String() string {
 func (*ListResult) ProtoMessage() {}
 
 func (x *ListResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[25]
+	mi := &file_clusterpb_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2939,7 +3344,7 @@ func (x *ListResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResult.ProtoReflect.Descriptor instead.
 func (*ListResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{25}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListResult) GetInstances() []*Status {
@@ -3003,7 +3408,7 @@ type InstanceGroup struct {
 
 func (x *InstanceGroup) Reset() {
 	*x = InstanceGroup{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[26]
+	mi := &file_clusterpb_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3015,7 +3420,7 @@ func (x *InstanceGroup) String() string {
 func (*InstanceGroup) ProtoMessage() {}
 
 func (x *InstanceGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[26]
+	mi := &file_clusterpb_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3028,7 +3433,7 @@ func (x *InstanceGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceGroup.ProtoReflect.Descriptor instead.
 func (*InstanceGroup) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{26}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *InstanceGroup) GetValues() []string {
@@ -3054,7 +3459,7 @@ type PurgeResult struct {
 
 func (x *PurgeResult) Reset() {
 	*x = PurgeResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[27]
+	mi := &file_clusterpb_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3066,7 +3471,7 @@ func (x *PurgeResult) String() string {
 func (*PurgeResult) ProtoMessage() {}
 
 func (x *PurgeResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[27]
+	mi := &file_clusterpb_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3079,7 +3484,7 @@ func (x *PurgeResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeResult.ProtoReflect.Descriptor instead.
 func (*PurgeResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{27}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PurgeResult) GetPurged() uint32 {
@@ -3110,14 +3515,16 @@ type Failure struct {
 	NotRegistered *NotRegistered `protobuf:"bytes,9,opt,name=not_registered,json=notRegistered,proto3" json:"not_registered,omitempty"`
 	// With the code "payload": why the data of an event was refused; a replay.PayloadError. With the
 	// code "input": set if a payload is too large; a replay.PayloadTooLargeError.
-	Payload       *journalpb.Error `protobuf:"bytes,10,opt,name=payload,proto3" json:"payload,omitempty"`
+	Payload *journalpb.Error `protobuf:"bytes,10,opt,name=payload,proto3" json:"payload,omitempty"`
+	// With the code "operation_kind": the operation that does not permit the action.
+	OperationKind *OperationKind `protobuf:"bytes,70,opt,name=operation_kind,json=operationKind,proto3" json:"operation_kind,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[28]
+	mi := &file_clusterpb_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3129,7 +3536,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[28]
+	mi := &file_clusterpb_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3142,7 +3549,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{28}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Failure) GetCode() string {
@@ -3215,6 +3622,75 @@ func (x *Failure) GetPayload() *journalpb.Error {
 	return nil
 }
 
+func (x *Failure) GetOperationKind() *OperationKind {
+	if x != nil {
+		return x.OperationKind
+	}
+	return nil
+}
+
+// OperationKind says of which kind an operation is, and which kinds an action permits.
+type OperationKind struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	EventId uint64                 `protobuf:"varint,1,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
+	// Names of event types.
+	Found         string   `protobuf:"bytes,2,opt,name=found,proto3" json:"found,omitempty"`
+	Permitted     []string `protobuf:"bytes,3,rep,name=permitted,proto3" json:"permitted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OperationKind) Reset() {
+	*x = OperationKind{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OperationKind) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OperationKind) ProtoMessage() {}
+
+func (x *OperationKind) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OperationKind.ProtoReflect.Descriptor instead.
+func (*OperationKind) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *OperationKind) GetEventId() uint64 {
+	if x != nil {
+		return x.EventId
+	}
+	return 0
+}
+
+func (x *OperationKind) GetFound() string {
+	if x != nil {
+		return x.Found
+	}
+	return ""
+}
+
+func (x *OperationKind) GetPermitted() []string {
+	if x != nil {
+		return x.Permitted
+	}
+	return nil
+}
+
 // NotRegistered is a name without code or without a handler; see replay.NotRegisteredError.
 type NotRegistered struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3229,7 +3705,7 @@ type NotRegistered struct {
 
 func (x *NotRegistered) Reset() {
 	*x = NotRegistered{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[29]
+	mi := &file_clusterpb_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3241,7 +3717,7 @@ func (x *NotRegistered) String() string {
 func (*NotRegistered) ProtoMessage() {}
 
 func (x *NotRegistered) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[29]
+	mi := &file_clusterpb_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3254,7 +3730,7 @@ func (x *NotRegistered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotRegistered.ProtoReflect.Descriptor instead.
 func (*NotRegistered) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{29}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *NotRegistered) GetKind() string {
@@ -3293,7 +3769,7 @@ type VersionMismatch struct {
 
 func (x *VersionMismatch) Reset() {
 	*x = VersionMismatch{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[30]
+	mi := &file_clusterpb_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3305,7 +3781,7 @@ func (x *VersionMismatch) String() string {
 func (*VersionMismatch) ProtoMessage() {}
 
 func (x *VersionMismatch) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[30]
+	mi := &file_clusterpb_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3318,7 +3794,7 @@ func (x *VersionMismatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionMismatch.ProtoReflect.Descriptor instead.
 func (*VersionMismatch) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{30}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *VersionMismatch) GetNode() string {
@@ -3367,7 +3843,7 @@ type StartResult struct {
 
 func (x *StartResult) Reset() {
 	*x = StartResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[31]
+	mi := &file_clusterpb_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3379,7 +3855,7 @@ func (x *StartResult) String() string {
 func (*StartResult) ProtoMessage() {}
 
 func (x *StartResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[31]
+	mi := &file_clusterpb_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3392,7 +3868,7 @@ func (x *StartResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartResult.ProtoReflect.Descriptor instead.
 func (*StartResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{31}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *StartResult) GetFirstExecution() uint64 {
@@ -3438,7 +3914,7 @@ type SendResult struct {
 
 func (x *SendResult) Reset() {
 	*x = SendResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[32]
+	mi := &file_clusterpb_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3450,7 +3926,7 @@ func (x *SendResult) String() string {
 func (*SendResult) ProtoMessage() {}
 
 func (x *SendResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[32]
+	mi := &file_clusterpb_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3463,7 +3939,7 @@ func (x *SendResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendResult.ProtoReflect.Descriptor instead.
 func (*SendResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{32}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 type GetResult struct {
@@ -3475,7 +3951,7 @@ type GetResult struct {
 
 func (x *GetResult) Reset() {
 	*x = GetResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[33]
+	mi := &file_clusterpb_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3487,7 +3963,7 @@ func (x *GetResult) String() string {
 func (*GetResult) ProtoMessage() {}
 
 func (x *GetResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[33]
+	mi := &file_clusterpb_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3500,7 +3976,7 @@ func (x *GetResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResult.ProtoReflect.Descriptor instead.
 func (*GetResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{33}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GetResult) GetStatus() *Status {
@@ -3523,7 +3999,7 @@ type HistoryResult struct {
 
 func (x *HistoryResult) Reset() {
 	*x = HistoryResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[34]
+	mi := &file_clusterpb_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3535,7 +4011,7 @@ func (x *HistoryResult) String() string {
 func (*HistoryResult) ProtoMessage() {}
 
 func (x *HistoryResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[34]
+	mi := &file_clusterpb_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3548,7 +4024,7 @@ func (x *HistoryResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResult.ProtoReflect.Descriptor instead.
 func (*HistoryResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{34}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *HistoryResult) GetExecution() uint64 {
@@ -3604,7 +4080,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[35]
+	mi := &file_clusterpb_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3616,7 +4092,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[35]
+	mi := &file_clusterpb_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3629,7 +4105,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{35}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Status) GetInstance() string {
@@ -3778,7 +4254,7 @@ type Mismatch struct {
 
 func (x *Mismatch) Reset() {
 	*x = Mismatch{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[36]
+	mi := &file_clusterpb_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3790,7 +4266,7 @@ func (x *Mismatch) String() string {
 func (*Mismatch) ProtoMessage() {}
 
 func (x *Mismatch) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[36]
+	mi := &file_clusterpb_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3803,7 +4279,7 @@ func (x *Mismatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mismatch.ProtoReflect.Descriptor instead.
 func (*Mismatch) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{36}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Mismatch) GetKind() string {
@@ -3861,7 +4337,7 @@ type CompleteRequest struct {
 
 func (x *CompleteRequest) Reset() {
 	*x = CompleteRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[37]
+	mi := &file_clusterpb_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3873,7 +4349,7 @@ func (x *CompleteRequest) String() string {
 func (*CompleteRequest) ProtoMessage() {}
 
 func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[37]
+	mi := &file_clusterpb_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3886,7 +4362,7 @@ func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteRequest.ProtoReflect.Descriptor instead.
 func (*CompleteRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{37}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CompleteRequest) GetExecution() uint64 {
@@ -3946,7 +4422,7 @@ type CompleteResult struct {
 
 func (x *CompleteResult) Reset() {
 	*x = CompleteResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[38]
+	mi := &file_clusterpb_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3958,7 +4434,7 @@ func (x *CompleteResult) String() string {
 func (*CompleteResult) ProtoMessage() {}
 
 func (x *CompleteResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[38]
+	mi := &file_clusterpb_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3971,7 +4447,7 @@ func (x *CompleteResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteResult.ProtoReflect.Descriptor instead.
 func (*CompleteResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{38}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 // PendingRequest asks for the open operations of an instance.
@@ -3983,7 +4459,7 @@ type PendingRequest struct {
 
 func (x *PendingRequest) Reset() {
 	*x = PendingRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[39]
+	mi := &file_clusterpb_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3995,7 +4471,7 @@ func (x *PendingRequest) String() string {
 func (*PendingRequest) ProtoMessage() {}
 
 func (x *PendingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[39]
+	mi := &file_clusterpb_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4008,7 +4484,7 @@ func (x *PendingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingRequest.ProtoReflect.Descriptor instead.
 func (*PendingRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{39}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 type PendingResult struct {
@@ -4020,7 +4496,7 @@ type PendingResult struct {
 
 func (x *PendingResult) Reset() {
 	*x = PendingResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[40]
+	mi := &file_clusterpb_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4032,7 +4508,7 @@ func (x *PendingResult) String() string {
 func (*PendingResult) ProtoMessage() {}
 
 func (x *PendingResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[40]
+	mi := &file_clusterpb_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4045,7 +4521,7 @@ func (x *PendingResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingResult.ProtoReflect.Descriptor instead.
 func (*PendingResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{40}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PendingResult) GetOperations() []*OpenOperation {
@@ -4066,14 +4542,16 @@ type OpenOperation struct {
 	// Of a message: the ID of its receiver.
 	Receiver string `protobuf:"bytes,5,opt,name=receiver,proto3" json:"receiver,omitempty"`
 	// The operation stands for external events that no code has subscribed to: how many there are.
-	Buffered      uint64 `protobuf:"varint,6,opt,name=buffered,proto3" json:"buffered,omitempty"`
+	Buffered uint64 `protobuf:"varint,6,opt,name=buffered,proto3" json:"buffered,omitempty"`
+	// Of an activity: the pause of all activities of its name; absent if there is none.
+	Paused        *journalpb.PausedActivity `protobuf:"bytes,70,opt,name=paused,proto3" json:"paused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *OpenOperation) Reset() {
 	*x = OpenOperation{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[41]
+	mi := &file_clusterpb_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4085,7 +4563,7 @@ func (x *OpenOperation) String() string {
 func (*OpenOperation) ProtoMessage() {}
 
 func (x *OpenOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[41]
+	mi := &file_clusterpb_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4098,7 +4576,7 @@ func (x *OpenOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenOperation.ProtoReflect.Descriptor instead.
 func (*OpenOperation) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{41}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *OpenOperation) GetOperation() *journalpb.Operation {
@@ -4143,6 +4621,13 @@ func (x *OpenOperation) GetBuffered() uint64 {
 	return 0
 }
 
+func (x *OpenOperation) GetPaused() *journalpb.PausedActivity {
+	if x != nil {
+		return x.Paused
+	}
+	return nil
+}
+
 // WaitRequest waits for the end of a run, for a bounded time, at any node.
 type WaitRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4156,7 +4641,7 @@ type WaitRequest struct {
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[42]
+	mi := &file_clusterpb_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4168,7 +4653,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[42]
+	mi := &file_clusterpb_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4181,7 +4666,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{42}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *WaitRequest) GetFirstExecution() uint64 {
@@ -4208,7 +4693,7 @@ type WaitResult struct {
 
 func (x *WaitResult) Reset() {
 	*x = WaitResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[43]
+	mi := &file_clusterpb_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4220,7 +4705,7 @@ func (x *WaitResult) String() string {
 func (*WaitResult) ProtoMessage() {}
 
 func (x *WaitResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[43]
+	mi := &file_clusterpb_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4233,7 +4718,7 @@ func (x *WaitResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitResult.ProtoReflect.Descriptor instead.
 func (*WaitResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{43}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *WaitResult) GetStatus() *Status {
@@ -4257,7 +4742,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[44]
+	mi := &file_clusterpb_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4269,7 +4754,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[44]
+	mi := &file_clusterpb_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4282,7 +4767,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{44}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *WatchRequest) GetExecution() uint64 {
@@ -4317,7 +4802,7 @@ type WatchedRun struct {
 
 func (x *WatchedRun) Reset() {
 	*x = WatchedRun{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[45]
+	mi := &file_clusterpb_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4329,7 +4814,7 @@ func (x *WatchedRun) String() string {
 func (*WatchedRun) ProtoMessage() {}
 
 func (x *WatchedRun) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[45]
+	mi := &file_clusterpb_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4342,7 +4827,7 @@ func (x *WatchedRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchedRun.ProtoReflect.Descriptor instead.
 func (*WatchedRun) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{45}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *WatchedRun) GetFirstExecution() uint64 {
@@ -4374,7 +4859,7 @@ type WatchResult struct {
 
 func (x *WatchResult) Reset() {
 	*x = WatchResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[46]
+	mi := &file_clusterpb_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4386,7 +4871,7 @@ func (x *WatchResult) String() string {
 func (*WatchResult) ProtoMessage() {}
 
 func (x *WatchResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[46]
+	mi := &file_clusterpb_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4399,7 +4884,7 @@ func (x *WatchResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResult.ProtoReflect.Descriptor instead.
 func (*WatchResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{46}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *WatchResult) GetEvents() []*WatchedEvent {
@@ -4448,7 +4933,7 @@ type WatchedEvent struct {
 
 func (x *WatchedEvent) Reset() {
 	*x = WatchedEvent{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_clusterpb_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4460,7 +4945,7 @@ func (x *WatchedEvent) String() string {
 func (*WatchedEvent) ProtoMessage() {}
 
 func (x *WatchedEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_clusterpb_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4473,7 +4958,7 @@ func (x *WatchedEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchedEvent.ProtoReflect.Descriptor instead.
 func (*WatchedEvent) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *WatchedEvent) GetExecution() uint64 {
@@ -4502,7 +4987,7 @@ type MembersRequest struct {
 
 func (x *MembersRequest) Reset() {
 	*x = MembersRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_clusterpb_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4514,7 +4999,7 @@ func (x *MembersRequest) String() string {
 func (*MembersRequest) ProtoMessage() {}
 
 func (x *MembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_clusterpb_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4527,7 +5012,7 @@ func (x *MembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersRequest.ProtoReflect.Descriptor instead.
 func (*MembersRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *MembersRequest) GetKnownIndexes() []uint64 {
@@ -4560,7 +5045,7 @@ type MembersResult struct {
 
 func (x *MembersResult) Reset() {
 	*x = MembersResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_clusterpb_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4572,7 +5057,7 @@ func (x *MembersResult) String() string {
 func (*MembersResult) ProtoMessage() {}
 
 func (x *MembersResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_clusterpb_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4585,7 +5070,7 @@ func (x *MembersResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersResult.ProtoReflect.Descriptor instead.
 func (*MembersResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *MembersResult) GetMembers() []*Member {
@@ -4662,7 +5147,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_clusterpb_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4674,7 +5159,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_clusterpb_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4687,7 +5172,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Member) GetNode() string {
@@ -4780,7 +5265,7 @@ type IssueTokenRequest struct {
 
 func (x *IssueTokenRequest) Reset() {
 	*x = IssueTokenRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_clusterpb_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4792,7 +5277,7 @@ func (x *IssueTokenRequest) String() string {
 func (*IssueTokenRequest) ProtoMessage() {}
 
 func (x *IssueTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_clusterpb_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4805,7 +5290,7 @@ func (x *IssueTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueTokenRequest.ProtoReflect.Descriptor instead.
 func (*IssueTokenRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *IssueTokenRequest) GetKey() []byte {
@@ -4834,7 +5319,7 @@ type IssueTokenResult struct {
 
 func (x *IssueTokenResult) Reset() {
 	*x = IssueTokenResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_clusterpb_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4846,7 +5331,7 @@ func (x *IssueTokenResult) String() string {
 func (*IssueTokenResult) ProtoMessage() {}
 
 func (x *IssueTokenResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_clusterpb_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4859,7 +5344,7 @@ func (x *IssueTokenResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueTokenResult.ProtoReflect.Descriptor instead.
 func (*IssueTokenResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *IssueTokenResult) GetExpiresAt() int64 {
@@ -4885,7 +5370,7 @@ type ListTokensRequest struct {
 
 func (x *ListTokensRequest) Reset() {
 	*x = ListTokensRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_clusterpb_cluster_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4897,7 +5382,7 @@ func (x *ListTokensRequest) String() string {
 func (*ListTokensRequest) ProtoMessage() {}
 
 func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_clusterpb_cluster_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4910,7 +5395,7 @@ func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListTokensRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{58}
 }
 
 type ListTokensResult struct {
@@ -4922,7 +5407,7 @@ type ListTokensResult struct {
 
 func (x *ListTokensResult) Reset() {
 	*x = ListTokensResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_clusterpb_cluster_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4934,7 +5419,7 @@ func (x *ListTokensResult) String() string {
 func (*ListTokensResult) ProtoMessage() {}
 
 func (x *ListTokensResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_clusterpb_cluster_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4947,7 +5432,7 @@ func (x *ListTokensResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensResult.ProtoReflect.Descriptor instead.
 func (*ListTokensResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ListTokensResult) GetTokens() []*journalpb.JoinToken {
@@ -4967,7 +5452,7 @@ type RevokeTokenRequest struct {
 
 func (x *RevokeTokenRequest) Reset() {
 	*x = RevokeTokenRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_clusterpb_cluster_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4979,7 +5464,7 @@ func (x *RevokeTokenRequest) String() string {
 func (*RevokeTokenRequest) ProtoMessage() {}
 
 func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_clusterpb_cluster_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4992,7 +5477,7 @@ func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenRequest.ProtoReflect.Descriptor instead.
 func (*RevokeTokenRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *RevokeTokenRequest) GetKey() []byte {
@@ -5010,7 +5495,7 @@ type RevokeTokenResult struct {
 
 func (x *RevokeTokenResult) Reset() {
 	*x = RevokeTokenResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[56]
+	mi := &file_clusterpb_cluster_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5022,7 +5507,7 @@ func (x *RevokeTokenResult) String() string {
 func (*RevokeTokenResult) ProtoMessage() {}
 
 func (x *RevokeTokenResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[56]
+	mi := &file_clusterpb_cluster_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5035,7 +5520,7 @@ func (x *RevokeTokenResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenResult.ProtoReflect.Descriptor instead.
 func (*RevokeTokenResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{56}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{61}
 }
 
 // GetSettingsRequest asks for the settings of the cluster. Protocol 4.
@@ -5047,7 +5532,7 @@ type GetSettingsRequest struct {
 
 func (x *GetSettingsRequest) Reset() {
 	*x = GetSettingsRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[57]
+	mi := &file_clusterpb_cluster_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5059,7 +5544,7 @@ func (x *GetSettingsRequest) String() string {
 func (*GetSettingsRequest) ProtoMessage() {}
 
 func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[57]
+	mi := &file_clusterpb_cluster_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5072,7 +5557,7 @@ func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsRequest.ProtoReflect.Descriptor instead.
 func (*GetSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{62}
 }
 
 type GetSettingsResult struct {
@@ -5087,7 +5572,7 @@ type GetSettingsResult struct {
 
 func (x *GetSettingsResult) Reset() {
 	*x = GetSettingsResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[58]
+	mi := &file_clusterpb_cluster_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5099,7 +5584,7 @@ func (x *GetSettingsResult) String() string {
 func (*GetSettingsResult) ProtoMessage() {}
 
 func (x *GetSettingsResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[58]
+	mi := &file_clusterpb_cluster_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5112,7 +5597,7 @@ func (x *GetSettingsResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsResult.ProtoReflect.Descriptor instead.
 func (*GetSettingsResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{58}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *GetSettingsResult) GetSettings() []byte {
@@ -5142,7 +5627,7 @@ type ChangeSettingsRequest struct {
 
 func (x *ChangeSettingsRequest) Reset() {
 	*x = ChangeSettingsRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[59]
+	mi := &file_clusterpb_cluster_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5154,7 +5639,7 @@ func (x *ChangeSettingsRequest) String() string {
 func (*ChangeSettingsRequest) ProtoMessage() {}
 
 func (x *ChangeSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[59]
+	mi := &file_clusterpb_cluster_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5167,7 +5652,7 @@ func (x *ChangeSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeSettingsRequest.ProtoReflect.Descriptor instead.
 func (*ChangeSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{59}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ChangeSettingsRequest) GetSettings() []byte {
@@ -5192,7 +5677,7 @@ type ChangeSettingsResult struct {
 
 func (x *ChangeSettingsResult) Reset() {
 	*x = ChangeSettingsResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[60]
+	mi := &file_clusterpb_cluster_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5204,7 +5689,7 @@ func (x *ChangeSettingsResult) String() string {
 func (*ChangeSettingsResult) ProtoMessage() {}
 
 func (x *ChangeSettingsResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[60]
+	mi := &file_clusterpb_cluster_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5217,7 +5702,7 @@ func (x *ChangeSettingsResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeSettingsResult.ProtoReflect.Descriptor instead.
 func (*ChangeSettingsResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{60}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{65}
 }
 
 // JoinRequest is sent to the leader, through any node. With it a node asks to be added, or a member
@@ -5248,7 +5733,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[61]
+	mi := &file_clusterpb_cluster_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5260,7 +5745,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[61]
+	mi := &file_clusterpb_cluster_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5273,7 +5758,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{61}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *JoinRequest) GetNode() string {
@@ -5361,7 +5846,7 @@ type JoinResult struct {
 
 func (x *JoinResult) Reset() {
 	*x = JoinResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[62]
+	mi := &file_clusterpb_cluster_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5373,7 +5858,7 @@ func (x *JoinResult) String() string {
 func (*JoinResult) ProtoMessage() {}
 
 func (x *JoinResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[62]
+	mi := &file_clusterpb_cluster_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5386,7 +5871,7 @@ func (x *JoinResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResult.ProtoReflect.Descriptor instead.
 func (*JoinResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{62}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
 }
 
 // RemoveMemberRequest removes a node from the cluster permanently.
@@ -5399,7 +5884,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[63]
+	mi := &file_clusterpb_cluster_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5411,7 +5896,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[63]
+	mi := &file_clusterpb_cluster_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5424,7 +5909,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{63}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *RemoveMemberRequest) GetNode() string {
@@ -5442,7 +5927,7 @@ type RemoveMemberResult struct {
 
 func (x *RemoveMemberResult) Reset() {
 	*x = RemoveMemberResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[64]
+	mi := &file_clusterpb_cluster_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5454,7 +5939,7 @@ func (x *RemoveMemberResult) String() string {
 func (*RemoveMemberResult) ProtoMessage() {}
 
 func (x *RemoveMemberResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[64]
+	mi := &file_clusterpb_cluster_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5467,7 +5952,7 @@ func (x *RemoveMemberResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResult.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{64}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
 }
 
 // AdoptMemberRequest records that a node has lost its directory and has a new one. Protocol 3.
@@ -5481,7 +5966,7 @@ type AdoptMemberRequest struct {
 
 func (x *AdoptMemberRequest) Reset() {
 	*x = AdoptMemberRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[65]
+	mi := &file_clusterpb_cluster_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5493,7 +5978,7 @@ func (x *AdoptMemberRequest) String() string {
 func (*AdoptMemberRequest) ProtoMessage() {}
 
 func (x *AdoptMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[65]
+	mi := &file_clusterpb_cluster_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5506,7 +5991,7 @@ func (x *AdoptMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptMemberRequest.ProtoReflect.Descriptor instead.
 func (*AdoptMemberRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{65}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *AdoptMemberRequest) GetNode() string {
@@ -5531,7 +6016,7 @@ type AdoptMemberResult struct {
 
 func (x *AdoptMemberResult) Reset() {
 	*x = AdoptMemberResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[66]
+	mi := &file_clusterpb_cluster_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5543,7 +6028,7 @@ func (x *AdoptMemberResult) String() string {
 func (*AdoptMemberResult) ProtoMessage() {}
 
 func (x *AdoptMemberResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[66]
+	mi := &file_clusterpb_cluster_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5556,7 +6041,7 @@ func (x *AdoptMemberResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptMemberResult.ProtoReflect.Descriptor instead.
 func (*AdoptMemberResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{66}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
 }
 
 // CrossMessagesRequest carries messages from one partition to another, all for instances of the
@@ -5570,7 +6055,7 @@ type CrossMessagesRequest struct {
 
 func (x *CrossMessagesRequest) Reset() {
 	*x = CrossMessagesRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_clusterpb_cluster_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5582,7 +6067,7 @@ func (x *CrossMessagesRequest) String() string {
 func (*CrossMessagesRequest) ProtoMessage() {}
 
 func (x *CrossMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_clusterpb_cluster_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5595,7 +6080,7 @@ func (x *CrossMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossMessagesRequest.ProtoReflect.Descriptor instead.
 func (*CrossMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *CrossMessagesRequest) GetMessages() []*CrossMessage {
@@ -5621,7 +6106,7 @@ type CrossMessage struct {
 
 func (x *CrossMessage) Reset() {
 	*x = CrossMessage{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_clusterpb_cluster_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5633,7 +6118,7 @@ func (x *CrossMessage) String() string {
 func (*CrossMessage) ProtoMessage() {}
 
 func (x *CrossMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_clusterpb_cluster_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5646,7 +6131,7 @@ func (x *CrossMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossMessage.ProtoReflect.Descriptor instead.
 func (*CrossMessage) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *CrossMessage) GetInstance() string {
@@ -5701,7 +6186,7 @@ type CrossMessagesResult struct {
 
 func (x *CrossMessagesResult) Reset() {
 	*x = CrossMessagesResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_clusterpb_cluster_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5713,7 +6198,7 @@ func (x *CrossMessagesResult) String() string {
 func (*CrossMessagesResult) ProtoMessage() {}
 
 func (x *CrossMessagesResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_clusterpb_cluster_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5726,7 +6211,7 @@ func (x *CrossMessagesResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossMessagesResult.ProtoReflect.Descriptor instead.
 func (*CrossMessagesResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *CrossMessagesResult) GetResults() []*CrossMessageResult {
@@ -5751,7 +6236,7 @@ type CrossMessageResult struct {
 
 func (x *CrossMessageResult) Reset() {
 	*x = CrossMessageResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_clusterpb_cluster_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5763,7 +6248,7 @@ func (x *CrossMessageResult) String() string {
 func (*CrossMessageResult) ProtoMessage() {}
 
 func (x *CrossMessageResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_clusterpb_cluster_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5776,7 +6261,7 @@ func (x *CrossMessageResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossMessageResult.ProtoReflect.Descriptor instead.
 func (*CrossMessageResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *CrossMessageResult) GetFailure() string {
@@ -5816,7 +6301,7 @@ type OfferLeadershipRequest struct {
 
 func (x *OfferLeadershipRequest) Reset() {
 	*x = OfferLeadershipRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_clusterpb_cluster_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5828,7 +6313,7 @@ func (x *OfferLeadershipRequest) String() string {
 func (*OfferLeadershipRequest) ProtoMessage() {}
 
 func (x *OfferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_clusterpb_cluster_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5841,7 +6326,7 @@ func (x *OfferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*OfferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
 }
 
 type OfferLeadershipResult struct {
@@ -5853,7 +6338,7 @@ type OfferLeadershipResult struct {
 
 func (x *OfferLeadershipResult) Reset() {
 	*x = OfferLeadershipResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_clusterpb_cluster_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5865,7 +6350,7 @@ func (x *OfferLeadershipResult) String() string {
 func (*OfferLeadershipResult) ProtoMessage() {}
 
 func (x *OfferLeadershipResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_clusterpb_cluster_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5878,7 +6363,7 @@ func (x *OfferLeadershipResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferLeadershipResult.ProtoReflect.Descriptor instead.
 func (*OfferLeadershipResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *OfferLeadershipResult) GetAccepted() bool {
@@ -5898,7 +6383,7 @@ type CommitIndexRequest struct {
 
 func (x *CommitIndexRequest) Reset() {
 	*x = CommitIndexRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_clusterpb_cluster_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5910,7 +6395,7 @@ func (x *CommitIndexRequest) String() string {
 func (*CommitIndexRequest) ProtoMessage() {}
 
 func (x *CommitIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_clusterpb_cluster_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5923,7 +6408,7 @@ func (x *CommitIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitIndexRequest.ProtoReflect.Descriptor instead.
 func (*CommitIndexRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
 }
 
 type CommitIndexResult struct {
@@ -5934,7 +6419,7 @@ type CommitIndexResult struct {
 
 func (x *CommitIndexResult) Reset() {
 	*x = CommitIndexResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[74]
+	mi := &file_clusterpb_cluster_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5946,7 +6431,7 @@ func (x *CommitIndexResult) String() string {
 func (*CommitIndexResult) ProtoMessage() {}
 
 func (x *CommitIndexResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[74]
+	mi := &file_clusterpb_cluster_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5959,7 +6444,7 @@ func (x *CommitIndexResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitIndexResult.ProtoReflect.Descriptor instead.
 func (*CommitIndexResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
 }
 
 // FromWorker is a message from a worker to a leader. Without any field it is a keep-alive.
@@ -5980,7 +6465,7 @@ type FromWorker struct {
 
 func (x *FromWorker) Reset() {
 	*x = FromWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_clusterpb_cluster_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5992,7 +6477,7 @@ func (x *FromWorker) String() string {
 func (*FromWorker) ProtoMessage() {}
 
 func (x *FromWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_clusterpb_cluster_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6005,7 +6490,7 @@ func (x *FromWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromWorker.ProtoReflect.Descriptor instead.
 func (*FromWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *FromWorker) GetMessage() isFromWorker_Message {
@@ -6131,7 +6616,7 @@ type RegisterWorker struct {
 
 func (x *RegisterWorker) Reset() {
 	*x = RegisterWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_clusterpb_cluster_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6143,7 +6628,7 @@ func (x *RegisterWorker) String() string {
 func (*RegisterWorker) ProtoMessage() {}
 
 func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_clusterpb_cluster_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6156,7 +6641,7 @@ func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterWorker.ProtoReflect.Descriptor instead.
 func (*RegisterWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *RegisterWorker) GetProtocol() uint32 {
@@ -6219,7 +6704,7 @@ type OrchestrationCode struct {
 
 func (x *OrchestrationCode) Reset() {
 	*x = OrchestrationCode{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_clusterpb_cluster_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6231,7 +6716,7 @@ func (x *OrchestrationCode) String() string {
 func (*OrchestrationCode) ProtoMessage() {}
 
 func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_clusterpb_cluster_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6244,7 +6729,7 @@ func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCode.ProtoReflect.Descriptor instead.
 func (*OrchestrationCode) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *OrchestrationCode) GetName() string {
@@ -6271,7 +6756,7 @@ type AttemptID struct {
 
 func (x *AttemptID) Reset() {
 	*x = AttemptID{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_clusterpb_cluster_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6283,7 +6768,7 @@ func (x *AttemptID) String() string {
 func (*AttemptID) ProtoMessage() {}
 
 func (x *AttemptID) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_clusterpb_cluster_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6296,7 +6781,7 @@ func (x *AttemptID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptID.ProtoReflect.Descriptor instead.
 func (*AttemptID) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *AttemptID) GetRef() *journalpb.OperationRef {
@@ -6325,7 +6810,7 @@ type RunningAttempt struct {
 
 func (x *RunningAttempt) Reset() {
 	*x = RunningAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_clusterpb_cluster_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6337,7 +6822,7 @@ func (x *RunningAttempt) String() string {
 func (*RunningAttempt) ProtoMessage() {}
 
 func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_clusterpb_cluster_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6350,7 +6835,7 @@ func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningAttempt.ProtoReflect.Descriptor instead.
 func (*RunningAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *RunningAttempt) GetAttempt() *AttemptID {
@@ -6384,7 +6869,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[80]
+	mi := &file_clusterpb_cluster_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6396,7 +6881,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[80]
+	mi := &file_clusterpb_cluster_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6409,7 +6894,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *Heartbeat) GetAttempt() *AttemptID {
@@ -6442,7 +6927,7 @@ type AttemptResult struct {
 
 func (x *AttemptResult) Reset() {
 	*x = AttemptResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_clusterpb_cluster_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6454,7 +6939,7 @@ func (x *AttemptResult) String() string {
 func (*AttemptResult) ProtoMessage() {}
 
 func (x *AttemptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_clusterpb_cluster_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6467,7 +6952,7 @@ func (x *AttemptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptResult.ProtoReflect.Descriptor instead.
 func (*AttemptResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *AttemptResult) GetAttempt() *AttemptID {
@@ -6520,7 +7005,7 @@ type ToWorker struct {
 
 func (x *ToWorker) Reset() {
 	*x = ToWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_clusterpb_cluster_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6532,7 +7017,7 @@ func (x *ToWorker) String() string {
 func (*ToWorker) ProtoMessage() {}
 
 func (x *ToWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_clusterpb_cluster_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6545,7 +7030,7 @@ func (x *ToWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToWorker.ProtoReflect.Descriptor instead.
 func (*ToWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *ToWorker) GetMessage() isToWorker_Message {
@@ -6632,7 +7117,7 @@ type AssignAttempt struct {
 
 func (x *AssignAttempt) Reset() {
 	*x = AssignAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_clusterpb_cluster_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6644,7 +7129,7 @@ func (x *AssignAttempt) String() string {
 func (*AssignAttempt) ProtoMessage() {}
 
 func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_clusterpb_cluster_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6657,7 +7142,7 @@ func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignAttempt.ProtoReflect.Descriptor instead.
 func (*AssignAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *AssignAttempt) GetAttempt() *AttemptID {
@@ -6748,7 +7233,7 @@ type CancelAttempt struct {
 
 func (x *CancelAttempt) Reset() {
 	*x = CancelAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_clusterpb_cluster_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6760,7 +7245,7 @@ func (x *CancelAttempt) String() string {
 func (*CancelAttempt) ProtoMessage() {}
 
 func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_clusterpb_cluster_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6773,7 +7258,7 @@ func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelAttempt.ProtoReflect.Descriptor instead.
 func (*CancelAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *CancelAttempt) GetAttempt() *AttemptID {
@@ -6794,7 +7279,7 @@ var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\x95\x11\n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xd8\x12\n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
@@ -6807,7 +7292,9 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\fseen_indexes\x18\b \x03(\x04R\vseenIndexes\x12$\n" +
 	"\vfirst_index\x18\t \x01(\x04H\x01R\n" +
 	"firstIndex\x88\x01\x01\x12*\n" +
-	"\x11reject_if_stalled\x18< \x01(\bR\x0frejectIfStalled\x127\n" +
+	"\x11reject_if_stalled\x18< \x01(\bR\x0frejectIfStalled\x12\x1c\n" +
+	"\tprincipal\x18H \x01(\tR\tprincipal\x12\x12\n" +
+	"\x04user\x18I \x01(\tR\x04user\x127\n" +
 	"\x05start\x18\n" +
 	" \x01(\v2\x1f.tenuto.cluster.v1.StartRequestH\x00R\x05start\x124\n" +
 	"\x04send\x18\v \x01(\v2\x1e.tenuto.cluster.v1.SendRequestH\x00R\x04send\x121\n" +
@@ -6841,7 +7328,9 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"listTokens\x12J\n" +
 	"\frevoke_token\x183 \x01(\v2%.tenuto.cluster.v1.RevokeTokenRequestH\x00R\vrevokeToken\x12J\n" +
 	"\fget_settings\x184 \x01(\v2%.tenuto.cluster.v1.GetSettingsRequestH\x00R\vgetSettings\x12S\n" +
-	"\x0fchange_settings\x185 \x01(\v2(.tenuto.cluster.v1.ChangeSettingsRequestH\x00R\x0echangeSettingsB\x06\n" +
+	"\x0fchange_settings\x185 \x01(\v2(.tenuto.cluster.v1.ChangeSettingsRequestH\x00R\x0echangeSettings\x12=\n" +
+	"\aoperate\x18F \x01(\v2!.tenuto.cluster.v1.OperateRequestH\x00R\aoperate\x12P\n" +
+	"\x0epause_activity\x18G \x01(\v2'.tenuto.cluster.v1.PauseActivityRequestH\x00R\rpauseActivityB\x06\n" +
 	"\x04callB\x0e\n" +
 	"\f_first_index\"\xb2\x05\n" +
 	"\fStartRequest\x12\x12\n" +
@@ -6868,13 +7357,14 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"M\n" +
 	"\x11StartBatchRequest\x128\n" +
-	"\x06starts\x18\x01 \x03(\v2 .tenuto.cluster.v1.InstanceStartR\x06starts\"\xb2\x01\n" +
+	"\x06starts\x18\x01 \x03(\v2 .tenuto.cluster.v1.InstanceStartR\x06starts\"\xd0\x01\n" +
 	"\rInstanceStart\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x18\n" +
 	"\aretried\x18\x02 \x01(\bR\aretried\x125\n" +
 	"\x05start\x18\x03 \x01(\v2\x1f.tenuto.cluster.v1.StartRequestR\x05start\x12$\n" +
 	"\vfirst_index\x18\x04 \x01(\x04H\x00R\n" +
-	"firstIndex\x88\x01\x01B\x0e\n" +
+	"firstIndex\x88\x01\x01\x12\x1c\n" +
+	"\tprincipal\x18H \x01(\tR\tprincipalB\x0e\n" +
 	"\f_first_index\"K\n" +
 	"\x10StartBatchResult\x127\n" +
 	"\x05items\x18\x01 \x03(\v2!.tenuto.cluster.v1.StartBatchItemR\x05items\"_\n" +
@@ -6990,7 +7480,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0eHistoryRequest\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\"\n" +
 	"\rfrom_event_id\x18\x02 \x01(\x04R\vfromEventId\x12\x14\n" +
-	"\x05paged\x18\x03 \x01(\bR\x05paged\"\xde\x0f\n" +
+	"\x05paged\x18\x03 \x01(\bR\x05paged\"\xed\x10\n" +
 	"\bResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x124\n" +
 	"\afailure\x18\x02 \x01(\v2\x1a.tenuto.cluster.v1.FailureR\afailure\x12#\n" +
@@ -7029,9 +7519,38 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"listTokens\x12I\n" +
 	"\frevoke_token\x183 \x01(\v2$.tenuto.cluster.v1.RevokeTokenResultH\x00R\vrevokeToken\x12I\n" +
 	"\fget_settings\x184 \x01(\v2$.tenuto.cluster.v1.GetSettingsResultH\x00R\vgetSettings\x12R\n" +
-	"\x0fchange_settings\x185 \x01(\v2'.tenuto.cluster.v1.ChangeSettingsResultH\x00R\x0echangeSettingsB\b\n" +
+	"\x0fchange_settings\x185 \x01(\v2'.tenuto.cluster.v1.ChangeSettingsResultH\x00R\x0echangeSettings\x12<\n" +
+	"\aoperate\x18F \x01(\v2 .tenuto.cluster.v1.OperateResultH\x00R\aoperate\x12O\n" +
+	"\x0epause_activity\x18G \x01(\v2&.tenuto.cluster.v1.PauseActivityResultH\x00R\rpauseActivityB\b\n" +
 	"\x06result\"\x0f\n" +
-	"\rControlResult\"\xec\x01\n" +
+	"\rControlResult\"\xf8\x03\n" +
+	"\x0eOperateRequest\x12:\n" +
+	"\x04kind\x18\x01 \x01(\x0e2&.tenuto.cluster.v1.OperateRequest.KindR\x04kind\x12\x19\n" +
+	"\bevent_id\x18\x02 \x01(\x04R\aeventId\x12\x1c\n" +
+	"\texecution\x18\x03 \x01(\x04R\texecution\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x05 \x01(\tR\trequestId\x122\n" +
+	"\x06result\x18\x06 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x06result\x12.\n" +
+	"\x05error\x18\a \x01(\v2\x18.tenuto.journal.v1.ErrorR\x05error\x12<\n" +
+	"\aoptions\x18\b \x01(\v2\".tenuto.journal.v1.ActivityOptionsR\aoptions\"\x97\x01\n" +
+	"\x04Kind\x12\x14\n" +
+	"\x10KIND_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eKIND_RETRY_NOW\x10\x01\x12\r\n" +
+	"\tKIND_HOLD\x10\x02\x12\x10\n" +
+	"\fKIND_RELEASE\x10\x03\x12\x0f\n" +
+	"\vKIND_ADJUST\x10\x04\x12\x11\n" +
+	"\rKIND_COMPLETE\x10\x05\x12\r\n" +
+	"\tKIND_FAIL\x10\x06\x12\x11\n" +
+	"\rKIND_FIRE_NOW\x10\a\"\x0f\n" +
+	"\rOperateResult\"\x81\x01\n" +
+	"\x14PauseActivityRequest\x12\x1a\n" +
+	"\bactivity\x18\x01 \x01(\tR\bactivity\x12\x16\n" +
+	"\x06resume\x18\x02 \x01(\bR\x06resume\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x04 \x01(\tR\trequestId\"\x15\n" +
+	"\x13PauseActivityResult\"\xec\x01\n" +
 	"\n" +
 	"ListResult\x127\n" +
 	"\tinstances\x18\x01 \x03(\v2\x19.tenuto.cluster.v1.StatusR\tinstances\x12\x12\n" +
@@ -7045,7 +7564,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06values\x18\x01 \x03(\tR\x06values\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x04R\x05count\"%\n" +
 	"\vPurgeResult\x12\x16\n" +
-	"\x06purged\x18\x01 \x01(\rR\x06purged\"\xfc\x02\n" +
+	"\x06purged\x18\x01 \x01(\rR\x06purged\"\xc5\x03\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12!\n" +
@@ -7058,7 +7577,12 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05field\x18\b \x01(\tR\x05field\x12G\n" +
 	"\x0enot_registered\x18\t \x01(\v2 .tenuto.cluster.v1.NotRegisteredR\rnotRegistered\x122\n" +
 	"\apayload\x18\n" +
-	" \x01(\v2\x18.tenuto.journal.v1.ErrorR\apayload\"Q\n" +
+	" \x01(\v2\x18.tenuto.journal.v1.ErrorR\apayload\x12G\n" +
+	"\x0eoperation_kind\x18F \x01(\v2 .tenuto.cluster.v1.OperationKindR\roperationKind\"^\n" +
+	"\rOperationKind\x12\x19\n" +
+	"\bevent_id\x18\x01 \x01(\x04R\aeventId\x12\x14\n" +
+	"\x05found\x18\x02 \x01(\tR\x05found\x12\x1c\n" +
+	"\tpermitted\x18\x03 \x03(\tR\tpermitted\"Q\n" +
 	"\rNotRegistered\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -7131,14 +7655,15 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\rPendingResult\x12@\n" +
 	"\n" +
 	"operations\x18\x01 \x03(\v2 .tenuto.cluster.v1.OpenOperationR\n" +
-	"operations\"\xc3\x01\n" +
+	"operations\"\xfe\x01\n" +
 	"\rOpenOperation\x12:\n" +
 	"\toperation\x18\x01 \x01(\v2\x1c.tenuto.journal.v1.OperationR\toperation\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
 	"\x05since\x18\x03 \x01(\x03R\x05since\x12\x14\n" +
 	"\x05state\x18\x04 \x01(\tR\x05state\x12\x1a\n" +
 	"\breceiver\x18\x05 \x01(\tR\breceiver\x12\x1a\n" +
-	"\bbuffered\x18\x06 \x01(\x04R\bbuffered\"X\n" +
+	"\bbuffered\x18\x06 \x01(\x04R\bbuffered\x129\n" +
+	"\x06paused\x18F \x01(\v2!.tenuto.journal.v1.PausedActivityR\x06paused\"X\n" +
 	"\vWaitRequest\x12'\n" +
 	"\x0ffirst_execution\x18\x01 \x01(\x04R\x0efirstExecution\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\"?\n" +
@@ -7344,258 +7869,276 @@ func file_clusterpb_cluster_proto_rawDescGZIP() []byte {
 	return file_clusterpb_cluster_proto_rawDescData
 }
 
-var file_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 90)
+var file_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 95)
 var file_clusterpb_cluster_proto_goTypes = []any{
-	(ReusePolicy)(0),               // 0: tenuto.cluster.v1.ReusePolicy
-	(CodeList)(0),                  // 1: tenuto.cluster.v1.CodeList
-	(ControlRequest_Kind)(0),       // 2: tenuto.cluster.v1.ControlRequest.Kind
-	(*Request)(nil),                // 3: tenuto.cluster.v1.Request
-	(*StartRequest)(nil),           // 4: tenuto.cluster.v1.StartRequest
-	(*StartBatchRequest)(nil),      // 5: tenuto.cluster.v1.StartBatchRequest
-	(*InstanceStart)(nil),          // 6: tenuto.cluster.v1.InstanceStart
-	(*StartBatchResult)(nil),       // 7: tenuto.cluster.v1.StartBatchResult
-	(*StartBatchItem)(nil),         // 8: tenuto.cluster.v1.StartBatchItem
-	(*ControlRequest)(nil),         // 9: tenuto.cluster.v1.ControlRequest
-	(*ListRequest)(nil),            // 10: tenuto.cluster.v1.ListRequest
-	(*WaitingFilter)(nil),          // 11: tenuto.cluster.v1.WaitingFilter
-	(*FailingFilter)(nil),          // 12: tenuto.cluster.v1.FailingFilter
-	(*QueryRequest)(nil),           // 13: tenuto.cluster.v1.QueryRequest
-	(*QueryResult)(nil),            // 14: tenuto.cluster.v1.QueryResult
-	(*UpdateRequest)(nil),          // 15: tenuto.cluster.v1.UpdateRequest
-	(*UpdateResult)(nil),           // 16: tenuto.cluster.v1.UpdateResult
-	(*ValuesRequest)(nil),          // 17: tenuto.cluster.v1.ValuesRequest
-	(*ValuesResult)(nil),           // 18: tenuto.cluster.v1.ValuesResult
-	(*ExecutionsRequest)(nil),      // 19: tenuto.cluster.v1.ExecutionsRequest
-	(*ExecutionsResult)(nil),       // 20: tenuto.cluster.v1.ExecutionsResult
-	(*Execution)(nil),              // 21: tenuto.cluster.v1.Execution
-	(*PurgeRequest)(nil),           // 22: tenuto.cluster.v1.PurgeRequest
-	(*SendRequest)(nil),            // 23: tenuto.cluster.v1.SendRequest
-	(*GetRequest)(nil),             // 24: tenuto.cluster.v1.GetRequest
-	(*HistoryRequest)(nil),         // 25: tenuto.cluster.v1.HistoryRequest
-	(*Response)(nil),               // 26: tenuto.cluster.v1.Response
-	(*ControlResult)(nil),          // 27: tenuto.cluster.v1.ControlResult
-	(*ListResult)(nil),             // 28: tenuto.cluster.v1.ListResult
-	(*InstanceGroup)(nil),          // 29: tenuto.cluster.v1.InstanceGroup
-	(*PurgeResult)(nil),            // 30: tenuto.cluster.v1.PurgeResult
-	(*Failure)(nil),                // 31: tenuto.cluster.v1.Failure
-	(*NotRegistered)(nil),          // 32: tenuto.cluster.v1.NotRegistered
-	(*VersionMismatch)(nil),        // 33: tenuto.cluster.v1.VersionMismatch
-	(*StartResult)(nil),            // 34: tenuto.cluster.v1.StartResult
-	(*SendResult)(nil),             // 35: tenuto.cluster.v1.SendResult
-	(*GetResult)(nil),              // 36: tenuto.cluster.v1.GetResult
-	(*HistoryResult)(nil),          // 37: tenuto.cluster.v1.HistoryResult
-	(*Status)(nil),                 // 38: tenuto.cluster.v1.Status
-	(*Mismatch)(nil),               // 39: tenuto.cluster.v1.Mismatch
-	(*CompleteRequest)(nil),        // 40: tenuto.cluster.v1.CompleteRequest
-	(*CompleteResult)(nil),         // 41: tenuto.cluster.v1.CompleteResult
-	(*PendingRequest)(nil),         // 42: tenuto.cluster.v1.PendingRequest
-	(*PendingResult)(nil),          // 43: tenuto.cluster.v1.PendingResult
-	(*OpenOperation)(nil),          // 44: tenuto.cluster.v1.OpenOperation
-	(*WaitRequest)(nil),            // 45: tenuto.cluster.v1.WaitRequest
-	(*WaitResult)(nil),             // 46: tenuto.cluster.v1.WaitResult
-	(*WatchRequest)(nil),           // 47: tenuto.cluster.v1.WatchRequest
-	(*WatchedRun)(nil),             // 48: tenuto.cluster.v1.WatchedRun
-	(*WatchResult)(nil),            // 49: tenuto.cluster.v1.WatchResult
-	(*WatchedEvent)(nil),           // 50: tenuto.cluster.v1.WatchedEvent
-	(*MembersRequest)(nil),         // 51: tenuto.cluster.v1.MembersRequest
-	(*MembersResult)(nil),          // 52: tenuto.cluster.v1.MembersResult
-	(*Member)(nil),                 // 53: tenuto.cluster.v1.Member
-	(*IssueTokenRequest)(nil),      // 54: tenuto.cluster.v1.IssueTokenRequest
-	(*IssueTokenResult)(nil),       // 55: tenuto.cluster.v1.IssueTokenResult
-	(*ListTokensRequest)(nil),      // 56: tenuto.cluster.v1.ListTokensRequest
-	(*ListTokensResult)(nil),       // 57: tenuto.cluster.v1.ListTokensResult
-	(*RevokeTokenRequest)(nil),     // 58: tenuto.cluster.v1.RevokeTokenRequest
-	(*RevokeTokenResult)(nil),      // 59: tenuto.cluster.v1.RevokeTokenResult
-	(*GetSettingsRequest)(nil),     // 60: tenuto.cluster.v1.GetSettingsRequest
-	(*GetSettingsResult)(nil),      // 61: tenuto.cluster.v1.GetSettingsResult
-	(*ChangeSettingsRequest)(nil),  // 62: tenuto.cluster.v1.ChangeSettingsRequest
-	(*ChangeSettingsResult)(nil),   // 63: tenuto.cluster.v1.ChangeSettingsResult
-	(*JoinRequest)(nil),            // 64: tenuto.cluster.v1.JoinRequest
-	(*JoinResult)(nil),             // 65: tenuto.cluster.v1.JoinResult
-	(*RemoveMemberRequest)(nil),    // 66: tenuto.cluster.v1.RemoveMemberRequest
-	(*RemoveMemberResult)(nil),     // 67: tenuto.cluster.v1.RemoveMemberResult
-	(*AdoptMemberRequest)(nil),     // 68: tenuto.cluster.v1.AdoptMemberRequest
-	(*AdoptMemberResult)(nil),      // 69: tenuto.cluster.v1.AdoptMemberResult
-	(*CrossMessagesRequest)(nil),   // 70: tenuto.cluster.v1.CrossMessagesRequest
-	(*CrossMessage)(nil),           // 71: tenuto.cluster.v1.CrossMessage
-	(*CrossMessagesResult)(nil),    // 72: tenuto.cluster.v1.CrossMessagesResult
-	(*CrossMessageResult)(nil),     // 73: tenuto.cluster.v1.CrossMessageResult
-	(*OfferLeadershipRequest)(nil), // 74: tenuto.cluster.v1.OfferLeadershipRequest
-	(*OfferLeadershipResult)(nil),  // 75: tenuto.cluster.v1.OfferLeadershipResult
-	(*CommitIndexRequest)(nil),     // 76: tenuto.cluster.v1.CommitIndexRequest
-	(*CommitIndexResult)(nil),      // 77: tenuto.cluster.v1.CommitIndexResult
-	(*FromWorker)(nil),             // 78: tenuto.cluster.v1.FromWorker
-	(*RegisterWorker)(nil),         // 79: tenuto.cluster.v1.RegisterWorker
-	(*OrchestrationCode)(nil),      // 80: tenuto.cluster.v1.OrchestrationCode
-	(*AttemptID)(nil),              // 81: tenuto.cluster.v1.AttemptID
-	(*RunningAttempt)(nil),         // 82: tenuto.cluster.v1.RunningAttempt
-	(*Heartbeat)(nil),              // 83: tenuto.cluster.v1.Heartbeat
-	(*AttemptResult)(nil),          // 84: tenuto.cluster.v1.AttemptResult
-	(*ToWorker)(nil),               // 85: tenuto.cluster.v1.ToWorker
-	(*AssignAttempt)(nil),          // 86: tenuto.cluster.v1.AssignAttempt
-	(*CancelAttempt)(nil),          // 87: tenuto.cluster.v1.CancelAttempt
-	nil,                            // 88: tenuto.cluster.v1.StartRequest.TagsEntry
-	nil,                            // 89: tenuto.cluster.v1.ListRequest.TagsEntry
-	nil,                            // 90: tenuto.cluster.v1.ListRequest.AttributesEntry
-	nil,                            // 91: tenuto.cluster.v1.Status.TagsEntry
-	nil,                            // 92: tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	(*journalpb.Payload)(nil),      // 93: tenuto.journal.v1.Payload
-	(*journalpb.Header)(nil),       // 94: tenuto.journal.v1.Header
-	(*journalpb.RetryPolicy)(nil),  // 95: tenuto.journal.v1.RetryPolicy
-	(*journalpb.Error)(nil),        // 96: tenuto.journal.v1.Error
-	(*journalpb.ValueSet)(nil),     // 97: tenuto.journal.v1.ValueSet
-	(*journalpb.OperationRef)(nil), // 98: tenuto.journal.v1.OperationRef
-	(*journalpb.AttributeSet)(nil), // 99: tenuto.journal.v1.AttributeSet
-	(*journalpb.Operation)(nil),    // 100: tenuto.journal.v1.Operation
-	(*journalpb.JoinToken)(nil),    // 101: tenuto.journal.v1.JoinToken
-	(*journalpb.Event)(nil),        // 102: tenuto.journal.v1.Event
-	(*journalpb.Instance)(nil),     // 103: tenuto.journal.v1.Instance
+	(ReusePolicy)(0),                  // 0: tenuto.cluster.v1.ReusePolicy
+	(CodeList)(0),                     // 1: tenuto.cluster.v1.CodeList
+	(ControlRequest_Kind)(0),          // 2: tenuto.cluster.v1.ControlRequest.Kind
+	(OperateRequest_Kind)(0),          // 3: tenuto.cluster.v1.OperateRequest.Kind
+	(*Request)(nil),                   // 4: tenuto.cluster.v1.Request
+	(*StartRequest)(nil),              // 5: tenuto.cluster.v1.StartRequest
+	(*StartBatchRequest)(nil),         // 6: tenuto.cluster.v1.StartBatchRequest
+	(*InstanceStart)(nil),             // 7: tenuto.cluster.v1.InstanceStart
+	(*StartBatchResult)(nil),          // 8: tenuto.cluster.v1.StartBatchResult
+	(*StartBatchItem)(nil),            // 9: tenuto.cluster.v1.StartBatchItem
+	(*ControlRequest)(nil),            // 10: tenuto.cluster.v1.ControlRequest
+	(*ListRequest)(nil),               // 11: tenuto.cluster.v1.ListRequest
+	(*WaitingFilter)(nil),             // 12: tenuto.cluster.v1.WaitingFilter
+	(*FailingFilter)(nil),             // 13: tenuto.cluster.v1.FailingFilter
+	(*QueryRequest)(nil),              // 14: tenuto.cluster.v1.QueryRequest
+	(*QueryResult)(nil),               // 15: tenuto.cluster.v1.QueryResult
+	(*UpdateRequest)(nil),             // 16: tenuto.cluster.v1.UpdateRequest
+	(*UpdateResult)(nil),              // 17: tenuto.cluster.v1.UpdateResult
+	(*ValuesRequest)(nil),             // 18: tenuto.cluster.v1.ValuesRequest
+	(*ValuesResult)(nil),              // 19: tenuto.cluster.v1.ValuesResult
+	(*ExecutionsRequest)(nil),         // 20: tenuto.cluster.v1.ExecutionsRequest
+	(*ExecutionsResult)(nil),          // 21: tenuto.cluster.v1.ExecutionsResult
+	(*Execution)(nil),                 // 22: tenuto.cluster.v1.Execution
+	(*PurgeRequest)(nil),              // 23: tenuto.cluster.v1.PurgeRequest
+	(*SendRequest)(nil),               // 24: tenuto.cluster.v1.SendRequest
+	(*GetRequest)(nil),                // 25: tenuto.cluster.v1.GetRequest
+	(*HistoryRequest)(nil),            // 26: tenuto.cluster.v1.HistoryRequest
+	(*Response)(nil),                  // 27: tenuto.cluster.v1.Response
+	(*ControlResult)(nil),             // 28: tenuto.cluster.v1.ControlResult
+	(*OperateRequest)(nil),            // 29: tenuto.cluster.v1.OperateRequest
+	(*OperateResult)(nil),             // 30: tenuto.cluster.v1.OperateResult
+	(*PauseActivityRequest)(nil),      // 31: tenuto.cluster.v1.PauseActivityRequest
+	(*PauseActivityResult)(nil),       // 32: tenuto.cluster.v1.PauseActivityResult
+	(*ListResult)(nil),                // 33: tenuto.cluster.v1.ListResult
+	(*InstanceGroup)(nil),             // 34: tenuto.cluster.v1.InstanceGroup
+	(*PurgeResult)(nil),               // 35: tenuto.cluster.v1.PurgeResult
+	(*Failure)(nil),                   // 36: tenuto.cluster.v1.Failure
+	(*OperationKind)(nil),             // 37: tenuto.cluster.v1.OperationKind
+	(*NotRegistered)(nil),             // 38: tenuto.cluster.v1.NotRegistered
+	(*VersionMismatch)(nil),           // 39: tenuto.cluster.v1.VersionMismatch
+	(*StartResult)(nil),               // 40: tenuto.cluster.v1.StartResult
+	(*SendResult)(nil),                // 41: tenuto.cluster.v1.SendResult
+	(*GetResult)(nil),                 // 42: tenuto.cluster.v1.GetResult
+	(*HistoryResult)(nil),             // 43: tenuto.cluster.v1.HistoryResult
+	(*Status)(nil),                    // 44: tenuto.cluster.v1.Status
+	(*Mismatch)(nil),                  // 45: tenuto.cluster.v1.Mismatch
+	(*CompleteRequest)(nil),           // 46: tenuto.cluster.v1.CompleteRequest
+	(*CompleteResult)(nil),            // 47: tenuto.cluster.v1.CompleteResult
+	(*PendingRequest)(nil),            // 48: tenuto.cluster.v1.PendingRequest
+	(*PendingResult)(nil),             // 49: tenuto.cluster.v1.PendingResult
+	(*OpenOperation)(nil),             // 50: tenuto.cluster.v1.OpenOperation
+	(*WaitRequest)(nil),               // 51: tenuto.cluster.v1.WaitRequest
+	(*WaitResult)(nil),                // 52: tenuto.cluster.v1.WaitResult
+	(*WatchRequest)(nil),              // 53: tenuto.cluster.v1.WatchRequest
+	(*WatchedRun)(nil),                // 54: tenuto.cluster.v1.WatchedRun
+	(*WatchResult)(nil),               // 55: tenuto.cluster.v1.WatchResult
+	(*WatchedEvent)(nil),              // 56: tenuto.cluster.v1.WatchedEvent
+	(*MembersRequest)(nil),            // 57: tenuto.cluster.v1.MembersRequest
+	(*MembersResult)(nil),             // 58: tenuto.cluster.v1.MembersResult
+	(*Member)(nil),                    // 59: tenuto.cluster.v1.Member
+	(*IssueTokenRequest)(nil),         // 60: tenuto.cluster.v1.IssueTokenRequest
+	(*IssueTokenResult)(nil),          // 61: tenuto.cluster.v1.IssueTokenResult
+	(*ListTokensRequest)(nil),         // 62: tenuto.cluster.v1.ListTokensRequest
+	(*ListTokensResult)(nil),          // 63: tenuto.cluster.v1.ListTokensResult
+	(*RevokeTokenRequest)(nil),        // 64: tenuto.cluster.v1.RevokeTokenRequest
+	(*RevokeTokenResult)(nil),         // 65: tenuto.cluster.v1.RevokeTokenResult
+	(*GetSettingsRequest)(nil),        // 66: tenuto.cluster.v1.GetSettingsRequest
+	(*GetSettingsResult)(nil),         // 67: tenuto.cluster.v1.GetSettingsResult
+	(*ChangeSettingsRequest)(nil),     // 68: tenuto.cluster.v1.ChangeSettingsRequest
+	(*ChangeSettingsResult)(nil),      // 69: tenuto.cluster.v1.ChangeSettingsResult
+	(*JoinRequest)(nil),               // 70: tenuto.cluster.v1.JoinRequest
+	(*JoinResult)(nil),                // 71: tenuto.cluster.v1.JoinResult
+	(*RemoveMemberRequest)(nil),       // 72: tenuto.cluster.v1.RemoveMemberRequest
+	(*RemoveMemberResult)(nil),        // 73: tenuto.cluster.v1.RemoveMemberResult
+	(*AdoptMemberRequest)(nil),        // 74: tenuto.cluster.v1.AdoptMemberRequest
+	(*AdoptMemberResult)(nil),         // 75: tenuto.cluster.v1.AdoptMemberResult
+	(*CrossMessagesRequest)(nil),      // 76: tenuto.cluster.v1.CrossMessagesRequest
+	(*CrossMessage)(nil),              // 77: tenuto.cluster.v1.CrossMessage
+	(*CrossMessagesResult)(nil),       // 78: tenuto.cluster.v1.CrossMessagesResult
+	(*CrossMessageResult)(nil),        // 79: tenuto.cluster.v1.CrossMessageResult
+	(*OfferLeadershipRequest)(nil),    // 80: tenuto.cluster.v1.OfferLeadershipRequest
+	(*OfferLeadershipResult)(nil),     // 81: tenuto.cluster.v1.OfferLeadershipResult
+	(*CommitIndexRequest)(nil),        // 82: tenuto.cluster.v1.CommitIndexRequest
+	(*CommitIndexResult)(nil),         // 83: tenuto.cluster.v1.CommitIndexResult
+	(*FromWorker)(nil),                // 84: tenuto.cluster.v1.FromWorker
+	(*RegisterWorker)(nil),            // 85: tenuto.cluster.v1.RegisterWorker
+	(*OrchestrationCode)(nil),         // 86: tenuto.cluster.v1.OrchestrationCode
+	(*AttemptID)(nil),                 // 87: tenuto.cluster.v1.AttemptID
+	(*RunningAttempt)(nil),            // 88: tenuto.cluster.v1.RunningAttempt
+	(*Heartbeat)(nil),                 // 89: tenuto.cluster.v1.Heartbeat
+	(*AttemptResult)(nil),             // 90: tenuto.cluster.v1.AttemptResult
+	(*ToWorker)(nil),                  // 91: tenuto.cluster.v1.ToWorker
+	(*AssignAttempt)(nil),             // 92: tenuto.cluster.v1.AssignAttempt
+	(*CancelAttempt)(nil),             // 93: tenuto.cluster.v1.CancelAttempt
+	nil,                               // 94: tenuto.cluster.v1.StartRequest.TagsEntry
+	nil,                               // 95: tenuto.cluster.v1.ListRequest.TagsEntry
+	nil,                               // 96: tenuto.cluster.v1.ListRequest.AttributesEntry
+	nil,                               // 97: tenuto.cluster.v1.Status.TagsEntry
+	nil,                               // 98: tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	(*journalpb.Payload)(nil),         // 99: tenuto.journal.v1.Payload
+	(*journalpb.Header)(nil),          // 100: tenuto.journal.v1.Header
+	(*journalpb.RetryPolicy)(nil),     // 101: tenuto.journal.v1.RetryPolicy
+	(*journalpb.Error)(nil),           // 102: tenuto.journal.v1.Error
+	(*journalpb.ValueSet)(nil),        // 103: tenuto.journal.v1.ValueSet
+	(*journalpb.ActivityOptions)(nil), // 104: tenuto.journal.v1.ActivityOptions
+	(*journalpb.OperationRef)(nil),    // 105: tenuto.journal.v1.OperationRef
+	(*journalpb.AttributeSet)(nil),    // 106: tenuto.journal.v1.AttributeSet
+	(*journalpb.Operation)(nil),       // 107: tenuto.journal.v1.Operation
+	(*journalpb.PausedActivity)(nil),  // 108: tenuto.journal.v1.PausedActivity
+	(*journalpb.JoinToken)(nil),       // 109: tenuto.journal.v1.JoinToken
+	(*journalpb.Event)(nil),           // 110: tenuto.journal.v1.Event
+	(*journalpb.Instance)(nil),        // 111: tenuto.journal.v1.Instance
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
-	4,   // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
-	23,  // 1: tenuto.cluster.v1.Request.send:type_name -> tenuto.cluster.v1.SendRequest
-	24,  // 2: tenuto.cluster.v1.Request.get:type_name -> tenuto.cluster.v1.GetRequest
-	25,  // 3: tenuto.cluster.v1.Request.history:type_name -> tenuto.cluster.v1.HistoryRequest
-	9,   // 4: tenuto.cluster.v1.Request.control:type_name -> tenuto.cluster.v1.ControlRequest
-	10,  // 5: tenuto.cluster.v1.Request.list:type_name -> tenuto.cluster.v1.ListRequest
-	22,  // 6: tenuto.cluster.v1.Request.purge:type_name -> tenuto.cluster.v1.PurgeRequest
-	13,  // 7: tenuto.cluster.v1.Request.query:type_name -> tenuto.cluster.v1.QueryRequest
-	15,  // 8: tenuto.cluster.v1.Request.update:type_name -> tenuto.cluster.v1.UpdateRequest
-	19,  // 9: tenuto.cluster.v1.Request.executions:type_name -> tenuto.cluster.v1.ExecutionsRequest
-	17,  // 10: tenuto.cluster.v1.Request.values:type_name -> tenuto.cluster.v1.ValuesRequest
-	40,  // 11: tenuto.cluster.v1.Request.complete:type_name -> tenuto.cluster.v1.CompleteRequest
-	42,  // 12: tenuto.cluster.v1.Request.pending:type_name -> tenuto.cluster.v1.PendingRequest
-	45,  // 13: tenuto.cluster.v1.Request.wait:type_name -> tenuto.cluster.v1.WaitRequest
-	47,  // 14: tenuto.cluster.v1.Request.watch:type_name -> tenuto.cluster.v1.WatchRequest
-	51,  // 15: tenuto.cluster.v1.Request.members:type_name -> tenuto.cluster.v1.MembersRequest
-	64,  // 16: tenuto.cluster.v1.Request.join:type_name -> tenuto.cluster.v1.JoinRequest
-	66,  // 17: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
-	54,  // 18: tenuto.cluster.v1.Request.issue_token:type_name -> tenuto.cluster.v1.IssueTokenRequest
-	70,  // 19: tenuto.cluster.v1.Request.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesRequest
-	74,  // 20: tenuto.cluster.v1.Request.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipRequest
-	76,  // 21: tenuto.cluster.v1.Request.commit_index:type_name -> tenuto.cluster.v1.CommitIndexRequest
-	5,   // 22: tenuto.cluster.v1.Request.start_batch:type_name -> tenuto.cluster.v1.StartBatchRequest
-	68,  // 23: tenuto.cluster.v1.Request.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberRequest
-	56,  // 24: tenuto.cluster.v1.Request.list_tokens:type_name -> tenuto.cluster.v1.ListTokensRequest
-	58,  // 25: tenuto.cluster.v1.Request.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenRequest
-	60,  // 26: tenuto.cluster.v1.Request.get_settings:type_name -> tenuto.cluster.v1.GetSettingsRequest
-	62,  // 27: tenuto.cluster.v1.Request.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsRequest
-	93,  // 28: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
-	88,  // 29: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
-	0,   // 30: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
-	23,  // 31: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
-	94,  // 32: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
-	95,  // 33: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	15,  // 34: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
-	6,   // 35: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
-	4,   // 36: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
-	8,   // 37: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
-	26,  // 38: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
-	2,   // 39: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
-	89,  // 40: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
-	90,  // 41: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
-	11,  // 42: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
-	12,  // 43: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
-	93,  // 44: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
-	93,  // 45: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
-	96,  // 46: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
-	93,  // 47: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
-	94,  // 48: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
-	96,  // 49: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
-	97,  // 50: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
-	21,  // 51: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
-	96,  // 52: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
-	93,  // 53: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	94,  // 54: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
-	31,  // 55: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
-	34,  // 56: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
-	35,  // 57: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
-	36,  // 58: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
-	37,  // 59: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
-	27,  // 60: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
-	28,  // 61: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
-	30,  // 62: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
-	14,  // 63: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
-	16,  // 64: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
-	20,  // 65: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
-	18,  // 66: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
-	41,  // 67: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
-	43,  // 68: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
-	46,  // 69: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
-	49,  // 70: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
-	52,  // 71: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
-	65,  // 72: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
-	67,  // 73: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
-	55,  // 74: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
-	72,  // 75: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
-	75,  // 76: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
-	77,  // 77: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
-	7,   // 78: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
-	69,  // 79: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
-	57,  // 80: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
-	59,  // 81: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
-	61,  // 82: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
-	63,  // 83: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
-	38,  // 84: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
-	29,  // 85: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
-	33,  // 86: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
-	32,  // 87: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
-	96,  // 88: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
-	16,  // 89: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
-	38,  // 90: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	93,  // 91: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	96,  // 92: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
-	39,  // 93: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	98,  // 94: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	91,  // 95: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	93,  // 96: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
-	99,  // 97: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	93,  // 98: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
-	96,  // 99: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
-	44,  // 100: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
-	100, // 101: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
-	38,  // 102: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
-	48,  // 103: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
-	50,  // 104: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
-	48,  // 105: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
-	53,  // 106: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
-	101, // 107: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
-	71,  // 108: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
-	102, // 109: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
-	98,  // 110: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
-	73,  // 111: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
-	103, // 112: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
-	102, // 113: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
-	79,  // 114: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
-	82,  // 115: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
-	83,  // 116: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
-	84,  // 117: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	92,  // 118: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	80,  // 119: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	1,   // 120: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
-	98,  // 121: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	81,  // 122: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	81,  // 123: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	93,  // 124: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	81,  // 125: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	93,  // 126: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	96,  // 127: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	93,  // 128: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	86,  // 129: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
-	87,  // 130: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
-	81,  // 131: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	81,  // 132: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	93,  // 133: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
-	96,  // 134: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
-	93,  // 135: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
-	94,  // 136: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
-	81,  // 137: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	138, // [138:138] is the sub-list for method output_type
-	138, // [138:138] is the sub-list for method input_type
-	138, // [138:138] is the sub-list for extension type_name
-	138, // [138:138] is the sub-list for extension extendee
-	0,   // [0:138] is the sub-list for field type_name
+	5,   // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
+	24,  // 1: tenuto.cluster.v1.Request.send:type_name -> tenuto.cluster.v1.SendRequest
+	25,  // 2: tenuto.cluster.v1.Request.get:type_name -> tenuto.cluster.v1.GetRequest
+	26,  // 3: tenuto.cluster.v1.Request.history:type_name -> tenuto.cluster.v1.HistoryRequest
+	10,  // 4: tenuto.cluster.v1.Request.control:type_name -> tenuto.cluster.v1.ControlRequest
+	11,  // 5: tenuto.cluster.v1.Request.list:type_name -> tenuto.cluster.v1.ListRequest
+	23,  // 6: tenuto.cluster.v1.Request.purge:type_name -> tenuto.cluster.v1.PurgeRequest
+	14,  // 7: tenuto.cluster.v1.Request.query:type_name -> tenuto.cluster.v1.QueryRequest
+	16,  // 8: tenuto.cluster.v1.Request.update:type_name -> tenuto.cluster.v1.UpdateRequest
+	20,  // 9: tenuto.cluster.v1.Request.executions:type_name -> tenuto.cluster.v1.ExecutionsRequest
+	18,  // 10: tenuto.cluster.v1.Request.values:type_name -> tenuto.cluster.v1.ValuesRequest
+	46,  // 11: tenuto.cluster.v1.Request.complete:type_name -> tenuto.cluster.v1.CompleteRequest
+	48,  // 12: tenuto.cluster.v1.Request.pending:type_name -> tenuto.cluster.v1.PendingRequest
+	51,  // 13: tenuto.cluster.v1.Request.wait:type_name -> tenuto.cluster.v1.WaitRequest
+	53,  // 14: tenuto.cluster.v1.Request.watch:type_name -> tenuto.cluster.v1.WatchRequest
+	57,  // 15: tenuto.cluster.v1.Request.members:type_name -> tenuto.cluster.v1.MembersRequest
+	70,  // 16: tenuto.cluster.v1.Request.join:type_name -> tenuto.cluster.v1.JoinRequest
+	72,  // 17: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
+	60,  // 18: tenuto.cluster.v1.Request.issue_token:type_name -> tenuto.cluster.v1.IssueTokenRequest
+	76,  // 19: tenuto.cluster.v1.Request.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesRequest
+	80,  // 20: tenuto.cluster.v1.Request.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipRequest
+	82,  // 21: tenuto.cluster.v1.Request.commit_index:type_name -> tenuto.cluster.v1.CommitIndexRequest
+	6,   // 22: tenuto.cluster.v1.Request.start_batch:type_name -> tenuto.cluster.v1.StartBatchRequest
+	74,  // 23: tenuto.cluster.v1.Request.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberRequest
+	62,  // 24: tenuto.cluster.v1.Request.list_tokens:type_name -> tenuto.cluster.v1.ListTokensRequest
+	64,  // 25: tenuto.cluster.v1.Request.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenRequest
+	66,  // 26: tenuto.cluster.v1.Request.get_settings:type_name -> tenuto.cluster.v1.GetSettingsRequest
+	68,  // 27: tenuto.cluster.v1.Request.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsRequest
+	29,  // 28: tenuto.cluster.v1.Request.operate:type_name -> tenuto.cluster.v1.OperateRequest
+	31,  // 29: tenuto.cluster.v1.Request.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityRequest
+	99,  // 30: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
+	94,  // 31: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
+	0,   // 32: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
+	24,  // 33: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
+	100, // 34: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
+	101, // 35: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	16,  // 36: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
+	7,   // 37: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
+	5,   // 38: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
+	9,   // 39: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
+	27,  // 40: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
+	2,   // 41: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
+	95,  // 42: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	96,  // 43: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
+	12,  // 44: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
+	13,  // 45: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
+	99,  // 46: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
+	99,  // 47: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
+	102, // 48: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
+	99,  // 49: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
+	100, // 50: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
+	102, // 51: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
+	103, // 52: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
+	22,  // 53: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
+	102, // 54: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
+	99,  // 55: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	100, // 56: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
+	36,  // 57: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
+	40,  // 58: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
+	41,  // 59: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
+	42,  // 60: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
+	43,  // 61: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
+	28,  // 62: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
+	33,  // 63: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
+	35,  // 64: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
+	15,  // 65: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
+	17,  // 66: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
+	21,  // 67: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
+	19,  // 68: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
+	47,  // 69: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
+	49,  // 70: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
+	52,  // 71: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
+	55,  // 72: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
+	58,  // 73: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
+	71,  // 74: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
+	73,  // 75: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
+	61,  // 76: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
+	78,  // 77: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
+	81,  // 78: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
+	83,  // 79: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
+	8,   // 80: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
+	75,  // 81: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
+	63,  // 82: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
+	65,  // 83: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
+	67,  // 84: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
+	69,  // 85: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
+	30,  // 86: tenuto.cluster.v1.Response.operate:type_name -> tenuto.cluster.v1.OperateResult
+	32,  // 87: tenuto.cluster.v1.Response.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityResult
+	3,   // 88: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
+	99,  // 89: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
+	102, // 90: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
+	104, // 91: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
+	44,  // 92: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
+	34,  // 93: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
+	39,  // 94: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
+	38,  // 95: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
+	102, // 96: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
+	37,  // 97: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
+	17,  // 98: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
+	44,  // 99: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
+	99,  // 100: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	102, // 101: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	45,  // 102: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
+	105, // 103: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	97,  // 104: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	99,  // 105: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
+	106, // 106: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	99,  // 107: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	102, // 108: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	50,  // 109: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
+	107, // 110: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	108, // 111: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
+	44,  // 112: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
+	54,  // 113: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
+	56,  // 114: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
+	54,  // 115: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
+	59,  // 116: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
+	109, // 117: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
+	77,  // 118: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
+	110, // 119: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
+	105, // 120: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
+	79,  // 121: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
+	111, // 122: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
+	110, // 123: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
+	85,  // 124: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
+	88,  // 125: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
+	89,  // 126: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
+	90,  // 127: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	98,  // 128: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	86,  // 129: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	1,   // 130: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
+	105, // 131: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	87,  // 132: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	87,  // 133: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	99,  // 134: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	87,  // 135: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	99,  // 136: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	102, // 137: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	99,  // 138: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	92,  // 139: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
+	93,  // 140: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
+	87,  // 141: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	87,  // 142: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	99,  // 143: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
+	102, // 144: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
+	99,  // 145: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
+	100, // 146: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
+	87,  // 147: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	148, // [148:148] is the sub-list for method output_type
+	148, // [148:148] is the sub-list for method input_type
+	148, // [148:148] is the sub-list for extension type_name
+	148, // [148:148] is the sub-list for extension extendee
+	0,   // [0:148] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }
@@ -7632,6 +8175,8 @@ func file_clusterpb_cluster_proto_init() {
 		(*Request_RevokeToken)(nil),
 		(*Request_GetSettings)(nil),
 		(*Request_ChangeSettings)(nil),
+		(*Request_Operate)(nil),
+		(*Request_PauseActivity)(nil),
 	}
 	file_clusterpb_cluster_proto_msgTypes[3].OneofWrappers = []any{}
 	file_clusterpb_cluster_proto_msgTypes[23].OneofWrappers = []any{
@@ -7663,8 +8208,10 @@ func file_clusterpb_cluster_proto_init() {
 		(*Response_RevokeToken)(nil),
 		(*Response_GetSettings)(nil),
 		(*Response_ChangeSettings)(nil),
+		(*Response_Operate)(nil),
+		(*Response_PauseActivity)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[75].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[80].OneofWrappers = []any{
 		(*FromWorker_Register)(nil),
 		(*FromWorker_RunningAttempt)(nil),
 		(*FromWorker_FreeSlots)(nil),
@@ -7672,7 +8219,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*FromWorker_Result)(nil),
 		(*FromWorker_Drain)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[82].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[87].OneofWrappers = []any{
 		(*ToWorker_AssignAttempt)(nil),
 		(*ToWorker_CancelAttempt)(nil),
 		(*ToWorker_Ack)(nil),
@@ -7682,8 +8229,8 @@ func file_clusterpb_cluster_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_clusterpb_cluster_proto_rawDesc), len(file_clusterpb_cluster_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   90,
+			NumEnums:      4,
+			NumMessages:   95,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -30,6 +30,7 @@ const (
 	TypeMessageRejected              = 36
 	TypeAttributeSet                 = 37
 	TypeValueSet                     = 38
+	TypeOperationControlled          = 39
 )
 
 var typeNames = map[int]string{
@@ -61,6 +62,7 @@ var typeNames = map[int]string{
 	TypeMessageRejected:              "MessageRejected",
 	TypeAttributeSet:                 "AttributeSet",
 	TypeValueSet:                     "ValueSet",
+	TypeOperationControlled:          "OperationControlled",
 }
 
 // TypeName returns the name of an event type, "" for an unknown number.
@@ -125,6 +127,8 @@ func (e *Event) TypeNumber() int {
 		return TypeAttributeSet
 	case *Event_ValueSet:
 		return TypeValueSet
+	case *Event_OperationControlled:
+		return TypeOperationControlled
 	}
 	return 0
 }
@@ -169,6 +173,33 @@ func OpensOperation(eventType int) bool {
 	return false
 }
 
+// ActionName returns the name of an action of an operator, "" if it is unknown.
+func (k OperationControlled_Kind) ActionName() string {
+	switch k {
+	case OperationControlled_KIND_RETRY_NOW:
+		return "retry now"
+	case OperationControlled_KIND_HOLD:
+		return "hold"
+	case OperationControlled_KIND_RELEASE:
+		return "release"
+	case OperationControlled_KIND_ADJUST:
+		return "adjust"
+	}
+	return ""
+}
+
+// IsOperated reports whether an operator has caused the event: it controls an operation, or closes
+// one. It is false for an external event that an operator has sent.
+func (e *Event) IsOperated() bool {
+	return e.GetOrigin().GetRequestId() != "" || e.GetOperationControlled() != nil
+}
+
+// AppliesToTimers reports whether an action of that kind may concern a timer; all may concern an
+// activity.
+func (k OperationControlled_Kind) AppliesToTimers() bool {
+	return k == OperationControlled_KIND_HOLD || k == OperationControlled_KIND_RELEASE
+}
+
 // InputRequestID returns the request ID of an input of a client, "" if the event is none.
 func (e *Event) InputRequestID() string {
 	switch body := e.Body.(type) {
@@ -180,8 +211,10 @@ func (e *Event) InputRequestID() string {
 		return body.OrchestrationSuspended.RequestId
 	case *Event_OrchestrationResumed:
 		return body.OrchestrationResumed.RequestId
+	case *Event_OperationControlled:
+		return body.OperationControlled.RequestId
 	}
-	return ""
+	return e.Origin.GetRequestId()
 }
 
 // InputWithID returns the event itself if it is the input with that request ID, or else the

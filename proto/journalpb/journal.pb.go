@@ -190,6 +190,64 @@ func (Status) EnumDescriptor() ([]byte, []int) {
 	return file_journalpb_journal_proto_rawDescGZIP(), []int{2}
 }
 
+type OperationControlled_Kind int32
+
+const (
+	OperationControlled_KIND_UNSPECIFIED OperationControlled_Kind = 0
+	// The next attempt of an activity does not wait for the end of the backoff.
+	OperationControlled_KIND_RETRY_NOW OperationControlled_Kind = 1
+	// No attempt begins and no timer fires until KIND_RELEASE.
+	OperationControlled_KIND_HOLD    OperationControlled_Kind = 2
+	OperationControlled_KIND_RELEASE OperationControlled_Kind = 3
+	// options replace those of the activity.
+	OperationControlled_KIND_ADJUST OperationControlled_Kind = 4
+)
+
+// Enum value maps for OperationControlled_Kind.
+var (
+	OperationControlled_Kind_name = map[int32]string{
+		0: "KIND_UNSPECIFIED",
+		1: "KIND_RETRY_NOW",
+		2: "KIND_HOLD",
+		3: "KIND_RELEASE",
+		4: "KIND_ADJUST",
+	}
+	OperationControlled_Kind_value = map[string]int32{
+		"KIND_UNSPECIFIED": 0,
+		"KIND_RETRY_NOW":   1,
+		"KIND_HOLD":        2,
+		"KIND_RELEASE":     3,
+		"KIND_ADJUST":      4,
+	}
+)
+
+func (x OperationControlled_Kind) Enum() *OperationControlled_Kind {
+	p := new(OperationControlled_Kind)
+	*p = x
+	return p
+}
+
+func (x OperationControlled_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OperationControlled_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_journalpb_journal_proto_enumTypes[3].Descriptor()
+}
+
+func (OperationControlled_Kind) Type() protoreflect.EnumType {
+	return &file_journalpb_journal_proto_enumTypes[3]
+}
+
+func (x OperationControlled_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OperationControlled_Kind.Descriptor instead.
+func (OperationControlled_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{35, 0}
+}
+
 // Payload is a user's value in the journal: bytes and the name of their encoding. An empty
 // content_type means "application/json".
 type Payload struct {
@@ -678,6 +736,9 @@ type Event struct {
 	// The scheduling event of the operation that this event completes or cancels; 0 in every other
 	// event.
 	SourceEventId uint64 `protobuf:"varint,3,opt,name=source_event_id,json=sourceEventId,proto3" json:"source_event_id,omitempty"`
+	// Who caused the event from outside, and why; absent if neither is known, and in every event that
+	// the code or the cluster itself caused.
+	Origin *Origin `protobuf:"bytes,4,opt,name=origin,proto3" json:"origin,omitempty"`
 	// The field number is the event type in every index.
 	//
 	// Types that are valid to be assigned to Body:
@@ -710,6 +771,7 @@ type Event struct {
 	//	*Event_MessageRejected
 	//	*Event_AttributeSet
 	//	*Event_ValueSet
+	//	*Event_OperationControlled
 	Body          isEvent_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -764,6 +826,13 @@ func (x *Event) GetSourceEventId() uint64 {
 		return x.SourceEventId
 	}
 	return 0
+}
+
+func (x *Event) GetOrigin() *Origin {
+	if x != nil {
+		return x.Origin
+	}
+	return nil
 }
 
 func (x *Event) GetBody() isEvent_Body {
@@ -1025,6 +1094,15 @@ func (x *Event) GetValueSet() *ValueSet {
 	return nil
 }
 
+func (x *Event) GetOperationControlled() *OperationControlled {
+	if x != nil {
+		if x, ok := x.Body.(*Event_OperationControlled); ok {
+			return x.OperationControlled
+		}
+	}
+	return nil
+}
+
 type isEvent_Body interface {
 	isEvent_Body()
 }
@@ -1141,6 +1219,10 @@ type Event_ValueSet struct {
 	ValueSet *ValueSet `protobuf:"bytes,38,opt,name=value_set,json=valueSet,proto3,oneof"`
 }
 
+type Event_OperationControlled struct {
+	OperationControlled *OperationControlled `protobuf:"bytes,39,opt,name=operation_controlled,json=operationControlled,proto3,oneof"`
+}
+
 func (*Event_OrchestrationStarted) isEvent_Body() {}
 
 func (*Event_OrchestrationCompleted) isEvent_Body() {}
@@ -1196,6 +1278,74 @@ func (*Event_MessageRejected) isEvent_Body() {}
 func (*Event_AttributeSet) isEvent_Body() {}
 
 func (*Event_ValueSet) isEvent_Body() {}
+
+func (*Event_OperationControlled) isEvent_Body() {}
+
+// Origin is who caused an event from outside, and why.
+type Origin struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The principal of the caller's certificate, or what a program states about its user: "client gw",
+	// "client gw for alice". Empty: unknown.
+	Principal string `protobuf:"bytes,1,opt,name=principal,proto3" json:"principal,omitempty"`
+	// For people. Empty for none, and in events whose body has a reason.
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Of a completion that an operator has recorded: a second completion with the same request ID is
+	// dropped. Empty in every other event.
+	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Origin) Reset() {
+	*x = Origin{}
+	mi := &file_journalpb_journal_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Origin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Origin) ProtoMessage() {}
+
+func (x *Origin) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Origin.ProtoReflect.Descriptor instead.
+func (*Origin) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Origin) GetPrincipal() string {
+	if x != nil {
+		return x.Principal
+	}
+	return ""
+}
+
+func (x *Origin) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Origin) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
 
 type OrchestrationStarted struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -1264,7 +1414,7 @@ type OrchestrationStarted struct {
 
 func (x *OrchestrationStarted) Reset() {
 	*x = OrchestrationStarted{}
-	mi := &file_journalpb_journal_proto_msgTypes[7]
+	mi := &file_journalpb_journal_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1276,7 +1426,7 @@ func (x *OrchestrationStarted) String() string {
 func (*OrchestrationStarted) ProtoMessage() {}
 
 func (x *OrchestrationStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[7]
+	mi := &file_journalpb_journal_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1289,7 +1439,7 @@ func (x *OrchestrationStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationStarted.ProtoReflect.Descriptor instead.
 func (*OrchestrationStarted) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{7}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *OrchestrationStarted) GetName() string {
@@ -1485,7 +1635,7 @@ type RequestIdMark struct {
 
 func (x *RequestIdMark) Reset() {
 	*x = RequestIdMark{}
-	mi := &file_journalpb_journal_proto_msgTypes[8]
+	mi := &file_journalpb_journal_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1497,7 +1647,7 @@ func (x *RequestIdMark) String() string {
 func (*RequestIdMark) ProtoMessage() {}
 
 func (x *RequestIdMark) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[8]
+	mi := &file_journalpb_journal_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1510,7 +1660,7 @@ func (x *RequestIdMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestIdMark.ProtoReflect.Descriptor instead.
 func (*RequestIdMark) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{8}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RequestIdMark) GetIndex() uint64 {
@@ -1536,7 +1686,7 @@ type OrchestrationCompleted struct {
 
 func (x *OrchestrationCompleted) Reset() {
 	*x = OrchestrationCompleted{}
-	mi := &file_journalpb_journal_proto_msgTypes[9]
+	mi := &file_journalpb_journal_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1548,7 +1698,7 @@ func (x *OrchestrationCompleted) String() string {
 func (*OrchestrationCompleted) ProtoMessage() {}
 
 func (x *OrchestrationCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[9]
+	mi := &file_journalpb_journal_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1561,7 +1711,7 @@ func (x *OrchestrationCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCompleted.ProtoReflect.Descriptor instead.
 func (*OrchestrationCompleted) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{9}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *OrchestrationCompleted) GetOutput() *Payload {
@@ -1580,7 +1730,7 @@ type OrchestrationFailed struct {
 
 func (x *OrchestrationFailed) Reset() {
 	*x = OrchestrationFailed{}
-	mi := &file_journalpb_journal_proto_msgTypes[10]
+	mi := &file_journalpb_journal_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1592,7 +1742,7 @@ func (x *OrchestrationFailed) String() string {
 func (*OrchestrationFailed) ProtoMessage() {}
 
 func (x *OrchestrationFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[10]
+	mi := &file_journalpb_journal_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1605,7 +1755,7 @@ func (x *OrchestrationFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationFailed.ProtoReflect.Descriptor instead.
 func (*OrchestrationFailed) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{10}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *OrchestrationFailed) GetError() *Error {
@@ -1624,7 +1774,7 @@ type OrchestrationCanceled struct {
 
 func (x *OrchestrationCanceled) Reset() {
 	*x = OrchestrationCanceled{}
-	mi := &file_journalpb_journal_proto_msgTypes[11]
+	mi := &file_journalpb_journal_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1636,7 +1786,7 @@ func (x *OrchestrationCanceled) String() string {
 func (*OrchestrationCanceled) ProtoMessage() {}
 
 func (x *OrchestrationCanceled) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[11]
+	mi := &file_journalpb_journal_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1649,7 +1799,7 @@ func (x *OrchestrationCanceled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCanceled.ProtoReflect.Descriptor instead.
 func (*OrchestrationCanceled) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{11}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *OrchestrationCanceled) GetReason() string {
@@ -1668,7 +1818,7 @@ type OrchestrationTerminated struct {
 
 func (x *OrchestrationTerminated) Reset() {
 	*x = OrchestrationTerminated{}
-	mi := &file_journalpb_journal_proto_msgTypes[12]
+	mi := &file_journalpb_journal_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1680,7 +1830,7 @@ func (x *OrchestrationTerminated) String() string {
 func (*OrchestrationTerminated) ProtoMessage() {}
 
 func (x *OrchestrationTerminated) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[12]
+	mi := &file_journalpb_journal_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1693,7 +1843,7 @@ func (x *OrchestrationTerminated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationTerminated.ProtoReflect.Descriptor instead.
 func (*OrchestrationTerminated) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{12}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *OrchestrationTerminated) GetReason() string {
@@ -1717,7 +1867,7 @@ type OrchestrationContinuedAsNew struct {
 
 func (x *OrchestrationContinuedAsNew) Reset() {
 	*x = OrchestrationContinuedAsNew{}
-	mi := &file_journalpb_journal_proto_msgTypes[13]
+	mi := &file_journalpb_journal_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +1879,7 @@ func (x *OrchestrationContinuedAsNew) String() string {
 func (*OrchestrationContinuedAsNew) ProtoMessage() {}
 
 func (x *OrchestrationContinuedAsNew) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[13]
+	mi := &file_journalpb_journal_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +1892,7 @@ func (x *OrchestrationContinuedAsNew) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationContinuedAsNew.ProtoReflect.Descriptor instead.
 func (*OrchestrationContinuedAsNew) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{13}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *OrchestrationContinuedAsNew) GetInput() *Payload {
@@ -1785,7 +1935,7 @@ type OrchestrationCancelRequested struct {
 
 func (x *OrchestrationCancelRequested) Reset() {
 	*x = OrchestrationCancelRequested{}
-	mi := &file_journalpb_journal_proto_msgTypes[14]
+	mi := &file_journalpb_journal_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1797,7 +1947,7 @@ func (x *OrchestrationCancelRequested) String() string {
 func (*OrchestrationCancelRequested) ProtoMessage() {}
 
 func (x *OrchestrationCancelRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[14]
+	mi := &file_journalpb_journal_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1810,7 +1960,7 @@ func (x *OrchestrationCancelRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCancelRequested.ProtoReflect.Descriptor instead.
 func (*OrchestrationCancelRequested) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{14}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *OrchestrationCancelRequested) GetReason() string {
@@ -1844,7 +1994,7 @@ type OrchestrationSuspended struct {
 
 func (x *OrchestrationSuspended) Reset() {
 	*x = OrchestrationSuspended{}
-	mi := &file_journalpb_journal_proto_msgTypes[15]
+	mi := &file_journalpb_journal_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1856,7 +2006,7 @@ func (x *OrchestrationSuspended) String() string {
 func (*OrchestrationSuspended) ProtoMessage() {}
 
 func (x *OrchestrationSuspended) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[15]
+	mi := &file_journalpb_journal_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1869,7 +2019,7 @@ func (x *OrchestrationSuspended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationSuspended.ProtoReflect.Descriptor instead.
 func (*OrchestrationSuspended) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{15}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *OrchestrationSuspended) GetReason() string {
@@ -1896,7 +2046,7 @@ type OrchestrationResumed struct {
 
 func (x *OrchestrationResumed) Reset() {
 	*x = OrchestrationResumed{}
-	mi := &file_journalpb_journal_proto_msgTypes[16]
+	mi := &file_journalpb_journal_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1908,7 +2058,7 @@ func (x *OrchestrationResumed) String() string {
 func (*OrchestrationResumed) ProtoMessage() {}
 
 func (x *OrchestrationResumed) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[16]
+	mi := &file_journalpb_journal_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1921,7 +2071,7 @@ func (x *OrchestrationResumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationResumed.ProtoReflect.Descriptor instead.
 func (*OrchestrationResumed) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{16}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *OrchestrationResumed) GetReason() string {
@@ -1949,7 +2099,7 @@ type ActivityScheduled struct {
 
 func (x *ActivityScheduled) Reset() {
 	*x = ActivityScheduled{}
-	mi := &file_journalpb_journal_proto_msgTypes[17]
+	mi := &file_journalpb_journal_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1961,7 +2111,7 @@ func (x *ActivityScheduled) String() string {
 func (*ActivityScheduled) ProtoMessage() {}
 
 func (x *ActivityScheduled) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[17]
+	mi := &file_journalpb_journal_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1974,7 +2124,7 @@ func (x *ActivityScheduled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityScheduled.ProtoReflect.Descriptor instead.
 func (*ActivityScheduled) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{17}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ActivityScheduled) GetName() string {
@@ -2008,7 +2158,7 @@ type ActivityCompleted struct {
 
 func (x *ActivityCompleted) Reset() {
 	*x = ActivityCompleted{}
-	mi := &file_journalpb_journal_proto_msgTypes[18]
+	mi := &file_journalpb_journal_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2020,7 +2170,7 @@ func (x *ActivityCompleted) String() string {
 func (*ActivityCompleted) ProtoMessage() {}
 
 func (x *ActivityCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[18]
+	mi := &file_journalpb_journal_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2033,7 +2183,7 @@ func (x *ActivityCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityCompleted.ProtoReflect.Descriptor instead.
 func (*ActivityCompleted) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{18}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ActivityCompleted) GetResult() *Payload {
@@ -2060,7 +2210,7 @@ type ActivityFailed struct {
 
 func (x *ActivityFailed) Reset() {
 	*x = ActivityFailed{}
-	mi := &file_journalpb_journal_proto_msgTypes[19]
+	mi := &file_journalpb_journal_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2072,7 +2222,7 @@ func (x *ActivityFailed) String() string {
 func (*ActivityFailed) ProtoMessage() {}
 
 func (x *ActivityFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[19]
+	mi := &file_journalpb_journal_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2085,7 +2235,7 @@ func (x *ActivityFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityFailed.ProtoReflect.Descriptor instead.
 func (*ActivityFailed) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{19}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ActivityFailed) GetError() *Error {
@@ -2112,7 +2262,7 @@ type TimerCreated struct {
 
 func (x *TimerCreated) Reset() {
 	*x = TimerCreated{}
-	mi := &file_journalpb_journal_proto_msgTypes[20]
+	mi := &file_journalpb_journal_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2124,7 +2274,7 @@ func (x *TimerCreated) String() string {
 func (*TimerCreated) ProtoMessage() {}
 
 func (x *TimerCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[20]
+	mi := &file_journalpb_journal_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2137,7 +2287,7 @@ func (x *TimerCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimerCreated.ProtoReflect.Descriptor instead.
 func (*TimerCreated) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{20}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TimerCreated) GetFireAt() int64 {
@@ -2157,7 +2307,7 @@ type TimerFired struct {
 
 func (x *TimerFired) Reset() {
 	*x = TimerFired{}
-	mi := &file_journalpb_journal_proto_msgTypes[21]
+	mi := &file_journalpb_journal_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2169,7 +2319,7 @@ func (x *TimerFired) String() string {
 func (*TimerFired) ProtoMessage() {}
 
 func (x *TimerFired) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[21]
+	mi := &file_journalpb_journal_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2182,7 +2332,7 @@ func (x *TimerFired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimerFired.ProtoReflect.Descriptor instead.
 func (*TimerFired) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{21}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TimerFired) GetFireAt() int64 {
@@ -2201,7 +2351,7 @@ type ExternalSubscribed struct {
 
 func (x *ExternalSubscribed) Reset() {
 	*x = ExternalSubscribed{}
-	mi := &file_journalpb_journal_proto_msgTypes[22]
+	mi := &file_journalpb_journal_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2213,7 +2363,7 @@ func (x *ExternalSubscribed) String() string {
 func (*ExternalSubscribed) ProtoMessage() {}
 
 func (x *ExternalSubscribed) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[22]
+	mi := &file_journalpb_journal_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2226,7 +2376,7 @@ func (x *ExternalSubscribed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalSubscribed.ProtoReflect.Descriptor instead.
 func (*ExternalSubscribed) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{22}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ExternalSubscribed) GetName() string {
@@ -2249,7 +2399,7 @@ type ExternalEvent struct {
 
 func (x *ExternalEvent) Reset() {
 	*x = ExternalEvent{}
-	mi := &file_journalpb_journal_proto_msgTypes[23]
+	mi := &file_journalpb_journal_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2261,7 +2411,7 @@ func (x *ExternalEvent) String() string {
 func (*ExternalEvent) ProtoMessage() {}
 
 func (x *ExternalEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[23]
+	mi := &file_journalpb_journal_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2274,7 +2424,7 @@ func (x *ExternalEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalEvent.ProtoReflect.Descriptor instead.
 func (*ExternalEvent) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{23}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ExternalEvent) GetName() string {
@@ -2324,7 +2474,7 @@ type SubOrchestrationScheduled struct {
 
 func (x *SubOrchestrationScheduled) Reset() {
 	*x = SubOrchestrationScheduled{}
-	mi := &file_journalpb_journal_proto_msgTypes[24]
+	mi := &file_journalpb_journal_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2336,7 +2486,7 @@ func (x *SubOrchestrationScheduled) String() string {
 func (*SubOrchestrationScheduled) ProtoMessage() {}
 
 func (x *SubOrchestrationScheduled) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[24]
+	mi := &file_journalpb_journal_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2349,7 +2499,7 @@ func (x *SubOrchestrationScheduled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubOrchestrationScheduled.ProtoReflect.Descriptor instead.
 func (*SubOrchestrationScheduled) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{24}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SubOrchestrationScheduled) GetName() string {
@@ -2417,7 +2567,7 @@ type SubOrchestrationCompleted struct {
 
 func (x *SubOrchestrationCompleted) Reset() {
 	*x = SubOrchestrationCompleted{}
-	mi := &file_journalpb_journal_proto_msgTypes[25]
+	mi := &file_journalpb_journal_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2429,7 +2579,7 @@ func (x *SubOrchestrationCompleted) String() string {
 func (*SubOrchestrationCompleted) ProtoMessage() {}
 
 func (x *SubOrchestrationCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[25]
+	mi := &file_journalpb_journal_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2442,7 +2592,7 @@ func (x *SubOrchestrationCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubOrchestrationCompleted.ProtoReflect.Descriptor instead.
 func (*SubOrchestrationCompleted) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{25}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SubOrchestrationCompleted) GetResult() *Payload {
@@ -2461,7 +2611,7 @@ type SubOrchestrationFailed struct {
 
 func (x *SubOrchestrationFailed) Reset() {
 	*x = SubOrchestrationFailed{}
-	mi := &file_journalpb_journal_proto_msgTypes[26]
+	mi := &file_journalpb_journal_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2473,7 +2623,7 @@ func (x *SubOrchestrationFailed) String() string {
 func (*SubOrchestrationFailed) ProtoMessage() {}
 
 func (x *SubOrchestrationFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[26]
+	mi := &file_journalpb_journal_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2486,7 +2636,7 @@ func (x *SubOrchestrationFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubOrchestrationFailed.ProtoReflect.Descriptor instead.
 func (*SubOrchestrationFailed) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{26}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SubOrchestrationFailed) GetError() *Error {
@@ -2512,7 +2662,7 @@ type OrchestrationChained struct {
 
 func (x *OrchestrationChained) Reset() {
 	*x = OrchestrationChained{}
-	mi := &file_journalpb_journal_proto_msgTypes[27]
+	mi := &file_journalpb_journal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2524,7 +2674,7 @@ func (x *OrchestrationChained) String() string {
 func (*OrchestrationChained) ProtoMessage() {}
 
 func (x *OrchestrationChained) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[27]
+	mi := &file_journalpb_journal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2537,7 +2687,7 @@ func (x *OrchestrationChained) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationChained.ProtoReflect.Descriptor instead.
 func (*OrchestrationChained) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{27}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *OrchestrationChained) GetName() string {
@@ -2594,7 +2744,7 @@ type CancelRequested struct {
 
 func (x *CancelRequested) Reset() {
 	*x = CancelRequested{}
-	mi := &file_journalpb_journal_proto_msgTypes[28]
+	mi := &file_journalpb_journal_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2606,7 +2756,7 @@ func (x *CancelRequested) String() string {
 func (*CancelRequested) ProtoMessage() {}
 
 func (x *CancelRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[28]
+	mi := &file_journalpb_journal_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2619,7 +2769,7 @@ func (x *CancelRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequested.ProtoReflect.Descriptor instead.
 func (*CancelRequested) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{28}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CancelRequested) GetEventName() string {
@@ -2641,7 +2791,7 @@ type SideEffectRecorded struct {
 
 func (x *SideEffectRecorded) Reset() {
 	*x = SideEffectRecorded{}
-	mi := &file_journalpb_journal_proto_msgTypes[29]
+	mi := &file_journalpb_journal_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2653,7 +2803,7 @@ func (x *SideEffectRecorded) String() string {
 func (*SideEffectRecorded) ProtoMessage() {}
 
 func (x *SideEffectRecorded) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[29]
+	mi := &file_journalpb_journal_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2666,7 +2816,7 @@ func (x *SideEffectRecorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SideEffectRecorded.ProtoReflect.Descriptor instead.
 func (*SideEffectRecorded) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{29}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SideEffectRecorded) GetLabel() string {
@@ -2699,7 +2849,7 @@ type StatusSet struct {
 
 func (x *StatusSet) Reset() {
 	*x = StatusSet{}
-	mi := &file_journalpb_journal_proto_msgTypes[30]
+	mi := &file_journalpb_journal_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2711,7 +2861,7 @@ func (x *StatusSet) String() string {
 func (*StatusSet) ProtoMessage() {}
 
 func (x *StatusSet) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[30]
+	mi := &file_journalpb_journal_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2724,7 +2874,7 @@ func (x *StatusSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusSet.ProtoReflect.Descriptor instead.
 func (*StatusSet) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{30}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *StatusSet) GetValue() *Payload {
@@ -2746,7 +2896,7 @@ type AttributeSet struct {
 
 func (x *AttributeSet) Reset() {
 	*x = AttributeSet{}
-	mi := &file_journalpb_journal_proto_msgTypes[31]
+	mi := &file_journalpb_journal_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2758,7 +2908,7 @@ func (x *AttributeSet) String() string {
 func (*AttributeSet) ProtoMessage() {}
 
 func (x *AttributeSet) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[31]
+	mi := &file_journalpb_journal_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2771,7 +2921,7 @@ func (x *AttributeSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttributeSet.ProtoReflect.Descriptor instead.
 func (*AttributeSet) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{31}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AttributeSet) GetName() string {
@@ -2806,7 +2956,7 @@ type AttributeValue struct {
 
 func (x *AttributeValue) Reset() {
 	*x = AttributeValue{}
-	mi := &file_journalpb_journal_proto_msgTypes[32]
+	mi := &file_journalpb_journal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2818,7 +2968,7 @@ func (x *AttributeValue) String() string {
 func (*AttributeValue) ProtoMessage() {}
 
 func (x *AttributeValue) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[32]
+	mi := &file_journalpb_journal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2831,7 +2981,7 @@ func (x *AttributeValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttributeValue.ProtoReflect.Descriptor instead.
 func (*AttributeValue) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{32}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AttributeValue) GetKind() isAttributeValue_Kind {
@@ -2934,7 +3084,7 @@ type ValueSet struct {
 
 func (x *ValueSet) Reset() {
 	*x = ValueSet{}
-	mi := &file_journalpb_journal_proto_msgTypes[33]
+	mi := &file_journalpb_journal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2946,7 +3096,7 @@ func (x *ValueSet) String() string {
 func (*ValueSet) ProtoMessage() {}
 
 func (x *ValueSet) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[33]
+	mi := &file_journalpb_journal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2959,7 +3109,7 @@ func (x *ValueSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueSet.ProtoReflect.Descriptor instead.
 func (*ValueSet) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{33}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ValueSet) GetMap() string {
@@ -2983,6 +3133,97 @@ func (x *ValueSet) GetValue() *Payload {
 	return nil
 }
 
+// OperationControlled changes how an open operation is executed. The code does not notice it.
+// Protocol 4.
+type OperationControlled struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The scheduling event of the operation.
+	EventId uint64                   `protobuf:"varint,1,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
+	Kind    OperationControlled_Kind `protobuf:"varint,2,opt,name=kind,proto3,enum=tenuto.journal.v1.OperationControlled_Kind" json:"kind,omitempty"`
+	// Of KIND_ADJUST: all options that now apply.
+	Options *ActivityOptions `protobuf:"bytes,3,opt,name=options,proto3" json:"options,omitempty"`
+	// Chosen by the sender: a second event with the same request ID is dropped.
+	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Of KIND_ADJUST: the event whose options these replace; 0: the scheduling event.
+	Replaces uint64 `protobuf:"varint,5,opt,name=replaces,proto3" json:"replaces,omitempty"`
+	// Of KIND_RETRY_NOW: the number of the attempt that is to begin.
+	Attempt       uint32 `protobuf:"varint,6,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OperationControlled) Reset() {
+	*x = OperationControlled{}
+	mi := &file_journalpb_journal_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OperationControlled) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OperationControlled) ProtoMessage() {}
+
+func (x *OperationControlled) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OperationControlled.ProtoReflect.Descriptor instead.
+func (*OperationControlled) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *OperationControlled) GetEventId() uint64 {
+	if x != nil {
+		return x.EventId
+	}
+	return 0
+}
+
+func (x *OperationControlled) GetKind() OperationControlled_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return OperationControlled_KIND_UNSPECIFIED
+}
+
+func (x *OperationControlled) GetOptions() *ActivityOptions {
+	if x != nil {
+		return x.Options
+	}
+	return nil
+}
+
+func (x *OperationControlled) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *OperationControlled) GetReplaces() uint64 {
+	if x != nil {
+		return x.Replaces
+	}
+	return 0
+}
+
+func (x *OperationControlled) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
 // MessageSent sends an event or a request to cancel to another instance. Protocol 4.
 type MessageSent struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -2999,7 +3240,7 @@ type MessageSent struct {
 
 func (x *MessageSent) Reset() {
 	*x = MessageSent{}
-	mi := &file_journalpb_journal_proto_msgTypes[34]
+	mi := &file_journalpb_journal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3011,7 +3252,7 @@ func (x *MessageSent) String() string {
 func (*MessageSent) ProtoMessage() {}
 
 func (x *MessageSent) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[34]
+	mi := &file_journalpb_journal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3024,7 +3265,7 @@ func (x *MessageSent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageSent.ProtoReflect.Descriptor instead.
 func (*MessageSent) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{34}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *MessageSent) GetInstance() string {
@@ -3064,7 +3305,7 @@ type MessageDelivered struct {
 
 func (x *MessageDelivered) Reset() {
 	*x = MessageDelivered{}
-	mi := &file_journalpb_journal_proto_msgTypes[35]
+	mi := &file_journalpb_journal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3076,7 +3317,7 @@ func (x *MessageDelivered) String() string {
 func (*MessageDelivered) ProtoMessage() {}
 
 func (x *MessageDelivered) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[35]
+	mi := &file_journalpb_journal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3089,7 +3330,7 @@ func (x *MessageDelivered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageDelivered.ProtoReflect.Descriptor instead.
 func (*MessageDelivered) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{35}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{37}
 }
 
 // MessageRejected: the receiver has not recorded the message and never will.
@@ -3102,7 +3343,7 @@ type MessageRejected struct {
 
 func (x *MessageRejected) Reset() {
 	*x = MessageRejected{}
-	mi := &file_journalpb_journal_proto_msgTypes[36]
+	mi := &file_journalpb_journal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3114,7 +3355,7 @@ func (x *MessageRejected) String() string {
 func (*MessageRejected) ProtoMessage() {}
 
 func (x *MessageRejected) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[36]
+	mi := &file_journalpb_journal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3127,7 +3368,7 @@ func (x *MessageRejected) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageRejected.ProtoReflect.Descriptor instead.
 func (*MessageRejected) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{36}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *MessageRejected) GetError() *Error {
@@ -3149,7 +3390,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_journalpb_journal_proto_msgTypes[37]
+	mi := &file_journalpb_journal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3161,7 +3402,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[37]
+	mi := &file_journalpb_journal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3174,7 +3415,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{37}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Entry) GetFormat() uint32 {
@@ -3203,7 +3444,7 @@ type ChecksummedRecord struct {
 
 func (x *ChecksummedRecord) Reset() {
 	*x = ChecksummedRecord{}
-	mi := &file_journalpb_journal_proto_msgTypes[38]
+	mi := &file_journalpb_journal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3215,7 +3456,7 @@ func (x *ChecksummedRecord) String() string {
 func (*ChecksummedRecord) ProtoMessage() {}
 
 func (x *ChecksummedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[38]
+	mi := &file_journalpb_journal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3228,7 +3469,7 @@ func (x *ChecksummedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChecksummedRecord.ProtoReflect.Descriptor instead.
 func (*ChecksummedRecord) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{38}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ChecksummedRecord) GetRecord() []byte {
@@ -3263,7 +3504,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_journalpb_journal_proto_msgTypes[39]
+	mi := &file_journalpb_journal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3275,7 +3516,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[39]
+	mi := &file_journalpb_journal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3288,7 +3529,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{39}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Record) GetCommand() isRecord_Command {
@@ -3407,7 +3648,7 @@ type Append struct {
 
 func (x *Append) Reset() {
 	*x = Append{}
-	mi := &file_journalpb_journal_proto_msgTypes[40]
+	mi := &file_journalpb_journal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3419,7 +3660,7 @@ func (x *Append) String() string {
 func (*Append) ProtoMessage() {}
 
 func (x *Append) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[40]
+	mi := &file_journalpb_journal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3432,7 +3673,7 @@ func (x *Append) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Append.ProtoReflect.Descriptor instead.
 func (*Append) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{40}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Append) GetInstance() string {
@@ -3469,7 +3710,7 @@ type Segment struct {
 
 func (x *Segment) Reset() {
 	*x = Segment{}
-	mi := &file_journalpb_journal_proto_msgTypes[41]
+	mi := &file_journalpb_journal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3481,7 +3722,7 @@ func (x *Segment) String() string {
 func (*Segment) ProtoMessage() {}
 
 func (x *Segment) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[41]
+	mi := &file_journalpb_journal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3494,7 +3735,7 @@ func (x *Segment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Segment.ProtoReflect.Descriptor instead.
 func (*Segment) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{41}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Segment) GetExecution() uint64 {
@@ -3543,7 +3784,7 @@ type Attempt struct {
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_journalpb_journal_proto_msgTypes[42]
+	mi := &file_journalpb_journal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3555,7 +3796,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[42]
+	mi := &file_journalpb_journal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3568,7 +3809,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{42}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Attempt) GetRef() *OperationRef {
@@ -3639,7 +3880,7 @@ type Purge struct {
 
 func (x *Purge) Reset() {
 	*x = Purge{}
-	mi := &file_journalpb_journal_proto_msgTypes[43]
+	mi := &file_journalpb_journal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3651,7 +3892,7 @@ func (x *Purge) String() string {
 func (*Purge) ProtoMessage() {}
 
 func (x *Purge) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[43]
+	mi := &file_journalpb_journal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3664,7 +3905,7 @@ func (x *Purge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Purge.ProtoReflect.Descriptor instead.
 func (*Purge) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{43}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Purge) GetEpoch() uint64 {
@@ -3693,7 +3934,7 @@ type Epoch struct {
 
 func (x *Epoch) Reset() {
 	*x = Epoch{}
-	mi := &file_journalpb_journal_proto_msgTypes[44]
+	mi := &file_journalpb_journal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3705,7 +3946,7 @@ func (x *Epoch) String() string {
 func (*Epoch) ProtoMessage() {}
 
 func (x *Epoch) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[44]
+	mi := &file_journalpb_journal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3718,7 +3959,7 @@ func (x *Epoch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Epoch.ProtoReflect.Descriptor instead.
 func (*Epoch) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{44}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Epoch) GetNode() string {
@@ -3771,7 +4012,7 @@ type MetadataChange struct {
 
 func (x *MetadataChange) Reset() {
 	*x = MetadataChange{}
-	mi := &file_journalpb_journal_proto_msgTypes[45]
+	mi := &file_journalpb_journal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3783,7 +4024,7 @@ func (x *MetadataChange) String() string {
 func (*MetadataChange) ProtoMessage() {}
 
 func (x *MetadataChange) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[45]
+	mi := &file_journalpb_journal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3796,7 +4037,7 @@ func (x *MetadataChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetadataChange.ProtoReflect.Descriptor instead.
 func (*MetadataChange) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{45}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *MetadataChange) GetEpoch() uint64 {
@@ -3897,7 +4138,7 @@ type SetCondition struct {
 
 func (x *SetCondition) Reset() {
 	*x = SetCondition{}
-	mi := &file_journalpb_journal_proto_msgTypes[46]
+	mi := &file_journalpb_journal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3909,7 +4150,7 @@ func (x *SetCondition) String() string {
 func (*SetCondition) ProtoMessage() {}
 
 func (x *SetCondition) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[46]
+	mi := &file_journalpb_journal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3922,7 +4163,7 @@ func (x *SetCondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCondition.ProtoReflect.Descriptor instead.
 func (*SetCondition) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{46}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SetCondition) GetInstance() string {
@@ -3983,7 +4224,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_journalpb_journal_proto_msgTypes[47]
+	mi := &file_journalpb_journal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3995,7 +4236,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[47]
+	mi := &file_journalpb_journal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4008,7 +4249,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{47}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Condition) GetKind() ConditionKind {
@@ -4068,7 +4309,7 @@ type JoinToken struct {
 
 func (x *JoinToken) Reset() {
 	*x = JoinToken{}
-	mi := &file_journalpb_journal_proto_msgTypes[48]
+	mi := &file_journalpb_journal_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4080,7 +4321,7 @@ func (x *JoinToken) String() string {
 func (*JoinToken) ProtoMessage() {}
 
 func (x *JoinToken) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[48]
+	mi := &file_journalpb_journal_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4093,7 +4334,7 @@ func (x *JoinToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinToken.ProtoReflect.Descriptor instead.
 func (*JoinToken) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{48}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *JoinToken) GetKey() []byte {
@@ -4141,7 +4382,7 @@ type PartitionMetadata struct {
 
 func (x *PartitionMetadata) Reset() {
 	*x = PartitionMetadata{}
-	mi := &file_journalpb_journal_proto_msgTypes[49]
+	mi := &file_journalpb_journal_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4153,7 +4394,7 @@ func (x *PartitionMetadata) String() string {
 func (*PartitionMetadata) ProtoMessage() {}
 
 func (x *PartitionMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[49]
+	mi := &file_journalpb_journal_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4166,7 +4407,7 @@ func (x *PartitionMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionMetadata.ProtoReflect.Descriptor instead.
 func (*PartitionMetadata) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{49}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PartitionMetadata) GetClock() int64 {
@@ -4239,14 +4480,16 @@ type Settings struct {
 	RequireJoinToken bool   `protobuf:"varint,12,opt,name=require_join_token,json=requireJoinToken,proto3" json:"require_join_token,omitempty"`
 	// Random, of the request that made the change: other requests may ask for the same values. Empty
 	// for the settings with which the cluster was founded.
-	RequestId     string `protobuf:"bytes,13,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	RequestId string `protobuf:"bytes,13,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// In order of their names.
+	PausedActivities []*PausedActivity `protobuf:"bytes,25,rep,name=paused_activities,json=pausedActivities,proto3" json:"paused_activities,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_journalpb_journal_proto_msgTypes[50]
+	mi := &file_journalpb_journal_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4258,7 +4501,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[50]
+	mi := &file_journalpb_journal_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4271,7 +4514,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{50}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Settings) GetActivityRates() []*ActivityRate {
@@ -4365,6 +4608,84 @@ func (x *Settings) GetRequestId() string {
 	return ""
 }
 
+func (x *Settings) GetPausedActivities() []*PausedActivity {
+	if x != nil {
+		return x.PausedActivities
+	}
+	return nil
+}
+
+// PausedActivity is an activity of which no attempt begins in the whole cluster.
+type PausedActivity struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Activity string                 `protobuf:"bytes,1,opt,name=activity,proto3" json:"activity,omitempty"`
+	// As in Origin.
+	Principal string `protobuf:"bytes,2,opt,name=principal,proto3" json:"principal,omitempty"`
+	Reason    string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Cluster time, Unix nanoseconds.
+	Since         int64 `protobuf:"varint,4,opt,name=since,proto3" json:"since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PausedActivity) Reset() {
+	*x = PausedActivity{}
+	mi := &file_journalpb_journal_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PausedActivity) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PausedActivity) ProtoMessage() {}
+
+func (x *PausedActivity) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PausedActivity.ProtoReflect.Descriptor instead.
+func (*PausedActivity) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *PausedActivity) GetActivity() string {
+	if x != nil {
+		return x.Activity
+	}
+	return ""
+}
+
+func (x *PausedActivity) GetPrincipal() string {
+	if x != nil {
+		return x.Principal
+	}
+	return ""
+}
+
+func (x *PausedActivity) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *PausedActivity) GetSince() int64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
 // ActivityRate bounds how often attempts of an activity begin in the whole cluster.
 type ActivityRate struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -4378,7 +4699,7 @@ type ActivityRate struct {
 
 func (x *ActivityRate) Reset() {
 	*x = ActivityRate{}
-	mi := &file_journalpb_journal_proto_msgTypes[51]
+	mi := &file_journalpb_journal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4390,7 +4711,7 @@ func (x *ActivityRate) String() string {
 func (*ActivityRate) ProtoMessage() {}
 
 func (x *ActivityRate) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[51]
+	mi := &file_journalpb_journal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4403,7 +4724,7 @@ func (x *ActivityRate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityRate.ProtoReflect.Descriptor instead.
 func (*ActivityRate) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{51}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ActivityRate) GetActivity() string {
@@ -4468,7 +4789,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_journalpb_journal_proto_msgTypes[52]
+	mi := &file_journalpb_journal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4480,7 +4801,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[52]
+	mi := &file_journalpb_journal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4493,7 +4814,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{52}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Instance) GetInstance() string {
@@ -4640,14 +4961,20 @@ type Operation struct {
 	// Of a child: the ID of its instance.
 	Child string `protobuf:"bytes,4,opt,name=child,proto3" json:"child,omitempty"`
 	// Of an activity: its attempts, absent if none was recorded.
-	Attempt       *Attempt `protobuf:"bytes,5,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Attempt *Attempt `protobuf:"bytes,5,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// An operator holds it; see OperationControlled.
+	Held bool `protobuf:"varint,25,opt,name=held,proto3" json:"held,omitempty"`
+	// The event that last adjusted it; 0: none.
+	AdjustedBy uint64 `protobuf:"varint,26,opt,name=adjusted_by,json=adjustedBy,proto3" json:"adjusted_by,omitempty"`
+	// The number of the attempt that begins without a backoff; 0: none.
+	RetryNow      uint32 `protobuf:"varint,27,opt,name=retry_now,json=retryNow,proto3" json:"retry_now,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_journalpb_journal_proto_msgTypes[53]
+	mi := &file_journalpb_journal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4659,7 +4986,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[53]
+	mi := &file_journalpb_journal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4672,7 +4999,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{53}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Operation) GetRef() *OperationRef {
@@ -4710,6 +5037,27 @@ func (x *Operation) GetAttempt() *Attempt {
 	return nil
 }
 
+func (x *Operation) GetHeld() bool {
+	if x != nil {
+		return x.Held
+	}
+	return false
+}
+
+func (x *Operation) GetAdjustedBy() uint64 {
+	if x != nil {
+		return x.AdjustedBy
+	}
+	return 0
+}
+
+func (x *Operation) GetRetryNow() uint32 {
+	if x != nil {
+		return x.RetryNow
+	}
+	return 0
+}
+
 // ChainedStart is a recorded request to start an instance that does not exist yet: an
 // OrchestrationChained, or a child with the close policy "abandon".
 type ChainedStart struct {
@@ -4725,7 +5073,7 @@ type ChainedStart struct {
 
 func (x *ChainedStart) Reset() {
 	*x = ChainedStart{}
-	mi := &file_journalpb_journal_proto_msgTypes[54]
+	mi := &file_journalpb_journal_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4737,7 +5085,7 @@ func (x *ChainedStart) String() string {
 func (*ChainedStart) ProtoMessage() {}
 
 func (x *ChainedStart) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[54]
+	mi := &file_journalpb_journal_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4750,7 +5098,7 @@ func (x *ChainedStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChainedStart.ProtoReflect.Descriptor instead.
 func (*ChainedStart) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{54}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ChainedStart) GetRef() *OperationRef {
@@ -4787,7 +5135,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_journalpb_journal_proto_msgTypes[55]
+	mi := &file_journalpb_journal_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4799,7 +5147,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[55]
+	mi := &file_journalpb_journal_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4812,7 +5160,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{55}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *SnapshotHeader) GetFormat() uint32 {
@@ -4857,7 +5205,7 @@ type InstanceSnapshot struct {
 
 func (x *InstanceSnapshot) Reset() {
 	*x = InstanceSnapshot{}
-	mi := &file_journalpb_journal_proto_msgTypes[56]
+	mi := &file_journalpb_journal_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4869,7 +5217,7 @@ func (x *InstanceSnapshot) String() string {
 func (*InstanceSnapshot) ProtoMessage() {}
 
 func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[56]
+	mi := &file_journalpb_journal_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4882,7 +5230,7 @@ func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceSnapshot.ProtoReflect.Descriptor instead.
 func (*InstanceSnapshot) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{56}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *InstanceSnapshot) GetInstance() string {
@@ -4953,11 +5301,12 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\theartbeat\x18\x05 \x01(\x03R\theartbeat\x12\x10\n" +
 	"\x03tag\x18\x06 \x01(\tR\x03tag\x12!\n" +
 	"\fcancel_grace\x18\a \x01(\x03R\vcancelGrace\x123\n" +
-	"\aheaders\x18\b \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\"\xc1\x14\n" +
+	"\aheaders\x18\b \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\"\xd1\x15\n" +
 	"\x05Event\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\x04R\aeventId\x12\x1c\n" +
 	"\ttimestamp\x18\x02 \x01(\x03R\ttimestamp\x12&\n" +
-	"\x0fsource_event_id\x18\x03 \x01(\x04R\rsourceEventId\x12^\n" +
+	"\x0fsource_event_id\x18\x03 \x01(\x04R\rsourceEventId\x121\n" +
+	"\x06origin\x18\x04 \x01(\v2\x19.tenuto.journal.v1.OriginR\x06origin\x12^\n" +
 	"\x15orchestration_started\x18\n" +
 	" \x01(\v2'.tenuto.journal.v1.OrchestrationStartedH\x00R\x14orchestrationStarted\x12d\n" +
 	"\x17orchestration_completed\x18\v \x01(\v2).tenuto.journal.v1.OrchestrationCompletedH\x00R\x16orchestrationCompleted\x12[\n" +
@@ -4988,8 +5337,14 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x11message_delivered\x18# \x01(\v2#.tenuto.journal.v1.MessageDeliveredH\x00R\x10messageDelivered\x12O\n" +
 	"\x10message_rejected\x18$ \x01(\v2\".tenuto.journal.v1.MessageRejectedH\x00R\x0fmessageRejected\x12F\n" +
 	"\rattribute_set\x18% \x01(\v2\x1f.tenuto.journal.v1.AttributeSetH\x00R\fattributeSet\x12:\n" +
-	"\tvalue_set\x18& \x01(\v2\x1b.tenuto.journal.v1.ValueSetH\x00R\bvalueSetB\x06\n" +
-	"\x04body\"\xec\t\n" +
+	"\tvalue_set\x18& \x01(\v2\x1b.tenuto.journal.v1.ValueSetH\x00R\bvalueSet\x12[\n" +
+	"\x14operation_controlled\x18' \x01(\v2&.tenuto.journal.v1.OperationControlledH\x00R\x13operationControlledB\x06\n" +
+	"\x04body\"]\n" +
+	"\x06Origin\x12\x1c\n" +
+	"\tprincipal\x18\x01 \x01(\tR\tprincipal\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\"\xec\t\n" +
 	"\x14OrchestrationStarted\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x120\n" +
@@ -5120,7 +5475,21 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\bValueSet\x12\x10\n" +
 	"\x03map\x18\x01 \x01(\tR\x03map\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x120\n" +
-	"\x05value\x18\x03 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05value\"\xcb\x01\n" +
+	"\x05value\x18\x03 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05value\"\xe8\x02\n" +
+	"\x13OperationControlled\x12\x19\n" +
+	"\bevent_id\x18\x01 \x01(\x04R\aeventId\x12?\n" +
+	"\x04kind\x18\x02 \x01(\x0e2+.tenuto.journal.v1.OperationControlled.KindR\x04kind\x12<\n" +
+	"\aoptions\x18\x03 \x01(\v2\".tenuto.journal.v1.ActivityOptionsR\aoptions\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x04 \x01(\tR\trequestId\x12\x1a\n" +
+	"\breplaces\x18\x05 \x01(\x04R\breplaces\x12\x18\n" +
+	"\aattempt\x18\x06 \x01(\rR\aattempt\"b\n" +
+	"\x04Kind\x12\x14\n" +
+	"\x10KIND_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eKIND_RETRY_NOW\x10\x01\x12\r\n" +
+	"\tKIND_HOLD\x10\x02\x12\x10\n" +
+	"\fKIND_RELEASE\x10\x03\x12\x0f\n" +
+	"\vKIND_ADJUST\x10\x04\"\xcb\x01\n" +
 	"\vMessageSent\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x126\n" +
 	"\x05event\x18\x02 \x01(\v2 .tenuto.journal.v1.ExternalEventR\x05event\x12G\n" +
@@ -5207,7 +5576,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\bprotocol\x18\x04 \x01(\rR\bprotocol\x12\x1a\n" +
 	"\bsettings\x18\x05 \x01(\fR\bsettings\x12)\n" +
 	"\x10settings_version\x18\x06 \x01(\x04R\x0fsettingsVersion\x12%\n" +
-	"\x0ecompletion_key\x18\a \x01(\fR\rcompletionKey\"\xc4\x04\n" +
+	"\x0ecompletion_key\x18\a \x01(\fR\rcompletionKey\"\x94\x05\n" +
 	"\bSettings\x12F\n" +
 	"\x0eactivity_rates\x18\x01 \x03(\v2\x1f.tenuto.journal.v1.ActivityRateR\ractivityRates\x12\x19\n" +
 	"\bopen_max\x18\x02 \x01(\x04R\aopenMax\x12!\n" +
@@ -5224,7 +5593,13 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"payloadMax\x12,\n" +
 	"\x12require_join_token\x18\f \x01(\bR\x10requireJoinToken\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\r \x01(\tR\trequestId\"_\n" +
+	"request_id\x18\r \x01(\tR\trequestId\x12N\n" +
+	"\x11paused_activities\x18\x19 \x03(\v2!.tenuto.journal.v1.PausedActivityR\x10pausedActivities\"x\n" +
+	"\x0ePausedActivity\x12\x1a\n" +
+	"\bactivity\x18\x01 \x01(\tR\bactivity\x12\x1c\n" +
+	"\tprincipal\x18\x02 \x01(\tR\tprincipal\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05since\x18\x04 \x01(\x03R\x05since\"_\n" +
 	"\fActivityRate\x12\x1a\n" +
 	"\bactivity\x18\x01 \x01(\tR\bactivity\x12\x1d\n" +
 	"\n" +
@@ -5259,13 +5634,17 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"error_code\x18\x13 \x01(\tR\terrorCode\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb7\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x89\x02\n" +
 	"\tOperation\x121\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1f.tenuto.journal.v1.OperationRefR\x03ref\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x17\n" +
 	"\afire_at\x18\x03 \x01(\x03R\x06fireAt\x12\x14\n" +
 	"\x05child\x18\x04 \x01(\tR\x05child\x124\n" +
-	"\aattempt\x18\x05 \x01(\v2\x1a.tenuto.journal.v1.AttemptR\aattempt\"\xc8\x01\n" +
+	"\aattempt\x18\x05 \x01(\v2\x1a.tenuto.journal.v1.AttemptR\aattempt\x12\x12\n" +
+	"\x04held\x18\x19 \x01(\bR\x04held\x12\x1f\n" +
+	"\vadjusted_by\x18\x1a \x01(\x04R\n" +
+	"adjustedBy\x12\x1b\n" +
+	"\tretry_now\x18\x1b \x01(\rR\bretryNow\"\xc8\x01\n" +
 	"\fChainedStart\x121\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1f.tenuto.journal.v1.OperationRefR\x03ref\x12A\n" +
 	"\achained\x18\x02 \x01(\v2'.tenuto.journal.v1.OrchestrationChainedR\achained\x12B\n" +
@@ -5312,181 +5691,190 @@ func file_journalpb_journal_proto_rawDescGZIP() []byte {
 	return file_journalpb_journal_proto_rawDescData
 }
 
-var file_journalpb_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_journalpb_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
 var file_journalpb_journal_proto_goTypes = []any{
 	(ClosePolicy)(0),                     // 0: tenuto.journal.v1.ClosePolicy
 	(ConditionKind)(0),                   // 1: tenuto.journal.v1.ConditionKind
 	(Status)(0),                          // 2: tenuto.journal.v1.Status
-	(*Payload)(nil),                      // 3: tenuto.journal.v1.Payload
-	(*Error)(nil),                        // 4: tenuto.journal.v1.Error
-	(*Header)(nil),                       // 5: tenuto.journal.v1.Header
-	(*OperationRef)(nil),                 // 6: tenuto.journal.v1.OperationRef
-	(*RetryPolicy)(nil),                  // 7: tenuto.journal.v1.RetryPolicy
-	(*ActivityOptions)(nil),              // 8: tenuto.journal.v1.ActivityOptions
-	(*Event)(nil),                        // 9: tenuto.journal.v1.Event
-	(*OrchestrationStarted)(nil),         // 10: tenuto.journal.v1.OrchestrationStarted
-	(*RequestIdMark)(nil),                // 11: tenuto.journal.v1.RequestIdMark
-	(*OrchestrationCompleted)(nil),       // 12: tenuto.journal.v1.OrchestrationCompleted
-	(*OrchestrationFailed)(nil),          // 13: tenuto.journal.v1.OrchestrationFailed
-	(*OrchestrationCanceled)(nil),        // 14: tenuto.journal.v1.OrchestrationCanceled
-	(*OrchestrationTerminated)(nil),      // 15: tenuto.journal.v1.OrchestrationTerminated
-	(*OrchestrationContinuedAsNew)(nil),  // 16: tenuto.journal.v1.OrchestrationContinuedAsNew
-	(*OrchestrationCancelRequested)(nil), // 17: tenuto.journal.v1.OrchestrationCancelRequested
-	(*OrchestrationSuspended)(nil),       // 18: tenuto.journal.v1.OrchestrationSuspended
-	(*OrchestrationResumed)(nil),         // 19: tenuto.journal.v1.OrchestrationResumed
-	(*ActivityScheduled)(nil),            // 20: tenuto.journal.v1.ActivityScheduled
-	(*ActivityCompleted)(nil),            // 21: tenuto.journal.v1.ActivityCompleted
-	(*ActivityFailed)(nil),               // 22: tenuto.journal.v1.ActivityFailed
-	(*TimerCreated)(nil),                 // 23: tenuto.journal.v1.TimerCreated
-	(*TimerFired)(nil),                   // 24: tenuto.journal.v1.TimerFired
-	(*ExternalSubscribed)(nil),           // 25: tenuto.journal.v1.ExternalSubscribed
-	(*ExternalEvent)(nil),                // 26: tenuto.journal.v1.ExternalEvent
-	(*SubOrchestrationScheduled)(nil),    // 27: tenuto.journal.v1.SubOrchestrationScheduled
-	(*SubOrchestrationCompleted)(nil),    // 28: tenuto.journal.v1.SubOrchestrationCompleted
-	(*SubOrchestrationFailed)(nil),       // 29: tenuto.journal.v1.SubOrchestrationFailed
-	(*OrchestrationChained)(nil),         // 30: tenuto.journal.v1.OrchestrationChained
-	(*CancelRequested)(nil),              // 31: tenuto.journal.v1.CancelRequested
-	(*SideEffectRecorded)(nil),           // 32: tenuto.journal.v1.SideEffectRecorded
-	(*StatusSet)(nil),                    // 33: tenuto.journal.v1.StatusSet
-	(*AttributeSet)(nil),                 // 34: tenuto.journal.v1.AttributeSet
-	(*AttributeValue)(nil),               // 35: tenuto.journal.v1.AttributeValue
-	(*ValueSet)(nil),                     // 36: tenuto.journal.v1.ValueSet
-	(*MessageSent)(nil),                  // 37: tenuto.journal.v1.MessageSent
-	(*MessageDelivered)(nil),             // 38: tenuto.journal.v1.MessageDelivered
-	(*MessageRejected)(nil),              // 39: tenuto.journal.v1.MessageRejected
-	(*Entry)(nil),                        // 40: tenuto.journal.v1.Entry
-	(*ChecksummedRecord)(nil),            // 41: tenuto.journal.v1.ChecksummedRecord
-	(*Record)(nil),                       // 42: tenuto.journal.v1.Record
-	(*Append)(nil),                       // 43: tenuto.journal.v1.Append
-	(*Segment)(nil),                      // 44: tenuto.journal.v1.Segment
-	(*Attempt)(nil),                      // 45: tenuto.journal.v1.Attempt
-	(*Purge)(nil),                        // 46: tenuto.journal.v1.Purge
-	(*Epoch)(nil),                        // 47: tenuto.journal.v1.Epoch
-	(*MetadataChange)(nil),               // 48: tenuto.journal.v1.MetadataChange
-	(*SetCondition)(nil),                 // 49: tenuto.journal.v1.SetCondition
-	(*Condition)(nil),                    // 50: tenuto.journal.v1.Condition
-	(*JoinToken)(nil),                    // 51: tenuto.journal.v1.JoinToken
-	(*PartitionMetadata)(nil),            // 52: tenuto.journal.v1.PartitionMetadata
-	(*Settings)(nil),                     // 53: tenuto.journal.v1.Settings
-	(*ActivityRate)(nil),                 // 54: tenuto.journal.v1.ActivityRate
-	(*Instance)(nil),                     // 55: tenuto.journal.v1.Instance
-	(*Operation)(nil),                    // 56: tenuto.journal.v1.Operation
-	(*ChainedStart)(nil),                 // 57: tenuto.journal.v1.ChainedStart
-	(*SnapshotHeader)(nil),               // 58: tenuto.journal.v1.SnapshotHeader
-	(*InstanceSnapshot)(nil),             // 59: tenuto.journal.v1.InstanceSnapshot
-	nil,                                  // 60: tenuto.journal.v1.OrchestrationStarted.TagsEntry
-	nil,                                  // 61: tenuto.journal.v1.Instance.TagsEntry
+	(OperationControlled_Kind)(0),        // 3: tenuto.journal.v1.OperationControlled.Kind
+	(*Payload)(nil),                      // 4: tenuto.journal.v1.Payload
+	(*Error)(nil),                        // 5: tenuto.journal.v1.Error
+	(*Header)(nil),                       // 6: tenuto.journal.v1.Header
+	(*OperationRef)(nil),                 // 7: tenuto.journal.v1.OperationRef
+	(*RetryPolicy)(nil),                  // 8: tenuto.journal.v1.RetryPolicy
+	(*ActivityOptions)(nil),              // 9: tenuto.journal.v1.ActivityOptions
+	(*Event)(nil),                        // 10: tenuto.journal.v1.Event
+	(*Origin)(nil),                       // 11: tenuto.journal.v1.Origin
+	(*OrchestrationStarted)(nil),         // 12: tenuto.journal.v1.OrchestrationStarted
+	(*RequestIdMark)(nil),                // 13: tenuto.journal.v1.RequestIdMark
+	(*OrchestrationCompleted)(nil),       // 14: tenuto.journal.v1.OrchestrationCompleted
+	(*OrchestrationFailed)(nil),          // 15: tenuto.journal.v1.OrchestrationFailed
+	(*OrchestrationCanceled)(nil),        // 16: tenuto.journal.v1.OrchestrationCanceled
+	(*OrchestrationTerminated)(nil),      // 17: tenuto.journal.v1.OrchestrationTerminated
+	(*OrchestrationContinuedAsNew)(nil),  // 18: tenuto.journal.v1.OrchestrationContinuedAsNew
+	(*OrchestrationCancelRequested)(nil), // 19: tenuto.journal.v1.OrchestrationCancelRequested
+	(*OrchestrationSuspended)(nil),       // 20: tenuto.journal.v1.OrchestrationSuspended
+	(*OrchestrationResumed)(nil),         // 21: tenuto.journal.v1.OrchestrationResumed
+	(*ActivityScheduled)(nil),            // 22: tenuto.journal.v1.ActivityScheduled
+	(*ActivityCompleted)(nil),            // 23: tenuto.journal.v1.ActivityCompleted
+	(*ActivityFailed)(nil),               // 24: tenuto.journal.v1.ActivityFailed
+	(*TimerCreated)(nil),                 // 25: tenuto.journal.v1.TimerCreated
+	(*TimerFired)(nil),                   // 26: tenuto.journal.v1.TimerFired
+	(*ExternalSubscribed)(nil),           // 27: tenuto.journal.v1.ExternalSubscribed
+	(*ExternalEvent)(nil),                // 28: tenuto.journal.v1.ExternalEvent
+	(*SubOrchestrationScheduled)(nil),    // 29: tenuto.journal.v1.SubOrchestrationScheduled
+	(*SubOrchestrationCompleted)(nil),    // 30: tenuto.journal.v1.SubOrchestrationCompleted
+	(*SubOrchestrationFailed)(nil),       // 31: tenuto.journal.v1.SubOrchestrationFailed
+	(*OrchestrationChained)(nil),         // 32: tenuto.journal.v1.OrchestrationChained
+	(*CancelRequested)(nil),              // 33: tenuto.journal.v1.CancelRequested
+	(*SideEffectRecorded)(nil),           // 34: tenuto.journal.v1.SideEffectRecorded
+	(*StatusSet)(nil),                    // 35: tenuto.journal.v1.StatusSet
+	(*AttributeSet)(nil),                 // 36: tenuto.journal.v1.AttributeSet
+	(*AttributeValue)(nil),               // 37: tenuto.journal.v1.AttributeValue
+	(*ValueSet)(nil),                     // 38: tenuto.journal.v1.ValueSet
+	(*OperationControlled)(nil),          // 39: tenuto.journal.v1.OperationControlled
+	(*MessageSent)(nil),                  // 40: tenuto.journal.v1.MessageSent
+	(*MessageDelivered)(nil),             // 41: tenuto.journal.v1.MessageDelivered
+	(*MessageRejected)(nil),              // 42: tenuto.journal.v1.MessageRejected
+	(*Entry)(nil),                        // 43: tenuto.journal.v1.Entry
+	(*ChecksummedRecord)(nil),            // 44: tenuto.journal.v1.ChecksummedRecord
+	(*Record)(nil),                       // 45: tenuto.journal.v1.Record
+	(*Append)(nil),                       // 46: tenuto.journal.v1.Append
+	(*Segment)(nil),                      // 47: tenuto.journal.v1.Segment
+	(*Attempt)(nil),                      // 48: tenuto.journal.v1.Attempt
+	(*Purge)(nil),                        // 49: tenuto.journal.v1.Purge
+	(*Epoch)(nil),                        // 50: tenuto.journal.v1.Epoch
+	(*MetadataChange)(nil),               // 51: tenuto.journal.v1.MetadataChange
+	(*SetCondition)(nil),                 // 52: tenuto.journal.v1.SetCondition
+	(*Condition)(nil),                    // 53: tenuto.journal.v1.Condition
+	(*JoinToken)(nil),                    // 54: tenuto.journal.v1.JoinToken
+	(*PartitionMetadata)(nil),            // 55: tenuto.journal.v1.PartitionMetadata
+	(*Settings)(nil),                     // 56: tenuto.journal.v1.Settings
+	(*PausedActivity)(nil),               // 57: tenuto.journal.v1.PausedActivity
+	(*ActivityRate)(nil),                 // 58: tenuto.journal.v1.ActivityRate
+	(*Instance)(nil),                     // 59: tenuto.journal.v1.Instance
+	(*Operation)(nil),                    // 60: tenuto.journal.v1.Operation
+	(*ChainedStart)(nil),                 // 61: tenuto.journal.v1.ChainedStart
+	(*SnapshotHeader)(nil),               // 62: tenuto.journal.v1.SnapshotHeader
+	(*InstanceSnapshot)(nil),             // 63: tenuto.journal.v1.InstanceSnapshot
+	nil,                                  // 64: tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	nil,                                  // 65: tenuto.journal.v1.Instance.TagsEntry
 }
 var file_journalpb_journal_proto_depIdxs = []int32{
-	4,   // 0: tenuto.journal.v1.Error.cause:type_name -> tenuto.journal.v1.Error
-	3,   // 1: tenuto.journal.v1.Error.details:type_name -> tenuto.journal.v1.Payload
-	4,   // 2: tenuto.journal.v1.Error.other_causes:type_name -> tenuto.journal.v1.Error
-	7,   // 3: tenuto.journal.v1.ActivityOptions.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	5,   // 4: tenuto.journal.v1.ActivityOptions.headers:type_name -> tenuto.journal.v1.Header
-	10,  // 5: tenuto.journal.v1.Event.orchestration_started:type_name -> tenuto.journal.v1.OrchestrationStarted
-	12,  // 6: tenuto.journal.v1.Event.orchestration_completed:type_name -> tenuto.journal.v1.OrchestrationCompleted
-	13,  // 7: tenuto.journal.v1.Event.orchestration_failed:type_name -> tenuto.journal.v1.OrchestrationFailed
-	14,  // 8: tenuto.journal.v1.Event.orchestration_canceled:type_name -> tenuto.journal.v1.OrchestrationCanceled
-	15,  // 9: tenuto.journal.v1.Event.orchestration_terminated:type_name -> tenuto.journal.v1.OrchestrationTerminated
-	16,  // 10: tenuto.journal.v1.Event.orchestration_continued_as_new:type_name -> tenuto.journal.v1.OrchestrationContinuedAsNew
-	17,  // 11: tenuto.journal.v1.Event.orchestration_cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
-	18,  // 12: tenuto.journal.v1.Event.orchestration_suspended:type_name -> tenuto.journal.v1.OrchestrationSuspended
-	19,  // 13: tenuto.journal.v1.Event.orchestration_resumed:type_name -> tenuto.journal.v1.OrchestrationResumed
-	20,  // 14: tenuto.journal.v1.Event.activity_scheduled:type_name -> tenuto.journal.v1.ActivityScheduled
-	21,  // 15: tenuto.journal.v1.Event.activity_completed:type_name -> tenuto.journal.v1.ActivityCompleted
-	22,  // 16: tenuto.journal.v1.Event.activity_failed:type_name -> tenuto.journal.v1.ActivityFailed
-	23,  // 17: tenuto.journal.v1.Event.timer_created:type_name -> tenuto.journal.v1.TimerCreated
-	24,  // 18: tenuto.journal.v1.Event.timer_fired:type_name -> tenuto.journal.v1.TimerFired
-	25,  // 19: tenuto.journal.v1.Event.external_subscribed:type_name -> tenuto.journal.v1.ExternalSubscribed
-	26,  // 20: tenuto.journal.v1.Event.external_event:type_name -> tenuto.journal.v1.ExternalEvent
-	27,  // 21: tenuto.journal.v1.Event.sub_orchestration_scheduled:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
-	28,  // 22: tenuto.journal.v1.Event.sub_orchestration_completed:type_name -> tenuto.journal.v1.SubOrchestrationCompleted
-	29,  // 23: tenuto.journal.v1.Event.sub_orchestration_failed:type_name -> tenuto.journal.v1.SubOrchestrationFailed
-	30,  // 24: tenuto.journal.v1.Event.orchestration_chained:type_name -> tenuto.journal.v1.OrchestrationChained
-	31,  // 25: tenuto.journal.v1.Event.cancel_requested:type_name -> tenuto.journal.v1.CancelRequested
-	32,  // 26: tenuto.journal.v1.Event.side_effect_recorded:type_name -> tenuto.journal.v1.SideEffectRecorded
-	33,  // 27: tenuto.journal.v1.Event.status_set:type_name -> tenuto.journal.v1.StatusSet
-	37,  // 28: tenuto.journal.v1.Event.message_sent:type_name -> tenuto.journal.v1.MessageSent
-	38,  // 29: tenuto.journal.v1.Event.message_delivered:type_name -> tenuto.journal.v1.MessageDelivered
-	39,  // 30: tenuto.journal.v1.Event.message_rejected:type_name -> tenuto.journal.v1.MessageRejected
-	34,  // 31: tenuto.journal.v1.Event.attribute_set:type_name -> tenuto.journal.v1.AttributeSet
-	36,  // 32: tenuto.journal.v1.Event.value_set:type_name -> tenuto.journal.v1.ValueSet
-	3,   // 33: tenuto.journal.v1.OrchestrationStarted.input:type_name -> tenuto.journal.v1.Payload
-	6,   // 34: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
-	26,  // 35: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	60,  // 36: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
-	3,   // 37: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
-	17,  // 38: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
-	11,  // 39: tenuto.journal.v1.OrchestrationStarted.request_id_marks:type_name -> tenuto.journal.v1.RequestIdMark
-	34,  // 40: tenuto.journal.v1.OrchestrationStarted.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	36,  // 41: tenuto.journal.v1.OrchestrationStarted.values:type_name -> tenuto.journal.v1.ValueSet
-	5,   // 42: tenuto.journal.v1.OrchestrationStarted.headers:type_name -> tenuto.journal.v1.Header
-	7,   // 43: tenuto.journal.v1.OrchestrationStarted.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	4,   // 44: tenuto.journal.v1.OrchestrationStarted.last_failure:type_name -> tenuto.journal.v1.Error
-	3,   // 45: tenuto.journal.v1.OrchestrationCompleted.output:type_name -> tenuto.journal.v1.Payload
-	4,   // 46: tenuto.journal.v1.OrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
-	3,   // 47: tenuto.journal.v1.OrchestrationContinuedAsNew.input:type_name -> tenuto.journal.v1.Payload
-	26,  // 48: tenuto.journal.v1.OrchestrationContinuedAsNew.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	4,   // 49: tenuto.journal.v1.OrchestrationContinuedAsNew.retried:type_name -> tenuto.journal.v1.Error
-	3,   // 50: tenuto.journal.v1.ActivityScheduled.input:type_name -> tenuto.journal.v1.Payload
-	8,   // 51: tenuto.journal.v1.ActivityScheduled.options:type_name -> tenuto.journal.v1.ActivityOptions
-	3,   // 52: tenuto.journal.v1.ActivityCompleted.result:type_name -> tenuto.journal.v1.Payload
-	4,   // 53: tenuto.journal.v1.ActivityFailed.error:type_name -> tenuto.journal.v1.Error
-	3,   // 54: tenuto.journal.v1.ExternalEvent.data:type_name -> tenuto.journal.v1.Payload
-	5,   // 55: tenuto.journal.v1.ExternalEvent.headers:type_name -> tenuto.journal.v1.Header
-	3,   // 56: tenuto.journal.v1.SubOrchestrationScheduled.input:type_name -> tenuto.journal.v1.Payload
-	0,   // 57: tenuto.journal.v1.SubOrchestrationScheduled.close_policy:type_name -> tenuto.journal.v1.ClosePolicy
-	5,   // 58: tenuto.journal.v1.SubOrchestrationScheduled.headers:type_name -> tenuto.journal.v1.Header
-	7,   // 59: tenuto.journal.v1.SubOrchestrationScheduled.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	3,   // 60: tenuto.journal.v1.SubOrchestrationCompleted.result:type_name -> tenuto.journal.v1.Payload
-	4,   // 61: tenuto.journal.v1.SubOrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
-	3,   // 62: tenuto.journal.v1.OrchestrationChained.input:type_name -> tenuto.journal.v1.Payload
-	5,   // 63: tenuto.journal.v1.OrchestrationChained.headers:type_name -> tenuto.journal.v1.Header
-	3,   // 64: tenuto.journal.v1.SideEffectRecorded.value:type_name -> tenuto.journal.v1.Payload
-	4,   // 65: tenuto.journal.v1.SideEffectRecorded.error:type_name -> tenuto.journal.v1.Error
-	3,   // 66: tenuto.journal.v1.StatusSet.value:type_name -> tenuto.journal.v1.Payload
-	35,  // 67: tenuto.journal.v1.AttributeSet.value:type_name -> tenuto.journal.v1.AttributeValue
-	3,   // 68: tenuto.journal.v1.ValueSet.value:type_name -> tenuto.journal.v1.Payload
-	26,  // 69: tenuto.journal.v1.MessageSent.event:type_name -> tenuto.journal.v1.ExternalEvent
-	17,  // 70: tenuto.journal.v1.MessageSent.cancel:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
-	4,   // 71: tenuto.journal.v1.MessageRejected.error:type_name -> tenuto.journal.v1.Error
-	41,  // 72: tenuto.journal.v1.Entry.records:type_name -> tenuto.journal.v1.ChecksummedRecord
-	43,  // 73: tenuto.journal.v1.Record.append:type_name -> tenuto.journal.v1.Append
-	47,  // 74: tenuto.journal.v1.Record.epoch:type_name -> tenuto.journal.v1.Epoch
-	45,  // 75: tenuto.journal.v1.Record.attempt:type_name -> tenuto.journal.v1.Attempt
-	46,  // 76: tenuto.journal.v1.Record.purge:type_name -> tenuto.journal.v1.Purge
-	48,  // 77: tenuto.journal.v1.Record.metadata_change:type_name -> tenuto.journal.v1.MetadataChange
-	49,  // 78: tenuto.journal.v1.Record.set_condition:type_name -> tenuto.journal.v1.SetCondition
-	44,  // 79: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
-	6,   // 80: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
-	4,   // 81: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
-	3,   // 82: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
-	51,  // 83: tenuto.journal.v1.MetadataChange.issued:type_name -> tenuto.journal.v1.JoinToken
-	51,  // 84: tenuto.journal.v1.MetadataChange.used:type_name -> tenuto.journal.v1.JoinToken
-	50,  // 85: tenuto.journal.v1.SetCondition.condition:type_name -> tenuto.journal.v1.Condition
-	1,   // 86: tenuto.journal.v1.Condition.kind:type_name -> tenuto.journal.v1.ConditionKind
-	51,  // 87: tenuto.journal.v1.PartitionMetadata.tokens:type_name -> tenuto.journal.v1.JoinToken
-	54,  // 88: tenuto.journal.v1.Settings.activity_rates:type_name -> tenuto.journal.v1.ActivityRate
-	2,   // 89: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
-	6,   // 90: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
-	61,  // 91: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
-	50,  // 92: tenuto.journal.v1.Instance.condition:type_name -> tenuto.journal.v1.Condition
-	34,  // 93: tenuto.journal.v1.Instance.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	6,   // 94: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
-	45,  // 95: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
-	6,   // 96: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
-	30,  // 97: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
-	27,  // 98: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
-	52,  // 99: tenuto.journal.v1.SnapshotHeader.metadata:type_name -> tenuto.journal.v1.PartitionMetadata
-	44,  // 100: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
-	45,  // 101: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
-	50,  // 102: tenuto.journal.v1.InstanceSnapshot.condition:type_name -> tenuto.journal.v1.Condition
-	103, // [103:103] is the sub-list for method output_type
-	103, // [103:103] is the sub-list for method input_type
-	103, // [103:103] is the sub-list for extension type_name
-	103, // [103:103] is the sub-list for extension extendee
-	0,   // [0:103] is the sub-list for field type_name
+	5,   // 0: tenuto.journal.v1.Error.cause:type_name -> tenuto.journal.v1.Error
+	4,   // 1: tenuto.journal.v1.Error.details:type_name -> tenuto.journal.v1.Payload
+	5,   // 2: tenuto.journal.v1.Error.other_causes:type_name -> tenuto.journal.v1.Error
+	8,   // 3: tenuto.journal.v1.ActivityOptions.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	6,   // 4: tenuto.journal.v1.ActivityOptions.headers:type_name -> tenuto.journal.v1.Header
+	11,  // 5: tenuto.journal.v1.Event.origin:type_name -> tenuto.journal.v1.Origin
+	12,  // 6: tenuto.journal.v1.Event.orchestration_started:type_name -> tenuto.journal.v1.OrchestrationStarted
+	14,  // 7: tenuto.journal.v1.Event.orchestration_completed:type_name -> tenuto.journal.v1.OrchestrationCompleted
+	15,  // 8: tenuto.journal.v1.Event.orchestration_failed:type_name -> tenuto.journal.v1.OrchestrationFailed
+	16,  // 9: tenuto.journal.v1.Event.orchestration_canceled:type_name -> tenuto.journal.v1.OrchestrationCanceled
+	17,  // 10: tenuto.journal.v1.Event.orchestration_terminated:type_name -> tenuto.journal.v1.OrchestrationTerminated
+	18,  // 11: tenuto.journal.v1.Event.orchestration_continued_as_new:type_name -> tenuto.journal.v1.OrchestrationContinuedAsNew
+	19,  // 12: tenuto.journal.v1.Event.orchestration_cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	20,  // 13: tenuto.journal.v1.Event.orchestration_suspended:type_name -> tenuto.journal.v1.OrchestrationSuspended
+	21,  // 14: tenuto.journal.v1.Event.orchestration_resumed:type_name -> tenuto.journal.v1.OrchestrationResumed
+	22,  // 15: tenuto.journal.v1.Event.activity_scheduled:type_name -> tenuto.journal.v1.ActivityScheduled
+	23,  // 16: tenuto.journal.v1.Event.activity_completed:type_name -> tenuto.journal.v1.ActivityCompleted
+	24,  // 17: tenuto.journal.v1.Event.activity_failed:type_name -> tenuto.journal.v1.ActivityFailed
+	25,  // 18: tenuto.journal.v1.Event.timer_created:type_name -> tenuto.journal.v1.TimerCreated
+	26,  // 19: tenuto.journal.v1.Event.timer_fired:type_name -> tenuto.journal.v1.TimerFired
+	27,  // 20: tenuto.journal.v1.Event.external_subscribed:type_name -> tenuto.journal.v1.ExternalSubscribed
+	28,  // 21: tenuto.journal.v1.Event.external_event:type_name -> tenuto.journal.v1.ExternalEvent
+	29,  // 22: tenuto.journal.v1.Event.sub_orchestration_scheduled:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
+	30,  // 23: tenuto.journal.v1.Event.sub_orchestration_completed:type_name -> tenuto.journal.v1.SubOrchestrationCompleted
+	31,  // 24: tenuto.journal.v1.Event.sub_orchestration_failed:type_name -> tenuto.journal.v1.SubOrchestrationFailed
+	32,  // 25: tenuto.journal.v1.Event.orchestration_chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	33,  // 26: tenuto.journal.v1.Event.cancel_requested:type_name -> tenuto.journal.v1.CancelRequested
+	34,  // 27: tenuto.journal.v1.Event.side_effect_recorded:type_name -> tenuto.journal.v1.SideEffectRecorded
+	35,  // 28: tenuto.journal.v1.Event.status_set:type_name -> tenuto.journal.v1.StatusSet
+	40,  // 29: tenuto.journal.v1.Event.message_sent:type_name -> tenuto.journal.v1.MessageSent
+	41,  // 30: tenuto.journal.v1.Event.message_delivered:type_name -> tenuto.journal.v1.MessageDelivered
+	42,  // 31: tenuto.journal.v1.Event.message_rejected:type_name -> tenuto.journal.v1.MessageRejected
+	36,  // 32: tenuto.journal.v1.Event.attribute_set:type_name -> tenuto.journal.v1.AttributeSet
+	38,  // 33: tenuto.journal.v1.Event.value_set:type_name -> tenuto.journal.v1.ValueSet
+	39,  // 34: tenuto.journal.v1.Event.operation_controlled:type_name -> tenuto.journal.v1.OperationControlled
+	4,   // 35: tenuto.journal.v1.OrchestrationStarted.input:type_name -> tenuto.journal.v1.Payload
+	7,   // 36: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
+	28,  // 37: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	64,  // 38: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	4,   // 39: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
+	19,  // 40: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	13,  // 41: tenuto.journal.v1.OrchestrationStarted.request_id_marks:type_name -> tenuto.journal.v1.RequestIdMark
+	36,  // 42: tenuto.journal.v1.OrchestrationStarted.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	38,  // 43: tenuto.journal.v1.OrchestrationStarted.values:type_name -> tenuto.journal.v1.ValueSet
+	6,   // 44: tenuto.journal.v1.OrchestrationStarted.headers:type_name -> tenuto.journal.v1.Header
+	8,   // 45: tenuto.journal.v1.OrchestrationStarted.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	5,   // 46: tenuto.journal.v1.OrchestrationStarted.last_failure:type_name -> tenuto.journal.v1.Error
+	4,   // 47: tenuto.journal.v1.OrchestrationCompleted.output:type_name -> tenuto.journal.v1.Payload
+	5,   // 48: tenuto.journal.v1.OrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
+	4,   // 49: tenuto.journal.v1.OrchestrationContinuedAsNew.input:type_name -> tenuto.journal.v1.Payload
+	28,  // 50: tenuto.journal.v1.OrchestrationContinuedAsNew.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	5,   // 51: tenuto.journal.v1.OrchestrationContinuedAsNew.retried:type_name -> tenuto.journal.v1.Error
+	4,   // 52: tenuto.journal.v1.ActivityScheduled.input:type_name -> tenuto.journal.v1.Payload
+	9,   // 53: tenuto.journal.v1.ActivityScheduled.options:type_name -> tenuto.journal.v1.ActivityOptions
+	4,   // 54: tenuto.journal.v1.ActivityCompleted.result:type_name -> tenuto.journal.v1.Payload
+	5,   // 55: tenuto.journal.v1.ActivityFailed.error:type_name -> tenuto.journal.v1.Error
+	4,   // 56: tenuto.journal.v1.ExternalEvent.data:type_name -> tenuto.journal.v1.Payload
+	6,   // 57: tenuto.journal.v1.ExternalEvent.headers:type_name -> tenuto.journal.v1.Header
+	4,   // 58: tenuto.journal.v1.SubOrchestrationScheduled.input:type_name -> tenuto.journal.v1.Payload
+	0,   // 59: tenuto.journal.v1.SubOrchestrationScheduled.close_policy:type_name -> tenuto.journal.v1.ClosePolicy
+	6,   // 60: tenuto.journal.v1.SubOrchestrationScheduled.headers:type_name -> tenuto.journal.v1.Header
+	8,   // 61: tenuto.journal.v1.SubOrchestrationScheduled.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	4,   // 62: tenuto.journal.v1.SubOrchestrationCompleted.result:type_name -> tenuto.journal.v1.Payload
+	5,   // 63: tenuto.journal.v1.SubOrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
+	4,   // 64: tenuto.journal.v1.OrchestrationChained.input:type_name -> tenuto.journal.v1.Payload
+	6,   // 65: tenuto.journal.v1.OrchestrationChained.headers:type_name -> tenuto.journal.v1.Header
+	4,   // 66: tenuto.journal.v1.SideEffectRecorded.value:type_name -> tenuto.journal.v1.Payload
+	5,   // 67: tenuto.journal.v1.SideEffectRecorded.error:type_name -> tenuto.journal.v1.Error
+	4,   // 68: tenuto.journal.v1.StatusSet.value:type_name -> tenuto.journal.v1.Payload
+	37,  // 69: tenuto.journal.v1.AttributeSet.value:type_name -> tenuto.journal.v1.AttributeValue
+	4,   // 70: tenuto.journal.v1.ValueSet.value:type_name -> tenuto.journal.v1.Payload
+	3,   // 71: tenuto.journal.v1.OperationControlled.kind:type_name -> tenuto.journal.v1.OperationControlled.Kind
+	9,   // 72: tenuto.journal.v1.OperationControlled.options:type_name -> tenuto.journal.v1.ActivityOptions
+	28,  // 73: tenuto.journal.v1.MessageSent.event:type_name -> tenuto.journal.v1.ExternalEvent
+	19,  // 74: tenuto.journal.v1.MessageSent.cancel:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	5,   // 75: tenuto.journal.v1.MessageRejected.error:type_name -> tenuto.journal.v1.Error
+	44,  // 76: tenuto.journal.v1.Entry.records:type_name -> tenuto.journal.v1.ChecksummedRecord
+	46,  // 77: tenuto.journal.v1.Record.append:type_name -> tenuto.journal.v1.Append
+	50,  // 78: tenuto.journal.v1.Record.epoch:type_name -> tenuto.journal.v1.Epoch
+	48,  // 79: tenuto.journal.v1.Record.attempt:type_name -> tenuto.journal.v1.Attempt
+	49,  // 80: tenuto.journal.v1.Record.purge:type_name -> tenuto.journal.v1.Purge
+	51,  // 81: tenuto.journal.v1.Record.metadata_change:type_name -> tenuto.journal.v1.MetadataChange
+	52,  // 82: tenuto.journal.v1.Record.set_condition:type_name -> tenuto.journal.v1.SetCondition
+	47,  // 83: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
+	7,   // 84: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
+	5,   // 85: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
+	4,   // 86: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
+	54,  // 87: tenuto.journal.v1.MetadataChange.issued:type_name -> tenuto.journal.v1.JoinToken
+	54,  // 88: tenuto.journal.v1.MetadataChange.used:type_name -> tenuto.journal.v1.JoinToken
+	53,  // 89: tenuto.journal.v1.SetCondition.condition:type_name -> tenuto.journal.v1.Condition
+	1,   // 90: tenuto.journal.v1.Condition.kind:type_name -> tenuto.journal.v1.ConditionKind
+	54,  // 91: tenuto.journal.v1.PartitionMetadata.tokens:type_name -> tenuto.journal.v1.JoinToken
+	58,  // 92: tenuto.journal.v1.Settings.activity_rates:type_name -> tenuto.journal.v1.ActivityRate
+	57,  // 93: tenuto.journal.v1.Settings.paused_activities:type_name -> tenuto.journal.v1.PausedActivity
+	2,   // 94: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
+	7,   // 95: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
+	65,  // 96: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
+	53,  // 97: tenuto.journal.v1.Instance.condition:type_name -> tenuto.journal.v1.Condition
+	36,  // 98: tenuto.journal.v1.Instance.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	7,   // 99: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
+	48,  // 100: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
+	7,   // 101: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
+	32,  // 102: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	29,  // 103: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
+	55,  // 104: tenuto.journal.v1.SnapshotHeader.metadata:type_name -> tenuto.journal.v1.PartitionMetadata
+	47,  // 105: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
+	48,  // 106: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
+	53,  // 107: tenuto.journal.v1.InstanceSnapshot.condition:type_name -> tenuto.journal.v1.Condition
+	108, // [108:108] is the sub-list for method output_type
+	108, // [108:108] is the sub-list for method input_type
+	108, // [108:108] is the sub-list for extension type_name
+	108, // [108:108] is the sub-list for extension extendee
+	0,   // [0:108] is the sub-list for field type_name
 }
 
 func init() { file_journalpb_journal_proto_init() }
@@ -5523,15 +5911,16 @@ func file_journalpb_journal_proto_init() {
 		(*Event_MessageRejected)(nil),
 		(*Event_AttributeSet)(nil),
 		(*Event_ValueSet)(nil),
+		(*Event_OperationControlled)(nil),
 	}
-	file_journalpb_journal_proto_msgTypes[32].OneofWrappers = []any{
+	file_journalpb_journal_proto_msgTypes[33].OneofWrappers = []any{
 		(*AttributeValue_Text)(nil),
 		(*AttributeValue_Flag)(nil),
 		(*AttributeValue_Integer)(nil),
 		(*AttributeValue_Number)(nil),
 		(*AttributeValue_Time)(nil),
 	}
-	file_journalpb_journal_proto_msgTypes[39].OneofWrappers = []any{
+	file_journalpb_journal_proto_msgTypes[41].OneofWrappers = []any{
 		(*Record_Append)(nil),
 		(*Record_Epoch)(nil),
 		(*Record_Attempt)(nil),
@@ -5544,8 +5933,8 @@ func file_journalpb_journal_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_journalpb_journal_proto_rawDesc), len(file_journalpb_journal_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   59,
+			NumEnums:      4,
+			NumMessages:   62,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

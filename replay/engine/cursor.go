@@ -138,6 +138,9 @@ func (x *Execution) apply(event *journalpb.Event) error {
 			x.program.applyInput(event)
 		}
 		return nil
+	case *journalpb.Event_OperationControlled:
+		x.program.operations.control(event.EventId, body.OperationControlled)
+		return nil
 	case *journalpb.Event_OrchestrationSuspended:
 		x.deferred.suspended = true
 		return nil

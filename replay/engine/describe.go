@@ -28,6 +28,8 @@ func describe(event *journalpb.Event, hidden bool) string {
 	visitValues(event, fields.value)
 	fields.tail(event)
 	fields.headers(headersIn(event))
+	fields.text("principal", event.GetOrigin().GetPrincipal())
+	fields.text("because", event.GetOrigin().GetReason())
 	if len(fields.list) == 0 {
 		return event.Type()
 	}
@@ -168,6 +170,8 @@ func (f *fields) head(event *journalpb.Event) {
 		if body.ValueSet.Value == nil {
 			f.add("deleted", true)
 		}
+	case *journalpb.Event_OperationControlled:
+		f.controlled(body.OperationControlled)
 	case *journalpb.Event_MessageSent:
 		f.message(body.MessageSent)
 	case *journalpb.Event_SubOrchestrationScheduled:
@@ -201,6 +205,13 @@ func (f *fields) instance(start interface {
 	f.text("name", start.GetName())
 	f.text("version", start.GetVersion())
 	f.text("instance", start.GetInstance())
+}
+
+// controlled describes an action on an operation.
+func (f *fields) controlled(action *journalpb.OperationControlled) {
+	f.add("operation", action.EventId)
+	f.text("action", action.Kind.ActionName())
+	f.options(action.Options)
 }
 
 // message describes the receiver of a message and what the message is.

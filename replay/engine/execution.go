@@ -22,8 +22,8 @@ type Execution struct {
 	cursor     cursor
 	program    program
 	deferred   deferredInputs
-	requestIDs requestIDs    // of recorded inputs
-	refusals   map[int]error // why messages of the latest turn were refused, by index
+	requestIDs requestIDs // of recorded inputs
+	refusals   refusals   // why messages of the latest turn were refused, by index
 	carryOver  carryOver
 	ownMonitor Monitor    // the monitor until SetMonitor is called
 	explainer  *Execution // the second replay, if a mismatch was explained

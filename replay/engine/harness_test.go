@@ -29,7 +29,8 @@ type instance struct {
 	number          uint64 // of the execution; 0 means 1
 	resident        *engine.Execution
 	history         []*journalpb.Event
-	boundaries      []int // lengths of the history after each turn
+	boundaries      []int   // lengths of the history after each turn
+	refusals        []error // of the messages of the last turn
 	ended           bool
 	declinesPatches bool             // an old history: its patches are declined
 	cancelSeen      bool             // the code has observed a cancellation, as it noted itself
@@ -58,6 +59,10 @@ func (in *instance) turn(now time.Time, messages []engine.Message) (*engine.Turn
 	turn, err := x.Turn(now, in.sealedMessages(messages))
 	if err != nil {
 		return nil, err
+	}
+	in.refusals = make([]error, len(messages))
+	for i := range messages {
+		in.refusals[i] = x.Refusal(i)
 	}
 	for i, event := range turn.Events {
 		turn.Events[i] = in.openEvent(event)

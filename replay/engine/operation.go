@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"runtime"
@@ -93,6 +94,7 @@ type operations struct {
 	queue        actionQueue
 	open         table[uint64, *operation] // by event_id
 	scheduledIDs bitmap                    // event_ids that scheduled an operation
+	controls     map[uint64]control        // of open operations, by event_id; nil while there are none
 	inbox        inbox
 	deferred     *deferredInputs
 	coroutines   *scheduler // runs those that wait for an operation
@@ -139,10 +141,107 @@ func (o *operations) complete(event *journalpb.Event) (kind replay.MismatchKind,
 	return "", ""
 }
 
-// accepts reports whether a completion names an open operation of its type.
+// accepts reports whether a completion names an open operation of its type. A timer that is held
+// does not fire.
 func (o *operations) accepts(event *journalpb.Event) bool {
 	op, open := o.open.get(event.SourceEventId)
-	return open && !op.completed && op.eventType == journalpb.SchedulingType(event.TypeNumber())
+	return open && !op.completed && op.eventType == journalpb.SchedulingType(event.TypeNumber()) &&
+		!(op.eventType == journalpb.TypeTimerCreated && o.controls[op.eventID].held)
+}
+
+// Errors of actions of operators. With each of them nothing was recorded.
+var (
+	// ErrOperationClosed means that the operation is completed or canceled.
+	ErrOperationClosed = errors.New("tenuto: the operation is closed")
+	// ErrOperationHeld means that the operation is held: it must be released first.
+	ErrOperationHeld = errors.New("tenuto: the operation is held")
+	// ErrAdjusted means that other options apply than those that an adjustment is based on.
+	ErrAdjusted = errors.New("tenuto: the operation was adjusted meanwhile")
+)
+
+// A control is what operators have set for an open operation. It decides which actions are
+// recorded; the code does not notice it.
+type control struct {
+	held       bool
+	adjustedBy uint64 // event_id of the last adjustment; 0: none
+}
+
+// control applies a recorded action to an open operation.
+func (o *operations) control(eventID uint64, controlled *journalpb.OperationControlled) {
+	if _, open := o.open.get(controlled.EventId); !open {
+		return
+	}
+	if o.controls == nil {
+		o.controls = make(map[uint64]control)
+	}
+	c := o.controls[controlled.EventId]
+	switch controlled.Kind {
+	case journalpb.OperationControlled_KIND_HOLD:
+		c.held = true
+	case journalpb.OperationControlled_KIND_RELEASE:
+		c.held = false
+	case journalpb.OperationControlled_KIND_ADJUST:
+		c.adjustedBy = eventID
+	}
+	o.controls[controlled.EventId] = c
+}
+
+// isInEffect reports whether an open operation is already held, or already not.
+func (o *operations) isInEffect(controlled *journalpb.OperationControlled) bool {
+	op, open := o.open.get(controlled.GetEventId())
+	if !open || op.completed {
+		return false
+	}
+	switch held := o.controls[op.eventID].held; controlled.Kind {
+	case journalpb.OperationControlled_KIND_HOLD:
+		return held
+	case journalpb.OperationControlled_KIND_RELEASE:
+		return !held
+	}
+	return false
+}
+
+// refusal returns why an action of an operator is not recorded; nil if it is, and for every other
+// message.
+func (o *operations) refusal(m *Message) error {
+	id, controlled := m.Event.SourceEventId, m.Event.GetOperationControlled()
+	switch {
+	case m.Subscription != 0:
+		return o.subscriptionRefusal(m.Subscription)
+	case !m.Event.IsOperated():
+		return nil
+	case controlled != nil:
+		id = controlled.EventId
+	}
+	op, open := o.open.get(id)
+	if !open || op.completed {
+		return ErrOperationClosed
+	}
+	c := o.controls[id]
+	isRetry := controlled.GetKind() == journalpb.OperationControlled_KIND_RETRY_NOW
+	switch {
+	case c.held && (isRetry || m.Event.GetTimerFired() != nil):
+		return ErrOperationHeld
+	case controlled.GetKind() == journalpb.OperationControlled_KIND_ADJUST && controlled.Replaces != c.adjustedBy:
+		return ErrAdjusted
+	}
+	return nil
+}
+
+// subscriptionRefusal returns why an event cannot complete a subscription: events of one name go to
+// its subscriptions in their order.
+func (o *operations) subscriptionRefusal(id uint64) error {
+	op, open := o.open.get(id)
+	if !open {
+		return ErrOperationClosed
+	}
+	switch waiting, _ := o.inbox.waiting.get(op.name); {
+	case o.deferred.hasExternalEvent(op.name):
+		return &replay.InvalidError{Field: "operation", Reason: fmt.Sprintf("is subscription %d, and an event %q is recorded that waits for the resumption", id, op.name)}
+	case waiting[0] != op:
+		return &replay.InvalidError{Field: "operation", Reason: fmt.Sprintf("is subscription %d, but subscription %d gets the next event %q", id, waiting[0].eventID, op.name)}
+	}
+	return nil
 }
 
 // resolve resolves the operation that a completion names. It does nothing if the completion was
@@ -174,6 +273,7 @@ func (o *operations) receive(op *operation, a inboxEvent) {
 // close removes an operation from the open ones.
 func (o *operations) close(op *operation) {
 	o.open.delete(op.eventID)
+	delete(o.controls, op.eventID)
 	if op.eventType == journalpb.TypeExternalSubscribed {
 		o.inbox.unsubscribe(op)
 	}

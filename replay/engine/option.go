@@ -75,6 +75,37 @@ func checkActivityOptions(options *host.ActivityOptions) error {
 	return checkCodes(options.Retry.NonRetryableCodes)
 }
 
+// RecordedActivityOptions returns the record of options of an activity. call names the kind of call
+// for errors. The error is a [*replay.InvalidError].
+func RecordedActivityOptions(options []replay.Option, call string) (*journalpb.ActivityOptions, error) {
+	all := new(host.ActivityOptions)
+	if err := ApplyOptions(options, all, call); err != nil {
+		return nil, err
+	}
+	if err := checkActivityOptions(all); err != nil {
+		return nil, err
+	}
+	record := new(journalpb.ActivityOptions)
+	recordActivityOptions(record, all)
+	return record, nil
+}
+
+// CheckActivityOptions checks recorded options that were received. The error is a
+// [*replay.InvalidError].
+func CheckActivityOptions(record *journalpb.ActivityOptions) error {
+	if record == nil {
+		return nil
+	}
+	if err := CheckRetry(record.Retry); err != nil {
+		return err
+	}
+	return checkActivityOptions(&host.ActivityOptions{
+		ScheduleToStart: time.Duration(record.ScheduleToStart), StartToClose: time.Duration(record.StartToClose),
+		ScheduleToClose: time.Duration(record.ScheduleToClose), Heartbeat: time.Duration(record.Heartbeat),
+		CancelGrace: time.Duration(record.CancelGrace), Tag: record.Tag,
+	})
+}
+
 // A RetryPolicy is the argument of [replay.Retry], as options get it.
 type RetryPolicy = host.RetryPolicy
 

@@ -17,7 +17,7 @@ type scheduler struct {
 	current *coroutine   // the running coroutine
 	ready   []*coroutine // FIFO
 	all     []*coroutine // in order of creation; sweep removes ended ones
-	ended   int          // number of ended coroutines in all
+	ended   int32        // number of ended coroutines in all
 	state   schedulerState
 
 	resolvedCount uint64 // number of promises resolved
@@ -129,7 +129,7 @@ func (s *scheduler) resume(c *coroutine) {
 
 // sweep removes ended coroutines when they are at least half of all.
 func (s *scheduler) sweep() {
-	if s.ended*2 < len(s.all) {
+	if int(s.ended)*2 < len(s.all) {
 		return
 	}
 	live := s.all[:0]

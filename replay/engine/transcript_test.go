@@ -174,6 +174,10 @@ func (p *player) step(commands string) []string {
 		switch disposition {
 		case engine.Dropped:
 			output = append(output, "dropped: "+s.lines[i])
+		case engine.Refused:
+			output = append(output, fmt.Sprintf("refused: %s: %v", s.lines[i], p.in.refusals[i]))
+		case engine.RequestIDReused:
+			output = append(output, "reused: "+s.lines[i])
 		case engine.Ended:
 			output = append(output, "too late: "+s.lines[i])
 		case engine.Postponed:
@@ -299,6 +303,14 @@ func (p *player) message(word, rest, requestID string) ([]*journalpb.Event, erro
 		return one(messageDelivered(id))
 	case "rejected":
 		return one(messageRejected(id, failure(data)))
+	case "hold", "release", "retry-now", "adjust":
+		return one(operationControlled(word, id, requestID))
+	case "operator":
+		events, err := p.message(first, data, "")
+		if err == nil {
+			events[0].Origin = &journalpb.Origin{Principal: "client gw for alice", Reason: "by hand", RequestId: requestID}
+		}
+		return events, err
 	case "cancel":
 		return one(cancelRequested(rest, requestID))
 	case "terminate":
@@ -309,6 +321,25 @@ func (p *player) message(word, rest, requestID string) ([]*journalpb.Event, erro
 		return one(resumed(rest, requestID))
 	}
 	return nil, errors.New("unknown command")
+}
+
+// operationControlled returns an action of an operator. An adjustment names no earlier one.
+func operationControlled(action string, id uint64, requestID string) *journalpb.Event {
+	controlled := &journalpb.OperationControlled{EventId: id, RequestId: requestID}
+	switch action {
+	case "hold":
+		controlled.Kind = journalpb.OperationControlled_KIND_HOLD
+	case "release":
+		controlled.Kind = journalpb.OperationControlled_KIND_RELEASE
+	case "retry-now":
+		controlled.Kind, controlled.Attempt = journalpb.OperationControlled_KIND_RETRY_NOW, 2
+	case "adjust":
+		controlled.Kind, controlled.Options = journalpb.OperationControlled_KIND_ADJUST, &journalpb.ActivityOptions{StartToClose: int64(time.Minute)}
+	}
+	return &journalpb.Event{
+		Origin: &journalpb.Origin{Principal: "client gw for alice", Reason: "incident"},
+		Body:   &journalpb.Event_OperationControlled{OperationControlled: controlled},
+	}
 }
 
 // fireAt returns the due time of the timer of that event_id.

@@ -19,6 +19,9 @@ type Message struct {
 	FirstIndex uint64
 	// Retried reports that the message is sent again. It may have been recorded before.
 	Retried bool
+	// Subscription is, for an external event that is meant for one subscription, the event_id of that
+	// subscription; 0 for every other message.
+	Subscription uint64
 	// CheckData asks, for an external event, to refuse it if its data does not decode as a type
 	// that the code expects.
 	CheckData bool
@@ -75,8 +78,8 @@ const (
 	// RequestIDReused: this execution has recorded an input of another type or name with the same
 	// request ID. The message is not recorded.
 	RequestIDReused
-	// Refused: the data of an external event does not decode, or an update was rejected; see
-	// [Execution.Refusal]. The message is not recorded.
+	// Refused: the data of an external event does not decode, an update was rejected, or the operation
+	// that the message names does not permit it; see [Execution.Refusal]. The message is not recorded.
 	Refused
 )
 
@@ -88,15 +91,17 @@ type Turn struct {
 	Dispositions []Disposition
 }
 
-// Refusal returns why a message of the latest turn was refused: a [*replay.PayloadError], or the
-// error of the validation of an update. It is nil for a message that was not.
+// Refusal returns why a message of the latest turn was refused: a [*replay.PayloadError], the error
+// of the validation of an update, [ErrOperationClosed], [ErrOperationHeld] or [ErrAdjusted]. It is nil
+// for a message that was not.
 func (x *Execution) Refusal(message int) error { return x.refusals[message] }
 
-// refuses reports whether a message must not be recorded because of its data, or because the code
-// rejects the update, and stores why.
+// refuses reports whether a message must not be recorded because of its data or its operation, or
+// because the code rejects the update, and stores why.
 func (x *Execution) refuses(index int, message Message) bool {
-	var reason error
+	reason := x.program.operations.refusal(&message)
 	switch sent := message.Event.GetExternalEvent(); {
+	case reason != nil:
 	case message.Validation == ValidateFirst, message.Validation == ValidateInStep && x.program.bodyBegan:
 		_, reason = x.Query(sent.GetName(), sent.GetData())
 	case message.CheckData:
@@ -105,11 +110,18 @@ func (x *Execution) refuses(index int, message Message) bool {
 	if reason == nil {
 		return false
 	}
-	if x.refusals == nil {
-		x.refusals = make(map[int]error)
-	}
-	x.refusals[index] = reason
+	x.refusals.add(index, reason)
 	return true
+}
+
+// refusals are why messages of a turn were refused, by their index; nil while none was.
+type refusals map[int]error
+
+func (r *refusals) add(index int, reason error) {
+	if *r == nil {
+		*r = make(refusals)
+	}
+	(*r)[index] = reason
 }
 
 // newTurn returns a turn for the given number of messages. It allocates the turn with the space
@@ -157,7 +169,10 @@ func (x *Execution) Turn(now time.Time, messages []Message) (*Turn, error) {
 	}
 	for i, message := range messages {
 		disposition := x.disposition(message)
-		if disposition == Recorded && x.refuses(i, message) {
+		switch {
+		case disposition == Refused:
+			x.refusals.add(i, ErrOperationClosed)
+		case disposition == Recorded && x.refuses(i, message):
 			disposition = Refused
 		}
 		turn.Dispositions[i] = disposition
@@ -167,7 +182,7 @@ func (x *Execution) Turn(now time.Time, messages []Message) (*Turn, error) {
 		if message.Validation == ValidateInStep && !x.program.bodyBegan {
 			x.program.handlers.validateInStep(message.Event)
 		}
-		event := &journalpb.Event{SourceEventId: message.Event.SourceEventId, Body: message.Event.Body}
+		event := &journalpb.Event{SourceEventId: message.Event.SourceEventId, Origin: message.Event.Origin, Body: message.Event.Body}
 		if err := x.recordMessage(turn, now, event); err != nil {
 			return nil, err
 		}
@@ -258,6 +273,8 @@ func (x *Execution) disposition(message Message) Disposition {
 	event := message.Event
 	eventType := event.TypeNumber()
 	switch {
+	case event.IsOperated(), message.Subscription != 0:
+		return operatedDisposition(x, message)
 	case !x.id.isReceiver(message), !x.acceptsType(eventType):
 		return Dropped
 	case journalpb.SchedulingType(eventType) != 0:
@@ -283,6 +300,26 @@ func (x *Execution) disposition(message Message) Disposition {
 	return Recorded
 }
 
+// operatedDisposition decides about an action of an operator. Unlike a completion of the cluster, it
+// gets an error if its operation is closed. A repetition is recognized even in a later execution.
+func operatedDisposition(x *Execution, message Message) Disposition {
+	event := message.Event
+	switch {
+	case x.requestIDs.has(event.InputRequestID()):
+		if !x.requestIDs.isRepeat(event) {
+			return RequestIDReused
+		}
+		return Dropped
+	case x.isForgotten(message):
+		return Forgotten
+	case !x.id.isReceiver(message), x.carryOver.continuedAs != nil:
+		return Refused
+	case x.program.isDone():
+		return Ended
+	}
+	return dropIf(x.program.operations.isInEffect(event.GetOperationControlled()))
+}
+
 func dropIf(obsolete bool) Disposition {
 	if obsolete {
 		return Dropped
@@ -303,7 +340,7 @@ func (x *Execution) acceptsType(eventType int) bool {
 func isInputType(eventType int) bool {
 	switch eventType {
 	case journalpb.TypeExternalEvent, journalpb.TypeOrchestrationCancelRequested, journalpb.TypeOrchestrationTerminated,
-		journalpb.TypeOrchestrationSuspended, journalpb.TypeOrchestrationResumed:
+		journalpb.TypeOrchestrationSuspended, journalpb.TypeOrchestrationResumed, journalpb.TypeOperationControlled:
 		return true
 	}
 	return journalpb.SchedulingType(eventType) != 0

@@ -32,6 +32,13 @@ type Event struct {
 	// Name is what the event names: an orchestration, activity, event or side effect, as
 	// [EventType] says for each type. It is empty in events that name nothing, such as completions.
 	Name string
+	// Principal is who has caused the event from outside: the name in the certificate of a client, or
+	// what a program states about its user, for example "client gw for alice". It is empty if that is
+	// not known, and for everything that the code or the cluster has caused.
+	Principal string
+	// Reason is why: the reason of the operator, or of a cancellation, termination, suspension or
+	// resumption.
+	Reason string
 
 	message *journalpb.Event // nil in the zero Event; never changed
 }
@@ -46,6 +53,8 @@ func newEvent(execution uint64, message *journalpb.Event) Event {
 		Time:          time.Unix(0, message.Timestamp).UTC(),
 		SourceEventID: message.SourceEventId,
 		Name:          nameIn(message),
+		Principal:     message.GetOrigin().GetPrincipal(),
+		Reason:        reasonIn(message),
 		message:       message,
 	}
 }
@@ -121,12 +130,17 @@ func (e Event) Child() string {
 	return e.message.GetSubOrchestrationScheduled().GetInstance()
 }
 
+// Operation returns the EventID of the scheduling event of the operation that an OperationControlled
+// event concerns. It returns 0 for every other event.
+func (e Event) Operation() uint64 { return e.message.GetOperationControlled().GetEventId() }
+
 // Receiver returns the ID of the instance that a MessageSent event goes to. It returns "" for every
 // other event.
 func (e Event) Receiver() string { return e.message.GetMessageSent().GetInstance() }
 
 // RequestID returns the request ID of an input of a client: an event from outside, an update, a
-// cancellation, suspension or resumption. It returns "" for every other event.
+// cancellation, suspension or resumption, an action of an operator. It returns "" for every other
+// event.
 func (e Event) RequestID() string { return e.recorded().InputRequestID() }
 
 // String returns the type and the recorded fields in one line, as in a printed history and in a

@@ -71,6 +71,9 @@ const (
 	MessageDelivered EventType = "MessageDelivered"
 	// MessageRejected: the receiver has not recorded the message. Err: why.
 	MessageRejected EventType = "MessageRejected"
+	// OperationControlled: an operator has acted on the open operation that Operation returns, without
+	// ending it. Name: of the action: "retry now", "hold", "release" or "adjust".
+	OperationControlled EventType = "OperationControlled"
 	// Unknown is an event that this build does not know.
 	Unknown EventType = "Unknown"
 )
@@ -109,8 +112,27 @@ func nameIn(event *journalpb.Event) string {
 		return body.AttributeSet.Name
 	case *journalpb.Event_ValueSet:
 		return body.ValueSet.Map
+	case *journalpb.Event_OperationControlled:
+		return body.OperationControlled.Kind.ActionName()
 	}
 	return ""
+}
+
+// reasonIn returns why an event was caused from outside, as recorded.
+func reasonIn(event *journalpb.Event) string {
+	switch body := event.GetBody().(type) {
+	case *journalpb.Event_OrchestrationCanceled:
+		return body.OrchestrationCanceled.Reason
+	case *journalpb.Event_OrchestrationTerminated:
+		return body.OrchestrationTerminated.Reason
+	case *journalpb.Event_OrchestrationCancelRequested:
+		return body.OrchestrationCancelRequested.Reason
+	case *journalpb.Event_OrchestrationSuspended:
+		return body.OrchestrationSuspended.Reason
+	case *journalpb.Event_OrchestrationResumed:
+		return body.OrchestrationResumed.Reason
+	}
+	return event.GetOrigin().GetReason()
 }
 
 // payloadIn returns the payload of an event, nil if it has none, and what it is.

@@ -207,7 +207,7 @@ func (s *nodeState) addWakeUp(now, at time.Time) {
 // inspectActivity adds the state of an open activity and, if it does not run, the times of its
 // backoff and timeouts. A time that does not apply causes at most a needless wake-up.
 func (n *node) inspectActivity(op *journalpb.Operation, now time.Time, s *nodeState) {
-	switch n.partition.Load().ActivityState(op.Ref) {
+	switch n.partition.Load().AttemptsOf(op.Ref).State {
 	case activity.BackingOff, activity.Pending, activity.WaitingForTag, activity.WaitingForCode:
 	case activity.Ending:
 		s.overdue = true

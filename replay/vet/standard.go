@@ -12,6 +12,7 @@ type packageRules map[string]*rule
 
 const (
 	clusterPath  = "github.com/tenuto-dev/tenuto/cluster"
+	operatePath  = clusterPath + "/operate"
 	schedulePath = clusterPath + "/schedule"
 )
 
@@ -81,6 +82,8 @@ var standardRules = map[string]packageRules{
 		"Client.*": clusterCall, "Node.*": clusterCall, "Run.*": clusterCall},
 	schedulePath: {"Backfill": clusterCall, "Create": clusterCall, "Delete": clusterCall, "Describe": clusterCall, "List": clusterCall, "Pause": clusterCall,
 		"Replace": clusterCall, "Resume": clusterCall, "Trigger": clusterCall, "Update": clusterCall, "Times": zone},
+	operatePath: {"Adjust": clusterCall, "Audit": clusterCall, "Complete": clusterCall, "Fail": clusterCall, "FireNow": clusterCall, "Hold": clusterCall,
+		"PauseActivity": clusterCall, "Pauses": clusterCall, "Release": clusterCall, "ResumeActivity": clusterCall, "RetryNow": clusterCall},
 
 	"fmt": {"Print": printing, "Printf": printing, "Println": printing, "Scan": externalIO, "Scanf": externalIO, "Scanln": externalIO},
 	"log": {"Print": printing, "Printf": printing, "Println": printing, "Output": printing,

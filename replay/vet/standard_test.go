@@ -81,23 +81,28 @@ func TestReplayAPI_WaitsReturnErrors(t *testing.T) {
 	}
 }
 
-// Every call of packages cluster and schedule with a context.Context does I/O, except these.
+// Every call of packages cluster, operate and schedule with a context.Context does I/O, except these.
 func TestStandardRules_CoverCluster(t *testing.T) {
-	harmless := []string{"ClientFrom", "WithoutBusyRetries", "SpanIDs.NewIDs", "SpanIDs.NewSpanID"}
-	for path, pkg := range load(t, []string{clusterPath, schedulePath}) {
-		for _, fn := range exportedFunctions(pkg) {
-			name := fn.Name()
-			if receiver := receiverName(fn); receiver != "" {
-				name = receiver + "." + name
-			}
-			if hasParameter(fn.Signature(), isGoContext) && ruleFor(fn) == nil && !slices.Contains(harmless, name) {
-				t.Errorf("no rule for %s.%s", pkg.Name(), name)
-			}
+	expectRules(t, clusterPath, "ClientFrom", "WithoutBusyRetries", "SpanIDs.NewIDs", "SpanIDs.NewSpanID")
+	expectRules(t, operatePath, "WithPrincipal")
+	expectRules(t, schedulePath)
+}
+
+func expectRules(t *testing.T, path string, harmless ...string) {
+	t.Helper()
+	pkg := load(t, []string{path})[path]
+	for _, fn := range exportedFunctions(pkg) {
+		name := fn.Name()
+		if receiver := receiverName(fn); receiver != "" {
+			name = receiver + "." + name
 		}
-		for name := range standardRules[path] {
-			if !exists(pkg, name) {
-				t.Errorf("package %s has no %s", pkg.Name(), name)
-			}
+		if hasParameter(fn.Signature(), isGoContext) && ruleFor(fn) == nil && !slices.Contains(harmless, name) {
+			t.Errorf("no rule for %s.%s", pkg.Name(), name)
+		}
+	}
+	for name := range standardRules[path] {
+		if !exists(pkg, name) {
+			t.Errorf("package %s has no %s", pkg.Name(), name)
 		}
 	}
 }

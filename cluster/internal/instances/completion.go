@@ -15,7 +15,8 @@ import (
 )
 
 // Complete completes or fails an attempt from outside. It verifies a signed token first.
-func (i *Inputs) Complete(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.CompleteRequest) (*clusterpb.Response, error) {
+func (i *Inputs) Complete(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.CompleteRequest) (*clusterpb.Response, error) {
+	instance := request.Instance
 	ref, attempt, err := i.attemptOf(ctx, instance, r)
 	if err != nil {
 		return nil, err
@@ -29,7 +30,7 @@ func (i *Inputs) Complete(ctx context.Context, p *actors.Partition, instance str
 		return nil, err
 	}
 	outcomes := make(chan error, 1)
-	p.CompleteActivity(activity.Completion{Ref: ref, Attempt: attempt, Result: r.Result, Error: r.Error},
+	p.CompleteActivity(activity.Completion{Ref: ref, Attempt: attempt, Result: r.Result, Error: r.Error, Origin: originOf(request, "")},
 		func(err error) { outcomes <- err })
 	if err := awaitCompletion(ctx, p, ref, outcomes, stalls); err != nil {
 		return nil, err
@@ -81,12 +82,17 @@ func awaitCompletion(ctx context.Context, p *actors.Partition, ref *journalpb.Op
 // because the instance is stalled or waits for code.
 func checkNotStalled(p *actors.Partition, ref *journalpb.OperationRef) error {
 	reason := p.StallReason(ref.Instance)
-	if reason == nil || p.ActivityState(ref) != activity.Ending {
+	if reason == nil || p.AttemptsOf(ref).State != activity.Ending {
 		return nil
 	}
-	// A caller who may complete the activity may lack the right to read the instance's payloads.
+	return fmt.Errorf("%w: %w", ErrStalled, withoutPayloads(reason))
+}
+
+// withoutPayloads returns why an instance is stalled, without payloads: a caller who may act on it
+// may lack the right to read them.
+func withoutPayloads(reason error) error {
 	if mismatch, ok := reason.(*replay.Mismatch); ok {
-		reason = mismatch.WithoutPayloads()
+		return mismatch.WithoutPayloads()
 	}
-	return fmt.Errorf("%w: %w", ErrStalled, reason)
+	return reason
 }

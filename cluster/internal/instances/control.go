@@ -27,6 +27,7 @@ func (i *Inputs) Control(ctx context.Context, p *actors.Partition, request *clus
 	if event == nil {
 		return nil, fmt.Errorf("%w: unknown control request %d", journal.ErrProtocol, r.Kind)
 	}
+	event.Origin = originOf(request, "")
 	message := actors.Message{Message: engine.Message{Event: event}}
 	if r.Kind == clusterpb.ControlRequest_KIND_TERMINATE {
 		return done, i.terminate(ctx, p, request, r.Reason, message)

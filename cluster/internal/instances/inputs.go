@@ -96,7 +96,7 @@ func (i *Inputs) Start(ctx context.Context, p *actors.Partition, request *cluste
 		return nil, err
 	}
 	started := Deliver(p, instance, actors.Message{
-		Message: engine.Message{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{
+		Message: engine.Message{Event: &journalpb.Event{Origin: originOf(request, ""), Body: &journalpb.Event_OrchestrationStarted{
 			OrchestrationStarted: &journalpb.OrchestrationStarted{
 				Name:      r.Name,
 				Version:   version,
@@ -119,7 +119,7 @@ func (i *Inputs) Start(ctx context.Context, p *actors.Partition, request *cluste
 	var sent *input
 	if r.Send != nil {
 		// Right after the start, so that both are in one turn.
-		sent = i.repetitions.deliver(p, request, r.Send.RequestId, i.checkedEvent(r.Send))
+		sent = i.repetitions.deliver(p, request, r.Send.RequestId, i.checkedEvent(request, r.Send))
 	}
 	answer, err := Await(ctx, started)
 	if err != nil && sent != nil && errors.As(err, new(*replay.PayloadError)) {
@@ -243,8 +243,9 @@ const payloadRefusalProtocol = 4
 
 // checkedEvent returns the message of a sent event, which is recorded only if its data fits the
 // code of the receiver.
-func (i *Inputs) checkedEvent(r *clusterpb.SendRequest) actors.Message {
+func (i *Inputs) checkedEvent(request *clusterpb.Request, r *clusterpb.SendRequest) actors.Message {
 	m := ExternalEvent(r)
+	m.Event.Origin = originOf(request, "")
 	m.CheckData = i.Journal.Protocol() >= payloadRefusalProtocol
 	return m
 }
@@ -288,10 +289,14 @@ func (i *Inputs) checkRecords(p *actors.Partition, request *clusterpb.Request) e
 	if !request.RejectIfStalled {
 		return nil
 	}
-	known, ok := i.Journal.Instance(request.Instance)
-	if !ok {
-		return nil
+	if known, ok := i.Journal.Instance(request.Instance); ok {
+		return i.recordsNothing(p, known)
 	}
+	return nil
+}
+
+// recordsNothing returns [ErrStalled] if an instance records nothing at present.
+func (i *Inputs) recordsNothing(p *actors.Partition, known *journalpb.Instance) error {
 	switch state := i.reads.liveStateOf(p, known); state {
 	case actors.StateStalled, actors.StateHung, actors.StateWaitingForCode:
 		return fmt.Errorf("%w: it is %s", ErrStalled, state)
@@ -301,7 +306,7 @@ func (i *Inputs) checkRecords(p *actors.Partition, request *clusterpb.Request) e
 
 // Send delivers an external event.
 func (i *Inputs) Send(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.SendRequest) (*clusterpb.Response, error) {
-	event := i.checkedEvent(r)
+	event := i.checkedEvent(request, r)
 	if err := cmp.Or(i.checkHeadersProtocol(r), i.checkStalled(ctx, p, request, &event), i.checkRecords(p, request)); err != nil {
 		return nil, err
 	}

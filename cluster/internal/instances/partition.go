@@ -7,6 +7,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
 	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
@@ -22,6 +23,8 @@ type Partition struct {
 	// VerifyToken returns the attempt that a signed token names. The error is a
 	// [*replay.TokenError], [engine.ErrTokenExpired], or says why the token cannot be verified.
 	VerifyToken func(ctx context.Context, token string) (*replay.Attempt, error)
+	// PauseOf returns the pause of an activity, nil if it is not paused.
+	PauseOf func(activity string) *journalpb.PausedActivity
 	// Answers bounds the bytes of long answers.
 	Answers *admission.AnswerLimiter
 }

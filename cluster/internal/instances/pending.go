@@ -30,11 +30,16 @@ func (re *Reads) Pending(ctx context.Context, p *actors.Partition, instance stri
 		if !deadlineShown && re.isDeadline(open.Ref, event) {
 			name, deadlineShown = deadlineName, true
 		}
+		var paused *journalpb.PausedActivity
+		if scheduled := event.GetActivityScheduled(); scheduled != nil {
+			paused = re.PauseOf(scheduled.Name)
+		}
 		result.Operations = append(result.Operations, &clusterpb.OpenOperation{
+			Paused:    paused,
 			Operation: open,
 			Name:      name,
 			Since:     event.Timestamp,
-			State:     string(p.ActivityState(open.Ref)),
+			State:     string(p.AttemptsOf(open.Ref).State),
 			Receiver:  event.GetMessageSent().GetInstance(),
 		})
 	}

@@ -125,7 +125,8 @@ func WrapForgotten(request *clusterpb.Request, err error) error {
 		return err
 	}
 	switch request.Call.(type) {
-	case *clusterpb.Request_Send, *clusterpb.Request_Control, *clusterpb.Request_Update, *clusterpb.Request_Complete:
+	case *clusterpb.Request_Send, *clusterpb.Request_Control, *clusterpb.Request_Update, *clusterpb.Request_Complete,
+		*clusterpb.Request_Operate:
 		return fmt.Errorf("%w: %w", actors.ErrForgotten, err)
 	}
 	return err

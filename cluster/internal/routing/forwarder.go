@@ -79,7 +79,7 @@ func (f *Forwarder) Ask(ctx context.Context, request *clusterpb.Request) *cluste
 	one := &forwardedStart{
 		ctx: ctx,
 		// A copy: a retry by the caller changes the request, maybe while it is being sent.
-		start:  &clusterpb.InstanceStart{Instance: request.Instance, Retried: request.Retried, FirstIndex: request.FirstIndex, Start: request.GetStart()},
+		start:  &clusterpb.InstanceStart{Instance: request.Instance, Retried: request.Retried, FirstIndex: request.FirstIndex, Start: request.GetStart(), Principal: request.Principal},
 		answer: make(chan *clusterpb.Response, 1),
 	}
 	if !f.outbox.Put(one) {

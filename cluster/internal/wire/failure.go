@@ -26,6 +26,8 @@ const (
 	CodeNoCode    = "no_code"
 	CodePayload   = "payload"
 	CodeToken     = "attempt_token"
+
+	CodeOperationKind = "operation_kind"
 )
 
 // NotLeader returns the response to a call that reached no leader. Nothing was done.

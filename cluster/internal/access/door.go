@@ -1,0 +1,46 @@
+package access
+
+import (
+	"context"
+
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
+)
+
+// A Key opens cluster.Client.Internal. Its unexported field keeps other packages from passing a
+// literal of the same underlying type.
+type Key struct{ _ [0]func() }
+
+// A Door is the request path of a client. Its functions may be called concurrently. Their errors are
+// those of the client's exported methods.
+type Door struct {
+	// Call sends a request to the leader of its partition, inside the client's interceptors, until it
+	// is answered or ctx ends.
+	Call func(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error)
+	// Check returns an error for a request that the cluster would reject as invalid.
+	Check func(request *clusterpb.Request) error
+	// Events passes the recorded events of an execution to pass, in order and in pages, without
+	// decoding payloads. Executions count from 1; 0 means the latest. It returns the number of the
+	// execution.
+	Events func(ctx context.Context, instance string, execution uint64, pass func(*journalpb.Event) error, options ...replay.Option) (number uint64, err error)
+	// Encode converts a value to a payload, with the client's codec.
+	Encode func(of replay.PayloadInfo, value any) (*journalpb.Payload, error)
+	// Converter converts payloads and errors.
+	Converter engine.PayloadConverter
+}
+
+// userKey is the key of a user's name in a context.
+type userKey struct{}
+
+// WithUser returns a context whose calls are made on behalf of a user.
+func WithUser(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, userKey{}, name)
+}
+
+// UserOf returns the user on whose behalf calls with a context are made; "" if none is stated.
+func UserOf(ctx context.Context) string {
+	name, _ := ctx.Value(userKey{}).(string)
+	return name
+}

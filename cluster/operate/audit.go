@@ -1,0 +1,152 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/internal/access"
+	"github.com/tenuto-dev/tenuto/internal/eventpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/history"
+)
+
+// An AuditFilter selects actions. The zero value selects all of all instances.
+type AuditFilter struct {
+	// Instances selects the instances whose histories are read.
+	Instances cluster.Filter
+	// Principal selects the actions of one principal, as recorded: "client gw for alice". "" selects
+	// all, also those of an unknown principal.
+	Principal string
+	// From and Before select actions recorded in that interval of cluster time, which includes From and
+	// excludes Before. The zero time is no bound.
+	From, Before time.Time
+}
+
+// A Record is an action that a history shows: an event that was caused from outside.
+type Record struct {
+	InstanceID string
+	// Event has the principal, the reason and the time. Its payloads are as recorded: see
+	// [history.Event.Open].
+	Event history.Event
+	// Operation is the EventID of the scheduling event of the operation that was acted on; 0 if the
+	// action concerned the whole instance.
+	Operation uint64
+}
+
+// auditPage is how many instances one request lists.
+const auditPage = 200
+
+// Audit yields the actions that match a filter: first in the order of instance IDs, then in the order
+// of their histories. It yields every event with a principal or a reason of an operator, and every
+// cancellation, suspension and resumption by a client. Actions in purged histories and
+// pauses of activities are not found; see [Pauses]. Of an instance with more than 1,000 executions only
+// the latest are read.
+//
+// The cost is that of reading all histories of the matching instances, in pages, one instance after
+// another; no index exists. So narrow Instances, for example by [cluster.Filter.CreatedFrom] or
+// IDPrefix. Instances that were last changed before From are not read. The rights that it needs are
+// [cluster.ActionList], [cluster.ActionGet] and [cluster.ActionHistory].
+//
+// An error ends the sequence, and comes with the zero Record. [cluster.Stale] reads from one node's
+// replica, at no cost for the leader.
+func Audit(ctx context.Context, client *cluster.Client, filter AuditFilter, options ...replay.Option) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		door, err := client.Internal(access.Key{})
+		if err != nil {
+			yield(Record{}, fmt.Errorf("audit: %w", err))
+			return
+		}
+		a := &audit{ctx: ctx, client: client, door: door, filter: filter, options: options, yield: yield}
+		if err := a.run(); err != nil && !errors.Is(err, errStopped) {
+			yield(Record{}, fmt.Errorf("audit: %w", err))
+		}
+	}
+}
+
+// errStopped ends an audit whose caller wants no more records.
+var errStopped = errors.New("no more records are wanted")
+
+// An audit is one call of Audit.
+type audit struct {
+	ctx     context.Context
+	client  *cluster.Client
+	door    access.Door
+	filter  AuditFilter
+	options []replay.Option
+	yield   func(Record, error) bool
+}
+
+func (a *audit) run() error {
+	for after := ""; ; {
+		page, err := a.client.List(a.ctx, a.filter.Instances, after, auditPage, a.options...)
+		if err != nil {
+			return err
+		}
+		for _, instance := range page.Instances {
+			if !a.filter.From.IsZero() && instance.UpdatedAt.Before(a.filter.From) {
+				continue
+			}
+			if err := a.readInstance(instance.InstanceID); err != nil {
+				return err
+			}
+		}
+		if after = page.Next; after == "" {
+			return nil
+		}
+	}
+}
+
+// readInstance reads all executions of an instance. One that was purged meanwhile has no records.
+func (a *audit) readInstance(id string) error {
+	executions, err := a.client.Executions(a.ctx, id, a.options...)
+	if err != nil && !errors.Is(err, cluster.ErrNotFound) {
+		return err
+	}
+	for _, execution := range executions {
+		_, err := a.door.Events(a.ctx, id, execution.Number, func(event *journalpb.Event) error {
+			if a.selects(event) && !a.yield(Record{id, eventpb.New(execution.Number, event), operationOf(event)}, nil) {
+				return errStopped
+			}
+			return nil
+		}, a.options...)
+		if err != nil && !errors.Is(err, cluster.ErrNotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *audit) selects(event *journalpb.Event) bool {
+	at := time.Unix(0, event.Timestamp)
+	switch {
+	case event.Origin == nil && !isControl(event):
+		return false
+	case a.filter.Principal != "" && event.GetOrigin().GetPrincipal() != a.filter.Principal:
+		return false
+	}
+	return !at.Before(a.filter.From) && (a.filter.Before.IsZero() || at.Before(a.filter.Before))
+}
+
+// isControl reports whether a client has acted on the whole instance. A cancellation by a parent has no
+// request ID.
+func isControl(event *journalpb.Event) bool {
+	switch body := event.Body.(type) {
+	case *journalpb.Event_OrchestrationCancelRequested:
+		return body.OrchestrationCancelRequested.RequestId != ""
+	case *journalpb.Event_OrchestrationSuspended, *journalpb.Event_OrchestrationResumed:
+		return true
+	}
+	return false
+}
+
+func operationOf(event *journalpb.Event) uint64 {
+	if action := event.GetOperationControlled(); action != nil {
+		return action.EventId
+	}
+	return event.SourceEventId
+}

@@ -1,0 +1,105 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/tenuto-dev/tenuto/cluster/internal/access"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/replay/history"
+)
+
+// recordedPrincipals returns the types and principals of the events of an instance that have one.
+func recordedPrincipals(t testing.TB, client *Client, id string) (list []string) {
+	t.Helper()
+	recorded, err := client.History(testContext(t), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, event := range recorded.Events {
+		if event.Principal != "" {
+			list = append(list, fmt.Sprintf("%s %s", event.Type, event.Principal))
+		}
+	}
+	return list
+}
+
+func operateRequest(id string, kind clusterpb.OperateRequest_Kind, event uint64) *clusterpb.Request {
+	return &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Operate{Operate: &clusterpb.OperateRequest{Kind: kind, EventId: event, RequestId: "r"}}}
+}
+
+// The leader records the name in a client's certificate, whatever the client states, and the user
+// whom it states. Authorize sees the actions.
+func TestPrincipal_OfRemoteClients(t *testing.T) {
+	trusted := newAuthority(t)
+	var mu sync.Mutex
+	var asked []Action
+	nodes, _ := startWithTLS(t, trusted, func(_ int, config *Config) {
+		config.Authorize = func(_ context.Context, _ Principal, action Action, _ string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			asked = append(asked, action)
+			if action == "fire now" {
+				return errors.New("not today")
+			}
+			return nil
+		}
+	})
+	client := dialSecured(t, trusted, trusted.client("gw"), nodes...)
+	ctx := testContext(t)
+	door, err := client.Internal(access.Key{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := StartRun(ctx, client, waiter, "i", "x"); err != nil {
+		t.Fatal(err)
+	}
+	if err := Send(access.WithUser(ctx, "alice"), client, "i", ignored, ""); err != nil {
+		t.Fatal(err)
+	}
+	forged := &clusterpb.Request{Instance: "i", Principal: "client root", Call: &clusterpb.Request_Control{Control: &clusterpb.ControlRequest{
+		Kind: clusterpb.ControlRequest_KIND_SUSPEND, RequestId: "s",
+	}}}
+	if _, err := door.Call(ctx, forged); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := door.Call(ctx, operateRequest("i", clusterpb.OperateRequest_KIND_FIRE_NOW, 2)); !errors.Is(err, ErrNotAuthorized) {
+		t.Errorf("an action that is not authorized: %v", err)
+	}
+	if err := client.Terminate(ctx, "i", "done"); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		string(history.OrchestrationStarted) + " client gw", "ExternalEvent client gw for alice", "OrchestrationSuspended client gw", "OrchestrationTerminated client gw",
+	}
+	if got := recordedPrincipals(t, nodes[0].Client(), "i"); !slices.Equal(got, want) {
+		t.Errorf("%q; want %q", got, want)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if !slices.Contains(asked, "fire now") {
+		t.Errorf("Authorize was asked about %q", asked)
+	}
+}
+
+// A start that a node forwards in a batch keeps its principal; without a user nothing is recorded.
+func TestPrincipal_OfNodeClients(t *testing.T) {
+	nodes := startPeers(t, 3)
+	for i, node := range nodes {
+		id := fmt.Sprint("i", i)
+		if _, err := StartRun(access.WithUser(testContext(t), "alice"), node.Client(), waiter, id, "x"); err != nil {
+			t.Fatal(err)
+		}
+		if err := Send(testContext(t), node.Client(), id, ignored, ""); err != nil {
+			t.Fatal(err)
+		}
+		want := []string{fmt.Sprintf("OrchestrationStarted node %s for alice", node.ID())}
+		if got := recordedPrincipals(t, node.Client(), id); !slices.Equal(got, want) {
+			t.Errorf("%q; want %q", got, want)
+		}
+	}
+}
