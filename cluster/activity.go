@@ -229,8 +229,8 @@ type OpenOperation struct {
 	// state of an activity is then "held", unless an attempt runs or the activity backs off.
 	Held bool
 	// PausedBy and PausedReason say who has paused the activities of that name in the whole cluster,
-	// and why. The state is then "paused", unless an attempt runs. PausedSince is zero if they are
-	// not paused.
+	// and why. The state is then "paused", unless an attempt runs or the activity backs off.
+	// PausedSince is zero if they are not paused.
 	PausedBy     string
 	PausedReason string
 	PausedSince  time.Time

@@ -249,7 +249,7 @@ func (p *parser) applyTime(w *word, from, before *time.Time) (reason string) {
 func (p *parser) applyStates(w *word) (reason string) {
 	for _, text := range strings.Split(w.value, ",") {
 		state := cluster.State(strings.ReplaceAll(text, "-", " "))
-		if strings.Contains(text, " ") || !slices.Contains(instances.States(), state) {
+		if !slices.Contains(instances.States(), state) {
 			return noneOf("state", text, stateTexts())
 		}
 		if slices.Contains(p.filter.States, state) {

@@ -34,7 +34,7 @@ type Record struct {
 	// [history.Event.Open].
 	Event history.Event
 	// Operation is the EventID of the scheduling event of the operation that was acted on; 0 if the
-	// action concerned the whole instance.
+	// action concerned the whole instance, or was an event, also one that completed a subscription.
 	Operation uint64
 }
 

@@ -29,7 +29,8 @@ type Pause struct {
 //
 // The pause is part of the settings of the cluster: it survives changes of leaders and restarts, and
 // each leader applies it as soon as its replica shows it. Pausing a paused activity returns nil and
-// keeps the first reason. At most 1,000 activities can be paused.
+// keeps the first reason. At most 1,000 activities can be paused. The name is not checked against the
+// activities that exist, because their code may come later: verify it with [Pauses].
 //
 // Errors: [*replay.InvalidError], [cluster.ErrNotAuthorized], [*cluster.UnavailableError];
 // [cluster.ErrProtocol] while a member does not speak protocol 4.
@@ -37,8 +38,8 @@ func PauseActivity(ctx context.Context, client *cluster.Client, activity, reason
 	return pause(ctx, client, "pause activity", &clusterpb.PauseActivityRequest{Activity: activity, Reason: reason})
 }
 
-// ResumeActivity ends a pause. It returns nil if the activity is not paused. Errors are those of
-// [PauseActivity]. The settings do not keep who has resumed an activity; the log of the leader shows it.
+// ResumeActivity ends a pause. It returns nil if the activity is not paused, also if the name is
+// misspelt: verify it with [Pauses]. Errors are those of [PauseActivity]. The settings do not keep who has resumed an activity; the log of the leader shows it.
 func ResumeActivity(ctx context.Context, client *cluster.Client, activity, reason string) error {
 	return pause(ctx, client, "resume activity", &clusterpb.PauseActivityRequest{Activity: activity, Reason: reason, Resume: true})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -95,6 +96,12 @@ func (o *operation) String() string {
 	}
 	if o.NextAttempt != nil {
 		text += ", next attempt " + formatTime(*o.NextAttempt)
+	}
+	if o.Held && o.State != "held" {
+		text += ", held"
+	}
+	if o.PausedSince != nil {
+		text += fmt.Sprintf(", paused since %s by %s: %s", formatTime(*o.PausedSince), cmp.Or(o.PausedBy, "unknown"), o.PausedReason)
 	}
 	return text
 }

@@ -46,6 +46,11 @@ type operation struct {
 	LastError      string     `json:"lastError,omitempty"`
 	NextAttempt    *time.Time `json:"nextAttempt,omitempty"`
 	Buffered       int        `json:"buffered,omitempty"` // events of that name
+	Held           bool       `json:"held,omitempty"`
+	// Who has paused the activities of that name, and why.
+	PausedBy     string     `json:"pausedBy,omitempty"`
+	PausedReason string     `json:"pausedReason,omitempty"`
+	PausedSince  *time.Time `json:"pausedSince,omitempty"`
 }
 
 // newInstance converts a status, without payloads.
@@ -82,6 +87,7 @@ func (i *instance) addPending(operations []*cluster.OpenOperation) {
 			Execution: o.Execution, EventID: o.EventID, EventType: o.EventType, Name: o.Name, Since: o.Since.UTC(),
 			FireAt: timeOrNil(o.FireAt), Child: o.ChildID, Receiver: o.Receiver,
 			State: string(o.State), FailedAttempts: o.FailedAttempts, LastError: errorText(o.LastError), NextAttempt: timeOrNil(o.NextAttempt),
+			Held: o.Held, PausedBy: o.PausedBy, PausedReason: o.PausedReason, PausedSince: timeOrNil(o.PausedSince),
 			Buffered: o.Buffered,
 		})
 	}
