@@ -13,14 +13,14 @@
 //
 // Guides in cluster/docs: security.md (TLS, members, join tokens, directories), time.md,
 // overload.md, partitions.md, schedules.md, troubleshooting.md (every error), step.md (one step
-// through the code). METRICS.md: probes, metrics, traces, logs. Package filter: texts of filters.
+// through the code); METRICS.md. Packages: schedule, filter (filters as text), operate (repairs).
 //
 // # Guarantees
 //
 //  1. An acknowledged start, event, update or activity result is on the disks of a majority.
 //  2. Any node sends a call to the leader, and repeats it through leader changes, until it is
 //     answered or its context ends. Without a deadline, Config.CallTimeout applies. A queued start
-//     may be rejected after 2 s; see overload.md. Stale reads, waits and watches use a replica.
+//     may be rejected after 2 s; see overload.md. Stale reads, waits and watches read a replica.
 //  3. An error states whether nothing was done or the outcome is unknown ([UnavailableError]).
 //     "Not found", "exists" and "ended" come from a node that has confirmed its leadership.
 //  4. Starts, events, updates, cancellations, suspensions and resumptions carry a request ID. A
@@ -61,7 +61,7 @@
 //  12. [Client.Watch], the Wait methods and [CallUpdate] see only committed events and skip none.
 //     They are as late as the node's replica. They end when the run is purged.
 //  13. An instance that matches throughout appears once in the pages of [Client.List], unless the
-//     time by which they are sorted changes. States are recorded: a new leader forgets none.
+//     time by which the list is sorted changes. States are recorded: a new leader forgets none.
 //
 // Nodes:
 //
@@ -71,8 +71,8 @@
 //  15. [Node.Close] ends every goroutine of the node, except for activities that ignore their
 //     context, code blocked outside durable calls, blocked log handlers and, if Close returns an
 //     error because the disk hangs, goroutines that wait for the disk.
-//  16. Recorded [Settings] do not change with the leader. Each node applies a change as late as its
-//     replica; see [Client.ChangeSettings].
+//  16. Recorded [Settings] do not change with the leader. Each node applies a change when its
+//     replica has it; see [Client.ChangeSettings].
 //
 // # What may not be assumed
 //

@@ -1,5 +1,5 @@
-// Package filter reads and writes a [cluster.Filter] as text. Command lines, dashboards and HTTP
-// interfaces share this form:
+// Package filter reads and writes a [cluster.Filter] as text, for command lines, dashboards and
+// HTTP interfaces:
 //
 //	f, err := filter.Parse("state=failed name=checkout updated<2h order=-updated", time.Now())
 //	...
@@ -8,7 +8,8 @@
 // # Grammar
 //
 // A filter is a list of words with spaces between them. An instance must match all of them. The
-// empty text selects all instances. Each word may occur once, a time once with each operator.
+// empty text selects all instances. A word may occur once; one with a bound, once with each
+// operator.
 //
 //	filter  = [ word { space word } ]
 //	word    = "state" "=" state { "," state }
@@ -32,9 +33,9 @@
 //	key     = characters other than spaces, quotes, "=", "<" and ">" | quoted
 //	quoted  = a Go string in double quotes: "a b", "say \"yes\""
 //
-// "since" is when the operation that "waiting" selects was scheduled; without "waiting", any open
-// operation. "ended" and the order "ended" select ended instances only, the order "timer" those with
-// an open timer. The fields of [cluster.Filter] say what each word selects.
+// "since" bounds when the operation that "waiting" selects was scheduled; without "waiting", any
+// open operation. The word "ended" and the order "ended" select only ended instances, the order
+// "timer" only those with an open timer. The fields of [cluster.Filter] say what each word selects.
 //
 // Examples:
 //

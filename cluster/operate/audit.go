@@ -19,11 +19,11 @@ import (
 type AuditFilter struct {
 	// Instances selects the instances whose histories are read.
 	Instances cluster.Filter
-	// Principal selects the actions of one principal, as recorded: "client gw for alice". "" selects
-	// all, also those of an unknown principal.
+	// Principal selects the actions of one principal, as recorded: "client gw for alice". ""
+	// selects all, also those of an unknown principal.
 	Principal string
-	// From and Before select actions recorded in that interval of cluster time, which includes From and
-	// excludes Before. The zero time is no bound.
+	// From and Before select actions recorded in that interval of cluster time, which includes From
+	// and excludes Before. The zero time is no bound.
 	From, Before time.Time
 }
 
@@ -41,16 +41,17 @@ type Record struct {
 // auditPage is how many instances one request lists.
 const auditPage = 200
 
-// Audit yields the actions that match a filter: first in the order of instance IDs, then in the order
-// of their histories. It yields every event with a principal or a reason of an operator, and every
-// cancellation, suspension and resumption by a client. Actions in purged histories and
-// pauses of activities are not found; see [Pauses]. Of an instance with more than 1,000 executions only
-// the latest are read.
+// Audit yields the actions that match a filter: instance by instance in the order of
+// filter.Instances (by default of IDs), those of an instance in the order of its history. It yields
+// every event with a principal or a reason of an operator, and every cancellation, suspension and
+// resumption by a client. It does not find actions in purged histories, or pauses of activities,
+// for which see [Pauses]. Of an instance with more than 1,000 executions only the latest 1,000 are
+// read.
 //
 // The cost is that of reading all histories of the matching instances, in pages, one instance after
-// another; no index exists. So narrow Instances, for example by [cluster.Filter.CreatedFrom] or
-// IDPrefix. Instances that were last changed before From are not read. The rights that it needs are
-// [cluster.ActionList], [cluster.ActionGet] and [cluster.ActionHistory].
+// another: no index has the actions. So narrow Instances, for example by CreatedFrom or IDPrefix of
+// [cluster.Filter]. Instances that were last changed before From are not read. The caller needs the
+// rights [cluster.ActionList], [cluster.ActionGet] and [cluster.ActionHistory].
 //
 // An error ends the sequence, and comes with the zero Record. [cluster.Stale] reads from one node's
 // replica, at no cost for the leader.
@@ -132,8 +133,8 @@ func (a *audit) selects(event *journalpb.Event) bool {
 	return !at.Before(a.filter.From) && (a.filter.Before.IsZero() || at.Before(a.filter.Before))
 }
 
-// isControl reports whether a client has acted on the whole instance. A cancellation by a parent has no
-// request ID.
+// isControl reports whether a client has acted on the whole instance. A cancellation by a parent
+// has no request ID.
 func isControl(event *journalpb.Event) bool {
 	switch body := event.Body.(type) {
 	case *journalpb.Event_OrchestrationCancelRequested:

@@ -10,7 +10,7 @@
 // # Actions
 //
 //	RetryNow   the next attempt of an activity that backs off begins at once
-//	Hold       no attempt of an activity begins, a timer does not fire; until Release
+//	Hold       no attempt of an activity begins, or a timer does not fire, until Release
 //	Adjust     other timeouts, another retry policy
 //	Complete   ends an activity, a child or a subscription with a result
 //	Fail       ends an activity or a child with an error; the retry policy does not apply
@@ -18,33 +18,35 @@
 //
 // The package guarantees:
 //
-//  1. An action that returned nil is recorded in the history, with who and why, and takes effect
-//     under every later leader. [Hold] and [Release] record nothing if the operation is already held,
-//     or is not.
+//  1. An action that returned nil is recorded in the history, with its principal and reason, and
+//     remains in effect under every later leader. [Hold] records nothing if the operation is held
+//     already, [Release] nothing if it is not held.
 //  2. An action is recorded once, even if the library repeats the call.
 //  3. The code of the instance cannot tell a completion by an operator from any other. [RetryNow],
 //     [Hold], [Release] and [Adjust] are invisible to it.
 //  4. Actions work on a suspended instance. The code gets completions when it is resumed.
-//  5. What ends an operation cancels what was executed for it: a running attempt ends with
-//     [replay.ErrActivityCanceled], a child follows its close policy as if the parent no longer waited.
+//  5. An action that ends an operation also cancels the work for it: the context of a running
+//     attempt ends with [replay.ErrActivityCanceled]; a child follows its close policy, as if the
+//     parent no longer waited.
 //
 // An action whose Operation.Execution is 0 concerns the latest execution. If the instance may
 // continue as new meanwhile, state the execution: event IDs begin anew in each.
 //
 // # Errors
 //
-// With each of these nothing was recorded: [ErrUnknownOperation], [ErrClosed], [ErrHeld],
-// [ErrNotBackingOff], [*KindError], [cluster.ErrNotFound], [cluster.ErrEnded], [*replay.InvalidError],
-// [cluster.ErrNotAuthorized], and [cluster.ErrProtocol] while a member does not speak protocol 4. An
-// instance that is stalled or hung, or that waits for code, records nothing: the error is
-// [cluster.ErrStalled]. If it stalled during the call, the leader keeps the action and records it when
-// the instance continues; a new leader does not. A [*cluster.UnavailableError] says whether the outcome
-// is unknown.
+// After any of these errors nothing was recorded: [ErrUnknownOperation], [ErrClosed], [ErrHeld],
+// [ErrNotBackingOff], [*KindError], [cluster.ErrNotFound], [cluster.ErrEnded],
+// [*replay.InvalidError], [cluster.ErrNotAuthorized], and [cluster.ErrProtocol] while a member does
+// not speak protocol 4. An instance that is stalled or hung, or that waits for code, records
+// nothing: the error is [cluster.ErrStalled]. If it stalls during the call, the leader keeps the
+// action in memory and records it when the instance continues; a later leader does not have it. A
+// [*cluster.UnavailableError] says whether the outcome is unknown.
 //
-// # Who
+// # Principals
 //
-// The leader records the name in the certificate of a remote client. A program that acts for its users
-// adds their names with [WithPrincipal]. Without TLS names are not verified. Calls of a node's own
-// client without a user record no principal. The same holds for starts, events, updates, cancellations,
-// terminations, suspensions, resumptions and completions by token.
+// The leader records who called. For a remote client, this is the name in its certificate. A
+// program that acts for its users adds their names with [WithPrincipal]. Without TLS, names are not
+// verified. A call of a node's own client without a user records no principal. The same holds for
+// starts, events, updates, cancellations, terminations, suspensions, resumptions and completions by
+// token.
 package operate

@@ -13,8 +13,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
-// The actions of this package, for Config.Authorize. Resume and pause name no instance; their
-// instance ID is "".
+// The actions of this package, for Config.Authorize. Pausing and resuming an activity concern no
+// instance: the instance ID is "".
 const (
 	ActionRetryNow       cluster.Action = "retry now"
 	ActionHold           cluster.Action = "hold"
@@ -36,8 +36,8 @@ var (
 	ErrClosed = engine.ErrOperationClosed
 	// ErrHeld means that the operation is held: release it first.
 	ErrHeld = engine.ErrOperationHeld
-	// ErrNotBackingOff means that there is nothing that [RetryNow] could begin earlier. The text
-	// contains the state of the activity.
+	// ErrNotBackingOff means that there is nothing that [RetryNow] could begin earlier. The error
+	// text contains the state of the activity.
 	ErrNotBackingOff = instances.ErrNotBackingOff
 )
 
@@ -74,8 +74,8 @@ func RetryNow(ctx context.Context, client *cluster.Client, op Operation, reason 
 }
 
 // Hold keeps an activity or a timer as it is until [Release]: no attempt begins, the timer does not
-// fire. An attempt that runs goes on and may end the activity. Timeouts of the activity count on.
-// Holding a held operation returns nil and records nothing.
+// fire. A running attempt continues and may end the activity. Timeouts of the activity keep
+// running. Holding a held operation returns nil and records nothing.
 func Hold(ctx context.Context, client *cluster.Client, op Operation, reason string) error {
 	return act(ctx, client, op, &clusterpb.OperateRequest{Kind: clusterpb.OperateRequest_KIND_HOLD, Reason: reason})
 }
@@ -86,8 +86,8 @@ func Release(ctx context.Context, client *cluster.Client, op Operation, reason s
 	return act(ctx, client, op, &clusterpb.OperateRequest{Kind: clusterpb.OperateRequest_KIND_RELEASE, Reason: reason})
 }
 
-// Complete ends an activity or a child as completed, with a value that the client's codec encodes. A
-// subscription gets the value as the data of an event. The code decodes it as any other result: a
+// Complete ends an activity or a child as completed, with a value that the client's codec encodes.
+// A subscription gets the value as the data of an event. The code decodes it as any other result: a
 // value of another type fails the call there, except that an event is refused with a
 // [*replay.PayloadError]. Events of one name go to its subscriptions in their order, so only the
 // oldest can be completed; the error for the others is a [*replay.InvalidError].
@@ -103,8 +103,8 @@ func Complete(ctx context.Context, client *cluster.Client, op Operation, value a
 	return act(ctx, client, op, &clusterpb.OperateRequest{Kind: clusterpb.OperateRequest_KIND_COMPLETE, Result: payload, Reason: reason})
 }
 
-// Fail ends an activity or a child as failed. There is no further attempt. The code gets the error as
-// that of the last attempt, or of the child.
+// Fail ends an activity or a child as failed. There is no further attempt. The code gets the error
+// as that of the last attempt, or of the child.
 func Fail(ctx context.Context, client *cluster.Client, op Operation, failure error, reason string) error {
 	door, err := client.Internal(access.Key{})
 	switch {
@@ -120,18 +120,18 @@ func Fail(ctx context.Context, client *cluster.Client, op Operation, failure err
 	return act(ctx, client, op, &clusterpb.OperateRequest{Kind: clusterpb.OperateRequest_KIND_FAIL, Error: record, Reason: reason})
 }
 
-// FireNow makes a timer fire. The code gets the time for which the timer was created, but its clock
-// shows an earlier one. A held timer returns [ErrHeld].
+// FireNow makes a timer fire. The code gets the time for which the timer was created, although
+// [replay.Context.Now] is earlier. A held timer returns [ErrHeld].
 func FireNow(ctx context.Context, client *cluster.Client, op Operation, reason string) error {
 	return act(ctx, client, op, &clusterpb.OperateRequest{Kind: clusterpb.OperateRequest_KIND_FIRE_NOW, Reason: reason})
 }
 
-// Adjust changes the timeouts, [replay.CancelGrace] or the retry policy of an open activity. Options
-// that are not given stay as they are; so do those with the value 0. A new timeout counts from the same
-// moment as the old one, so it may have passed already. [replay.Attempt.Deadline] of an attempt that
-// runs still shows the old one. A new retry policy, as a whole, applies to the next decision: an
-// activity that backs off ends at once if its last failure is final under the new policy.
-// [replay.Tag] cannot be changed.
+// Adjust changes the timeouts, [replay.CancelGrace] or the retry policy of an open activity.
+// Options that are not given, or have the value 0, stay as they are. A new timeout counts from the
+// same moment as the old one, so it may have passed already. [replay.Attempt.Deadline] of a running
+// attempt still shows the old one. A new retry policy replaces the old one as a whole and applies
+// from the next decision on: an activity that backs off ends at once if its last failure is final
+// under the new policy. [replay.Tag] cannot be changed.
 func Adjust(ctx context.Context, client *cluster.Client, op Operation, reason string, options ...replay.Option) error {
 	changes, err := engine.RecordedActivityOptions(options, "an adjustment")
 	switch {

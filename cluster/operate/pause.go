@@ -22,15 +22,16 @@ type Pause struct {
 	Since     time.Time
 }
 
-// PauseActivity keeps the attempts of all activities of that name from beginning, in all partitions,
-// until [ResumeActivity]. Attempts that run go on; completions from outside are accepted. Tasks wait in
-// their order, and [cluster.Client.Pending] shows who has paused them. Their timeouts count on, also
-// [replay.ScheduleToStart]: an activity may time out while it is paused.
+// PauseActivity keeps the attempts of all activities of that name from beginning, in all
+// partitions, until [ResumeActivity]. Running attempts continue; completions from outside are
+// accepted. Tasks wait in their order, and [cluster.Client.Pending] shows who has paused them.
+// Their timeouts keep running, also [replay.ScheduleToStart]: an activity may time out while it is
+// paused.
 //
-// The pause is part of the settings of the cluster: it survives changes of leaders and restarts, and
-// each leader applies it as soon as its replica shows it. Pausing a paused activity returns nil and
-// keeps the first reason. At most 1,000 activities can be paused. The name is not checked against the
-// activities that exist, because their code may come later: verify it with [Pauses].
+// The pause is part of the settings of the cluster: it survives changes of leaders and restarts,
+// and each leader applies it as soon as its replica shows it. Pausing a paused activity returns nil
+// and keeps the first reason. At most 1,000 activities can be paused. The name is not checked
+// against the activities that exist, because their code may come later: verify it with [Pauses].
 //
 // Errors: [*replay.InvalidError], [cluster.ErrNotAuthorized], [*cluster.UnavailableError];
 // [cluster.ErrProtocol] while a member does not speak protocol 4.
@@ -39,7 +40,8 @@ func PauseActivity(ctx context.Context, client *cluster.Client, activity, reason
 }
 
 // ResumeActivity ends a pause. It returns nil if the activity is not paused, also if the name is
-// misspelt: verify it with [Pauses]. Errors are those of [PauseActivity]. The settings do not keep who has resumed an activity; the log of the leader shows it.
+// misspelt: verify it with [Pauses]. Errors are those of [PauseActivity]. The settings do not keep
+// who has resumed an activity; the log of the leader shows it.
 func ResumeActivity(ctx context.Context, client *cluster.Client, activity, reason string) error {
 	return pause(ctx, client, "resume activity", &clusterpb.PauseActivityRequest{Activity: activity, Reason: reason, Resume: true})
 }

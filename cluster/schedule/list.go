@@ -30,10 +30,11 @@ type Listed struct {
 // describesMax bounds the schedules that a List asks at once.
 const describesMax = 16
 
-// List returns the schedules that match the filter, with the next due times of each, ordered by ID.
-// It returns at most limit schedules (0 means 100; at most 1,000) with IDs greater than after (""
-// for the first page). Without filter.States, it returns those that have not ended. filter.Name is
-// ignored. Each schedule is asked, which loads it into memory.
+// List returns the schedules that match the filter, in its order, with the next due times of each.
+// It returns at most limit schedules (0 means 100; at most 1,000), those that follow after ("" for
+// the first page, otherwise Page.Next). A page may have fewer, even none, although more follow.
+// Without filter.States, List returns those that have not ended. filter.Name is ignored. Each
+// schedule is queried, which loads it into memory.
 //
 // Errors: those of [cluster.Client.List]; the error of ctx.
 func List(ctx context.Context, client *cluster.Client, filter cluster.Filter, after string, limit int) (*Page, error) {

@@ -19,14 +19,14 @@ var ErrCatchingUp = schedules.ErrCatchingUp
 
 // Create creates a schedule and returns when that is committed. It starts runs of the orchestration
 // with the input, and with the headers of ctx. The ID has 1 to 80 characters of A-Z a-z 0-9 . _ : @
-// / + -. It is the ID of an instance, so an ended instance with that ID is replaced. The input has at
-// most 256,000 bytes of JSON.
+// / + -. It is the ID of an instance, so an ended instance with that ID is replaced. The input has
+// at most 256,000 bytes of JSON.
 //
 // The options are [cluster.Attach], which makes Create do nothing if the ID exists and is in
 // progress; [cluster.RequestID]; and [cluster.Tags] and [replay.Summary] of the schedule itself.
 //
-// Errors: [*replay.InvalidError] for the first field that is not valid; [cluster.ErrInstanceExists];
-// those of [cluster.StartRun].
+// Errors: [*replay.InvalidError] for the first field that is not valid;
+// [cluster.ErrInstanceExists]; those of [cluster.StartRun].
 func Create[I, O any](ctx context.Context, client *cluster.Client, id string, spec Spec, orchestration replay.OrchestrationHandle[I, O], input I, options ...replay.Option) error {
 	target, err := newTarget(orchestration, input)
 	if err == nil {
@@ -94,17 +94,17 @@ func Resume(ctx context.Context, client *cluster.Client, id, note string) error 
 	return update(ctx, client, id, "resume", schedules.ResumeUpdate, note, schedules.CheckNote(note))
 }
 
-// Trigger starts a run now, also if the schedule is paused. The overlap policy applies; "" means that
-// of the schedule. The answer says whether the run was started, buffered or skipped. The instance of
-// a started run exists a moment later.
+// Trigger starts a run now, also if the schedule is paused. The overlap policy applies; "" means
+// that of the schedule. The answer says whether the run was started, buffered or skipped. The
+// instance of a started run may not exist yet when Trigger returns.
 func Trigger(ctx context.Context, client *cluster.Client, id string, overlap Overlap) (Start, error) {
 	return call(ctx, client, id, "trigger", schedules.TriggerUpdate, overlap, schedules.CheckOverlap(overlap))
 }
 
-// Backfill starts runs for the due times of the present Spec in a past interval, which includes from
-// and excludes before: at most 1,000. The overlap policy applies; "" means [BufferAll]. It also
-// starts runs if the schedule is paused, as far as they need not be buffered. Due times whose run is
-// kept are not started again: their outcome becomes [Exists]. The answer says for each due time
+// Backfill starts runs for the due times of the present Spec in a past interval, which includes
+// from and excludes before: at most 1,000. The overlap policy applies; "" means [BufferAll]. On a
+// paused schedule too, runs start, but buffered ones wait for [Resume]. A due time whose run has
+// not been purged starts nothing: its outcome becomes [Exists]. The answer says for each due time
 // whether its run was started, buffered or skipped.
 //
 // Errors: [*replay.InvalidError] for an interval that is empty, ends in the future, or has too many
@@ -115,13 +115,13 @@ func Backfill(ctx context.Context, client *cluster.Client, id string, from, befo
 }
 
 // Delete ends a schedule. Its runs continue; buffered due times are dropped. [Describe] works until
-// the instance is purged. A stalled schedule ends by [cluster.Client.Terminate].
+// the instance is purged. To end a stalled schedule, use [cluster.Client.Terminate].
 func Delete(ctx context.Context, client *cluster.Client, id string) error {
 	return update(ctx, client, id, "delete", schedules.DeleteUpdate, struct{}{}, nil)
 }
 
-// Describe returns what a schedule is, has done and will do. For a schedule that has ended it is as
-// of its end.
+// Describe returns the spec of a schedule, its latest runs and its next due times; if the schedule
+// has ended, as they were at its end.
 func Describe(ctx context.Context, client *cluster.Client, id string) (*Description, error) {
 	description, err := cluster.Query(ctx, client, id, schedules.DescribeQuery, time.Now())
 	if err != nil {

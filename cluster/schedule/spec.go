@@ -25,7 +25,7 @@ import (
 //	// Due times are From or later, and before Until. Default to no bound.
 //	From, Until time.Time
 //
-//	// What happens to a due time while an earlier run is not done. Defaults to Skip.
+//	// What happens to a due time while an earlier run is in progress. Defaults to Skip.
 //	Overlap Overlap
 //	// How late a run may start, 10 s to 10 years. A due time after that is missed. Defaults to 24 h.
 //	CatchUp time.Duration
@@ -33,9 +33,9 @@ import (
 //	// schedule and the due time; never beyond the next due time. Defaults to 0.
 //	Jitter time.Duration
 //
-//	// The instance ID of the runs, with {time} for the due time in UTC as in RFC 3339, followed by
-//	// "-" and a number for triggered runs, and {id} for the ID of the schedule. Defaults to
-//	// "{id}-{time}".
+//	// A template of the instance IDs of the runs. {time}, which is required, stands for the due
+//	// time in UTC as in RFC 3339, in triggered runs followed by "-" and a number; {id} for the ID
+//	// of the schedule. Defaults to "{id}-{time}".
 //	RunID string
 //	// The version, summary and retry policy of the runs; see replay.Version, replay.Summary and
 //	// replay.Retry.
@@ -44,8 +44,8 @@ import (
 //	Retry   *replay.RetryPolicy
 type Spec = schedules.Spec
 
-// A Calendar selects the times of the wall clock that match all its fields. A field is a list of the
-// values that match.
+// A Calendar selects the times of the wall clock that match all its fields. A field is a list of
+// the values that match.
 //
 //	Years    []int          // 1970 to 2261; empty: all
 //	Months   []time.Month   // empty: all
@@ -56,7 +56,7 @@ type Spec = schedules.Spec
 //	Seconds  []int          // 0 to 59; empty: 0
 type Calendar = schedules.Calendar
 
-// An Overlap decides about a start while a run of the schedule is not done.
+// An Overlap says what happens to a start while an earlier run of the schedule is in progress.
 type Overlap = schedules.Overlap
 
 // The overlap policies.
@@ -67,8 +67,8 @@ const (
 	BufferOne = schedules.BufferOne
 	// BufferAll starts the runs one after another. At most 1,000 wait; further ones are skipped.
 	BufferAll = schedules.BufferAll
-	// Cancel asks the others to cancel, as cluster.Client.Cancel does, and starts when they are done.
-	// A later due time replaces one that waits for that.
+	// Cancel asks the others to cancel, as cluster.Client.Cancel does, and starts when they are
+	// done. Until then, a later due time replaces this one, which counts as skipped.
 	Cancel = schedules.Cancel
 	// Terminate is like Cancel, and ends the others as cluster.Client.Terminate does.
 	Terminate = schedules.Terminate
@@ -131,8 +131,8 @@ type Start = schedules.Start
 //	Ended         bool        // it was deleted or canceled
 type Description = schedules.Description
 
-// Times returns the first n due times of a Spec after a time, fewer if there are no more. It calls no
-// cluster. n is at most 10,000.
+// Times returns the first n due times of a Spec after a time, fewer if there are no more. It calls
+// no cluster. n is at most 10,000.
 //
 // Errors: [*replay.InvalidError] for a field of the Spec.
 func Times(spec Spec, after time.Time, n int) ([]time.Time, error) {

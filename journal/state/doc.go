@@ -114,7 +114,7 @@
 //	'n'                               index: fields 1 generation, 2 last ID added, 3 complete
 //	'n' facet                         fields 1 state, 2 name, 3 version, 4 instances; facet takes four bytes
 //	'o' facet ID, 'p' facet created ID, 'q' facet updated ID, 'r' facet next_timer ID, 's' list order facet [time] ID
-//	                                  empty: entries of the index; package index describes them
+//	                                  entries of the index and their values: see package index
 //
 // Fields are those of a protobuf message, varints unless stated otherwise. Fields that
 // are 0 or empty are omitted. A header has the fields:

@@ -41,7 +41,7 @@ type Calendar struct {
 	Seconds  []int          `json:",omitempty"`
 }
 
-// An Overlap decides about a start while a run of the schedule is not done.
+// An Overlap says what happens to a start while an earlier run of the schedule is in progress.
 type Overlap string
 
 // The overlap policies.

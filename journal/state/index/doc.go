@@ -1,26 +1,45 @@
 // Package index says which instances a query selects, in which order, and how to find them.
 //
 // A Row is what can be queried of one instance: its latest run, as the replicated state machine
-// derives it from records. Matches is the reference: whatever a faster way of answering a query
-// does, it returns the rows that match.
+// derives it from records. Query.Matches defines which rows a query selects; lists and plans only
+// find them faster.
 //
 // # Lists
 //
-// The index has one list of all instances, and one for each Term: a tag, an attribute, a parent, an
-// error code, a kind of open operation, a kind and name, failing activities, and these by error
-// code. In a list, instances are sorted by facet (state, name and version), then by a time, then by
-// ID. Each list is stored by ID; that of all and those of tags, attributes and error codes also by
-// creation and by change; that of all also by next timer; those of open operations also by when
-// these were scheduled, and those of failing activities by the number of failed attempts.
+// The index has one list of all instances, and one list for each Term. Each list is stored in
+// several orders:
 //
-// A key holds a byte for list and order or, of a Term, 's', the Term and the order; the number of
-// the facet (four bytes, big-endian); the time, with its highest bit inverted (eight bytes, not in
-// the order by ID); the ID. The value is empty.
+//	all instances                                     ID, creation, change, next timer
+//	a tag; an attribute; an error code                ID, creation, change
+//	a parent                                          ID
+//	a kind of open operation; a kind and a name       ID, when the operation was scheduled
+//	failing activities; those with an error code      ID, number of failed attempts
+//
+// In each order, instances are sorted by facet (state, name and version), then by the time or
+// number, then by ID.
+//
+// A key consists of
+//
+//   - a byte for the order if the list is that of all instances; otherwise 's', the Term and a byte
+//     for the order
+//   - the number of the facet (four bytes, big-endian)
+//   - the time or number with its highest bit inverted (eight bytes, big-endian); not in the order
+//     by ID
+//   - the ID
+//
+// The value holds times that the key lacks, as varints, so that most instances need not be read to
+// compare times:
+//
+//   - in the order by ID: creation, and for an ended instance the time from creation to end
+//   - in the order by creation: for an ended instance the time from creation to end
+//   - in the order by change: the time from creation to change
+//   - in the other orders: nothing
 //
 // # Plans
 //
-// A Walk merges the selected facets of one list in the wanted order, or intersects several lists:
-// each seeks to the place of the others. If other conditions remain, a short list of candidates in
-// another order is read and sorted instead. Whatever is found is compared with the query, so entries
-// need not be exact. The work is bounded; see Walk.Paused.
+// A Walk visits the lists of a Plan in the order of the query: it merges the selected facets, and
+// intersects the lists by moving each to the place of the others. If conditions remain that these
+// lists do not answer, the instances of a short list in another order may be read and sorted
+// instead. Every instance that is found is compared with the query, so entries need not be exact: a
+// Term holds the hash of a long text. The work is bounded; see Walk.Paused.
 package index
