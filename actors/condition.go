@@ -123,7 +123,8 @@ func (c *conditions) clearHung(id string) {
 func (c *conditions) retryStalled() {
 	for meta := range c.journal.WithCondition() {
 		if meta.Condition.GetKind() == journalpb.ConditionKind_CONDITION_KIND_WAITING_FOR_CODE {
-			if c.hasCode(meta.Name, meta.Version) && !c.removeRecorded(meta) {
+			// An instance in memory has run in this epoch, and records its own condition.
+			if c.hasCode(meta.Name, meta.Version) && !c.instances.isResident(meta.Instance) && !c.removeRecorded(meta) {
 				return
 			}
 			continue

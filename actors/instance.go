@@ -415,6 +415,12 @@ func (in *instance) propose(t *turn) {
 		in.retryHalfBatch(t.batch)
 		return
 	}
+	if bytes > maximum && t.batch[0].Update != nil {
+		t.batch[0].withholdUpdate()
+		t.batch[0].Update = nil // its sender delivers it again
+		in.repeatTurn(t.batch)
+		return
+	}
 	if err == nil && bytes > maximum && t.failWithoutRetry() {
 		bytes, err = t.encode()
 	}
@@ -455,8 +461,13 @@ func (in *instance) appendPending() {
 // retryHalfBatch undoes a turn whose events exceed one append because its batch was too large. The
 // next turn takes half as many messages.
 func (in *instance) retryHalfBatch(batch []Message) {
-	in.pendingTurn = nil
 	in.batchMax = len(batch) / 2
+	in.repeatTurn(batch)
+}
+
+// repeatTurn undoes a turn and puts its messages back into the inbox.
+func (in *instance) repeatTurn(batch []Message) {
+	in.pendingTurn = nil
 	in.partition.putBack(in, 0, batch, nil)
 	in.evict()
 }
@@ -485,7 +496,9 @@ func (in *instance) finishAppend(err error) {
 	if err != nil {
 		in.partition.logRejectedAppend(in.id, in.executionNumber, err)
 	} else {
-		in.batchMax = min(2*in.batchMax, turnMax)
+		if len(in.pendingTurn.events) > 0 {
+			in.batchMax = min(2*in.batchMax, turnMax)
+		}
 		in.partition.system.observeCommitted(in.id, in.executionNumber, in.pendingTurn.events)
 		in.releaseEffects(in.pendingTurn.events)
 		in.replacements.remember(in.pendingTurn)

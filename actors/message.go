@@ -34,7 +34,8 @@ type Message struct {
 	FreshID bool
 	// Retry asks a stalled instance to try to continue. If it stalls again, the message is answered
 	// with the reason.
-	Retry bool
+	Retry      bool
+	withdrawal *withdrawal
 	// Done is called once with the answer, from any goroutine. It must not block. It may be nil.
 	Done func(Answer)
 }
@@ -156,7 +157,11 @@ func (m *Message) size() int {
 	if m.Query != nil {
 		return proto.Size(m.Query.Input)
 	}
-	return proto.Size(m.Event)
+	bytes := proto.Size(m.Event)
+	if m.Update != nil && m.startEvent().GetInbox() == nil {
+		bytes += proto.Size(m.Update)
+	}
+	return bytes
 }
 
 // batchSize returns how many of the waiting messages one turn takes. It takes at most limit
@@ -164,7 +169,7 @@ func (m *Message) size() int {
 func batchSize(waiting []Message, limit int) int {
 	bytes := 0
 	for i := 1; i < len(waiting); i++ {
-		bytes += proto.Size(waiting[i-1].Event)
+		bytes += waiting[i-1].size()
 		if i == limit || bytes > turnBytesMax {
 			return i
 		}

@@ -52,6 +52,8 @@ func (r *router) route(m *Message) {
 		r.query(m)
 	case r.in.execution != nil && r.in.rejectsEvent(m):
 		r.reply(m, Answer{Err: &BusyError{RetryAfter: retryAfterMax, Bound: BoundInstance, Reason: "too many external events are buffered in the instance"}})
+	case m.withdrawal != nil:
+		r.withdrawAgain(m)
 	case r.in.execution != nil && m.AwaitsAttempt(r.in.execution):
 		r.awaitAttempt(m)
 	case r.in.execution != nil:
@@ -309,11 +311,23 @@ func (r *router) withdraw(refused *engine.NotAcceptedError) {
 	}
 	r.messages = slices.Delete(r.messages, refused.Message, refused.Message+1)
 	r.accepted = slices.Delete(r.accepted, refused.Message, refused.Message+1)
-	if refused.Err == nil {
-		r.withdrawn = append(r.withdrawn, *m)
+	m.withdrawal = &withdrawal{refused.Err} // the turn may be repeated by another actor
+	r.withdrawAgain(m)
+}
+
+// A withdrawal says that an update was taken out of a turn, and why; err is nil if the code could
+// not judge it.
+type withdrawal struct{ err error }
+
+// withdrawAgain handles an update that was taken out of this turn.
+func (r *router) withdrawAgain(m *Message) {
+	if err := m.withdrawal.err; err != nil {
+		r.replies = append(r.replies, reply{message: m, answer: Answer{Err: &RejectedError{Err: err}}})
 		return
 	}
-	r.replies = append(r.replies, reply{message: m, answer: Answer{Err: &RejectedError{Err: refused.Err}}})
+	later := *m
+	later.withdrawal = nil
+	r.withdrawn = append(r.withdrawn, later)
 }
 
 // withholdUpdate removes the update from a start.
@@ -327,6 +341,9 @@ func (m *Message) withholdUpdate() {
 func (r *router) restartCode() error {
 	in, starting := r.in, r.beginsRun()
 	in.finishCode()
+	if starting {
+		in.setRecordingStart() // if its deferred functions block, another actor records the start
+	}
 	in.evict()
 	in.partition.mu.Lock()
 	in.enterCode(false)
@@ -345,6 +362,10 @@ func (r *router) restartCode() error {
 // turn, the update is recorded before, so that the attempt cannot end without it.
 func (r *router) awaitAttempt(m *Message) {
 	if !slices.ContainsFunc(r.batch, mayBeginAttempt) {
+		if len(r.in.held)+len(r.held) >= heldMax {
+			r.reply(m, Answer{Err: &BusyError{RetryAfter: retryAfterMax, Bound: BoundInstance, Reason: "too many updates wait for the next attempt of the run"}})
+			return
+		}
 		r.held = append(r.held, *m)
 		return
 	}
@@ -357,12 +378,14 @@ func mayBeginAttempt(m Message) bool {
 	return m.Event.GetTimerFired() != nil || m.Event.GetOrchestrationResumed() != nil
 }
 
-// heldUpdates are the updates that wait for the next attempt of a run. The number of external
-// messages in flight bounds them. The partition's lock guards them.
+// heldUpdates are the updates that wait for the next attempt of a run, at most heldMax. They stay
+// when their callers no longer wait. The partition's lock guards them.
 type heldUpdates []Message
 
 // heldTurnMax is how many of them the turn that begins the attempt takes. The others follow it.
 const heldTurnMax = 64
+
+const heldMax = 1000
 
 // batchSize returns how many messages the next turn takes from the inbox of an instance. It first
 // puts those updates back into the inbox that need not wait any more, or that may begin the attempt

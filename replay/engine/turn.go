@@ -208,7 +208,7 @@ func (p *program) checkAccepted(turn *Turn, messages []Message, continues bool) 
 		case decision.accepted && (decision.began || !continues):
 		case decision.rejection != nil:
 			return nil, &NotAcceptedError{i, decision.rejection}
-		case continues || p.awaitsAttempt():
+		case continues || p.awaitsAttempt() || p.isDone() && !p.bodyBegan:
 			return nil, &NotAcceptedError{i, nil}
 		default:
 			return nil, &NotAcceptedError{i, p.noHandlerError(update.Name)}
