@@ -341,12 +341,38 @@ func (h *memberHandler) changeSettings(ctx context.Context, request *clusterpb.R
 	if h.partition.number > 0 {
 		return nil, errSettingsPartition
 	}
+	if err := h.checkPausesUnchanged(ctx, r); err != nil {
+		return nil, err
+	}
+	return h.recordSettings(ctx, request.Retried, r)
+}
+
+// checkPausesUnchanged returns an error if a change of settings pauses or resumes an activity: that
+// is another right, and its principal is recorded.
+func (h *memberHandler) checkPausesUnchanged(ctx context.Context, r *clusterpb.ChangeSettingsRequest) error {
+	response, err := h.getSettings(ctx)
+	current := response.GetGetSettings()
+	if err != nil || r.Version != current.GetVersion()+1 { // the journal rejects another version
+		return err
+	}
+	recorded, requested := new(journalpb.Settings), new(journalpb.Settings)
+	if err := errors.Join(proto.Unmarshal(current.Settings, recorded), proto.Unmarshal(r.Settings, requested)); err != nil {
+		return fmt.Errorf("decode settings: %w", err)
+	}
+	same := func(a, b *journalpb.PausedActivity) bool { return proto.Equal(a, b) }
+	if !slices.EqualFunc(recorded.PausedActivities, requested.PausedActivities, same) {
+		return invalidArgument("settings", "pause or resume an activity, for which there is another call")
+	}
+	return nil
+}
+
+func (h *memberHandler) recordSettings(ctx context.Context, retried bool, r *clusterpb.ChangeSettingsRequest) (*clusterpb.Response, error) {
 	h.awaitSettingsProtocol(ctx)
 	err := h.journal.ChangeSettings(ctx, r.Version, r.Settings)
 	switch {
 	case errors.Is(err, journal.ErrSettingsProtocol):
 		return nil, fmt.Errorf("%w: %w", ErrProtocol, err)
-	case errors.Is(err, errSettingsVersion) && request.Retried:
+	case errors.Is(err, errSettingsVersion) && retried:
 		// An earlier attempt may have been recorded, and replaced since.
 		return nil, fmt.Errorf("%w: %w", actors.ErrForgotten, err)
 	case err != nil:
@@ -381,6 +407,9 @@ func (h *memberHandler) pauseActivity(ctx context.Context, request *clusterpb.Re
 		switch {
 		case paused != r.Resume:
 			return done, nil
+		case request.Retried:
+			// An earlier attempt may have been recorded, and undone since.
+			return nil, actors.ErrForgotten
 		case paused:
 			recorded.PausedActivities = slices.Delete(recorded.PausedActivities, at, at+1)
 		default:
@@ -398,7 +427,7 @@ func (h *memberHandler) pauseActivity(ctx context.Context, request *clusterpb.Re
 				pausedActivitiesMax, settingsBytesMax))
 		}
 		change := &clusterpb.ChangeSettingsRequest{Settings: encoded, Version: current.GetGetSettings().GetVersion() + 1}
-		_, err = h.changeSettings(ctx, new(clusterpb.Request), change)
+		_, err = h.recordSettings(ctx, false, change)
 		if err == nil {
 			h.partition.node.config.Logger.Info("attempts of an activity paused or resumed in the whole cluster", "activity", r.Activity,
 				"resumed", r.Resume, "principal", request.Principal, "reason", r.Reason)

@@ -74,20 +74,37 @@ func (t *task) control(action *journalpb.OperationControlled) (then func()) {
 // lock is held.
 func (t *task) adjust(options *journalpb.ActivityOptions) (then func()) {
 	t.options = options
+	if t.started && options.GetScheduleToStart() > 0 {
+		t.record() // the next leader must know that an attempt has begun
+	}
 	t.cancelTimers(timerScheduleToStart, timerScheduleToClose, timerStartToClose, timerHeartbeat)
 	t.scheduleTimeouts()
 	if t.current != nil {
 		t.scheduleAttemptTimeouts(t.current)
 		return nil
 	}
+	switch {
+	case t.mayBeRunning: // on a worker that has not registered with this leader yet
+		return nil
+	case t.lastFailureIsFinal():
+		return t.endWithLastFailure()
+	case t.state == Queued && t.queue == nil: // its time had passed when it left the queue
+		return t.scheduler().assignOrQueue(t)
+	}
+	return nil
+}
+
+// lastFailureIsFinal reports whether the present options permit no attempt after the last failure.
+func (t *task) lastFailureIsFinal() bool {
 	if t.lastError == nil || t.failedAttempts == 0 {
-		return nil
+		return false
 	}
-	failure := engine.DecodeError(t.lastError)
-	if _, again := engine.RetryAfter(options, t.failedAttempts, failure, 0); again {
-		return nil
-	}
-	return t.end(failedEvent(failure, t.failedAttempts), nil)
+	_, again := engine.RetryAfter(t.options, t.failedAttempts, engine.DecodeError(t.lastError), 0)
+	return !again
+}
+
+func (t *task) endWithLastFailure() (then func()) {
+	return t.end(failedEvent(engine.DecodeError(t.lastError), t.failedAttempts), nil)
 }
 
 // hasPassed reports whether a deadline under the present options has passed: an adjustment may have

@@ -84,6 +84,12 @@ func (i *Inputs) Operate(ctx context.Context, p *actors.Partition, request *clus
 
 // operate is one attempt of Operate.
 func (i *Inputs) operate(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.OperateRequest) error {
+	if request.FirstIndex != nil { // an earlier attempt may have been recorded, and have changed the instance
+		found, _, err := i.repetitions.findInputSince(ctx, request.Instance, r.RequestId, request.GetFirstIndex())
+		if err != nil || found != (Position{}) {
+			return err
+		}
+	}
 	stalls, cancel := p.WatchStalls(request.Instance)
 	defer cancel()
 	known, ok := i.Journal.Instance(request.Instance)
