@@ -36,6 +36,7 @@ type facet struct {
 type facetTable struct {
 	byFacet     map[index.Facet]*facet
 	all         []*facet // by number
+	recorded    int      // how many of all, the first ones, a flush has written or is about to write
 	tracksDirty bool     // there is a store
 }
 
@@ -101,7 +102,16 @@ func (t *facetTable) takeChanged() (changed []*facet) {
 			changed = append(changed, f)
 		}
 	}
+	t.recorded = len(t.all) // a new facet has changed
 	return changed
+}
+
+// takeNew returns the facets that no flush has taken yet. The numbers of the facets in the store
+// must be consecutive: a flush that writes a facet writes all before it.
+func (t *facetTable) takeNew() (added []*facet) {
+	added = slices.Clone(t.all[t.recorded:])
+	t.recorded = len(t.all)
+	return added
 }
 
 // indexState says how much of the index is built.
@@ -241,6 +251,7 @@ func readIndexState(from store.Reader, meta *storeMeta, facets *facetTable) (s i
 			return false, fmt.Errorf("decode facet %d: %w", len(facets.all)+1, ErrCorrupt)
 		}
 		facets.add(f)
+		facets.recorded = len(facets.all)
 		return true, nil
 	})
 }
@@ -328,6 +339,7 @@ func (fl *flusher) addToIndex(f *flush, stored *instance) {
 	stored.facet = counted
 	entries := stored.newEntries()
 	counted.stored++
+	f.facets = append(f.facets, fl.facets.takeNew()...)
 	if !slices.Contains(f.facets, counted) {
 		f.facets = append(f.facets, counted)
 	}
