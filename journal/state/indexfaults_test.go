@@ -6,6 +6,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tenuto-dev/tenuto/journal/state/index"
 	"github.com/tenuto-dev/tenuto/journal/state/pebblestore"
 	"github.com/tenuto-dev/tenuto/journal/state/store"
 )
@@ -25,15 +26,32 @@ func flushNow(t testing.TB, m *Machine) {
 	}
 }
 
-// hookedStore is a store with code before writes and after reads.
+// hookedStore is a store with code before writes, after reads, and before the iterators of a read.
 type hookedStore struct {
 	testStore
 	afterView   func(op string)
+	beforeIter  func(op string, from []byte)
 	beforeWrite func()
 }
 
+type hookedReader struct {
+	store.Reader
+	hooks *hookedStore
+	op    string
+}
+
+func (h hookedReader) NewIter(from, to []byte) (store.Iterator, error) {
+	h.hooks.beforeIter(h.op, from)
+	return h.Reader.NewIter(from, to)
+}
+
 func (h *hookedStore) View(op string, f func(store.Reader) error) error {
-	err := h.testStore.View(op, f)
+	err := h.testStore.View(op, func(from store.Reader) error {
+		if h.beforeIter != nil {
+			from = hookedReader{from, h, op}
+		}
+		return f(from)
+	})
 	if h.afterView != nil {
 		h.afterView(op)
 	}
@@ -115,6 +133,64 @@ func TestBuild_FacetNumbersHaveNoGapAfterCrash(t *testing.T) {
 		}
 		awaitIndex(t, m)
 		checkIndexKeys(t, m)
+		closed(t, m)
+	}
+}
+
+// A purge that a flush writes while a page of headers of an older build is read is no damage of the
+// store: the instances are absent.
+func TestQuery_PurgeWhileOlderHeadersAreReadIsNoDamage(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		o := roomyOptions(vfs.NewMem())
+		m, err := o.open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		applyEpoch(t, m)
+		for _, id := range []string{"a", "b", "c", "d"} {
+			if err := applyAppend(m, id, segmentOf(1, 1, started("x"), failedWith("boom"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		flushNow(t, m)
+		m.DisablePacing()
+		writeAsOlderBuild(t, m, false)
+		closed(t, m)
+		o.machine.indexStep = 1
+		purged := false
+		h := &hookedStore{}
+		h.beforeIter = func(op string, from []byte) {
+			if op != "read the index" || from[0] != keyHistory || purged {
+				return
+			}
+			purged = true
+			if _, err := purge(m, "b", "c", "d"); err != nil {
+				t.Error(err)
+			}
+			if again {
+				if err := applyAppend(m, "d", segmentOf(1, 1, started("again"))); err != nil {
+					t.Error(err)
+				}
+			}
+			flushNow(t, m)
+		}
+		m = openHooked(t, o, h)
+		m.DisablePacing()
+		rows := queryAll(t, m, &index.Query{}, 10)
+		want := "[a]"
+		if again {
+			want = "[a d]"
+		}
+		var ids []string
+		for _, row := range rows {
+			ids = append(ids, row.ID)
+		}
+		if !purged || fmt.Sprint(ids) != want {
+			t.Errorf("purged %v, the rows are %v, want %s", purged, ids, want)
+		}
+		if err := m.Err(); err != nil {
+			t.Error(err)
+		}
 		closed(t, m)
 	}
 }

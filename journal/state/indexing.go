@@ -193,8 +193,11 @@ func (in *instance) missingEvent(id uint64, err error) error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("event %d of instance %q is missing: %w", id, in.id, ErrCorrupt)
+	return fmt.Errorf("event %d of instance %q: %w", id, in.id, errEventMissing)
 }
+
+// errEventMissing reports that the store lacks an event. It wraps ErrCorrupt.
+var errEventMissing = fmt.Errorf("the event is missing: %w", ErrCorrupt)
 
 // The fields of the record of the index, and of that of a facet.
 const (
@@ -371,7 +374,8 @@ func (f *flush) hasBuilt(id string) bool {
 	return built
 }
 
-// headersAfter reads the next headers in order of IDs.
+// headersAfter reads the next headers in order of IDs. Only a flush removes instances, so none is
+// removed meanwhile.
 func (s *recordStore) headersAfter(id string, limit int) (headers []*instance, err error) {
 	err = s.view("build the index", 0, func(from store.Reader) error {
 		headers = nil
@@ -384,7 +388,9 @@ func (s *recordStore) headersAfter(id string, limit int) (headers []*instance, e
 				return false, nil
 			}
 			in, err := parseStoredHeader(from, string(key[1:]), record)
-			headers = append(headers, in)
+			if in != nil {
+				headers = append(headers, in)
+			}
 			return true, err
 		})
 	})

@@ -561,7 +561,7 @@ func (s *search) read(from store.Reader, id string) (*foundRow, error) {
 	if record == nil || err != nil || !headerMaySelect(record, s.query) {
 		return nil, err
 	}
-	if in, err = parseStoredHeader(from, id, record); err != nil {
+	if in, err = parseStoredHeader(from, id, record); in == nil || err != nil {
 		return nil, err
 	}
 	return s.add(in), nil
