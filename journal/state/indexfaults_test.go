@@ -1,6 +1,8 @@
 package state
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -192,5 +194,52 @@ func TestQuery_PurgeWhileOlderHeadersAreReadIsNoDamage(t *testing.T) {
 			t.Error(err)
 		}
 		closed(t, m)
+	}
+}
+
+// hookedContext runs code when its error is asked for the nth time.
+type hookedContext struct {
+	context.Context
+	n   int
+	run func()
+}
+
+func (h *hookedContext) Err() error {
+	if h.n--; h.n == 0 {
+		h.run()
+	}
+	return h.Context.Err()
+}
+
+// An instance that matches throughout a query is returned although it changes its facet meanwhile.
+func TestQuery_ReturnsInstanceThatChangesFacetMeanwhile(t *testing.T) {
+	for n := 1; n <= 4; n++ {
+		for _, flush := range []bool{false, true} {
+			m := openMachine(t, roomyOptions(vfs.NewMem()))
+			applyEpoch(t, m)
+			for _, id := range []string{"a", "b", "c"} {
+				if err := applyAppend(m, id, segmentOf(1, 1, started("x"))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if flush {
+				flushNow(t, m)
+				if err := applyAppend(m, "c", segmentOf(1, 2, activity())); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx := &hookedContext{t.Context(), n, func() {
+				if err := errors.Join(applyAppend(m, "b", segmentOf(1, 2, suspended())), applyAppend(m, "b", segmentOf(1, 3, completed()))); err != nil {
+					t.Error(err)
+				}
+			}}
+			page, err := m.Query(ctx, &index.Query{}, nil, 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(page.Rows) != 3 || page.More {
+				t.Errorf("check %d, flushed %v: %d rows, more %v", n, flush, len(page.Rows), page.More)
+			}
+		}
 	}
 }

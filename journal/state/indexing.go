@@ -37,6 +37,7 @@ type facetTable struct {
 	byFacet     map[index.Facet]*facet
 	all         []*facet // by number
 	recorded    int      // how many of all, the first ones, a flush has written or is about to write
+	moves       uint64   // how often an instance was given another facet
 	tracksDirty bool     // there is a store
 }
 
@@ -62,6 +63,10 @@ func (t *facetTable) add(f *facet) {
 func (t *facetTable) count(in *instance) {
 	if f := in.facet; f != nil && f.State == in.runState() && f.Name == in.name && f.Version == in.version {
 		return
+	}
+	if in.facet != nil {
+		t.moves++
+		in.movedAt = t.moves
 	}
 	t.remove(in)
 	in.facet = t.of(in)

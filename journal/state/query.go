@@ -217,14 +217,14 @@ func (s *search) run() error {
 			}
 		}
 	}
-	generation := s.generation
+	generation, moves := s.generation, s.reads.facets.moves
 	s.mu.RUnlock()
 	if !indexed {
 		return s.scanAll()
 	}
 	// What is dirty is captured before the store is read, so that an instance that a flush writes
 	// meanwhile is in one of the two, or in both.
-	changed, err := s.searchDirty(dirty, generation)
+	changed, err := s.searchDirty(dirty, generation, moves)
 	if err != nil {
 		return err
 	}
@@ -313,12 +313,24 @@ type dirtyFacet struct {
 	dirty, flushing []*instance
 }
 
-// searchDirty returns the first places of the instances that are not written yet.
-func (s *search) searchDirty(facets []dirtyFacet, generation uint64) (*index.First, error) {
+// searchDirty returns the first places of the instances that are not written yet. generation and
+// moves are those of the moment at which the lists of the facets were captured.
+func (s *search) searchDirty(facets []dirtyFacet, generation, moves uint64) (*index.First, error) {
 	first := index.NewFirst(s.query, s.after, s.limit)
+	var moved []*instance // to another facet since that moment: its list there was captured without it
+	visit := func(f *facet, changed []*instance, use func(*instance) bool) error {
+		return s.eachChanged(changed, func(in *instance) {
+			switch {
+			case in.facet == f && use(in):
+				in.addTo(first, s.query)
+			case in.facet != f && in.movedAt > moves:
+				moved = append(moved, in)
+			}
+		})
+	}
 	for _, f := range facets {
 		both := map[*instance]struct{}{}
-		if err := s.searchChanged(first, f.facet, f.flushing, func(in *instance) bool {
+		if err := visit(f.facet, f.flushing, func(in *instance) bool {
 			if in.dirtyGeneration == generation {
 				both[in] = struct{}{}
 			}
@@ -326,27 +338,31 @@ func (s *search) searchDirty(facets []dirtyFacet, generation uint64) (*index.Fir
 		}); err != nil {
 			return nil, err
 		}
-		if err := s.searchChanged(first, f.facet, f.dirty, func(in *instance) bool {
+		if err := visit(f.facet, f.dirty, func(in *instance) bool {
 			_, seen := both[in]
 			return !seen
 		}); err != nil {
 			return nil, err
 		}
 	}
-	return first, nil
+	added := make(map[*instance]struct{}, len(moved))
+	return first, s.eachChanged(moved, func(in *instance) {
+		if _, twice := added[in]; !twice && in.facet != nil && s.query.SelectsFacet(in.facet.Facet) {
+			added[in] = struct{}{}
+			in.addTo(first, s.query)
+		}
+	})
 }
 
-// searchChanged gives a First the instances that the query selects, a few under each lock.
-func (s *search) searchChanged(first *index.First, facet *facet, changed []*instance, use func(*instance) bool) error {
+// eachChanged visits instances, a few under each lock.
+func (s *search) eachChanged(changed []*instance, visit func(*instance)) error {
 	for step := range slices.Chunk(changed, 2*instancesPerLock) {
 		if err := s.ctx.Err(); err != nil {
 			return err
 		}
 		s.mu.RLock()
 		for _, in := range step {
-			if in.facet == facet && use(in) {
-				in.addTo(first, s.query)
-			}
+			visit(in)
 		}
 		s.mu.RUnlock()
 	}
