@@ -243,3 +243,48 @@ func TestQuery_ReturnsInstanceThatChangesFacetMeanwhile(t *testing.T) {
 		}
 	}
 }
+
+// An append that is rejected while a flush writes the instance does not change by which names its
+// open operations are found.
+func TestQuery_RejectedAppendDuringFlushKeepsOperationNames(t *testing.T) {
+	o := roomyOptions(vfs.NewMem())
+	isWriting, rejected := make(chan struct{}), make(chan struct{})
+	writes := 0
+	m := openHooked(t, o, &hookedStore{beforeWrite: func() {
+		if writes++; writes == 1 {
+			close(isWriting)
+			<-rejected
+		}
+	}})
+	applyEpoch(t, m)
+	if err := applyAppend(m, "a", segmentOf(1, 1, started("x"), activity(), namedChild("sub", "b"))); err != nil {
+		t.Fatal(err)
+	}
+	waiters := func(when string) {
+		t.Helper()
+		for _, w := range []index.Waiting{{Kind: index.Activity, Name: "charge"}, {Kind: index.Child, Name: "sub"}} {
+			if rows := queryAll(t, m, &index.Query{Waiting: &w}, 10); len(rows) != 1 {
+				t.Errorf("%s: %d instances wait for %s", when, len(rows), w.Name)
+			}
+		}
+	}
+	at, _ := m.Applied()
+	flushed := make(chan error, 1)
+	go func() { flushed <- m.Flush(t.Context(), at) }()
+	<-isWriting
+	var invalid *InvalidAppendError
+	if err := applyAppend(m, "a", segmentOf(1, 4, attributeSet("needs", "protocol 4"))); !errors.As(err, &invalid) {
+		t.Fatal(err)
+	}
+	waiters("after the rejected append")
+	close(rejected)
+	if err := <-flushed; err != nil {
+		t.Fatal(err)
+	}
+	waiters("after the flush")
+	flushNow(t, m)
+	waiters("after the next flush")
+	closed(t, m)
+	m = openMachine(t, o)
+	waiters("after a restart")
+}
