@@ -288,3 +288,26 @@ func TestQuery_RejectedAppendDuringFlushKeepsOperationNames(t *testing.T) {
 	m = openMachine(t, o)
 	waiters("after a restart")
 }
+
+// A count without an index examines each instance once, however many pages its result would have.
+func TestCountBy_WithoutIndexIsOnePass(t *testing.T) {
+	tagged := started("x")
+	tagged.GetOrchestrationStarted().Tags = map[string]string{"env": "prod"}
+	q := &index.Query{Tags: map[string]string{"env": "prod"}}
+	n := 2*countPageRows + 100
+	m := newMachine(t)
+	for i := range n {
+		if err := applyAppend(m, fmt.Sprintf("a%06d", i), segmentOf(1, 1, tagged)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checks := 1 << 30 // of the context: one for each instance examined
+	ctx := &hookedContext{t.Context(), checks, nil}
+	groups, err := m.CountBy(ctx, q)
+	if err != nil || len(groups) != 1 || groups[0].Count != uint64(n) {
+		t.Errorf("%v, %v", groups, err)
+	}
+	if examined := checks - ctx.n; examined > n+10 {
+		t.Errorf("%d instances were examined to count %d", examined, n)
+	}
+}

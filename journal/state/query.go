@@ -70,9 +70,10 @@ func (s *search) countFacets(counts *index.Counts) bool {
 // countPageRows is how many rows are counted at a time.
 const countPageRows = 8 << 10
 
-// eachSelected visits the selected rows: by the index if it leaves out most of the others, else all.
+// eachSelected visits the selected rows: by the index if it is complete and leaves out most of the
+// others, else in one pass over all.
 func (s *search) eachSelected(visit func(*index.Row)) error {
-	if !s.query.HasLists() && s.selectsMost() {
+	if !s.isIndexed() || !s.query.HasLists() && s.selectsMost() {
 		return s.eachRow(visit)
 	}
 	byID := *s.query
@@ -94,6 +95,13 @@ func (s *search) eachSelected(visit func(*index.Row)) error {
 		}
 		after = &page.Next
 	}
+}
+
+// isIndexed reports whether there is a complete index.
+func (s *search) isIndexed() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.store != nil && s.indexState.complete
 }
 
 // selectsMost reports whether the facets of the query have more than a fifth of all instances.
