@@ -311,3 +311,42 @@ func TestCountBy_WithoutIndexIsOnePass(t *testing.T) {
 		t.Errorf("%d instances were examined to count %d", examined, n)
 	}
 }
+
+// Long lists of candidates leave a page its budget for reading instances.
+func TestQuery_CandidatesLeaveBudgetForRows(t *testing.T) {
+	tags := map[string]string{"env": "prod", "region": "eu", "team": "x", "tier": "1"}
+	tagged := started("x")
+	tagged.GetOrchestrationStarted().Tags = tags
+	const n = 16_000
+	m := openMachine(t, roomyOptions(vfs.NewMem()))
+	applyEpoch(t, m)
+	for i := range n {
+		if err := applyAppend(m, fmt.Sprintf("a%06d", i), segmentOf(1, 1, tagged)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flushNow(t, m)
+	for _, q := range []index.Query{{}, {Order: index.ByUpdated}, {Order: index.ByCreated, Descending: true}} {
+		q.Tags, q.Created = tags, index.Interval{Before: 1 << 60}
+		var after *index.Cursor
+		for range 3 {
+			page, err := m.Query(t.Context(), &q, after, 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(page.Rows) != 100 || !page.More {
+				t.Errorf("order %d: a page of %d rows, more %v", q.Order, len(page.Rows), page.More)
+			}
+			after = &page.Next
+		}
+	}
+	checks := 1 << 30
+	ctx := &hookedContext{t.Context(), checks, nil}
+	groups, err := m.CountBy(ctx, &index.Query{Tags: tags, Created: index.Interval{Before: 1 << 60}})
+	if err != nil || len(groups) != 1 || groups[0].Count != n {
+		t.Errorf("%v, %v", groups, err)
+	}
+	if checks -= ctx.n; checks > n/10 { // each page checks the context
+		t.Errorf("the count had too many pages: it checked its context %d times", checks)
+	}
+}

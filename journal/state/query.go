@@ -187,6 +187,7 @@ type search struct {
 	facets       []uint32             // the numbers of those that the query selects
 	found        map[string]*foundRow // by ID
 	bound        *index.Cursor        // everything up to it is found; nil: everything
+	collected    int                  // candidates, of collectBudget
 	spent        int                  // of searchBudget
 }
 
@@ -201,6 +202,10 @@ type foundRow struct {
 const (
 	searchBudget = 60_000
 	verifyCost   = 24 // of reading an instance
+
+	// What collecting candidates may cost. It is no part of searchBudget, which is spent on reading
+	// instances, so that every page makes progress.
+	collectBudget = searchBudget / 2
 
 	// Up to so many candidates are read and sorted, if not all of their list are results.
 	sortedCandidatesMax = 1 << 10
@@ -441,6 +446,9 @@ func (s *search) candidates(plan *index.Plan, iters *iterators) ([]string, error
 	}
 	var all []string
 	for i := range plan.Candidates {
+		if s.collected >= collectBudget {
+			break
+		}
 		if n, ok := s.estimate(&plan.Candidates[i], iter); ok && n > listedCandidatesMax {
 			s.facets = plan.Candidates[i].Present(iter, s.facets)
 			continue
@@ -462,8 +470,8 @@ func (s *search) candidates(plan *index.Plan, iters *iterators) ([]string, error
 
 // collect returns the IDs of a scan, sorted; false if there are too many.
 func (s *search) collect(scan *index.Scan, iter index.Iterator, limit int) ([]string, bool) {
-	ids, complete := scan.Collect(s.query, iter, s.facets, limit, []string{})
-	if s.spent += len(ids); !complete {
+	ids, complete := scan.Collect(s.query, iter, s.facets, max(min(limit, collectBudget-s.collected), 0), []string{})
+	if s.collected += len(ids); !complete {
 		return nil, false
 	}
 	slices.Sort(ids)
