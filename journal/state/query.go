@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -39,40 +40,46 @@ func (re *reads) Query(ctx context.Context, q *index.Query, after *index.Cursor,
 // returns at most one group. Groups without instances are absent; the others are in order of their
 // values. Counts by state, name and version under conditions on these alone cost no more than the
 // number of their combinations. All others cost time in proportion to the instances that the
-// narrowest condition selects. The error is ctx's or a *StoreError.
+// narrowest condition selects. The error is ctx's, a *StoreError, or wraps index.ErrTooManyGroups.
 func (re *reads) CountBy(ctx context.Context, q *index.Query, by ...index.Grouping) ([]index.Group, error) {
 	counts := index.NewCounts(by)
 	s := &search{reads: re, ctx: ctx, query: q, rowsOnly: true, limit: countPageRows}
-	if counts.NeedOnlyFacets() && !q.HasLists() && s.countFacets(counts) {
-		return counts.Groups(), nil
+	counted, err := false, error(nil)
+	if counts.NeedOnlyFacets() && !q.HasLists() {
+		counted, err = s.countFacets(counts)
 	}
-	if err := s.eachSelected(func(row *index.Row) { counts.Add(row, 1) }); err != nil {
+	if !counted && err == nil {
+		err = s.eachSelected(func(row *index.Row) error { return counts.Add(row, 1) })
+	}
+	if err != nil {
 		return nil, fmt.Errorf("count instances: %w", err)
 	}
 	return counts.Groups(), nil
 }
 
 // countFacets counts by facets alone; false if not all instances are counted yet.
-func (s *search) countFacets(counts *index.Counts) bool {
+func (s *search) countFacets(counts *index.Counts) (counted bool, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.store != nil && !s.indexState.complete {
-		return false
+		return false, nil
 	}
 	for _, f := range s.reads.facets.all {
 		if f.count > 0 && s.query.SelectsFacet(f.Facet) {
-			counts.Add(&index.Row{State: f.State, Name: f.Name, Version: f.Version}, f.count)
+			if err := counts.Add(&index.Row{State: f.State, Name: f.Name, Version: f.Version}, f.count); err != nil {
+				return false, err
+			}
 		}
 	}
-	return true
+	return true, nil
 }
 
 // countPageRows is how many rows are counted at a time.
 const countPageRows = 8 << 10
 
 // eachSelected visits the selected rows: by the index if it is complete and leaves out most of the
-// others, else in one pass over all.
-func (s *search) eachSelected(visit func(*index.Row)) error {
+// others, else in one pass over all. An error of visit ends it.
+func (s *search) eachSelected(visit func(*index.Row) error) error {
 	if !s.isIndexed() || !s.query.HasLists() && s.selectsMost() {
 		return s.eachRow(visit)
 	}
@@ -88,7 +95,9 @@ func (s *search) eachSelected(visit func(*index.Row)) error {
 		}
 		page := part.page()
 		for _, row := range page.Rows {
-			visit(row)
+			if err := visit(row); err != nil {
+				return err
+			}
 		}
 		if !page.More {
 			return nil
@@ -118,18 +127,19 @@ func (s *search) selectsMost() bool {
 	return 5*selected > all
 }
 
-// eachRow examines every instance.
-func (s *search) eachRow(visit func(*index.Row)) error {
+// eachRow examines every instance. An error of visit ends it.
+func (s *search) eachRow(visit func(*index.Row) error) error {
 	for c := range s.members(allInstances) {
-		if err := s.ctx.Err(); err != nil {
+		err := s.ctx.Err()
+		if err != nil {
 			return err
 		}
-		if _, err := s.viewMember(&c, func(in *instance) {
+		if _, readErr := s.viewMember(&c, func(in *instance) {
 			if row := in.selectedRow(s.query); row != nil {
-				visit(row)
+				err = visit(row)
 			}
-		}); err != nil {
-			return err
+		}); readErr != nil || err != nil {
+			return cmp.Or(readErr, err)
 		}
 	}
 	if s.store == nil {
@@ -253,7 +263,10 @@ func (s *search) run() error {
 // scanAll examines every instance.
 func (s *search) scanAll() error {
 	first := index.NewFirst(s.query, s.after, s.limit)
-	if err := s.eachRow(func(row *index.Row) { first.Add(s.query.CursorOf(row)) }); err != nil {
+	if err := s.eachRow(func(row *index.Row) error {
+		first.Add(s.query.CursorOf(row))
+		return nil
+	}); err != nil {
 		return err
 	}
 	return s.addPlaces(first)

@@ -270,7 +270,9 @@ func checkCounts(t testing.TB, m *Machine, q *index.Query, r *rand.Rand) {
 	}
 	want := index.NewCounts(by)
 	for _, row := range reference(m, q) {
-		want.Add(row, 1)
+		if err := want.Add(row, 1); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if !slices.EqualFunc(got, want.Groups(), func(a, b index.Group) bool { return a.Count == b.Count && slices.Equal(a.Values, b.Values) }) {
 		t.Fatalf("count of %s by %v: %v, want %v", describeQuery(q), by, got, want.Groups())

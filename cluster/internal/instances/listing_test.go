@@ -120,18 +120,18 @@ func TestCount_BoundsGroups(t *testing.T) {
 		return &clusterpb.InstanceGroup{Values: []string{fmt.Sprint(i)}, Count: 1}
 	}
 	first, second := new(clusterpb.ListResult), new(clusterpb.ListResult)
-	for i := range groupsMax {
+	for i := range index.GroupsMax {
 		first.Groups, second.Groups = append(first.Groups, group(i)), append(second.Groups, group(i))
 	}
 	r := &clusterpb.ListRequest{Count: true, GroupBy: []string{"tag:order"}}
 	merged, err := MergeLists(r, []*clusterpb.ListResult{first, second})
-	if err != nil || len(merged.Groups) != groupsMax || merged.Groups[0].Count != 2 {
+	if err != nil || len(merged.Groups) != index.GroupsMax || merged.Groups[0].Count != 2 {
 		t.Errorf("%d groups, %v", len(merged.GetGroups()), err)
 	}
 	second.Groups = append(second.Groups, group(-1))
 	_, err = MergeLists(r, []*clusterpb.ListResult{first, second})
 	var invalid *replay.InvalidError
-	if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "10001") || !strings.Contains(err.Error(), "tag:order") {
+	if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "10000") || !strings.Contains(err.Error(), "tag:order") {
 		t.Errorf("%v", err)
 	}
 }

@@ -194,6 +194,9 @@ func (re *Reads) count(ctx context.Context, q *index.Query, r *clusterpb.ListReq
 		return err
 	}
 	groups, err := re.Journal.CountBy(ctx, q, by...)
+	if errors.Is(err, index.ErrTooManyGroups) {
+		return tooManyGroups(r)
+	}
 	if err != nil {
 		return err
 	}
@@ -203,7 +206,7 @@ func (re *Reads) count(ctx context.Context, q *index.Query, r *clusterpb.ListReq
 			result.Groups = append(result.Groups, &clusterpb.InstanceGroup{Values: g.Values, Count: g.Count})
 		}
 	}
-	return checkGroups(r, result.Groups)
+	return nil
 }
 
 // Values returns the values of a key-value map of an instance.
