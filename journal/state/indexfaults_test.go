@@ -350,3 +350,33 @@ func TestQuery_CandidatesLeaveBudgetForRows(t *testing.T) {
 		t.Errorf("the count had too many pages: it checked its context %d times", checks)
 	}
 }
+
+// An instance whose next timer moves while instances with timers are counted is counted once.
+func TestCountBy_TimerThatMovesIsCountedOnce(t *testing.T) {
+	const n = countPageRows + 800
+	m := openMachine(t, roomyOptions(vfs.NewMem()))
+	applyEpoch(t, m)
+	for i := range n {
+		if err := applyAppend(m, fmt.Sprintf("a%06d", i), segmentOf(1, 1, started("x"), timer(int64(1000+i)))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flushNow(t, m)
+	for move := range 10 {
+		last := uint64(2 + 2*move) // the open timer of those that move
+		ctx := &hookedContext{t.Context(), 20 + 30*move, func() {
+			for i := range 50 {
+				if err := applyAppend(m, fmt.Sprintf("a%06d", i), segmentOf(1, last+1, timerFired(last), timer(int64(1<<40+100*move+i)))); err != nil {
+					t.Error(err)
+				}
+			}
+		}}
+		groups, err := m.CountBy(ctx, &index.Query{Order: index.ByNextTimer})
+		if err != nil || len(groups) != 1 || groups[0].Count != n {
+			t.Errorf("move %d: %v, %v; want %d", move, groups, err, n)
+		}
+		if ctx.n > 0 { // it did not move during the count
+			ctx.run()
+		}
+	}
+}

@@ -83,10 +83,15 @@ func (s *search) eachSelected(visit func(*index.Row) error) error {
 	if !s.isIndexed() || !s.query.HasLists() && s.selectsMost() {
 		return s.eachRow(visit)
 	}
+	// By ID, because an instance may change its place in another order, and would be counted twice.
 	byID := *s.query
-	if byID.Order != index.ByEnded && byID.Order != index.ByNextTimer {
-		byID.Order = index.ByID
+	if requires := []index.Order{index.ByEnded, index.ByNextTimer}; slices.Contains(requires, byID.Order) {
+		if slices.Contains(requires, byID.Has) && byID.Has != byID.Order {
+			return nil // an instance that has ended has no timer
+		}
+		byID.Has = byID.Order
 	}
+	byID.Order = index.ByID
 	var after *index.Cursor
 	for {
 		part := &search{reads: s.reads, ctx: s.ctx, query: &byID, after: after, limit: s.limit, rowsOnly: true}
@@ -170,7 +175,7 @@ func (in *instance) fieldsMayMatch(q *index.Query) bool {
 		q.ParentID != "" && (in.parent == nil || in.parent.instance != q.ParentID) ||
 		q.ErrorCode != "" && in.errorCode != q.ErrorCode || !q.Created.Contains(in.created) || !q.Updated.Contains(in.updated) ||
 		q.Ended.IsSet() && (in.isRunning() || !q.Ended.Contains(in.updated)) ||
-		(q.Waiting != nil || q.Failing != nil || q.Order == index.ByNextTimer) && len(in.open) == 0 ||
+		(q.Waiting != nil || q.Failing != nil || q.RequiresTimer()) && len(in.open) == 0 ||
 		q.Failing != nil && in.attempts == nil || len(q.Attributes) > len(in.attributes) {
 		return false
 	}
@@ -400,7 +405,7 @@ func (in *instance) addTo(first *index.First, q *index.Query) {
 	if !in.fieldsMayMatch(q) {
 		return
 	}
-	if len(q.Attributes) == 0 && q.Waiting == nil && q.Failing == nil && q.Order != index.ByNextTimer {
+	if len(q.Attributes) == 0 && q.Waiting == nil && q.Failing == nil && !q.RequiresTimer() {
 		at := index.Cursor{ID: in.id}
 		switch q.Order {
 		case index.ByCreated:

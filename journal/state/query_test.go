@@ -152,6 +152,9 @@ func TestQuery_RowHasEveryField(t *testing.T) {
 // randomQuery returns a query with up to three conditions, of values that the instances have.
 func randomQuery(r *rand.Rand, rows []*index.Row) *index.Query {
 	q := &index.Query{Order: index.Order(r.IntN(5)), Descending: r.IntN(2) == 0}
+	if r.IntN(4) == 0 {
+		q.Has = index.Order(r.IntN(5))
+	}
 	if len(rows) == 0 {
 		return q
 	}
