@@ -11,6 +11,7 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/state/index"
 	"github.com/tenuto-dev/tenuto/journal/state/pebblestore"
 	"github.com/tenuto-dev/tenuto/journal/state/store"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
 // roomyOptions keep everything in memory, and flush only on demand.
@@ -379,4 +380,38 @@ func TestCountBy_TimerThatMovesIsCountedOnce(t *testing.T) {
 			ctx.run()
 		}
 	}
+}
+
+// What the header of an older build lacks is read with one iterator for each chunk of the history.
+func TestBuild_OlderHeaderReadsEachChunkOnce(t *testing.T) {
+	const n = 1000
+	iterators := 0
+	m := openHooked(t, roomyOptions(vfs.NewMem()), &hookedStore{beforeIter: func(op string, from []byte) {
+		if op == "read an instance" && from[0] == keyHistory {
+			iterators++
+		}
+	}})
+	applyEpoch(t, m)
+	events := []*journalpb.Event{started("x")}
+	for range n {
+		events = append(events, activity())
+	}
+	if err := applyAppend(m, "a", segmentOf(1, 1, events...)); err != nil {
+		t.Fatal(err)
+	}
+	flushNow(t, m)
+	writeAsOlderBuild(t, m, false)
+	in, err := m.store.instance("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range in.open {
+		if op := &in.open[i]; op.name != "charge" || op.since != int64(1000+op.id) {
+			t.Fatalf("operation %d: %q since %d", op.id, op.name, op.since)
+		}
+	}
+	if len(in.open) != n || iterators == 0 || iterators > int(in.chunks) {
+		t.Errorf("%d operations, %d iterators over %d chunks", len(in.open), iterators, in.chunks)
+	}
+	closed(t, m)
 }
