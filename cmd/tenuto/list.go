@@ -73,7 +73,11 @@ func filterFlags(flags *flag.FlagSet) func(to streams) (cluster.Filter, error) {
 			return f, nil
 		}
 		// The flags are more words, so that one that is also in the text is an error.
-		combined, err := filter.Parse(strings.TrimSpace(query+" "+filter.Format(f)), time.Now())
+		words := []string{query, filter.Format(f)}
+		if order == "id" {
+			words = append(words, "order=id") // Format leaves out the default
+		}
+		combined, err := filter.Parse(strings.TrimSpace(strings.Join(words, " ")), time.Now())
 		var syntax *filter.SyntaxError
 		if errors.As(err, &syntax) {
 			fmt.Fprintln(to.err, syntax.Caret())

@@ -166,6 +166,7 @@ func TestCommands_SelectAndCount(t *testing.T) {
 	tenuto(t, address, "count", "-by", "stat").expect(t, 2, "state, name, version, error, tag:KEY, attr:KEY")
 	tenuto(t, address, "list", "-query", "name=x state=cancled").expect(t, 2, "name=x state=cancled\n       ^^^^^^^^^^^^^\n", `did you mean "canceled"?`)
 	tenuto(t, address, "list", "-query", "name=x", "-name", "y").expect(t, 2, "twice")
+	tenuto(t, address, "list", "-query", "order=-updated", "-order", "id").expect(t, 2, "twice")
 	tenuto(t, address, "list", "-order", "size").expect(t, 2, "id, created, updated, ended, timer")
 	tenuto(t, address, "list", "-order", "created", "-after", "hello-1").expect(t, 2, "Page.Next")
 }

@@ -93,6 +93,7 @@ type storedState struct {
 	entries   *index.Entries
 	indexedIn uint64 // the index generation in which the store holds entries of it, 0 for none
 	facet     *facet // by which it is counted; nil if it is not
+	movedAt   uint64 // facetTable.moves when it was last given another facet
 
 	dirtyGeneration  uint64 // the generation in which it was last made dirty
 	frozenGeneration uint64 // the generation in which it was last written

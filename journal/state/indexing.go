@@ -36,6 +36,8 @@ type facet struct {
 type facetTable struct {
 	byFacet     map[index.Facet]*facet
 	all         []*facet // by number
+	recorded    int      // how many of all, the first ones, a flush has written or is about to write
+	moves       uint64   // how often an instance was given another facet
 	tracksDirty bool     // there is a store
 }
 
@@ -61,6 +63,10 @@ func (t *facetTable) add(f *facet) {
 func (t *facetTable) count(in *instance) {
 	if f := in.facet; f != nil && f.State == in.runState() && f.Name == in.name && f.Version == in.version {
 		return
+	}
+	if in.facet != nil {
+		t.moves++
+		in.movedAt = t.moves
 	}
 	t.remove(in)
 	in.facet = t.of(in)
@@ -101,7 +107,16 @@ func (t *facetTable) takeChanged() (changed []*facet) {
 			changed = append(changed, f)
 		}
 	}
+	t.recorded = len(t.all) // a new facet has changed
 	return changed
+}
+
+// takeNew returns the facets that no flush has taken yet. The numbers of the facets in the store
+// must be consecutive: a flush that writes a facet writes all before it.
+func (t *facetTable) takeNew() (added []*facet) {
+	added = slices.Clone(t.all[t.recorded:])
+	t.recorded = len(t.all)
+	return added
 }
 
 // indexState says how much of the index is built.
@@ -134,9 +149,10 @@ func (in *instance) newEntries() *index.Entries {
 
 // completeHeader adds what headers of older builds lack, from the history.
 func (in *instance) completeHeader(from store.Reader) error {
+	events := eventReader{from: from, in: in}
 	for i := range in.open {
 		if op := &in.open[i]; op.since == 0 {
-			e, encoded, err := in.readEvent(from, op.id)
+			e, encoded, err := events.read(op.id)
 			if err != nil {
 				return err
 			}
@@ -147,7 +163,7 @@ func (in *instance) completeHeader(from store.Reader) error {
 		}
 	}
 	if in.runState() == index.Failed && in.errorCode == "" {
-		e, _, err := in.readEvent(from, in.last)
+		e, _, err := events.read(in.last)
 		if err != nil {
 			return err
 		}
@@ -156,35 +172,57 @@ func (in *instance) completeHeader(from store.Reader) error {
 	return nil
 }
 
-// readEvent returns an event of the latest execution.
-func (in *instance) readEvent(from store.Reader, id uint64) (e eventFields, encoded []byte, err error) {
-	key := chunkKey{in.instanceNumber, in.execution, id + 1}
-	iter, err := from.NewIter(chunkKey{in.instanceNumber, in.execution, 0}.appendTo(nil), endOfKind(keyHistory))
+// eventReader reads events of the latest execution of an instance. It keeps the last chunk that it
+// read, so that events in order of their IDs cost one read for each chunk.
+type eventReader struct {
+	from  store.Reader
+	in    *instance
+	chunk chunk
+	first uint64 // event_id of the first event in chunk
+}
+
+// read returns an event. The error is errEventMissing if there is none.
+func (r *eventReader) read(id uint64) (e eventFields, encoded []byte, err error) {
+	if id < r.first || id-r.first >= uint64(len(r.chunk.events)) {
+		if err = r.readChunkWith(id); err != nil {
+			return e, nil, err
+		}
+	}
+	encoded = r.chunk.events[id-r.first]
+	e, _ = parseEventFields(encoded) // fold has decoded it
+	return e, encoded, nil
+}
+
+func (r *eventReader) readChunkWith(id uint64) error {
+	key := chunkKey{r.in.instanceNumber, r.in.execution, id + 1}
+	iter, err := r.from.NewIter(chunkKey{r.in.instanceNumber, r.in.execution, 0}.appendTo(nil), endOfKind(keyHistory))
 	if err != nil {
-		return e, nil, err
+		return err
 	}
 	defer func() { _ = iter.Close() }() // its error was returned before
 	if !iter.SeekLT(key.appendTo(nil)) {
-		return e, nil, in.missingEvent(id, iter.Error())
+		return r.in.missingEvent(id, iter.Error())
 	}
 	c, at, err := readChunk(iter)
 	if err != nil {
-		return e, nil, err
+		return err
 	}
 	if id-at.first >= uint64(len(c.events)) {
-		return e, nil, in.missingEvent(id, nil)
+		return r.in.missingEvent(id, nil)
 	}
-	encoded = c.events[id-at.first]
-	e, _ = parseEventFields(encoded) // fold has decoded it
-	return e, encoded, nil
+	r.chunk, r.first = c, at.first
+	return nil
 }
 
 func (in *instance) missingEvent(id uint64, err error) error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("event %d of instance %q is missing: %w", id, in.id, ErrCorrupt)
+	return fmt.Errorf("event %d of instance %q: %w", id, in.id, errEventMissing)
 }
+
+// errEventMissing reports that the store lacks an event. It wraps ErrCorrupt.
+var errEventMissing = fmt.Errorf("the event is missing: %w", ErrCorrupt)
 
 // The fields of the record of the index, and of that of a facet.
 const (
@@ -241,6 +279,7 @@ func readIndexState(from store.Reader, meta *storeMeta, facets *facetTable) (s i
 			return false, fmt.Errorf("decode facet %d: %w", len(facets.all)+1, ErrCorrupt)
 		}
 		facets.add(f)
+		facets.recorded = len(facets.all)
 		return true, nil
 	})
 }
@@ -288,7 +327,7 @@ func (fl *flusher) buildIndex(f *flush) error {
 	if f.indexState.complete {
 		return nil
 	}
-	page, err := fl.store.headersAfter(f.indexState.cursor, fl.options.indexStep)
+	page, more, err := fl.store.headersAfter(f.indexState.cursor, fl.options.indexStep)
 	if err != nil {
 		return err
 	}
@@ -315,7 +354,7 @@ func (fl *flusher) buildIndex(f *flush) error {
 	if len(page) > 0 {
 		f.indexState.cursor = page[len(page)-1].id
 	}
-	if len(page) < fl.options.indexStep {
+	if !more {
 		f.indexState.cursor, f.indexState.complete = "", true
 	}
 	return nil
@@ -328,6 +367,7 @@ func (fl *flusher) addToIndex(f *flush, stored *instance) {
 	stored.facet = counted
 	entries := stored.newEntries()
 	counted.stored++
+	f.facets = append(f.facets, fl.facets.takeNew()...)
 	if !slices.Contains(f.facets, counted) {
 		f.facets = append(f.facets, counted)
 	}
@@ -359,24 +399,32 @@ func (f *flush) hasBuilt(id string) bool {
 	return built
 }
 
-// headersAfter reads the next headers in order of IDs.
-func (s *recordStore) headersAfter(id string, limit int) (headers []*instance, err error) {
+// buildStepBytes is how many bytes of headers a flush adds to the index at most, except for the last.
+const buildStepBytes = 4 << 20
+
+// headersAfter reads the next headers in order of IDs, and reports whether there are more. Only a
+// flush removes instances, so none is removed meanwhile.
+func (s *recordStore) headersAfter(id string, limit int) (headers []*instance, more bool, err error) {
 	err = s.view("build the index", 0, func(from store.Reader) error {
-		headers = nil
+		bytes := 0
+		headers, more = nil, false
 		lower := append(idKey(nil, keyInstance, id), 0)
 		if id == "" {
 			lower = []byte{keyInstance}
 		}
 		return scanRecords(from, lower, endOfKind(keyInstance), func(key, record []byte) (bool, error) {
-			if len(headers) == limit {
+			if more = len(headers) == limit || bytes >= buildStepBytes; more {
 				return false, nil
 			}
+			bytes += len(record)
 			in, err := parseStoredHeader(from, string(key[1:]), record)
-			headers = append(headers, in)
+			if in != nil {
+				headers = append(headers, in)
+			}
 			return true, err
 		})
 	})
-	return headers, err
+	return headers, more, err
 }
 
 // putIndexState puts the state of the index, the counts, and the instances that are added.

@@ -224,6 +224,7 @@ func (in *instance) rebuildIndex(known func() (*instance, error)) error {
 			_ = in.fold(x.number, id, encoded)
 		}
 	}
+	in.keepOperationNames() // a flush may be about to drop the events
 	return nil
 }
 

@@ -1,6 +1,8 @@
 package state
 
 import (
+	"errors"
+
 	"github.com/tenuto-dev/tenuto/journal/state/store"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -127,7 +129,8 @@ func (s *recordStore) instance(id string) (in *instance, err error) {
 	return in, err
 }
 
-// parseStoredHeader decodes a header read from a store; see parseHeader.
+// parseStoredHeader decodes a header read from a store; see parseHeader. It returns nil if the header
+// lacks what its history has, and the instance has been removed since the header was read.
 func parseStoredHeader(from store.Reader, id string, record []byte) (*instance, error) {
 	in, err := parseHeader(id, record)
 	if err != nil {
@@ -135,10 +138,30 @@ func parseStoredHeader(from store.Reader, id string, record []byte) (*instance, 
 	}
 	in.dbNumber = from.DatabaseNumber()
 	in.memBytes = idleBytes + len(record)
-	if in.indexedIn == 0 {
-		return in, in.completeHeader(from)
+	if in.indexedIn != 0 {
+		return in, nil
 	}
-	return in, nil
+	if err = in.completeHeader(from); !errors.Is(err, errEventMissing) {
+		return in, err
+	}
+	switch removed, readErr := in.isRemoved(from); {
+	case readErr != nil:
+		return nil, readErr
+	case removed:
+		return nil, nil
+	}
+	return nil, err
+}
+
+// isRemoved reports whether the store no longer has an instance that was read from it. Its ID may
+// be in use again.
+func (in *instance) isRemoved(from store.Reader) (bool, error) {
+	record, err := getRecord(from, idKey(nil, keyInstance, in.id))
+	if record == nil || err != nil {
+		return err == nil, err
+	}
+	number, ok := intField(record, fieldHeaderNumber)
+	return ok && uint64(number) != in.instanceNumber, nil
 }
 
 // probe reads an instance; nil if it does not exist. It is optimized for IDs that do not exist,

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -39,46 +40,58 @@ func (re *reads) Query(ctx context.Context, q *index.Query, after *index.Cursor,
 // returns at most one group. Groups without instances are absent; the others are in order of their
 // values. Counts by state, name and version under conditions on these alone cost no more than the
 // number of their combinations. All others cost time in proportion to the instances that the
-// narrowest condition selects. The error is ctx's or a *StoreError.
+// narrowest condition selects. The error is ctx's, a *StoreError, or wraps index.ErrTooManyGroups.
 func (re *reads) CountBy(ctx context.Context, q *index.Query, by ...index.Grouping) ([]index.Group, error) {
 	counts := index.NewCounts(by)
 	s := &search{reads: re, ctx: ctx, query: q, rowsOnly: true, limit: countPageRows}
-	if counts.NeedOnlyFacets() && !q.HasLists() && s.countFacets(counts) {
-		return counts.Groups(), nil
+	counted, err := false, error(nil)
+	if counts.NeedOnlyFacets() && !q.HasLists() {
+		counted, err = s.countFacets(counts)
 	}
-	if err := s.eachSelected(func(row *index.Row) { counts.Add(row, 1) }); err != nil {
+	if !counted && err == nil {
+		err = s.eachSelected(func(row *index.Row) error { return counts.Add(row, 1) })
+	}
+	if err != nil {
 		return nil, fmt.Errorf("count instances: %w", err)
 	}
 	return counts.Groups(), nil
 }
 
 // countFacets counts by facets alone; false if not all instances are counted yet.
-func (s *search) countFacets(counts *index.Counts) bool {
+func (s *search) countFacets(counts *index.Counts) (counted bool, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.store != nil && !s.indexState.complete {
-		return false
+		return false, nil
 	}
 	for _, f := range s.reads.facets.all {
 		if f.count > 0 && s.query.SelectsFacet(f.Facet) {
-			counts.Add(&index.Row{State: f.State, Name: f.Name, Version: f.Version}, f.count)
+			if err := counts.Add(&index.Row{State: f.State, Name: f.Name, Version: f.Version}, f.count); err != nil {
+				return false, err
+			}
 		}
 	}
-	return true
+	return true, nil
 }
 
 // countPageRows is how many rows are counted at a time.
 const countPageRows = 8 << 10
 
-// eachSelected visits the selected rows: by the index if it leaves out most of the others, else all.
-func (s *search) eachSelected(visit func(*index.Row)) error {
-	if !s.query.HasLists() && s.selectsMost() {
+// eachSelected visits the selected rows: by the index if it is complete and leaves out most of the
+// others, else in one pass over all. An error of visit ends it.
+func (s *search) eachSelected(visit func(*index.Row) error) error {
+	if !s.isIndexed() || !s.query.HasLists() && s.selectsMost() {
 		return s.eachRow(visit)
 	}
+	// By ID, because an instance may change its place in another order, and would be counted twice.
 	byID := *s.query
-	if byID.Order != index.ByEnded && byID.Order != index.ByNextTimer {
-		byID.Order = index.ByID
+	if requires := []index.Order{index.ByEnded, index.ByNextTimer}; slices.Contains(requires, byID.Order) {
+		if slices.Contains(requires, byID.Has) && byID.Has != byID.Order {
+			return nil // an instance that has ended has no timer
+		}
+		byID.Has = byID.Order
 	}
+	byID.Order = index.ByID
 	var after *index.Cursor
 	for {
 		part := &search{reads: s.reads, ctx: s.ctx, query: &byID, after: after, limit: s.limit, rowsOnly: true}
@@ -87,13 +100,22 @@ func (s *search) eachSelected(visit func(*index.Row)) error {
 		}
 		page := part.page()
 		for _, row := range page.Rows {
-			visit(row)
+			if err := visit(row); err != nil {
+				return err
+			}
 		}
 		if !page.More {
 			return nil
 		}
 		after = &page.Next
 	}
+}
+
+// isIndexed reports whether there is a complete index.
+func (s *search) isIndexed() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.store != nil && s.indexState.complete
 }
 
 // selectsMost reports whether the facets of the query have more than a fifth of all instances.
@@ -110,18 +132,19 @@ func (s *search) selectsMost() bool {
 	return 5*selected > all
 }
 
-// eachRow examines every instance.
-func (s *search) eachRow(visit func(*index.Row)) error {
+// eachRow examines every instance. An error of visit ends it.
+func (s *search) eachRow(visit func(*index.Row) error) error {
 	for c := range s.members(allInstances) {
-		if err := s.ctx.Err(); err != nil {
+		err := s.ctx.Err()
+		if err != nil {
 			return err
 		}
-		if _, err := s.viewMember(&c, func(in *instance) {
+		if _, readErr := s.viewMember(&c, func(in *instance) {
 			if row := in.selectedRow(s.query); row != nil {
-				visit(row)
+				err = visit(row)
 			}
-		}); err != nil {
-			return err
+		}); readErr != nil || err != nil {
+			return cmp.Or(readErr, err)
 		}
 	}
 	if s.store == nil {
@@ -152,7 +175,7 @@ func (in *instance) fieldsMayMatch(q *index.Query) bool {
 		q.ParentID != "" && (in.parent == nil || in.parent.instance != q.ParentID) ||
 		q.ErrorCode != "" && in.errorCode != q.ErrorCode || !q.Created.Contains(in.created) || !q.Updated.Contains(in.updated) ||
 		q.Ended.IsSet() && (in.isRunning() || !q.Ended.Contains(in.updated)) ||
-		(q.Waiting != nil || q.Failing != nil || q.Order == index.ByNextTimer) && len(in.open) == 0 ||
+		(q.Waiting != nil || q.Failing != nil || q.RequiresTimer()) && len(in.open) == 0 ||
 		q.Failing != nil && in.attempts == nil || len(q.Attributes) > len(in.attributes) {
 		return false
 	}
@@ -179,6 +202,7 @@ type search struct {
 	facets       []uint32             // the numbers of those that the query selects
 	found        map[string]*foundRow // by ID
 	bound        *index.Cursor        // everything up to it is found; nil: everything
+	collected    int                  // candidates, of collectBudget
 	spent        int                  // of searchBudget
 }
 
@@ -193,6 +217,10 @@ type foundRow struct {
 const (
 	searchBudget = 60_000
 	verifyCost   = 24 // of reading an instance
+
+	// What collecting candidates may cost. It is no part of searchBudget, which is spent on reading
+	// instances, so that every page makes progress.
+	collectBudget = searchBudget / 2
 
 	// Up to so many candidates are read and sorted, if not all of their list are results.
 	sortedCandidatesMax = 1 << 10
@@ -217,14 +245,14 @@ func (s *search) run() error {
 			}
 		}
 	}
-	generation := s.generation
+	generation, moves := s.generation, s.reads.facets.moves
 	s.mu.RUnlock()
 	if !indexed {
 		return s.scanAll()
 	}
 	// What is dirty is captured before the store is read, so that an instance that a flush writes
 	// meanwhile is in one of the two, or in both.
-	changed, err := s.searchDirty(dirty, generation)
+	changed, err := s.searchDirty(dirty, generation, moves)
 	if err != nil {
 		return err
 	}
@@ -240,7 +268,10 @@ func (s *search) run() error {
 // scanAll examines every instance.
 func (s *search) scanAll() error {
 	first := index.NewFirst(s.query, s.after, s.limit)
-	if err := s.eachRow(func(row *index.Row) { first.Add(s.query.CursorOf(row)) }); err != nil {
+	if err := s.eachRow(func(row *index.Row) error {
+		first.Add(s.query.CursorOf(row))
+		return nil
+	}); err != nil {
 		return err
 	}
 	return s.addPlaces(first)
@@ -313,12 +344,24 @@ type dirtyFacet struct {
 	dirty, flushing []*instance
 }
 
-// searchDirty returns the first places of the instances that are not written yet.
-func (s *search) searchDirty(facets []dirtyFacet, generation uint64) (*index.First, error) {
+// searchDirty returns the first places of the instances that are not written yet. generation and
+// moves are those of the moment at which the lists of the facets were captured.
+func (s *search) searchDirty(facets []dirtyFacet, generation, moves uint64) (*index.First, error) {
 	first := index.NewFirst(s.query, s.after, s.limit)
+	var moved []*instance // to another facet since that moment: its list there was captured without it
+	visit := func(f *facet, changed []*instance, use func(*instance) bool) error {
+		return s.eachChanged(changed, func(in *instance) {
+			switch {
+			case in.facet == f && use(in):
+				in.addTo(first, s.query)
+			case in.facet != f && in.movedAt > moves:
+				moved = append(moved, in)
+			}
+		})
+	}
 	for _, f := range facets {
 		both := map[*instance]struct{}{}
-		if err := s.searchChanged(first, f.facet, f.flushing, func(in *instance) bool {
+		if err := visit(f.facet, f.flushing, func(in *instance) bool {
 			if in.dirtyGeneration == generation {
 				both[in] = struct{}{}
 			}
@@ -326,27 +369,31 @@ func (s *search) searchDirty(facets []dirtyFacet, generation uint64) (*index.Fir
 		}); err != nil {
 			return nil, err
 		}
-		if err := s.searchChanged(first, f.facet, f.dirty, func(in *instance) bool {
+		if err := visit(f.facet, f.dirty, func(in *instance) bool {
 			_, seen := both[in]
 			return !seen
 		}); err != nil {
 			return nil, err
 		}
 	}
-	return first, nil
+	added := make(map[*instance]struct{}, len(moved))
+	return first, s.eachChanged(moved, func(in *instance) {
+		if _, twice := added[in]; !twice && in.facet != nil && s.query.SelectsFacet(in.facet.Facet) {
+			added[in] = struct{}{}
+			in.addTo(first, s.query)
+		}
+	})
 }
 
-// searchChanged gives a First the instances that the query selects, a few under each lock.
-func (s *search) searchChanged(first *index.First, facet *facet, changed []*instance, use func(*instance) bool) error {
+// eachChanged visits instances, a few under each lock.
+func (s *search) eachChanged(changed []*instance, visit func(*instance)) error {
 	for step := range slices.Chunk(changed, 2*instancesPerLock) {
 		if err := s.ctx.Err(); err != nil {
 			return err
 		}
 		s.mu.RLock()
 		for _, in := range step {
-			if in.facet == facet && use(in) {
-				in.addTo(first, s.query)
-			}
+			visit(in)
 		}
 		s.mu.RUnlock()
 	}
@@ -358,7 +405,7 @@ func (in *instance) addTo(first *index.First, q *index.Query) {
 	if !in.fieldsMayMatch(q) {
 		return
 	}
-	if len(q.Attributes) == 0 && q.Waiting == nil && q.Failing == nil && q.Order != index.ByNextTimer {
+	if len(q.Attributes) == 0 && q.Waiting == nil && q.Failing == nil && !q.RequiresTimer() {
 		at := index.Cursor{ID: in.id}
 		switch q.Order {
 		case index.ByCreated:
@@ -417,6 +464,9 @@ func (s *search) candidates(plan *index.Plan, iters *iterators) ([]string, error
 	}
 	var all []string
 	for i := range plan.Candidates {
+		if s.collected >= collectBudget {
+			break
+		}
 		if n, ok := s.estimate(&plan.Candidates[i], iter); ok && n > listedCandidatesMax {
 			s.facets = plan.Candidates[i].Present(iter, s.facets)
 			continue
@@ -438,8 +488,8 @@ func (s *search) candidates(plan *index.Plan, iters *iterators) ([]string, error
 
 // collect returns the IDs of a scan, sorted; false if there are too many.
 func (s *search) collect(scan *index.Scan, iter index.Iterator, limit int) ([]string, bool) {
-	ids, complete := scan.Collect(s.query, iter, s.facets, limit, []string{})
-	if s.spent += len(ids); !complete {
+	ids, complete := scan.Collect(s.query, iter, s.facets, max(min(limit, collectBudget-s.collected), 0), []string{})
+	if s.collected += len(ids); !complete {
 		return nil, false
 	}
 	slices.Sort(ids)
@@ -561,7 +611,7 @@ func (s *search) read(from store.Reader, id string) (*foundRow, error) {
 	if record == nil || err != nil || !headerMaySelect(record, s.query) {
 		return nil, err
 	}
-	if in, err = parseStoredHeader(from, id, record); err != nil {
+	if in, err = parseStoredHeader(from, id, record); in == nil || err != nil {
 		return nil, err
 	}
 	return s.add(in), nil

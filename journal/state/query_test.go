@@ -152,6 +152,9 @@ func TestQuery_RowHasEveryField(t *testing.T) {
 // randomQuery returns a query with up to three conditions, of values that the instances have.
 func randomQuery(r *rand.Rand, rows []*index.Row) *index.Query {
 	q := &index.Query{Order: index.Order(r.IntN(5)), Descending: r.IntN(2) == 0}
+	if r.IntN(4) == 0 {
+		q.Has = index.Order(r.IntN(5))
+	}
 	if len(rows) == 0 {
 		return q
 	}
@@ -270,7 +273,9 @@ func checkCounts(t testing.TB, m *Machine, q *index.Query, r *rand.Rand) {
 	}
 	want := index.NewCounts(by)
 	for _, row := range reference(m, q) {
-		want.Add(row, 1)
+		if err := want.Add(row, 1); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if !slices.EqualFunc(got, want.Groups(), func(a, b index.Group) bool { return a.Count == b.Count && slices.Equal(a.Values, b.Values) }) {
 		t.Fatalf("count of %s by %v: %v, want %v", describeQuery(q), by, got, want.Groups())

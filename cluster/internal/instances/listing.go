@@ -265,12 +265,6 @@ func mergeCounts(r *clusterpb.ListRequest, parts []*clusterpb.ListResult) (*clus
 	return merged, checkGroups(r, merged.Groups)
 }
 
-// Bounds of the groups of a count: their number, and the bytes of their values.
-const (
-	groupsMax     = 10_000
-	groupBytesMax = 4 << 20
-)
-
 // checkGroups returns an error if a count has too many groups for an answer.
 func checkGroups(r *clusterpb.ListRequest, groups []*clusterpb.InstanceGroup) error {
 	size := 0
@@ -279,12 +273,15 @@ func checkGroups(r *clusterpb.ListRequest, groups []*clusterpb.InstanceGroup) er
 			size += len(value)
 		}
 	}
-	if len(groups) <= groupsMax && size <= groupBytesMax {
+	if len(groups) <= index.GroupsMax && size <= index.GroupBytesMax {
 		return nil
 	}
+	return tooManyGroups(r)
+}
+
+func tooManyGroups(r *clusterpb.ListRequest) error {
 	return &replay.InvalidError{Field: "dimensions", Reason: fmt.Sprintf(
-		"%s yield %d groups with %d bytes: at most %d and %d are allowed; use a filter that selects fewer instances",
-		strings.Join(r.GroupBy, ", "), len(groups), size, groupsMax, groupBytesMax)}
+		"%s yield %v: use a filter that selects fewer instances", strings.Join(r.GroupBy, ", "), index.ErrTooManyGroups)}
 }
 
 // MergeLists merges the answers of several partitions to a request for a list or count. Beyond the

@@ -8,8 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/journal/state/index"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -118,18 +120,18 @@ func TestCount_BoundsGroups(t *testing.T) {
 		return &clusterpb.InstanceGroup{Values: []string{fmt.Sprint(i)}, Count: 1}
 	}
 	first, second := new(clusterpb.ListResult), new(clusterpb.ListResult)
-	for i := range groupsMax {
+	for i := range index.GroupsMax {
 		first.Groups, second.Groups = append(first.Groups, group(i)), append(second.Groups, group(i))
 	}
 	r := &clusterpb.ListRequest{Count: true, GroupBy: []string{"tag:order"}}
 	merged, err := MergeLists(r, []*clusterpb.ListResult{first, second})
-	if err != nil || len(merged.Groups) != groupsMax || merged.Groups[0].Count != 2 {
+	if err != nil || len(merged.Groups) != index.GroupsMax || merged.Groups[0].Count != 2 {
 		t.Errorf("%d groups, %v", len(merged.GetGroups()), err)
 	}
 	second.Groups = append(second.Groups, group(-1))
 	_, err = MergeLists(r, []*clusterpb.ListResult{first, second})
 	var invalid *replay.InvalidError
-	if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "10001") || !strings.Contains(err.Error(), "tag:order") {
+	if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "10000") || !strings.Contains(err.Error(), "tag:order") {
 		t.Errorf("%v", err)
 	}
 }
@@ -139,6 +141,47 @@ func TestStateWords_MatchIndex(t *testing.T) {
 	for _, w := range stateWords {
 		if w.text != w.value.String() {
 			t.Errorf("%q is %q in the index", w.text, w.value)
+		}
+	}
+}
+
+// The pages of a journal may be short. A caller of an earlier build gets full pages except the last.
+func TestList_PageIsFullForCallersThatExpectIt(t *testing.T) {
+	const instances = 20
+	short := func(after *index.Cursor, limit int) (*state.QueryPage, error) {
+		from := 0
+		if after != nil {
+			if _, err := fmt.Sscanf(after.ID, "i-%02d", &from); err != nil {
+				return nil, err
+			}
+			from++
+		}
+		page := &state.QueryPage{}
+		for i := from; i < min(from+min(limit, 3), instances); i++ {
+			page.Next.ID = fmt.Sprintf("i-%02d", i)
+			if page.More = i < instances-1; i%5 != 0 { // others are examined, but do not match
+				page.Rows = append(page.Rows, &index.Row{ID: page.Next.ID})
+				page.Instances = append(page.Instances, &journalpb.Instance{Instance: page.Next.ID})
+			}
+		}
+		return page, nil
+	}
+	for _, c := range []struct {
+		r    *clusterpb.ListRequest
+		want int
+		more bool
+	}{
+		{&clusterpb.ListRequest{Limit: 7}, 7, true},
+		{&clusterpb.ListRequest{Limit: 7, After: "i-10"}, 7, true},
+		{&clusterpb.ListRequest{Limit: 7, After: "i-16"}, 3, false},
+		{&clusterpb.ListRequest{Limit: 7, AcceptsShort: true}, 2, true},
+	} {
+		result := new(clusterpb.ListResult)
+		if err := fillPage(&index.Query{}, c.r, result, short); err != nil {
+			t.Fatal(err)
+		}
+		if len(result.Instances) != c.want || result.More != c.more {
+			t.Errorf("%v: %d instances, more %v; want %d, %v", c.r, len(result.Instances), result.More, c.want, c.more)
 		}
 	}
 }

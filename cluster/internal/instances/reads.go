@@ -149,11 +149,19 @@ func (re *Reads) List(ctx context.Context, r *clusterpb.ListRequest) (*clusterpb
 	return &clusterpb.Response{Result: &clusterpb.Response_List{List: result}}, nil
 }
 
-// listPage adds a page of instances to a result. For a caller that accepts no empty page if more
-// instances follow, it goes on until it has one.
+// listPage adds a page of instances to a result.
 func (re *Reads) listPage(ctx context.Context, q *index.Query, r *clusterpb.ListRequest, result *clusterpb.ListResult) error {
+	return fillPage(q, r, result, func(after *index.Cursor, limit int) (*state.QueryPage, error) {
+		return re.Journal.Query(ctx, q, after, limit)
+	})
+}
+
+// fillPage adds what query returns to a result. A caller of an earlier build takes a page that is
+// not full for the last one of its partition: for such a caller it goes on until the page is full
+// or no instances follow.
+func fillPage(q *index.Query, r *clusterpb.ListRequest, result *clusterpb.ListResult, query func(*index.Cursor, int) (*state.QueryPage, error)) error {
 	for after := CursorOf(r); ; {
-		page, err := re.Journal.Query(ctx, q, after, LimitOf(r))
+		page, err := query(after, LimitOf(r)-len(result.Instances))
 		if err != nil {
 			return err
 		}
@@ -164,7 +172,7 @@ func (re *Reads) listPage(ctx context.Context, q *index.Query, r *clusterpb.List
 			}
 		}
 		result.More, result.Next, result.NextKey = page.More, page.Next.ID, page.Next.Key
-		if !page.More || len(result.Instances) > 0 || r.AcceptsShort {
+		if !page.More || len(result.Instances) >= LimitOf(r) || r.AcceptsShort {
 			return nil
 		}
 		after = &page.Next
@@ -186,6 +194,9 @@ func (re *Reads) count(ctx context.Context, q *index.Query, r *clusterpb.ListReq
 		return err
 	}
 	groups, err := re.Journal.CountBy(ctx, q, by...)
+	if errors.Is(err, index.ErrTooManyGroups) {
+		return tooManyGroups(r)
+	}
 	if err != nil {
 		return err
 	}
@@ -195,7 +206,7 @@ func (re *Reads) count(ctx context.Context, q *index.Query, r *clusterpb.ListReq
 			result.Groups = append(result.Groups, &clusterpb.InstanceGroup{Values: g.Values, Count: g.Count})
 		}
 	}
-	return checkGroups(r, result.Groups)
+	return nil
 }
 
 // Values returns the values of a key-value map of an instance.

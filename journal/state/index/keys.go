@@ -17,8 +17,8 @@ type Facet struct {
 
 // SelectsFacet reports whether the query can select a row with a facet.
 func (q *Query) SelectsFacet(f Facet) bool {
-	mustRun := q.Waiting != nil || q.Failing != nil || q.Order == ByNextTimer
-	mustEnd := q.Order == ByEnded || q.Ended.IsSet()
+	mustRun := q.Waiting != nil || q.Failing != nil || q.RequiresTimer()
+	mustEnd := q.requires(ByEnded) || q.Ended.IsSet()
 	return (len(q.States) == 0 || slices.Contains(q.States, f.State)) &&
 		(q.Name == "" || q.Name == f.Name) && (q.Version == "" || q.Version == f.Version) &&
 		(!mustRun || !f.State.IsEnded()) && (!mustEnd || f.State.IsEnded()) &&

@@ -2,8 +2,9 @@ package index
 
 import (
 	"container/heap"
+	"encoding/binary"
+	"fmt"
 	"slices"
-	"strings"
 )
 
 // First keeps the first places of those that it is given, in the order of a query and after a
@@ -77,30 +78,48 @@ func (h *cursorHeap) Pop() any {
 	return last
 }
 
-// Counts counts rows by the values of some groupings.
+// Bounds of the groups of a count: their number, and the bytes of their values.
+const (
+	GroupsMax     = 10_000
+	GroupBytesMax = 4 << 20
+)
+
+// ErrTooManyGroups reports that a count has more groups than GroupsMax, or longer values than
+// GroupBytesMax.
+var ErrTooManyGroups = fmt.Errorf("more than %d groups, or more than %d bytes of their values", GroupsMax, GroupBytesMax)
+
+// Counts counts rows by the values of some groupings. Its memory is bounded by GroupsMax and
+// GroupBytesMax.
 type Counts struct {
 	by     []Grouping
 	groups map[string]*Group
+	bytes  int // of the values of all groups
 }
 
 // NewCounts returns empty counts.
-func NewCounts(by []Grouping) *Counts { return &Counts{by, make(map[string]*Group)} }
+func NewCounts(by []Grouping) *Counts { return &Counts{by: by, groups: make(map[string]*Group)} }
 
-// Add counts n rows with the values of r.
-func (c *Counts) Add(r *Row, n uint64) {
+// Add counts n rows with the values of r. The error is ErrTooManyGroups.
+func (c *Counts) Add(r *Row, n uint64) error {
 	values := make([]string, len(c.by))
-	var key strings.Builder
+	var key []byte
+	size := 0
 	for i, g := range c.by {
 		values[i] = g.Value(r)
-		key.WriteString(values[i])
-		key.WriteByte(0)
+		key = append(binary.AppendUvarint(key, uint64(len(values[i]))), values[i]...)
+		size += len(values[i])
 	}
-	group := c.groups[key.String()]
+	group := c.groups[string(key)]
 	if group == nil {
+		if len(c.groups) == GroupsMax || c.bytes+size > GroupBytesMax {
+			return ErrTooManyGroups
+		}
+		c.bytes += size
 		group = &Group{Values: values}
-		c.groups[key.String()] = group
+		c.groups[string(key)] = group
 	}
 	group.Count += n
+	return nil
 }
 
 // Groups returns the groups with rows, in order of their values.

@@ -26,6 +26,9 @@ func (q *Query) conditions() (all []condition) {
 	if q.Waiting != nil {
 		add(q.Waiting.Since, q.Waiting.terms()...)
 	}
+	if q.Has == ByNextTimer {
+		add(Interval{}, newTerm(termWaiting, string([]byte{byte(Timer)})))
+	}
 	if q.Failing != nil {
 		attempts := Interval{}
 		if q.Failing.Attempts > 1 {
@@ -147,5 +150,5 @@ func (i Interval) and(other Interval) Interval {
 // HasLists reports whether the query has conditions on other fields than state, name and version.
 func (q *Query) HasLists() bool {
 	return len(q.Tags) > 0 || len(q.Attributes) > 0 || q.ParentID != "" || q.ErrorCode != "" || q.Waiting != nil || q.Failing != nil ||
-		q.IDPrefix != "" || q.Created.IsSet() || q.Updated.IsSet() || q.Ended.IsSet() || q.Order == ByNextTimer
+		q.IDPrefix != "" || q.Created.IsSet() || q.Updated.IsSet() || q.Ended.IsSet() || q.RequiresTimer()
 }

@@ -54,6 +54,8 @@ type Query struct {
 	Failing                                      *Failing
 	Order                                        Order
 	Descending                                   bool
+	// Has selects only instances that the order selects, without sorting by it.
+	Has Order
 }
 
 // Matches reports whether the query selects a row.
@@ -74,15 +76,24 @@ func (q *Query) Matches(r *Row) bool {
 		q.canOrder(r)
 }
 
-// canOrder reports whether the row has what the result is sorted by.
+// canOrder reports whether the row has what the result is sorted by, and what Has requires.
 func (q *Query) canOrder(r *Row) bool {
-	_, ok := q.key(r)
-	return ok
+	_, sorted := q.Order.key(r)
+	_, has := q.Has.key(r)
+	return sorted && has
 }
 
-// key returns the time by which a row is sorted, 0 in the order by ID.
-func (q *Query) key(r *Row) (at int64, ok bool) {
-	switch q.Order {
+// requires reports whether the query selects only what an order selects.
+func (q *Query) requires(o Order) bool { return q.Order == o || q.Has == o }
+
+// RequiresTimer reports whether the query selects only instances with an open timer, by its order or
+// Has.
+func (q *Query) RequiresTimer() bool { return q.requires(ByNextTimer) }
+
+// key returns the time by which a row is sorted, 0 in the order by ID; false if the row is not in
+// the order.
+func (o Order) key(r *Row) (at int64, ok bool) {
+	switch o {
 	case ByCreated:
 		return r.Created, true
 	case ByUpdated:
@@ -120,7 +131,7 @@ type Cursor struct {
 
 // CursorOf returns the place of a row that matches the query.
 func (q *Query) CursorOf(r *Row) Cursor {
-	at, _ := q.key(r)
+	at, _ := q.Order.key(r)
 	return Cursor{at, r.ID}
 }
 

@@ -1,0 +1,417 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tenuto-dev/tenuto/journal/state/index"
+	"github.com/tenuto-dev/tenuto/journal/state/pebblestore"
+	"github.com/tenuto-dev/tenuto/journal/state/store"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// roomyOptions keep everything in memory, and flush only on demand.
+func roomyOptions(fs vfs.FS) machineOptions {
+	o := tinyOptions(fs)
+	o.machine = Options{}
+	return o
+}
+
+func flushNow(t testing.TB, m *Machine) {
+	t.Helper()
+	at, _ := m.Applied()
+	if err := m.Flush(t.Context(), at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hookedStore is a store with code before writes, after reads, and before the iterators of a read.
+type hookedStore struct {
+	testStore
+	afterView   func(op string)
+	beforeIter  func(op string, from []byte)
+	beforeWrite func()
+}
+
+type hookedReader struct {
+	store.Reader
+	hooks *hookedStore
+	op    string
+}
+
+func (h hookedReader) NewIter(from, to []byte) (store.Iterator, error) {
+	h.hooks.beforeIter(h.op, from)
+	return h.Reader.NewIter(from, to)
+}
+
+func (h *hookedStore) View(op string, f func(store.Reader) error) error {
+	err := h.testStore.View(op, func(from store.Reader) error {
+		if h.beforeIter != nil {
+			from = hookedReader{from, h, op}
+		}
+		return f(from)
+	})
+	if h.afterView != nil {
+		h.afterView(op)
+	}
+	return err
+}
+
+func (h *hookedStore) Write(op string, n int, fill func(store.Batch) error) error {
+	if h.beforeWrite != nil {
+		h.beforeWrite()
+	}
+	return h.testStore.Write(op, n, fill)
+}
+
+// openHooked opens a machine in a store with hooks, which the caller closes.
+func openHooked(t testing.TB, o machineOptions, h *hookedStore) *Machine {
+	t.Helper()
+	s, err := pebblestore.Open(o.Options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.testStore = testStore{s, o.FS}
+	m, err := Open(h, o.machine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// The store can be opened after a crash at any write of a build during which instances of new
+// orchestrations have begun.
+func TestBuild_FacetNumbersHaveNoGapAfterCrash(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	o := roomyOptions(fs)
+	m, err := o.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	applyEpoch(t, m)
+	for i := range 5 {
+		if err := applyAppend(m, fmt.Sprintf("a%d", i), segmentOf(1, 1, started(fmt.Sprintf("name%d", i)))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flushNow(t, m)
+	writeAsOlderBuild(t, m, false)
+	closed(t, m)
+	o.machine.indexStep = 2
+	isBuilding, begun := make(chan struct{}), make(chan struct{})
+	builds := 0
+	var crashed []*vfs.MemFS
+	m = openHooked(t, o, &hookedStore{
+		afterView: func(op string) {
+			if op != "build the index" {
+				return
+			}
+			if builds++; builds == 1 {
+				close(isBuilding)
+				<-begun
+			}
+		},
+		beforeWrite: func() { crashed = append(crashed, fs.CrashClone(vfs.CrashCloneCfg{})) },
+	})
+	<-isBuilding
+	if err := applyAppend(m, "b", segmentOf(1, 1, started("new"))); err != nil {
+		t.Fatal(err)
+	}
+	close(begun)
+	awaitIndex(t, m)
+	flushNow(t, m)
+	closed(t, m)
+	if len(crashed) < 3 {
+		t.Fatalf("%d writes", len(crashed))
+	}
+	for i, fs := range crashed {
+		o.FS = fs
+		m, err := o.open()
+		if err != nil {
+			t.Fatalf("after a crash before write %d: %v", i+1, err)
+		}
+		awaitIndex(t, m)
+		checkIndexKeys(t, m)
+		closed(t, m)
+	}
+}
+
+// A purge that a flush writes while a page of headers of an older build is read is no damage of the
+// store: the instances are absent.
+func TestQuery_PurgeWhileOlderHeadersAreReadIsNoDamage(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		o := roomyOptions(vfs.NewMem())
+		m, err := o.open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		applyEpoch(t, m)
+		for _, id := range []string{"a", "b", "c", "d"} {
+			if err := applyAppend(m, id, segmentOf(1, 1, started("x"), failedWith("boom"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		flushNow(t, m)
+		m.DisablePacing()
+		writeAsOlderBuild(t, m, false)
+		closed(t, m)
+		o.machine.indexStep = 1
+		purged := false
+		h := &hookedStore{}
+		h.beforeIter = func(op string, from []byte) {
+			if op != "read the index" || from[0] != keyHistory || purged {
+				return
+			}
+			purged = true
+			if _, err := purge(m, "b", "c", "d"); err != nil {
+				t.Error(err)
+			}
+			if again {
+				if err := applyAppend(m, "d", segmentOf(1, 1, started("again"))); err != nil {
+					t.Error(err)
+				}
+			}
+			flushNow(t, m)
+		}
+		m = openHooked(t, o, h)
+		m.DisablePacing()
+		rows := queryAll(t, m, &index.Query{}, 10)
+		want := "[a]"
+		if again {
+			want = "[a d]"
+		}
+		var ids []string
+		for _, row := range rows {
+			ids = append(ids, row.ID)
+		}
+		if !purged || fmt.Sprint(ids) != want {
+			t.Errorf("purged %v, the rows are %v, want %s", purged, ids, want)
+		}
+		if err := m.Err(); err != nil {
+			t.Error(err)
+		}
+		closed(t, m)
+	}
+}
+
+// hookedContext runs code when its error is asked for the nth time.
+type hookedContext struct {
+	context.Context
+	n   int
+	run func()
+}
+
+func (h *hookedContext) Err() error {
+	if h.n--; h.n == 0 {
+		h.run()
+	}
+	return h.Context.Err()
+}
+
+// An instance that matches throughout a query is returned although it changes its facet meanwhile.
+func TestQuery_ReturnsInstanceThatChangesFacetMeanwhile(t *testing.T) {
+	for n := 1; n <= 4; n++ {
+		for _, flush := range []bool{false, true} {
+			m := openMachine(t, roomyOptions(vfs.NewMem()))
+			applyEpoch(t, m)
+			for _, id := range []string{"a", "b", "c"} {
+				if err := applyAppend(m, id, segmentOf(1, 1, started("x"))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if flush {
+				flushNow(t, m)
+				if err := applyAppend(m, "c", segmentOf(1, 2, activity())); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx := &hookedContext{t.Context(), n, func() {
+				if err := errors.Join(applyAppend(m, "b", segmentOf(1, 2, suspended())), applyAppend(m, "b", segmentOf(1, 3, completed()))); err != nil {
+					t.Error(err)
+				}
+			}}
+			page, err := m.Query(ctx, &index.Query{}, nil, 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(page.Rows) != 3 || page.More {
+				t.Errorf("check %d, flushed %v: %d rows, more %v", n, flush, len(page.Rows), page.More)
+			}
+		}
+	}
+}
+
+// An append that is rejected while a flush writes the instance does not change by which names its
+// open operations are found.
+func TestQuery_RejectedAppendDuringFlushKeepsOperationNames(t *testing.T) {
+	o := roomyOptions(vfs.NewMem())
+	isWriting, rejected := make(chan struct{}), make(chan struct{})
+	writes := 0
+	m := openHooked(t, o, &hookedStore{beforeWrite: func() {
+		if writes++; writes == 1 {
+			close(isWriting)
+			<-rejected
+		}
+	}})
+	applyEpoch(t, m)
+	if err := applyAppend(m, "a", segmentOf(1, 1, started("x"), activity(), namedChild("sub", "b"))); err != nil {
+		t.Fatal(err)
+	}
+	waiters := func(when string) {
+		t.Helper()
+		for _, w := range []index.Waiting{{Kind: index.Activity, Name: "charge"}, {Kind: index.Child, Name: "sub"}} {
+			if rows := queryAll(t, m, &index.Query{Waiting: &w}, 10); len(rows) != 1 {
+				t.Errorf("%s: %d instances wait for %s", when, len(rows), w.Name)
+			}
+		}
+	}
+	at, _ := m.Applied()
+	flushed := make(chan error, 1)
+	go func() { flushed <- m.Flush(t.Context(), at) }()
+	<-isWriting
+	var invalid *InvalidAppendError
+	if err := applyAppend(m, "a", segmentOf(1, 4, attributeSet("needs", "protocol 4"))); !errors.As(err, &invalid) {
+		t.Fatal(err)
+	}
+	waiters("after the rejected append")
+	close(rejected)
+	if err := <-flushed; err != nil {
+		t.Fatal(err)
+	}
+	waiters("after the flush")
+	flushNow(t, m)
+	waiters("after the next flush")
+	closed(t, m)
+	m = openMachine(t, o)
+	waiters("after a restart")
+}
+
+// A count without an index examines each instance once, however many pages its result would have.
+func TestCountBy_WithoutIndexIsOnePass(t *testing.T) {
+	tagged := started("x")
+	tagged.GetOrchestrationStarted().Tags = map[string]string{"env": "prod"}
+	q := &index.Query{Tags: map[string]string{"env": "prod"}}
+	n := 2*countPageRows + 100
+	m := newMachine(t)
+	for i := range n {
+		if err := applyAppend(m, fmt.Sprintf("a%06d", i), segmentOf(1, 1, tagged)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checks := 1 << 30 // of the context: one for each instance examined
+	ctx := &hookedContext{t.Context(), checks, nil}
+	groups, err := m.CountBy(ctx, q)
+	if err != nil || len(groups) != 1 || groups[0].Count != uint64(n) {
+		t.Errorf("%v, %v", groups, err)
+	}
+	if examined := checks - ctx.n; examined > n+10 {
+		t.Errorf("%d instances were examined to count %d", examined, n)
+	}
+}
+
+// Long lists of candidates leave a page its budget for reading instances.
+func TestQuery_CandidatesLeaveBudgetForRows(t *testing.T) {
+	tags := map[string]string{"env": "prod", "region": "eu", "team": "x", "tier": "1"}
+	tagged := started("x")
+	tagged.GetOrchestrationStarted().Tags = tags
+	const n = 16_000
+	m := openMachine(t, roomyOptions(vfs.NewMem()))
+	applyEpoch(t, m)
+	for i := range n {
+		if err := applyAppend(m, fmt.Sprintf("a%06d", i), segmentOf(1, 1, tagged)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flushNow(t, m)
+	for _, q := range []index.Query{{}, {Order: index.ByUpdated}, {Order: index.ByCreated, Descending: true}} {
+		q.Tags, q.Created = tags, index.Interval{Before: 1 << 60}
+		var after *index.Cursor
+		for range 3 {
+			page, err := m.Query(t.Context(), &q, after, 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(page.Rows) != 100 || !page.More {
+				t.Errorf("order %d: a page of %d rows, more %v", q.Order, len(page.Rows), page.More)
+			}
+			after = &page.Next
+		}
+	}
+	checks := 1 << 30
+	ctx := &hookedContext{t.Context(), checks, nil}
+	groups, err := m.CountBy(ctx, &index.Query{Tags: tags, Created: index.Interval{Before: 1 << 60}})
+	if err != nil || len(groups) != 1 || groups[0].Count != n {
+		t.Errorf("%v, %v", groups, err)
+	}
+	if checks -= ctx.n; checks > n/10 { // each page checks the context
+		t.Errorf("the count had too many pages: it checked its context %d times", checks)
+	}
+}
+
+// An instance whose next timer moves while instances with timers are counted is counted once.
+func TestCountBy_TimerThatMovesIsCountedOnce(t *testing.T) {
+	const n = countPageRows + 800
+	m := openMachine(t, roomyOptions(vfs.NewMem()))
+	applyEpoch(t, m)
+	for i := range n {
+		if err := applyAppend(m, fmt.Sprintf("a%06d", i), segmentOf(1, 1, started("x"), timer(int64(1000+i)))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flushNow(t, m)
+	for move := range 10 {
+		last := uint64(2 + 2*move) // the open timer of those that move
+		ctx := &hookedContext{t.Context(), 20 + 30*move, func() {
+			for i := range 50 {
+				if err := applyAppend(m, fmt.Sprintf("a%06d", i), segmentOf(1, last+1, timerFired(last), timer(int64(1<<40+100*move+i)))); err != nil {
+					t.Error(err)
+				}
+			}
+		}}
+		groups, err := m.CountBy(ctx, &index.Query{Order: index.ByNextTimer})
+		if err != nil || len(groups) != 1 || groups[0].Count != n {
+			t.Errorf("move %d: %v, %v; want %d", move, groups, err, n)
+		}
+		if ctx.n > 0 { // it did not move during the count
+			ctx.run()
+		}
+	}
+}
+
+// What the header of an older build lacks is read with one iterator for each chunk of the history.
+func TestBuild_OlderHeaderReadsEachChunkOnce(t *testing.T) {
+	const n = 1000
+	iterators := 0
+	m := openHooked(t, roomyOptions(vfs.NewMem()), &hookedStore{beforeIter: func(op string, from []byte) {
+		if op == "read an instance" && from[0] == keyHistory {
+			iterators++
+		}
+	}})
+	applyEpoch(t, m)
+	events := []*journalpb.Event{started("x")}
+	for range n {
+		events = append(events, activity())
+	}
+	if err := applyAppend(m, "a", segmentOf(1, 1, events...)); err != nil {
+		t.Fatal(err)
+	}
+	flushNow(t, m)
+	writeAsOlderBuild(t, m, false)
+	in, err := m.store.instance("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range in.open {
+		if op := &in.open[i]; op.name != "charge" || op.since != int64(1000+op.id) {
+			t.Fatalf("operation %d: %q since %d", op.id, op.name, op.since)
+		}
+	}
+	if len(in.open) != n || iterators == 0 || iterators > int(in.chunks) {
+		t.Errorf("%d operations, %d iterators over %d chunks", len(in.open), iterators, in.chunks)
+	}
+	closed(t, m)
+}
