@@ -40,6 +40,14 @@ const (
 	turnsMax = 200
 	// problemRetry is when a schedule whose due times cannot be computed tries again.
 	problemRetry = time.Minute
+	// stepBytesMax is how much one step of the code may record before the rest is left to a later
+	// one, in bytes: an append that is too large terminates an instance.
+	stepBytesMax = 1 << 20
+	// stepPause is the timer that begins another step.
+	stepPause = time.Millisecond
+	// Estimates of what is recorded, in bytes: of an event without its data, a due time, and the
+	// answer for one due time of a backfill.
+	eventBytes, timeBytes, answerBytes = 300, 30, 300
 )
 
 // run is the body of a schedule. It waits for due times until it is deleted.
@@ -68,13 +76,18 @@ func run(ctx *replay.Context, in Input) (Description, error) {
 				return Description{}, err
 			}
 			if !s.ended {
+				s.Written += eventBytes + s.size()
 				return Description{}, Orchestration.ContinueAsNew(ctx, Input{s.spec, s.target, &s.State})
 			}
 			break
 		}
 		s.changed = false
 		wait, err := s.advance(ctx)
-		if err == nil && !s.changed && s.turns < turnsMax {
+		switch {
+		case err != nil:
+		case s.isFull():
+			err = s.beginStep(ctx)
+		case !s.changed && s.turns < turnsMax:
 			err = s.wait(ctx, wait)
 		}
 		if err != nil {
@@ -104,9 +117,29 @@ const forever time.Duration = -1
 // if the state has changed.
 func (s *schedule) advance(ctx *replay.Context) (time.Duration, error) {
 	s.next, s.problem = time.Time{}, ""
-	if s.Paused {
+	s.startQueued(ctx)
+	s.startBuffered(ctx)
+	switch {
+	case s.isFull():
+		return 0, nil // the next step continues
+	case s.Paused:
 		return forever, nil
 	}
+	return s.plan(ctx)
+}
+
+// isFull reports whether this step has recorded so much that the rest is left to a later one.
+func (s *schedule) isFull() bool { return s.Written >= stepBytesMax }
+
+// beginStep begins another step of the code.
+func (s *schedule) beginStep(ctx *replay.Context) error {
+	err := ctx.Sleep(stepPause)
+	s.Written = 0
+	return err
+}
+
+// plan decides what is due, as advance does, also in a full step.
+func (s *schedule) plan(ctx *replay.Context) (time.Duration, error) {
 	now := ctx.Now()
 	p, err := replay.SideEffect(ctx, "due times", func() (plan, error) { return newPlan(s.id, s.spec, s.Last, now), nil })
 	if err != nil {
@@ -115,6 +148,7 @@ func (s *schedule) advance(ctx *replay.Context) (time.Duration, error) {
 	s.Last, s.next, s.problem = p.Last, p.Next, p.Problem
 	s.Missed += p.Missed
 	s.turns++
+	s.Written += eventBytes + timeBytes*len(p.Due)
 	for _, due := range p.Due {
 		s.begin(ctx, pending{Due: due, Cause: CauseDue, Overlap: s.spec.Overlap})
 	}
@@ -149,8 +183,29 @@ func (s *schedule) wait(ctx *replay.Context, d time.Duration) error {
 // touch makes the body look at the state.
 func (s *schedule) touch() { s.changed = true }
 
-// begin starts a run, or does what the overlap policy says while another one is not done.
+// begin decides about a start, in a later step if this one is full.
 func (s *schedule) begin(ctx *replay.Context, p pending) Start {
+	if !s.isFull() && len(s.Queue) == 0 {
+		return s.decide(ctx, p)
+	}
+	s.touch()
+	if !s.hasSpace() {
+		return s.skip(p)
+	}
+	s.Queue = append(s.Queue, p)
+	return Start{Due: p.Due, Cause: p.Cause, Outcome: Buffered}
+}
+
+// hasSpace reports whether the state can hold another start that waits.
+func (s *schedule) hasSpace() bool { return len(s.Buffer)+len(s.Queue) < bufferMax }
+
+func (s *schedule) skip(p pending) Start {
+	s.Skipped++
+	return Start{Due: p.Due, Cause: p.Cause, Outcome: Skipped}
+}
+
+// decide starts a run, or does what the overlap policy says while another one is not done.
+func (s *schedule) decide(ctx *replay.Context, p pending) Start {
 	if len(s.Running) == 0 || p.Overlap == Allow && len(s.Running) < runningMax {
 		return s.start(ctx, p)
 	}
@@ -165,11 +220,10 @@ func (s *schedule) begin(ctx *replay.Context, p pending) Start {
 				s.stop(ctx, s.Running[i])
 			}
 		}
-	case p.Overlap == BufferOne && len(s.Buffer) == 0, p.Overlap == BufferAll && len(s.Buffer) < bufferMax:
+	case p.Overlap == BufferOne && len(s.Buffer) == 0, p.Overlap == BufferAll && s.hasSpace():
 		s.Buffer = append(s.Buffer, p)
 	default:
-		s.Skipped++
-		return Start{Due: p.Due, Cause: p.Cause, Outcome: Skipped}
+		return s.skip(p)
 	}
 	return Start{Due: p.Due, Cause: p.Cause, Outcome: Buffered}
 }
@@ -187,11 +241,21 @@ func (s *schedule) dropStopping() {
 	s.Buffer = kept
 }
 
+// startQueued decides about the starts that full steps have left.
+func (s *schedule) startQueued(ctx *replay.Context) {
+	for len(s.Queue) > 0 && !s.Paused && !s.ended && !s.isFull() {
+		p := s.Queue[0]
+		s.Queue = append(s.Queue[:0:0], s.Queue[1:]...)
+		s.decide(ctx, p)
+	}
+}
+
 // startBuffered starts the next buffered run, if no other one is running.
 func (s *schedule) startBuffered(ctx *replay.Context) {
-	for !s.Paused && !s.ended && len(s.Buffer) > 0 && len(s.Running) == 0 {
+	for !s.Paused && !s.ended && !s.isFull() && len(s.Buffer) > 0 && len(s.Running) == 0 {
 		p := s.Buffer[0]
 		s.Buffer = append(s.Buffer[:0:0], s.Buffer[1:]...)
 		s.start(ctx, p)
 	}
+	s.touchIfLong(ctx)
 }

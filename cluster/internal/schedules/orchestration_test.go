@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/history"
 	"github.com/tenuto-dev/tenuto/replay/replaytest"
 )
 
@@ -489,4 +490,76 @@ func TestSchedule_NoticesALostFollower(t *testing.T) {
 	}
 	env.Advance(30 * time.Minute)
 	expectStarted(t, env, "01-01T00:30:00Z", "01-01T02:00:00Z")
+}
+
+// largestStep returns how much a step of the code has recorded at most, in bytes of JSON. A timer
+// that fires begins a step.
+func largestStep(t *testing.T, env *replaytest.Env) (most int) {
+	t.Helper()
+	status, err := env.Get("s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := 0
+	for execution := range status.Execution {
+		for _, event := range env.HistoryOf("s", execution+1).Events {
+			text, err := event.MarshalJSON()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if step += len(text); event.Type == history.TimerFired {
+				step = 0
+			}
+			most = max(most, step)
+		}
+	}
+	return most
+}
+
+// appendMax is what the cluster appends at most in one turn of an instance.
+const appendMax = 4_128_768
+
+func TestSchedule_LargeInputsAreChainedInSeveralSteps(t *testing.T) {
+	for name, begin := range map[string]func(*testing.T, *replaytest.Env){
+		"backfill": func(t *testing.T, env *replaytest.Env) {
+			if starts := update(t, env, BackfillUpdate, Range{From: env.Now().Add(-100 * time.Minute), Before: env.Now(), Overlap: Allow}); len(starts) != 100 {
+				t.Errorf("%d answers", len(starts))
+			}
+		},
+		"update": func(t *testing.T, env *replaytest.Env) {
+			update(t, env, ReplaceUpdate, Replacement{Spec: Spec{Cron: []string{"@yearly"}, Overlap: Allow}})
+		},
+		"outage": func(*testing.T, *replaytest.Env) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ignoring := replay.Orchestration[string, int]("ignoring")
+			env := newEnv(t, ignoring.Bind(func(_ *replay.Context, input string) (int, error) { return len(input), nil }))
+			env.ReplayEvery(0) // there are megabytes of history
+			target := Target{ignoring.Name(), []byte(`"` + strings.Repeat("x", 50_000) + `"`)}
+			if _, err := replaytest.StartRun(env, Orchestration, "s", Input{Spec: Spec{Every: time.Minute, Overlap: Allow}, Target: target}); err != nil {
+				t.Fatal(err)
+			}
+			if name == "backfill" {
+				update(t, env, ReplaceUpdate, Replacement{Spec: Spec{Every: time.Minute, Overlap: Allow, Until: env.Now()}})
+				begin(t, env)
+			} else {
+				if err := env.Suspend("s", "an outage"); err != nil {
+					t.Fatal(err)
+				}
+				env.Advance(100 * time.Minute)
+				if err := env.Resume("s", ""); err != nil {
+					t.Fatal(err)
+				}
+				begin(t, env)
+			}
+			env.Advance(time.Second)
+			d := describe(t, env)
+			if d.Started != 100 || d.Skipped != 0 || d.Missed != 0 || len(d.Buffered) != 0 || len(d.Running) != 0 {
+				t.Errorf("started %d, skipped %d, missed %d, waiting %d, running %d", d.Started, d.Skipped, d.Missed, len(d.Buffered), len(d.Running))
+			}
+			if most := largestStep(t, env); most > appendMax/2 {
+				t.Errorf("a step recorded %d bytes", most)
+			}
+		})
+	}
 }

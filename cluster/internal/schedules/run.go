@@ -54,10 +54,12 @@ func (s *schedule) start(ctx *replay.Context, p pending) Start {
 	}}
 	s.turns++
 	s.Started++
-	err := runOnce.Chain(ctx, runInput{
+	in := runInput{
 		Schedule: s.id, Key: t.Key, InstanceID: t.InstanceID, Target: s.target,
 		Version: s.spec.Version, Summary: s.spec.Summary, Retry: s.spec.Retry,
-	}, replay.ChildID(followerID(s.id, t.Key)))
+	}
+	s.Written += eventBytes + sizeOf(in)
+	err := runOnce.Chain(ctx, in, replay.ChildID(followerID(s.id, t.Key)))
 	if err != nil {
 		t.Outcome, t.Error, t.EndedAt = Failed, shortened(err.Error()), ctx.Now()
 	} else {
@@ -127,7 +129,6 @@ func (s *schedule) followRuns(ctx *replay.Context) (struct{}, error) {
 		}
 		s.end(report)
 		s.startBuffered(ctx)
-		s.touchIfLong(ctx)
 	}
 }
 
