@@ -3,20 +3,25 @@ package schedules
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// Definitions returns the definitions that every node registers. terminate terminates an instance
-// as a client does; ctx is that of an activity.
-func Definitions(terminate func(ctx context.Context, id, reason string) error) []replay.Definition {
+// Control is how an activity controls instances, as a client does. ctx is that of the activity.
+type Control struct {
+	// Parent returns the instance that started another one, "" for none.
+	Parent            func(ctx context.Context, id string) (string, error)
+	Cancel, Terminate func(ctx context.Context, id, reason string) error
+}
+
+// Definitions returns the definitions that every node registers.
+func Definitions(control Control) []replay.Definition {
 	return []replay.Definition{
 		Orchestration.Bind(run, replay.Receives(ended)),
 		runOnce.Bind(runTarget),
-		terminateRun.Bind(func(ctx context.Context, id string) (bool, error) {
-			return foundOrEnded(terminate(ctx, id, stopReason))
-		}),
+		stopRun.Bind(control.stop),
 	}
 }
 
@@ -185,6 +190,11 @@ func (s *schedule) touch() { s.changed = true }
 
 // begin decides about a start, in a later step if this one is full.
 func (s *schedule) begin(ctx *replay.Context, p pending) Start {
+	if id := runID(s.spec, s.id, p.Due, p.Trigger); s.hasStart(id, p) {
+		start := Start{InstanceID: id, Due: p.Due, EndedAt: ctx.Now(), Cause: p.Cause, Outcome: Exists}
+		s.record(tracked{Start: start})
+		return start
+	}
 	if !s.isFull() && len(s.Queue) == 0 {
 		return s.decide(ctx, p)
 	}
@@ -194,6 +204,13 @@ func (s *schedule) begin(ctx *replay.Context, p pending) Start {
 	}
 	s.Queue = append(s.Queue, p)
 	return Start{Due: p.Due, Cause: p.Cause, Outcome: Buffered}
+}
+
+// hasStart reports whether a run in progress, or a start that waits, has the ID of a start.
+func (s *schedule) hasStart(id string, p pending) bool {
+	same := func(q pending) bool { return q.Trigger == p.Trigger && q.Due.Unix() == p.Due.Unix() }
+	return slices.ContainsFunc(s.Running, func(t tracked) bool { return t.InstanceID == id }) ||
+		slices.ContainsFunc(s.Buffer, same) || slices.ContainsFunc(s.Queue, same)
 }
 
 // hasSpace reports whether the state can hold another start that waits.
@@ -213,7 +230,7 @@ func (s *schedule) decide(ctx *replay.Context, p pending) Start {
 	switch {
 	case p.stops():
 		s.dropStopping()
-		s.Buffer = append(s.Buffer, p)
+		s.Buffer = append([]pending{p}, s.Buffer...) // what it stops the runs for starts next
 		for i := range s.Running {
 			if s.Running[i].Stopping != p.Overlap && s.Running[i].Stopping != Terminate {
 				s.Running[i].Stopping = p.Overlap
@@ -243,19 +260,34 @@ func (s *schedule) dropStopping() {
 
 // startQueued decides about the starts that full steps have left.
 func (s *schedule) startQueued(ctx *replay.Context) {
-	for len(s.Queue) > 0 && !s.Paused && !s.ended && !s.isFull() {
-		p := s.Queue[0]
-		s.Queue = append(s.Queue[:0:0], s.Queue[1:]...)
+	for !s.ended && !s.isFull() {
+		p, ok := s.take(&s.Queue)
+		if !ok {
+			break
+		}
 		s.decide(ctx, p)
 	}
 }
 
 // startBuffered starts the next buffered run, if no other one is running.
 func (s *schedule) startBuffered(ctx *replay.Context) {
-	for !s.Paused && !s.ended && !s.isFull() && len(s.Buffer) > 0 && len(s.Running) == 0 {
-		p := s.Buffer[0]
-		s.Buffer = append(s.Buffer[:0:0], s.Buffer[1:]...)
+	for !s.ended && !s.isFull() && len(s.Running) == 0 {
+		p, ok := s.take(&s.Buffer)
+		if !ok {
+			break
+		}
 		s.start(ctx, p)
 	}
 	s.touchIfLong(ctx)
+}
+
+// take removes the first start from those that wait. While the schedule is paused, due times wait.
+func (s *schedule) take(waiting *[]pending) (pending, bool) {
+	i := slices.IndexFunc(*waiting, func(p pending) bool { return !s.Paused || p.Cause != CauseDue })
+	if i < 0 {
+		return pending{}, false
+	}
+	p := (*waiting)[i]
+	*waiting = slices.Concat((*waiting)[:i], (*waiting)[i+1:])
+	return p, true
 }

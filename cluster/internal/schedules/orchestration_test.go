@@ -23,12 +23,34 @@ func sleeping(ctx *replay.Context, d time.Duration) (string, error) {
 	return "done", ctx.Sleep(d)
 }
 
+// controlOf returns how activities control the instances of an environment.
+func controlOf(t *testing.T, env **replaytest.Env) Control {
+	return Control{
+		Parent: func(_ context.Context, id string) (string, error) {
+			if _, err := (*env).Get(id); err != nil {
+				return "", err
+			}
+			var started struct {
+				Body struct {
+					Parent struct{ Instance string }
+				} `json:"orchestrationStarted"`
+			}
+			text, err := (*env).History(id).Events[0].MarshalJSON()
+			if err == nil {
+				err = json.Unmarshal(text, &started)
+			}
+			return started.Body.Parent.Instance, err
+		},
+		Cancel:    func(_ context.Context, id, reason string) error { return (*env).Cancel(id, reason) },
+		Terminate: func(_ context.Context, id, reason string) error { return (*env).Terminate(id, reason) },
+	}
+}
+
 // newEnv returns an environment in which a schedule can start report.
 func newEnv(t *testing.T, more ...replay.Definition) *replaytest.Env {
 	t.Helper()
 	var env *replaytest.Env
-	definitions := Definitions(func(_ context.Context, id, reason string) error { return env.Terminate(id, reason) })
-	env = replaytest.New(t, append(append(definitions, report.Bind(sleeping)), more...)...)
+	env = replaytest.New(t, append(append(Definitions(controlOf(t, &env)), report.Bind(sleeping)), more...)...)
 	return env
 }
 
@@ -140,7 +162,7 @@ func stubborn(ctx *replay.Context, d time.Duration) (string, error) {
 
 func TestSchedule_CancelWaitsForTheEndAndStartsTheLatest(t *testing.T) {
 	var env *replaytest.Env
-	env = replaytest.New(t, append(Definitions(func(_ context.Context, id, reason string) error { return env.Terminate(id, reason) }), report.Bind(stubborn))...)
+	env = replaytest.New(t, append(Definitions(controlOf(t, &env)), report.Bind(stubborn))...)
 	create(t, env, Spec{Every: time.Minute, Overlap: Cancel}, 150*time.Second)
 	env.Advance(3*time.Minute + 20*time.Second)
 	expectStarted(t, env, "01-01T00:01:00Z")
@@ -210,8 +232,6 @@ func TestSchedule_TriggerFollowsThePolicy(t *testing.T) {
 		t.Errorf("allowed: %+v", fourth)
 	}
 	env.Advance(2 * time.Hour)
-	expectStarted(t, env, "01-01T00:00:00Z-1", "01-01T00:00:00Z-4")
-	update(t, env, ResumeUpdate, "")
 	expectStarted(t, env, "01-01T00:00:00Z-1", "01-01T00:00:00Z-3", "01-01T00:00:00Z-4")
 	if _, err := replaytest.CallUpdate(env, "s", TriggerUpdate, "never"); !errors.As(err, new(*Rejection)) {
 		t.Errorf("an unknown policy: %v", err)
@@ -561,5 +581,84 @@ func TestSchedule_LargeInputsAreChainedInSeveralSteps(t *testing.T) {
 				t.Errorf("a step recorded %d bytes", most)
 			}
 		})
+	}
+}
+
+// A user's instance has the ID of a run. The next due time comes before the follower has reported
+// that; neither policy may end that instance.
+func TestSchedule_StopsNoInstanceThatItHasNotStarted(t *testing.T) {
+	for _, overlap := range []Overlap{Cancel, Terminate} {
+		t.Run(string(overlap), func(t *testing.T) {
+			const id = "s-2000-01-01T00:00:00Z-1"
+			twice := replay.Orchestration[Overlap, int]("twice")
+			env := newEnv(t, twice.Bind(func(ctx *replay.Context, overlap Overlap) (int, error) {
+				s := &schedule{id: "s", spec: Spec{Every: time.Hour, Overlap: overlap}, target: Target{report.Name(), []byte("0")}}
+				for range 2 {
+					if _, err := s.trigger(ctx, ""); err != nil {
+						return 0, err
+					}
+				}
+				return len(s.Buffer), ctx.Sleep(10 * time.Second)
+			}))
+			if _, err := replaytest.StartRun(env, report, id, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			if buffered, err := replaytest.Call(env, twice, "s", overlap); err != nil || buffered != 1 {
+				t.Errorf("buffered %d, %v", buffered, err)
+			}
+			if status, err := env.Get(id); err != nil || status.State != replaytest.Running {
+				t.Errorf("the instance of the user: %+v, %v", status, err)
+			}
+		})
+	}
+}
+
+func TestSchedule_StartOfTheSameDueTimeStopsNothing(t *testing.T) {
+	env := newEnv(t)
+	create(t, env, Spec{Every: time.Hour, Jitter: 30 * time.Minute, Overlap: Terminate}, 50*time.Minute)
+	env.Advance(time.Hour + time.Second)
+	again := Range{From: env.Now().Add(-time.Minute), Before: env.Now(), Overlap: Terminate}
+	first := update(t, env, BackfillUpdate, again)
+	second := update(t, env, BackfillUpdate, again)
+	if first[0].Outcome != Running || second[0].Outcome != Exists || second[0].InstanceID != first[0].InstanceID {
+		t.Errorf("%+v, %+v", first, second)
+	}
+	env.Advance(40 * time.Minute) // the delayed start of that due time
+	if d := describe(t, env); d.Started != 1 || len(d.Running) != 1 || len(d.Buffered) != 0 {
+		t.Errorf("%+v", d)
+	}
+	expectStarted(t, env, "01-01T01:00:00Z")
+	update(t, env, TriggerUpdate, BufferAll)
+	buffered := Range{From: env.Now().Add(-2 * time.Hour), Before: env.Now().Add(-50 * time.Minute), Overlap: BufferAll}
+	update(t, env, BackfillUpdate, buffered)
+	if starts := update(t, env, BackfillUpdate, buffered); starts[0].Outcome != Exists {
+		t.Errorf("buffered twice: %+v", starts)
+	}
+}
+
+func TestSchedule_StoppingStartComesBeforeBufferedOnes(t *testing.T) {
+	env := newEnv(t)
+	create(t, env, Spec{Cron: []string{"@yearly"}}, time.Hour)
+	update(t, env, TriggerUpdate, "")
+	update(t, env, TriggerUpdate, BufferAll)
+	update(t, env, TriggerUpdate, Cancel)
+	env.Advance(time.Minute)
+	expectStarted(t, env, "01-01T00:00:00Z-1", "01-01T00:00:00Z-3")
+	env.Advance(time.Hour)
+	expectStarted(t, env, "01-01T00:00:00Z-1", "01-01T00:00:00Z-2", "01-01T00:00:00Z-3")
+}
+
+func TestSchedule_PauseStartsWhatTheJitterDelays(t *testing.T) {
+	env := newEnv(t)
+	create(t, env, Spec{Cron: []string{"@daily"}, Jitter: 12 * time.Hour}, time.Minute)
+	env.Advance(24*time.Hour + time.Second)
+	expectStarted(t, env)
+	update(t, env, PauseUpdate, "")
+	expectStarted(t, env, "01-02T00:00:00Z")
+	update(t, env, PauseUpdate, "again")
+	update(t, env, ResumeUpdate, "")
+	env.Advance(24*time.Hour - time.Minute)
+	if d := describe(t, env); d.Started != 1 {
+		t.Errorf("started %d", d.Started)
 	}
 }

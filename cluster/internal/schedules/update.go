@@ -62,8 +62,11 @@ func CheckOverlap(overlap Overlap) error {
 	return nil
 }
 
-// pause stops starts of due times.
-func (s *schedule) pause(_ *replay.Context, note string) (struct{}, error) {
+// pause stops starts of due times. A due time before now that the jitter delays starts at once.
+func (s *schedule) pause(ctx *replay.Context, note string) (struct{}, error) {
+	if !s.Paused {
+		s.startDelayed(ctx)
+	}
 	s.Paused, s.Note = true, note
 	s.touch()
 	return struct{}{}, nil
@@ -204,13 +207,19 @@ func (s *schedule) settle(ctx *replay.Context) error {
 			return err
 		case wait == 0:
 			continue
-		case !s.next.IsZero() && !s.next.After(ctx.Now()):
-			s.Last = s.next
-			s.begin(ctx, pending{Due: s.next, Cause: CauseDue, Overlap: s.spec.Overlap})
 		}
+		s.startDelayed(ctx)
 		return nil
 	}
 	return nil
+}
+
+// startDelayed starts the next due time if it has passed and only the jitter delays it.
+func (s *schedule) startDelayed(ctx *replay.Context) {
+	if s.next.After(s.Last) && !s.next.After(ctx.Now()) {
+		s.Last = s.next
+		s.begin(ctx, pending{Due: s.next, Cause: CauseDue, Overlap: s.spec.Overlap})
+	}
 }
 
 // delete ends the schedule. Its runs continue.
