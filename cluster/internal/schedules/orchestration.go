@@ -32,6 +32,8 @@ type schedule struct {
 	spec   Spec
 	target Target
 
+	inputBytes int // of spec and target, 0 if it is not known
+
 	next    time.Time // the next due time, zero if it is not known or there is none
 	problem string    // why the next due time is not known
 	changed bool      // the body has to look at the state again
@@ -106,11 +108,16 @@ func run(ctx *replay.Context, in Input) (Description, error) {
 	return s.describe(ctx.Now()), nil
 }
 
-// checkOnce checks the input of a new schedule. The answer is recorded, because it depends on the
+// checkOnce checks the input of a new schedule. in is a copy. The answer is recorded, because it depends on the
 // time zones that a node knows.
 func checkOnce(ctx *replay.Context, id string, in Input) error {
 	_, err := replay.SideEffect(ctx, "check", func() (struct{}, error) {
-		return struct{}{}, rejection(Check(id, in.Spec, in.Target))
+		err := Check(id, in.Spec, in.Target)
+		if errors.As(err, new(*unknownZoneError)) {
+			in.Spec.TimeZone = "" // another node may know the zone: plans report the problem and are repeated
+			err = Check(id, in.Spec, in.Target)
+		}
+		return struct{}{}, rejection(err)
 	})
 	return err
 }
@@ -214,7 +221,9 @@ func (s *schedule) hasStart(id string, p pending) bool {
 }
 
 // hasSpace reports whether the state can hold another start that waits.
-func (s *schedule) hasSpace() bool { return len(s.Buffer)+len(s.Queue) < bufferMax }
+func (s *schedule) hasSpace() bool {
+	return len(s.Buffer)+len(s.Queue) < bufferMax && s.hasBytes(pendingBytes)
+}
 
 func (s *schedule) skip(p pending) Start {
 	s.Skipped++
@@ -223,7 +232,7 @@ func (s *schedule) skip(p pending) Start {
 
 // decide starts a run, or does what the overlap policy says while another one is not done.
 func (s *schedule) decide(ctx *replay.Context, p pending) Start {
-	if len(s.Running) == 0 || p.Overlap == Allow && len(s.Running) < runningMax {
+	if len(s.Running) == 0 || p.Overlap == Allow && len(s.Running) < runningMax && s.hasBytes(trackedBytes) {
 		return s.start(ctx, p)
 	}
 	s.verify(ctx)

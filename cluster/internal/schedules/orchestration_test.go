@@ -662,3 +662,46 @@ func TestSchedule_PauseStartsWhatTheJitterDelays(t *testing.T) {
 		t.Errorf("started %d", d.Started)
 	}
 }
+
+func TestSchedule_StateFitsAValue(t *testing.T) {
+	late := time.Date(2261, 12, 31, 23, 59, 59, 999_999_999, time.UTC)
+	id := strings.Repeat("i", 80)
+	s := &schedule{id: id, spec: Spec{RunID: strings.Repeat("r", 102) + "{time}", Every: time.Hour}}
+	for range 20 {
+		s.spec.Cron = append(s.spec.Cron, strings.Repeat("0,", 90)+"0 * * * *")
+	}
+	s.target = Target{strings.Repeat("n", 128), []byte(`"` + strings.Repeat("x", inputMax-2) + `"`)}
+	run := tracked{
+		Start: Start{InstanceID: strings.Repeat("r", 128), Due: late, StartedAt: late, Cause: CauseBackfill, Outcome: Running},
+		Key:   "0123456789abcdef", Verified: late, Stopping: Terminate,
+	}
+	for len(s.Running) < runningMax && s.hasBytes(trackedBytes) {
+		s.Running = append(s.Running, run)
+	}
+	for s.hasSpace() {
+		s.Queue = append(s.Queue, pending{Due: late, Cause: CauseBackfill, Trigger: 1_000_000_000, Overlap: BufferOne})
+	}
+	run.EndedAt, run.Error, run.Outcome = late, strings.Repeat("\x01", textMax), Terminated
+	for range recentMax {
+		s.record(run)
+	}
+	if size := s.size(); size > replay.PayloadMax || size < replay.PayloadMax/2 {
+		t.Errorf("%d bytes with %d runs in progress and %d starts that wait", size, len(s.Running), len(s.Queue))
+	}
+}
+
+// The client knew the zone of a new schedule, and this node does not.
+func TestSchedule_BeginsWithoutItsTimeZone(t *testing.T) {
+	env := newEnv(t)
+	create(t, env, Spec{Cron: []string{"@hourly"}, TimeZone: "Europe/Atlantis"}, 0)
+	env.Advance(90 * time.Minute)
+	if d := describe(t, env); !strings.Contains(d.Problem, "Europe/Atlantis") || d.Ended {
+		t.Errorf("without the zone: %+v", d)
+	}
+	_, err := replaytest.Call(env, Orchestration, "t", Input{
+		Spec: Spec{Cron: []string{"@hourly"}, TimeZone: "Europe/Atlantis", Jitter: -1}, Target: Target{report.Name(), []byte("0")},
+	})
+	if rejected := new(Rejection); !errors.As(err, &rejected) || rejected.Field != "Spec.Jitter" {
+		t.Errorf("with another fault: %v", err)
+	}
+}

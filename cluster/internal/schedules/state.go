@@ -113,6 +113,14 @@ const (
 	nextMax    = 10
 )
 
+// Bounds of the size of a State, which must be below replay.PayloadMax, in bytes of JSON.
+const (
+	stateBytesMax = 1_000_000
+	trackedBytes  = 400                                    // of a run in progress, at most
+	pendingBytes  = 140                                    // of a start that waits, at most
+	recentBytes   = recentMax * (trackedBytes + 6*textMax) // of Recent, at most
+)
+
 // The names of the engine's own definitions and messages begin with ReservedPrefix.
 const ReservedPrefix = "tenuto."
 
@@ -173,6 +181,14 @@ func (s *schedule) describe(now time.Time) Description {
 
 // size returns the size of the schedule as the input of its next execution, in bytes of JSON.
 func (s *schedule) size() int { return sizeOf(Input{s.spec, s.target, &s.State}) }
+
+// hasBytes reports whether the state can grow by a number of bytes.
+func (s *schedule) hasBytes(more int) bool {
+	if s.inputBytes == 0 {
+		s.inputBytes = sizeOf(Input{Spec: s.spec, Target: s.target})
+	}
+	return s.inputBytes+recentBytes+trackedBytes*len(s.Running)+pendingBytes*(len(s.Buffer)+len(s.Queue))+more <= stateBytesMax
+}
 
 // sizeOf returns the size of a value in bytes of JSON.
 func sizeOf(value any) int {

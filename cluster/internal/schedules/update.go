@@ -183,6 +183,7 @@ func (s *schedule) replace(ctx *replay.Context, r Replacement) (struct{}, error)
 	if r.Target != nil {
 		s.target = *r.Target
 	}
+	s.inputBytes = 0
 	s.touch()
 	return struct{}{}, nil
 }
