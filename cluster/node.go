@@ -146,9 +146,23 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 
 // ownDefinitions returns what every node registers by itself: the code of schedules.
 func ownDefinitions() []replay.Definition {
-	return schedules.Definitions(func(ctx context.Context, id, reason string) error {
-		client, _ := ClientFrom(ctx)
-		return client.Terminate(ctx, id, reason)
+	return schedules.Definitions(schedules.Control{
+		Parent: func(ctx context.Context, id string) (string, error) {
+			client, _ := ClientFrom(ctx)
+			status, err := client.Get(ctx, id)
+			if err != nil {
+				return "", err
+			}
+			return status.ParentID, nil
+		},
+		Cancel: func(ctx context.Context, id, reason string) error {
+			client, _ := ClientFrom(ctx)
+			return client.Cancel(ctx, id, reason)
+		},
+		Terminate: func(ctx context.Context, id, reason string) error {
+			client, _ := ClientFrom(ctx)
+			return client.Terminate(ctx, id, reason)
+		},
 	})
 }
 

@@ -21,7 +21,10 @@
 //
 // The instance ID of a run is derived from its due time. So a due time starts no second run until
 // the first is purged, not even by [Backfill]. A run that cannot start because an instance has its
-// ID gets the outcome [Exists].
+// ID gets the outcome [Exists]. No policy stops an instance that the schedule has not started.
+//
+// Starts that would record more than about 1 MiB at once, by large inputs, are decided a moment
+// later, in order. Until then their outcome is [Buffered].
 //
 // # Daylight saving time
 //
@@ -34,14 +37,18 @@
 //     it: not if it is skipped, and twice if it is shown twice.
 //
 // Spec.Every does not depend on the wall clock. The leader's machine needs the time zone database
-// of its operating system, or a program that imports time/tzdata. A newer database applies to due
-// times after the next one.
+// of its operating system, or a program that imports time/tzdata; without the zone, the schedule
+// shows it as Description.Problem and tries again. The timer for the next due time is set by the
+// database at that time. When the timer fires, the database of the leader decides what is due.
 //
 // # What may not be assumed
 //
 //   - That a run starts exactly at its due time: jitter and times without a leader delay it.
 //   - That Create checks that some node has the code of the orchestration: a run without code waits
 //     for it.
+//   - That [Cancel] and [Terminate] stop a run at once: they use an activity, which waits for a slot
+//     of its node like any other.
+//   - That a schedule with many runs in progress works if Settings.PayloadMax is below its default.
 //   - That Config.Authorize is called for the runs: anyone who may start or update a schedule
 //     decides what it starts.
 //

@@ -65,7 +65,8 @@ func newTarget[I, O any](orchestration replay.OrchestrationHandle[I, O], input I
 }
 
 // Update replaces the Spec of a schedule. Due times until now are decided by the old one, those
-// after it by the new one. Runs in progress and buffered due times are kept.
+// after it by the new one. Runs in progress and buffered due times are kept; the latter start as the
+// new one says.
 //
 // Errors: [*replay.InvalidError] for the first field that is not valid; [ErrCatchingUp]; those of
 // [cluster.CallUpdate].
@@ -82,8 +83,9 @@ func Replace[I, O any](ctx context.Context, client *cluster.Client, id string, s
 	return update(ctx, client, id, "update", schedules.ReplaceUpdate, schedules.Replacement{Spec: spec, Target: &target}, err)
 }
 
-// Pause stops a schedule from starting runs until [Resume]; [Trigger] and [Backfill] still do. The
-// note has at most 1,000 bytes.
+// Pause stops a schedule from starting runs for due times until [Resume]; [Trigger] and [Backfill]
+// still do. A due time that has passed and is delayed by the jitter starts at once. Those that an
+// outage has left undecided are dropped at Resume, and not counted. The note has at most 1,000 bytes.
 func Pause(ctx context.Context, client *cluster.Client, id, note string) error {
 	return update(ctx, client, id, "pause", schedules.PauseUpdate, note, schedules.CheckNote(note))
 }
@@ -96,15 +98,16 @@ func Resume(ctx context.Context, client *cluster.Client, id, note string) error 
 
 // Trigger starts a run now, also if the schedule is paused. The overlap policy applies; "" means
 // that of the schedule. The answer says whether the run was started, buffered or skipped. The
-// instance of a started run may not exist yet when Trigger returns.
+// instance of a started run may not exist yet when Trigger returns. A buffered run starts also if
+// the schedule is paused.
 func Trigger(ctx context.Context, client *cluster.Client, id string, overlap Overlap) (Start, error) {
 	return call(ctx, client, id, "trigger", schedules.TriggerUpdate, overlap, schedules.CheckOverlap(overlap))
 }
 
 // Backfill starts runs for the due times of the present Spec in a past interval, which includes
 // from and excludes before: at most 1,000. The overlap policy applies; "" means [BufferAll]. On a
-// paused schedule too, runs start, but buffered ones wait for [Resume]. A due time whose run has
-// not been purged starts nothing: its outcome becomes [Exists]. The answer says for each due time
+// paused schedule too, runs start, buffered ones among them. A due time whose run has not been
+// purged starts nothing: its outcome becomes [Exists]. The answer says for each due time
 // whether its run was started, buffered or skipped.
 //
 // Errors: [*replay.InvalidError] for an interval that is empty, ends in the future, or has too many

@@ -321,3 +321,37 @@ func TestConfig_ReservesNames(t *testing.T) {
 		}
 	}
 }
+
+// The inputs of the runs are larger together than an append may be. One run has an ID that a user's
+// instance has, which the next start must not terminate.
+func TestSchedule_ManyLargeRunsAndATakenID(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	c := newCluster(t, 1, clustertest.InMemory())
+	client := c.Client(0)
+	must(t, schedule.Create(ctx, client, "large", schedule.Spec{Every: time.Hour}, report, strings.Repeat("x", 250_000)))
+	before := time.Now().Add(-2 * time.Hour)
+	starts, err := schedule.Backfill(ctx, client, "large", before.Add(-20*time.Hour), before, schedule.Allow)
+	if err != nil || len(starts) != 20 || starts[0].Outcome != schedule.Running || starts[19].Outcome != schedule.Buffered {
+		t.Fatalf("backfill: %+v, %v", starts, err)
+	}
+	c.Eventually("all runs are done", func() bool {
+		d := describe(ctx, t, client, "large")
+		return d.Started == 20 && len(d.Running) == 0 && len(d.Buffered) == 0
+	})
+
+	must(t, schedule.Create(ctx, client, "taken", schedule.Spec{Every: time.Hour, Overlap: schedule.Terminate}, report, ""))
+	due := before.UTC().Truncate(time.Hour)
+	_, err = cluster.StartRun(ctx, client, never, "taken-"+due.Format(time.RFC3339), "")
+	must(t, err)
+	if _, err := schedule.Backfill(ctx, client, "taken", due, due.Add(time.Hour+time.Second), schedule.Terminate); err != nil {
+		t.Fatal(err)
+	}
+	c.Eventually("the second run is done", func() bool {
+		d := describe(ctx, t, client, "taken")
+		return d.Started == 2 && len(d.Running) == 0 && d.Recent[1].Outcome == schedule.Exists && d.Recent[0].Outcome == schedule.Completed
+	})
+	if status, err := client.Get(ctx, "taken-"+due.Format(time.RFC3339)); err != nil || status.Ended() {
+		t.Errorf("the instance of the user: %+v, %v", status, err)
+	}
+}

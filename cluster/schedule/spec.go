@@ -65,10 +65,12 @@ const (
 	Skip = schedules.Skip
 	// BufferOne starts one run when the others are done, and skips further due times until then.
 	BufferOne = schedules.BufferOne
-	// BufferAll starts the runs one after another. At most 1,000 wait; further ones are skipped.
+	// BufferAll starts the runs one after another. At most 1,000 wait, fewer with large inputs;
+	// further ones are skipped.
 	BufferAll = schedules.BufferAll
 	// Cancel asks the others to cancel, as cluster.Client.Cancel does, and starts when they are
-	// done. Until then, a later due time replaces this one, which counts as skipped.
+	// done, before what is buffered. Until then, a later due time replaces this one, which counts as
+	// skipped.
 	Cancel = schedules.Cancel
 	// Terminate is like Cancel, and ends the others as cluster.Client.Terminate does.
 	Terminate = schedules.Terminate
@@ -123,7 +125,7 @@ type Start = schedules.Start
 //	Next          []time.Time // the next 10 due times, as if it were not paused
 //	Running       []Start     // runs in progress, oldest first
 //	Recent        []Start     // the last 20 starts, newest first
-//	Buffered      []time.Time // due times that wait for a run in progress
+//	Buffered      []time.Time // due times that wait for a run in progress, or a moment
 //	Started       int         // number of starts
 //	Skipped       int         // number of due times, triggers and backfills that were skipped
 //	Missed        int         // number of due times that were missed; an outage adds at most about 1,000

@@ -60,6 +60,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	_ "time/tzdata" // schedule create checks the time zone on any machine
 )
 
 func main() {

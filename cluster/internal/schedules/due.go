@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"sort"
 	"time"
 )
 
@@ -76,6 +77,14 @@ func (d *dueTimes) add(field string, source wallClock) error {
 	return nil
 }
 
+// An unknownZoneError reports a time zone that this machine does not know. It wraps a
+// *replay.InvalidError. Another machine may know the zone.
+type unknownZoneError struct{ err error }
+
+func (e *unknownZoneError) Error() string { return e.err.Error() }
+
+func (e *unknownZoneError) Unwrap() error { return e.err }
+
 // loadZone returns a time zone; UTC for "". "Local" differs between nodes.
 func loadZone(name string) (*time.Location, error) {
 	if name == "Local" || len(name) > zoneMax {
@@ -83,7 +92,7 @@ func loadZone(name string) (*time.Location, error) {
 	}
 	zone, err := time.LoadLocation(name)
 	if err != nil {
-		return nil, invalid("Spec.TimeZone", "is %q: %v; a program can import time/tzdata", name, err)
+		return nil, &unknownZoneError{invalid("Spec.TimeZone", "is %q: %v; a program can import time/tzdata", name, err)}
 	}
 	return zone, nil
 }
@@ -104,6 +113,21 @@ func (d *dueTimes) next(t time.Time) time.Time {
 		return time.Time{}
 	}
 	return first.UTC()
+}
+
+// beforeLast returns a time before the last due time until t, and after the one before that, as far
+// as whole seconds do. If there is none in the span before t, it returns t.
+func (d *dueTimes) beforeLast(t time.Time, span time.Duration) time.Time {
+	from := t.Add(-span)
+	passed := func(i int) bool {
+		due := d.next(from.Add(time.Duration(i) * time.Second))
+		return due.IsZero() || due.After(t)
+	}
+	i := sort.Search(int(span/time.Second)+1, passed)
+	if i == 0 {
+		return t
+	}
+	return from.Add(time.Duration(i-1) * time.Second)
 }
 
 // first returns up to n due times after t.
@@ -170,7 +194,7 @@ func newPlan(id string, spec Spec, last, now time.Time) plan {
 			return p
 		case now.Sub(at) > spec.catchUp():
 			if p.Missed++; p.Missed == missedMax {
-				due = later(due, now.Add(-spec.catchUp()-spec.Jitter).Add(-1))
+				due = later(due, times.beforeLast(now.Add(-spec.catchUp()-1), spec.Jitter))
 			}
 		case len(p.Due) == dueMax:
 			p.More = true

@@ -317,3 +317,33 @@ func TestPlan_JitterDelaysButKeepsTheOrder(t *testing.T) {
 		t.Error("two schedules have the same jitter")
 	}
 }
+
+func TestPlan_CountsAboutAThousandMissedWithAnyJitter(t *testing.T) {
+	last := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	now := last.AddDate(1, 0, 0)
+	for _, spec := range []Spec{
+		{Every: time.Second, Jitter: 24 * time.Hour},
+		{Every: time.Minute, Jitter: 24 * time.Hour, CatchUp: time.Hour},
+		{Cron: []string{"* 0 * * *"}, Jitter: 24 * time.Hour, CatchUp: time.Hour},
+		{Every: time.Minute},
+	} {
+		p := newPlan("s", spec, last, now)
+		if p.Missed < missedMax || p.Missed > missedMax+2 {
+			t.Errorf("%+v: %d missed", spec, p.Missed)
+		}
+	}
+}
+
+// The last due time before the window starts in the window if the jitter delays it until then.
+func TestPlan_SkipsNoDueTimeThatTheJitterDelaysIntoTheWindow(t *testing.T) {
+	spec := Spec{Cron: []string{"* 0 * * *"}, Jitter: 24 * time.Hour, CatchUp: time.Hour}
+	last := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	due := time.Date(2000, 12, 1, 0, 59, 0, 0, time.UTC)
+	at := due.Add(jitter("s", due, 23*time.Hour+time.Minute))
+	if at.Sub(due) < 2*time.Hour {
+		t.Fatalf("the jitter is %v", at.Sub(due))
+	}
+	if p := newPlan("s", spec, last, at.Add(59*time.Minute)); len(p.Due) != 1 || !p.Due[0].Equal(due) {
+		t.Errorf("due %v, missed %d, last %v; want %v", p.Due, p.Missed, p.Last, due)
+	}
+}

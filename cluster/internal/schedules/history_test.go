@@ -2,7 +2,6 @@ package schedules
 
 import (
 	"bytes"
-	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -14,7 +13,7 @@ import (
 // Histories that earlier builds have recorded: never change them, only add to them. A change of the
 // parser or of the time zone database does not contradict them, because plans are recorded.
 func TestHistories_OfEarlierBuildsReplay(t *testing.T) {
-	definitions := Definitions(func(context.Context, string, string) error { return nil })
+	definitions := Definitions(Control{})
 	replaytest.Replay(t, "testdata/*.json", definitions...)
 }
 
@@ -32,7 +31,7 @@ func TestHistory_FitsAnotherTimeZoneDatabase(t *testing.T) {
 	if err := os.WriteFile(file, bytes.ReplaceAll(recorded, []byte("Europe/Berlin"), []byte("Asia/Kathmandu")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	replaytest.Replay(t, file, Definitions(func(context.Context, string, string) error { return nil })...)
+	replaytest.Replay(t, file, Definitions(Control{})...)
 }
 
 // The history of a schedule with every kind of event. If it changes on purpose, add it as another

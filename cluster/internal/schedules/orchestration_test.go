@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/history"
 	"github.com/tenuto-dev/tenuto/replay/replaytest"
 )
 
@@ -22,12 +23,34 @@ func sleeping(ctx *replay.Context, d time.Duration) (string, error) {
 	return "done", ctx.Sleep(d)
 }
 
+// controlOf returns how activities control the instances of an environment.
+func controlOf(t *testing.T, env **replaytest.Env) Control {
+	return Control{
+		Parent: func(_ context.Context, id string) (string, error) {
+			if _, err := (*env).Get(id); err != nil {
+				return "", err
+			}
+			var started struct {
+				Body struct {
+					Parent struct{ Instance string }
+				} `json:"orchestrationStarted"`
+			}
+			text, err := (*env).History(id).Events[0].MarshalJSON()
+			if err == nil {
+				err = json.Unmarshal(text, &started)
+			}
+			return started.Body.Parent.Instance, err
+		},
+		Cancel:    func(_ context.Context, id, reason string) error { return (*env).Cancel(id, reason) },
+		Terminate: func(_ context.Context, id, reason string) error { return (*env).Terminate(id, reason) },
+	}
+}
+
 // newEnv returns an environment in which a schedule can start report.
 func newEnv(t *testing.T, more ...replay.Definition) *replaytest.Env {
 	t.Helper()
 	var env *replaytest.Env
-	definitions := Definitions(func(_ context.Context, id, reason string) error { return env.Terminate(id, reason) })
-	env = replaytest.New(t, append(append(definitions, report.Bind(sleeping)), more...)...)
+	env = replaytest.New(t, append(append(Definitions(controlOf(t, &env)), report.Bind(sleeping)), more...)...)
 	return env
 }
 
@@ -139,7 +162,7 @@ func stubborn(ctx *replay.Context, d time.Duration) (string, error) {
 
 func TestSchedule_CancelWaitsForTheEndAndStartsTheLatest(t *testing.T) {
 	var env *replaytest.Env
-	env = replaytest.New(t, append(Definitions(func(_ context.Context, id, reason string) error { return env.Terminate(id, reason) }), report.Bind(stubborn))...)
+	env = replaytest.New(t, append(Definitions(controlOf(t, &env)), report.Bind(stubborn))...)
 	create(t, env, Spec{Every: time.Minute, Overlap: Cancel}, 150*time.Second)
 	env.Advance(3*time.Minute + 20*time.Second)
 	expectStarted(t, env, "01-01T00:01:00Z")
@@ -209,8 +232,6 @@ func TestSchedule_TriggerFollowsThePolicy(t *testing.T) {
 		t.Errorf("allowed: %+v", fourth)
 	}
 	env.Advance(2 * time.Hour)
-	expectStarted(t, env, "01-01T00:00:00Z-1", "01-01T00:00:00Z-4")
-	update(t, env, ResumeUpdate, "")
 	expectStarted(t, env, "01-01T00:00:00Z-1", "01-01T00:00:00Z-3", "01-01T00:00:00Z-4")
 	if _, err := replaytest.CallUpdate(env, "s", TriggerUpdate, "never"); !errors.As(err, new(*Rejection)) {
 		t.Errorf("an unknown policy: %v", err)
@@ -489,4 +510,198 @@ func TestSchedule_NoticesALostFollower(t *testing.T) {
 	}
 	env.Advance(30 * time.Minute)
 	expectStarted(t, env, "01-01T00:30:00Z", "01-01T02:00:00Z")
+}
+
+// largestStep returns how much a step of the code has recorded at most, in bytes of JSON. A timer
+// that fires begins a step.
+func largestStep(t *testing.T, env *replaytest.Env) (most int) {
+	t.Helper()
+	status, err := env.Get("s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := 0
+	for execution := range status.Execution {
+		for _, event := range env.HistoryOf("s", execution+1).Events {
+			text, err := event.MarshalJSON()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if step += len(text); event.Type == history.TimerFired {
+				step = 0
+			}
+			most = max(most, step)
+		}
+	}
+	return most
+}
+
+// appendMax is what the cluster appends at most in one turn of an instance.
+const appendMax = 4_128_768
+
+func TestSchedule_LargeInputsAreChainedInSeveralSteps(t *testing.T) {
+	for name, begin := range map[string]func(*testing.T, *replaytest.Env){
+		"backfill": func(t *testing.T, env *replaytest.Env) {
+			if starts := update(t, env, BackfillUpdate, Range{From: env.Now().Add(-100 * time.Minute), Before: env.Now(), Overlap: Allow}); len(starts) != 100 {
+				t.Errorf("%d answers", len(starts))
+			}
+		},
+		"update": func(t *testing.T, env *replaytest.Env) {
+			update(t, env, ReplaceUpdate, Replacement{Spec: Spec{Cron: []string{"@yearly"}, Overlap: Allow}})
+		},
+		"outage": func(*testing.T, *replaytest.Env) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ignoring := replay.Orchestration[string, int]("ignoring")
+			env := newEnv(t, ignoring.Bind(func(_ *replay.Context, input string) (int, error) { return len(input), nil }))
+			env.ReplayEvery(0) // there are megabytes of history
+			target := Target{ignoring.Name(), []byte(`"` + strings.Repeat("x", 50_000) + `"`)}
+			if _, err := replaytest.StartRun(env, Orchestration, "s", Input{Spec: Spec{Every: time.Minute, Overlap: Allow}, Target: target}); err != nil {
+				t.Fatal(err)
+			}
+			if name == "backfill" {
+				update(t, env, ReplaceUpdate, Replacement{Spec: Spec{Every: time.Minute, Overlap: Allow, Until: env.Now()}})
+				begin(t, env)
+			} else {
+				if err := env.Suspend("s", "an outage"); err != nil {
+					t.Fatal(err)
+				}
+				env.Advance(100 * time.Minute)
+				if err := env.Resume("s", ""); err != nil {
+					t.Fatal(err)
+				}
+				begin(t, env)
+			}
+			env.Advance(time.Second)
+			d := describe(t, env)
+			if d.Started != 100 || d.Skipped != 0 || d.Missed != 0 || len(d.Buffered) != 0 || len(d.Running) != 0 {
+				t.Errorf("started %d, skipped %d, missed %d, waiting %d, running %d", d.Started, d.Skipped, d.Missed, len(d.Buffered), len(d.Running))
+			}
+			if most := largestStep(t, env); most > appendMax/2 {
+				t.Errorf("a step recorded %d bytes", most)
+			}
+		})
+	}
+}
+
+// A user's instance has the ID of a run. The next due time comes before the follower has reported
+// that; neither policy may end that instance.
+func TestSchedule_StopsNoInstanceThatItHasNotStarted(t *testing.T) {
+	for _, overlap := range []Overlap{Cancel, Terminate} {
+		t.Run(string(overlap), func(t *testing.T) {
+			const id = "s-2000-01-01T00:00:00Z-1"
+			twice := replay.Orchestration[Overlap, int]("twice")
+			env := newEnv(t, twice.Bind(func(ctx *replay.Context, overlap Overlap) (int, error) {
+				s := &schedule{id: "s", spec: Spec{Every: time.Hour, Overlap: overlap}, target: Target{report.Name(), []byte("0")}}
+				for range 2 {
+					if _, err := s.trigger(ctx, ""); err != nil {
+						return 0, err
+					}
+				}
+				return len(s.Buffer), ctx.Sleep(10 * time.Second)
+			}))
+			if _, err := replaytest.StartRun(env, report, id, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			if buffered, err := replaytest.Call(env, twice, "s", overlap); err != nil || buffered != 1 {
+				t.Errorf("buffered %d, %v", buffered, err)
+			}
+			if status, err := env.Get(id); err != nil || status.State != replaytest.Running {
+				t.Errorf("the instance of the user: %+v, %v", status, err)
+			}
+		})
+	}
+}
+
+func TestSchedule_StartOfTheSameDueTimeStopsNothing(t *testing.T) {
+	env := newEnv(t)
+	create(t, env, Spec{Every: time.Hour, Jitter: 30 * time.Minute, Overlap: Terminate}, 50*time.Minute)
+	env.Advance(time.Hour + time.Second)
+	again := Range{From: env.Now().Add(-time.Minute), Before: env.Now(), Overlap: Terminate}
+	first := update(t, env, BackfillUpdate, again)
+	second := update(t, env, BackfillUpdate, again)
+	if first[0].Outcome != Running || second[0].Outcome != Exists || second[0].InstanceID != first[0].InstanceID {
+		t.Errorf("%+v, %+v", first, second)
+	}
+	env.Advance(40 * time.Minute) // the delayed start of that due time
+	if d := describe(t, env); d.Started != 1 || len(d.Running) != 1 || len(d.Buffered) != 0 {
+		t.Errorf("%+v", d)
+	}
+	expectStarted(t, env, "01-01T01:00:00Z")
+	update(t, env, TriggerUpdate, BufferAll)
+	buffered := Range{From: env.Now().Add(-2 * time.Hour), Before: env.Now().Add(-50 * time.Minute), Overlap: BufferAll}
+	update(t, env, BackfillUpdate, buffered)
+	if starts := update(t, env, BackfillUpdate, buffered); starts[0].Outcome != Exists {
+		t.Errorf("buffered twice: %+v", starts)
+	}
+}
+
+func TestSchedule_StoppingStartComesBeforeBufferedOnes(t *testing.T) {
+	env := newEnv(t)
+	create(t, env, Spec{Cron: []string{"@yearly"}}, time.Hour)
+	update(t, env, TriggerUpdate, "")
+	update(t, env, TriggerUpdate, BufferAll)
+	update(t, env, TriggerUpdate, Cancel)
+	env.Advance(time.Minute)
+	expectStarted(t, env, "01-01T00:00:00Z-1", "01-01T00:00:00Z-3")
+	env.Advance(time.Hour)
+	expectStarted(t, env, "01-01T00:00:00Z-1", "01-01T00:00:00Z-2", "01-01T00:00:00Z-3")
+}
+
+func TestSchedule_PauseStartsWhatTheJitterDelays(t *testing.T) {
+	env := newEnv(t)
+	create(t, env, Spec{Cron: []string{"@daily"}, Jitter: 12 * time.Hour}, time.Minute)
+	env.Advance(24*time.Hour + time.Second)
+	expectStarted(t, env)
+	update(t, env, PauseUpdate, "")
+	expectStarted(t, env, "01-02T00:00:00Z")
+	update(t, env, PauseUpdate, "again")
+	update(t, env, ResumeUpdate, "")
+	env.Advance(24*time.Hour - time.Minute)
+	if d := describe(t, env); d.Started != 1 {
+		t.Errorf("started %d", d.Started)
+	}
+}
+
+func TestSchedule_StateFitsAValue(t *testing.T) {
+	late := time.Date(2261, 12, 31, 23, 59, 59, 999_999_999, time.UTC)
+	id := strings.Repeat("i", 80)
+	s := &schedule{id: id, spec: Spec{RunID: strings.Repeat("r", 102) + "{time}", Every: time.Hour}}
+	for range 20 {
+		s.spec.Cron = append(s.spec.Cron, strings.Repeat("0,", 90)+"0 * * * *")
+	}
+	s.target = Target{strings.Repeat("n", 128), []byte(`"` + strings.Repeat("x", inputMax-2) + `"`)}
+	run := tracked{
+		Start: Start{InstanceID: strings.Repeat("r", 128), Due: late, StartedAt: late, Cause: CauseBackfill, Outcome: Running},
+		Key:   "0123456789abcdef", Verified: late, Stopping: Terminate,
+	}
+	for len(s.Running) < runningMax && s.hasBytes(trackedBytes) {
+		s.Running = append(s.Running, run)
+	}
+	for s.hasSpace() {
+		s.Queue = append(s.Queue, pending{Due: late, Cause: CauseBackfill, Trigger: 1_000_000_000, Overlap: BufferOne})
+	}
+	run.EndedAt, run.Error, run.Outcome = late, strings.Repeat("\x01", textMax), Terminated
+	for range recentMax {
+		s.record(run)
+	}
+	if size := s.size(); size > replay.PayloadMax || size < replay.PayloadMax/2 {
+		t.Errorf("%d bytes with %d runs in progress and %d starts that wait", size, len(s.Running), len(s.Queue))
+	}
+}
+
+// The client knew the zone of a new schedule, and this node does not.
+func TestSchedule_BeginsWithoutItsTimeZone(t *testing.T) {
+	env := newEnv(t)
+	create(t, env, Spec{Cron: []string{"@hourly"}, TimeZone: "Europe/Atlantis"}, 0)
+	env.Advance(90 * time.Minute)
+	if d := describe(t, env); !strings.Contains(d.Problem, "Europe/Atlantis") || d.Ended {
+		t.Errorf("without the zone: %+v", d)
+	}
+	_, err := replaytest.Call(env, Orchestration, "t", Input{
+		Spec: Spec{Cron: []string{"@hourly"}, TimeZone: "Europe/Atlantis", Jitter: -1}, Target: Target{report.Name(), []byte("0")},
+	})
+	if rejected := new(Rejection); !errors.As(err, &rejected) || rejected.Field != "Spec.Jitter" {
+		t.Errorf("with another fault: %v", err)
+	}
 }

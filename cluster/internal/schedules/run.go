@@ -1,6 +1,7 @@
 package schedules
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,22 +30,23 @@ type runInput struct {
 }
 
 var (
-	ended        = replay.Event[end](Name + ".ended")
-	runOnce      = replay.Orchestration[runInput, struct{}](Name + ".run")
-	verified     = replay.Event[struct{}](Name + ".verify")
-	terminateRun = replay.Activity[string, bool](Name + ".terminate")
+	ended    = replay.Event[end](Name + ".ended")
+	runOnce  = replay.Orchestration[runInput, struct{}](Name + ".run")
+	verified = replay.Event[struct{}](Name + ".verify")
+	stopRun  = replay.Activity[stopInput, bool](Name + ".stop")
 )
 
 const (
 	// stopReason is the reason for which runs are canceled and terminated.
 	stopReason = "the schedule starts the next run"
-	// stopRetry is when the end of a run is requested again that has not begun yet.
-	stopRetry = time.Second
+	// The end of a run that has not begun yet is requested again after stopRetryMin, and then after
+	// delays that double up to stopRetryMax.
+	stopRetryMin, stopRetryMax = time.Second, time.Minute
 	// verifyAfter is how long after its start, or after the last time, a run is verified.
 	verifyAfter  = time.Hour
 	lostFollower = "unknown: the instance of " + Name + ".run that followed the run has ended without its result"
-	// terminateMax bounds an attempt to terminate a run.
-	terminateMax = time.Minute
+	// stopMax bounds an attempt to end a run.
+	stopMax = time.Minute
 )
 
 // start starts a run and tracks it.
@@ -54,20 +56,27 @@ func (s *schedule) start(ctx *replay.Context, p pending) Start {
 	}}
 	s.turns++
 	s.Started++
-	err := runOnce.Chain(ctx, runInput{
+	in := runInput{
 		Schedule: s.id, Key: t.Key, InstanceID: t.InstanceID, Target: s.target,
 		Version: s.spec.Version, Summary: s.spec.Summary, Retry: s.spec.Retry,
-	}, replay.ChildID(followerID(s.id, t.Key)))
+	}
+	s.Written += eventBytes + sizeOf(in)
+	err := runOnce.Chain(ctx, in, replay.ChildID(followerID(s.id, t.Key)))
 	if err != nil {
 		t.Outcome, t.Error, t.EndedAt = Failed, shortened(err.Error()), ctx.Now()
 	} else {
 		s.Running = append(s.Running, t)
 	}
+	s.record(t)
+	return t.Start
+}
+
+// record adds a start to the recent ones.
+func (s *schedule) record(t tracked) {
 	s.Recent = append(s.Recent, t)
 	if len(s.Recent) > recentMax {
 		s.Recent = append(s.Recent[:0:0], s.Recent[len(s.Recent)-recentMax:]...)
 	}
-	return t.Start
 }
 
 // runTarget starts one run of a schedule and tells the schedule how it has ended. Cancellation does
@@ -127,7 +136,6 @@ func (s *schedule) followRuns(ctx *replay.Context) (struct{}, error) {
 		}
 		s.end(report)
 		s.startBuffered(ctx)
-		s.touchIfLong(ctx)
 	}
 }
 
@@ -175,26 +183,41 @@ func followerID(schedule, key string) string { return schedule + "::" + key }
 // stop cancels or terminates a run in a coroutine. It repeats the request while the run has not
 // begun. If the schedule continues as new meanwhile, the next execution requests it again.
 func (s *schedule) stop(ctx *replay.Context, t tracked) {
+	in := stopInput{InstanceID: t.InstanceID, Follower: followerID(s.id, t.Key), Terminate: t.Stopping == Terminate}
 	replay.Go(ctx, func(ctx *replay.Context) (struct{}, error) {
-		for s.isRunning(t.Key) {
-			found, err := stopRun(ctx, t)
+		for delay := stopRetryMin; s.isRunning(t.Key); delay = min(2*delay, stopRetryMax) {
+			found, err := stopRun.Call(ctx, in, replay.StartToClose(stopMax))
 			if err != nil || found {
 				return struct{}{}, err
 			}
-			if err := ctx.Sleep(stopRetry); err != nil {
+			if err := ctx.Sleep(delay); err != nil {
 				return struct{}{}, err
 			}
+			s.touchIfLong(ctx)
 		}
 		return struct{}{}, nil
 	})
 }
 
-// stopRun requests the end of a run. It reports whether the run was found.
-func stopRun(ctx *replay.Context, t tracked) (found bool, err error) {
-	if t.Stopping == Terminate {
-		return terminateRun.Call(ctx, t.InstanceID, replay.StartToClose(terminateMax))
+// A stopInput is a request to end a run that its follower has started.
+type stopInput struct {
+	InstanceID, Follower string
+	Terminate            bool `json:",omitempty"`
+}
+
+// stop requests the end of a run. It reports whether the run was found: an instance with its ID that
+// the follower has not started is not the run.
+func (c Control) stop(ctx context.Context, in stopInput) (found bool, err error) {
+	parent, err := c.Parent(ctx, in.InstanceID)
+	switch {
+	case err != nil:
+		return foundOrEnded(err)
+	case parent != in.Follower:
+		return false, nil
+	case in.Terminate:
+		return foundOrEnded(c.Terminate(ctx, in.InstanceID, stopReason))
 	}
-	return foundOrEnded(replay.CancelInstance(ctx, t.InstanceID, stopReason))
+	return foundOrEnded(c.Cancel(ctx, in.InstanceID, stopReason))
 }
 
 // foundOrEnded reports whether a control request has found an instance.

@@ -75,7 +75,9 @@ type State struct {
 	Last     time.Time // due times up to here were decided
 	Paused   bool      `json:",omitempty"`
 	Note     string    `json:",omitempty"`
-	Buffer   []pending `json:",omitempty"`
+	Buffer   []pending `json:",omitempty"` // they wait for a run in progress
+	Queue    []pending `json:",omitempty"` // to be decided by a later step of the code
+	Written  int       `json:",omitempty"` // bytes recorded in this step of the code, about
 	Running  []tracked `json:",omitempty"`
 	Recent   []tracked `json:",omitempty"` // oldest first
 	Started  int       `json:",omitempty"`
@@ -105,10 +107,18 @@ type tracked struct {
 
 // Bounds of a State.
 const (
-	bufferMax  = 1000
+	bufferMax  = 1000 // of Buffer and Queue together
 	runningMax = 1000
 	recentMax  = 20
 	nextMax    = 10
+)
+
+// Bounds of the size of a State, which must be below replay.PayloadMax, in bytes of JSON.
+const (
+	stateBytesMax = 1_000_000
+	trackedBytes  = 400                                    // of a run in progress, at most
+	pendingBytes  = 140                                    // of a start that waits, at most
+	recentBytes   = recentMax * (trackedBytes + 6*textMax) // of Recent, at most
 )
 
 // The names of the engine's own definitions and messages begin with ReservedPrefix.
@@ -149,7 +159,7 @@ func (s *schedule) describe(now time.Time) Description {
 		Running: startsOf(s.Running), Recent: startsOf(s.Recent),
 	}
 	slices.Reverse(d.Recent)
-	for _, p := range s.Buffer {
+	for _, p := range slices.Concat(s.Buffer, s.Queue) {
 		d.Buffered = append(d.Buffered, p.Due)
 	}
 	if s.ended {
@@ -167,6 +177,26 @@ func (s *schedule) describe(now time.Time) Description {
 		d.Next = append([]time.Time{s.next}, times.first(s.next, nextMax-1)...)
 	}
 	return d
+}
+
+// size returns the size of the schedule as the input of its next execution, in bytes of JSON.
+func (s *schedule) size() int { return sizeOf(Input{s.spec, s.target, &s.State}) }
+
+// hasBytes reports whether the state can grow by a number of bytes.
+func (s *schedule) hasBytes(more int) bool {
+	if s.inputBytes == 0 {
+		s.inputBytes = sizeOf(Input{Spec: s.spec, Target: s.target})
+	}
+	return s.inputBytes+recentBytes+trackedBytes*len(s.Running)+pendingBytes*(len(s.Buffer)+len(s.Queue))+more <= stateBytesMax
+}
+
+// sizeOf returns the size of a value in bytes of JSON.
+func sizeOf(value any) int {
+	encoded, err := json.Marshal(value)
+	if err != nil {
+		return 0 // recording it fails
+	}
+	return len(encoded)
 }
 
 func startsOf(all []tracked) (starts []Start) {

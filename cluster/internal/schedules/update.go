@@ -62,8 +62,11 @@ func CheckOverlap(overlap Overlap) error {
 	return nil
 }
 
-// pause stops starts of due times.
-func (s *schedule) pause(_ *replay.Context, note string) (struct{}, error) {
+// pause stops starts of due times. A due time before now that the jitter delays starts at once.
+func (s *schedule) pause(ctx *replay.Context, note string) (struct{}, error) {
+	if !s.Paused {
+		s.startDelayed(ctx)
+	}
 	s.Paused, s.Note = true, note
 	s.touch()
 	return struct{}{}, nil
@@ -153,6 +156,7 @@ func (s *schedule) backfill(ctx *replay.Context, r Range) ([]Start, error) {
 	if r.Overlap == "" {
 		r.Overlap = BufferAll
 	}
+	s.Written += eventBytes + (timeBytes+answerBytes)*len(recorded.Due)
 	var starts []Start
 	for _, due := range recorded.Due {
 		starts = append(starts, s.begin(ctx, pending{Due: due, Cause: CauseBackfill, Overlap: r.Overlap}))
@@ -179,6 +183,7 @@ func (s *schedule) replace(ctx *replay.Context, r Replacement) (struct{}, error)
 	if r.Target != nil {
 		s.target = *r.Target
 	}
+	s.inputBytes = 0
 	s.touch()
 	return struct{}{}, nil
 }
@@ -189,38 +194,45 @@ var ErrCatchingUp = replay.NewError("tenuto.schedule_catching_up", "tenuto: the 
 // settlePlansMax bounds the plans that an update makes, of at most 100 due times each.
 const settlePlansMax = 100
 
-// settle starts what was due until now, also what the jitter delays.
+// settle decides what was due until now, also what the jitter delays. Starts that a full step leaves
+// are those of the Spec at that later time.
 func (s *schedule) settle(ctx *replay.Context) error {
 	for plans := 0; !s.Paused; plans++ {
-		if plans == settlePlansMax {
+		if plans == settlePlansMax || len(s.Buffer)+len(s.Queue)+dueMax > bufferMax && len(s.Queue) > 0 {
 			s.touch()
 			return ErrCatchingUp
 		}
-		wait, err := s.advance(ctx)
+		wait, err := s.plan(ctx)
 		switch {
 		case err != nil:
 			return err
 		case wait == 0:
 			continue
-		case !s.next.IsZero() && !s.next.After(ctx.Now()):
-			s.Last = s.next
-			s.begin(ctx, pending{Due: s.next, Cause: CauseDue, Overlap: s.spec.Overlap})
 		}
+		s.startDelayed(ctx)
 		return nil
 	}
 	return nil
 }
 
+// startDelayed starts the next due time if it has passed and only the jitter delays it.
+func (s *schedule) startDelayed(ctx *replay.Context) {
+	if s.next.After(s.Last) && !s.next.After(ctx.Now()) {
+		s.Last = s.next
+		s.begin(ctx, pending{Due: s.next, Cause: CauseDue, Overlap: s.spec.Overlap})
+	}
+}
+
 // delete ends the schedule. Its runs continue.
 func (s *schedule) delete(*replay.Context, struct{}) (struct{}, error) {
-	s.ended, s.Buffer = true, nil
+	s.ended, s.Buffer, s.Queue = true, nil, nil
 	s.touch()
 	return struct{}{}, nil
 }
 
-// touchIfLong makes the body continue as new if the execution has become long.
+// touchIfLong makes the body look at the state if the execution has become long or the step is full.
 func (s *schedule) touchIfLong(ctx *replay.Context) {
-	if s.turns >= turnsMax || ctx.ShouldContinueAsNew() {
+	if s.turns >= turnsMax || s.isFull() || ctx.ShouldContinueAsNew() {
 		s.touch()
 	}
 }
