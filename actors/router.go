@@ -289,8 +289,8 @@ func (r *router) run() (*engine.Turn, error) {
 	for {
 		in.execution.SetAppliedIndex(in.partition.runs.appliedIndex())
 		outcome, err := in.execution.Turn(in.partition.now().AsTime(), r.messages)
-		var refused *engine.NotAcceptedError
-		if !errors.As(err, &refused) {
+		refused, ok := errors.AsType[*engine.NotAcceptedError](err)
+		if !ok {
 			return outcome, err
 		}
 		r.withdraw(refused)

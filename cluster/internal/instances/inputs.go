@@ -193,8 +193,11 @@ func (i *Inputs) checkSameStart(instance string, execution uint64, r *clusterpb.
 // instance of another orchestration. The instance's actor checks all starts, but the event follows
 // the start whatever the answer.
 func (i *Inputs) checkSameOrchestration(instance string, r *clusterpb.StartRequest) error {
+	if r.Send == nil { // most starts: no read of the store for them
+		return nil
+	}
 	known, ok := i.Journal.Instance(instance)
-	if !ok || r.Send == nil || known.Status != journalpb.Status_STATUS_RUNNING || known.Name == r.Name || known.RequestId == r.RequestId {
+	if !ok || known.Status != journalpb.Status_STATUS_RUNNING || known.Name == r.Name || known.RequestId == r.RequestId {
 		return nil
 	}
 	return actors.OtherOrchestrationError(known.Name, r.Name)
