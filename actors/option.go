@@ -74,6 +74,9 @@ func CheckVersion(version string) error {
 
 // CheckTags checks the option [Tags].
 func CheckTags(tags map[string]string) error {
+	if len(tags) == 0 { // sorting no keys allocates
+		return nil
+	}
 	invalid := func(format string, args ...any) error {
 		return &replay.InvalidError{Field: "option Tags", Reason: fmt.Sprintf(format, args...)}
 	}

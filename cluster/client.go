@@ -348,7 +348,7 @@ func sendOpen(ctx context.Context, request *clusterpb.Request, send func(context
 		return nil, &UnavailableError{NotExecuted: true, Err: err, notCalled: true}
 	}
 	response, err := send(ctx, request)
-	if unavailable := new(UnavailableError); kindOf(request).isRead() && errors.As(err, &unavailable) {
+	if unavailable, ok := errors.AsType[*UnavailableError](err); ok && kindOf(request).isRead() {
 		unavailable.read = true
 	}
 	return response, err
