@@ -418,7 +418,7 @@ func (in *instance) propose(t *turn) {
 	if bytes > maximum && t.batch[0].Update != nil {
 		t.batch[0].withholdUpdate()
 		t.batch[0].Update = nil // its sender delivers it again
-		in.repeatTurn(t.batch)
+		repeatTurn(in, t.batch)
 		return
 	}
 	if err == nil && bytes > maximum && t.failWithoutRetry() {
@@ -462,11 +462,11 @@ func (in *instance) appendPending() {
 // next turn takes half as many messages.
 func (in *instance) retryHalfBatch(batch []Message) {
 	in.batchMax = len(batch) / 2
-	in.repeatTurn(batch)
+	repeatTurn(in, batch)
 }
 
 // repeatTurn undoes a turn and puts its messages back into the inbox.
-func (in *instance) repeatTurn(batch []Message) {
+func repeatTurn(in *instance, batch []Message) {
 	in.pendingTurn = nil
 	in.partition.putBack(in, 0, batch, nil)
 	in.evict()

@@ -86,8 +86,8 @@ func (t *task) adjust(options *journalpb.ActivityOptions) (then func()) {
 	switch {
 	case t.mayBeRunning: // on a worker that has not registered with this leader yet
 		return nil
-	case t.lastFailureIsFinal():
-		return t.endWithLastFailure()
+	case lastFailureIsFinal(t):
+		return endWithLastFailure(t)
 	case t.state == Queued && t.queue == nil: // its time had passed when it left the queue
 		return t.scheduler().assignOrQueue(t)
 	}
@@ -95,7 +95,7 @@ func (t *task) adjust(options *journalpb.ActivityOptions) (then func()) {
 }
 
 // lastFailureIsFinal reports whether the present options permit no attempt after the last failure.
-func (t *task) lastFailureIsFinal() bool {
+func lastFailureIsFinal(t *task) bool {
 	if t.lastError == nil || t.failedAttempts == 0 {
 		return false
 	}
@@ -103,7 +103,8 @@ func (t *task) lastFailureIsFinal() bool {
 	return !again
 }
 
-func (t *task) endWithLastFailure() (then func()) {
+// endWithLastFailure ends a task whose last failure is final. The scheduler's lock is held.
+func endWithLastFailure(t *task) (then func()) {
 	return t.end(failedEvent(engine.DecodeError(t.lastError), t.failedAttempts), nil)
 }
 

@@ -145,8 +145,8 @@ func (s *Scheduler) submit(t *task, retained *journalpb.Attempt) {
 		switch {
 		case retained.GetPending():
 			t.resumePending(clustertime.FromUnixNano(retained.StartedAt))
-		case t.nextDue.After(t.now()) && t.lastFailureIsFinal(): // since an adjustment
-			return t.endWithLastFailure()
+		case t.nextDue.After(t.now()) && lastFailureIsFinal(t): // since an adjustment
+			return endWithLastFailure(t)
 		case t.nextDue.After(t.now()) && t.retryNow != t.failedAttempts+1:
 			t.state, t.mayBeRunning = BackingOff, false
 			t.scheduleRetry()
