@@ -57,8 +57,8 @@ func TestAdjust_LastFailureIsFinalAfterFailover(t *testing.T) {
 		journal.clearCrash()
 		lead(t, journal, actors.Config{}, code...)
 		time.Sleep(2 * time.Hour)
-		if len(attempts.starts) != 1 {
-			t.Errorf("%d attempts", len(attempts.starts))
+		if got := attempts.count(); got != 1 {
+			t.Errorf("%d attempts", got)
 		}
 	})
 }
@@ -85,8 +85,7 @@ func TestAdjust_WhileAttemptMayBeRunning(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		var attempts attemptLog
 		code := []replay.Definition{call(), work.Bind(func(ctx context.Context, _ int) (string, error) {
-			attempts.record(ctx)
-			if len(attempts.starts) == 1 {
+			if attempts.record(ctx) == 1 {
 				return "", errFull
 			}
 			return sleepHour(ctx)

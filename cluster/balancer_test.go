@@ -201,7 +201,7 @@ func TestWorkerRegistration_CarriesCode(t *testing.T) {
 		t.Errorf("%v, %v", registration, err)
 	}
 	if !slices.ContainsFunc(registration.Orchestrations, func(c *clusterpb.OrchestrationCode) bool { return c.Name == "tenuto.schedule" }) ||
-		!slices.Contains(registration.Activities, "tenuto.schedule.terminate") {
+		!slices.Contains(registration.Activities, "tenuto.schedule.stop") {
 		t.Errorf("the code of schedules is not registered: %v", registration)
 	}
 	earlier := &clusterpb.RegisterWorker{Orchestrations: small.orchestrationCode(), Activities: small.activityNames(), Code: clusterpb.CodeList_CODE_LIST_COMPLETE}
