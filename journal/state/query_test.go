@@ -557,7 +557,7 @@ func checkIndexKeys(t testing.TB, m *Machine) {
 // Whatever happens to a store, queries and counts are right: crashes, restarts, purges, installed
 // checkpoints, and flushes by older builds.
 func TestQuery_MatchesDefinitionAfterRestarts(t *testing.T) {
-	for seed := range uint64(shorttest.Rounds(12)) {
+	for seed := range uint64(shorttest.Rounds(4)) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		fs := vfs.NewCrashableMem()
 		q := &queryModel{r: r, m: openQueryMachine(t, fs)}
