@@ -13,10 +13,15 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// runState returns the state by which an instance is found. A recorded condition counts before a
-// suspension.
+// runState returns the state by which an instance is found.
 func (in *instance) runState() index.State {
-	switch in.status {
+	return RunState(in.status, in.conditionKind(), in.suspended)
+}
+
+// RunState returns the state of a run from what is recorded of it. A condition counts before a
+// suspension.
+func RunState(status journalpb.Status, condition journalpb.ConditionKind, suspended bool) index.State {
+	switch status {
 	case journalpb.Status_STATUS_COMPLETED:
 		return index.Completed
 	case journalpb.Status_STATUS_FAILED:
@@ -26,7 +31,7 @@ func (in *instance) runState() index.State {
 	case journalpb.Status_STATUS_TERMINATED:
 		return index.Terminated
 	}
-	switch in.conditionKind() {
+	switch condition {
 	case journalpb.ConditionKind_CONDITION_KIND_HUNG:
 		return index.Hung
 	case journalpb.ConditionKind_CONDITION_KIND_STALLED:
@@ -34,7 +39,7 @@ func (in *instance) runState() index.State {
 	case journalpb.ConditionKind_CONDITION_KIND_WAITING_FOR_CODE:
 		return index.WaitingForCode
 	}
-	if in.suspended {
+	if suspended {
 		return index.Suspended
 	}
 	return index.Running

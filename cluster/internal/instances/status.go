@@ -2,6 +2,7 @@ package instances
 
 import (
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -111,21 +112,7 @@ func mismatchOf(p *actors.Partition, instance string) *replay.Mismatch {
 
 // StateOf returns the recorded state of an instance, which all replicas show.
 func StateOf(known *journalpb.Instance) actors.State {
-	if ended, ok := endStates[known.Status]; ok {
-		return ended
-	}
-	switch known.Condition.GetKind() {
-	case journalpb.ConditionKind_CONDITION_KIND_HUNG:
-		return actors.StateHung
-	case journalpb.ConditionKind_CONDITION_KIND_STALLED:
-		return actors.StateStalled
-	case journalpb.ConditionKind_CONDITION_KIND_WAITING_FOR_CODE:
-		return actors.StateWaitingForCode
-	}
-	if known.Suspended {
-		return actors.StateSuspended
-	}
-	return actors.StateRunning
+	return actors.State(state.RunState(known.Status, known.Condition.GetKind(), known.Suspended).String())
 }
 
 // liveStateOf returns the state of an instance as its leader knows it. It may differ from the
@@ -148,13 +135,6 @@ func (re *Reads) liveStateOf(p *actors.Partition, known *journalpb.Instance) act
 		return actors.StateRunning // recorded by an earlier leader, or out of date
 	}
 	return recorded
-}
-
-var endStates = map[journalpb.Status]actors.State{
-	journalpb.Status_STATUS_COMPLETED:  actors.StateCompleted,
-	journalpb.Status_STATUS_FAILED:     actors.StateFailed,
-	journalpb.Status_STATUS_CANCELED:   actors.StateCanceled,
-	journalpb.Status_STATUS_TERMINATED: actors.StateTerminated,
 }
 
 // FillEnd adds the end of an execution, given its last event.
