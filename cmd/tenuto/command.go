@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -9,8 +8,11 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/operate"
+	"github.com/tenuto-dev/tenuto/cmd/tenuto/internal/output"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -21,37 +23,65 @@ type command struct {
 	summary   string
 	// The number of args; -1 for no maximum.
 	argsMin, argsMax int
+	args             argKind // for completion
+	changes          bool    // whether it changes something in the cluster
 	// setup declares the flags and returns the action to run after they are parsed.
 	setup func(flags *flag.FlagSet) action
+	// details follow the summary in the help.
+	details string
 }
+
+// An argKind says what the arguments of a command name.
+type argKind int
+
+const (
+	noNames argKind = iota
+	instanceIDs
+	nodeIDs
+	scheduleIDs
+	profileNames
+	fileNames
+)
 
 // An action runs a command with its arguments.
 type action func(ctx context.Context, s streams, args []string) error
 
-var commands = append([]command{
-	{"list", "", "list instances", 0, 0, list},
-	{"count", "", "count instances, in groups", 0, 0, count},
-	{"get", "ID", "show the state of an instance", 1, 1, get},
-	{"stack", "ID", "show where coroutines of an instance wait", 1, 1, stack},
-	{"members", "", "list the nodes of the cluster", 0, 0, members},
-	{"token", "", "issue, list or revoke join tokens", 0, 0, token},
-	{"settings", "[NAME=VALUE...]", "show the settings of the cluster, or change some", 0, -1, settings},
-	{"adopt", "NODE IDENTITY", "record the new directory of a node that lost its own", 2, 2, adopt},
-	{"cancel", "ID", "cancel an instance: its code may clean up", 1, 1, controlCommand((*cluster.Client).Cancel)},
-	{"terminate", "ID", "end an instance at once, without running its code", 1, 1, controlCommand((*cluster.Client).Terminate)},
-	{"suspend", "ID", "pause the code of an instance", 1, 1, controlCommand((*cluster.Client).Suspend)},
-	{"resume", "ID", "resume a suspended instance", 1, 1, controlCommand((*cluster.Client).Resume)},
-	{"retry", "ID", "retry a stalled instance", 1, 1, retry},
-	{"history export", "ID", "write a history as JSON, one event per line", 1, 1, exportHistory},
-	{"history check", "FILE...", "check the consistency of histories in files", 1, -1, checkHistories},
-}, scheduleCommands...)
+// A section is a part of the list of commands.
+type section struct {
+	title    string
+	commands []command
+}
+
+// sections returns all commands. It is a function, because some commands list the others.
+func sections() []section {
+	return []section{
+		{"Show instances", showCommands},
+		{"Start and call instances", callCommands},
+		{"Control instances", controlCommands},
+		{"Repair operations", operationCommands},
+		{"Schedules", scheduleCommands},
+		{"Cluster", clusterCommands},
+		{"This command", append([]command{completionCommand}, toolCommands...)},
+	}
+}
+
+func allCommands() (all []command) {
+	for _, s := range sections() {
+		all = append(all, s.commands...)
+	}
+	return all
+}
 
 // The exit statuses.
 const (
-	statusOK          = 0
-	statusRejected    = 1
-	statusUsage       = 2
-	statusUnavailable = 3
+	statusOK           = 0
+	statusRejected     = 1
+	statusUsage        = 2
+	statusUnavailable  = 3
+	statusNotPermitted = 4
+	statusUnknown      = 5
+	statusNotFound     = 6
+	statusInterrupted  = 128 // plus the number of the signal
 )
 
 // A usageError reports an invalid command line.
@@ -59,23 +89,37 @@ type usageError struct{ reason string }
 
 func (e *usageError) Error() string { return e.reason }
 
+// A reportedError has been printed already.
+type reportedError struct{ status int }
+
+func (e *reportedError) Error() string { return fmt.Sprintf("exit status %d", e.status) }
+
+// A signalError is the cause of the end of a context.
+type signalError struct{ signal syscall.Signal }
+
+func (e *signalError) Error() string { return e.signal.String() }
+
 // run runs a command line and returns the exit status.
 func run(ctx context.Context, line []string, s streams) int {
 	if len(line) == 0 {
 		printUsage(s.err)
 		return statusUsage
 	}
+	if line[0] == "help" && len(line) > 1 {
+		line = append(line[1:len(line):len(line)], "-h")
+	}
 	if line[0] == "help" || isHelpFlag(line[0]) {
 		printUsage(s.out)
 		return statusOK
 	}
+	if line[0] == completeWord {
+		return completeLine(ctx, s, line[1:])
+	}
 	c, rest := findCommand(line)
 	if c == nil {
-		return rejectUnknown(line, s)
+		return rejectUnknown(ctx, line, s)
 	}
-	flags := flag.NewFlagSet(c.name, flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	do := c.setup(flags)
+	flags, do := c.prepare()
 	args, err := parseFlags(flags, rest)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -85,9 +129,16 @@ func run(ctx context.Context, line []string, s streams) int {
 		err = fmt.Errorf("usage: %s", c.usage())
 	}
 	if err != nil {
-		return reportError(s, &usageError{fmt.Sprintf("%v; see tenuto %s -h", err, c.name)})
+		return reportError(ctx, c, s, &usageError{fmt.Sprintf("%v; see tenuto %s -h", err, c.name)})
 	}
-	return reportError(s, do(ctx, s, args))
+	return reportError(ctx, c, s, do(ctx, s, args))
+}
+
+// prepare declares the flags of a command.
+func (c *command) prepare() (*flag.FlagSet, action) {
+	flags := flag.NewFlagSet(c.name, flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	return flags, c.setup(flags)
 }
 
 // isHelpFlag reports whether a word is a help flag.
@@ -95,22 +146,67 @@ func isHelpFlag(word string) bool { return slices.Contains([]string{"-h", "-help
 
 // rejectUnknown handles a line that begins with no command, or only with the first word of a
 // command.
-func rejectUnknown(line []string, s streams) int {
+func rejectUnknown(ctx context.Context, line []string, s streams) int {
 	subcommands := findSubcommands(line[0])
 	switch {
 	case len(subcommands) > 0 && len(line) > 1 && isHelpFlag(line[1]):
-		fmt.Fprintf(s.out, "usage: tenuto %s COMMAND [flags] [arguments]\n\ncommands:\n", line[0])
-		printCommands(s.out, subcommands)
+		printSubcommands(s.out, line[0], subcommands)
 		return statusOK
 	case len(subcommands) > 0 && len(line) == 1:
-		return reportError(s, &usageError{fmt.Sprintf("%q needs a subcommand; see tenuto %s -h", line[0], line[0])})
+		return reportError(ctx, nil, s, &usageError{fmt.Sprintf("%q needs a subcommand; see tenuto %s -h", line[0], line[0])})
 	}
-	return reportError(s, &usageError{fmt.Sprintf("unknown command %q; see tenuto help", strings.Join(line[:min(2, len(line))], " "))})
+	unknown := line[:min(2, len(line))]
+	if len(subcommands) == 0 {
+		unknown = line[:1]
+	}
+	reason := fmt.Sprintf("unknown command %q", strings.Join(unknown, " "))
+	if similar := similarCommand(line); similar != "" {
+		reason += fmt.Sprintf(": did you mean %q?", similar)
+	}
+	return reportError(ctx, nil, s, &usageError{reason + "; see tenuto help"})
+}
+
+// similarCommand returns the name of a command that differs in a letter or two from the beginning
+// of a line, "" if there is none.
+func similarCommand(line []string) string {
+	best, distance := "", 3
+	for _, c := range allCommands() {
+		words := strings.Count(c.name, " ") + 1
+		if len(line) < words {
+			continue
+		}
+		typed := strings.Join(line[:words], " ")
+		if d := editDistance(typed, c.name); d < distance && d <= len(typed)/3 {
+			best, distance = c.name, d
+		}
+	}
+	return best
+}
+
+// editDistance is the number of letters to insert, delete or replace.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range a {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range b {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
 }
 
 // findSubcommands returns the two-word commands with that first word.
 func findSubcommands(word string) (found []command) {
-	for _, c := range commands {
+	for _, c := range allCommands() {
 		if strings.HasPrefix(c.name, word+" ") {
 			found = append(found, c)
 		}
@@ -118,22 +214,30 @@ func findSubcommands(word string) (found []command) {
 	return found
 }
 
-// findCommand returns the command at the beginning of a line, and the rest of the line.
-func findCommand(line []string) (*command, []string) {
-	for i := range commands {
-		words := strings.Fields(commands[i].name)
-		if len(line) >= len(words) && slices.Equal(words, line[:len(words)]) {
-			return &commands[i], line[len(words):]
+// findCommand returns the command at the beginning of a line, that of two words if there is one,
+// and the rest of the line.
+func findCommand(line []string) (found *command, rest []string) {
+	length := 0
+	for _, c := range allCommands() {
+		words := strings.Fields(c.name)
+		if len(words) > length && len(line) >= len(words) && slices.Equal(words, line[:len(words)]) {
+			found, rest, length = &c, line[len(words):], len(words)
 		}
 	}
-	return nil, nil
+	return found, rest
 }
 
-// parseFlags parses flags at any position and returns the other arguments.
+// parseFlags parses flags at any position and returns the other arguments. After "--" all are
+// arguments.
 func parseFlags(flags *flag.FlagSet, line []string) (args []string, err error) {
 	for {
+		before := len(line)
 		if err := flags.Parse(line); err != nil {
 			return nil, err
+		}
+		parsed := line[:before-flags.NArg()]
+		if len(parsed) > 0 && parsed[len(parsed)-1] == "--" {
+			return append(args, flags.Args()...), nil
 		}
 		if flags.NArg() == 0 {
 			return args, nil
@@ -142,57 +246,141 @@ func parseFlags(flags *flag.FlagSet, line []string) (args []string, err error) {
 	}
 }
 
-// reportError prints an error, if any, and returns the exit status.
-func reportError(s streams, err error) int {
+// reportError prints an error, if any, and returns the exit status. c is nil if the line names no
+// command.
+func reportError(ctx context.Context, c *command, s streams, err error) int {
 	if err == nil {
 		return statusOK
 	}
+	status := statusOf(err, c != nil && c.changes)
+	var reported *reportedError
+	if errors.As(err, &reported) {
+		return reported.status
+	}
+	if errors.Is(err, syscall.EPIPE) { // the reader of the output has ended
+		return statusRejected
+	}
+	var interruption *signalError
+	if errors.As(context.Cause(ctx), &interruption) {
+		if status == statusUnknown {
+			printMessage(s, err.Error())
+		}
+		return statusInterrupted + int(interruption.signal)
+	}
 	printMessage(s, err.Error())
+	return status
+}
+
+// statusOf returns the exit status for an error. Only a command that changes something can have an
+// unknown outcome.
+func statusOf(err error, changes bool) int {
 	var usage *usageError
 	var input *replay.InvalidError
+	var reported *reportedError
 	var unavailable *cluster.UnavailableError
+	var internal *cluster.InternalError
 	switch {
+	case err == nil:
+		return statusOK
+	case errors.As(err, &reported):
+		return reported.status
 	case errors.As(err, &usage), errors.As(err, &input):
 		return statusUsage
-	case errors.As(err, &unavailable), errors.Is(err, errNoLeader):
+	case errors.As(err, &unavailable) && changes && !unavailable.NotExecuted, errors.As(err, &internal) && changes:
+		return statusUnknown
+	case unavailable != nil, errors.Is(err, errNoLeader), errors.Is(err, errNoAnswer), errors.Is(err, context.DeadlineExceeded):
 		return statusUnavailable
+	case errors.Is(err, cluster.ErrNotAuthorized):
+		return statusNotPermitted
+	case errors.Is(err, cluster.ErrNotFound), errors.Is(err, cluster.ErrNotMember), errors.Is(err, operate.ErrUnknownOperation):
+		return statusNotFound
 	}
 	return statusRejected
 }
 
 // printMessage writes a line for people, with "tenuto: " only once.
 func printMessage(s streams, text string) {
-	fmt.Fprintln(s.err, "tenuto:", strings.ReplaceAll(strings.TrimPrefix(text, "tenuto: "), ": tenuto: ", ": "))
-}
-
-// cell returns text as one word for a table, "-" for none.
-func cell(text string) string {
-	return cmp.Or(strings.Join(strings.Fields(text), "-"), "-")
+	text = strings.ReplaceAll(strings.TrimPrefix(text, "tenuto: "), ": tenuto: ", ": ")
+	fmt.Fprintln(s.err, "tenuto:", output.Lines(text))
 }
 
 func (c *command) usage() string {
 	return strings.TrimSpace(fmt.Sprintf("tenuto %s [flags] %s", c.name, c.argsUsage))
 }
 
+const statusHelp = `Exit status: 0 done; 1 rejected or failed; 2 invalid command line; 3 no answer in time, nothing was
+done; 4 not permitted; 5 the outcome is unknown; 6 not found; 130 interrupted. Of several IDs, all are
+tried, and the status is that of the errors if they agree, otherwise 1.
+`
+
 func (c *command) printHelp(w io.Writer, flags *flag.FlagSet) {
 	fmt.Fprintf(w, "usage: %s\n\n%s\n", c.usage(), c.summary)
-	hasFlags := false
-	flags.VisitAll(func(*flag.Flag) { hasFlags = true })
-	if hasFlags {
-		fmt.Fprintln(w, "\nflags:")
-		flags.SetOutput(w)
-		flags.PrintDefaults()
+	if c.details != "" {
+		fmt.Fprintf(w, "\n%s\n", strings.TrimSpace(c.details))
+	}
+	printFlags(w, "flags", flags, func(f *flag.Flag) bool { return !isConnectionFlag(f.Name) }, flagUsage)
+	printFlags(w, "connection", flags, func(f *flag.Flag) bool { return isConnectionFlag(f.Name) }, func(f *flag.Flag) string {
+		return flagUsage(f) + " ($" + variable(f.Name) + ")"
+	})
+	if subcommands := findSubcommands(c.name); len(subcommands) > 0 {
+		fmt.Fprint(w, "\nsubcommands:\n")
+		printCommands(w, subcommands)
 	}
 }
 
+// printFlags writes the flags that are selected, if there are any.
+func printFlags(w io.Writer, title string, flags *flag.FlagSet, selected func(*flag.Flag) bool, usage func(*flag.Flag) string) {
+	rows := output.NewRows(w)
+	none := true
+	flags.VisitAll(func(f *flag.Flag) {
+		if !selected(f) {
+			return
+		}
+		if none {
+			fmt.Fprintf(w, "\n%s:\n", title)
+			none = false
+		}
+		placeholder, _ := flag.UnquoteUsage(f)
+		rows.Add("  "+strings.TrimSpace("-"+f.Name+" "+placeholder), usage(f))
+	})
+	_ = rows.Flush() // help is best effort
+}
+
+func flagUsage(f *flag.Flag) string {
+	_, usage := flag.UnquoteUsage(f)
+	switch f.DefValue {
+	case "", "0", "0s", "false":
+		return usage
+	}
+	return usage + " (default " + f.DefValue + ")"
+}
+
 func printUsage(w io.Writer) {
-	fmt.Fprint(w, "usage: tenuto COMMAND [flags] [arguments]\n\ncommands:\n")
-	printCommands(w, commands)
-	fmt.Fprint(w, "\ntenuto COMMAND -h shows the flags of a command\n")
+	fmt.Fprint(w, "usage: tenuto COMMAND [flags] [arguments]\n")
+	fmt.Fprint(w, "\nID... may be -: then the IDs are the first words of the lines of the standard input.\n")
+	rows := output.NewRows(w)
+	for _, s := range sections() {
+		rows.Add("")
+		rows.Add(s.title + ":")
+		addCommands(rows, s.commands)
+	}
+	_ = rows.Flush() // help is best effort
+	fmt.Fprint(w, "\ntenuto COMMAND -h shows the flags of a command.\n\n", statusHelp)
+}
+
+func printSubcommands(w io.Writer, word string, subcommands []command) {
+	fmt.Fprintf(w, "usage: tenuto %s COMMAND [flags] [arguments]\n\ncommands:\n", word)
+	printCommands(w, subcommands)
 }
 
 func printCommands(w io.Writer, selected []command) {
+	rows := output.NewRows(w)
+	addCommands(rows, selected)
+	_ = rows.Flush() // help is best effort
+}
+
+func addCommands(rows *output.Rows, selected []command) {
 	for _, c := range selected {
-		fmt.Fprintf(w, "  %-24s %s\n", strings.TrimSpace(c.name+" "+c.argsUsage), c.summary)
+		rows.Add("  "+strings.TrimSpace(c.name+" "+c.argsUsage), c.summary)
 	}
 }

@@ -2,16 +2,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/filter"
+	"github.com/tenuto-dev/tenuto/cmd/tenuto/internal/output"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -20,11 +19,10 @@ const pageMax = 1000
 
 // A selection says which instances to list.
 type selection struct {
-	filter cluster.Filter
-	after  string
-	limit  int
-	count  bool
-	asJSON bool
+	filter  cluster.Filter
+	after   string
+	limit   int
+	display *display
 }
 
 func list(flags *flag.FlagSet) action {
@@ -32,22 +30,25 @@ func list(flags *flag.FlagSet) action {
 	filterOf := filterFlags(flags)
 	flags.StringVar(&s.after, "after", "", "instances that follow a `place`: what an earlier list named, or in the order by ID any ID")
 	flags.IntVar(&s.limit, "limit", 100, "the maximum `number` of instances; 0 for all")
-	flags.BoolVar(&s.count, "count", false, "show only the number of instances")
-	flags.BoolVar(&s.asJSON, "json", false, "one JSON object per line")
+	onlyCount := flags.Bool("count", false, "show only the number of instances")
+	s.display = displayFlags(flags, output.Table, output.Wide, output.JSON, output.YAML, output.IDs)
 	readOptions := staleFlag(flags)
-	return withClient(flags, func(ctx context.Context, client *cluster.Client, to streams, _ []string) (err error) {
+	return withSession(flags, func(ctx context.Context, to *session, _ []string) (err error) {
 		if s.limit < 0 {
 			return &usageError{"-limit must be 0 or more"}
 		}
-		if s.filter, err = filterOf(to); err != nil {
+		if s.filter, err = filterOf(to.streams); err != nil {
 			return err
 		}
-		if s.count {
-			return s.writeCount(ctx, client, to, readOptions())
+		if *onlyCount {
+			return writeCount(ctx, to, s.filter, s.display, readOptions())
 		}
-		return s.writeInstances(ctx, client, to, readOptions())
+		return s.writeInstances(ctx, to, readOptions())
 	})
 }
+
+// stateNames are the states by which instances are selected.
+const stateNames = "running, hung, stalled, suspended, waiting-for-code, completed, failed, canceled, terminated"
 
 // filterFlags declares the flags that select instances. The result returns the filter after they
 // are parsed.
@@ -55,18 +56,23 @@ func filterFlags(flags *flag.FlagSet) func(to streams) (cluster.Filter, error) {
 	var f cluster.Filter
 	var query, order string
 	flags.StringVar(&query, "query", "", "instances that match a `text` such as \"state=failed name=checkout updated<2h\"; see package cluster/filter")
-	flags.Func("state", "instances in a `state`: running, hung, stalled, suspended, waiting-for-code, completed, failed, canceled, terminated; may be repeated", func(state string) error {
+	flags.Var(&choice{strings.Split(stateNames, ", "), true, func(state string) {
 		f.States = append(f.States, cluster.State(strings.ReplaceAll(state, "-", " ")))
-		return nil
-	})
+	}}, "state", "instances in a `state`: "+stateNames+"; may be repeated")
 	flags.StringVar(&f.Name, "name", "", "instances of the orchestration `name`")
 	flags.StringVar(&f.Version, "version", "", "instances of that `version`")
 	flags.StringVar(&f.IDPrefix, "prefix", "", "instances whose IDs begin with `prefix`")
 	flags.StringVar(&f.ParentID, "parent", "", "children of the instance `id`")
-	flags.Func("tag", "instances with the tag `key=value`; may be repeated", func(tag string) error { return addTag(&f, tag) })
-	flags.Func("from", "created at or after a `time` like 2006-01-02T15:04:05Z", parseTimeInto(&f.CreatedFrom))
-	flags.Func("before", "created before a `time`", parseTimeInto(&f.CreatedBefore))
-	flags.StringVar(&order, "order", "", "the `order`: id, created, updated, ended or timer; -updated is the reverse")
+	flags.Func("tag", "instances with the tag `key=value`; may be repeated", func(tag string) error {
+		if f.Tags == nil {
+			f.Tags = make(map[string]string)
+		}
+		return addTag(f.Tags, tag)
+	})
+	flags.Func("from", "created at or after a `time` like 2006-01-02T15:04:05Z, or an age like 2h", parseTimeInto(&f.CreatedFrom))
+	flags.Func("before", "created before a `time` or an age", parseTimeInto(&f.CreatedBefore))
+	flags.Var(&choice{[]string{"id", "created", "updated", "ended", "timer", "-id", "-created", "-updated", "-ended", "-timer"}, true, func(value string) { order = value }},
+		"order", "the `order`: id, created, updated, ended or timer; -updated is the reverse")
 	return func(to streams) (cluster.Filter, error) {
 		f.Order, f.Descending = strings.CutPrefix(order, "-")
 		if query == "" {
@@ -87,80 +93,110 @@ func filterFlags(flags *flag.FlagSet) func(to streams) (cluster.Filter, error) {
 	}
 }
 
-// writeCount writes the number of instances.
-func (s *selection) writeCount(ctx context.Context, client *cluster.Client, to streams, options []replay.Option) error {
-	n, err := client.Count(ctx, s.filter, options...)
-	switch {
-	case err != nil:
-		return err
-	case s.asJSON:
-		return json.NewEncoder(to.out).Encode(countResult{n})
-	}
-	_, err = fmt.Fprintln(to.out, n)
-	return err
-}
-
-// countResult is the number of instances as -json shows it.
-type countResult struct {
-	Count int `json:"count"`
-}
-
-func addTag(f *cluster.Filter, tag string) error {
+func addTag(tags map[string]string, tag string) error {
 	key, value, ok := strings.Cut(tag, "=")
 	if !ok {
 		return fmt.Errorf("is not key=value")
 	}
-	if f.Tags == nil {
-		f.Tags = make(map[string]string)
-	}
-	f.Tags[key] = value
+	tags[key] = value
 	return nil
 }
 
-func parseTimeInto(t *time.Time) func(string) error {
-	return func(text string) (err error) {
-		*t, err = time.Parse(time.RFC3339, text)
-		return err
-	}
-}
-
 // writeInstances writes the instances, page by page.
-func (s *selection) writeInstances(ctx context.Context, client *cluster.Client, to streams, options []replay.Option) error {
-	table := tabwriter.NewWriter(to.out, 0, 0, 2, ' ', 0)
-	encoder := json.NewEncoder(to.out)
-	if !s.asJSON {
-		fmt.Fprintln(table, "ID\tSTATE\tNAME\tVERSION\tEXECUTION\tEVENTS\tCREATED\tUPDATED\tSUMMARY")
-	}
+func (s *selection) writeInstances(ctx context.Context, to *session, options []replay.Option) error {
+	printer := output.NewPrinter(to.out, s.display.format, instanceColumns(s.display.times()), func(i *instance) string { return i.ID })
 	for after, remaining := s.after, s.limit; ; {
 		size := pageMax
 		if s.limit > 0 {
 			size = min(size, remaining)
 		}
-		page, err := client.List(ctx, s.filter, after, size, options...)
+		page, err := to.listPage(ctx, s.filter, after, size, options)
 		if err != nil {
 			return err
 		}
 		for _, status := range page.Instances {
-			if err := s.writeInstance(table, encoder, status); err != nil {
+			if err := printer.Write(newInstance(status)); err != nil {
 				return err
 			}
 		}
 		after, remaining = page.Next, remaining-len(page.Instances)
-		if err := table.Flush(); err != nil || after == "" {
+		if err := printer.Flush(); err != nil || after == "" {
 			return err
 		}
 		if s.limit > 0 && remaining <= 0 {
-			printMessage(to, fmt.Sprintf("more instances follow: use -after %s, or -limit 0 for all", after))
+			printMessage(to.streams, fmt.Sprintf("more instances follow: use -after %s, or -limit 0 for all", after))
 			return nil
 		}
 	}
 }
 
-func (s *selection) writeInstance(table *tabwriter.Writer, encoder *json.Encoder, status *cluster.Status) error {
-	if s.asJSON {
-		return encoder.Encode(newInstance(status))
+func (s *session) listPage(ctx context.Context, f cluster.Filter, after string, size int, options []replay.Option) (*cluster.Page, error) {
+	ctx, cancel := s.limited(ctx)
+	defer cancel()
+	return s.List(ctx, f, after, size, options...)
+}
+
+// group is a number of instances as -o json shows it.
+type group struct {
+	// By holds the value of each dimension.
+	By    map[string]string `json:"by,omitempty"`
+	Count uint64            `json:"count"`
+}
+
+func count(flags *flag.FlagSet) action {
+	filterOf := filterFlags(flags)
+	by := flags.String("by", "", "count by `dimensions`, separated by commas: state, name, version, error, tag:KEY, attr:KEY")
+	d := displayFlags(flags, output.Table, output.JSON, output.YAML)
+	readOptions := staleFlag(flags)
+	return withSession(flags, func(ctx context.Context, s *session, _ []string) error {
+		f, err := filterOf(s.streams)
+		if err != nil {
+			return err
+		}
+		if *by == "" {
+			return writeCount(ctx, s, f, d, readOptions())
+		}
+		return writeGroups(ctx, s, f, strings.Split(*by, ","), d, readOptions())
+	})
+}
+
+// writeCount writes the number of instances.
+func writeCount(ctx context.Context, s *session, f cluster.Filter, d *display, options []replay.Option) error {
+	ctx, cancel := s.limited(ctx)
+	defer cancel()
+	n, err := s.Count(ctx, f, options...)
+	switch {
+	case err != nil:
+		return err
+	case d.format == output.JSON || d.format == output.YAML:
+		return s.documents(d.format).Write(group{Count: uint64(n)})
 	}
-	_, err := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", cell(status.InstanceID), cell(string(status.State)), cell(status.Name), cell(status.Version),
-		status.Execution, status.LastEventID, formatTime(status.CreatedAt), formatTime(status.UpdatedAt), cell(status.Summary))
+	_, err = fmt.Fprintln(s.out, n)
 	return err
+}
+
+// writeGroups writes the number of instances in each group.
+func writeGroups(ctx context.Context, s *session, f cluster.Filter, dimensions []string, d *display, options []replay.Option) error {
+	ctx, cancel := s.limited(ctx)
+	defer cancel()
+	groups, err := s.CountBy(ctx, f, dimensions, options...)
+	if err != nil {
+		return err
+	}
+	var columns []output.Column[group]
+	for _, dimension := range dimensions {
+		columns = append(columns, output.Column[group]{Name: output.Cell(strings.ToUpper(dimension)), Cell: func(g group) string { return output.Cell(g.By[dimension]) }})
+	}
+	columns = append(columns, output.Column[group]{Name: "COUNT", Cell: func(g group) string { return fmt.Sprint(g.Count) }})
+	printer := output.NewPrinter(s.out, d.format, columns, nil)
+	for _, g := range groups {
+		shown := group{By: make(map[string]string), Count: g.Count}
+		for i, value := range g.Values {
+			shown.By[dimensions[i]] = value
+		}
+		if err := printer.Write(shown); err != nil {
+			return err
+		}
+	}
+	return printer.Flush()
 }

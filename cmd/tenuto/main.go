@@ -1,30 +1,31 @@
-// Command tenuto inspects a running cluster, controls its instances, and exports and checks
-// histories:
+// Command tenuto starts, shows, controls and repairs the instances of a running cluster, and manages
+// its nodes:
 //
 //	go install github.com/tenuto-dev/tenuto/cmd/tenuto@latest
 //
+//	tenuto dev                             run a node with samples, to try things out
 //	tenuto list -state failed              list failed instances
 //	tenuto list -query 'updated<2h failing>=3' -order -updated
-//	tenuto count -by state,name            count instances in groups
 //	tenuto get order-17                    show the state of an instance
-//	tenuto stack order-17                  show where coroutines of an instance wait
-//	tenuto adopt n2 6f1e…                  record the new directory of a node that lost its own
-//	tenuto members                         list the nodes and the leader
-//	tenuto settings Limits.Open=500        show or change the settings of the cluster
-//	tenuto cancel -reason refund order-17  also terminate, suspend, resume, retry
-//	tenuto schedule show nightly           also create, list, update, pause, resume, trigger …
-//	tenuto history export order-17         write a history as JSON, one event per line
-//	tenuto history check testdata/*.json   check the consistency of histories in files
+//	tenuto history -follow order-17        show its events, and those to come
+//	tenuto start greet hello-1 '"Ada"'     start an instance with an input
+//	tenuto list -query waiting=activity:charge -o ids | tenuto retry - -reason 'bank is up'
+//	tenuto cert -nodes n1,n2,n3            make certificates for trying
+//	tenuto completion bash                 write a script that completes command lines
 //
-// "tenuto help" lists the commands, "tenuto COMMAND -h" the flags of a command. Flags may come
-// before or after the arguments.
+// "tenuto help" lists the commands, "tenuto COMMAND -h" the flags of a command. Flags begin with one
+// or two dashes, and may come before or after the arguments.
 //
 // # The cluster
 //
-// All commands except "history check" call a cluster over the network, as a remote client does.
-// Name one or more nodes, separated by commas, with -addr or TENUTO_ADDR. With TLS, use the
-// certificate of a client of the cluster (-cert, -key, -ca). Config.Authorize of the nodes decides
-// what the client may do.
+// Most commands call a cluster over the network, as a remote client does. Name one or more nodes,
+// separated by commas, with -addr. With TLS, use the certificate of a client of the cluster (-cert,
+// -key, -ca). Config.Authorize of the nodes decides what the client may do.
+//
+// Each of these flags is taken from the command line, else from its environment variable (TENUTO_ADDR
+// for -addr), else from a profile ("tenuto profile"), else it has its default. The profile is that of
+// -profile, else TENUTO_PROFILE, else the current one. Profiles are in the file that TENUTO_CONFIG
+// names, by default tenuto/config.json in XDG_CONFIG_HOME or the user's directory for configuration.
 //
 // No command reads the directory of a stopped node, because a process that opens it acts as that
 // node and changes it. Start the node and call it.
@@ -36,22 +37,40 @@
 // than by ID, an instance that changes while a long list is written may be written twice or not at
 // all.
 //
+// Commands with ID... take several IDs, and "-" for those on the standard input: the first word of
+// each line. Without an ID, they read a piped standard input.
+//
+// # Changes
+//
+// With -dry-run, a command checks that what it acts on exists and says what it would do. Commands
+// that cannot be undone ask on a terminal and need -yes elsewhere: terminate, purge, remove and adopt
+// always, cancel, complete, fail and fire for more than one instance.
+//
+// # Values
+//
+// Inputs and other values are JSON: as the argument, in a file (@FILE), or from the standard input
+// (-). Payloads that a codec of the cluster has encoded are shown with their content type.
+//
 // # Output
 //
 // Results go to the standard output, everything else to the standard error. Every cell of a table
-// is one word, "-" if empty, so awk can split the columns; new versions may add columns. With -json
-// each line is one JSON object, whose fields keep their names and meanings.
+// is one word, "-" if empty, so awk can split the columns; new versions may add columns. With -o json
+// each line is one JSON object, whose fields keep their names and meanings. Times in JSON are in UTC,
+// those in tables in the local zone or, with -utc, in UTC.
 //
 // The exit status is:
 //   - 0 for success;
 //   - 1 if the command was rejected or failed, or a check found an error;
-//   - 2 for an invalid command line;
-//   - 3 if no leader answered in time or the outcome is unknown.
+//   - 2 for an invalid command line, value or file of profiles;
+//   - 3 if no answer came in time and nothing was done;
+//   - 4 if the cluster does not permit the call;
+//   - 5 if the outcome of a change is unknown: look at the instance before you repeat it;
+//   - 6 if the instance, node or operation does not exist;
+//   - 130 after an interrupt, 143 after a request to terminate.
 //
-// After 3, the error says whether nothing was done or the outcome is unknown. Look at the instance
-// before you repeat a command; repeating "token" issues another token. "members" also exits with 3
-// if no node that it reaches names a leader (with several partitions: of the first). It first lists
-// the members according to one node.
+// Of several IDs all are tried; the status is that of the errors if they agree, otherwise 1.
+// "members" exits with 3 if no node that it reaches names a leader (with several partitions: of the
+// first). It first lists the members according to one node.
 package main
 
 import (
@@ -61,17 +80,39 @@ import (
 	"os/signal"
 	"syscall"
 	_ "time/tzdata" // schedule create checks the time zone on any machine
+
+	"github.com/tenuto-dev/tenuto/cmd/tenuto/internal/output"
+	"github.com/tenuto-dev/tenuto/cmd/tenuto/internal/terminal"
 )
 
 func main() {
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	status := run(ctx, os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr})
-	cancel()
-	os.Exit(status)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		received := <-signals
+		signal.Stop(signals) // a second signal ends the process
+		number, _ := received.(syscall.Signal)
+		cancel(&signalError{number})
+	}()
+	os.Exit(run(ctx, os.Args[1:], processStreams()))
 }
 
-// streams are where a command reads and writes.
+// streams are what a command reads and writes.
 type streams struct {
 	in       io.Reader
 	out, err io.Writer
+	env      func(name string) string
+	// interactive: a person reads err and writes in. terminal: a person reads out.
+	interactive, terminal bool
+	written               **output.Documents
+}
+
+func processStreams() streams {
+	return streams{
+		in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv,
+		interactive: terminal.Is(os.Stdin) && terminal.Is(os.Stderr),
+		terminal:    terminal.Is(os.Stdout),
+		written:     new(*output.Documents),
+	}
 }

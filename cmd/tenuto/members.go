@@ -3,20 +3,18 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cmd/tenuto/internal/output"
 )
 
-// A member is a node as -json shows it.
+// A member is a node as -o json shows it.
 type member struct {
 	Node            string  `json:"node"`
 	Address         string  `json:"address"`
@@ -33,17 +31,19 @@ type member struct {
 }
 
 func members(flags *flag.FlagSet) action {
-	asJSON := flags.Bool("json", false, "one JSON object per line")
+	d := displayFlags(flags, output.Table, output.Wide, output.JSON, output.YAML, output.IDs)
 	return withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, _ []string) error {
 		members, err := client.Members(ctx)
 		if err != nil {
 			return err
 		}
-		write := printMembers
-		if *asJSON {
-			write = writeMembers
+		printer := output.NewPrinter(s.out, d.format, memberColumns, func(m *member) string { return m.Node })
+		for _, m := range members {
+			if err := printer.Write(newMember(m)); err != nil {
+				return err
+			}
 		}
-		if err := write(s.out, members); err != nil {
+		if err := printer.Flush(); err != nil {
 			return err
 		}
 		if !slices.ContainsFunc(members, func(m cluster.Member) bool { return m.Leader }) {
@@ -56,92 +56,43 @@ func members(flags *flag.FlagSet) action {
 // errNoLeader says why the list of members may be incomplete.
 var errNoLeader = errors.New("no node leads: this is only what the answering node knows; check that a majority of the voters runs")
 
-// printMembers writes a table whose cells are one word each.
-func printMembers(w io.Writer, members []cluster.Member) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NODE\tADDRESS\tROLE\tLEADS\tLIVENESS\tCONTACT\tBEHIND")
-	for _, m := range members {
-		contact, behind := "-", "-"
-		if m.Liveness != cluster.MemberUnknown {
-			contact = m.LastContact.Round(time.Millisecond).String()
+// memberColumns are the columns of the table of members.
+var memberColumns = []output.Column[*member]{
+	{Name: "NODE", Cell: func(m *member) string { return output.Cell(m.Node) }},
+	{Name: "ADDRESS", Cell: func(m *member) string { return output.Cell(m.Address) }},
+	{Name: "ROLE", Cell: roleOf},
+	{Name: "LEADS", Cell: func(m *member) string {
+		return output.Cell(strings.ReplaceAll(strings.Trim(fmt.Sprint(m.LeadsPartitions), "[]"), " ", ","))
+	}},
+	{Name: "LIVENESS", Cell: func(m *member) string { return string(m.Liveness) }},
+	{Name: "CONTACT", Cell: func(m *member) string {
+		if m.LastContact == nil {
+			return "-"
 		}
-		if m.BehindKnown {
-			behind = fmt.Sprint(m.Behind)
+		return time.Duration(*m.LastContact * float64(time.Second)).Round(time.Millisecond).String()
+	}},
+	{Name: "BEHIND", Cell: func(m *member) string {
+		if m.Behind == nil {
+			return "-"
 		}
-		leads := strings.ReplaceAll(strings.Trim(fmt.Sprint(m.LeadsPartitions), "[]"), " ", ",")
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.NodeID, cell(m.Address), roleOf(m), cell(leads), m.Liveness, contact, behind)
+		return fmt.Sprint(*m.Behind)
+	}},
+	{Name: "IDENTITY", Wide: true, Cell: func(m *member) string { return output.Cell(m.Identity) }},
+}
+
+func newMember(m cluster.Member) *member {
+	shown := &member{Node: m.NodeID, Address: m.Address, Leader: m.Leader, Voter: m.Voter, LeadsPartitions: m.LeadsPartitions, Liveness: m.Liveness, Identity: m.Identity}
+	if m.BehindKnown {
+		shown.Behind = &m.Behind
 	}
-	return table.Flush()
-}
-
-// token issues, lists or revokes tokens. The output of a new token is only the token, so that it
-// can be put into a file.
-func token(flags *flag.FlagSet) action {
-	lifetime := flags.Duration("lifetime", time.Hour, "how long the token is valid")
-	list := flags.Bool("list", false, "list the tokens that the cluster knows, instead of issuing one")
-	revoke := flags.String("revoke", "", "revoke the token with this `ID`, or this token, instead of issuing one")
-	return withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, _ []string) error {
-		switch {
-		case *list && *revoke != "":
-			return &usageError{"-list and -revoke exclude each other"}
-		case *list:
-			return listTokens(ctx, client, s)
-		case *revoke != "":
-			return client.RevokeJoinToken(ctx, *revoke)
-		}
-		token, expires, err := client.IssueJoinToken(ctx, *lifetime)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(s.err, "valid for one node until %s in cluster time\n", expires.UTC().Format(time.RFC3339))
-		_, err = fmt.Fprintln(s.out, token)
-		return err
-	})
-}
-
-// adopt records the directory that a node has now.
-func adopt(flags *flag.FlagSet) action {
-	return withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, args []string) error {
-		if err := client.AdoptNode(ctx, args[0], args[1]); err != nil {
-			return err
-		}
-		_, err := fmt.Fprintf(s.out, "node %s now has directory %s; it gets its vote back when it has caught up\n", args[0], args[1])
-		return err
-	})
-}
-
-func listTokens(ctx context.Context, client *cluster.Client, s streams) error {
-	tokens, err := client.JoinTokens(ctx)
-	if err != nil {
-		return err
+	if m.Liveness != cluster.MemberUnknown {
+		seconds := m.LastContact.Seconds()
+		shown.LastContact = &seconds
 	}
-	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ID\tEXPIRES\tUSED-BY")
-	for _, t := range tokens {
-		fmt.Fprintf(table, "%s\t%s\t%s\n", t.ID, t.Expires.UTC().Format(time.RFC3339), cmp.Or(t.UsedBy, "-"))
-	}
-	return table.Flush()
+	return shown
 }
 
-func writeMembers(w io.Writer, members []cluster.Member) error {
-	encoder := json.NewEncoder(w)
-	for _, m := range members {
-		shown := member{Node: m.NodeID, Address: m.Address, Leader: m.Leader, Voter: m.Voter, LeadsPartitions: m.LeadsPartitions, Liveness: m.Liveness, Identity: m.Identity}
-		if m.BehindKnown {
-			shown.Behind = &m.Behind
-		}
-		if m.Liveness != cluster.MemberUnknown {
-			seconds := m.LastContact.Seconds()
-			shown.LastContact = &seconds
-		}
-		if err := encoder.Encode(shown); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func roleOf(m cluster.Member) string {
+func roleOf(m *member) string {
 	switch {
 	case m.Leader || len(m.LeadsPartitions) > 0:
 		return "leader"
@@ -149,4 +100,128 @@ func roleOf(m cluster.Member) string {
 		return "follower"
 	}
 	return "learner"
+}
+
+// findMember returns the member with that ID.
+func findMember(ctx context.Context, client *cluster.Client, id string) (*member, error) {
+	members, err := client.Members(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range members {
+		if m.NodeID == id {
+			return newMember(m), nil
+		}
+	}
+	return nil, fmt.Errorf("%w: %s", cluster.ErrNotMember, id)
+}
+
+func remove(flags *flag.FlagSet) action {
+	c := changeFlags(flags, confirmAlways)
+	return withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, args []string) error {
+		detail := ""
+		if c.dryRun {
+			m, err := findMember(ctx, client, args[0])
+			if err != nil {
+				return err
+			}
+			detail = roleOf(m) + ", " + string(m.Liveness)
+		}
+		return c.one(s, args[0], detail, func() error { return client.RemoveNode(ctx, args[0]) })
+	})
+}
+
+// adopt records the directory that a node has now.
+func adopt(flags *flag.FlagSet) action {
+	c := changeFlags(flags, confirmAlways)
+	return withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, args []string) error {
+		detail := ""
+		if c.dryRun {
+			m, err := findMember(ctx, client, args[0])
+			if err != nil {
+				return err
+			}
+			detail = fmt.Sprintf("the recorded directory is %s, the node is %s", cmp.Or(m.Identity, "unknown"), m.Liveness)
+		}
+		return c.one(s, args[0], detail, func() error {
+			err := client.AdoptNode(ctx, args[0], args[1])
+			if err == nil {
+				printMessage(s, fmt.Sprintf("node %s now has directory %s; it gets its vote back when it has caught up", args[0], args[1]))
+			}
+			return err
+		})
+	})
+}
+
+// joinToken is the record of a token as -o json shows it.
+type joinToken struct {
+	ID      string    `json:"id"`
+	Expires time.Time `json:"expires"` // in cluster time
+	UsedBy  string    `json:"usedBy,omitempty"`
+}
+
+// issuedToken is a new token as -o json shows it.
+type issuedToken struct {
+	Token   string    `json:"token"`
+	Expires time.Time `json:"expires"` // in cluster time
+}
+
+// token issues, lists or revokes tokens. The output of a new token is only the token, so that it
+// can be put into a file.
+func token(flags *flag.FlagSet) action {
+	lifetime := flags.Duration("lifetime", time.Hour, "how `long` the token is valid")
+	list := flags.Bool("list", false, "list the tokens that the cluster knows, instead of issuing one")
+	revoke := flags.String("revoke", "", "revoke the token with this `ID`, or this token, instead of issuing one")
+	dryRun := flags.Bool("dry-run", false, "say what would be done, and do nothing")
+	d := displayFlags(flags, output.Table, output.JSON, output.YAML, output.IDs)
+	return withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, _ []string) error {
+		switch {
+		case *list && *revoke != "":
+			return &usageError{"-list and -revoke exclude each other"}
+		case *list:
+			return listTokens(ctx, client, s, d)
+		case *dryRun:
+			return describeTokenChange(s, *revoke, *lifetime)
+		case *revoke != "":
+			return client.RevokeJoinToken(ctx, *revoke)
+		}
+		token, expires, err := client.IssueJoinToken(ctx, *lifetime)
+		if err != nil {
+			return err
+		}
+		if !d.isTable() && d.format != output.IDs {
+			return s.documents(d.format).Write(issuedToken{token, expires.UTC()})
+		}
+		fmt.Fprintf(s.err, "valid for one node until %s in cluster time\n", d.times().Cell(expires))
+		_, err = fmt.Fprintln(s.out, token)
+		return err
+	})
+}
+
+func describeTokenChange(s streams, revoke string, lifetime time.Duration) (err error) {
+	if revoke != "" {
+		_, err = fmt.Fprintln(s.out, "would revoke one token")
+	} else {
+		_, err = fmt.Fprintf(s.out, "would issue a token for one node, valid for %s\n", lifetime)
+	}
+	return err
+}
+
+func listTokens(ctx context.Context, client *cluster.Client, s streams, d *display) error {
+	tokens, err := client.JoinTokens(ctx)
+	if err != nil {
+		return err
+	}
+	times := d.times()
+	printer := output.NewPrinter(s.out, d.format, []output.Column[joinToken]{
+		{Name: "ID", Cell: func(t joinToken) string { return output.Cell(t.ID) }},
+		{Name: "EXPIRES", Cell: func(t joinToken) string { return times.Cell(t.Expires) }},
+		{Name: "USED-BY", Cell: func(t joinToken) string { return output.Cell(t.UsedBy) }},
+	}, func(t joinToken) string { return t.ID })
+	for _, t := range tokens {
+		if err := printer.Write(joinToken{t.ID, t.Expires.UTC(), t.UsedBy}); err != nil {
+			return err
+		}
+	}
+	return printer.Flush()
 }

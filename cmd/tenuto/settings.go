@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -10,10 +9,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cmd/tenuto/internal/output"
 )
 
 // A setting is a field of the cluster's settings, under the name that cluster.Settings gives it.
@@ -60,29 +59,32 @@ const ratePrefix = "ActivityRates."
 
 // settings shows the settings, or changes those that are given as NAME=VALUE and shows the result.
 func settings(flags *flag.FlagSet) action {
-	asJSON := flags.Bool("json", false, "one JSON object")
+	dryRun := flags.Bool("dry-run", false, "show the settings as they would be, and change nothing")
+	d := displayFlags(flags, output.Table, output.JSON, output.YAML)
 	return withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, args []string) error {
 		for _, arg := range args {
 			if err := assign(new(cluster.Settings), arg); err != nil {
 				return err
 			}
 		}
+		change := func(now *cluster.Settings) {
+			for _, arg := range args {
+				_ = assign(now, arg) // checked above
+			}
+		}
 		var shown cluster.Settings
 		var err error
-		if len(args) == 0 {
+		if len(args) == 0 || *dryRun {
 			shown, err = client.Settings(ctx)
+			change(&shown)
 		} else {
-			shown, err = client.ChangeSettings(ctx, func(now *cluster.Settings) {
-				for _, arg := range args {
-					_ = assign(now, arg) // checked above
-				}
-			})
+			shown, err = client.ChangeSettings(ctx, change)
 		}
 		if err != nil {
 			return err
 		}
-		if *asJSON {
-			return json.NewEncoder(s.out).Encode(settingValues(&shown))
+		if !d.isTable() {
+			return s.documents(d.format).Write(settingValues(&shown))
 		}
 		return printSettings(s.out, &shown)
 	})
@@ -140,10 +142,10 @@ func settingValues(s *cluster.Settings) map[string]any {
 
 func printSettings(w io.Writer, s *cluster.Settings) error {
 	values := settingValues(s)
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "SETTING\tVALUE")
+	table := output.NewRows(w)
+	table.Add("SETTING", "VALUE")
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		fmt.Fprintf(table, "%s\t%s\n", cell(name), cell(fmt.Sprint(values[name])))
+		table.Add(output.Cell(name), output.Cell(fmt.Sprint(values[name])))
 	}
 	return table.Flush()
 }

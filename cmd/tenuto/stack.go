@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cmd/tenuto/internal/output"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -23,7 +23,7 @@ type coroutine struct {
 }
 
 func stack(flags *flag.FlagSet) action {
-	asJSON := flags.Bool("json", false, "one JSON object per line")
+	d := displayFlags(flags, output.Table, output.JSON, output.YAML)
 	return withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, args []string) error {
 		coroutines, err := client.Stack(ctx, args[0])
 		if err != nil {
@@ -31,10 +31,10 @@ func stack(flags *flag.FlagSet) action {
 		}
 		for _, c := range coroutines {
 			shown := newCoroutine(c)
-			if *asJSON {
-				err = json.NewEncoder(s.out).Encode(shown)
+			if d.isTable() {
+				err = shown.print(s.out, d.times())
 			} else {
-				err = shown.print(s.out)
+				err = s.documents(d.format).Write(shown)
 			}
 			if err != nil {
 				return err
@@ -59,15 +59,15 @@ func newCoroutine(c replay.Coroutine) *coroutine {
 }
 
 // print writes a coroutine as a line and its stack.
-func (c *coroutine) print(w io.Writer) error {
-	line := "hung since " + formatTime(c.Since)
+func (c *coroutine) print(w io.Writer, times output.Times) error {
+	line := "hung since " + times.Relative(c.Since)
 	if c.Call != "" {
-		line = fmt.Sprintf("%s at %s since %s", c.Call, c.Source, formatTime(c.Since))
+		line = fmt.Sprintf("%s at %s since %s", c.Call, c.Source, times.Relative(c.Since))
 	}
 	for _, o := range c.WaitsFor {
-		line += "; " + o.String()
+		line += "; " + o.describe(times)
 	}
-	_, err := fmt.Fprintf(w, "%s\n%s", line, indent(c.Stack))
+	_, err := fmt.Fprintf(w, "%s\n%s", output.Line(line), output.Lines(indent(c.Stack)))
 	return err
 }
 

@@ -1,4 +1,4 @@
-package main
+package pairing
 
 import (
 	"fmt"
@@ -6,10 +6,10 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
-// check returns an error if a history breaks a rule that holds for any code. It checks the rules
+// Check returns an error if a history breaks a rule that holds for any code. It checks the rules
 // for event IDs, for the first and last event, and for completions. replaytest.Replay checks
 // whether a history fits the code.
-func check(h *history.History) error {
+func Check(h *history.History) error {
 	if len(h.Events) == 0 {
 		return fmt.Errorf("the history of %s/%d has no events", h.Instance, h.Execution)
 	}
@@ -55,10 +55,10 @@ func (c *checker) checkOrder(e history.Event) error {
 	return nil
 }
 
-// schedulingTypes are the types of events that open an operation. scheduledTypeOf maps the type of
+// Scheduling are the types of events that open an operation. scheduledTypeOf maps the type of
 // a completion to the type of the event that opened the operation.
 var (
-	schedulingTypes = map[history.EventType]bool{
+	Scheduling = map[history.EventType]bool{
 		history.ActivityScheduled: true, history.TimerCreated: true, history.ExternalSubscribed: true, history.SubOrchestrationScheduled: true,
 		history.MessageSent: true,
 	}
@@ -77,7 +77,7 @@ var (
 func (c *checker) applyEvent(e history.Event) error {
 	kind, source := e.Type, e.SourceEventID
 	c.ended = kind.EndsExecution()
-	if schedulingTypes[kind] {
+	if Scheduling[kind] {
 		c.open[e.EventID] = kind
 	}
 	completed, isCompletion := scheduledTypeOf[kind]

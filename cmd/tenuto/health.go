@@ -1,0 +1,140 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cmd/tenuto/internal/output"
+)
+
+// clusterHealth is the health of a cluster as -o json shows it.
+type clusterHealth struct {
+	OK     bool   `json:"ok"`
+	Leader string `json:"leader,omitempty"` // of the first partition
+	Voters int    `json:"voters"`
+	Alive  int    `json:"alive"` // voters that answer
+	// Tolerates is how many more voters may fail before the cluster stops.
+	Tolerates int      `json:"tolerates"`
+	Problems  []string `json:"problems,omitempty"`
+}
+
+// behindMax is how many journal entries a healthy member may lack.
+const behindMax = 10_000
+
+func health(flags *flag.FlagSet) action {
+	url := flags.String("url", "", "`URL` of the health handler of one node, such as http://10.0.0.1:8080/readyz, instead of the cluster")
+	d := displayFlags(flags, output.Table, output.JSON, output.YAML)
+	ofCluster := withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, _ []string) error {
+		members, err := client.Members(ctx)
+		if err != nil {
+			return err
+		}
+		h := healthOf(members)
+		if !d.isTable() {
+			err = s.documents(d.format).Write(h)
+		} else {
+			err = h.print(s.out)
+		}
+		switch {
+		case err != nil:
+			return err
+		case h.Leader == "":
+			return errNoLeader
+		case !h.OK:
+			return &reportedError{statusRejected}
+		}
+		return nil
+	})
+	return func(ctx context.Context, s streams, args []string) error {
+		if *url == "" {
+			return ofCluster(ctx, s, args)
+		}
+		return nodeHealth(ctx, s, d, *url)
+	}
+}
+
+func healthOf(members []cluster.Member) *clusterHealth {
+	h := new(clusterHealth)
+	problem := func(format string, args ...any) { h.Problems = append(h.Problems, fmt.Sprintf(format, args...)) }
+	for _, m := range members {
+		if m.Leader {
+			h.Leader = m.NodeID
+		}
+		if m.Voter {
+			h.Voters++
+		} else {
+			problem("%s has no vote yet", m.NodeID)
+		}
+		switch {
+		case m.Liveness != cluster.MemberAlive:
+			problem("%s is %s", m.NodeID, m.Liveness)
+		case m.BehindKnown && m.Behind > behindMax:
+			problem("%s is %d entries behind", m.NodeID, m.Behind)
+		}
+		if m.Voter && m.Liveness == cluster.MemberAlive {
+			h.Alive++
+		}
+	}
+	if h.Leader == "" {
+		problem("no node leads")
+	}
+	h.Tolerates = max(0, h.Alive-(h.Voters/2+1))
+	h.OK = len(h.Problems) == 0
+	return h
+}
+
+func (h *clusterHealth) print(w io.Writer) error {
+	table := output.NewRows(w)
+	verdict := "ok"
+	if !h.OK {
+		verdict = "not ok"
+	}
+	table.Add("health", verdict)
+	table.Add("leader", output.Cell(h.Leader))
+	table.Add("voters", fmt.Sprintf("%d, alive: %d", h.Voters, h.Alive))
+	table.Add("tolerates", fmt.Sprintf("%d more failures", h.Tolerates))
+	for _, p := range h.Problems {
+		table.Add("problem", output.Line(p))
+	}
+	return table.Flush()
+}
+
+// nodeHealth shows what the health handler of a node answers.
+func nodeHealth(ctx context.Context, s streams, d *display, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return &usageError{err.Error()}
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errNoAnswer, err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	if err != nil {
+		return fmt.Errorf("%w: %w", errNoAnswer, err)
+	}
+	var answer json.RawMessage
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return fmt.Errorf("%s answers %s, which is not the health of a node", url, response.Status)
+	}
+	format := d.format
+	if d.isTable() {
+		format = output.YAML
+	}
+	if err := s.documents(format).Write(answer); err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", url, cmp.Or(response.Status, "nothing"))
+	}
+	return nil
+}

@@ -1,0 +1,2 @@
+// Package terminal reports whether a file is a terminal.
+package terminal

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/tenuto-dev/tenuto/cmd/tenuto/internal/output"
+)
+
+var showCommands = []command{
+	{"list", "", "list instances", 0, 0, noNames, false, list, ""},
+	{"count", "", "count instances, in groups", 0, 0, noNames, false, count, ""},
+	{"get", "ID...", "show the state of instances", 0, -1, instanceIDs, false, get, ""},
+	{"pending", "ID...", "list what instances wait for, and buffered events", 0, -1, instanceIDs, false, pending, ""},
+	{"stack", "ID", "show where coroutines of an instance wait", 1, 1, instanceIDs, false, stack, ""},
+	{"history", "ID", "show a history; a pair is a scheduling event and its completion", 1, 1, instanceIDs, false, showHistory, ""},
+	{"history export", "ID", "write a history as JSON, one event per line", 1, 1, instanceIDs, false, exportHistory, ""},
+	{"history check", "FILE...", "check the consistency of histories in files", 1, -1, fileNames, false, checkHistories, ""},
+	{"watch", "ID", "write the events of an instance from now on, until the run ends", 1, 1, instanceIDs, false, watch, ""},
+	{"audit", "", "list who has acted on instances, when and why", 0, 0, noNames, false, audit, `
+It reads the histories of all instances that the flags select, so select few.`},
+}
+
+var clusterCommands = []command{
+	{"members", "", "list the nodes of the cluster", 0, 0, noNames, false, members, ""},
+	{"health", "", "say whether all nodes answer and one leads; status 1 if not", 0, 0, noNames, false, health, ""},
+	{"remove", "NODE", "remove a node from the cluster for good", 1, 1, nodeIDs, true, remove, ""},
+	{"adopt", "NODE IDENTITY", "record the new directory of a node that lost its own", 2, 2, nodeIDs, true, adopt, ""},
+	{"token", "", "issue, list or revoke join tokens", 0, 0, noNames, true, token, ""},
+	{"settings", "[NAME=VALUE...]", "show the settings of the cluster, or change some", 0, -1, noNames, true, settings, ""},
+}
+
+var toolCommands = []command{
+	{"dev", "", "run a node with sample orchestrations, to try things out", 0, 0, noNames, false, dev, `
+The node serves plaintext on loopback, so everyone on the machine may call it.`},
+	{"cert", "", "make an authority and certificates of nodes and clients, to try things out", 0, 0, noNames, false, cert, `
+Existing files are never overwritten; an existing authority signs further certificates.`},
+	{"profile list", "", "list the profiles", 0, 0, noNames, false, listProfiles, ""},
+	{"profile show", "[NAME]", "show a profile, by default the current one", 0, 1, profileNames, false, showProfile, ""},
+	{"profile set", "NAME", "set the fields of a profile that flags name; \"\" removes one", 1, 1, profileNames, false, setProfile, ""},
+	{"profile use", "NAME", "make a profile the current one", 1, 1, profileNames, false, useProfile, ""},
+	{"profile remove", "NAME", "remove a profile", 1, 1, profileNames, false, removeProfile, ""},
+	{"version", "", "show the version of this command", 0, 0, noNames, false, version, ""},
+}
+
+// errNoAnswer reports that a health handler could not be asked.
+var errNoAnswer = errors.New("no answer")
+
+// buildVersion is the version of this command as -o json shows it.
+type buildVersion struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision,omitempty"` // of the source
+	Modified bool   `json:"modified,omitempty"` // since that revision
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func version(flags *flag.FlagSet) action {
+	var format output.Format
+	formatFlag(flags, &format, output.Table, output.JSON, output.YAML)
+	return func(_ context.Context, s streams, _ []string) error {
+		v := buildVersion{Version: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+		if info, ok := debug.ReadBuildInfo(); ok {
+			v.Version = info.Main.Version
+			for _, setting := range info.Settings {
+				switch setting.Key {
+				case "vcs.revision":
+					v.Revision = setting.Value
+				case "vcs.modified":
+					v.Modified = setting.Value == "true"
+				}
+			}
+		}
+		if format != output.Table {
+			return s.documents(format).Write(v)
+		}
+		_, err := fmt.Fprintf(s.out, "tenuto %s %s %s\n", output.Cell(v.Version), v.Go, v.Platform)
+		return err
+	}
+}
