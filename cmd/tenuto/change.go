@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/tenuto-dev/tenuto/cluster"
@@ -32,7 +33,7 @@ type change struct {
 
 // changeFlags declares the flags of commands that change something.
 func changeFlags(flags *flag.FlagSet, confirm confirmation) *change {
-	c := &change{verb: flags.Name(), confirm: confirm}
+	c := &change{verb: verbOf(flags.Name()), confirm: confirm}
 	flags.BoolVar(&c.dryRun, "dry-run", false, "say what would be done, after checking that it is possible, and do nothing")
 	if confirm != confirmNever {
 		usage := "do not ask"
@@ -43,6 +44,13 @@ func changeFlags(flags *flag.FlagSet, confirm confirmation) *change {
 	}
 	formatFlag(flags, &c.format, output.Table, output.JSON, output.YAML, output.IDs)
 	return c
+}
+
+// verbOf returns what a command does: "pause activity" for "activity pause".
+func verbOf(name string) string {
+	words := strings.Fields(name)
+	slices.Reverse(words)
+	return strings.Join(words, " ")
 }
 
 // reasonFlag declares the -reason flag.

@@ -131,7 +131,7 @@ func detailsOf(e history.Event) string {
 	if source, rest, _ := strings.Cut(text, " "); strings.HasPrefix(source, "source_event_id=") {
 		text = rest
 	}
-	return output.Line(text)
+	return cmp.Or(output.Line(text), "-")
 }
 
 // The colors of a terminal.

@@ -352,7 +352,7 @@ func triggerSchedule(flags *flag.FlagSet) action {
 	overlap, w := overlapFlag(flags, "that of the schedule"), startWriterFlags(flags)
 	return withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, args []string) error {
 		if *w.dryRun {
-			return (&change{verb: "schedule trigger", dryRun: true}).planned(ctx, client, s, args[0], nil)
+			return (&change{verb: "trigger schedule", dryRun: true}).planned(ctx, client, s, args[0], nil)
 		}
 		start, err := schedule.Trigger(ctx, client, args[0], *overlap)
 		if err != nil {

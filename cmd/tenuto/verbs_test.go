@@ -1,0 +1,437 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+)
+
+// TestVerbs runs every command against a cluster of three nodes.
+func TestVerbs(t *testing.T) {
+	l := newLab(t)
+	for _, part := range []struct {
+		name string
+		run  func(l *lab)
+	}{
+		{"start and call", testCalls},
+		{"show", testShow},
+		{"history", testHistory},
+		{"control", testControl},
+		{"operations", testOperations},
+		{"tokens of attempts", testAttemptTokens},
+		{"activities", testActivities},
+		{"audit", testAudit},
+		{"schedules", testSchedules},
+		{"cluster", testCluster},
+		{"tool", testTool},
+		{"stalled, and a lost leader", testLostLeader},
+	} {
+		t.Run(part.name, func(t *testing.T) {
+			l.t = t
+			part.run(l)
+		})
+		l.t = t
+	}
+	if t.Failed() {
+		return
+	}
+	for _, c := range allCommands() {
+		if !l.used[c.name] && c.name != "dev" { // it has a test of its own
+			t.Errorf("no test has run %q with success", c.name)
+		}
+	}
+}
+
+func testCalls(l *lab) {
+	if got := l.ok("start", "greet", "hello-1", `"Ada"`, "-wait", "-summary", "a greeting", "-tag", "shop=north"); got != "\"hello Ada\"\n" {
+		l.t.Errorf("start -wait writes %q", got)
+	}
+	if got := l.ok("start", "order", "order-1", `{"item":"book","amount":1200}`, "-tag", "shop=south"); got != "order-1\n" {
+		l.t.Errorf("start writes %q", got)
+	}
+	l.tenuto("start", "order", "order-1", `{}`).expect(l.t, statusRejected, "exists")
+	l.tenuto("start", "order", "order-1", `{}`, "-dry-run").expect(l.t, statusRejected, "exists", "order, running")
+	l.tenuto("start", "order", "order-1", "null", "-attach", "-json").expect(l.t, statusOK, `{"id":"order-1","attached":true}`)
+	l.tenuto("start", "order", "order-9", "-dry-run").expect(l.t, statusOK, "would start order as order-9\n")
+	l.tenuto("get", "order-9").expect(l.t, statusNotFound, "order-9")
+	l.tenuto("start", "nothing", "x").expect(l.t, statusRejected, "nothing")
+	l.tenutoWith(`{"item":"pen","amount":0}`, "start", "order", "order-0", "-", "-wait").expect(l.t, statusRejected, "order-0 has failed", "the amount is 0")
+	l.tenuto("start", "order", "order-2", `{"item":"book",}`).expect(l.t, statusUsage, "input is not JSON: line 1, column 16")
+	l.tenuto("start", "greet", "hello-2", "Ada").expect(l.t, statusUsage, `a text needs quotes: '"text"'`)
+	l.tenuto("start", "greet", "hello-1", `"Bo"`, "-reuse", "ended", "-wait").expect(l.t, statusOK, `"hello Bo"`)
+	l.tenuto("start", "greet", "hello-1", "-reuse", "often").expect(l.t, statusUsage, "ended, failed, terminate")
+
+	l.Eventually("the order waits", func() bool { return strings.Contains(l.tenuto("query", "order-1", "progress").out, "waiting") })
+	if got := l.ok("query", "order-1", "progress"); got != `{"step":"waiting for approval","amount":1200}`+"\n" {
+		l.t.Errorf("query writes %q", got)
+	}
+	l.golden("query-yaml", "query", "order-1", "progress", "null", "-o", "yaml")
+	l.tenuto("query", "order-1", "weather").expect(l.t, statusRejected, "weather")
+	file := filepath.Join(l.t.TempDir(), "amount.json")
+	if err := os.WriteFile(file, []byte("900\n"), 0o666); err != nil {
+		l.t.Fatal(err)
+	}
+	l.tenuto("update", "order-1", "change-amount", "@"+file, "-dry-run").expect(l.t, statusOK, "would update order-1, change-amount (running)\n")
+	l.tenuto("update", "order-1", "change-amount", "@"+file, "-request-id", "a").expect(l.t, statusOK, "1200\n")
+	l.tenuto("update", "order-1", "change-amount", "@"+file, "-request-id", "a").expect(l.t, statusOK, "1200\n") // the same
+	l.tenuto("update", "order-1", "change-amount", "-5").expect(l.t, statusUsage)                                // a flag
+	l.tenuto("update", "order-1", "change-amount", "--", "-5").expect(l.t, statusRejected, "more than 0")
+	l.tenuto("send", "order-1", "approved", "true", "-dry-run").expect(l.t, statusOK, "would send order-1 (running)\n")
+	l.tenutoWith("order-1\nnobody\n", "send", "-", "approved", "true", "-json").
+		expect(l.t, statusNotFound, `{"id":"order-1","action":"send","done":true}`, `{"id":"nobody","action":"send","done":false,"error":`, `"status":6}`, "1 of 2 not done")
+	l.tenuto("wait", "order-1").expect(l.t, statusOK, "order-1  completed")
+	l.tenuto("send", "order-1", "approved", "true", "-dry-run").expect(l.t, statusRejected, "ended", "completed")
+	l.tenuto("wait", "order-1", "order-0", "-o", "json").expect(l.t, statusRejected, `"output":{"item":"book","amount":900,"payment":"payment-order-1"}`, "the amount is 0")
+	l.ok("start", "never", "never-1", `""`)
+	l.tenuto("wait", "never-1", "-for", "10ms").expect(l.t, statusUnavailable, "never-1 has not ended within 10ms")
+}
+
+func testShow(l *lab) {
+	l.ok("start", "flaky", "bank-1", "1000")
+	l.Eventually("the activity backs off", func() bool { return strings.Contains(l.ok("pending", "bank-1"), "backing-off") })
+	l.golden("list", "list", "-utc")
+	l.golden("list-wide", "list", "-o", "wide", "-utc", "-query", "name=order")
+	if got := l.ok("list", "-o", "ids", "-name", "order", "-order", "-created"); got != "order-0\norder-1\n" {
+		l.t.Errorf("list -o ids writes %q", got)
+	}
+	l.golden("list-yaml", "list", "-o", "yaml", "-query", "id=order-1*")
+	l.golden("count", "count", "-by", "state,name")
+	l.golden("get", "get", "order-1", "-utc")
+	l.golden("get-pending", "get", "never-1", "-pending", "-utc")
+	l.tenuto("get", "order-1", "nobody", "never-1", "-o", "json").expect(l.t, statusRejected+5, `{"id":"order-1",`, `{"id":"never-1",`, "1 of 3 not done")
+	l.golden("pending", "pending", "never-1", "-utc")
+	l.golden("pending-wide", "pending", "bank-1", "-o", "wide")
+	l.tenuto("stack", "never-1").expect(l.t, statusOK, "EventHandle.Wait at tenuto/lab_test.go:", "ExternalSubscribed, word")
+	l.tenuto("stack", "never-1", "-o", "yaml").expect(l.t, statusOK, "call: EventHandle.Wait\n", "eventId: 2\n")
+
+	// What an instance holds cannot control the terminal.
+	l.ok("start", "noisy", "noisy-1", `"\u001b[2Jgone\u202e"`, "-wait", "-summary", "a\u202eb")
+	for _, line := range [][]string{{"get", "noisy-1"}, {"history", "noisy-1"}, {"list", "-query", "name=noisy"}} {
+		if out := l.ok(line...); strings.ContainsAny(out, "\x1b\u202e") {
+			l.t.Errorf("%q writes control characters: %q", line, out)
+		}
+	}
+}
+
+func testHistory(l *lab) {
+	l.golden("history", "history", "order-1", "-utc")
+	l.golden("history-json", "history", "order-1", "-o", "json")
+	if out := l.ok("history", "hello-1", "-color", "always"); !strings.Contains(out, green+"mActivityCompleted\x1b[0m") {
+		l.t.Errorf("no colors: %q", out)
+	}
+	onTerminal := func(s *streams) { s.terminal = true }
+	if o := l.run(l.t.Context(), nil, onTerminal, "history", "hello-1"); !strings.Contains(o.out, "\x1b[") {
+		l.t.Errorf("no colors on a terminal: %q", o.out)
+	}
+	l.env["NO_COLOR"] = "1"
+	if o := l.run(l.t.Context(), nil, onTerminal, "history", "hello-1"); strings.Contains(o.out, "\x1b[") {
+		l.t.Errorf("colors in spite of NO_COLOR: %q", o.out)
+	}
+	delete(l.env, "NO_COLOR")
+	if out := l.ok("history", "hello-1", "-execution", "1"); !strings.Contains(out, `"Ada"`) {
+		l.t.Errorf("the first execution: %q", out)
+	}
+	file := filepath.Join(l.t.TempDir(), "order.json")
+	l.ok("history", "export", "-o", file, "order-1")
+	l.tenuto("history", "check", file).expect(l.t, statusOK, "ok: order-1/1, events: 13, last: OrchestrationCompleted")
+
+	// Following ends with the run.
+	l.ok("start", "never", "never-2", `""`)
+	table := l.begin("history", "never-2", "-follow")
+	documents := l.begin("history", "never-2", "-follow", "-o", "json")
+	from := l.begin("watch", "never-2", "-from", "1/2", "-o", "json")
+	for _, r := range []*running{table, documents, from} {
+		r.await("ExternalSubscribed")
+	}
+	l.ok("send", "never-2", "word", `"go"`)
+	for r, lines := range map[*running]int{table: 5, documents: 4, from: 3} {
+		o := r.end()
+		o.expect(l.t, statusOK, "OrchestrationCompleted")
+		if got := strings.Count(o.out, "\n"); got != lines {
+			l.t.Errorf("%d lines; want %d:\n%s", got, lines, o.out)
+		}
+	}
+	if out := table.out.String(); !strings.Contains(out, "ExternalSubscribed      open") && !strings.Contains(out, "←2") {
+		l.t.Errorf("the event is no pair of the subscription:\n%s", out)
+	}
+
+	// By default, a watch begins after what is recorded.
+	l.ok("start", "never", "never-3", `""`)
+	watched := l.begin("watch", "never-3")
+	l.Eventually("the watch sees an event", func() bool {
+		l.ok("suspend", "never-3")
+		l.ok("resume", "never-3")
+		return strings.Contains(watched.out.String(), "Orchestration")
+	})
+	l.ok("terminate", "never-3", "-yes", "-reason", "enough")
+	watched.end().expect(l.t, statusOK, "OrchestrationTerminated", `reason="enough"`)
+	if out := watched.out.String(); strings.Contains(out, "OrchestrationStarted") {
+		l.t.Errorf("the watch began too early:\n%s", out)
+	}
+	l.tenuto("watch", "never-3").expect(l.t, statusOK)
+	l.tenuto("watch", "never-1", "-for", "20ms", "-from", "1/1").expect(l.t, statusUnavailable, "1/1", "OrchestrationStarted", "has not ended within")
+	l.tenuto("watch", "never-1", "-from", "4").expect(l.t, statusUsage, "EXECUTION/EVENT")
+
+	// An interrupt ends it quietly.
+	interrupted := l.begin("history", "never-1", "-follow")
+	interrupted.await("ExternalSubscribed")
+	interrupted.cancel(&signalError{syscall.SIGINT})
+	if o := interrupted.end(); o.status != 130 || o.err != "" {
+		l.t.Errorf("status %d, %q", o.status, o.err)
+	}
+}
+
+func testControl(l *lab) {
+	for i := range 3 {
+		l.ok("start", "never", fmt.Sprintf("task-%d", i), `""`)
+	}
+	l.tenuto("suspend", "task-0", "task-1", "-dry-run").expect(l.t, statusOK, "would suspend task-0 (running)\nwould suspend task-1 (running)\n")
+	l.state("task-0", cluster.Running)
+	l.tenuto("resume", "task-0", "-dry-run").expect(l.t, statusRejected, "running, not suspended")
+	l.tenuto("suspend", "task-0", "task-1", "-o", "ids").expect(l.t, statusOK, "task-0\ntask-1\n")
+	l.state("task-1", cluster.Suspended)
+	l.tenuto("resume", "task-0", "-dry-run").expect(l.t, statusOK, "would resume task-0 (suspended)\n")
+	l.tenuto("resume", "task-0", "task-1").expect(l.t, statusOK)
+	l.state("task-1", cluster.Running)
+
+	list := l.ok("list", "-query", "id=task-*", "-o", "ids")
+	l.tenutoWith(list, "cancel", "-").expect(l.t, statusUsage, "cancel of task-0, task-1, task-2 needs -yes")
+	l.tenutoWith(l.ok("list", "-query", "id=task-*"), "cancel", "-", "-dry-run").expect(l.t, statusNotFound, "would cancel task-2 (running)\n", "1 of 4 not done") // the header
+	l.state("task-2", cluster.Running)
+	l.tenutoWith("", "cancel").expect(l.t, statusOK, "nothing to do")
+	l.tenuto("cancel").expect(l.t, statusUsage, "usage: tenuto cancel [flags] ID...")
+
+	// On a terminal, the person decides.
+	person := func(s *streams) { s.interactive = true }
+	o := l.run(l.t.Context(), strings.NewReader("n\n"), person, "cancel", "task-0", "task-1")
+	o.expect(l.t, statusRejected, "cancel task-0, task-1? [y/N]", "nothing was done")
+	l.state("task-0", cluster.Running)
+	l.run(l.t.Context(), strings.NewReader("y\n"), person, "cancel", "task-0", "-reason", "enough").expect(l.t, statusOK)
+	l.state("task-0", cluster.Canceled)
+	l.tenutoWith("task-0\ntask-1 with more\n\n", "cancel", "-", "-yes", "-json").
+		expect(l.t, statusRejected, `{"id":"task-1","action":"cancel","done":true}`, `"id":"task-0","action":"cancel","done":false,"error":"cancel task-0:`)
+	l.state("task-1", cluster.Canceled)
+	l.tenuto("terminate", "task-2").expect(l.t, statusUsage, "needs -yes")
+	l.run(l.t.Context(), strings.NewReader("yes\n"), person, "terminate", "task-2", "-reason", "stuck").expect(l.t, statusOK)
+	l.tenuto("get", "task-2").expect(l.t, statusOK, "terminated", "stuck")
+
+	l.tenuto("purge", "task-0").expect(l.t, statusUsage, "needs -yes")
+	l.tenuto("purge", "task-0", "never-1", "-dry-run").expect(l.t, statusRejected, "would purge task-0 (canceled)\n", "never-1: it has not ended: it is running")
+	l.tenuto("purge", "task-0", "never-1", "nobody", "-yes").expect(l.t, statusRejected, "never-1: it has not ended", "nobody", "2 of 3 not done")
+	l.tenuto("get", "task-0").expect(l.t, statusNotFound)
+	l.ok("purge", "task-1", "-yes")
+	l.ok("start", "parent", "parent-1")
+	l.Eventually("the child runs", func() bool { return l.tenuto("get", "parent-1-child").status == statusOK })
+	l.ok("terminate", "parent-1", "-yes")
+}
+
+func testOperations(l *lab) {
+	// An activity that fails.
+	l.tenuto("retry", "bank-1", "-dry-run").expect(l.t, statusOK, "would retry bank-1, event 2, call-bank: backing off\n")
+	l.ok("hold", "bank-1", "-reason", "the bank asked", "-as", "alice")
+	l.tenuto("retry", "bank-1").expect(l.t, statusRejected, "held")
+	l.tenuto("pending", "bank-1").expect(l.t, statusOK, "held")
+	l.tenuto("release", "bank-1", "-dry-run").expect(l.t, statusOK, "would release bank-1, event 2, call-bank")
+	l.ok("release", "bank-1", "-reason", "they are back", "-as", "alice")
+	l.tenuto("release", "bank-1").expect(l.t, statusNotFound, "no open operation that is held")
+	l.ok("adjust", "bank-1", "-initial-interval", "1h", "-max-interval", "1h", "-start-to-close", "1m")
+	l.tenuto("adjust", "bank-1").expect(l.t, statusUsage, "needs a timeout")
+	l.Eventually("an attempt fails under the new policy", func() bool {
+		l.tenuto("retry", "bank-1", "-reason", "now")
+		return strings.Contains(l.ok("history", "bank-1"), "initial=1h0m0s")
+	})
+	before := l.failedAttempts("bank-1")
+	l.Eventually("another attempt has failed", func() bool {
+		return l.tenuto("retry", "bank-1").status == statusOK && l.failedAttempts("bank-1") > before
+	})
+	l.tenuto("fire", "bank-1").expect(l.t, statusNotFound, "no open timer")
+	l.tenuto("fire", "bank-1", "-event", "2", "-dry-run").expect(l.t, statusRejected, "ActivityScheduled is no timer")
+	l.tenuto("fire", "bank-1", "-event", "2").expect(l.t, statusRejected, "ActivityScheduled")
+	l.tenuto("fire", "bank-1", "-event", "7").expect(l.t, statusNotFound, "event 7")
+	l.tenuto("complete", "bank-1", `"by hand"`, "-dry-run").expect(l.t, statusOK, "would complete bank-1, event 2, call-bank")
+	l.ok("complete", "bank-1", `"by hand"`, "-reason", "called them")
+	l.tenuto("wait", "bank-1", "-json").expect(l.t, statusOK, `"output":"by hand"`)
+	l.ok("start", "flaky", "bank-2", "1000")
+	l.tenuto("fail", "bank-2").expect(l.t, statusUsage, "-message")
+	l.ok("fail", "bank-2", "-message", "closed for good", "-code", "closed")
+	l.tenuto("wait", "bank-2").expect(l.t, statusRejected, "closed for good")
+
+	// A timer, and the operation of a subscription.
+	l.ok("start", "sleeper", "sleeper-1")
+	l.ok("hold", "sleeper-1")
+	l.tenuto("fire", "sleeper-1").expect(l.t, statusRejected, "held")
+	l.ok("release", "sleeper-1")
+	l.tenuto("fire", "sleeper-1", "-reason", "wake up").expect(l.t, statusOK)
+	l.tenuto("wait", "sleeper-1", "-json").expect(l.t, statusOK, `"output":"awake"`)
+	l.ok("start", "order", "order-3", `{"item":"pen","amount":1}`)
+	l.Eventually("the order waits", func() bool { return strings.Contains(l.ok("pending", "order-3"), "ExternalSubscribed") })
+	l.tenuto("hold", "order-3", "-dry-run").expect(l.t, statusOK, "would hold order-3, event 7")
+	l.tenuto("complete", "order-3", "true", "-name", "rejected").expect(l.t, statusNotFound, `wait for an event "rejected"`)
+	l.ok("complete", "order-3", "true", "-name", "approved")
+	l.tenuto("wait", "order-3").expect(l.t, statusOK, "completed")
+
+	// Several operations of an instance: none is chosen at random.
+	l.tenutoWith("order-1\norder-3\n", "complete", "-", "true").expect(l.t, statusUsage, "complete of order-1, order-3 needs -yes")
+	l.ok("start", "parent", "parent-2", "null", "-reuse", "ended")
+	l.Eventually("the parent waits", func() bool { return strings.Contains(l.ok("pending", "parent-2"), "SubOrchestrationScheduled") })
+	l.ok("fail", "parent-2", "-message", "no child")
+	l.tenuto("wait", "parent-2").expect(l.t, statusRejected, "no child")
+}
+
+// failedAttempts returns the number of failed attempts of an instance's first operation.
+func (l *lab) failedAttempts(id string) int {
+	var o operation
+	if err := json.Unmarshal([]byte(l.ok("pending", id, "-json")), &o); err != nil {
+		l.t.Fatal(err)
+	}
+	return o.FailedAttempts
+}
+
+func testAttemptTokens(l *lab) {
+	l.ok("start", "external", "external-1")
+	token := <-l.tokens
+	l.tenuto("complete", "-token", token, `"x"`, "-dry-run").expect(l.t, statusUsage, "-dry-run")
+	l.ok("fail", "-token", token, "-message", "not today")
+	token = <-l.tokens // of the next attempt
+	l.ok("complete", "-token", token, `"signed"`)
+	l.ok("complete", "-token", token, `"signed"`) // repeated
+	l.tenuto("complete", "-token", token, `"forged"`).expect(l.t, statusRejected)
+	l.tenuto("wait", "external-1", "-json").expect(l.t, statusOK, `"output":"signed"`)
+	l.ok("start", "external", "external-2")
+	l.ok("fail", "-token", <-l.tokens, "-message", "never", "-non-retryable")
+	l.tenuto("wait", "external-2").expect(l.t, statusRejected, "never")
+}
+
+func testActivities(l *lab) {
+	l.tenuto("activity", "pause", "call-bank", "-dry-run").expect(l.t, statusOK, "would pause activity call-bank\n")
+	l.tenuto("activity", "resume", "call-bank").expect(l.t, statusRejected, "not paused")
+	l.ok("activity", "pause", "call-bank", "-reason", "bank is down", "-as", "alice")
+	l.golden("activity-list", "activity", "list", "-utc")
+	l.ok("start", "flaky", "bank-3", "0")
+	l.Eventually("the activity is paused", func() bool { return strings.Contains(l.ok("pending", "bank-3"), "paused") })
+	l.golden("get-paused", "get", "bank-3", "-pending", "-utc")
+	l.ok("activity", "resume", "call-bank")
+	l.tenuto("wait", "bank-3").expect(l.t, statusOK, "completed")
+	l.tenuto("activity", "list", "-o", "ids").expect(l.t, statusOK)
+}
+
+func testAudit(l *lab) {
+	out := l.ok("audit", "-query", "id=bank-1*", "-utc")
+	for _, text := range []string{"hold  ", "local-for-alice", "the-bank-asked", "called-them"} {
+		if !strings.Contains(out, text) {
+			l.t.Errorf("%q is missing:\n%s", text, out)
+		}
+	}
+	l.golden("audit", "audit", "-principal", "local for alice", "-utc", "-prefix", "bank-")
+	l.tenuto("audit", "-principal", "nobody", "-json").expect(l.t, statusOK)
+	l.tenuto("audit", "-until", "1h").expect(l.t, statusOK, "TIME  ID")
+	l.tenuto("audit", "-since", "yesterday").expect(l.t, statusUsage, "an age like 2h")
+}
+
+func testSchedules(l *lab) {
+	l.tenuto("schedule", "create", "yearly", "greet", "-cron", "0 0 1 1 *", "-dry-run").expect(l.t, statusOK, "would create schedule yearly: next due times: 20")
+	l.tenuto("schedule", "show", "yearly").expect(l.t, statusNotFound)
+	l.ok("schedule", "create", "yearly", "greet", "-cron", "0 0 1 1 *", "-input", `"Ada"`, "-zone", "Europe/Berlin")
+	l.tenuto("schedule", "create", "yearly", "greet", "-cron", "0 0 1 1 *", "-dry-run").expect(l.t, statusRejected, "exists")
+	l.golden("schedule-list", "schedule", "list", "-utc")
+	l.golden("schedule-show", "schedule", "show", "yearly", "-utc")
+	for _, verb := range []string{"pause", "resume", "trigger", "delete"} {
+		l.tenuto("schedule", verb, "yearly", "-dry-run").expect(l.t, statusOK, "would "+verb+" schedule yearly: it starts greet, paused: ")
+	}
+	l.tenuto("schedule", "update", "yearly", "-cron", "0 5 1 1 *", "-dry-run").expect(l.t, statusOK, "T04:00:00Z")
+	l.ok("schedule", "pause", "yearly", "-note", "holidays")
+	l.tenuto("schedule", "list").expect(l.t, statusOK, "yearly  paused")
+	l.ok("schedule", "resume", "yearly")
+	l.ok("schedule", "update", "yearly", "-overlap", "allow")
+	l.tenuto("schedule", "trigger", "yearly", "-o", "ids").expect(l.t, statusOK, "yearly-20")
+	l.tenuto("schedule", "backfill", "yearly", "2024-12-31T00:00:00Z", "2026-01-02T00:00:00Z", "-dry-run", "-utc").
+		expect(l.t, statusOK, "would start greet for 2024-12-31T23:00:00Z\nwould start greet for 2025-12-31T23:00:00Z\n")
+	l.ok("schedule", "backfill", "yearly", "2024-12-31T00:00:00Z", "2026-01-02T00:00:00Z")
+	l.tenuto("get", "yearly-2024-12-31T23:00:00Z").expect(l.t, statusOK)
+	l.ok("schedule", "delete", "yearly")
+	l.tenuto("schedule", "delete", "yearly", "-dry-run").expect(l.t, statusRejected, "ended")
+}
+
+func testCluster(l *lab) {
+	l.golden("members", "members")
+	l.tenuto("members", "-o", "ids").expect(l.t, statusOK, "n0\nn1\nn2\n")
+	l.golden("health", "health")
+	l.tenuto("health", "-json").expect(l.t, statusOK, `{"ok":true,"leader":"n`, `"voters":3,"alive":3,"tolerates":1}`)
+	node := httptest.NewServer(l.Node(0).HealthHandler())
+	defer node.Close()
+	l.tenuto("health", "-url", node.URL+"/readyz").expect(l.t, statusOK, "ok: true\n", "node: n0\n")
+	l.tenuto("health", "-url", node.URL+"/nothing").expect(l.t, statusRejected, "404")
+	l.tenuto("health", "-url", "http://127.0.0.1:1/readyz").expect(l.t, statusUnavailable, "no answer")
+	l.golden("settings", "settings")
+	l.tenuto("settings", "Limits.Open=500", "-dry-run").expect(l.t, statusOK, "Limits.Open  ", "500\n")
+	l.tenuto("settings", "-o", "yaml").expect(l.t, statusOK, "Limits.Open: 10000\n")
+	l.ok("settings", "Limits.Open=9000")
+	l.tenuto("token", "-dry-run", "-lifetime", "2h").expect(l.t, statusOK, "would issue a token for one node, valid for 2h0m0s\n")
+	token := strings.TrimSpace(l.ok("token", "-lifetime", "2h"))
+	l.golden("token-list", "token", "-list", "-utc")
+	l.ok("token", "-revoke", token)
+	l.tenuto("token", "-revoke", token).expect(l.t, statusRejected)
+	l.tenuto("remove", "n9", "-dry-run").expect(l.t, statusNotFound, "n9")
+	l.tenuto("remove", "n1").expect(l.t, statusUsage, "remove of n1 needs -yes")
+	l.tenuto("adopt", "n1", "0123", "-dry-run").expect(l.t, statusOK, "would adopt n1: the recorded directory is ")
+	l.tenuto("adopt", "n1", strings.Repeat("0", 32), "-yes").expect(l.t, statusRejected, "still answers")
+}
+
+func testTool(l *lab) {
+	l.tenuto("version").expect(l.t, statusOK, "tenuto ", "linux/")
+	l.tenuto("version", "-json").expect(l.t, statusOK, `"go":"go1.`)
+	l.tenuto("completion", "bash").expect(l.t, statusOK, "complete -o default -F _tenuto tenuto")
+	l.tenuto("completion", "tcsh").expect(l.t, statusUsage, "bash, fish, zsh")
+	l.ok("profile", "set", "lab", "-addr", l.env["TENUTO_ADDR"], "-as", "bob", "-cert", "a.crt")
+	l.tenuto("profile", "list").expect(l.t, statusOK, "lab   yes", "bob")
+	l.ok("profile", "set", "lab", "-cert", "")
+	l.tenuto("profile", "show").expect(l.t, statusOK, "name  lab\n", "as    bob\n")
+	l.ok("profile", "set", "other", "-addr", "127.0.0.1:1", "-timeout", "10ms")
+	l.ok("profile", "use", "other")
+	addr := l.env["TENUTO_ADDR"]
+	delete(l.env, "TENUTO_ADDR")
+	l.tenuto("list").expect(l.t, statusUnavailable)
+	l.tenuto("list", "-profile", "lab").expect(l.t, statusOK, "order-1")
+	l.tenuto("list", "-profile", "nothing").expect(l.t, statusUsage, `no profile "nothing"`)
+	l.tenuto("cancel", "order-1", "-timeout", "fast").expect(l.t, statusUsage, `-timeout is "fast"`)
+	l.env["TENUTO_ADDR"] = addr
+	l.ok("profile", "remove", "other")
+	l.ok("profile", "remove", "lab")
+	dir := filepath.Join(l.t.TempDir(), "certs")
+	l.tenuto("cert", "-dir", dir, "-nodes", "n1,n2", "-clients", "operator").expect(l.t, statusOK, "client-operator.key  client", "tenuto profile set operator")
+	l.tenuto("cert", "-dir", dir).expect(l.t, statusUsage, "-nodes")
+}
+
+func testLostLeader(l *lab) {
+	l.ok("start", "shifty", "shifty-1")
+	l.swapped.Store(true)
+	leader := l.Leader()
+	l.Kill(leader)
+	l.Leader()
+	// The call waits for code that fits.
+	l.tenuto("send", "shifty-1", "word", "1", "-timeout", "100ms").expect(l.t, statusUnknown, "unknown")
+	l.state("shifty-1", cluster.Stalled)
+	l.tenuto("get", "shifty-1").expect(l.t, statusOK, "mismatch")
+	l.tenuto("retry", "shifty-1", "-dry-run").expect(l.t, statusOK, "would retry shifty-1 (stalled)\n")
+	l.tenuto("hold", "shifty-1").expect(l.t, statusRejected, "stalled")
+	l.swapped.Store(false)
+	l.ok("retry", "shifty-1")
+	l.state("shifty-1", cluster.Running)
+	l.Eventually("the leader knows of the loss", func() bool { return l.tenuto("health").status == statusRejected })
+	dead := fmt.Sprintf("n%d", leader)
+	l.tenuto("health").expect(l.t, statusRejected, "health     not ok\n", "tolerates  0 more failures\n", "problem    "+dead+" is unreachable\n")
+	l.tenuto("adopt", dead, strings.Repeat("0", 32), "-yes", "-timeout", "10s").expect(l.t, statusOK, "now has directory")
+	l.tenuto("remove", dead, "-dry-run").expect(l.t, statusOK, "would remove "+dead+": ", ", unreachable\n")
+	l.ok("remove", dead, "-yes")
+	if ids := strings.Fields(l.ok("members", "-o", "ids")); slices.Contains(ids, dead) || len(ids) != 2 {
+		l.t.Errorf("the members are %q", ids)
+	}
+}
