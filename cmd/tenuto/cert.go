@@ -85,12 +85,12 @@ func writeFiles(s streams, d *display, files []certificate.File) error {
 // printCertificateUse says how to use the certificates.
 func printCertificateUse(s streams, r certificate.Request) {
 	for _, name := range r.Nodes {
-		fmt.Fprintf(s.err, "node %s: cluster.Config{ClusterID: %q, NodeID: %[1]q, TLS: cluster.KeyFiles(%q, %q, %q), ...}\n", name,
+		fmt.Fprintf(s.err, "node %[1]s: cluster.Config{ClusterID: %[2]q, NodeID: %[1]q, TLS: cluster.KeyFiles(%[3]q, %[4]q, %[5]q), ...}\n", name,
 			r.Cluster, filepath.Join(r.Dir, "node-"+name+".crt"), filepath.Join(r.Dir, "node-"+name+".key"), filepath.Join(r.Dir, "ca.crt"))
 	}
 	for _, name := range r.Clients {
 		path := filepath.Join(r.Dir, "client-"+name)
-		fmt.Fprintf(s.err, "client %s: tenuto profile set %[1]s -addr HOST:PORT -cluster %s -ca %s -cert %s.crt -key %[4]s.key\n", name,
+		fmt.Fprintf(s.err, "client %[1]s: tenuto profile set %[1]s -addr HOST:PORT -cluster %[2]s -ca %[3]s -cert %[4]s.crt -key %[4]s.key\n", name,
 			r.Cluster, filepath.Join(r.Dir, "ca.crt"), path)
 	}
 	fmt.Fprintln(s.err, "These are for trying things out: ca.key is not encrypted. For production: tenuto cert -commands")

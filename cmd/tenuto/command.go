@@ -318,8 +318,9 @@ func (c *command) printHelp(w io.Writer, flags *flag.FlagSet) {
 	if c.details != "" {
 		fmt.Fprintf(w, "\n%s\n", strings.TrimSpace(c.details))
 	}
-	printFlags(w, "flags", flags, func(f *flag.Flag) bool { return !isConnectionFlag(f.Name) }, flagUsage)
-	printFlags(w, "connection", flags, func(f *flag.Flag) bool { return isConnectionFlag(f.Name) }, func(f *flag.Flag) string {
+	connects := flags.Lookup("profile") != nil // other commands have flags with the same names
+	printFlags(w, "flags", flags, func(f *flag.Flag) bool { return !connects || !isConnectionFlag(f.Name) }, flagUsage)
+	printFlags(w, "connection", flags, func(f *flag.Flag) bool { return connects && isConnectionFlag(f.Name) }, func(f *flag.Flag) string {
 		return flagUsage(f) + " ($" + variable(f.Name) + ")"
 	})
 	if subcommands := findSubcommands(c.name); len(subcommands) > 0 {

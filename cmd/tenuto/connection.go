@@ -42,7 +42,7 @@ var connectionFlagList = []connectionFlag{
 	{name: "cert", usage: "`file` with the certificate of this client; without TLS a node is reached on loopback only", isPath: true},
 	{name: "key", usage: "`file` with its private key", isPath: true},
 	{name: "ca", usage: "`file` with the authorities of the cluster", isPath: true},
-	{name: "timeout", usage: "how `long` a call may take, retries included", byDefault: "30s", check: checkTimeout},
+	{name: "timeout", usage: "the longest `duration` of a call, retries included", byDefault: "30s", check: checkTimeout},
 	{name: "as", usage: "`name` of the user to record as the principal, in addition to that of the certificate"},
 }
 

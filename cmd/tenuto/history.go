@@ -19,7 +19,7 @@ import (
 func showHistory(flags *flag.FlagSet) action {
 	execution := flags.Uint64("execution", 0, "execution to show, counted from 1; 0 for the latest")
 	following := flags.Bool("follow", false, "also write the events to come, until the run ends")
-	limit := flags.Duration("for", 0, "how `long` to follow (default until the end of the run)")
+	limit := flags.Duration("for", 0, "the longest `duration` to follow (default until the end of the run)")
 	color := "auto"
 	flags.Var(&choice{[]string{"auto", "always", "never"}, false, func(value string) { color = value }},
 		"color", "`when` to use colors: auto (on a terminal, unless NO_COLOR is set), always, never")

@@ -169,7 +169,7 @@ type issuedToken struct {
 // token issues, lists or revokes tokens. The output of a new token is only the token, so that it
 // can be put into a file.
 func token(flags *flag.FlagSet) action {
-	lifetime := flags.Duration("lifetime", time.Hour, "how `long` the token is valid")
+	lifetime := flags.Duration("lifetime", time.Hour, "`duration` for which the token is valid")
 	list := flags.Bool("list", false, "list the tokens that the cluster knows, instead of issuing one")
 	revoke := flags.String("revoke", "", "revoke the token with this `ID`, or this token, instead of issuing one")
 	dryRun := flags.Bool("dry-run", false, "say what would be done, and do nothing")

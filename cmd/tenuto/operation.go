@@ -92,9 +92,13 @@ type target struct {
 func targetFlags(flags *flag.FlagSet, kinds operationKinds) *target {
 	t := &target{kinds: kinds}
 	flags.Uint64Var(&t.event, "event", 0, "the operation that the event with this `number` scheduled")
-	flags.Uint64Var(&t.execution, "execution", 0, "the `execution` that -event counts in (default the latest)")
-	flags.StringVar(&t.name, "name", "", "operations of the activity, event or orchestration `name`")
-	flags.BoolVar(&t.all, "all", false, "all operations to which this applies")
+	flags.Uint64Var(&t.execution, "execution", 0, "`number` of the execution that -event counts in (default the latest)")
+	flags.StringVar(&t.name, "name", "", "operations of the activity, event or orchestration `NAME`")
+	if kinds == backingOff {
+		t.all = true
+	} else {
+		flags.BoolVar(&t.all, "all", false, "all operations to which this applies")
+	}
 	return t
 }
 
@@ -185,7 +189,6 @@ func retry(flags *flag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		t.all = true
 		onActivities := c.onOperations(s, t, *reason, operate.RetryNow)
 		return c.run(ctx, s, ids, func(ctx context.Context, id string) ([]changed, error) {
 			status, err := s.Get(ctx, id)
@@ -209,7 +212,7 @@ func adjustFlags(flags *flag.FlagSet) func() []replay.Option {
 	startToClose := flags.Duration("start-to-close", 0, "`timeout` of each attempt")
 	scheduleToClose := flags.Duration("schedule-to-close", 0, "`timeout` of the whole activity")
 	heartbeat := flags.Duration("heartbeat", 0, "`timeout` between heartbeats")
-	grace := flags.Duration("cancel-grace", 0, "how `long` an attempt may clean up")
+	grace := flags.Duration("cancel-grace", 0, "`duration` in which an attempt may clean up")
 	var policy replay.RetryPolicy
 	flags.IntVar(&policy.MaxAttempts, "attempts", 0, "the maximum `number` of attempts (default without limit)")
 	flags.DurationVar(&policy.InitialInterval, "initial-interval", 0, "`backoff` after the first attempt (default 1s)")

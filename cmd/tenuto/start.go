@@ -90,7 +90,7 @@ func (f *startFlags) options() (options []replay.Option) {
 func start(flags *flag.FlagSet) action {
 	optionFlags := declareStartFlags(flags)
 	await := flags.Bool("wait", false, "wait for the end of the run and write its output; status 1 if it fails")
-	limit := flags.Duration("for", 0, "how `long` to wait (default without limit)")
+	limit := flags.Duration("for", 0, "the longest `duration` to wait (default without limit)")
 	dryRun := flags.Bool("dry-run", false, "check the input and whether the ID is free, and do nothing")
 	var format output.Format
 	formatFlag(flags, &format, output.Table, output.JSON, output.YAML)
@@ -200,7 +200,7 @@ func (e *limitError) Unwrap() error { return context.DeadlineExceeded }
 
 func wait(flags *flag.FlagSet) action {
 	d := displayFlags(flags, output.Table, output.Wide, output.JSON, output.YAML, output.IDs)
-	limit := flags.Duration("for", 0, "how `long` to wait for each (default without limit)")
+	limit := flags.Duration("for", 0, "the longest `duration` to wait for each (default without limit)")
 	usage := &usage{"wait", "ID..."}
 	return withSession(flags, func(ctx context.Context, s *session, args []string) error {
 		ids, err := readIDs(usage, s.streams, args)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cmd/tenuto/internal/output"
+	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
@@ -49,7 +50,7 @@ func newWatchedEvent(instance string, e history.Event) *watchedEvent {
 func watch(flags *flag.FlagSet) action {
 	var from history.Position
 	flags.Func("from", "`position` EXECUTION/EVENT to begin at, such as 1/1 (default: after what is recorded)", parsePosition(&from))
-	limit := flags.Duration("for", 0, "how `long` to watch (default until the end of the run)")
+	limit := flags.Duration("for", 0, "the longest `duration` to watch (default until the end of the run)")
 	d := displayFlags(flags, output.Table, output.JSON, output.YAML)
 	return withSession(flags, func(ctx context.Context, s *session, args []string) error {
 		if from == (history.Position{}) {
@@ -100,17 +101,51 @@ func (s *session) follow(ctx context.Context, id string, from history.Position, 
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, &limitError{id, limit})
 		defer cancel()
 	}
-	for event, err := range s.Watch(ctx, id, from) {
+	for {
+		err := s.watchOnce(ctx, id, &from, write)
+		var encoded *replay.CodecError
 		var late *limitError
 		switch {
+		case errors.As(err, &encoded): // an error that only the codec of the cluster can decode
+			ended, readErr := s.writeRecorded(ctx, id, &from, write)
+			if ended || readErr != nil {
+				return readErr
+			}
 		case err != nil && errors.As(context.Cause(ctx), &late):
 			return late
-		case err != nil:
-			return err
-		}
-		if err := write(event); err != nil {
+		default:
 			return err
 		}
 	}
+}
+
+// watchOnce writes events and moves the position after them, until the run ends or an error.
+func (s *session) watchOnce(ctx context.Context, id string, at *history.Position, write func(history.Event) error) error {
+	for event, err := range s.Watch(ctx, id, *at) {
+		if err == nil {
+			err = write(event)
+		}
+		if err != nil {
+			return err
+		}
+		*at = event.Next()
+	}
 	return nil
+}
+
+// writeRecorded writes the events of an execution from a position on, as they are recorded. It
+// reports whether the run has ended.
+func (s *session) writeRecorded(ctx context.Context, id string, at *history.Position, write func(history.Event) error) (ended bool, err error) {
+	h, err := s.exportHistory(ctx, id, at.Execution, nil)
+	if err != nil {
+		return false, err
+	}
+	for _, event := range h.Events[min(len(h.Events), int(at.EventID)-1):] {
+		if err := write(event); err != nil {
+			return false, err
+		}
+		*at = event.Next()
+		ended = event.Type.EndsExecution() && event.Type != history.OrchestrationContinuedAsNew
+	}
+	return ended, nil
 }

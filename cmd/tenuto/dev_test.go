@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// freeAddress returns a loopback address on which nothing listens.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+// A devNode is a process that runs "tenuto dev".
+type devNode struct {
+	*exec.Cmd
+	printed string // up to the last line of what to type
+}
+
+func startDev(t *testing.T, env []string, flags ...string) *devNode {
+	t.Helper()
+	n := &devNode{Cmd: exec.Command(os.Args[0], append([]string{"dev"}, flags...)...)}
+	n.Env = append(append(os.Environ(), asCommand+"=1"), env...)
+	stderr, err := n.StderrPipe()
+	if err == nil {
+		err = n.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = n.Process.Kill()
+		_ = n.Wait()
+	})
+	limit := time.AfterFunc(time.Minute, func() { _ = n.Process.Kill() })
+	defer limit.Stop()
+	lines := bufio.NewScanner(stderr)
+	for lines.Scan() {
+		n.printed += lines.Text() + "\n"
+		if strings.Contains(lines.Text(), "tenuto audit") {
+			go func() { // so that the node can go on writing
+				for lines.Scan() {
+				}
+			}()
+			return n
+		}
+	}
+	t.Fatalf("the node is not ready: %s", n.printed)
+	return nil
+}
+
+// The commands that "tenuto dev" prints work, and a killed node continues on the same directory.
+func TestDev_PrintedCommandsSurviveKill(t *testing.T) {
+	address, dir := freeAddress(t), filepath.Join(t.TempDir(), "data")
+	node := startDev(t, nil, "-dir", dir, "-listen", address)
+	shell := installed(t, "sh")
+	env := asTenuto(t, "TENUTO_ADDR="+address)
+	script := regexp.MustCompile(`(?m)^  (tenuto .*?)(   .*)?$`).FindAllStringSubmatch(node.printed, -1)
+	if len(script) < 10 {
+		t.Fatalf("few commands in:\n%s", node.printed)
+	}
+	typed := func(command string) string {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		run := exec.CommandContext(ctx, shell, "-ec", command)
+		run.Env = env
+		out, err := run.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", command, err, out)
+		}
+		return string(out)
+	}
+	var outputs []string
+	for i, match := range script {
+		if strings.Contains(match[1], "tenuto query") || strings.Contains(match[1], "tenuto retry") { // they need a moment
+			awaited := map[bool]string{true: "waiting for approval", false: "backing off"}[strings.Contains(match[1], "query")]
+			instance := strings.Fields(match[1])[2]
+			for !strings.Contains(typed("tenuto get -pending "+instance), awaited) {
+			}
+		}
+		outputs = append(outputs, typed(match[1]))
+		if i == len(script)/2 {
+			if err := node.Process.Signal(syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			_ = node.Wait()
+			node = startDev(t, nil, "-dir", dir, "-listen", address)
+		}
+	}
+	all := strings.Join(outputs, "")
+	for _, text := range []string{`"hello Ada"`, "ActivityCompleted", `"step":"waiting for approval"`, "order-1  completed", "call-bank", "the-bank-does-not-answer", "called-them"} {
+		if !strings.Contains(all, text) {
+			t.Errorf("%q is missing in\n%s", text, all)
+		}
+	}
+	if err := node.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := node.Wait(); err != nil {
+		t.Errorf("after an interrupt: %v", err)
+	}
+}
+
+func TestDev_RemovesTemporaryDirectory(t *testing.T) {
+	temporary := t.TempDir()
+	address := freeAddress(t)
+	node := startDev(t, []string{"TMPDIR=" + temporary}, "-listen", address)
+	second := exec.CommandContext(t.Context(), os.Args[0], "dev", "-listen", address)
+	second.Env = append(os.Environ(), asCommand+"=1", "TMPDIR="+temporary)
+	if out, err := second.CombinedOutput(); err == nil || !strings.Contains(string(out), "-listen names another address") {
+		t.Errorf("a second node on the address: %v, %s", err, out)
+	}
+	if err := node.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := node.Wait(); err != nil {
+		t.Error(err)
+	}
+	left, err := os.ReadDir(temporary)
+	if err != nil || len(left) != 0 {
+		t.Errorf("left %v, %v", slices.Collect(func(yield func(string) bool) {
+			for _, entry := range left {
+				yield(entry.Name())
+			}
+		}), err)
+	}
+}
