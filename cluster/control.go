@@ -80,7 +80,7 @@ func checkPrincipal(request *clusterpb.Request) error {
 			return err
 		}
 	}
-	return checkText("principal", request.Principal, 0, 2*userMax)
+	return firstError(checkText("principal", request.Principal, 0, 2*userMax), checkText("reason", request.Reason, 0, reasonMax))
 }
 
 // recordsPrincipal reports whether the history, or the settings, show who has made a request.

@@ -66,6 +66,13 @@ func WithPrincipal(ctx context.Context, name string) context.Context {
 	return access.WithUser(ctx, name)
 }
 
+// WithReason returns a context whose calls are recorded with a reason. It applies to starts, events,
+// updates and completions, those of other packages such as cluster/schedule among them; other calls
+// have an argument for the reason. A reason is text of at most 4,096 bytes.
+func WithReason(ctx context.Context, reason string) context.Context {
+	return access.WithReason(ctx, reason)
+}
+
 // RetryNow makes the next attempt of an activity begin at once, if the activity is backing off;
 // otherwise the error is [ErrNotBackingOff]. Rates, slots and pauses still apply. A held activity
 // returns [ErrHeld].

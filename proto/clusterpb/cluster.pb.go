@@ -291,6 +291,9 @@ type Request struct {
 	Principal string `protobuf:"bytes,72,opt,name=principal,proto3" json:"principal,omitempty"`
 	// The user on whose behalf a remote client makes the call; empty for none. Protocol 4.
 	User string `protobuf:"bytes,73,opt,name=user,proto3" json:"user,omitempty"`
+	// Why the call is made, for the history; empty for none. Calls with a reason of their own ignore
+	// it. Protocol 4.
+	Reason string `protobuf:"bytes,79,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Types that are valid to be assigned to Call:
 	//
 	//	*Request_Start
@@ -438,6 +441,13 @@ func (x *Request) GetPrincipal() string {
 func (x *Request) GetUser() string {
 	if x != nil {
 		return x.User
+	}
+	return ""
+}
+
+func (x *Request) GetReason() string {
+	if x != nil {
+		return x.Reason
 	}
 	return ""
 }
@@ -7279,7 +7289,7 @@ var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xd8\x12\n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xf0\x12\n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
@@ -7294,7 +7304,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"firstIndex\x88\x01\x01\x12*\n" +
 	"\x11reject_if_stalled\x18< \x01(\bR\x0frejectIfStalled\x12\x1c\n" +
 	"\tprincipal\x18H \x01(\tR\tprincipal\x12\x12\n" +
-	"\x04user\x18I \x01(\tR\x04user\x127\n" +
+	"\x04user\x18I \x01(\tR\x04user\x12\x16\n" +
+	"\x06reason\x18O \x01(\tR\x06reason\x127\n" +
 	"\x05start\x18\n" +
 	" \x01(\v2\x1f.tenuto.cluster.v1.StartRequestH\x00R\x05start\x124\n" +
 	"\x04send\x18\v \x01(\v2\x1e.tenuto.cluster.v1.SendRequestH\x00R\x04send\x121\n" +
