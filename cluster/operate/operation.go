@@ -134,11 +134,11 @@ func FireNow(ctx context.Context, client *cluster.Client, op Operation, reason s
 }
 
 // Adjust changes the timeouts, [replay.CancelGrace] or the retry policy of an open activity.
-// Options that are not given, or have the value 0, stay as they are. A new timeout counts from the
-// same moment as the old one, so it may have passed already. [replay.Attempt.Deadline] of a running
-// attempt still shows the old one. A new retry policy replaces the old one as a whole and applies
-// from the next decision on: an activity that backs off ends at once if its last failure is final
-// under the new policy. [replay.Tag] cannot be changed.
+// Options that are not given, or have the value 0, stay as they are: to do without a timeout, set a
+// long one. A new timeout counts from the same moment as the old one, so it may have passed already.
+// [replay.Attempt.Deadline] of a running attempt still shows the old one. A new retry policy replaces
+// the old one as a whole and applies from the next decision on: an activity that backs off ends at
+// once if its last failure is final under the new policy. [replay.Tag] cannot be changed.
 func Adjust(ctx context.Context, client *cluster.Client, op Operation, reason string, options ...replay.Option) error {
 	changes, err := engine.RecordedActivityOptions(options, "an adjustment")
 	switch {
