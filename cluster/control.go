@@ -87,7 +87,8 @@ func checkPrincipal(request *clusterpb.Request) error {
 func recordsPrincipal(request *clusterpb.Request) bool {
 	switch request.Call.(type) {
 	case *clusterpb.Request_Start, *clusterpb.Request_Send, *clusterpb.Request_Control, *clusterpb.Request_Update,
-		*clusterpb.Request_Complete, *clusterpb.Request_Operate, *clusterpb.Request_PauseActivity:
+		*clusterpb.Request_Complete, *clusterpb.Request_Operate, *clusterpb.Request_PauseActivity,
+		*clusterpb.Request_TransferLeadership:
 		return true
 	}
 	return false

@@ -13,8 +13,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
-// The actions of this package, for Config.Authorize. Pausing and resuming an activity concern no
-// instance: the instance ID is "".
+// The actions of this package, for Config.Authorize. Pausing and resuming an activity and transfers of
+// leadership concern no instance: the instance ID is "".
 const (
 	ActionRetryNow       cluster.Action = "retry now"
 	ActionHold           cluster.Action = "hold"
@@ -25,6 +25,7 @@ const (
 	ActionFireNow        cluster.Action = "fire now"
 	ActionPauseActivity  cluster.Action = "pause activity"
 	ActionResumeActivity cluster.Action = "resume activity"
+	ActionTransfer       cluster.Action = "transfer leadership"
 )
 
 // Errors of actions. With each of them nothing was recorded.
