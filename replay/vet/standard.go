@@ -83,7 +83,8 @@ var standardRules = map[string]packageRules{
 	schedulePath: {"Backfill": clusterCall, "Create": clusterCall, "Delete": clusterCall, "Describe": clusterCall, "List": clusterCall, "Pause": clusterCall,
 		"Replace": clusterCall, "Resume": clusterCall, "Trigger": clusterCall, "Update": clusterCall, "Times": zone},
 	operatePath: {"Adjust": clusterCall, "Audit": clusterCall, "Complete": clusterCall, "Fail": clusterCall, "FireNow": clusterCall, "Hold": clusterCall,
-		"PauseActivity": clusterCall, "Pauses": clusterCall, "Release": clusterCall, "ResumeActivity": clusterCall, "RetryNow": clusterCall},
+		"PauseActivity": clusterCall, "Pauses": clusterCall, "Release": clusterCall, "ResumeActivity": clusterCall, "RetryNow": clusterCall,
+		"TransferLeadership": clusterCall},
 
 	"fmt": {"Print": printing, "Printf": printing, "Println": printing, "Scan": externalIO, "Scanf": externalIO, "Scanln": externalIO},
 	"log": {"Print": printing, "Printf": printing, "Println": printing, "Output": printing,
