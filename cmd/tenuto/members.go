@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/operate"
 	"github.com/tenuto-dev/tenuto/cmd/tenuto/internal/output"
 )
 
@@ -129,6 +130,55 @@ func remove(flags *flag.FlagSet) action {
 		}
 		return c.one(s, args[0], detail, func() error { return client.RemoveNode(ctx, args[0]) })
 	})
+}
+
+func transfer(flags *flag.FlagSet) action {
+	from := flags.String("from", "", "only the partitions that the `node` leads (default all)")
+	c := changeFlags(flags, confirmNever)
+	return withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, args []string) error {
+		to := ""
+		if len(args) > 0 {
+			to = args[0]
+		}
+		if c.dryRun {
+			return describeTransfer(ctx, client, s, c, *from, to)
+		}
+		n, err := operate.TransferLeadership(ctx, client, *from, to)
+		if err == nil {
+			printMessage(s, fmt.Sprintf("partitions handed over: %d", n))
+			err = c.report(s, changed{ID: to})
+		}
+		return err
+	})
+}
+
+// describeTransfer writes which nodes would hand over what they lead.
+func describeTransfer(ctx context.Context, client *cluster.Client, s streams, c *change, from, to string) error {
+	for _, id := range []string{from, to} {
+		if id == "" {
+			continue
+		}
+		m, err := findMember(ctx, client, id)
+		if err == nil && id == to && !m.Voter {
+			err = fmt.Errorf("%s: %s has no vote", c.verb, to)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	members, err := client.Members(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range members {
+		if (m.Leader || len(m.LeadsPartitions) > 0) && (from == "" || m.NodeID == from) && m.NodeID != to {
+			err = c.report(s, changed{ID: cmp.Or(to, "to the node that lags least"), detail: "from " + m.NodeID})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // adopt records the directory that a node has now.

@@ -381,6 +381,13 @@ func testCluster(l *lab) {
 	l.tenuto("token", "-revoke", token).expect(l.t, statusRejected)
 	l.tenuto("remove", "n9", "-dry-run").expect(l.t, statusNotFound, "n9")
 	l.tenuto("remove", "n1").expect(l.t, statusUsage, "remove of n1 needs -yes")
+	leader := l.Leader()
+	next := fmt.Sprintf("n%d", (leader+1)%3)
+	l.tenuto("transfer", next, "-dry-run").expect(l.t, statusOK, fmt.Sprintf("would transfer %s: from n%d\n", next, leader))
+	l.tenuto("transfer", "n9", "-dry-run").expect(l.t, statusNotFound, "n9")
+	l.tenuto("transfer", "n9").expect(l.t, statusNotFound, "n9")
+	l.tenuto("transfer", next).expect(l.t, statusOK, "partitions handed over: 1")
+	l.tenuto("members").expect(l.t, statusOK, next+"    "+l.Addresses()[(leader+1)%3]+"  leader")
 	l.tenuto("adopt", "n1", "0123", "-dry-run").expect(l.t, statusOK, "would adopt n1: the recorded directory is ")
 	l.tenuto("adopt", "n1", strings.Repeat("0", 32), "-yes").expect(l.t, statusRejected, "still answers")
 }
