@@ -74,6 +74,9 @@ func (s streams) documents(format output.Format) *output.Documents {
 // 2h.
 func parseTime(text string) (time.Time, error) {
 	now := time.Now()
+	if strings.ContainsAny(text, " \"") { // it would be more than one word of a filter
+		text = ""
+	}
 	if f, err := filter.Parse("created>="+text, now); err == nil && !f.CreatedFrom.IsZero() {
 		return f.CreatedFrom, nil
 	}
