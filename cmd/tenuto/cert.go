@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -40,14 +41,13 @@ func cert(flags *flag.FlagSet) action {
 			return err
 		}
 		files, err := certificate.Make(r)
-		if writeErr := writeFiles(s, d, files); err == nil {
-			err = writeErr
+		if len(files) > 0 { // some may have been written before an error
+			err = errors.Join(err, writeFiles(s, d, files))
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			printCertificateUse(s, r)
 		}
-		printCertificateUse(s, r)
-		return nil
+		return err
 	}
 }
 

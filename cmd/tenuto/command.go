@@ -94,6 +94,11 @@ type reportedError struct{ status int }
 
 func (e *reportedError) Error() string { return fmt.Sprintf("exit status %d", e.status) }
 
+// A readError is of a call that only reads, in a command that can also change something.
+type readError struct{ error }
+
+func (e *readError) Unwrap() error { return e.error }
+
 // A signalError is the cause of the end of a context.
 type signalError struct{ signal syscall.Signal }
 
@@ -111,6 +116,9 @@ func run(ctx context.Context, line []string, s streams) int {
 	if line[0] == "help" || isHelpFlag(line[0]) {
 		printUsage(s.out)
 		return statusOK
+	}
+	if line[0] == "-version" || line[0] == "--version" {
+		line = append([]string{"version"}, line[1:]...)
 	}
 	if line[0] == completeWord {
 		return completeLine(ctx, s, line[1:])
@@ -162,6 +170,9 @@ func rejectUnknown(ctx context.Context, line []string, s streams) int {
 	reason := fmt.Sprintf("unknown command %q", strings.Join(unknown, " "))
 	if similar := similarCommand(line); similar != "" {
 		reason += fmt.Sprintf(": did you mean %q?", similar)
+	}
+	if len(subcommands) > 0 {
+		return reportError(ctx, nil, s, &usageError{fmt.Sprintf("%s; see tenuto %s -h", reason, line[0])})
 	}
 	return reportError(ctx, nil, s, &usageError{reason + "; see tenuto help"})
 }
@@ -274,6 +285,8 @@ func reportError(ctx context.Context, c *command, s streams, err error) int {
 // statusOf returns the exit status for an error. Only a command that changes something can have an
 // unknown outcome.
 func statusOf(err error, changes bool) int {
+	var read *readError
+	changes = changes && !errors.As(err, &read)
 	var usage *usageError
 	var input *replay.InvalidError
 	var reported *reportedError

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -100,10 +101,7 @@ func (s *session) purge(ctx context.Context, id string) error {
 	if err == nil {
 		err = errorIfRuns(status)
 	}
-	if err == nil {
-		err = errNeeded
-	}
-	return fmt.Errorf("purge %s: %w", id, err)
+	return cmp.Or(err, fmt.Errorf("purge %s: %w", id, errNeeded))
 }
 
 func errorIfRuns(status *cluster.Status) error {

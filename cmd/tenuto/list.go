@@ -17,6 +17,9 @@ import (
 // pageMax is the maximum number of instances in one call.
 const pageMax = 1000
 
+// limitDefault is the maximum number of instances that a list shows.
+const limitDefault = 100
+
 // A selection says which instances to list.
 type selection struct {
 	filter  cluster.Filter
@@ -29,11 +32,16 @@ func list(flags *flag.FlagSet) action {
 	s := new(selection)
 	filterOf := filterFlags(flags)
 	flags.StringVar(&s.after, "after", "", "instances that follow a `place`: what an earlier list named, or in the order by ID any ID")
-	flags.IntVar(&s.limit, "limit", 100, "the maximum `number` of instances; 0 for all")
+	flags.IntVar(&s.limit, "limit", limitDefault, "the maximum `number` of instances; 0 for all, the default with -o ids")
 	onlyCount := flags.Bool("count", false, "show only the number of instances")
 	s.display = displayFlags(flags, output.Table, output.Wide, output.JSON, output.YAML, output.IDs)
 	readOptions := staleFlag(flags)
 	return withSession(flags, func(ctx context.Context, to *session, _ []string) (err error) {
+		limited := false
+		flags.Visit(func(f *flag.Flag) { limited = limited || f.Name == "limit" })
+		if s.display.format == output.IDs && !limited {
+			s.limit = 0 // a command that reads them must not miss any
+		}
 		if s.limit < 0 {
 			return &usageError{"-limit must be 0 or more"}
 		}

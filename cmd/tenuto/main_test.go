@@ -172,6 +172,21 @@ func TestCommands_SelectAndCount(t *testing.T) {
 	tenuto(t, address, "list", "-order", "created", "-after", "hello-1").expect(t, 2, "Page.Next")
 }
 
+// A list for another command misses no instance, unless it was told to.
+func TestList_IDsAreComplete(t *testing.T) {
+	address, client := startCluster(t)
+	for i := range limitDefault {
+		if _, err := cluster.StartRun(t.Context(), client, never, fmt.Sprintf("more-%d", i), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for line, want := range map[string]int{"list -o ids": limitDefault + 2, "list -o ids -limit 7": 7, "list -json": limitDefault, "list -json -limit 0": limitDefault + 2} {
+		if got := strings.Count(tenuto(t, address, strings.Fields(line)...).out, "\n"); got != want {
+			t.Errorf("%s: %d lines; want %d", line, got, want)
+		}
+	}
+}
+
 func TestCommands_ChangeSettings(t *testing.T) {
 	address, client := startCluster(t)
 	tenuto(t, address, "settings").expect(t, 0, "Limits.Open           10000\n", "Retention.Failed      0s\n", "RequireJoinToken      false\n")
@@ -336,6 +351,7 @@ func TestCommandLine_Rejections(t *testing.T) {
 		{address, "list -nonsense", 2, "tenuto list -h"},
 		{address, "list -tag shop", 2, "key=value"},
 		{address, "list -cert x", 2, "belong together"},
+		{address, "-version", 0, "tenuto "},
 		{address, "explode", 2, `unknown command "explode"`},
 		{address, "history", 2, "usage: tenuto history [flags] ID"},
 		{address, "schedule", 2, `"schedule" needs a subcommand; see tenuto schedule -h`},

@@ -260,7 +260,7 @@ func describeTokenChange(s streams, revoke string, lifetime time.Duration) (err 
 func listTokens(ctx context.Context, client *cluster.Client, s streams, d *display) error {
 	tokens, err := client.JoinTokens(ctx)
 	if err != nil {
-		return err
+		return &readError{err}
 	}
 	times := d.times()
 	printer := output.NewPrinter(s.out, d.format, []output.Column[joinToken]{

@@ -116,9 +116,9 @@ func (t *target) find(ctx context.Context, s *session, verb, id string) ([]*clus
 	})
 	switch {
 	case t.event > 0 && len(found) == 0:
-		return nil, fmt.Errorf("%s %s: %w: event %d schedules no open operation", verb, id, operate.ErrUnknownOperation, t.event)
+		return nil, &noOperationError{fmt.Sprintf("%s %s: event %d schedules no open operation", verb, id, t.event)}
 	case len(found) == 0:
-		return nil, fmt.Errorf("%s %s: %w: it has no open %s%s", verb, id, operate.ErrUnknownOperation, t.kinds, ofName(t.name))
+		return nil, &noOperationError{fmt.Sprintf("%s %s: no open %s%s", verb, id, t.kinds, ofName(t.name))}
 	case len(found) > 1 && !t.all:
 		var events []string
 		for _, o := range found {
@@ -128,6 +128,12 @@ func (t *target) find(ctx context.Context, s *session, verb, id string) ([]*clus
 	}
 	return found, nil
 }
+
+// A noOperationError reports that an instance has no operation to act on.
+type noOperationError struct{ reason string }
+
+func (e *noOperationError) Error() string { return e.reason }
+func (e *noOperationError) Unwrap() error { return operate.ErrUnknownOperation }
 
 func ofName(name string) string {
 	if name == "" {

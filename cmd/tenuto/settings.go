@@ -75,7 +75,9 @@ func settings(flags *flag.FlagSet) action {
 		var shown cluster.Settings
 		var err error
 		if len(args) == 0 || *dryRun {
-			shown, err = client.Settings(ctx)
+			if shown, err = client.Settings(ctx); err != nil {
+				return &readError{err}
+			}
 			change(&shown)
 		} else {
 			shown, err = client.ChangeSettings(ctx, change)
