@@ -63,6 +63,7 @@ var (
 	parent   = replay.Orchestration[any, string]("parent")
 	external = replay.Orchestration[any, string]("external")
 	shifty   = replay.Orchestration[any, string]("shifty")
+	two      = replay.Orchestration[any, string]("two")
 	noisy    = replay.Orchestration[string, string]("noisy")
 	byHand   = replay.Activity[any, string]("by-hand")
 	other    = replay.Activity[any, string]("other")
@@ -88,6 +89,11 @@ func newLab(t *testing.T) *lab {
 			}
 			return first.Call(ctx, nil)
 		}),
+		two.Bind(func(ctx *replay.Context, _ any) (string, error) {
+			first, second := ctx.Timer(24*time.Hour), ctx.Timer(24*time.Hour)
+			_, err := replay.All(ctx, first, second)
+			return "", err
+		}),
 		noisy.Bind(func(ctx *replay.Context, text string) (string, error) {
 			return text, replay.SetStatus(ctx, text)
 		}),
@@ -97,7 +103,7 @@ func newLab(t *testing.T) *lab {
 		}),
 		other.Bind(func(context.Context, any) (string, error) { return "", nil }),
 	)
-	l.Cluster = clustertest.New(t, 3, clustertest.InMemory(), clustertest.Timeout(time.Minute), clustertest.Definitions(definitions...))
+	l.Cluster = clustertest.New(t, 3, clustertest.InMemory(), clustertest.Timeout(20*time.Second), clustertest.Definitions(definitions...))
 	l.env["TENUTO_ADDR"] = strings.Join(l.Addresses(), ",")
 	l.env["TENUTO_CONFIG"] = filepath.Join(t.TempDir(), "config.json")
 	l.Eventually("the cluster speaks the newest protocol", func() bool { return l.tenuto("activity", "pause", "nothing").status == statusOK })

@@ -2,13 +2,13 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/clustertest"
@@ -147,21 +147,17 @@ func TestCodec_EncodedPayloads(t *testing.T) {
 // A command that nobody answers ends within its timeout.
 func TestTimeout_BoundsCalls(t *testing.T) {
 	l := newLab(t)
-	for i := range 2 {
-		l.Kill((l.Leader() + 1 + i) % 3)
-		if i == 1 {
-			break
-		}
-	}
-	for _, line := range [][]string{
-		{"get", "a"}, {"list"}, {"count"}, {"pending", "a"}, {"settings"}, {"cancel", "a"}, {"start", "greet", "a"}, {"send", "a", "b"}, {"retry", "a"},
-		{"schedule", "list"}, {"audit"}, {"activity", "list"}, {"token"},
-	} {
-		ctx, cancel := context.WithCancel(t.Context())
-		o := l.run(ctx, nil, nil, append(line, "-timeout", "200ms")...)
-		cancel()
-		if o.status != statusUnavailable && o.status != statusUnknown {
-			t.Errorf("%q: status %d: %s", line, o.status, o.err)
+	leader := l.Leader()
+	l.Kill((leader + 1) % 3)
+	l.Kill((leader + 2) % 3)
+	reads := [][]string{{"get", "a"}, {"list"}, {"count"}, {"pending", "a"}, {"settings"}, {"token", "-list"}, {"schedule", "list"}, {"audit"}, {"activity", "list"}}
+	changes := [][]string{{"cancel", "a"}, {"start", "greet", "a"}, {"send", "a", "b"}, {"retry", "a"}, {"token"}, {"settings", "PayloadMax=9999"}}
+	for i, line := range append(reads, changes...) {
+		begun := time.Now()
+		o := l.tenuto(append(line, "-timeout", "200ms")...)
+		isOutcome := o.status == statusUnavailable || o.status == statusUnknown && i >= len(reads)
+		if took := time.Since(begun); !isOutcome || took > 10*time.Second {
+			t.Errorf("%q: status %d after %s: %s", line, o.status, took, o.err)
 		}
 	}
 }

@@ -278,7 +278,14 @@ func testOperations(l *lab) {
 	l.ok("complete", "order-3", "true", "-name", "approved")
 	l.tenuto("wait", "order-3").expect(l.t, statusOK, "completed")
 
-	// Several operations of an instance: none is chosen at random.
+	// Of several operations of an instance, none is chosen at random.
+	l.ok("start", "order", "order-4", `{"item":"pen","amount":1}`)
+	l.ok("start", "two", "two-1")
+	l.tenuto("fire", "two-1").expect(l.t, statusRejected, "fire two-1: more than one operation: use -event with one of 2 (TimerCreated), 3 (TimerCreated); or -all")
+	l.tenuto("fire", "two-1", "-all", "-dry-run").expect(l.t, statusOK, "would fire two-1, event 2\nwould fire two-1, event 3\n")
+	l.ok("fire", "two-1", "-event", "3")
+	l.ok("fire", "two-1")
+	l.tenuto("wait", "two-1").expect(l.t, statusOK)
 	l.tenutoWith("order-1\norder-3\n", "complete", "-", "true").expect(l.t, statusUsage, "complete of order-1, order-3 needs -yes")
 	l.ok("start", "parent", "parent-2", "null", "-reuse", "ended")
 	l.Eventually("the parent waits", func() bool { return strings.Contains(l.ok("pending", "parent-2"), "SubOrchestrationScheduled") })
