@@ -103,7 +103,7 @@ func newLab(t *testing.T) *lab {
 		}),
 		other.Bind(func(context.Context, any) (string, error) { return "", nil }),
 	)
-	l.Cluster = clustertest.New(t, 3, clustertest.InMemory(), clustertest.Timeout(20*time.Second), clustertest.Definitions(definitions...))
+	l.Cluster = clustertest.New(t, 3, clustertest.InMemory(), clustertest.Timeout(time.Minute), clustertest.Definitions(definitions...))
 	l.env["TENUTO_ADDR"] = strings.Join(l.Addresses(), ",")
 	l.env["TENUTO_CONFIG"] = filepath.Join(t.TempDir(), "config.json")
 	l.Eventually("the cluster speaks the newest protocol", func() bool { return l.tenuto("activity", "pause", "nothing").status == statusOK })

@@ -279,7 +279,6 @@ func testOperations(l *lab) {
 	l.tenuto("wait", "order-3").expect(l.t, statusOK, "completed")
 
 	// Of several operations of an instance, none is chosen at random.
-	l.ok("start", "order", "order-4", `{"item":"pen","amount":1}`)
 	l.ok("start", "two", "two-1")
 	l.tenuto("fire", "two-1").expect(l.t, statusRejected, "fire two-1: more than one operation: use -event with one of 2 (TimerCreated), 3 (TimerCreated); or -all")
 	l.tenuto("fire", "two-1", "-all", "-dry-run").expect(l.t, statusOK, "would fire two-1, event 2\nwould fire two-1, event 3\n")
