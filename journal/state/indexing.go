@@ -229,6 +229,7 @@ const (
 	fieldIndexGeneration = 1
 	fieldIndexCursor     = 2
 	fieldIndexComplete   = 3
+	fieldIndexFormat     = 4
 
 	fieldFacetState   = 1
 	fieldFacetName    = 2
@@ -242,7 +243,7 @@ func (s *indexState) appendTo(b []byte) []byte {
 	if s.complete {
 		b = appendUint(b, fieldIndexComplete, 1)
 	}
-	return b
+	return appendUint(b, fieldIndexFormat, index.Format)
 }
 
 func (f *facet) appendTo(b []byte) []byte {
@@ -268,7 +269,8 @@ func readIndexState(from store.Reader, meta *storeMeta, facets *facetTable) (s i
 	if !ok {
 		return s, fmt.Errorf("decode the record of the index: %w", ErrCorrupt)
 	}
-	if meta.indexGeneration == 0 || meta.indexGeneration != uint64(generation) {
+	format, _ := intField(record, fieldIndexFormat)
+	if meta.indexGeneration == 0 || meta.indexGeneration != uint64(generation) || format != index.Format {
 		empty := meta.lastNumber == 0
 		return indexState{generation: uint64(generation) + 1, isNew: !empty, complete: empty}, nil
 	}
@@ -451,7 +453,7 @@ func (w *batchWriter) putIndexState(f *flush) {
 // putEntries replaces entries of an instance in the index.
 func (w *batchWriter) putEntries(id string, before, after *index.Entries) {
 	if before != nil {
-		before.Each(id, after, func(key, _ []byte) { w.setErr(w.batch.Delete(key)) })
+		before.EachAbsent(id, after, func(key []byte) { w.setErr(w.batch.Delete(key)) })
 	}
 	after.Each(id, before, func(key, value []byte) {
 		w.set(key, func(b []byte) []byte { return append(b, value...) })
@@ -463,12 +465,11 @@ const entryOverhead = store.RecordOverhead + checksumSize
 
 // entriesBytes returns the bytes that replaced entries take in a batch. Either may be nil.
 func entriesBytes(id string, before, after *index.Entries) (n int) {
-	add := func(key, value []byte) { n += entryOverhead + len(key) + len(value) }
 	if before != nil {
-		before.Each(id, after, add)
+		before.EachAbsent(id, after, func(key []byte) { n += entryOverhead + len(key) })
 	}
 	if after != nil {
-		after.Each(id, before, add)
+		after.Each(id, before, func(key, value []byte) { n += entryOverhead + len(key) + len(value) })
 	}
 	return n
 }
