@@ -101,8 +101,9 @@ type storedState struct {
 	older, newer *instance
 	isIdle       bool
 
-	movedAt uint64 // facetTable.moves when it was last given another facet
-	facet   *facet // by which it is counted; nil if it is not
+	listedExecution uint64 // its latest when it was last added to facet.dirty
+	movedAt         uint64 // facetTable.moves when it was last given another facet
+	facet           *facet // by which it is counted; nil if it is not
 }
 
 // markStored records that the store has the instance as it is.

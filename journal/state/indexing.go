@@ -29,7 +29,7 @@ type facet struct {
 	changed bool   // since the last flush began
 	// The instances with this facet that are not written yet: those of the present generation, and
 	// those of the flush in progress. Some have another facet by now, and some are in it twice.
-	dirty, flushing []*instance
+	dirty, flushing []index.Unwritten[*instance]
 }
 
 // facetTable holds all facets that have had an instance.
@@ -62,6 +62,9 @@ func (t *facetTable) add(f *facet) {
 // count counts an instance by its current facet, and no longer by an earlier one.
 func (t *facetTable) count(in *instance) {
 	if f := in.facet; f != nil && f.State == in.runState() && f.Name == in.name && f.Version == in.version {
+		if in.listedExecution != in.execution {
+			t.addDirty(in) // its tags may be others
+		}
 		return
 	}
 	if in.facet != nil {
@@ -78,8 +81,25 @@ func (t *facetTable) count(in *instance) {
 // addDirty records that an instance is not written yet.
 func (t *facetTable) addDirty(in *instance) {
 	if in.facet != nil && t.tracksDirty {
-		in.facet.dirty = append(in.facet.dirty, in)
+		in.listedExecution = in.execution
+		in.facet.dirty = append(in.facet.dirty, in.unwritten())
 	}
+}
+
+// unwritten returns what a query compares first of an instance that is not written. An instance that
+// runs changes later: only its ID, creation, tags and parent are final.
+func (in *instance) unwritten() index.Unwritten[*instance] {
+	u := index.NewUnwritten(in, in.id, in.created)
+	for key, value := range in.tags {
+		u.AddTag(key, value)
+	}
+	if in.parent != nil {
+		u.AddParent(in.parent.instance)
+	}
+	if !in.isRunning() {
+		u.SetEnded(in.updated)
+	}
+	return u
 }
 
 // endFlush records that a flush has ended.

@@ -213,20 +213,22 @@ type foundRow struct {
 	at      index.Cursor
 }
 
-// What the search for one page may cost, in units of an index.Budget: it is about 13 ms of processor
+// What the search for one page may cost, in units of an index.Budget: it is about 12 ms of processor
 // time. Collecting candidates is part of walking. What is spent on entries leaves enough to read
 // instances, and both leave a page at least one place after the last: every page makes progress.
 const (
 	walkingBudget  = 32 << 10
-	walkingReserve = 12 << 10 // not for collecting candidates
-	readingBudget  = 20 << 10
+	walkingReserve = 8 << 10 // not for collecting candidates
+	readingBudget  = 16 << 10
 	countBudget    = 4 << 20 // of either, for the pages of a count
 
 	// Up to so many candidates are a short list. Those whose place in the order is unknown are read
 	// and sorted.
 	fewCandidates = 256
-	// Lists of more candidates are not tried if their length can be estimated.
-	listedCandidatesMax = 16 << 10
+	// Lists of more candidates are not tried if their length can be estimated. In the order by ID a
+	// walk finds some of them sooner, because IDs do not depend on what is selected.
+	listedCandidatesMax = 22 << 10
+	listedByIDMax       = 16 << 10
 	// So many candidates are kept besides the limit, because the query does not select them all.
 	spareCandidates = 1 << 10
 )
@@ -369,45 +371,66 @@ func (s *search) page() *QueryPage {
 // dirtyFacet holds the instances of a facet that are not written yet.
 type dirtyFacet struct {
 	*facet
-	dirty, flushing []*instance
+	dirty, flushing []index.Unwritten[*instance]
 }
 
 // searchDirty returns the first places of the instances that are not written yet. The context may end
 // it early.
 func (s *search) searchDirty() *index.First {
 	first := index.NewFirst(s.query, s.after, s.limit)
+	filter := index.NewUnwrittenFilter(s.query, first)
 	var moved []*instance // to another facet since the capture: its list there was captured without it
 	for _, f := range s.dirty {
+		visit := func(in *instance) {
+			if in.facet == f.facet {
+				in.addTo(first, s.query)
+			} else if in.movedAt > s.moves {
+				moved = append(moved, in)
+			}
+		}
 		// An instance may be in both lists. A First ignores a place that it has.
-		for _, changed := range [][]*instance{f.flushing, f.dirty} {
-			s.eachChanged(changed, func(in *instance) {
-				if in.facet == f.facet {
-					in.addTo(first, s.query)
-				} else if in.movedAt > s.moves {
-					moved = append(moved, in)
-				}
-			})
-		}
+		s.eachUnwritten(f.flushing, filter, visit)
+		s.eachUnwritten(f.dirty, filter, visit)
 	}
-	s.eachChanged(moved, func(in *instance) {
-		if in.facet != nil && s.query.SelectsFacet(in.facet.Facet) {
-			in.addTo(first, s.query)
-		}
-	})
+	for step := range slices.Chunk(moved, instancesPerLock) {
+		s.visitLocked(step, func(in *instance) {
+			if in.facet != nil && s.query.SelectsFacet(in.facet.Facet) {
+				in.addTo(first, s.query)
+			}
+		})
+	}
 	return first
 }
 
-// eachChanged visits instances, a few under each lock, until the context ends.
-func (s *search) eachChanged(changed []*instance, visit func(*instance)) {
-	for step := range slices.Chunk(changed, 2*instancesPerLock) {
+// eachUnwritten visits instances that pass a filter, a few under each lock, until the context ends.
+func (s *search) eachUnwritten(all []index.Unwritten[*instance], filter *index.UnwrittenFilter, visit func(*instance)) {
+	passed := make([]*instance, 0, min(len(all), instancesPerLock))
+	for step := range slices.Chunk(all, 1<<10) {
 		if s.ctx.Err() != nil {
 			return
 		}
-		s.mu.RLock()
-		for _, in := range step {
-			visit(in)
+		for i := range step {
+			if !index.MayAdd(filter, &step[i]) {
+				continue
+			}
+			if passed = append(passed, step[i].Instance); len(passed) == cap(passed) {
+				s.visitLocked(passed, visit)
+				passed = passed[:0]
+			}
 		}
-		s.mu.RUnlock()
+	}
+	s.visitLocked(passed, visit)
+}
+
+// visitLocked visits instances under the lock.
+func (s *search) visitLocked(instances []*instance, visit func(*instance)) {
+	if len(instances) == 0 {
+		return
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, in := range instances {
+		visit(in)
 	}
 }
 
@@ -456,11 +479,15 @@ func (s *search) candidates(plan *index.Plan, iters *iterators) *candidates {
 	iter := iters.reuse()()
 	collecting := s.walking - walkingReserve
 	defer func() { s.walking = collecting + walkingReserve }()
-	for _, limit := range []int{fewCandidates, listedCandidatesMax} {
+	listed := listedCandidatesMax
+	if s.query.Order == index.ByID {
+		listed = listedByIDMax
+	}
+	for _, limit := range []int{fewCandidates, listed} {
 		for i := range plan.Candidates {
 			scan := &plan.Candidates[i]
 			if limit > fewCandidates {
-				if n, ok := scan.Estimate(iter, s.largest, s.total); ok && n > listedCandidatesMax {
+				if n, ok := scan.Estimate(iter, s.largest, s.total); ok && n > uint64(limit) {
 					continue
 				}
 			}

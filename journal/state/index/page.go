@@ -16,11 +16,17 @@ type First struct {
 	heap  cursorHeap        // the last one is on top
 	kept  map[Cursor]uint32 // those in the heap, and their facets
 	more  bool              // a place was dropped
+
+	shortAfter, shortLast shortPlace // of after, and of the last one in the heap
 }
 
 // NewFirst returns a First that keeps up to limit places, at least one.
 func NewFirst(q *Query, after *Cursor, limit int) *First {
-	return &First{query: q, after: after, limit: max(limit, 1), heap: cursorHeap{query: q}, kept: map[Cursor]uint32{}}
+	f := &First{query: q, after: after, limit: max(limit, 1), heap: cursorHeap{query: q}, kept: map[Cursor]uint32{}}
+	if after != nil {
+		f.shortAfter = shortPlaceOf(*after)
+	}
+	return f
 }
 
 // Add keeps a place if it is among the first.
@@ -40,14 +46,15 @@ func (f *First) AddIn(at Cursor, facet uint32) {
 		return
 	}
 	f.kept[at] = facet
-	if !isFull {
+	if isFull {
+		f.more = true
+		delete(f.kept, f.heap.places[0])
+		f.heap.places[0] = at
+		heap.Fix(&f.heap, 0)
+	} else {
 		heap.Push(&f.heap, at)
-		return
 	}
-	f.more = true
-	delete(f.kept, f.heap.places[0])
-	f.heap.places[0] = at
-	heap.Fix(&f.heap, 0)
+	f.shortLast = shortPlaceOf(f.heap.places[0])
 }
 
 // Facet returns the facet with which a place was kept.

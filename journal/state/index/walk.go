@@ -37,6 +37,9 @@ func (b *Budget) IsSpent() bool { return *b <= 0 }
 // stepsMin is what a Walk does at least for each facet, whatever its budget, so that it advances.
 const stepsMin = 64
 
+// fillCostMax is what reading ahead in one facet may cost, except for one place.
+const fillCostMax = 128
+
 // firstPlaces is about how many places a Walk reads at first: a few or one in each facet.
 const firstPlaces = 32
 
@@ -164,8 +167,11 @@ func (w *Walk) Paused() *Cursor { return w.paused }
 
 // fill reads the next places of a stream.
 func (w *Walk) fill(s *stream) {
-	w.budget.Spend(w.intersect(s, max(int(*w.budget), stepsMin*len(w.lists))))
-	s.size = min(max(2*s.size, 4), 256)
+	spent := w.intersect(s, max(int(*w.budget), stepsMin*len(w.lists)))
+	w.budget.Spend(spent)
+	// Few of the next places may be needed. They are read ahead only if that is cheap.
+	each := max(spent/max(len(s.buffer), 1), 1)
+	s.size = max(min(max(2*s.size, 4), 256, fillCostMax/each), 1)
 }
 
 // intersect fills the buffer of a stream with places that are in all lists, and returns the cost. It
