@@ -199,7 +199,7 @@ type search struct {
 	dirty            []dirtyFacet
 	moves            uint64               // facetTable.moves when dirty was captured
 	total            uint64               // instances in the facets that the query selects
-	largest          uint32               // the number of the largest of them
+	largest          []index.FacetCount   // of them
 	facets           []uint32             // their numbers
 	walking, reading index.Budget         // for entries, and for instances
 	reads64          int                  // since the context was last checked
@@ -278,7 +278,6 @@ func (s *search) capture(iters *iterators, n int) (indexed bool, err error) {
 	if !s.indexState.complete {
 		return false, nil
 	}
-	largest := uint64(0)
 	for _, f := range s.reads.facets.all {
 		if !s.query.SelectsFacet(f.Facet) {
 			continue
@@ -287,12 +286,24 @@ func (s *search) capture(iters *iterators, n int) (indexed bool, err error) {
 		if len(f.dirty)+len(f.flushing) > 0 {
 			s.dirty = append(s.dirty, dirtyFacet{f, f.dirty, f.flushing})
 		}
-		if f.count > largest {
-			s.largest, largest = f.number, f.count
-		}
+		s.addLargest(index.FacetCount{Facet: f.number, Count: f.count})
 	}
 	s.moves = s.reads.facets.moves
 	return true, iters.open(n)
+}
+
+// addLargest keeps a facet if it is one of the largest.
+func (s *search) addLargest(f index.FacetCount) {
+	const most = 4
+	switch n := len(s.largest); {
+	case n < most:
+		s.largest = append(s.largest, f)
+	case f.Count > s.largest[n-1].Count:
+		s.largest[n-1] = f
+	default:
+		return
+	}
+	slices.SortFunc(s.largest, func(a, b index.FacetCount) int { return cmp.Compare(b.Count, a.Count) })
 }
 
 // scanAll examines every instance.
@@ -487,7 +498,7 @@ func (s *search) candidates(plan *index.Plan, iters *iterators) *candidates {
 		for i := range plan.Candidates {
 			scan := &plan.Candidates[i]
 			if limit > fewCandidates {
-				if n, ok := scan.Estimate(iter, s.largest, s.total); ok && n > uint64(limit) {
+				if n, ok := scan.Estimate(iter, s.largest, s.total, &collecting); ok && n > uint64(limit) {
 					continue
 				}
 			}

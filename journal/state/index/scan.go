@@ -3,6 +3,7 @@ package index
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 )
 
 // Scan is a part of some lists in a stored order.
@@ -123,33 +124,55 @@ func (s *Scan) Present(iter Iterator, facets []uint32, budget *Budget) (present 
 	return present
 }
 
-// Estimate returns about how many instances a scan of the list of all instances has, if times are
-// spread evenly; false if it cannot say. facet is the largest facet; all have count instances.
-func (s *Scan) Estimate(iter Iterator, facet uint32, count uint64) (n uint64, ok bool) {
+// A FacetCount is how many instances a facet has.
+type FacetCount struct {
+	Facet uint32 // its number
+	Count uint64
+}
+
+// Estimate returns about how many instances a scan of the list of all instances has; false if it
+// cannot say. It examines some facets, as if their times were spread evenly, and assumes that the
+// others are like the median of these. All facets have total instances.
+func (s *Scan) Estimate(iter Iterator, some []FacetCount, total uint64, budget *Budget) (n uint64, ok bool) {
 	if len(s.Terms) != 1 || s.Terms[0] != "" || !s.IsRange() {
 		return 0, false
 	}
+	var shares []float64
+	rest, selected := float64(total), 0.0
+	for _, f := range some {
+		budget.Spend(2 * seekCost)
+		if share, ok := s.share(iter, f.Facet); ok {
+			shares = append(shares, share)
+			rest, selected = rest-float64(f.Count), selected+share*float64(f.Count)
+		}
+	}
+	if len(shares) == 0 {
+		return 0, false
+	}
+	slices.Sort(shares)
+	return uint64(selected + max(rest, 0)*shares[len(shares)/2]), true
+}
+
+// share returns which part of a facet is in the scan, if times are spread evenly; false if the facet
+// is empty.
+func (s *Scan) share(iter Iterator, facet uint32) (share float64, ok bool) {
 	l := &walkedList{prefix: appendPrefix(nil, "", s.order), iter: iter}
 	lower, upper := bounds(s.order, facet, Interval{}, "")
 	suffix, found := l.suffix(iter.SeekGE(append(bytes.Clone(l.prefix), lower...)))
-	if !found {
+	if !found || bytes.Compare(suffix, upper) >= 0 {
 		return 0, false
 	}
 	first, _, firstOK := splitSuffix(suffix, s.order)
 	suffix, found = l.suffix(iter.SeekLT(append(bytes.Clone(l.prefix), upper...)))
-	if !found {
-		return 0, false
-	}
 	last, _, lastOK := splitSuffix(suffix, s.order)
-	if !firstOK || !lastOK || last <= first {
+	if !found || !firstOK || !lastOK {
 		return 0, false
 	}
-	from, before := max(s.in.From, first), last
+	from, before := max(s.in.From, first), last+1
 	if s.in.Before != 0 {
-		before = min(s.in.Before, last)
+		before = min(s.in.Before, before)
 	}
-	share := float64(before-from) / float64(last-first)
-	return uint64(max(share, 0) * float64(count)), true
+	return max(float64(before)-float64(from), 0) / (float64(last) + 1 - float64(first)), true
 }
 
 // Membership says whether instances are in a list.
