@@ -245,6 +245,70 @@ func TestQuery_ReturnsInstanceThatChangesFacetMeanwhile(t *testing.T) {
 	}
 }
 
+// An instance that is clean when a query begins, then gets a facet that did not exist, and is written,
+// is returned.
+func TestQuery_ReturnsInstanceThatIsWrittenWithNewFacetMeanwhile(t *testing.T) {
+	for _, q := range []index.Query{{}, {Created: index.Interval{From: 1}}, {IDPrefix: "a", Order: index.ByCreated}} {
+		for n := 1; n <= 3; n++ {
+			m := openMachine(t, roomyOptions(vfs.NewMem()))
+			applyEpoch(t, m)
+			apply := func(id string, first uint64, events ...*journalpb.Event) {
+				if err := applyAppend(m, id, segmentOf(1, first, events...)); err != nil {
+					t.Error(err)
+				}
+			}
+			apply("a1", 1, started("x"))
+			apply("a2", 1, started("x"))
+			flushNow(t, m)
+			apply("a3", 1, started("x")) // what is not written is examined first, and checks the context
+			ctx := &hookedContext{t.Context(), n, func() {
+				apply("a1", 2, completed())
+				flushNow(t, m)
+			}}
+			page, err := m.Query(ctx, &q, nil, 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ctx.n > 0 {
+				break // all checks of the context have had their turn
+			}
+			if len(page.Rows) != 3 || page.More {
+				t.Errorf("%s, check %d: %d rows, more %v", describeQuery(&q), n, len(page.Rows), page.More)
+			}
+		}
+	}
+}
+
+// A query whose result is small pages through many instances, ends, and finds it all, however little
+// the search for a page may cost.
+func TestQuery_ShortPagesEnd(t *testing.T) {
+	const n = 3000
+	o := roomyOptions(vfs.NewMem())
+	o.machine.searchDivisor = 1 << 20
+	m := openMachine(t, o)
+	applyEpoch(t, m)
+	for i := range n {
+		events := []*journalpb.Event{started("x"), timer(int64(i))}
+		if i%1000 == 500 {
+			events = append(events, subscribed("go"))
+		}
+		if err := applyAppend(m, fmt.Sprintf("a%06d", i), segmentOf(1, 1, events...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flushNow(t, m)
+	for o := index.ByID; o <= index.ByNextTimer; o++ {
+		q := &index.Query{Order: o, Descending: o%2 == 0, Waiting: &index.Waiting{Kind: index.Event, Name: "go"}}
+		want := 3
+		if o == index.ByEnded {
+			want = 0
+		}
+		if rows := queryAll(t, m, q, 10); len(rows) != want {
+			t.Errorf("order %d: %d rows, want %d", o, len(rows), want)
+		}
+	}
+}
+
 // An append that is rejected while a flush writes the instance does not change by which names its
 // open operations are found.
 func TestQuery_RejectedAppendDuringFlushKeepsOperationNames(t *testing.T) {

@@ -205,6 +205,7 @@ type search struct {
 	reads64          int                  // since the context was last checked
 	found            map[string]*foundRow // by ID
 	bound            *index.Cursor        // everything up to it is found; nil: everything
+	costs            searchCosts
 }
 
 type foundRow struct {
@@ -213,35 +214,44 @@ type foundRow struct {
 	at      index.Cursor
 }
 
-// What the search for one page may cost, in units of an index.Budget: it is about 12 ms of processor
-// time. Collecting candidates is part of walking. What is spent on entries leaves enough to read
-// instances, and both leave a page at least one place after the last: every page makes progress.
-const (
-	walkingBudget  = 32 << 10
-	walkingReserve = 8 << 10 // not for collecting candidates
-	readingBudget  = 16 << 10
-	countBudget    = 4 << 20 // of either, for the pages of a count
+// searchCosts bounds the search for one page. Budgets are in units of an index.Budget.
+type searchCosts struct {
+	walking     int // for entries
+	walkingRest int // of walking, not for collecting candidates
+	reading     int // for instances
+	few         int // candidates that are a short list; those whose place is unknown are read and sorted
+	listed      int // candidates of any other list that is tried
+	listedByID  int // the same in the order by ID: a walk finds some sooner, since IDs are random
+	spare       int // candidates besides the limit, because the query does not select them all
+}
 
-	// Up to so many candidates are a short list. Those whose place in the order is unknown are read
-	// and sorted.
-	fewCandidates = 256
-	// Lists of more candidates are not tried if their length can be estimated. In the order by ID a
-	// walk finds some of them sooner, because IDs do not depend on what is selected.
-	listedCandidatesMax = 22 << 10
-	listedByIDMax       = 16 << 10
-	// So many candidates are kept besides the limit, because the query does not select them all.
-	spareCandidates = 1 << 10
-)
+// pageCosts takes about 12 ms of processor time. What is spent on entries leaves enough to read
+// instances, and both leave a page at least one place after the last: every page makes progress.
+var pageCosts = searchCosts{
+	walking: 32 << 10, walkingRest: 8 << 10, reading: 16 << 10,
+	few: 256, listed: 22 << 10, listedByID: 16 << 10, spare: 1 << 10,
+}
+
+// countBudget replaces both budgets for the pages of a count.
+const countBudget = 4 << 20
+
+func (c *searchCosts) divideBy(n int) {
+	for _, field := range []*int{&c.walking, &c.walkingRest, &c.reading, &c.few, &c.listed, &c.listedByID, &c.spare} {
+		*field = max(*field/n, 1)
+	}
+}
 
 func (s *search) run() error {
 	s.found = make(map[string]*foundRow)
-	s.walking, s.reading = walkingBudget, readingBudget
-	if s.rowsOnly {
-		s.walking, s.reading = countBudget, countBudget
-	}
 	if s.store == nil {
 		return s.scanAll()
 	}
+	s.costs = pageCosts
+	if s.rowsOnly {
+		s.costs.walking, s.costs.reading = countBudget, countBudget
+	}
+	s.costs.divideBy(s.options.searchDivisor)
+	s.walking, s.reading = index.Budget(s.costs.walking), index.Budget(s.costs.reading)
 	plan, indexed := index.NewPlan(s.query), false
 	var changed *index.First // what is not written
 	err := s.store.view("query instances", 0, func(from store.Reader) (err error) {
@@ -470,7 +480,7 @@ func (s *search) searchStore(from store.Reader, plan *index.Plan, iters *iterato
 	}
 	switch {
 	case iters.err != nil:
-	case among != nil && len(among.Others) <= fewCandidates:
+	case among != nil && len(among.Others) <= s.costs.few:
 		err = s.readCandidates(from, plan, iters, among)
 	default:
 		err = s.walk(from, plan, iters, among)
@@ -488,22 +498,23 @@ type candidates struct {
 // leaves out the facets that have no instance in them.
 func (s *search) candidates(plan *index.Plan, iters *iterators) *candidates {
 	iter := iters.reuse()()
-	collecting := s.walking - walkingReserve
-	defer func() { s.walking = collecting + walkingReserve }()
-	listed := listedCandidatesMax
+	rest := index.Budget(s.costs.walkingRest)
+	collecting := s.walking - rest
+	defer func() { s.walking = collecting + rest }()
+	listed := s.costs.listed
 	if s.query.Order == index.ByID {
-		listed = listedByIDMax
+		listed = s.costs.listedByID
 	}
-	for _, limit := range []int{fewCandidates, listed} {
+	for _, limit := range []int{s.costs.few, listed} {
 		for i := range plan.Candidates {
 			scan := &plan.Candidates[i]
-			if limit > fewCandidates {
+			if limit > s.costs.few {
 				if n, ok := scan.Estimate(iter, s.largest, s.total, &collecting); ok && n > uint64(limit) {
 					continue
 				}
 			}
 			c := &candidates{scan: scan}
-			c.First = index.NewFirst(s.query, s.after, s.limit+spareCandidates)
+			c.First = index.NewFirst(s.query, s.after, s.limit+s.costs.spare)
 			if scan.Collect(s.query, iter, s.facets, limit, &collecting, &c.Candidates) {
 				return c
 			}
