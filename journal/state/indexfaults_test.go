@@ -309,6 +309,84 @@ func TestQuery_ShortPagesEnd(t *testing.T) {
 	}
 }
 
+// An instance that is not written is found by the tags of its latest execution.
+func TestQuery_FindsUnwrittenInstanceByTagsOfNextExecution(t *testing.T) {
+	tagged := func(value string) *journalpb.Event {
+		e := started("x")
+		e.GetOrchestrationStarted().Tags = map[string]string{"k": value}
+		return e
+	}
+	m := openMachine(t, roomyOptions(vfs.NewMem()))
+	applyEpoch(t, m)
+	if err := errors.Join(applyAppend(m, "a", segmentOf(1, 1, tagged("1"))),
+		applyAppend(m, "a", segmentOf(1, 2, continued()), segmentOf(2, 1, tagged("2")))); err != nil {
+		t.Fatal(err)
+	}
+	for value, want := range map[string]int{"1": 0, "2": 1} {
+		if rows := queryAll(t, m, &index.Query{Tags: map[string]string{"k": value}}, 10); len(rows) != want {
+			t.Errorf("%d instances with the tag %s, want %d", len(rows), value, want)
+		}
+	}
+}
+
+// Candidates that are not kept, because others have earlier places, are found by the next pages.
+func TestQuery_FindsCandidatesThatWereNotKept(t *testing.T) {
+	for _, running := range []int{0, 6} { // the index does not say the places of these
+		o := roomyOptions(vfs.NewMem())
+		o.machine.searchDivisor = 300
+		m := openMachine(t, o)
+		applyEpoch(t, m)
+		for i := range 20 + running {
+			start := started("child")
+			if i == 18 || i == 19 {
+				start = startedBy("p", 1, 2)
+			}
+			start.GetOrchestrationStarted().Tags = map[string]string{"k": "v"}
+			events := []*journalpb.Event{start, completed()}
+			if i >= 20 {
+				events = events[:1]
+			}
+			if err := applyAppend(m, fmt.Sprintf("a%02d", i), segmentOf(1, 1, events...)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		flushNow(t, m)
+		for _, order := range []index.Order{index.ByID, index.ByCreated, index.ByUpdated} {
+			q := &index.Query{ParentID: "p", Tags: map[string]string{"k": "v"}, Order: order}
+			if rows := queryAll(t, m, q, 1); len(rows) != 2 {
+				t.Errorf("%d running, order %d: %d rows, want 2", running, order, len(rows))
+			}
+		}
+	}
+}
+
+// An index in another format is built anew.
+func TestBuild_IndexInOtherFormatIsBuiltAnew(t *testing.T) {
+	o := roomyOptions(vfs.NewMem())
+	m, err := o.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	applyEpoch(t, m)
+	if err := applyAppend(m, "a", segmentOf(1, 1, started("x"))); err != nil {
+		t.Fatal(err)
+	}
+	flushNow(t, m)
+	key, generation := []byte{keyFacet}, m.indexState.generation
+	record := appendUint(appendUint(nil, fieldIndexGeneration, generation), fieldIndexComplete, 1) // as the first format had it
+	err = m.store.Write("write", 0, func(b store.Batch) error { return b.Set(key, appendValueChecksum(record, 0, key)) })
+	if err := errors.Join(err, m.store.Sync()); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, m)
+	m = openMachine(t, o)
+	awaitIndex(t, m)
+	if m.indexState.generation != generation+1 {
+		t.Errorf("generation %d after %d", m.indexState.generation, generation)
+	}
+	checkIndexKeys(t, m)
+}
+
 // An append that is rejected while a flush writes the instance does not change by which names its
 // open operations are found.
 func TestQuery_RejectedAppendDuringFlushKeepsOperationNames(t *testing.T) {

@@ -82,13 +82,13 @@ func (t *facetTable) count(in *instance) {
 func (t *facetTable) addDirty(in *instance) {
 	if in.facet != nil && t.tracksDirty {
 		in.listedExecution = in.execution
-		in.facet.dirty = append(in.facet.dirty, in.unwritten())
+		in.facet.dirty = append(in.facet.dirty, unwrittenOf(in))
 	}
 }
 
-// unwritten returns what a query compares first of an instance that is not written. An instance that
+// unwrittenOf returns what a query compares first of an instance that is not written. An instance that
 // runs changes later: only its ID, creation, tags and parent are final.
-func (in *instance) unwritten() index.Unwritten[*instance] {
+func unwrittenOf(in *instance) index.Unwritten[*instance] {
 	u := index.NewUnwritten(in, in.id, in.created)
 	for key, value := range in.tags {
 		u.AddTag(key, value)

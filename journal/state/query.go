@@ -80,7 +80,7 @@ const countPageRows = 8 << 10
 // eachSelected visits the selected rows: by the index if it is complete and leaves out most of the
 // others, else in one pass over all. An error of visit ends it.
 func (s *search) eachSelected(visit func(*index.Row) error) error {
-	if !s.isIndexed() || !s.query.HasLists() && s.selectsMost() {
+	if !s.IsIndexed() || !s.query.HasLists() && s.selectsMost() {
 		return s.eachRow(visit)
 	}
 	// By ID, because an instance may change its place in another order, and would be counted twice.
@@ -111,11 +111,12 @@ func (s *search) eachSelected(visit func(*index.Row) error) error {
 	}
 }
 
-// isIndexed reports whether there is a complete index.
-func (s *search) isIndexed() bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.store != nil && s.indexState.complete
+// IsIndexed reports whether there is a complete index. Without it each page of a query, and each
+// count, examines every instance.
+func (re *reads) IsIndexed() bool {
+	re.mu.RLock()
+	defer re.mu.RUnlock()
+	return re.store != nil && re.indexState.complete
 }
 
 // selectsMost reports whether the facets of the query have more than a fifth of all instances.
@@ -457,7 +458,7 @@ func (s *search) visitLocked(instances []*instance, visit func(*instance)) {
 
 // addTo gives a First the place of an instance if the query, which selects its facet, selects it.
 func (in *instance) addTo(first *index.First, q *index.Query) {
-	if !in.fieldsMayMatch(q) || !in.hasAttributes(q) || !in.hasWaits(q) {
+	if !in.fieldsMayMatch(q) || !hasAttributes(in, q) || !hasWaits(in, q) {
 		return
 	}
 	at := index.Cursor{ID: in.id}
@@ -467,7 +468,7 @@ func (in *instance) addTo(first *index.First, q *index.Query) {
 	case index.ByUpdated, index.ByEnded:
 		at.Key = in.updated
 	case index.ByNextTimer:
-		at.Key, _ = in.nextTimer()
+		at.Key, _ = in.open.nextTimer()
 	}
 	first.Add(at)
 }

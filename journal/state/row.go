@@ -111,26 +111,26 @@ func (in *instance) wait(op *operation) (w index.Wait, ok bool) {
 }
 
 // nextTimer returns when the earliest open timer is due; false if none is open.
-func (in *instance) nextTimer() (at int64, ok bool) {
-	for i := range in.open {
-		if op := &in.open[i]; op.isTimer() && (!ok || op.fireAt < at) {
+func (o operations) nextTimer() (at int64, ok bool) {
+	for i := range o {
+		if op := &o[i]; op.isTimer() && (!ok || op.fireAt < at) {
 			at, ok = op.fireAt, true
 		}
 	}
 	return at, ok
 }
 
-// hasWaits reports whether the open operations are what a query selects.
-func (in *instance) hasWaits(q *index.Query) bool {
+// hasWaits reports whether the open operations of an instance are what a query selects.
+func hasWaits(in *instance, q *index.Query) bool {
 	if q.RequiresTimer() {
-		if _, ok := in.nextTimer(); !ok {
+		if _, ok := in.open.nextTimer(); !ok {
 			return false
 		}
 	}
-	return (q.Waiting == nil || in.anyWait(q.Waiting.Matches)) && (q.Failing == nil || in.anyWait(q.Failing.Matches))
+	return (q.Waiting == nil || anyWait(in, q.Waiting.Matches)) && (q.Failing == nil || anyWait(in, q.Failing.Matches))
 }
 
-func (in *instance) anyWait(matches func(index.Wait) bool) bool {
+func anyWait(in *instance, matches func(index.Wait) bool) bool {
 	for i := range in.open {
 		if w, ok := in.wait(&in.open[i]); ok && matches(w) {
 			return true
@@ -139,8 +139,8 @@ func (in *instance) anyWait(matches func(index.Wait) bool) bool {
 	return false
 }
 
-// hasAttributes reports whether the attributes are what a query selects.
-func (in *instance) hasAttributes(q *index.Query) bool {
+// hasAttributes reports whether the attributes of an instance are what a query selects.
+func hasAttributes(in *instance, q *index.Query) bool {
 	for name, text := range q.Attributes {
 		if encoded, ok := in.attributes[name]; !ok || attributeText(encoded) != text {
 			return false
