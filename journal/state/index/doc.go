@@ -48,6 +48,7 @@
 // A Walk visits the lists of a Plan in the order of the query: it merges the selected facets, and
 // intersects the lists by moving each to the place of the others. If conditions remain that these
 // lists do not answer, the instances of a short list in another order are collected, sorted by what
-// their entries say, and looked up in the other lists before they are read. Every instance that is found is compared with the query, so entries need not be exact: a
-// Term holds the hash of a long text. The work is bounded by a Budget.
+// their entries say, and looked up in the other lists before they are read. Every instance that is
+// found is compared with the query, so entries need not be exact: a Term holds the hash of a long
+// text. The work is bounded by a Budget.
 package index
