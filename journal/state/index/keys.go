@@ -216,12 +216,12 @@ func EntriesOf(r *Row, facet uint32) *Entries {
 // Each visits the entries of an instance that are not among others, which may be nil, or have another
 // value there. Key and value are valid only during the call.
 func (e *Entries) Each(id string, others *Entries, visit func(key, value []byte)) {
-	var buffer [160]byte
-	var value, otherValue [valueBytesMax]byte
+	var buffer [160 + 2*valueBytesMax]byte // one allocation
+	values, key := buffer[:2*valueBytesMax], buffer[2*valueBytesMax:]
 	e.each(func(t Term, o Order, rank int64) {
-		v := e.appendValue(value[:0], t, o)
-		if others == nil || !others.hasKey(e.Facet, t, o, rank) || !bytes.Equal(v, others.appendValue(otherValue[:0], t, o)) {
-			visit(appendSuffix(appendPrefix(buffer[:0], t, o), o, e.Facet, rank, id), v)
+		v := e.appendValue(values[:0:valueBytesMax], t, o)
+		if others == nil || !others.hasKey(e.Facet, t, o, rank) || !bytes.Equal(v, others.appendValue(values[valueBytesMax:valueBytesMax], t, o)) {
+			visit(appendSuffix(appendPrefix(key[:0], t, o), o, e.Facet, rank, id), v)
 		}
 	})
 }
