@@ -203,7 +203,7 @@ type search struct {
 	largest          []index.FacetCount   // of them
 	facets           []uint32             // their numbers
 	walking, reading index.Budget         // for entries, and for instances
-	reads64          int                  // since the context was last checked
+	unchecked        int                  // instances read since the context was last checked
 	found            map[string]*foundRow // by ID
 	bound            *index.Cursor        // everything up to it is found; nil: everything
 	costs            searchCosts
@@ -535,6 +535,7 @@ func (s *search) readCandidates(from store.Reader, plan *index.Plan, iters *iter
 			return err
 		}
 	}
+	s.reading = max(s.reading, index.Budget(s.costs.reading/2)) // for the others
 	lists := s.memberships(plan.Other(c.scan), iters.reuse())
 	places, more := c.First.Places()
 	inPlace := 0
@@ -638,7 +639,7 @@ func (s *search) read(from store.Reader, id string) (*foundRow, error) {
 		return f, nil
 	}
 	s.reading.Spend(index.ReadCost)
-	if s.reads64 = (s.reads64 + 1) % 64; s.reads64 == 0 && s.ctx.Err() != nil {
+	if s.unchecked = (s.unchecked + 1) % 64; s.unchecked == 0 && s.ctx.Err() != nil {
 		s.reading = 0 // run returns the error
 		return nil, nil
 	}
