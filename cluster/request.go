@@ -411,7 +411,8 @@ func checkStart(r *clusterpb.StartRequest) error {
 }
 
 func checkSend(r *clusterpb.SendRequest) error {
-	return firstError(checkName("event name", r.Name), actors.CheckRequestID(r.RequestId), engine.CheckHeaders(r.Headers))
+	return firstError(checkName("event name", r.Name), actors.CheckRequestID(r.RequestId), engine.CheckHeaders(r.Headers),
+		checkText("reason", r.Reason, 0, reasonMax))
 }
 
 // contentTypeMax bounds the content type that a codec gives its payloads, in bytes.

@@ -2290,7 +2290,9 @@ type SendRequest struct {
 	Data      *journalpb.Payload     `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
 	RequestId string                 `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Protocol 4.
-	Headers       []*journalpb.Header `protobuf:"bytes,22,rep,name=headers,proto3" json:"headers,omitempty"`
+	Headers []*journalpb.Header `protobuf:"bytes,22,rep,name=headers,proto3" json:"headers,omitempty"`
+	// Why, for the history. Empty: not stated. Protocol 4.
+	Reason        string `protobuf:"bytes,70,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2351,6 +2353,13 @@ func (x *SendRequest) GetHeaders() []*journalpb.Header {
 		return x.Headers
 	}
 	return nil
+}
+
+func (x *SendRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
 }
 
 type GetRequest struct {
@@ -7468,13 +7477,14 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"updated_at\x18\x06 \x01(\x03R\tupdatedAt\x122\n" +
 	"\aretried\x18\x19 \x01(\v2\x18.tenuto.journal.v1.ErrorR\aretried\",\n" +
 	"\fPurgeRequest\x12\x1c\n" +
-	"\tinstances\x18\x01 \x03(\tR\tinstances\"\xa5\x01\n" +
+	"\tinstances\x18\x01 \x03(\tR\tinstances\"\xbd\x01\n" +
 	"\vSendRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12.\n" +
 	"\x04data\x18\x02 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x04data\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x03 \x01(\tR\trequestId\x123\n" +
-	"\aheaders\x18\x16 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\"\f\n" +
+	"\aheaders\x18\x16 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\x12\x16\n" +
+	"\x06reason\x18F \x01(\tR\x06reason\"\f\n" +
 	"\n" +
 	"GetRequest\"h\n" +
 	"\x0eHistoryRequest\x12\x1c\n" +

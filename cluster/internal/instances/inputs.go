@@ -248,7 +248,7 @@ const payloadRefusalProtocol = 4
 // code of the receiver.
 func (i *Inputs) checkedEvent(request *clusterpb.Request, r *clusterpb.SendRequest) actors.Message {
 	m := ExternalEvent(r)
-	m.Event.Origin = originOf(request, "")
+	m.Event.Origin = originOf(request, r.Reason)
 	m.CheckData = i.Journal.Protocol() >= payloadRefusalProtocol
 	return m
 }
