@@ -345,6 +345,46 @@ func TestStart_RejectsInvalidJobs(t *testing.T) {
 	}
 }
 
+// An instance that records nothing at present refuses, so that the job does not wait for it; a
+// termination does not need its code.
+func TestStalledInstance_Refuses(t *testing.T) {
+	t.Parallel()
+	var b bank
+	var lost atomic.Bool
+	stuck := replay.Orchestration[string, string]("stuck")
+	c := newCluster(t, b.definitions(), clustertest.Configure(func(_ int, config *cluster.Config) {
+		if !lost.Load() {
+			config.Definitions = append(slices.Clip(config.Definitions), stuck.Bind(func(ctx *replay.Context, _ string) (string, error) {
+				return word.Wait(ctx)
+			}))
+		}
+	}))
+	ctx := testContext(t)
+	startAll(ctx, t, c.Client(0), stuck, "s1", "s2")
+	lost.Store(true)
+	for i := range 3 {
+		c.Kill(i)
+	}
+	for i := range 3 {
+		c.Restart(i)
+	}
+	c.Leader()
+	client := c.Client(0)
+	hello, err := bulk.Event(word, "hello")
+	must(t, err)
+	for _, job := range []bulk.Job{{Action: bulk.Cancel}, {Action: bulk.Suspend}, {Action: bulk.Send, Arguments: hello}} {
+		job.Filter.Name = "stuck"
+		p := do(ctx, t, client, job)
+		expectCounts(t, p, 2, 0, 2)
+		page, err := bulk.Refusals(ctx, client, p.Job.ID, "", 0)
+		must(t, err)
+		if len(page.Refusals) != 2 || page.Refusals[1].InstanceID != "s2" || page.Refusals[1].Code != "stalled" || page.Refusals[1].Message == "" {
+			t.Errorf("%s: %+v", job.Action, page)
+		}
+	}
+	expectCounts(t, do(ctx, t, client, bulk.Job{Action: bulk.Terminate, Filter: cluster.Filter{Name: "stuck"}}), 2, 2, 0)
+}
+
 // A filter is recorded and comes back.
 func TestGet_ReturnsJob(t *testing.T) {
 	t.Parallel()
@@ -392,6 +432,16 @@ func (c *counter) add(key string) {
 		c.n = make(map[string]int)
 	}
 	c.n[key]++
+}
+
+// repeated returns how often keys were counted again.
+func (c *counter) repeated() (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, times := range c.n {
+		n += times - 1
+	}
+	return n
 }
 
 func (c *counter) len() int {

@@ -46,17 +46,20 @@ const (
 //
 //	TENUTO_BULK=100000 go test -count 1 -run TestCancel_LeaderKilledThreeTimes -v -timeout 1h ./cluster/bulk
 func TestCancel_LeaderKilledThreeTimes(t *testing.T) {
-	total, rate := bookings, 250.0
+	// In the small test, a page has an eighth of the instances and takes about half of its second.
+	total, rate, concurrency := bookings, 250.0, 2
 	if text := os.Getenv("TENUTO_BULK"); text != "" {
 		var err error
 		total, err = strconv.Atoi(text)
 		must(t, err)
-		rate = 10_000
+		rate, concurrency = 10_000, 32
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), fullSizeTime)
 	defer cancel()
-	var attempts, effects counter
-	c := newCluster(t, clustertest.Timeout(fullSizeTime), clustertest.Definitions(
+	var attempts, effects, pages counter
+	c := newCluster(t, clustertest.Timeout(fullSizeTime), clustertest.Configure(func(_ int, config *cluster.Config) {
+		config.ActivityInterceptors = []replay.ActivityInterceptor{pages.countPages}
+	}), clustertest.Definitions(
 		booking.Bind(book),
 		refund.Bind(func(ctx context.Context, id string) (string, error) {
 			key := replay.ActivityInfo(ctx).IdempotencyKey()
@@ -77,13 +80,13 @@ func TestCancel_LeaderKilledThreeTimes(t *testing.T) {
 	t.Logf("%d instances started in %v", total, time.Since(began).Round(time.Millisecond))
 
 	began = time.Now()
-	job, err := bulk.Start(ctx, client, bulk.Job{Action: bulk.Cancel, Filter: cluster.Filter{Name: "booking"}, Reason: "flood", Rate: rate, Concurrency: 32})
+	job, err := bulk.Start(ctx, client, bulk.Job{Action: bulk.Cancel, Filter: cluster.Filter{Name: "booking"}, Reason: "flood", Rate: rate, Concurrency: concurrency})
 	must(t, err)
-	watch := &progressWatch{t: t, client: client, job: job, total: total}
+	watch := &progressWatch{t: t, client: client, job: job, total: total, compensated: effects.len}
 	for kill := range killsOnWay {
-		watch.await(ctx, c, total*(2*kill+1)/8)
 		leader := c.Leader()
-		t.Logf("killing the leader after %d instances", watch.last.Done)
+		watch.await(ctx, c, total*(4*kill+3)/16) // in the middle of a page
+		t.Logf("killing the leader after %d compensations, %d instances are done", effects.len(), watch.last.Done)
 		c.Kill(leader)
 		c.Leader()
 		c.Restart(leader)
@@ -111,11 +114,16 @@ func TestCancel_LeaderKilledThreeTimes(t *testing.T) {
 	if effects.len() != total {
 		t.Errorf("%d effects, want %d", effects.len(), total)
 	}
-	repeated := 0
-	for _, n := range attempts.n {
-		repeated += n - 1
+	t.Logf("%d compensations, %d of their attempts repeated", attempts.len(), attempts.repeated())
+	t.Logf("%d pages, %d of their attempts repeated", pages.len(), pages.repeated())
+}
+
+// countPages counts the attempts of pages.
+func (c *counter) countPages(ctx context.Context, next func(context.Context) error) error {
+	if attempt := replay.ActivityInfo(ctx); attempt.Name == page.Name() {
+		c.add(attempt.IdempotencyKey())
 	}
-	t.Logf("%d compensations, %d of their attempts repeated", attempts.len(), repeated)
+	return next(ctx)
 }
 
 // forEachBooking calls do for each instance, some at once.
@@ -166,12 +174,17 @@ type progressWatch struct {
 	job    string
 	total  int
 	last   bulk.Progress
+
+	compensated func() int
 }
 
-// await waits until a number of instances is done.
-func (w *progressWatch) await(ctx context.Context, c *clustertest.Cluster, done int) {
+// await waits until a number of instances is compensated.
+func (w *progressWatch) await(ctx context.Context, c *clustertest.Cluster, n int) {
 	w.t.Helper()
-	c.Eventually(fmt.Sprintf("%d instances are done", done), func() bool {
+	c.Eventually(fmt.Sprintf("%d instances are compensated", n), func() bool {
+		if w.compensated() >= n {
+			return true
+		}
 		p, err := bulk.Get(ctx, w.client, w.job)
 		if errors.As(err, new(*cluster.UnavailableError)) {
 			return false
@@ -182,9 +195,9 @@ func (w *progressWatch) await(ctx context.Context, c *clustertest.Cluster, done 
 			w.t.Fatalf("progress: %+v\nafter %+v", p, w.last)
 		}
 		w.last = *p
-		return p.Done >= done
+		return w.compensated() >= n
 	})
 	if w.last.State == bulk.Completed {
-		w.t.Fatalf("the job was done before %d", done)
+		w.t.Fatalf("the job was done before %d", n)
 	}
 }
