@@ -2,17 +2,14 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
 	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
 	"github.com/tenuto-dev/tenuto/cluster/internal/bulk"
-	"github.com/tenuto-dev/tenuto/cluster/internal/schedules"
 	"github.com/tenuto-dev/tenuto/cluster/internal/server"
 	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -137,7 +134,7 @@ func (s *nodeService) check(ctx context.Context, request *clusterpb.Request) err
 }
 
 func (s *nodeService) authorize(ctx context.Context, caller Principal, request *clusterpb.Request) error {
-	bulkActions, err := s.bulkActions(request)
+	bulkAction, err := s.bulkAction(request)
 	if err != nil || s.node.config.Authorize == nil {
 		return err
 	}
@@ -145,8 +142,8 @@ func (s *nodeService) authorize(ctx context.Context, caller Principal, request *
 	if purge := request.GetPurge(); len(purge.GetInstances()) > 0 {
 		instances = purge.Instances
 	}
-	for _, action := range bulkActions {
-		if err := s.authorizeAction(ctx, caller, action, ""); err != nil {
+	if bulkAction != "" {
+		if err := s.authorizeAction(ctx, caller, bulkAction, ""); err != nil {
 			return err
 		}
 	}
@@ -169,62 +166,20 @@ func (s *nodeService) authorizeAction(ctx context.Context, caller Principal, act
 	return ErrNotAuthorized
 }
 
-// bulkActions returns the actions of the bulk jobs that a request starts, or makes a schedule start. A
-// job acts on any instance on behalf of the caller.
-func (s *nodeService) bulkActions(request *clusterpb.Request) (actions []Action, err error) {
-	jobs, err := s.bulkJobs(request)
-	for _, job := range jobs {
-		if err != nil {
-			break
-		}
-		var action string
-		action, err = bulk.RightOf(job)
-		actions = append(actions, Action(action))
+// bulkAction returns the action of the bulk job that a request starts, "" if it starts none. The job
+// acts on any instance on behalf of the caller.
+func (s *nodeService) bulkAction(request *clusterpb.Request) (Action, error) {
+	start := request.GetStart()
+	if start.GetName() != bulk.Name {
+		return "", nil
 	}
-	return actions, err
-}
-
-func (s *nodeService) bulkJobs(request *clusterpb.Request) (jobs []bulk.Input, err error) {
-	start, update := request.GetStart(), request.GetUpdate()
-	if start.GetBeginWith() != nil {
-		update = start.GetBeginWith()
-	}
-	var targets []schedules.Target
-	switch start.GetName() {
-	case bulk.Name:
-		var job bulk.Input
-		err = s.decodeInput(bulk.Name, start.Input, &job)
-		jobs = append(jobs, job)
-	case schedules.Name:
-		var in schedules.Input
-		err = s.decodeInput(schedules.Name, start.Input, &in)
-		targets = append(targets, in.Target)
-	}
-	if err == nil && update.GetName() == schedules.ReplaceUpdate.Name() {
-		var in schedules.Replacement
-		if err = s.decodeInput(update.Name, update.Input, &in); in.Target != nil {
-			targets = append(targets, *in.Target)
-		}
-	}
-	for _, target := range targets {
-		if err == nil && target.Orchestration == bulk.Name {
-			var job bulk.Input
-			if err = json.Unmarshal(target.Input, &job); err != nil {
-				err = invalidArgument("input of the bulk job", err.Error())
-			}
-			jobs = append(jobs, job)
-		}
-	}
-	return jobs, err
-}
-
-// decodeInput decodes the input of a start or an update of the engine's own code.
-func (s *nodeService) decodeInput(name string, input *journalpb.Payload, into any) error {
-	err := s.node.registry.PayloadConverter().Decode(replay.PayloadInfo{Kind: "orchestration", Name: name, Part: "input"}, input, into)
+	var job bulk.Input
+	err := s.node.registry.PayloadConverter().Decode(replay.PayloadInfo{Kind: "orchestration", Name: bulk.Name, Part: "input"}, start.Input, &job)
 	if err != nil {
-		return invalidArgument("input", fmt.Sprintf("of %s cannot be decoded: %v", name, err))
+		return "", invalidArgument("input", "of a bulk job cannot be decoded: "+err.Error())
 	}
-	return nil
+	action, err := bulk.RightOf(job)
+	return Action(action), err
 }
 
 func callerOf(ctx context.Context) Principal { return newPrincipal(transport.PeerOf(ctx)) }

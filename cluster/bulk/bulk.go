@@ -56,7 +56,7 @@ type Preview struct {
 	Estimated bool
 	// States are the numbers by state; nil if Estimated.
 	States map[cluster.State]int
-	// Sample are the first matching instances, at most 20.
+	// Sample are the first matching instances, at most 20; fewer if they are far apart in the index.
 	Sample []Instance
 }
 
@@ -67,8 +67,11 @@ type Instance struct {
 	State cluster.State
 }
 
-// sampleMax bounds the sample of a Preview.
-const sampleMax = 20
+// sampleMax bounds the sample of a Preview, and samplePagesMax the pages that are read for it.
+const (
+	sampleMax      = 20
+	samplePagesMax = 10
+)
 
 // DryRun returns what a job would visit now. It acts on nothing, and reads a count and a page of the
 // index. It does not tell which instances would refuse the action.
@@ -85,21 +88,29 @@ func DryRun(ctx context.Context, client *cluster.Client, job Job) (*Preview, err
 	if err := preview.count(ctx, client, job.Filter); err != nil {
 		return nil, wrap(err, "dry run of")
 	}
-	for after := ""; len(preview.Sample) < min(sampleMax, preview.Count); {
-		page, err := client.List(ctx, job.Filter, after, 2*sampleMax)
+	if err := preview.readSample(ctx, client, job.Filter); err != nil {
+		return nil, wrap(err, "dry run of")
+	}
+	return preview, nil
+}
+
+func (p *Preview) readSample(ctx context.Context, client *cluster.Client, matching cluster.Filter) error {
+	after := ""
+	for range samplePagesMax {
+		page, err := client.List(ctx, matching, after, 2*sampleMax)
 		if err != nil {
-			return nil, wrap(err, "dry run of")
+			return err
 		}
 		for _, one := range page.Instances {
-			if len(preview.Sample) < sampleMax && bulk.Selects(job.Filter.Name, one.Name) {
-				preview.Sample = append(preview.Sample, Instance{one.InstanceID, one.Name, one.State})
+			if len(p.Sample) < sampleMax && bulk.Selects(matching.Name, one.Name) {
+				p.Sample = append(p.Sample, Instance{one.InstanceID, one.Name, one.State})
 			}
 		}
-		if after = page.Next; after == "" {
+		if after = page.Next; after == "" || len(p.Sample) >= min(sampleMax, p.Count) {
 			break
 		}
 	}
-	return preview, nil
+	return nil
 }
 
 // count counts the matching instances.

@@ -385,6 +385,42 @@ func TestStalledInstance_Refuses(t *testing.T) {
 	expectCounts(t, do(ctx, t, client, bulk.Job{Action: bulk.Terminate, Filter: cluster.Filter{Name: "stuck"}}), 2, 2, 0)
 }
 
+// A hold keeps activities and timers of the code, but not the timer of the run's deadline.
+func TestHold_KeepsDeadline(t *testing.T) {
+	t.Parallel()
+	var b bank
+	sleeping := replay.Orchestration[string, string]("sleeping")
+	c := newCluster(t, b.definitions(), clustertest.InMemory(), clustertest.Definitions(
+		sleeping.Bind(func(ctx *replay.Context, _ string) (string, error) { return "", ctx.Sleep(time.Hour) }),
+	))
+	ctx, client := testContext(t), c.Client(0)
+	for _, handle := range []replay.OrchestrationHandle[string, string]{waiting, sleeping} {
+		_, err := cluster.StartRun(ctx, client, handle, handle.Name(), "", cluster.Deadline(time.Now().Add(2*time.Hour)))
+		must(t, err)
+	}
+	p := do(ctx, t, client, bulk.Job{Action: bulk.Hold})
+	expectCounts(t, p, 2, 1, 1)
+	page, err := bulk.Refusals(ctx, client, p.Job.ID, "", 0)
+	must(t, err)
+	if len(page.Refusals) != 1 || page.Refusals[0].InstanceID != "waiting" || page.Refusals[0].Code != "no_operation" {
+		t.Errorf("%+v", page)
+	}
+	open, err := client.Pending(ctx, "sleeping")
+	must(t, err)
+	held := 0
+	for _, one := range open {
+		if one.Held {
+			held++
+		}
+	}
+	if held != 1 {
+		t.Errorf("%d operations are held, want 1: %+v", held, open)
+	}
+	// With the name of an activity, timers are left alone.
+	expectCounts(t, do(ctx, t, client, bulk.Job{Action: bulk.Release, Arguments: map[string]string{"activity": "pay"}}), 2, 0, 2)
+	expectCounts(t, do(ctx, t, client, bulk.Job{Action: bulk.Release}), 2, 1, 1)
+}
+
 // A filter is recorded and comes back.
 func TestGet_ReturnsJob(t *testing.T) {
 	t.Parallel()

@@ -41,8 +41,8 @@
 //
 // Config.Authorize is asked twice when a remote client starts a job: for [cluster.ActionStart] of the
 // job's ID, and for the right of the action (see [Actions]) with the instance ID "", which stands for
-// all instances. So a rule that permits an action for some instances only must reject "". The same
-// right is needed to create a schedule of jobs. [Start] and [DryRun] also need [cluster.ActionList].
+// all instances. So a rule that permits an action for some instances only must reject "". A schedule
+// cannot start jobs. [Start] and [DryRun] also need [cluster.ActionList].
 // [Pause], [Resume] and [Stop] are updates, [Get] is a query, [Refusals] also reads the history.
 //
 // # What may not be assumed

@@ -453,6 +453,7 @@ func TestJob_LeavesItselfAlone(t *testing.T) {
 
 func TestJob_CanceledAfterPage(t *testing.T) {
 	f := newFake(1000)
+	f.takes = 300 * time.Millisecond
 	env, run := start(t, f, newJob(nil))
 	env.Advance(2500 * time.Millisecond)
 	if err := env.Cancel("j", "enough"); err != nil {

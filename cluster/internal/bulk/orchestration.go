@@ -85,8 +85,8 @@ func (j *job) handle(ctx *replay.Context) error {
 	)
 }
 
-// change returns the handler of an update. It returns when the job acts no longer, if that is the
-// new phase.
+// change returns the handler of an update. Unless the new phase is Running, it returns when the job
+// acts no longer, or is resumed.
 func (j *job) change(to Phase) func(ctx *replay.Context, note string) (struct{}, error) {
 	return func(ctx *replay.Context, note string) (struct{}, error) {
 		if j.isOver() {
@@ -97,7 +97,7 @@ func (j *job) change(to Phase) func(ctx *replay.Context, note string) (struct{},
 			return struct{}{}, nil
 		}
 		j.ids, j.next = nil, "" // they may match no longer when the job goes on
-		return struct{}{}, replay.Await(ctx, func() bool { return !j.busy })
+		return struct{}{}, replay.Await(ctx, func() bool { return !j.busy || j.Phase == Running })
 	}
 }
 
