@@ -128,19 +128,7 @@ func readRefusals(ctx context.Context, client *cluster.Client, id, after string,
 		return nil, err
 	}
 	r := &refusalReader{door: door, from: from, limit: limit}
-	for _, execution := range asked.State.RefusedIn {
-		if execution < from.execution {
-			continue
-		}
-		r.at.execution, r.pages = execution, bulk.NewPageReader(door.Converter)
-		if _, err := door.Events(ctx, id, execution, r.read); err != nil && !errors.Is(err, errEnough) {
-			return nil, err
-		}
-		if r.page.Next != "" {
-			break
-		}
-	}
-	return &r.page, nil
+	return r.readAll(ctx, id, asked.State.RefusedIn)
 }
 
 // A place is where a refusal is recorded. The zero place is before all.
@@ -187,6 +175,23 @@ type refusalReader struct {
 	pages *bulk.PageReader
 	at    place // of the next refusal
 	page  RefusalPage
+}
+
+// readAll reads the executions of a job that have refusals, in their order.
+func (r *refusalReader) readAll(ctx context.Context, id string, executions []uint64) (*RefusalPage, error) {
+	for _, execution := range executions {
+		if execution < r.from.execution {
+			continue
+		}
+		r.at.execution, r.pages = execution, bulk.NewPageReader(r.door.Converter)
+		if _, err := r.door.Events(ctx, id, execution, r.read); err != nil && !errors.Is(err, errEnough) {
+			return nil, err
+		}
+		if r.page.Next != "" {
+			break
+		}
+	}
+	return &r.page, nil
 }
 
 // read takes an event.

@@ -73,9 +73,16 @@ func (f *fakeCluster) control() Control {
 	}
 }
 
-// events passes the first event of the job.
-func (f *fakeCluster) events(_ context.Context, _ string, _ uint64, pass func(*journalpb.Event) error, _ ...replay.Option) (uint64, error) {
-	return 1, pass(&journalpb.Event{EventId: 1, Origin: &journalpb.Origin{Principal: "client gw for alice"}})
+// firstExecution is that of the run of the job.
+const firstExecution = 3
+
+// events passes the first event of an execution of the job.
+func (f *fakeCluster) events(_ context.Context, _ string, execution uint64, pass func(*journalpb.Event) error, _ ...replay.Option) (uint64, error) {
+	event := &journalpb.Event{EventId: 1}
+	if execution == firstExecution {
+		event.Origin = &journalpb.Origin{Principal: "client gw for alice"}
+	}
+	return execution, pass(event)
 }
 
 func (f *fakeCluster) list(_ context.Context, query Query, after string, limit int) (ids []string, next string, err error) {
@@ -95,6 +102,9 @@ func (f *fakeCluster) list(_ context.Context, query Query, after string, limit i
 }
 
 func (f *fakeCluster) call(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	if request.GetGet() != nil {
+		return &clusterpb.Response{Result: &clusterpb.Response_Get{Get: &clusterpb.GetResult{Status: &clusterpb.Status{FirstExecution: firstExecution}}}}, nil
+	}
 	f.mu.Lock()
 	id, control := request.Instance, request.GetControl()
 	f.visits = append(f.visits, visit{time.Now(), id, request.Principal, control.RequestId, control.Reason})

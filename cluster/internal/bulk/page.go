@@ -119,12 +119,7 @@ func (c Control) begin(ctx context.Context, in beginInput) (b beginning, err err
 	if err := in.Job.Check(); err != nil {
 		return b, replay.NonRetryable(err)
 	}
-	attempt := replay.ActivityInfo(ctx)
-	err = c.events(ctx, attempt.Instance, attempt.Execution, func(event *journalpb.Event) error {
-		b.Principal = event.GetOrigin().GetPrincipal()
-		return errFound
-	})
-	if err != nil && !errors.Is(err, errFound) {
+	if b.Principal, err = c.starterOf(ctx, replay.ActivityInfo(ctx).Instance); err != nil {
 		return b, c.permanent(err)
 	}
 	newest, err := c.Newest(ctx)
@@ -136,6 +131,24 @@ func (c Control) begin(ctx context.Context, in beginInput) (b beginning, err err
 	}
 	b.Matched, b.Estimated, err = c.Count(ctx, Query{in.Job.Filter, b.Before})
 	return b, c.permanent(err)
+}
+
+// starterOf returns the principal who has started the run of an instance. A later execution, for
+// example a retry of the run, does not show it.
+func (c Control) starterOf(ctx context.Context, id string) (principal string, err error) {
+	response, err := c.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Get{Get: new(clusterpb.GetRequest)}})
+	if err != nil {
+		return "", err
+	}
+	first := response.GetGet().GetStatus().GetFirstExecution()
+	err = c.events(ctx, id, first, func(event *journalpb.Event) error {
+		principal = event.GetOrigin().GetPrincipal()
+		return errFound
+	})
+	if errors.Is(err, errFound) {
+		err = nil
+	}
+	return principal, err
 }
 
 // permanent marks an error that a repetition would not change as not retryable.
