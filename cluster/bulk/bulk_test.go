@@ -269,7 +269,7 @@ func TestPauseResumeStop_OnLiveCluster(t *testing.T) {
 	for i := range 60 {
 		startAll(ctx, t, client, waiting, fmt.Sprintf("w%02d", i))
 	}
-	id, err := bulk.Start(ctx, client, bulk.Job{Action: bulk.Terminate, Rate: 20, Reason: "r"})
+	id, err := bulk.Start(ctx, client, bulk.Job{Action: bulk.Terminate, Rate: 4, Reason: "r"})
 	must(t, err)
 	must(t, bulk.Pause(ctx, client, id, "lunch"))
 	paused, err := bulk.Get(ctx, client, id)
@@ -280,7 +280,7 @@ func TestPauseResumeStop_OnLiveCluster(t *testing.T) {
 		return n
 	}
 	left := running()
-	if paused.State != bulk.Paused || paused.Note != "lunch" || left != 60-paused.Done || paused.Done > 40 || paused.Job.Rate != 20 || paused.Job.Reason != "r" {
+	if paused.State != bulk.Paused || paused.Note != "lunch" || left != 60-paused.Done || paused.Done > 40 || paused.Job.Rate != 4 || paused.Job.Reason != "r" {
 		t.Errorf("%+v, %d running", paused, left)
 	}
 	must(t, bulk.Resume(ctx, client, id, "back"))
