@@ -86,14 +86,15 @@ func checkPrincipal(request *clusterpb.Request) error {
 			return err
 		}
 	}
-	return checkText("principal", request.Principal, 0, 2*userMax)
+	return firstError(checkText("principal", request.Principal, 0, 2*userMax), checkText("reason", request.Reason, 0, reasonMax))
 }
 
 // recordsPrincipal reports whether the history, or the settings, show who has made a request.
 func recordsPrincipal(request *clusterpb.Request) bool {
 	switch request.Call.(type) {
 	case *clusterpb.Request_Start, *clusterpb.Request_Send, *clusterpb.Request_Control, *clusterpb.Request_Update,
-		*clusterpb.Request_Complete, *clusterpb.Request_Operate, *clusterpb.Request_PauseActivity:
+		*clusterpb.Request_Complete, *clusterpb.Request_Operate, *clusterpb.Request_PauseActivity,
+		*clusterpb.Request_TransferLeadership:
 		return true
 	}
 	return false

@@ -115,6 +115,36 @@ func (pa *partition) handOver(ctx context.Context) error {
 	return pa.transferAndWait(ctx, pa.journal.TransferLeadership)
 }
 
+func checkTransferLeadership(r *clusterpb.TransferLeadershipRequest) error {
+	if r.GetTo() == r.GetFrom() {
+		return invalidArgument("to", "is the node whose leadership is transferred")
+	}
+	return firstError(checkText("from", r.GetFrom(), 1, nodeIDMax), checkText("to", r.GetTo(), 0, nodeIDMax))
+}
+
+// transferLeadership transfers leadership of the partition, if this node leads it and is asked to.
+func (h *memberHandler) transferLeadership(ctx context.Context, request *clusterpb.Request, r *clusterpb.TransferLeadershipRequest) (*clusterpb.Response, error) {
+	done := &clusterpb.Response{Result: &clusterpb.Response_TransferLeadership{TransferLeadership: new(clusterpb.TransferLeadershipResult)}}
+	for _, named := range []string{r.From, r.To} {
+		if named != "" && !h.journal.IsMember(named) {
+			return nil, fmt.Errorf("%w: %q", ErrNotMember, named)
+		}
+	}
+	switch {
+	case r.From != h.partition.node.config.NodeID || !slices.Contains(r.Partitions, uint32(h.partition.number+1)):
+		return done, nil
+	case len(h.journal.Members()) == 1:
+		return nil, ErrLastVoter
+	}
+	h.partition.node.config.Logger.Info("handing partition over on request", "partition", h.partition.number, "to", r.To, "principal", request.Principal)
+	transfer := h.journal.TransferLeadership
+	if r.To != "" {
+		transfer = func(ctx context.Context) error { return h.journal.TransferLeadershipTo(ctx, r.To) }
+	}
+	h.journal.AwaitSuccessors(ctx)
+	return done, h.partition.transferAndWait(ctx, transfer)
+}
+
 // transferAndWait transfers leadership and returns after another node serves calls. Meanwhile this
 // node holds its calls, so that no new entries delay the next leader.
 func (pa *partition) transferAndWait(ctx context.Context, transfer func(context.Context) error) error {

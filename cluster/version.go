@@ -58,14 +58,14 @@ func requiredProtocol(r *clusterpb.Request) uint32 {
 		uses = len(s.GetHeaders())+len(s.GetSend().GetHeaders()) > 0 || s.GetRetry() != nil || s.GetSummary() != "" ||
 			s.GetDeadline() != 0 || s.GetUpdate() || s.GetBeginWith() != nil
 	case *clusterpb.Request_Send:
-		uses = len(call.Send.GetHeaders()) > 0 || call.Send.GetReason() != ""
+		uses = len(call.Send.GetHeaders()) > 0
 	case *clusterpb.Request_Update:
 		uses = len(call.Update.GetHeaders()) > 0 || call.Update.GetFirstExecution() != 0
 	case *clusterpb.Request_List:
 		uses = usesListOptions(call.List)
 	case *clusterpb.Request_Complete:
 		uses = call.Complete.GetSignedToken() != ""
-	case *clusterpb.Request_Operate, *clusterpb.Request_PauseActivity:
+	case *clusterpb.Request_Operate, *clusterpb.Request_PauseActivity, *clusterpb.Request_TransferLeadership:
 		uses = true
 	}
 	if uses || r.Principal != "" || r.User != "" {

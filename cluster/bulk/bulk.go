@@ -10,6 +10,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/filter"
+	"github.com/tenuto-dev/tenuto/cluster/internal/access"
 	"github.com/tenuto-dev/tenuto/cluster/internal/bulk"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -32,7 +33,7 @@ func Start(ctx context.Context, client *cluster.Client, job Job, options ...repl
 		id = "bulk-" + strings.ToLower(rand.Text())
 	}
 	options = append([]replay.Option{replay.Summary(summaryOf(job))}, options...)
-	_, err = cluster.StartRun(ctx, client, bulk.Orchestration, id, bulk.Input{Job: made}, options...)
+	_, err = cluster.StartRun(withReason(ctx, job.Reason), client, bulk.Orchestration, id, bulk.Input{Job: made}, options...)
 	if err != nil {
 		return "", wrap(err, "start")
 	}
@@ -181,9 +182,17 @@ func Stop(ctx context.Context, client *cluster.Client, id, reason string) error 
 func update(ctx context.Context, client *cluster.Client, id, verb string, handle replay.UpdateHandle[string, struct{}], reason string) error {
 	err := bulk.CheckNote(reason)
 	if err == nil {
-		_, err = cluster.CallUpdate(ctx, client, id, handle, reason)
+		_, err = cluster.CallUpdate(withReason(ctx, reason), client, id, handle, reason)
 	}
 	return wrap(err, verb)
+}
+
+// withReason makes the history of the job show a reason, unless ctx has one.
+func withReason(ctx context.Context, reason string) context.Context {
+	if reason == "" || access.ReasonOf(ctx) != "" {
+		return ctx
+	}
+	return access.WithReason(ctx, reason)
 }
 
 // wrap says what failed.

@@ -265,7 +265,7 @@ func TestPauseResumeStop_OnLiveCluster(t *testing.T) {
 	t.Parallel()
 	var b bank
 	c := newCluster(t, b.definitions(), clustertest.InMemory())
-	ctx, client := testContext(t), c.Client(0)
+	ctx, client := testContext(t), c.Client((c.Leader()+1)%3) // which forwards its calls
 	for i := range 60 {
 		startAll(ctx, t, client, waiting, fmt.Sprintf("w%02d", i))
 	}
@@ -288,6 +288,9 @@ func TestPauseResumeStop_OnLiveCluster(t *testing.T) {
 	must(t, bulk.Stop(ctx, client, id, "enough"))
 	left = running()
 	p := finish(ctx, t, client, id)
+	if recorded := mustHistory(ctx, t, client, id); recorded[0].Reason != "r" || !slices.ContainsFunc(recorded, func(e history.Event) bool { return e.Reason == "lunch" }) {
+		t.Errorf("the history does not show why: %v", recorded)
+	}
 	if p.State != bulk.Stopped || p.Note != "enough" || p.Done != 60-left || p.Remaining != 0 || left == 0 {
 		t.Errorf("%+v, %d running", p, left)
 	}

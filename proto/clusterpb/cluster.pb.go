@@ -291,6 +291,9 @@ type Request struct {
 	Principal string `protobuf:"bytes,72,opt,name=principal,proto3" json:"principal,omitempty"`
 	// The user on whose behalf a remote client makes the call; empty for none. Protocol 4.
 	User string `protobuf:"bytes,73,opt,name=user,proto3" json:"user,omitempty"`
+	// Why the call is made, for the history; empty for none. Calls with a reason of their own ignore
+	// it. Protocol 4.
+	Reason string `protobuf:"bytes,79,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Types that are valid to be assigned to Call:
 	//
 	//	*Request_Start
@@ -323,6 +326,7 @@ type Request struct {
 	//	*Request_ChangeSettings
 	//	*Request_Operate
 	//	*Request_PauseActivity
+	//	*Request_TransferLeadership
 	Call          isRequest_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -438,6 +442,13 @@ func (x *Request) GetPrincipal() string {
 func (x *Request) GetUser() string {
 	if x != nil {
 		return x.User
+	}
+	return ""
+}
+
+func (x *Request) GetReason() string {
+	if x != nil {
+		return x.Reason
 	}
 	return ""
 }
@@ -719,6 +730,15 @@ func (x *Request) GetPauseActivity() *PauseActivityRequest {
 	return nil
 }
 
+func (x *Request) GetTransferLeadership() *TransferLeadershipRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_TransferLeadership); ok {
+			return x.TransferLeadership
+		}
+	}
+	return nil
+}
+
 type isRequest_Call interface {
 	isRequest_Call()
 }
@@ -843,6 +863,10 @@ type Request_PauseActivity struct {
 	PauseActivity *PauseActivityRequest `protobuf:"bytes,71,opt,name=pause_activity,json=pauseActivity,proto3,oneof"`
 }
 
+type Request_TransferLeadership struct {
+	TransferLeadership *TransferLeadershipRequest `protobuf:"bytes,82,opt,name=transfer_leadership,json=transferLeadership,proto3,oneof"`
+}
+
 func (*Request_Start) isRequest_Call() {}
 
 func (*Request_Send) isRequest_Call() {}
@@ -902,6 +926,8 @@ func (*Request_ChangeSettings) isRequest_Call() {}
 func (*Request_Operate) isRequest_Call() {}
 
 func (*Request_PauseActivity) isRequest_Call() {}
+
+func (*Request_TransferLeadership) isRequest_Call() {}
 
 type StartRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -2290,9 +2316,7 @@ type SendRequest struct {
 	Data      *journalpb.Payload     `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
 	RequestId string                 `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Protocol 4.
-	Headers []*journalpb.Header `protobuf:"bytes,22,rep,name=headers,proto3" json:"headers,omitempty"`
-	// Why, for the history. Empty: not stated. Protocol 4.
-	Reason        string `protobuf:"bytes,70,opt,name=reason,proto3" json:"reason,omitempty"`
+	Headers       []*journalpb.Header `protobuf:"bytes,22,rep,name=headers,proto3" json:"headers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2353,13 +2377,6 @@ func (x *SendRequest) GetHeaders() []*journalpb.Header {
 		return x.Headers
 	}
 	return nil
-}
-
-func (x *SendRequest) GetReason() string {
-	if x != nil {
-		return x.Reason
-	}
-	return ""
 }
 
 type GetRequest struct {
@@ -2501,6 +2518,7 @@ type Response struct {
 	//	*Response_ChangeSettings
 	//	*Response_Operate
 	//	*Response_PauseActivity
+	//	*Response_TransferLeadership
 	Result        isResponse_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2841,6 +2859,15 @@ func (x *Response) GetPauseActivity() *PauseActivityResult {
 	return nil
 }
 
+func (x *Response) GetTransferLeadership() *TransferLeadershipResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_TransferLeadership); ok {
+			return x.TransferLeadership
+		}
+	}
+	return nil
+}
+
 type isResponse_Result interface {
 	isResponse_Result()
 }
@@ -2965,6 +2992,10 @@ type Response_PauseActivity struct {
 	PauseActivity *PauseActivityResult `protobuf:"bytes,71,opt,name=pause_activity,json=pauseActivity,proto3,oneof"`
 }
 
+type Response_TransferLeadership struct {
+	TransferLeadership *TransferLeadershipResult `protobuf:"bytes,82,opt,name=transfer_leadership,json=transferLeadership,proto3,oneof"`
+}
+
 func (*Response_Start) isResponse_Result() {}
 
 func (*Response_Send) isResponse_Result() {}
@@ -3024,6 +3055,8 @@ func (*Response_ChangeSettings) isResponse_Result() {}
 func (*Response_Operate) isResponse_Result() {}
 
 func (*Response_PauseActivity) isResponse_Result() {}
+
+func (*Response_TransferLeadership) isResponse_Result() {}
 
 type ControlResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3201,6 +3234,106 @@ func (*OperateResult) Descriptor() ([]byte, []int) {
 	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{26}
 }
 
+// TransferLeadershipRequest makes another node lead those of the partitions that a node still leads.
+// So a repetition changes nothing. Protocol 4.
+type TransferLeadershipRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	From  string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	// The node that is to lead them; empty: of each, the node that lags least.
+	To string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	// Counted from 1.
+	Partitions    []uint32 `protobuf:"varint,3,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferLeadershipRequest) Reset() {
+	*x = TransferLeadershipRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferLeadershipRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferLeadershipRequest) ProtoMessage() {}
+
+func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
+func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *TransferLeadershipRequest) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *TransferLeadershipRequest) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *TransferLeadershipRequest) GetPartitions() []uint32 {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+type TransferLeadershipResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferLeadershipResult) Reset() {
+	*x = TransferLeadershipResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferLeadershipResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferLeadershipResult) ProtoMessage() {}
+
+func (x *TransferLeadershipResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferLeadershipResult.ProtoReflect.Descriptor instead.
+func (*TransferLeadershipResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{28}
+}
+
 // PauseActivityRequest pauses an activity in the whole cluster, or resumes it. It is no error if the
 // activity is already paused, or not. Protocol 4.
 type PauseActivityRequest struct {
@@ -3216,7 +3349,7 @@ type PauseActivityRequest struct {
 
 func (x *PauseActivityRequest) Reset() {
 	*x = PauseActivityRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[27]
+	mi := &file_clusterpb_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3228,7 +3361,7 @@ func (x *PauseActivityRequest) String() string {
 func (*PauseActivityRequest) ProtoMessage() {}
 
 func (x *PauseActivityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[27]
+	mi := &file_clusterpb_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3241,7 +3374,7 @@ func (x *PauseActivityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseActivityRequest.ProtoReflect.Descriptor instead.
 func (*PauseActivityRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{27}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PauseActivityRequest) GetActivity() string {
@@ -3280,7 +3413,7 @@ type PauseActivityResult struct {
 
 func (x *PauseActivityResult) Reset() {
 	*x = PauseActivityResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[28]
+	mi := &file_clusterpb_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3292,7 +3425,7 @@ func (x *PauseActivityResult) String() string {
 func (*PauseActivityResult) ProtoMessage() {}
 
 func (x *PauseActivityResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[28]
+	mi := &file_clusterpb_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3305,7 +3438,7 @@ func (x *PauseActivityResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseActivityResult.ProtoReflect.Descriptor instead.
 func (*PauseActivityResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{28}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 type ListResult struct {
@@ -3328,7 +3461,7 @@ type ListResult struct {
 
 func (x *ListResult) Reset() {
 	*x = ListResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[29]
+	mi := &file_clusterpb_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3340,7 +3473,7 @@ func (x *ListResult) String() string {
 func (*ListResult) ProtoMessage() {}
 
 func (x *ListResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[29]
+	mi := &file_clusterpb_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3353,7 +3486,7 @@ func (x *ListResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResult.ProtoReflect.Descriptor instead.
 func (*ListResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{29}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListResult) GetInstances() []*Status {
@@ -3417,7 +3550,7 @@ type InstanceGroup struct {
 
 func (x *InstanceGroup) Reset() {
 	*x = InstanceGroup{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[30]
+	mi := &file_clusterpb_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3429,7 +3562,7 @@ func (x *InstanceGroup) String() string {
 func (*InstanceGroup) ProtoMessage() {}
 
 func (x *InstanceGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[30]
+	mi := &file_clusterpb_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3442,7 +3575,7 @@ func (x *InstanceGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceGroup.ProtoReflect.Descriptor instead.
 func (*InstanceGroup) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{30}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *InstanceGroup) GetValues() []string {
@@ -3468,7 +3601,7 @@ type PurgeResult struct {
 
 func (x *PurgeResult) Reset() {
 	*x = PurgeResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[31]
+	mi := &file_clusterpb_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3480,7 +3613,7 @@ func (x *PurgeResult) String() string {
 func (*PurgeResult) ProtoMessage() {}
 
 func (x *PurgeResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[31]
+	mi := &file_clusterpb_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3493,7 +3626,7 @@ func (x *PurgeResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeResult.ProtoReflect.Descriptor instead.
 func (*PurgeResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{31}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PurgeResult) GetPurged() uint32 {
@@ -3533,7 +3666,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[32]
+	mi := &file_clusterpb_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3545,7 +3678,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[32]
+	mi := &file_clusterpb_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3558,7 +3691,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{32}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Failure) GetCode() string {
@@ -3651,7 +3784,7 @@ type OperationKind struct {
 
 func (x *OperationKind) Reset() {
 	*x = OperationKind{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[33]
+	mi := &file_clusterpb_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3663,7 +3796,7 @@ func (x *OperationKind) String() string {
 func (*OperationKind) ProtoMessage() {}
 
 func (x *OperationKind) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[33]
+	mi := &file_clusterpb_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3676,7 +3809,7 @@ func (x *OperationKind) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperationKind.ProtoReflect.Descriptor instead.
 func (*OperationKind) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{33}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *OperationKind) GetEventId() uint64 {
@@ -3714,7 +3847,7 @@ type NotRegistered struct {
 
 func (x *NotRegistered) Reset() {
 	*x = NotRegistered{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[34]
+	mi := &file_clusterpb_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3726,7 +3859,7 @@ func (x *NotRegistered) String() string {
 func (*NotRegistered) ProtoMessage() {}
 
 func (x *NotRegistered) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[34]
+	mi := &file_clusterpb_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3739,7 +3872,7 @@ func (x *NotRegistered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotRegistered.ProtoReflect.Descriptor instead.
 func (*NotRegistered) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{34}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *NotRegistered) GetKind() string {
@@ -3778,7 +3911,7 @@ type VersionMismatch struct {
 
 func (x *VersionMismatch) Reset() {
 	*x = VersionMismatch{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[35]
+	mi := &file_clusterpb_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3790,7 +3923,7 @@ func (x *VersionMismatch) String() string {
 func (*VersionMismatch) ProtoMessage() {}
 
 func (x *VersionMismatch) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[35]
+	mi := &file_clusterpb_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3803,7 +3936,7 @@ func (x *VersionMismatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionMismatch.ProtoReflect.Descriptor instead.
 func (*VersionMismatch) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{35}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *VersionMismatch) GetNode() string {
@@ -3852,7 +3985,7 @@ type StartResult struct {
 
 func (x *StartResult) Reset() {
 	*x = StartResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[36]
+	mi := &file_clusterpb_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3864,7 +3997,7 @@ func (x *StartResult) String() string {
 func (*StartResult) ProtoMessage() {}
 
 func (x *StartResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[36]
+	mi := &file_clusterpb_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3877,7 +4010,7 @@ func (x *StartResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartResult.ProtoReflect.Descriptor instead.
 func (*StartResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{36}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *StartResult) GetFirstExecution() uint64 {
@@ -3923,7 +4056,7 @@ type SendResult struct {
 
 func (x *SendResult) Reset() {
 	*x = SendResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[37]
+	mi := &file_clusterpb_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3935,7 +4068,7 @@ func (x *SendResult) String() string {
 func (*SendResult) ProtoMessage() {}
 
 func (x *SendResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[37]
+	mi := &file_clusterpb_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3948,7 +4081,7 @@ func (x *SendResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendResult.ProtoReflect.Descriptor instead.
 func (*SendResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{37}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 type GetResult struct {
@@ -3960,7 +4093,7 @@ type GetResult struct {
 
 func (x *GetResult) Reset() {
 	*x = GetResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[38]
+	mi := &file_clusterpb_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3972,7 +4105,7 @@ func (x *GetResult) String() string {
 func (*GetResult) ProtoMessage() {}
 
 func (x *GetResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[38]
+	mi := &file_clusterpb_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3985,7 +4118,7 @@ func (x *GetResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResult.ProtoReflect.Descriptor instead.
 func (*GetResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{38}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetResult) GetStatus() *Status {
@@ -4008,7 +4141,7 @@ type HistoryResult struct {
 
 func (x *HistoryResult) Reset() {
 	*x = HistoryResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[39]
+	mi := &file_clusterpb_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4020,7 +4153,7 @@ func (x *HistoryResult) String() string {
 func (*HistoryResult) ProtoMessage() {}
 
 func (x *HistoryResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[39]
+	mi := &file_clusterpb_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4033,7 +4166,7 @@ func (x *HistoryResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResult.ProtoReflect.Descriptor instead.
 func (*HistoryResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{39}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *HistoryResult) GetExecution() uint64 {
@@ -4089,7 +4222,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[40]
+	mi := &file_clusterpb_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4101,7 +4234,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[40]
+	mi := &file_clusterpb_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4114,7 +4247,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{40}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Status) GetInstance() string {
@@ -4263,7 +4396,7 @@ type Mismatch struct {
 
 func (x *Mismatch) Reset() {
 	*x = Mismatch{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[41]
+	mi := &file_clusterpb_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4275,7 +4408,7 @@ func (x *Mismatch) String() string {
 func (*Mismatch) ProtoMessage() {}
 
 func (x *Mismatch) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[41]
+	mi := &file_clusterpb_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4288,7 +4421,7 @@ func (x *Mismatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mismatch.ProtoReflect.Descriptor instead.
 func (*Mismatch) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{41}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Mismatch) GetKind() string {
@@ -4346,7 +4479,7 @@ type CompleteRequest struct {
 
 func (x *CompleteRequest) Reset() {
 	*x = CompleteRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[42]
+	mi := &file_clusterpb_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4358,7 +4491,7 @@ func (x *CompleteRequest) String() string {
 func (*CompleteRequest) ProtoMessage() {}
 
 func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[42]
+	mi := &file_clusterpb_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4371,7 +4504,7 @@ func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteRequest.ProtoReflect.Descriptor instead.
 func (*CompleteRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{42}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CompleteRequest) GetExecution() uint64 {
@@ -4431,7 +4564,7 @@ type CompleteResult struct {
 
 func (x *CompleteResult) Reset() {
 	*x = CompleteResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[43]
+	mi := &file_clusterpb_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4443,7 +4576,7 @@ func (x *CompleteResult) String() string {
 func (*CompleteResult) ProtoMessage() {}
 
 func (x *CompleteResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[43]
+	mi := &file_clusterpb_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4456,7 +4589,7 @@ func (x *CompleteResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteResult.ProtoReflect.Descriptor instead.
 func (*CompleteResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{43}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 // PendingRequest asks for the open operations of an instance.
@@ -4468,7 +4601,7 @@ type PendingRequest struct {
 
 func (x *PendingRequest) Reset() {
 	*x = PendingRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[44]
+	mi := &file_clusterpb_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4480,7 +4613,7 @@ func (x *PendingRequest) String() string {
 func (*PendingRequest) ProtoMessage() {}
 
 func (x *PendingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[44]
+	mi := &file_clusterpb_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4493,7 +4626,7 @@ func (x *PendingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingRequest.ProtoReflect.Descriptor instead.
 func (*PendingRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{44}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 type PendingResult struct {
@@ -4505,7 +4638,7 @@ type PendingResult struct {
 
 func (x *PendingResult) Reset() {
 	*x = PendingResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[45]
+	mi := &file_clusterpb_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4517,7 +4650,7 @@ func (x *PendingResult) String() string {
 func (*PendingResult) ProtoMessage() {}
 
 func (x *PendingResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[45]
+	mi := &file_clusterpb_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4530,7 +4663,7 @@ func (x *PendingResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingResult.ProtoReflect.Descriptor instead.
 func (*PendingResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{45}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PendingResult) GetOperations() []*OpenOperation {
@@ -4560,7 +4693,7 @@ type OpenOperation struct {
 
 func (x *OpenOperation) Reset() {
 	*x = OpenOperation{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[46]
+	mi := &file_clusterpb_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4572,7 +4705,7 @@ func (x *OpenOperation) String() string {
 func (*OpenOperation) ProtoMessage() {}
 
 func (x *OpenOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[46]
+	mi := &file_clusterpb_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4585,7 +4718,7 @@ func (x *OpenOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenOperation.ProtoReflect.Descriptor instead.
 func (*OpenOperation) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{46}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *OpenOperation) GetOperation() *journalpb.Operation {
@@ -4650,7 +4783,7 @@ type WaitRequest struct {
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_clusterpb_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4662,7 +4795,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_clusterpb_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4675,7 +4808,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *WaitRequest) GetFirstExecution() uint64 {
@@ -4702,7 +4835,7 @@ type WaitResult struct {
 
 func (x *WaitResult) Reset() {
 	*x = WaitResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_clusterpb_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4714,7 +4847,7 @@ func (x *WaitResult) String() string {
 func (*WaitResult) ProtoMessage() {}
 
 func (x *WaitResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_clusterpb_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4727,7 +4860,7 @@ func (x *WaitResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitResult.ProtoReflect.Descriptor instead.
 func (*WaitResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *WaitResult) GetStatus() *Status {
@@ -4751,7 +4884,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_clusterpb_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4763,7 +4896,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_clusterpb_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4776,7 +4909,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *WatchRequest) GetExecution() uint64 {
@@ -4811,7 +4944,7 @@ type WatchedRun struct {
 
 func (x *WatchedRun) Reset() {
 	*x = WatchedRun{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_clusterpb_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4823,7 +4956,7 @@ func (x *WatchedRun) String() string {
 func (*WatchedRun) ProtoMessage() {}
 
 func (x *WatchedRun) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_clusterpb_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4836,7 +4969,7 @@ func (x *WatchedRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchedRun.ProtoReflect.Descriptor instead.
 func (*WatchedRun) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *WatchedRun) GetFirstExecution() uint64 {
@@ -4868,7 +5001,7 @@ type WatchResult struct {
 
 func (x *WatchResult) Reset() {
 	*x = WatchResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_clusterpb_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4880,7 +5013,7 @@ func (x *WatchResult) String() string {
 func (*WatchResult) ProtoMessage() {}
 
 func (x *WatchResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_clusterpb_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4893,7 +5026,7 @@ func (x *WatchResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResult.ProtoReflect.Descriptor instead.
 func (*WatchResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *WatchResult) GetEvents() []*WatchedEvent {
@@ -4942,7 +5075,7 @@ type WatchedEvent struct {
 
 func (x *WatchedEvent) Reset() {
 	*x = WatchedEvent{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_clusterpb_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4954,7 +5087,7 @@ func (x *WatchedEvent) String() string {
 func (*WatchedEvent) ProtoMessage() {}
 
 func (x *WatchedEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_clusterpb_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4967,7 +5100,7 @@ func (x *WatchedEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchedEvent.ProtoReflect.Descriptor instead.
 func (*WatchedEvent) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *WatchedEvent) GetExecution() uint64 {
@@ -4996,7 +5129,7 @@ type MembersRequest struct {
 
 func (x *MembersRequest) Reset() {
 	*x = MembersRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_clusterpb_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5008,7 +5141,7 @@ func (x *MembersRequest) String() string {
 func (*MembersRequest) ProtoMessage() {}
 
 func (x *MembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_clusterpb_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5021,7 +5154,7 @@ func (x *MembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersRequest.ProtoReflect.Descriptor instead.
 func (*MembersRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *MembersRequest) GetKnownIndexes() []uint64 {
@@ -5054,7 +5187,7 @@ type MembersResult struct {
 
 func (x *MembersResult) Reset() {
 	*x = MembersResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_clusterpb_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5066,7 +5199,7 @@ func (x *MembersResult) String() string {
 func (*MembersResult) ProtoMessage() {}
 
 func (x *MembersResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_clusterpb_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5079,7 +5212,7 @@ func (x *MembersResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersResult.ProtoReflect.Descriptor instead.
 func (*MembersResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *MembersResult) GetMembers() []*Member {
@@ -5156,7 +5289,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_clusterpb_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5168,7 +5301,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_clusterpb_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5181,7 +5314,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Member) GetNode() string {
@@ -5274,7 +5407,7 @@ type IssueTokenRequest struct {
 
 func (x *IssueTokenRequest) Reset() {
 	*x = IssueTokenRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[56]
+	mi := &file_clusterpb_cluster_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5286,7 +5419,7 @@ func (x *IssueTokenRequest) String() string {
 func (*IssueTokenRequest) ProtoMessage() {}
 
 func (x *IssueTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[56]
+	mi := &file_clusterpb_cluster_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5299,7 +5432,7 @@ func (x *IssueTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueTokenRequest.ProtoReflect.Descriptor instead.
 func (*IssueTokenRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{56}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *IssueTokenRequest) GetKey() []byte {
@@ -5328,7 +5461,7 @@ type IssueTokenResult struct {
 
 func (x *IssueTokenResult) Reset() {
 	*x = IssueTokenResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[57]
+	mi := &file_clusterpb_cluster_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5340,7 +5473,7 @@ func (x *IssueTokenResult) String() string {
 func (*IssueTokenResult) ProtoMessage() {}
 
 func (x *IssueTokenResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[57]
+	mi := &file_clusterpb_cluster_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5353,7 +5486,7 @@ func (x *IssueTokenResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueTokenResult.ProtoReflect.Descriptor instead.
 func (*IssueTokenResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *IssueTokenResult) GetExpiresAt() int64 {
@@ -5379,7 +5512,7 @@ type ListTokensRequest struct {
 
 func (x *ListTokensRequest) Reset() {
 	*x = ListTokensRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[58]
+	mi := &file_clusterpb_cluster_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5391,7 +5524,7 @@ func (x *ListTokensRequest) String() string {
 func (*ListTokensRequest) ProtoMessage() {}
 
 func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[58]
+	mi := &file_clusterpb_cluster_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5404,7 +5537,7 @@ func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListTokensRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{58}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{60}
 }
 
 type ListTokensResult struct {
@@ -5416,7 +5549,7 @@ type ListTokensResult struct {
 
 func (x *ListTokensResult) Reset() {
 	*x = ListTokensResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[59]
+	mi := &file_clusterpb_cluster_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5428,7 +5561,7 @@ func (x *ListTokensResult) String() string {
 func (*ListTokensResult) ProtoMessage() {}
 
 func (x *ListTokensResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[59]
+	mi := &file_clusterpb_cluster_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5441,7 +5574,7 @@ func (x *ListTokensResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensResult.ProtoReflect.Descriptor instead.
 func (*ListTokensResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{59}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ListTokensResult) GetTokens() []*journalpb.JoinToken {
@@ -5461,7 +5594,7 @@ type RevokeTokenRequest struct {
 
 func (x *RevokeTokenRequest) Reset() {
 	*x = RevokeTokenRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[60]
+	mi := &file_clusterpb_cluster_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5473,7 +5606,7 @@ func (x *RevokeTokenRequest) String() string {
 func (*RevokeTokenRequest) ProtoMessage() {}
 
 func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[60]
+	mi := &file_clusterpb_cluster_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5486,7 +5619,7 @@ func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenRequest.ProtoReflect.Descriptor instead.
 func (*RevokeTokenRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{60}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *RevokeTokenRequest) GetKey() []byte {
@@ -5504,7 +5637,7 @@ type RevokeTokenResult struct {
 
 func (x *RevokeTokenResult) Reset() {
 	*x = RevokeTokenResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[61]
+	mi := &file_clusterpb_cluster_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5516,7 +5649,7 @@ func (x *RevokeTokenResult) String() string {
 func (*RevokeTokenResult) ProtoMessage() {}
 
 func (x *RevokeTokenResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[61]
+	mi := &file_clusterpb_cluster_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5529,7 +5662,7 @@ func (x *RevokeTokenResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenResult.ProtoReflect.Descriptor instead.
 func (*RevokeTokenResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{61}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{63}
 }
 
 // GetSettingsRequest asks for the settings of the cluster. Protocol 4.
@@ -5541,7 +5674,7 @@ type GetSettingsRequest struct {
 
 func (x *GetSettingsRequest) Reset() {
 	*x = GetSettingsRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[62]
+	mi := &file_clusterpb_cluster_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5553,7 +5686,7 @@ func (x *GetSettingsRequest) String() string {
 func (*GetSettingsRequest) ProtoMessage() {}
 
 func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[62]
+	mi := &file_clusterpb_cluster_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5566,7 +5699,7 @@ func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsRequest.ProtoReflect.Descriptor instead.
 func (*GetSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{62}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{64}
 }
 
 type GetSettingsResult struct {
@@ -5581,7 +5714,7 @@ type GetSettingsResult struct {
 
 func (x *GetSettingsResult) Reset() {
 	*x = GetSettingsResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[63]
+	mi := &file_clusterpb_cluster_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5593,7 +5726,7 @@ func (x *GetSettingsResult) String() string {
 func (*GetSettingsResult) ProtoMessage() {}
 
 func (x *GetSettingsResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[63]
+	mi := &file_clusterpb_cluster_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5606,7 +5739,7 @@ func (x *GetSettingsResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsResult.ProtoReflect.Descriptor instead.
 func (*GetSettingsResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{63}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *GetSettingsResult) GetSettings() []byte {
@@ -5636,7 +5769,7 @@ type ChangeSettingsRequest struct {
 
 func (x *ChangeSettingsRequest) Reset() {
 	*x = ChangeSettingsRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[64]
+	mi := &file_clusterpb_cluster_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5648,7 +5781,7 @@ func (x *ChangeSettingsRequest) String() string {
 func (*ChangeSettingsRequest) ProtoMessage() {}
 
 func (x *ChangeSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[64]
+	mi := &file_clusterpb_cluster_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5661,7 +5794,7 @@ func (x *ChangeSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeSettingsRequest.ProtoReflect.Descriptor instead.
 func (*ChangeSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{64}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ChangeSettingsRequest) GetSettings() []byte {
@@ -5686,7 +5819,7 @@ type ChangeSettingsResult struct {
 
 func (x *ChangeSettingsResult) Reset() {
 	*x = ChangeSettingsResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[65]
+	mi := &file_clusterpb_cluster_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5698,7 +5831,7 @@ func (x *ChangeSettingsResult) String() string {
 func (*ChangeSettingsResult) ProtoMessage() {}
 
 func (x *ChangeSettingsResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[65]
+	mi := &file_clusterpb_cluster_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5711,7 +5844,7 @@ func (x *ChangeSettingsResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeSettingsResult.ProtoReflect.Descriptor instead.
 func (*ChangeSettingsResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{65}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
 }
 
 // JoinRequest is sent to the leader, through any node. With it a node asks to be added, or a member
@@ -5742,7 +5875,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[66]
+	mi := &file_clusterpb_cluster_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5754,7 +5887,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[66]
+	mi := &file_clusterpb_cluster_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5767,7 +5900,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{66}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *JoinRequest) GetNode() string {
@@ -5855,7 +5988,7 @@ type JoinResult struct {
 
 func (x *JoinResult) Reset() {
 	*x = JoinResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_clusterpb_cluster_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5867,7 +6000,7 @@ func (x *JoinResult) String() string {
 func (*JoinResult) ProtoMessage() {}
 
 func (x *JoinResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_clusterpb_cluster_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5880,7 +6013,7 @@ func (x *JoinResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResult.ProtoReflect.Descriptor instead.
 func (*JoinResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
 }
 
 // RemoveMemberRequest removes a node from the cluster permanently.
@@ -5893,7 +6026,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_clusterpb_cluster_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5905,7 +6038,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_clusterpb_cluster_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5918,7 +6051,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *RemoveMemberRequest) GetNode() string {
@@ -5936,7 +6069,7 @@ type RemoveMemberResult struct {
 
 func (x *RemoveMemberResult) Reset() {
 	*x = RemoveMemberResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_clusterpb_cluster_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5948,7 +6081,7 @@ func (x *RemoveMemberResult) String() string {
 func (*RemoveMemberResult) ProtoMessage() {}
 
 func (x *RemoveMemberResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_clusterpb_cluster_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5961,7 +6094,7 @@ func (x *RemoveMemberResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResult.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
 }
 
 // AdoptMemberRequest records that a node has lost its directory and has a new one. Protocol 3.
@@ -5975,7 +6108,7 @@ type AdoptMemberRequest struct {
 
 func (x *AdoptMemberRequest) Reset() {
 	*x = AdoptMemberRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_clusterpb_cluster_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5987,7 +6120,7 @@ func (x *AdoptMemberRequest) String() string {
 func (*AdoptMemberRequest) ProtoMessage() {}
 
 func (x *AdoptMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_clusterpb_cluster_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6000,7 +6133,7 @@ func (x *AdoptMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptMemberRequest.ProtoReflect.Descriptor instead.
 func (*AdoptMemberRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *AdoptMemberRequest) GetNode() string {
@@ -6025,7 +6158,7 @@ type AdoptMemberResult struct {
 
 func (x *AdoptMemberResult) Reset() {
 	*x = AdoptMemberResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_clusterpb_cluster_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6037,7 +6170,7 @@ func (x *AdoptMemberResult) String() string {
 func (*AdoptMemberResult) ProtoMessage() {}
 
 func (x *AdoptMemberResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_clusterpb_cluster_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6050,7 +6183,7 @@ func (x *AdoptMemberResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptMemberResult.ProtoReflect.Descriptor instead.
 func (*AdoptMemberResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
 }
 
 // CrossMessagesRequest carries messages from one partition to another, all for instances of the
@@ -6064,7 +6197,7 @@ type CrossMessagesRequest struct {
 
 func (x *CrossMessagesRequest) Reset() {
 	*x = CrossMessagesRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_clusterpb_cluster_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6076,7 +6209,7 @@ func (x *CrossMessagesRequest) String() string {
 func (*CrossMessagesRequest) ProtoMessage() {}
 
 func (x *CrossMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_clusterpb_cluster_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6089,7 +6222,7 @@ func (x *CrossMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossMessagesRequest.ProtoReflect.Descriptor instead.
 func (*CrossMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *CrossMessagesRequest) GetMessages() []*CrossMessage {
@@ -6115,7 +6248,7 @@ type CrossMessage struct {
 
 func (x *CrossMessage) Reset() {
 	*x = CrossMessage{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_clusterpb_cluster_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6127,7 +6260,7 @@ func (x *CrossMessage) String() string {
 func (*CrossMessage) ProtoMessage() {}
 
 func (x *CrossMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_clusterpb_cluster_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6140,7 +6273,7 @@ func (x *CrossMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossMessage.ProtoReflect.Descriptor instead.
 func (*CrossMessage) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *CrossMessage) GetInstance() string {
@@ -6195,7 +6328,7 @@ type CrossMessagesResult struct {
 
 func (x *CrossMessagesResult) Reset() {
 	*x = CrossMessagesResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[74]
+	mi := &file_clusterpb_cluster_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6207,7 +6340,7 @@ func (x *CrossMessagesResult) String() string {
 func (*CrossMessagesResult) ProtoMessage() {}
 
 func (x *CrossMessagesResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[74]
+	mi := &file_clusterpb_cluster_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6220,7 +6353,7 @@ func (x *CrossMessagesResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossMessagesResult.ProtoReflect.Descriptor instead.
 func (*CrossMessagesResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *CrossMessagesResult) GetResults() []*CrossMessageResult {
@@ -6245,7 +6378,7 @@ type CrossMessageResult struct {
 
 func (x *CrossMessageResult) Reset() {
 	*x = CrossMessageResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_clusterpb_cluster_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6257,7 +6390,7 @@ func (x *CrossMessageResult) String() string {
 func (*CrossMessageResult) ProtoMessage() {}
 
 func (x *CrossMessageResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_clusterpb_cluster_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6270,7 +6403,7 @@ func (x *CrossMessageResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossMessageResult.ProtoReflect.Descriptor instead.
 func (*CrossMessageResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *CrossMessageResult) GetFailure() string {
@@ -6310,7 +6443,7 @@ type OfferLeadershipRequest struct {
 
 func (x *OfferLeadershipRequest) Reset() {
 	*x = OfferLeadershipRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_clusterpb_cluster_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6322,7 +6455,7 @@ func (x *OfferLeadershipRequest) String() string {
 func (*OfferLeadershipRequest) ProtoMessage() {}
 
 func (x *OfferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_clusterpb_cluster_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6335,7 +6468,7 @@ func (x *OfferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*OfferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
 }
 
 type OfferLeadershipResult struct {
@@ -6347,7 +6480,7 @@ type OfferLeadershipResult struct {
 
 func (x *OfferLeadershipResult) Reset() {
 	*x = OfferLeadershipResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_clusterpb_cluster_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6359,7 +6492,7 @@ func (x *OfferLeadershipResult) String() string {
 func (*OfferLeadershipResult) ProtoMessage() {}
 
 func (x *OfferLeadershipResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_clusterpb_cluster_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6372,7 +6505,7 @@ func (x *OfferLeadershipResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferLeadershipResult.ProtoReflect.Descriptor instead.
 func (*OfferLeadershipResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *OfferLeadershipResult) GetAccepted() bool {
@@ -6392,7 +6525,7 @@ type CommitIndexRequest struct {
 
 func (x *CommitIndexRequest) Reset() {
 	*x = CommitIndexRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_clusterpb_cluster_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6404,7 +6537,7 @@ func (x *CommitIndexRequest) String() string {
 func (*CommitIndexRequest) ProtoMessage() {}
 
 func (x *CommitIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_clusterpb_cluster_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6417,7 +6550,7 @@ func (x *CommitIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitIndexRequest.ProtoReflect.Descriptor instead.
 func (*CommitIndexRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
 }
 
 type CommitIndexResult struct {
@@ -6428,7 +6561,7 @@ type CommitIndexResult struct {
 
 func (x *CommitIndexResult) Reset() {
 	*x = CommitIndexResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_clusterpb_cluster_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6440,7 +6573,7 @@ func (x *CommitIndexResult) String() string {
 func (*CommitIndexResult) ProtoMessage() {}
 
 func (x *CommitIndexResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_clusterpb_cluster_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6453,7 +6586,7 @@ func (x *CommitIndexResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitIndexResult.ProtoReflect.Descriptor instead.
 func (*CommitIndexResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
 }
 
 // FromWorker is a message from a worker to a leader. Without any field it is a keep-alive.
@@ -6474,7 +6607,7 @@ type FromWorker struct {
 
 func (x *FromWorker) Reset() {
 	*x = FromWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[80]
+	mi := &file_clusterpb_cluster_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6486,7 +6619,7 @@ func (x *FromWorker) String() string {
 func (*FromWorker) ProtoMessage() {}
 
 func (x *FromWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[80]
+	mi := &file_clusterpb_cluster_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6499,7 +6632,7 @@ func (x *FromWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromWorker.ProtoReflect.Descriptor instead.
 func (*FromWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *FromWorker) GetMessage() isFromWorker_Message {
@@ -6625,7 +6758,7 @@ type RegisterWorker struct {
 
 func (x *RegisterWorker) Reset() {
 	*x = RegisterWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_clusterpb_cluster_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6637,7 +6770,7 @@ func (x *RegisterWorker) String() string {
 func (*RegisterWorker) ProtoMessage() {}
 
 func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_clusterpb_cluster_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6650,7 +6783,7 @@ func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterWorker.ProtoReflect.Descriptor instead.
 func (*RegisterWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *RegisterWorker) GetProtocol() uint32 {
@@ -6713,7 +6846,7 @@ type OrchestrationCode struct {
 
 func (x *OrchestrationCode) Reset() {
 	*x = OrchestrationCode{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_clusterpb_cluster_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6725,7 +6858,7 @@ func (x *OrchestrationCode) String() string {
 func (*OrchestrationCode) ProtoMessage() {}
 
 func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_clusterpb_cluster_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6738,7 +6871,7 @@ func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCode.ProtoReflect.Descriptor instead.
 func (*OrchestrationCode) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *OrchestrationCode) GetName() string {
@@ -6765,7 +6898,7 @@ type AttemptID struct {
 
 func (x *AttemptID) Reset() {
 	*x = AttemptID{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_clusterpb_cluster_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6777,7 +6910,7 @@ func (x *AttemptID) String() string {
 func (*AttemptID) ProtoMessage() {}
 
 func (x *AttemptID) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_clusterpb_cluster_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6790,7 +6923,7 @@ func (x *AttemptID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptID.ProtoReflect.Descriptor instead.
 func (*AttemptID) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *AttemptID) GetRef() *journalpb.OperationRef {
@@ -6819,7 +6952,7 @@ type RunningAttempt struct {
 
 func (x *RunningAttempt) Reset() {
 	*x = RunningAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_clusterpb_cluster_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6831,7 +6964,7 @@ func (x *RunningAttempt) String() string {
 func (*RunningAttempt) ProtoMessage() {}
 
 func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_clusterpb_cluster_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6844,7 +6977,7 @@ func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningAttempt.ProtoReflect.Descriptor instead.
 func (*RunningAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *RunningAttempt) GetAttempt() *AttemptID {
@@ -6878,7 +7011,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[85]
+	mi := &file_clusterpb_cluster_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6890,7 +7023,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[85]
+	mi := &file_clusterpb_cluster_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6903,7 +7036,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *Heartbeat) GetAttempt() *AttemptID {
@@ -6936,7 +7069,7 @@ type AttemptResult struct {
 
 func (x *AttemptResult) Reset() {
 	*x = AttemptResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[86]
+	mi := &file_clusterpb_cluster_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6948,7 +7081,7 @@ func (x *AttemptResult) String() string {
 func (*AttemptResult) ProtoMessage() {}
 
 func (x *AttemptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[86]
+	mi := &file_clusterpb_cluster_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6961,7 +7094,7 @@ func (x *AttemptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptResult.ProtoReflect.Descriptor instead.
 func (*AttemptResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *AttemptResult) GetAttempt() *AttemptID {
@@ -7014,7 +7147,7 @@ type ToWorker struct {
 
 func (x *ToWorker) Reset() {
 	*x = ToWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_clusterpb_cluster_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7026,7 +7159,7 @@ func (x *ToWorker) String() string {
 func (*ToWorker) ProtoMessage() {}
 
 func (x *ToWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_clusterpb_cluster_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7039,7 +7172,7 @@ func (x *ToWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToWorker.ProtoReflect.Descriptor instead.
 func (*ToWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *ToWorker) GetMessage() isToWorker_Message {
@@ -7126,7 +7259,7 @@ type AssignAttempt struct {
 
 func (x *AssignAttempt) Reset() {
 	*x = AssignAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_clusterpb_cluster_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7138,7 +7271,7 @@ func (x *AssignAttempt) String() string {
 func (*AssignAttempt) ProtoMessage() {}
 
 func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_clusterpb_cluster_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7151,7 +7284,7 @@ func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignAttempt.ProtoReflect.Descriptor instead.
 func (*AssignAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *AssignAttempt) GetAttempt() *AttemptID {
@@ -7242,7 +7375,7 @@ type CancelAttempt struct {
 
 func (x *CancelAttempt) Reset() {
 	*x = CancelAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_clusterpb_cluster_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7254,7 +7387,7 @@ func (x *CancelAttempt) String() string {
 func (*CancelAttempt) ProtoMessage() {}
 
 func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_clusterpb_cluster_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7267,7 +7400,7 @@ func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelAttempt.ProtoReflect.Descriptor instead.
 func (*CancelAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *CancelAttempt) GetAttempt() *AttemptID {
@@ -7288,7 +7421,7 @@ var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xd8\x12\n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xd1\x13\n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
@@ -7303,7 +7436,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"firstIndex\x88\x01\x01\x12*\n" +
 	"\x11reject_if_stalled\x18< \x01(\bR\x0frejectIfStalled\x12\x1c\n" +
 	"\tprincipal\x18H \x01(\tR\tprincipal\x12\x12\n" +
-	"\x04user\x18I \x01(\tR\x04user\x127\n" +
+	"\x04user\x18I \x01(\tR\x04user\x12\x16\n" +
+	"\x06reason\x18O \x01(\tR\x06reason\x127\n" +
 	"\x05start\x18\n" +
 	" \x01(\v2\x1f.tenuto.cluster.v1.StartRequestH\x00R\x05start\x124\n" +
 	"\x04send\x18\v \x01(\v2\x1e.tenuto.cluster.v1.SendRequestH\x00R\x04send\x121\n" +
@@ -7339,7 +7473,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\fget_settings\x184 \x01(\v2%.tenuto.cluster.v1.GetSettingsRequestH\x00R\vgetSettings\x12S\n" +
 	"\x0fchange_settings\x185 \x01(\v2(.tenuto.cluster.v1.ChangeSettingsRequestH\x00R\x0echangeSettings\x12=\n" +
 	"\aoperate\x18F \x01(\v2!.tenuto.cluster.v1.OperateRequestH\x00R\aoperate\x12P\n" +
-	"\x0epause_activity\x18G \x01(\v2'.tenuto.cluster.v1.PauseActivityRequestH\x00R\rpauseActivityB\x06\n" +
+	"\x0epause_activity\x18G \x01(\v2'.tenuto.cluster.v1.PauseActivityRequestH\x00R\rpauseActivity\x12_\n" +
+	"\x13transfer_leadership\x18R \x01(\v2,.tenuto.cluster.v1.TransferLeadershipRequestH\x00R\x12transferLeadershipB\x06\n" +
 	"\x04callB\x0e\n" +
 	"\f_first_index\"\xb2\x05\n" +
 	"\fStartRequest\x12\x12\n" +
@@ -7477,20 +7612,19 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"updated_at\x18\x06 \x01(\x03R\tupdatedAt\x122\n" +
 	"\aretried\x18\x19 \x01(\v2\x18.tenuto.journal.v1.ErrorR\aretried\",\n" +
 	"\fPurgeRequest\x12\x1c\n" +
-	"\tinstances\x18\x01 \x03(\tR\tinstances\"\xbd\x01\n" +
+	"\tinstances\x18\x01 \x03(\tR\tinstances\"\xa5\x01\n" +
 	"\vSendRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12.\n" +
 	"\x04data\x18\x02 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x04data\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x03 \x01(\tR\trequestId\x123\n" +
-	"\aheaders\x18\x16 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\x12\x16\n" +
-	"\x06reason\x18F \x01(\tR\x06reason\"\f\n" +
+	"\aheaders\x18\x16 \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\"\f\n" +
 	"\n" +
 	"GetRequest\"h\n" +
 	"\x0eHistoryRequest\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\"\n" +
 	"\rfrom_event_id\x18\x02 \x01(\x04R\vfromEventId\x12\x14\n" +
-	"\x05paged\x18\x03 \x01(\bR\x05paged\"\xed\x10\n" +
+	"\x05paged\x18\x03 \x01(\bR\x05paged\"\xcd\x11\n" +
 	"\bResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x124\n" +
 	"\afailure\x18\x02 \x01(\v2\x1a.tenuto.cluster.v1.FailureR\afailure\x12#\n" +
@@ -7531,7 +7665,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\fget_settings\x184 \x01(\v2$.tenuto.cluster.v1.GetSettingsResultH\x00R\vgetSettings\x12R\n" +
 	"\x0fchange_settings\x185 \x01(\v2'.tenuto.cluster.v1.ChangeSettingsResultH\x00R\x0echangeSettings\x12<\n" +
 	"\aoperate\x18F \x01(\v2 .tenuto.cluster.v1.OperateResultH\x00R\aoperate\x12O\n" +
-	"\x0epause_activity\x18G \x01(\v2&.tenuto.cluster.v1.PauseActivityResultH\x00R\rpauseActivityB\b\n" +
+	"\x0epause_activity\x18G \x01(\v2&.tenuto.cluster.v1.PauseActivityResultH\x00R\rpauseActivity\x12^\n" +
+	"\x13transfer_leadership\x18R \x01(\v2+.tenuto.cluster.v1.TransferLeadershipResultH\x00R\x12transferLeadershipB\b\n" +
 	"\x06result\"\x0f\n" +
 	"\rControlResult\"\xf8\x03\n" +
 	"\x0eOperateRequest\x12:\n" +
@@ -7553,7 +7688,14 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\rKIND_COMPLETE\x10\x05\x12\r\n" +
 	"\tKIND_FAIL\x10\x06\x12\x11\n" +
 	"\rKIND_FIRE_NOW\x10\a\"\x0f\n" +
-	"\rOperateResult\"\x81\x01\n" +
+	"\rOperateResult\"_\n" +
+	"\x19TransferLeadershipRequest\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\tR\x02to\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\x03 \x03(\rR\n" +
+	"partitions\"\x1a\n" +
+	"\x18TransferLeadershipResult\"\x81\x01\n" +
 	"\x14PauseActivityRequest\x12\x1a\n" +
 	"\bactivity\x18\x01 \x01(\tR\bactivity\x12\x16\n" +
 	"\x06resume\x18\x02 \x01(\bR\x06resume\x12\x16\n" +
@@ -7880,7 +8022,7 @@ func file_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 95)
+var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 97)
 var file_clusterpb_cluster_proto_goTypes = []any{
 	(ReusePolicy)(0),                  // 0: tenuto.cluster.v1.ReusePolicy
 	(CodeList)(0),                     // 1: tenuto.cluster.v1.CodeList
@@ -7913,87 +8055,89 @@ var file_clusterpb_cluster_proto_goTypes = []any{
 	(*ControlResult)(nil),             // 28: tenuto.cluster.v1.ControlResult
 	(*OperateRequest)(nil),            // 29: tenuto.cluster.v1.OperateRequest
 	(*OperateResult)(nil),             // 30: tenuto.cluster.v1.OperateResult
-	(*PauseActivityRequest)(nil),      // 31: tenuto.cluster.v1.PauseActivityRequest
-	(*PauseActivityResult)(nil),       // 32: tenuto.cluster.v1.PauseActivityResult
-	(*ListResult)(nil),                // 33: tenuto.cluster.v1.ListResult
-	(*InstanceGroup)(nil),             // 34: tenuto.cluster.v1.InstanceGroup
-	(*PurgeResult)(nil),               // 35: tenuto.cluster.v1.PurgeResult
-	(*Failure)(nil),                   // 36: tenuto.cluster.v1.Failure
-	(*OperationKind)(nil),             // 37: tenuto.cluster.v1.OperationKind
-	(*NotRegistered)(nil),             // 38: tenuto.cluster.v1.NotRegistered
-	(*VersionMismatch)(nil),           // 39: tenuto.cluster.v1.VersionMismatch
-	(*StartResult)(nil),               // 40: tenuto.cluster.v1.StartResult
-	(*SendResult)(nil),                // 41: tenuto.cluster.v1.SendResult
-	(*GetResult)(nil),                 // 42: tenuto.cluster.v1.GetResult
-	(*HistoryResult)(nil),             // 43: tenuto.cluster.v1.HistoryResult
-	(*Status)(nil),                    // 44: tenuto.cluster.v1.Status
-	(*Mismatch)(nil),                  // 45: tenuto.cluster.v1.Mismatch
-	(*CompleteRequest)(nil),           // 46: tenuto.cluster.v1.CompleteRequest
-	(*CompleteResult)(nil),            // 47: tenuto.cluster.v1.CompleteResult
-	(*PendingRequest)(nil),            // 48: tenuto.cluster.v1.PendingRequest
-	(*PendingResult)(nil),             // 49: tenuto.cluster.v1.PendingResult
-	(*OpenOperation)(nil),             // 50: tenuto.cluster.v1.OpenOperation
-	(*WaitRequest)(nil),               // 51: tenuto.cluster.v1.WaitRequest
-	(*WaitResult)(nil),                // 52: tenuto.cluster.v1.WaitResult
-	(*WatchRequest)(nil),              // 53: tenuto.cluster.v1.WatchRequest
-	(*WatchedRun)(nil),                // 54: tenuto.cluster.v1.WatchedRun
-	(*WatchResult)(nil),               // 55: tenuto.cluster.v1.WatchResult
-	(*WatchedEvent)(nil),              // 56: tenuto.cluster.v1.WatchedEvent
-	(*MembersRequest)(nil),            // 57: tenuto.cluster.v1.MembersRequest
-	(*MembersResult)(nil),             // 58: tenuto.cluster.v1.MembersResult
-	(*Member)(nil),                    // 59: tenuto.cluster.v1.Member
-	(*IssueTokenRequest)(nil),         // 60: tenuto.cluster.v1.IssueTokenRequest
-	(*IssueTokenResult)(nil),          // 61: tenuto.cluster.v1.IssueTokenResult
-	(*ListTokensRequest)(nil),         // 62: tenuto.cluster.v1.ListTokensRequest
-	(*ListTokensResult)(nil),          // 63: tenuto.cluster.v1.ListTokensResult
-	(*RevokeTokenRequest)(nil),        // 64: tenuto.cluster.v1.RevokeTokenRequest
-	(*RevokeTokenResult)(nil),         // 65: tenuto.cluster.v1.RevokeTokenResult
-	(*GetSettingsRequest)(nil),        // 66: tenuto.cluster.v1.GetSettingsRequest
-	(*GetSettingsResult)(nil),         // 67: tenuto.cluster.v1.GetSettingsResult
-	(*ChangeSettingsRequest)(nil),     // 68: tenuto.cluster.v1.ChangeSettingsRequest
-	(*ChangeSettingsResult)(nil),      // 69: tenuto.cluster.v1.ChangeSettingsResult
-	(*JoinRequest)(nil),               // 70: tenuto.cluster.v1.JoinRequest
-	(*JoinResult)(nil),                // 71: tenuto.cluster.v1.JoinResult
-	(*RemoveMemberRequest)(nil),       // 72: tenuto.cluster.v1.RemoveMemberRequest
-	(*RemoveMemberResult)(nil),        // 73: tenuto.cluster.v1.RemoveMemberResult
-	(*AdoptMemberRequest)(nil),        // 74: tenuto.cluster.v1.AdoptMemberRequest
-	(*AdoptMemberResult)(nil),         // 75: tenuto.cluster.v1.AdoptMemberResult
-	(*CrossMessagesRequest)(nil),      // 76: tenuto.cluster.v1.CrossMessagesRequest
-	(*CrossMessage)(nil),              // 77: tenuto.cluster.v1.CrossMessage
-	(*CrossMessagesResult)(nil),       // 78: tenuto.cluster.v1.CrossMessagesResult
-	(*CrossMessageResult)(nil),        // 79: tenuto.cluster.v1.CrossMessageResult
-	(*OfferLeadershipRequest)(nil),    // 80: tenuto.cluster.v1.OfferLeadershipRequest
-	(*OfferLeadershipResult)(nil),     // 81: tenuto.cluster.v1.OfferLeadershipResult
-	(*CommitIndexRequest)(nil),        // 82: tenuto.cluster.v1.CommitIndexRequest
-	(*CommitIndexResult)(nil),         // 83: tenuto.cluster.v1.CommitIndexResult
-	(*FromWorker)(nil),                // 84: tenuto.cluster.v1.FromWorker
-	(*RegisterWorker)(nil),            // 85: tenuto.cluster.v1.RegisterWorker
-	(*OrchestrationCode)(nil),         // 86: tenuto.cluster.v1.OrchestrationCode
-	(*AttemptID)(nil),                 // 87: tenuto.cluster.v1.AttemptID
-	(*RunningAttempt)(nil),            // 88: tenuto.cluster.v1.RunningAttempt
-	(*Heartbeat)(nil),                 // 89: tenuto.cluster.v1.Heartbeat
-	(*AttemptResult)(nil),             // 90: tenuto.cluster.v1.AttemptResult
-	(*ToWorker)(nil),                  // 91: tenuto.cluster.v1.ToWorker
-	(*AssignAttempt)(nil),             // 92: tenuto.cluster.v1.AssignAttempt
-	(*CancelAttempt)(nil),             // 93: tenuto.cluster.v1.CancelAttempt
-	nil,                               // 94: tenuto.cluster.v1.StartRequest.TagsEntry
-	nil,                               // 95: tenuto.cluster.v1.ListRequest.TagsEntry
-	nil,                               // 96: tenuto.cluster.v1.ListRequest.AttributesEntry
-	nil,                               // 97: tenuto.cluster.v1.Status.TagsEntry
-	nil,                               // 98: tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	(*journalpb.Payload)(nil),         // 99: tenuto.journal.v1.Payload
-	(*journalpb.Header)(nil),          // 100: tenuto.journal.v1.Header
-	(*journalpb.RetryPolicy)(nil),     // 101: tenuto.journal.v1.RetryPolicy
-	(*journalpb.Error)(nil),           // 102: tenuto.journal.v1.Error
-	(*journalpb.ValueSet)(nil),        // 103: tenuto.journal.v1.ValueSet
-	(*journalpb.ActivityOptions)(nil), // 104: tenuto.journal.v1.ActivityOptions
-	(*journalpb.OperationRef)(nil),    // 105: tenuto.journal.v1.OperationRef
-	(*journalpb.AttributeSet)(nil),    // 106: tenuto.journal.v1.AttributeSet
-	(*journalpb.Operation)(nil),       // 107: tenuto.journal.v1.Operation
-	(*journalpb.PausedActivity)(nil),  // 108: tenuto.journal.v1.PausedActivity
-	(*journalpb.JoinToken)(nil),       // 109: tenuto.journal.v1.JoinToken
-	(*journalpb.Event)(nil),           // 110: tenuto.journal.v1.Event
-	(*journalpb.Instance)(nil),        // 111: tenuto.journal.v1.Instance
+	(*TransferLeadershipRequest)(nil), // 31: tenuto.cluster.v1.TransferLeadershipRequest
+	(*TransferLeadershipResult)(nil),  // 32: tenuto.cluster.v1.TransferLeadershipResult
+	(*PauseActivityRequest)(nil),      // 33: tenuto.cluster.v1.PauseActivityRequest
+	(*PauseActivityResult)(nil),       // 34: tenuto.cluster.v1.PauseActivityResult
+	(*ListResult)(nil),                // 35: tenuto.cluster.v1.ListResult
+	(*InstanceGroup)(nil),             // 36: tenuto.cluster.v1.InstanceGroup
+	(*PurgeResult)(nil),               // 37: tenuto.cluster.v1.PurgeResult
+	(*Failure)(nil),                   // 38: tenuto.cluster.v1.Failure
+	(*OperationKind)(nil),             // 39: tenuto.cluster.v1.OperationKind
+	(*NotRegistered)(nil),             // 40: tenuto.cluster.v1.NotRegistered
+	(*VersionMismatch)(nil),           // 41: tenuto.cluster.v1.VersionMismatch
+	(*StartResult)(nil),               // 42: tenuto.cluster.v1.StartResult
+	(*SendResult)(nil),                // 43: tenuto.cluster.v1.SendResult
+	(*GetResult)(nil),                 // 44: tenuto.cluster.v1.GetResult
+	(*HistoryResult)(nil),             // 45: tenuto.cluster.v1.HistoryResult
+	(*Status)(nil),                    // 46: tenuto.cluster.v1.Status
+	(*Mismatch)(nil),                  // 47: tenuto.cluster.v1.Mismatch
+	(*CompleteRequest)(nil),           // 48: tenuto.cluster.v1.CompleteRequest
+	(*CompleteResult)(nil),            // 49: tenuto.cluster.v1.CompleteResult
+	(*PendingRequest)(nil),            // 50: tenuto.cluster.v1.PendingRequest
+	(*PendingResult)(nil),             // 51: tenuto.cluster.v1.PendingResult
+	(*OpenOperation)(nil),             // 52: tenuto.cluster.v1.OpenOperation
+	(*WaitRequest)(nil),               // 53: tenuto.cluster.v1.WaitRequest
+	(*WaitResult)(nil),                // 54: tenuto.cluster.v1.WaitResult
+	(*WatchRequest)(nil),              // 55: tenuto.cluster.v1.WatchRequest
+	(*WatchedRun)(nil),                // 56: tenuto.cluster.v1.WatchedRun
+	(*WatchResult)(nil),               // 57: tenuto.cluster.v1.WatchResult
+	(*WatchedEvent)(nil),              // 58: tenuto.cluster.v1.WatchedEvent
+	(*MembersRequest)(nil),            // 59: tenuto.cluster.v1.MembersRequest
+	(*MembersResult)(nil),             // 60: tenuto.cluster.v1.MembersResult
+	(*Member)(nil),                    // 61: tenuto.cluster.v1.Member
+	(*IssueTokenRequest)(nil),         // 62: tenuto.cluster.v1.IssueTokenRequest
+	(*IssueTokenResult)(nil),          // 63: tenuto.cluster.v1.IssueTokenResult
+	(*ListTokensRequest)(nil),         // 64: tenuto.cluster.v1.ListTokensRequest
+	(*ListTokensResult)(nil),          // 65: tenuto.cluster.v1.ListTokensResult
+	(*RevokeTokenRequest)(nil),        // 66: tenuto.cluster.v1.RevokeTokenRequest
+	(*RevokeTokenResult)(nil),         // 67: tenuto.cluster.v1.RevokeTokenResult
+	(*GetSettingsRequest)(nil),        // 68: tenuto.cluster.v1.GetSettingsRequest
+	(*GetSettingsResult)(nil),         // 69: tenuto.cluster.v1.GetSettingsResult
+	(*ChangeSettingsRequest)(nil),     // 70: tenuto.cluster.v1.ChangeSettingsRequest
+	(*ChangeSettingsResult)(nil),      // 71: tenuto.cluster.v1.ChangeSettingsResult
+	(*JoinRequest)(nil),               // 72: tenuto.cluster.v1.JoinRequest
+	(*JoinResult)(nil),                // 73: tenuto.cluster.v1.JoinResult
+	(*RemoveMemberRequest)(nil),       // 74: tenuto.cluster.v1.RemoveMemberRequest
+	(*RemoveMemberResult)(nil),        // 75: tenuto.cluster.v1.RemoveMemberResult
+	(*AdoptMemberRequest)(nil),        // 76: tenuto.cluster.v1.AdoptMemberRequest
+	(*AdoptMemberResult)(nil),         // 77: tenuto.cluster.v1.AdoptMemberResult
+	(*CrossMessagesRequest)(nil),      // 78: tenuto.cluster.v1.CrossMessagesRequest
+	(*CrossMessage)(nil),              // 79: tenuto.cluster.v1.CrossMessage
+	(*CrossMessagesResult)(nil),       // 80: tenuto.cluster.v1.CrossMessagesResult
+	(*CrossMessageResult)(nil),        // 81: tenuto.cluster.v1.CrossMessageResult
+	(*OfferLeadershipRequest)(nil),    // 82: tenuto.cluster.v1.OfferLeadershipRequest
+	(*OfferLeadershipResult)(nil),     // 83: tenuto.cluster.v1.OfferLeadershipResult
+	(*CommitIndexRequest)(nil),        // 84: tenuto.cluster.v1.CommitIndexRequest
+	(*CommitIndexResult)(nil),         // 85: tenuto.cluster.v1.CommitIndexResult
+	(*FromWorker)(nil),                // 86: tenuto.cluster.v1.FromWorker
+	(*RegisterWorker)(nil),            // 87: tenuto.cluster.v1.RegisterWorker
+	(*OrchestrationCode)(nil),         // 88: tenuto.cluster.v1.OrchestrationCode
+	(*AttemptID)(nil),                 // 89: tenuto.cluster.v1.AttemptID
+	(*RunningAttempt)(nil),            // 90: tenuto.cluster.v1.RunningAttempt
+	(*Heartbeat)(nil),                 // 91: tenuto.cluster.v1.Heartbeat
+	(*AttemptResult)(nil),             // 92: tenuto.cluster.v1.AttemptResult
+	(*ToWorker)(nil),                  // 93: tenuto.cluster.v1.ToWorker
+	(*AssignAttempt)(nil),             // 94: tenuto.cluster.v1.AssignAttempt
+	(*CancelAttempt)(nil),             // 95: tenuto.cluster.v1.CancelAttempt
+	nil,                               // 96: tenuto.cluster.v1.StartRequest.TagsEntry
+	nil,                               // 97: tenuto.cluster.v1.ListRequest.TagsEntry
+	nil,                               // 98: tenuto.cluster.v1.ListRequest.AttributesEntry
+	nil,                               // 99: tenuto.cluster.v1.Status.TagsEntry
+	nil,                               // 100: tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	(*journalpb.Payload)(nil),         // 101: tenuto.journal.v1.Payload
+	(*journalpb.Header)(nil),          // 102: tenuto.journal.v1.Header
+	(*journalpb.RetryPolicy)(nil),     // 103: tenuto.journal.v1.RetryPolicy
+	(*journalpb.Error)(nil),           // 104: tenuto.journal.v1.Error
+	(*journalpb.ValueSet)(nil),        // 105: tenuto.journal.v1.ValueSet
+	(*journalpb.ActivityOptions)(nil), // 106: tenuto.journal.v1.ActivityOptions
+	(*journalpb.OperationRef)(nil),    // 107: tenuto.journal.v1.OperationRef
+	(*journalpb.AttributeSet)(nil),    // 108: tenuto.journal.v1.AttributeSet
+	(*journalpb.Operation)(nil),       // 109: tenuto.journal.v1.Operation
+	(*journalpb.PausedActivity)(nil),  // 110: tenuto.journal.v1.PausedActivity
+	(*journalpb.JoinToken)(nil),       // 111: tenuto.journal.v1.JoinToken
+	(*journalpb.Event)(nil),           // 112: tenuto.journal.v1.Event
+	(*journalpb.Instance)(nil),        // 113: tenuto.journal.v1.Instance
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
 	5,   // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
@@ -8007,148 +8151,150 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	16,  // 8: tenuto.cluster.v1.Request.update:type_name -> tenuto.cluster.v1.UpdateRequest
 	20,  // 9: tenuto.cluster.v1.Request.executions:type_name -> tenuto.cluster.v1.ExecutionsRequest
 	18,  // 10: tenuto.cluster.v1.Request.values:type_name -> tenuto.cluster.v1.ValuesRequest
-	46,  // 11: tenuto.cluster.v1.Request.complete:type_name -> tenuto.cluster.v1.CompleteRequest
-	48,  // 12: tenuto.cluster.v1.Request.pending:type_name -> tenuto.cluster.v1.PendingRequest
-	51,  // 13: tenuto.cluster.v1.Request.wait:type_name -> tenuto.cluster.v1.WaitRequest
-	53,  // 14: tenuto.cluster.v1.Request.watch:type_name -> tenuto.cluster.v1.WatchRequest
-	57,  // 15: tenuto.cluster.v1.Request.members:type_name -> tenuto.cluster.v1.MembersRequest
-	70,  // 16: tenuto.cluster.v1.Request.join:type_name -> tenuto.cluster.v1.JoinRequest
-	72,  // 17: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
-	60,  // 18: tenuto.cluster.v1.Request.issue_token:type_name -> tenuto.cluster.v1.IssueTokenRequest
-	76,  // 19: tenuto.cluster.v1.Request.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesRequest
-	80,  // 20: tenuto.cluster.v1.Request.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipRequest
-	82,  // 21: tenuto.cluster.v1.Request.commit_index:type_name -> tenuto.cluster.v1.CommitIndexRequest
+	48,  // 11: tenuto.cluster.v1.Request.complete:type_name -> tenuto.cluster.v1.CompleteRequest
+	50,  // 12: tenuto.cluster.v1.Request.pending:type_name -> tenuto.cluster.v1.PendingRequest
+	53,  // 13: tenuto.cluster.v1.Request.wait:type_name -> tenuto.cluster.v1.WaitRequest
+	55,  // 14: tenuto.cluster.v1.Request.watch:type_name -> tenuto.cluster.v1.WatchRequest
+	59,  // 15: tenuto.cluster.v1.Request.members:type_name -> tenuto.cluster.v1.MembersRequest
+	72,  // 16: tenuto.cluster.v1.Request.join:type_name -> tenuto.cluster.v1.JoinRequest
+	74,  // 17: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
+	62,  // 18: tenuto.cluster.v1.Request.issue_token:type_name -> tenuto.cluster.v1.IssueTokenRequest
+	78,  // 19: tenuto.cluster.v1.Request.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesRequest
+	82,  // 20: tenuto.cluster.v1.Request.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipRequest
+	84,  // 21: tenuto.cluster.v1.Request.commit_index:type_name -> tenuto.cluster.v1.CommitIndexRequest
 	6,   // 22: tenuto.cluster.v1.Request.start_batch:type_name -> tenuto.cluster.v1.StartBatchRequest
-	74,  // 23: tenuto.cluster.v1.Request.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberRequest
-	62,  // 24: tenuto.cluster.v1.Request.list_tokens:type_name -> tenuto.cluster.v1.ListTokensRequest
-	64,  // 25: tenuto.cluster.v1.Request.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenRequest
-	66,  // 26: tenuto.cluster.v1.Request.get_settings:type_name -> tenuto.cluster.v1.GetSettingsRequest
-	68,  // 27: tenuto.cluster.v1.Request.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsRequest
+	76,  // 23: tenuto.cluster.v1.Request.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberRequest
+	64,  // 24: tenuto.cluster.v1.Request.list_tokens:type_name -> tenuto.cluster.v1.ListTokensRequest
+	66,  // 25: tenuto.cluster.v1.Request.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenRequest
+	68,  // 26: tenuto.cluster.v1.Request.get_settings:type_name -> tenuto.cluster.v1.GetSettingsRequest
+	70,  // 27: tenuto.cluster.v1.Request.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsRequest
 	29,  // 28: tenuto.cluster.v1.Request.operate:type_name -> tenuto.cluster.v1.OperateRequest
-	31,  // 29: tenuto.cluster.v1.Request.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityRequest
-	99,  // 30: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
-	94,  // 31: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
-	0,   // 32: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
-	24,  // 33: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
-	100, // 34: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
-	101, // 35: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	16,  // 36: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
-	7,   // 37: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
-	5,   // 38: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
-	9,   // 39: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
-	27,  // 40: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
-	2,   // 41: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
-	95,  // 42: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
-	96,  // 43: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
-	12,  // 44: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
-	13,  // 45: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
-	99,  // 46: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
-	99,  // 47: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
-	102, // 48: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
-	99,  // 49: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
-	100, // 50: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
-	102, // 51: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
-	103, // 52: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
-	22,  // 53: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
-	102, // 54: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
-	99,  // 55: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	100, // 56: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
-	36,  // 57: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
-	40,  // 58: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
-	41,  // 59: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
-	42,  // 60: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
-	43,  // 61: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
-	28,  // 62: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
-	33,  // 63: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
-	35,  // 64: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
-	15,  // 65: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
-	17,  // 66: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
-	21,  // 67: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
-	19,  // 68: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
-	47,  // 69: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
-	49,  // 70: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
-	52,  // 71: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
-	55,  // 72: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
-	58,  // 73: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
-	71,  // 74: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
-	73,  // 75: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
-	61,  // 76: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
-	78,  // 77: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
-	81,  // 78: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
-	83,  // 79: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
-	8,   // 80: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
-	75,  // 81: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
-	63,  // 82: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
-	65,  // 83: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
-	67,  // 84: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
-	69,  // 85: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
-	30,  // 86: tenuto.cluster.v1.Response.operate:type_name -> tenuto.cluster.v1.OperateResult
-	32,  // 87: tenuto.cluster.v1.Response.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityResult
-	3,   // 88: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
-	99,  // 89: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
-	102, // 90: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
-	104, // 91: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
-	44,  // 92: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
-	34,  // 93: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
-	39,  // 94: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
-	38,  // 95: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
-	102, // 96: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
-	37,  // 97: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
-	17,  // 98: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
-	44,  // 99: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	99,  // 100: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	102, // 101: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
-	45,  // 102: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	105, // 103: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	97,  // 104: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	99,  // 105: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
-	106, // 106: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	99,  // 107: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
-	102, // 108: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
-	50,  // 109: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
-	107, // 110: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
-	108, // 111: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
-	44,  // 112: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
-	54,  // 113: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
-	56,  // 114: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
-	54,  // 115: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
-	59,  // 116: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
-	109, // 117: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
-	77,  // 118: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
-	110, // 119: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
-	105, // 120: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
-	79,  // 121: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
-	111, // 122: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
-	110, // 123: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
-	85,  // 124: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
-	88,  // 125: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
-	89,  // 126: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
-	90,  // 127: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	98,  // 128: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	86,  // 129: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	1,   // 130: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
-	105, // 131: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	87,  // 132: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	87,  // 133: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	99,  // 134: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	87,  // 135: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	99,  // 136: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	102, // 137: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	99,  // 138: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	92,  // 139: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
-	93,  // 140: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
-	87,  // 141: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	87,  // 142: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	99,  // 143: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
-	102, // 144: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
-	99,  // 145: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
-	100, // 146: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
-	87,  // 147: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	148, // [148:148] is the sub-list for method output_type
-	148, // [148:148] is the sub-list for method input_type
-	148, // [148:148] is the sub-list for extension type_name
-	148, // [148:148] is the sub-list for extension extendee
-	0,   // [0:148] is the sub-list for field type_name
+	33,  // 29: tenuto.cluster.v1.Request.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityRequest
+	31,  // 30: tenuto.cluster.v1.Request.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipRequest
+	101, // 31: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
+	96,  // 32: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
+	0,   // 33: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
+	24,  // 34: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
+	102, // 35: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
+	103, // 36: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	16,  // 37: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
+	7,   // 38: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
+	5,   // 39: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
+	9,   // 40: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
+	27,  // 41: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
+	2,   // 42: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
+	97,  // 43: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	98,  // 44: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
+	12,  // 45: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
+	13,  // 46: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
+	101, // 47: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
+	101, // 48: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
+	104, // 49: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
+	101, // 50: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
+	102, // 51: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
+	104, // 52: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
+	105, // 53: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
+	22,  // 54: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
+	104, // 55: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
+	101, // 56: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	102, // 57: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
+	38,  // 58: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
+	42,  // 59: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
+	43,  // 60: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
+	44,  // 61: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
+	45,  // 62: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
+	28,  // 63: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
+	35,  // 64: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
+	37,  // 65: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
+	15,  // 66: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
+	17,  // 67: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
+	21,  // 68: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
+	19,  // 69: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
+	49,  // 70: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
+	51,  // 71: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
+	54,  // 72: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
+	57,  // 73: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
+	60,  // 74: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
+	73,  // 75: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
+	75,  // 76: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
+	63,  // 77: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
+	80,  // 78: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
+	83,  // 79: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
+	85,  // 80: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
+	8,   // 81: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
+	77,  // 82: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
+	65,  // 83: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
+	67,  // 84: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
+	69,  // 85: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
+	71,  // 86: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
+	30,  // 87: tenuto.cluster.v1.Response.operate:type_name -> tenuto.cluster.v1.OperateResult
+	34,  // 88: tenuto.cluster.v1.Response.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityResult
+	32,  // 89: tenuto.cluster.v1.Response.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipResult
+	3,   // 90: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
+	101, // 91: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
+	104, // 92: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
+	106, // 93: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
+	46,  // 94: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
+	36,  // 95: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
+	41,  // 96: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
+	40,  // 97: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
+	104, // 98: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
+	39,  // 99: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
+	17,  // 100: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
+	46,  // 101: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
+	101, // 102: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	104, // 103: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	47,  // 104: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
+	107, // 105: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	99,  // 106: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	101, // 107: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
+	108, // 108: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	101, // 109: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	104, // 110: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	52,  // 111: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
+	109, // 112: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	110, // 113: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
+	46,  // 114: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
+	56,  // 115: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
+	58,  // 116: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
+	56,  // 117: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
+	61,  // 118: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
+	111, // 119: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
+	79,  // 120: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
+	112, // 121: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
+	107, // 122: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
+	81,  // 123: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
+	113, // 124: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
+	112, // 125: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
+	87,  // 126: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
+	90,  // 127: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
+	91,  // 128: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
+	92,  // 129: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	100, // 130: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	88,  // 131: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	1,   // 132: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
+	107, // 133: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	89,  // 134: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	89,  // 135: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	101, // 136: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	89,  // 137: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	101, // 138: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	104, // 139: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	101, // 140: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	94,  // 141: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
+	95,  // 142: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
+	89,  // 143: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	89,  // 144: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	101, // 145: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
+	104, // 146: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
+	101, // 147: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
+	102, // 148: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
+	89,  // 149: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	150, // [150:150] is the sub-list for method output_type
+	150, // [150:150] is the sub-list for method input_type
+	150, // [150:150] is the sub-list for extension type_name
+	150, // [150:150] is the sub-list for extension extendee
+	0,   // [0:150] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }
@@ -8187,6 +8333,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*Request_ChangeSettings)(nil),
 		(*Request_Operate)(nil),
 		(*Request_PauseActivity)(nil),
+		(*Request_TransferLeadership)(nil),
 	}
 	file_clusterpb_cluster_proto_msgTypes[3].OneofWrappers = []any{}
 	file_clusterpb_cluster_proto_msgTypes[23].OneofWrappers = []any{
@@ -8220,8 +8367,9 @@ func file_clusterpb_cluster_proto_init() {
 		(*Response_ChangeSettings)(nil),
 		(*Response_Operate)(nil),
 		(*Response_PauseActivity)(nil),
+		(*Response_TransferLeadership)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[80].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[82].OneofWrappers = []any{
 		(*FromWorker_Register)(nil),
 		(*FromWorker_RunningAttempt)(nil),
 		(*FromWorker_FreeSlots)(nil),
@@ -8229,7 +8377,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*FromWorker_Result)(nil),
 		(*FromWorker_Drain)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[87].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[89].OneofWrappers = []any{
 		(*ToWorker_AssignAttempt)(nil),
 		(*ToWorker_CancelAttempt)(nil),
 		(*ToWorker_Ack)(nil),
@@ -8240,7 +8388,7 @@ func file_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_clusterpb_cluster_proto_rawDesc), len(file_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   95,
+			NumMessages:   97,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

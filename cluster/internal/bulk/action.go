@@ -149,7 +149,7 @@ func (o *operator) reason() string {
 
 // call sends a request on behalf of who started the job. The request may have been sent before.
 func (o *operator) call(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	request.Principal, request.Retried = o.Principal, true
+	request.Principal, request.Reason, request.Retried = o.Principal, o.reason(), true
 	return o.control.call(ctx, request)
 }
 
@@ -174,7 +174,7 @@ func send(ctx context.Context, o *operator, id string) error {
 		return err
 	}
 	_, err = o.call(ctx, &clusterpb.Request{Instance: id, RejectIfStalled: true, Call: &clusterpb.Request_Send{
-		Send: &clusterpb.SendRequest{Name: name, Data: payload, RequestId: o.requestID(id), Reason: o.reason()},
+		Send: &clusterpb.SendRequest{Name: name, Data: payload, RequestId: o.requestID(id)},
 	}})
 	return err
 }
