@@ -404,9 +404,12 @@ func (r *replicaCalls) acceptLeadership(context.Context, *clusterpb.Request) (*c
 
 // recordMissingCode records, once a leadership has begun, that its running instances wait for code
 // that this node does not have, also those without input. A leader with the code removes that
-// again. The cost is proportional to the number of such instances. An error ends it: the condition
-// of an instance is recorded at its next input.
+// again. The cost is proportional to the number of such instances, or to that of all instances if the
+// index is not complete. An error ends it: the condition of an instance is recorded at its next input.
 func recordMissingCode(ctx context.Context, pa *partition, epoch uint64) error {
+	if !pa.journal.IsIndexed() {
+		return recordMissingCodeInPass(ctx, pa, epoch)
+	}
 	running := index.Query{States: []index.State{index.Running, index.Suspended}}
 	groups, err := pa.journal.CountBy(ctx, &running, index.Grouping{Dimension: index.DimensionName}, index.Grouping{Dimension: index.DimensionVersion})
 	if err != nil {
@@ -434,6 +437,23 @@ func recordMissingCode(ctx context.Context, pa *partition, epoch uint64) error {
 		}
 	}
 	return nil
+}
+
+// recordMissingCodeInPass is recordMissingCode in one pass over all instances.
+func recordMissingCodeInPass(ctx context.Context, pa *partition, epoch uint64) error {
+	for known := range pa.journal.Instances() {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		state := state.RunState(known.Status, known.Condition.GetKind(), known.Suspended)
+		if state != index.Running && state != index.Suspended || pa.node.registry.HasOrchestration(known.Name, known.Version) {
+			continue
+		}
+		if err := recordWaitsForCode(ctx, pa, epoch, known); err != nil {
+			return err
+		}
+	}
+	return pa.journal.Err()
 }
 
 // recordWaitsForCode records that an instance waits for code, unless its history has grown.

@@ -68,7 +68,7 @@ func requiredProtocol(r *clusterpb.Request) uint32 {
 	case *clusterpb.Request_Operate, *clusterpb.Request_PauseActivity, *clusterpb.Request_TransferLeadership:
 		uses = true
 	}
-	if uses || r.Principal != "" || r.User != "" {
+	if uses || r.Principal != "" || r.User != "" || r.Reason != "" {
 		return optionsProtocol
 	}
 	return 0
