@@ -59,6 +59,7 @@ func sections() []section {
 		{"Start and call instances", callCommands},
 		{"Control instances", controlCommands},
 		{"Repair operations", operationCommands},
+		{"Act on many instances", bulkCommands},
 		{"Schedules", scheduleCommands},
 		{"Cluster", clusterCommands},
 		{"This command", append([]command{completionCommand}, toolCommands...)},

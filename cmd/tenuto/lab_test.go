@@ -166,6 +166,7 @@ var normalizers = []struct {
 	{regexp.MustCompile(`tenuto\.update/[A-Z0-9]{20,}`), "tenuto.update/ID"},
 	{regexp.MustCompile(`  +`), "  "},
 	{regexp.MustCompile(`n\d  ADDRESS  (leader|follower)  -  alive  DURATION  \d+`), "NODE  ADDRESS  ROLE  -  alive  DURATION  BEHIND"},
+	{regexp.MustCompile(`[0-9.]+ per second`), "SPEED"},
 	{regexp.MustCompile(`leader  n\d`), "leader  NODE"},
 }
 

@@ -1,5 +1,5 @@
-// Command tenuto starts, shows, controls and repairs the instances of a running cluster, and manages
-// its nodes:
+// Command tenuto starts, shows, controls and repairs the instances of a running cluster, and
+// manages its nodes:
 //
 //	go install github.com/tenuto-dev/tenuto/cmd/tenuto@latest
 //
@@ -10,11 +10,12 @@
 //	tenuto history -follow order-17        show its events, and those to come
 //	tenuto start greet hello-1 '"Ada"'     start an instance with an input
 //	tenuto list -query waiting=activity:charge -o ids | tenuto retry - -reason 'bank is up'
+//	tenuto bulk start cancel -query 'name=checkout state=running' -dry-run
 //	tenuto cert -nodes n1,n2,n3            make certificates for trying
 //	tenuto completion bash                 write a script that completes command lines
 //
-// "tenuto help" lists the commands, "tenuto COMMAND -h" the flags of a command. Flags begin with one
-// or two dashes, and may come before or after the arguments.
+// "tenuto help" lists the commands, "tenuto COMMAND -h" the flags of a command. Flags begin with
+// one or two dashes, and may come before or after the arguments.
 //
 // # The cluster
 //
@@ -22,10 +23,11 @@
 // separated by commas, with -addr. With TLS, use the certificate of a client of the cluster (-cert,
 // -key, -ca). Config.Authorize of the nodes decides what the client may do.
 //
-// Each of these flags is taken from the command line, else from its environment variable (TENUTO_ADDR
-// for -addr), else from a profile ("tenuto profile"), else it has its default. The profile is that of
-// -profile, else TENUTO_PROFILE, else the current one. Profiles are in the file that TENUTO_CONFIG
-// names, by default tenuto/config.json in XDG_CONFIG_HOME or the user's directory for configuration.
+// Each of these flags is taken from the command line, else from its environment variable
+// (TENUTO_ADDR for -addr), else from a profile ("tenuto profile"), else it has its default. The
+// profile is that of -profile, else TENUTO_PROFILE, else the current one. Profiles are in the file
+// that TENUTO_CONFIG names, by default tenuto/config.json in XDG_CONFIG_HOME or the user's
+// directory for configuration.
 //
 // No command reads the directory of a stopped node, because a process that opens it acts as that
 // node and changes it. Start the node and call it.
@@ -43,8 +45,8 @@
 // # Changes
 //
 // With -dry-run, a command checks that what it acts on exists and says what it would do. Commands
-// that cannot be undone ask on a terminal and need -yes elsewhere: terminate, purge, remove and adopt
-// always, cancel, complete, fail and fire for more than one instance.
+// that cannot be undone ask on a terminal and need -yes elsewhere: terminate, purge, bulk start,
+// remove and adopt always, cancel, complete, fail and fire for more than one instance.
 //
 // # Values
 //
@@ -54,9 +56,10 @@
 // # Output
 //
 // Results go to the standard output, everything else to the standard error. Every cell of a table
-// is one word, "-" if empty, so awk can split the columns; new versions may add columns. With -o json
-// each line is one JSON object, whose fields keep their names and meanings. Times in JSON are in UTC,
-// those in tables in the local zone or, with -utc, in UTC.
+// is one word, "-" if empty, so awk can split the columns, except the last one of a history; new
+// versions may add columns. With -o
+// json each line is one JSON object, whose fields keep their names and meanings. Times in JSON are
+// in UTC, those in tables in the local zone or, with -utc, in UTC.
 //
 // The exit status is:
 //   - 0 for success;
