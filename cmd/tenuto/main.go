@@ -57,9 +57,9 @@
 //
 // Results go to the standard output, everything else to the standard error. Every cell of a table
 // is one word, "-" if empty, so awk can split the columns, except the last one of a history; new
-// versions may add columns. With -o
-// json each line is one JSON object, whose fields keep their names and meanings. Times in JSON are
-// in UTC, those in tables in the local zone or, with -utc, in UTC.
+// versions may add columns. With -o json each line is one JSON object, whose fields keep their
+// names and meanings. Times in JSON are in UTC, those in tables in the local zone or, with -utc, in
+// UTC.
 //
 // The exit status is:
 //   - 0 for success;
