@@ -50,11 +50,11 @@ func (u *usage) error() error {
 
 // isPiped reports whether a reader is a file or a pipe rather than a device.
 func isPiped(in io.Reader) bool {
-	f, ok := in.(*os.File)
+	input, ok := in.(*interruptibleInput)
 	if !ok {
 		return in != nil
 	}
-	info, err := f.Stat()
+	info, err := input.file.Stat()
 	return err == nil && (info.Mode().IsRegular() || info.Mode()&os.ModeNamedPipe != 0)
 }
 

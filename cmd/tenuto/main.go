@@ -98,7 +98,7 @@ func main() {
 		number, _ := received.(syscall.Signal)
 		cancel(&signalError{number})
 	}()
-	os.Exit(run(ctx, os.Args[1:], processStreams()))
+	os.Exit(run(ctx, os.Args[1:], processStreams(ctx)))
 }
 
 // streams are what a command reads and writes.
@@ -111,11 +111,41 @@ type streams struct {
 	written               **output.Documents
 }
 
-func processStreams() streams {
+func processStreams(ctx context.Context) streams {
 	return streams{
-		in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv,
+		in: &interruptibleInput{ctx, os.Stdin}, out: os.Stdout, err: os.Stderr, env: os.Getenv,
 		interactive: terminal.Is(os.Stdin) && terminal.Is(os.Stderr),
 		terminal:    terminal.Is(os.Stdout),
 		written:     new(*output.Documents),
+	}
+}
+
+// An interruptibleInput is a file whose Read ends when the context does.
+type interruptibleInput struct {
+	ctx  context.Context
+	file *os.File
+}
+
+// Read implements [io.Reader]. After the end of the context, a read in progress takes what comes
+// next, so nothing must be read any more.
+func (i *interruptibleInput) Read(p []byte) (int, error) {
+	if i.ctx.Err() != nil {
+		return 0, context.Cause(i.ctx)
+	}
+	type result struct {
+		n   int
+		err error
+	}
+	buffer := make([]byte, len(p))
+	done := make(chan result, 1)
+	go func() {
+		n, err := i.file.Read(buffer)
+		done <- result{n, err}
+	}()
+	select {
+	case r := <-done:
+		return copy(p, buffer[:r.n]), r.err
+	case <-i.ctx.Done():
+		return 0, context.Cause(i.ctx)
 	}
 }

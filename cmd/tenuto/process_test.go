@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -66,6 +67,40 @@ func TestProcess_Signals(t *testing.T) {
 		if got := command.ProcessState.ExitCode(); got != want || stderr.Len() > 0 {
 			t.Errorf("after %v: status %d; want %d; errors: %q", signal, got, want, stderr.String())
 		}
+	}
+}
+
+// An interrupt also ends a command that waits for its standard input.
+func TestProcess_InterruptedInput(t *testing.T) {
+	address, _ := startCluster(t)
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	command := exec.CommandContext(ctx, os.Args[0], "get", "never-1", "-")
+	command.Env = append(os.Environ(), asCommand+"=1", addressVariable+"="+address, "XDG_CONFIG_HOME="+t.TempDir())
+	var stderr bytes.Buffer
+	command.Stdin, command.Stderr = reader, &stderr
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = reader.Close()
+	// It has begun to read when the pipe is empty again.
+	if _, err := writer.Write(bytes.Repeat([]byte("never-1\n"), 8192)); err != nil { // more than a pipe holds
+		t.Fatal(err)
+	}
+	if _, err := writer.Write(bytes.Repeat([]byte("never-1\n"), 8192)); err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	_ = command.Wait()
+	if got := command.ProcessState.ExitCode(); got != 130 || stderr.Len() > 0 {
+		t.Errorf("status %d, errors: %q", got, stderr.String())
 	}
 }
 
