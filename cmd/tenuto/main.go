@@ -123,7 +123,10 @@ func processStreams(ctx context.Context) streams {
 // An interruptibleInput is a file whose Read ends when the context does.
 type interruptibleInput struct {
 	ctx  context.Context
-	file *os.File
+	file interface {
+		io.Reader
+		Stat() (os.FileInfo, error)
+	}
 }
 
 // Read implements [io.Reader]. After the end of the context, a read in progress takes what comes

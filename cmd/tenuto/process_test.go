@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/clustertest"
+	"github.com/tenuto-dev/tenuto/cmd/tenuto/internal/output"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -70,37 +72,39 @@ func TestProcess_Signals(t *testing.T) {
 	}
 }
 
+// A blockedFile tells that it is read, and has nothing.
+type blockedFile struct {
+	*os.File
+	begun, end chan struct{}
+}
+
+func (f *blockedFile) Read([]byte) (int, error) {
+	close(f.begun)
+	<-f.end
+	return 0, io.EOF
+}
+
 // An interrupt also ends a command that waits for its standard input.
-func TestProcess_InterruptedInput(t *testing.T) {
+func TestInput_Interrupted(t *testing.T) {
 	address, _ := startCluster(t)
-	reader, writer, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	file := &blockedFile{begun: make(chan struct{}), end: make(chan struct{})}
+	limit := time.AfterFunc(20*time.Second, func() { close(file.end) })
+	env := map[string]string{"TENUTO_ADDR": address, "XDG_CONFIG_HOME": t.TempDir()}
+	var out, stderr bytes.Buffer
+	status := make(chan int)
+	go func() {
+		status <- run(ctx, []string{"get", "never-1", "-"}, streams{
+			in: &interruptibleInput{ctx, file}, out: &out, err: &stderr, env: func(name string) string { return env[name] }, written: new(*output.Documents),
+		})
+	}()
+	<-file.begun
+	cancel(&signalError{syscall.SIGINT})
+	if got := <-status; got != 130 || out.Len()+stderr.Len() > 0 {
+		t.Errorf("status %d, output: %q, errors: %q", got, out.String(), stderr.String())
 	}
-	defer writer.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	command := exec.CommandContext(ctx, os.Args[0], "get", "never-1", "-")
-	command.Env = append(os.Environ(), asCommand+"=1", addressVariable+"="+address, "XDG_CONFIG_HOME="+t.TempDir())
-	var stderr bytes.Buffer
-	command.Stdin, command.Stderr = reader, &stderr
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	_ = reader.Close()
-	// It has begun to read when the pipe is empty again.
-	if _, err := writer.Write(bytes.Repeat([]byte("never-1\n"), 8192)); err != nil { // more than a pipe holds
-		t.Fatal(err)
-	}
-	if _, err := writer.Write(bytes.Repeat([]byte("never-1\n"), 8192)); err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	_ = command.Wait()
-	if got := command.ProcessState.ExitCode(); got != 130 || stderr.Len() > 0 {
-		t.Errorf("status %d, errors: %q", got, stderr.String())
+	if limit.Stop() {
+		close(file.end)
 	}
 }
 
