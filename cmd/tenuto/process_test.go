@@ -105,6 +105,8 @@ func TestInput_Interrupted(t *testing.T) {
 	}
 	if limit.Stop() {
 		close(file.end)
+	} else {
+		t.Error("the command has waited for the end of its input")
 	}
 }
 
