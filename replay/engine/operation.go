@@ -434,4 +434,14 @@ func (q *actionQueue) head() *action {
 	return q.actions[0]
 }
 
+// count returns the number of actions that were not elided.
+func (q *actionQueue) count() (n uint64) {
+	for _, a := range q.actions {
+		if !a.elided {
+			n++
+		}
+	}
+	return n
+}
+
 func (q *actionQueue) removeHead() { q.actions = dequeue(q.actions) }
