@@ -13,9 +13,6 @@ import (
 // CopyBytesMax is the maximum size in bytes of a copied history.
 const CopyBytesMax = 64 << 20
 
-// CopiedReason is the recorded reason of the termination of a run by a copied history.
-const CopiedReason = "replaced by a new run that begins with a copied history"
-
 // updateNamePrefix begins the names of the external events that are updates; see
 // engine.UpdatePrefix.
 const updateNamePrefix = "tenuto.update/"
@@ -276,7 +273,7 @@ func (c *copyCommand) refusal(reason CopyReason, operation uint64) error {
 // segments returns what is appended to the target: its termination, if it runs, and the copy.
 func (c *copyCommand) segments(in *instance) (segments []segment) {
 	if in.isRunning() {
-		reason := appendText(nil, fieldTerminatedReason, CopiedReason)
+		reason := appendText(nil, fieldTerminatedReason, journalpb.CopiedReason)
 		ended := encodeEvent(in.last+1, max(c.message.Timestamp, in.updated), c.origin, journalpb.TypeOrchestrationTerminated, reason)
 		segments = append(segments, segment{execution: in.execution, first: in.last + 1, events: [][]byte{ended}, copied: c})
 	}

@@ -176,7 +176,7 @@ func (c *copier) check(t testing.TB, copied *journalpb.CopyHistory, source [][]b
 	if kept := len(marker.GetHistoryCopied().GetInbox()); kept > 0 != (copied.KeepEvents && countExternal(t, source[copied.UpTo:]) > 0) {
 		t.Fatalf("%d events are kept: %v", kept, copied)
 	}
-	if wasRunning && must(c.m.Event(copied.Target, copied.Execution, copied.LastEventId+1)).GetOrchestrationTerminated().GetReason() != CopiedReason {
+	if wasRunning && must(c.m.Event(copied.Target, copied.Execution, copied.LastEventId+1)).GetOrchestrationTerminated().GetReason() != journalpb.CopiedReason {
 		t.Fatal("the running execution is not terminated")
 	}
 	if !slices.ContainsFunc(slices.Collect(c.m.Unbegun()), func(in *journalpb.Instance) bool { return in.Instance == copied.Target }) {

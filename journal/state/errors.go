@@ -125,6 +125,9 @@ type CopyError struct {
 	Operation uint64 // the open child or message, 0 for other reasons
 }
 
+// RefusesCopy marks the error for packages that do not import this one.
+func (e *CopyError) RefusesCopy() {}
+
 func (e *CopyError) Error() string {
 	operation := ""
 	if e.Operation != 0 {

@@ -192,6 +192,9 @@ func (k OperationControlled_Kind) ActionName() string {
 	return ""
 }
 
+// CopiedReason is the recorded reason of a termination by a CopyHistory.
+const CopiedReason = "replaced by a new run that begins with a copied history"
+
 // IsOperated reports whether an operator has caused the event: it controls an operation, or closes
 // one. It is false for an external event that an operator has sent.
 func (e *Event) IsOperated() bool {

@@ -383,6 +383,26 @@ func TestCopy_TimeAndDeadline(t *testing.T) {
 	}
 }
 
+// A timer of a step that the copy has cut counts from the end of the copy.
+func TestCopy_CutsStepWithTimer(t *testing.T) {
+	registry := script(t, func(ctx *replay.Context) (string, error) {
+		act.Start(ctx, "a")
+		return "", ctx.Sleep(time.Minute)
+	})
+	x, turn := startScript(t, registry)
+	x.Evict()
+	y := engine.NewExecution("i", 2, registry, nil)
+	defer y.Evict()
+	later := begin.Add(time.Hour)
+	if err := y.Replay(eventSeq(copyHistory(turn.Events, "i", 1, 2, later.UnixNano(), 6))); err != nil {
+		t.Fatal(err)
+	}
+	after, err := y.Turn(later, nil)
+	if err != nil || len(after.Events) != 1 || after.Events[0].GetTimerCreated().GetFireAt() != later.Add(time.Minute).UnixNano() {
+		t.Errorf("after the copy: %v, %v; want a timer a minute later", after, err)
+	}
+}
+
 // A patch whose marker the source has after the copied events is still patched.
 func TestCopy_CutsStepWithPatch(t *testing.T) {
 	registry := script(t, func(ctx *replay.Context) (string, error) {

@@ -110,6 +110,7 @@ func (x *Execution) leavesPart(event *journalpb.Event) bool {
 		return false
 	}
 	copied.left++
+	copied.leftAt = x.cursor.now
 	x.program.random = nil
 	return true
 }
@@ -118,6 +119,7 @@ func (x *Execution) leavesPart(event *journalpb.Event) bool {
 // recorded while the instance was suspended: in order, one step each, after that of the last copied
 // event.
 func (x *Execution) applyCopy(eventID uint64, copied *journalpb.HistoryCopied) {
+	x.program.operations.queue.delayTimers(x.cursor.now.Sub(x.id.options.copied.leftAt))
 	x.program.endCopy(copied)
 	for _, kept := range copied.Inbox {
 		event := &journalpb.Event{EventId: eventID, Body: &journalpb.Event_ExternalEvent{ExternalEvent: kept}}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"time"
 	"unicode/utf8"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -44,8 +45,9 @@ type runOptions struct {
 
 // copiedParts are the parts of a history that other executions have recorded first, in order.
 type copiedParts struct {
-	parts []*journalpb.CopiedPart
-	left  int // how many of them the code has left
+	parts  []*journalpb.CopiedPart
+	left   int       // how many of them the code has left
+	leftAt time.Time // of the last event of the last of these
 }
 
 // next returns the part that the code is in; nil if it is not in a copied part.
