@@ -139,6 +139,9 @@ func (s *nodeService) authorize(ctx context.Context, caller Principal, request *
 	if purge := request.GetPurge(); len(purge.GetInstances()) > 0 {
 		instances = purge.Instances
 	}
+	if target := request.GetCopy().GetTarget(); target != "" {
+		instances = append(instances, target)
+	}
 	for _, action := range actionsOf(request) {
 		for _, instance := range instances {
 			if err := s.node.config.Authorize(ctx, caller, action, instance); err != nil {

@@ -360,6 +360,27 @@ func TestCopy_Refused(t *testing.T) {
 	})
 }
 
+// Those who wait for the end of a run learn that a copy has ended it.
+func TestCopy_EndsWatchedRun(t *testing.T) {
+	m := newMachine(t)
+	applyProtocol(t, m, NewestProtocol)
+	start := started("a")
+	start.GetOrchestrationStarted().Incarnation = 5
+	if err := applyAppend(m, "a", segmentOf(1, 1, start)); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := m.WatchEnd("a")
+	defer cancel()
+	if err := applyCopy(m, newCopy(m, "a", 1, 1, "a", 6)); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ended:
+	default:
+		t.Error("not signaled")
+	}
+}
+
 // The record has the same size whatever it copies.
 func TestCopy_RecordIsSmall(t *testing.T) {
 	m := newStoredMachine(t)

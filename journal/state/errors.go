@@ -114,6 +114,10 @@ const (
 	CopyTargetExists CopyReason = "the new instance exists"
 	CopyOldRun       CopyReason = "the run began before protocol 3: only its first event can be copied"
 	CopyOtherInput   CopyReason = "the code has used the input before the event: another input needs a copy of the first event only"
+
+	// Of the leader, before anything is proposed.
+	CopyNoCall         CopyReason = "the execution has no such call"
+	CopyOtherPartition CopyReason = "the new instance is in another partition: choose another ID, or none"
 )
 
 // CopyError rejects a CopyHistory. Nothing was changed.

@@ -135,13 +135,14 @@ func (m *Machine) copyHistory(c *copyCommand) error {
 	}
 	m.markDirty(in)
 	before := in.memberships()
-	if err := in.appendSegments(c.segments(in), m.metadata.protocol, func() (*instance, error) { return m.readStored(in) }); err != nil {
+	segments := c.segments(in)
+	if err := in.appendSegments(segments, m.metadata.protocol, func() (*instance, error) { return m.readStored(in) }); err != nil {
 		return err
 	}
 	m.dirtyBytes += c.bytes
 	m.addAppended(in, before, known)
 	in.hasChainedStart = false
-	m.watchers.notify(in.id, in.isRunning())
+	m.watchers.notify(in.id, len(segments) == 1) // with two, a run has ended
 	return nil
 }
 
