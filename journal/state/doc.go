@@ -71,7 +71,7 @@
 // reads from its own state; see copyCommand. Event 1 gets the identity of the new run, and a
 // HistoryCopied follows the last copied event. What is open there is open in the new execution. A
 // rejected copy is a *CopyError, if its source or target is the reason. Nothing else may be applied
-// while the source is read: 64 MiB take about 100 ms.
+// while the source is read: 60,000 events of 1 KB take 0.2 s.
 //
 // # Sets for a new leader
 //

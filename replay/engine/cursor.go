@@ -92,7 +92,7 @@ func (x *Execution) consume(event *journalpb.Event) error {
 	if requested != nil && isInputType(event.TypeNumber()) && p.progress < ended {
 		return x.mismatch(replay.ScheduledDifferently, event, x.describe(event), x.describe(requested.event), requested.callers(), requested.event)
 	}
-	if x.leavesPart(event) {
+	if leavesPart(x, event) {
 		return nil
 	}
 	if p.progress < ended && !x.deferred.suspended {
@@ -104,7 +104,7 @@ func (x *Execution) consume(event *journalpb.Event) error {
 
 // leavesPart reports whether an event is the last of a copied part. The code then runs after the next
 // event, which is a HistoryCopied: at its time, and with the identity of the run that has recorded it.
-func (x *Execution) leavesPart(event *journalpb.Event) bool {
+func leavesPart(x *Execution, event *journalpb.Event) bool {
 	copied := &x.id.options.copied
 	if part := copied.next(); part == nil || part.UpTo != event.EventId {
 		return false
@@ -118,7 +118,7 @@ func (x *Execution) leavesPart(event *journalpb.Event) bool {
 // applyCopy applies the end of a copied history. Kept external events arrive as if they had been
 // recorded while the instance was suspended: in order, one step each, after that of the last copied
 // event.
-func (x *Execution) applyCopy(eventID uint64, copied *journalpb.HistoryCopied) {
+func applyCopy(x *Execution, eventID uint64, copied *journalpb.HistoryCopied) {
 	x.program.operations.queue.delayTimers(x.cursor.now.Sub(x.id.options.copied.leftAt))
 	x.program.endCopy(copied)
 	for _, kept := range copied.Inbox {
@@ -171,7 +171,7 @@ func (x *Execution) apply(event *journalpb.Event) error {
 		x.program.operations.control(event.EventId, body.OperationControlled)
 		return nil
 	case *journalpb.Event_HistoryCopied:
-		x.applyCopy(event.EventId, body.HistoryCopied)
+		applyCopy(x, event.EventId, body.HistoryCopied)
 		return nil
 	case *journalpb.Event_OrchestrationSuspended:
 		x.deferred.suspended = true
