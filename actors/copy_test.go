@@ -246,6 +246,63 @@ func TestCopy_Forks(t *testing.T) {
 	})
 }
 
+// The copied and the kept payloads stay encoded.
+func TestCopy_WithCodec(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		var calls atomic.Int64
+		payloads := newAEADCodec(t)
+		sealed := func(text string) *journalpb.Payload {
+			encoded, err := payloads.Encode(replay.PayloadInfo{}, text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return encoded
+		}
+		n := leadWith(t, newTestJournal(), actors.Config{}, payloads, twoSteps(&calls)...)
+		n.partition.Close()
+		n.partitionConfig = actors.PartitionConfig{HasIncarnations: func() bool { return true }}
+		n = n.leadAgain()
+		n.deliver("a", message(&journalpb.OrchestrationStarted{Name: "two steps", Input: sealed("x")})).want(nil)
+		time.Sleep(2 * time.Hour)
+		n.deliver("a", actors.Message{Message: engine.Message{Event: &journalpb.Event{Body: &journalpb.Event_ExternalEvent{
+			ExternalEvent: &journalpb.ExternalEvent{Name: "word", Data: sealed("w")},
+		}}}}).want(nil)
+		n.awaitStatus("a", journalpb.Status_STATUS_COMPLETED)
+		n.copy("a", "a", callOfTwoSteps+1).want(nil)
+		n.awaitStatus("a", journalpb.Status_STATUS_COMPLETED)
+		end, err := payloads.OpenEvent(n.last("a"))
+		if err != nil || string(end.GetOrchestrationCompleted().GetOutput().GetData()) != `"X w W END"` {
+			t.Errorf("%v, %v", end, err)
+		}
+	})
+}
+
+// A run that has continued as new is run again from its first execution; rewind copies from the latest.
+func TestCopy_AfterContinueAsNew(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		counter := replay.Orchestration[int, string]("counter")
+		n := leadWithIncarnations(t, newTestJournal(), actors.Config{}, bindUpper(), counter.Bind(func(ctx *replay.Context, count int) (string, error) {
+			text, err := upper.Call(ctx, fmt.Sprint("x", count))
+			if err != nil || count == 2 {
+				return text, err
+			}
+			return "", counter.ContinueAsNew(ctx, count+1)
+		}))
+		n.start("a", "counter", 0).want(nil)
+		n.awaitStatus("a", journalpb.Status_STATUS_COMPLETED)
+		n.copy("a", "a", 2).want(nil) // execution 4
+		n.awaitStatus("a", journalpb.Status_STATUS_COMPLETED)
+		n.wantOutput("a", "X2")
+		n.deliver("a", copyMessage("a", 2, 3, "r")).want(nil) // executions 5 and 6
+		n.awaitStatus("a", journalpb.Status_STATUS_COMPLETED)
+		n.wantOutput("a", "X2")
+		wantRefused(t, n.deliver("a", copyMessage("a", 2, 4, "s")), state.CopyEnded)
+		if meta, _ := n.journal.Instance("a"); meta.Execution != 6 || meta.FirstExecution != 5 {
+			t.Errorf("%v", meta)
+		}
+	})
+}
+
 // A running child belongs to its parent, which would get two ends.
 func TestCopy_ParentWaits(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {

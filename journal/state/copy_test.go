@@ -226,7 +226,7 @@ func newCopyLog(t testing.TB, seed uint64, entries int) (*randomLog, *copier) {
 
 func TestCopy_RandomHistories(t *testing.T) {
 	copies, rejections := 0, 0
-	for seed := range uint64(shorttest.Rounds(8)) {
+	for seed := range uint64(max(shorttest.Rounds(6), 3)) {
 		s, c := newCopyLog(t, seed, 60)
 		copies, rejections = copies+c.copies, rejections+c.rejections
 		stored := openMachine(t, tinyOptions(vfs.NewMem()))
@@ -311,14 +311,9 @@ func TestCopy_Refused(t *testing.T) {
 			t.Errorf("before protocol %d: %v", CopyProtocol, old)
 		}
 		applyProtocol(t, m, NewestProtocol)
-		large := CopyBytesMax
-		if m.store != nil {
-			large = 1 // the flushes would take seconds
-		}
 		if err := errors.Join(
 			applyAppend(m, "a", segmentOf(1, 1, begin(5), sent)),
 			applyAppend(m, "child", segmentOf(1, 1, child, activity())),
-			applyAppend(m, "large", segmentOf(1, 1, begin(7), externalEvent(string(make([]byte, large))))),
 			applyAppend(m, "purged", segmentOf(1, 1, begin(8), completed())),
 		); err != nil {
 			t.Fatal(err)
@@ -331,13 +326,9 @@ func TestCopy_Refused(t *testing.T) {
 			CopyBeyondEnd:    newCopy(m, "a", 1, 3, "b", 6),
 			CopyOpenMessage:  newCopy(m, "a", 1, 2, "b", 6),
 			CopyHasParent:    newCopy(m, "child", 1, 2, "child", 10),
-			CopyTooLarge:     newCopy(m, "large", 1, 2, "b", 6),
 			CopyTargetExists: newCopy(m, "a", 1, 1, "child", 10),
 			CopyOtherInput:   otherInput,
 		} {
-			if want == CopyTooLarge && large == 1 {
-				continue
-			}
 			before := dumpIndex(m)
 			if refused, ok := errors.AsType[*CopyError](applyCopy(m, c)); !ok || refused.Reason != want {
 				t.Errorf("%v: %v, want %q", c, refused, want)
@@ -358,6 +349,19 @@ func TestCopy_Refused(t *testing.T) {
 			t.Errorf("a fork of a running child: %v", err)
 		}
 	})
+}
+
+func TestCopy_TooLarge(t *testing.T) {
+	for _, c := range []struct {
+		bytes int
+		want  CopyReason
+	}{{CopyBytesMax - 1000, ""}, {CopyBytesMax, CopyTooLarge}} {
+		copied := copyCommand{message: &journalpb.CopyHistory{UpTo: 3}, bytes: c.bytes}
+		encoded := must(proto.Marshal(activity()))
+		if copied.add(2, encoded) != (c.want == "") || copied.refused != c.want {
+			t.Errorf("with %d bytes before: refused %q", c.bytes, copied.refused)
+		}
+	}
 }
 
 // Those who wait for the end of a run learn that a copy has ended it.
