@@ -303,8 +303,8 @@ func TestCopy_Refused(t *testing.T) {
 			return start
 		}
 		sent := &journalpb.Event{Body: &journalpb.Event_MessageSent{MessageSent: &journalpb.MessageSent{Instance: "z", Event: &journalpb.ExternalEvent{Name: "e"}}}}
-		child := startedBy("p", 1, 2)
-		child.GetOrchestrationStarted().Incarnation = 9
+		childStart := startedBy("p", 1, 2)
+		childStart.GetOrchestrationStarted().Incarnation = 9
 		old := applyCopy(m, newCopy(m, "a", 1, 1, "b", 6))
 		var invalid *InvalidAppendError
 		if !errors.As(old, &invalid) || !errors.Is(old, ErrProtocol) {
@@ -313,7 +313,8 @@ func TestCopy_Refused(t *testing.T) {
 		applyProtocol(t, m, NewestProtocol)
 		if err := errors.Join(
 			applyAppend(m, "a", segmentOf(1, 1, begin(5), sent)),
-			applyAppend(m, "child", segmentOf(1, 1, child, activity())),
+			applyAppend(m, "child", segmentOf(1, 1, childStart, activity())),
+			applyAppend(m, "parent", segmentOf(1, 1, begin(7), child("parent-child"))),
 			applyAppend(m, "purged", segmentOf(1, 1, begin(8), completed())),
 		); err != nil {
 			t.Fatal(err)
@@ -325,6 +326,7 @@ func TestCopy_Refused(t *testing.T) {
 			CopyNoSource:     newCopy(m, "purged", 1, 1, "b", 6),
 			CopyBeyondEnd:    newCopy(m, "a", 1, 3, "b", 6),
 			CopyOpenMessage:  newCopy(m, "a", 1, 2, "b", 6),
+			CopyOpenChild:    newCopy(m, "parent", 1, 2, "b", 6),
 			CopyHasParent:    newCopy(m, "child", 1, 2, "child", 10),
 			CopyTargetExists: newCopy(m, "a", 1, 1, "child", 10),
 			CopyOtherInput:   otherInput,
@@ -349,6 +351,30 @@ func TestCopy_Refused(t *testing.T) {
 			t.Errorf("a fork of a running child: %v", err)
 		}
 	})
+}
+
+// Kept events complete subscriptions, or are buffered, as if they had just arrived.
+func TestCopy_KeptEventsArrive(t *testing.T) {
+	m := newMachine(t)
+	applyProtocol(t, m, NewestProtocol)
+	start := started("a")
+	start.GetOrchestrationStarted().Incarnation = 5
+	if err := applyAppend(m, "a", segmentOf(1, 1, start, subscribed("e"), subscribed("e"), externalEvent("e"), externalEvent("f"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := applyCopy(m, newCopy(m, "a", 1, 3, "b", 6)); err != nil {
+		t.Fatal(err)
+	}
+	if buffered := m.BufferedEvents("b"); len(buffered) != 1 || buffered["f"] != 1 {
+		t.Errorf("buffered: %v", buffered)
+	}
+	var open []uint64
+	for op := range m.InstanceOperations("b") {
+		open = append(open, op.Ref.EventId)
+	}
+	if !slices.Equal(open, []uint64{3}) {
+		t.Errorf("open: %v, want only the second subscription", open)
+	}
 }
 
 func TestCopy_TooLarge(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -380,6 +381,38 @@ func TestCopy_TimeAndDeadline(t *testing.T) {
 	want := []string{`ActivityScheduled name="act" input="b"`, "CancelRequested source_event_id=2", "TimerCreated fire_at=2026-01-01T11:00:00Z"}
 	if diff := cmp.Diff(want, got); diff != "" || turn.Dispositions[0] != engine.Dropped {
 		t.Errorf("after the copy, with the old deadline %v (-want +got):\n%s", turn.Dispositions, diff)
+	}
+}
+
+// A repetition of an event that was kept is recognized.
+func TestCopy_KeptEventIsKnown(t *testing.T) {
+	var got []string
+	registry := script(t, func(ctx *replay.Context) (string, error) {
+		got = nil
+		for {
+			text, err := replay.Event[string]("red").Wait(ctx)
+			if err != nil {
+				return "", err
+			}
+			got = append(got, text)
+		}
+	})
+	x, turn := startScript(t, registry, external("red", "first", "r1"), external("red", "second", "r2"))
+	x.Evict()
+	var kept []*journalpb.ExternalEvent
+	for _, event := range turn.Events {
+		if e := event.GetExternalEvent(); e != nil {
+			kept = append(kept, e)
+		}
+	}
+	y := engine.NewExecution("i", 2, registry, nil)
+	defer y.Evict()
+	if err := y.Replay(eventSeq(copyHistory(turn.Events, "i", 1, 1, begin.UnixNano(), 6, kept...))); err != nil {
+		t.Fatal(err)
+	}
+	after, err := y.Turn(begin, messagesOf(external("red", "second", "r2"), external("red", "third", "r3")))
+	if err != nil || !slices.Equal(after.Dispositions, []engine.Disposition{engine.Dropped, engine.Recorded}) || !slices.Equal(got, []string{"first", "second", "third"}) {
+		t.Errorf("%v, %v; the code has received %q", after, err, got)
 	}
 }
 
