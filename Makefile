@@ -195,6 +195,10 @@ powercut: # Simulate 25 power cuts of the journal's disk (needs root)
 partitions: ## Run the tests of cluster with four partitions and -race
 	TENUTO_TEST_PARTITIONS=4 go test -race -count 1 -timeout $(TIMEOUT) $(TESTFLAGS) ./cluster
 
+.PHONY: bulk
+bulk: # Cancel 100,000 instances while leaders are killed (minutes)
+	TENUTO_BULK=100000 go test -count 1 -timeout 1h -run '^TestCancel_LeaderKilledThreeTimes$$' -v ./cluster/bulk
+
 .PHONY: chaos
 chaos: # Inject faults into three processes for MINUTES (10), with CHAOSFLAGS (root: in namespaces)
 	$(WORKSPACE) go run ./internal/chaos -minutes $(MINUTES) $(CHAOSFLAGS)

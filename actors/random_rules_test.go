@@ -67,12 +67,13 @@ type execution struct {
 	visible       map[string]int              // by name, how many of them the code may have had
 	requests      map[string]bool             // taken in this run
 	suspended     bool
+	held          map[uint64]bool // operations, by operators
 }
 
 func newExecution(t *testing.T, j *state.Machine, instance *journalpb.Instance, number uint64) *execution {
 	t.Helper()
 	x := &execution{t: t, journal: j, instance: instance, number: number,
-		open: make(map[uint64]*journalpb.Event), subscriptions: make(map[string][]uint64), requests: make(map[string]bool)}
+		open: make(map[uint64]*journalpb.Event), subscriptions: make(map[string][]uint64), requests: make(map[string]bool), held: make(map[uint64]bool)}
 	for event, err := range j.Events(instance.Instance, number, 1) {
 		if err != nil {
 			t.Fatal(err)
@@ -395,7 +396,8 @@ func (ex *execution) checkSuspended(event *journalpb.Event) {
 		ex.suspended = !ex.suspended
 	case ex.suspended && journalpb.SchedulingType(event.TypeNumber()) == 0:
 		switch event.TypeNumber() {
-		case journalpb.TypeExternalEvent, journalpb.TypeOrchestrationCancelRequested, journalpb.TypeOrchestrationTerminated, journalpb.TypeCancelRequested:
+		case journalpb.TypeExternalEvent, journalpb.TypeOrchestrationCancelRequested, journalpb.TypeOrchestrationTerminated, journalpb.TypeCancelRequested,
+			journalpb.TypeOperationControlled:
 		default:
 			ex.violation(event, "while suspended")
 		}
@@ -429,11 +431,42 @@ func (ex *execution) checkEvent(event *journalpb.Event) {
 		ex.checkArrival(event, body.ExternalEvent)
 	case *journalpb.Event_CancelRequested:
 		ex.checkCanceled(event)
+	case *journalpb.Event_OperationControlled:
+		ex.checkControlled(event, body.OperationControlled)
 	default:
 		if completes := journalpb.SchedulingType(event.TypeNumber()); completes != 0 {
 			ex.checkCompletion(event, completes)
 		}
 	}
+}
+
+// checkControlled checks that an operator has acted on an open operation, and has changed something.
+func (ex *execution) checkControlled(event *journalpb.Event, action *journalpb.OperationControlled) {
+	if ex.open[action.EventId] == nil {
+		ex.violation(event, "is not open")
+	}
+	held := ex.held[action.EventId]
+	switch action.Kind {
+	case journalpb.OperationControlled_KIND_HOLD, journalpb.OperationControlled_KIND_RELEASE:
+		holds := action.Kind == journalpb.OperationControlled_KIND_HOLD
+		if holds == held {
+			ex.violation(event, "held is already %t", held)
+		}
+		ex.held[action.EventId] = holds
+	case journalpb.OperationControlled_KIND_RETRY_NOW:
+		if held {
+			ex.violation(event, "is held")
+		}
+	}
+	ex.checkOnce(event, action.RequestId)
+}
+
+// checkOnce checks that a request is recorded once.
+func (ex *execution) checkOnce(event *journalpb.Event, request string) {
+	if ex.requests[request] {
+		ex.violation(event, "is taken twice")
+	}
+	ex.requests[request] = request != ""
 }
 
 // checkCanceled checks that a canceled operation was open. A subscription is open until the code
@@ -459,10 +492,7 @@ func (ex *execution) checkCanceled(event *journalpb.Event) {
 
 // checkArrival checks that an event is recorded once.
 func (ex *execution) checkArrival(event *journalpb.Event, e *journalpb.ExternalEvent) {
-	if ex.requests[e.RequestId] {
-		ex.violation(event, "is taken twice")
-	}
-	ex.requests[e.RequestId] = e.RequestId != ""
+	ex.checkOnce(event, e.RequestId)
 	ex.events = append(ex.events, e)
 }
 
@@ -476,7 +506,8 @@ func (ex *execution) checkCompletion(event *journalpb.Event, kind int) {
 	delete(ex.open, event.SourceEventId)
 	switch kind {
 	case journalpb.TypeTimerCreated:
-		if fireAt := scheduled.GetTimerCreated().FireAt; event.Timestamp < fireAt || event.GetTimerFired().FireAt != fireAt {
+		early := event.Timestamp < scheduled.GetTimerCreated().FireAt && event.Origin == nil
+		if fireAt := scheduled.GetTimerCreated().FireAt; early || ex.held[scheduled.EventId] || event.GetTimerFired().FireAt != fireAt {
 			ex.violation(event, "set for %v, fired at %v", time.Unix(0, fireAt), time.Unix(0, event.Timestamp))
 		}
 	case journalpb.TypeActivityScheduled:

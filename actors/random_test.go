@@ -461,6 +461,7 @@ func (w *world) start() {
 		w.clients.Go(func() { w.sendAll(name) })
 	}
 	w.clients.Go(w.suspend)
+	w.clients.Go(w.operate)
 	if w.nondeterministic && w.intn(3) == 0 {
 		w.clients.Go(w.end)
 	}

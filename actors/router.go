@@ -39,7 +39,9 @@ func (r *router) reset() {
 	clear(r.messages)
 	clear(r.accepted)
 	clear(r.replies)
-	*r = router{batch: r.batch[:0], messages: r.messages[:0], accepted: r.accepted[:0], replies: r.replies[:0]}
+	r.batch, r.messages, r.accepted, r.replies = r.batch[:0], r.messages[:0], r.accepted[:0], r.replies[:0]
+	r.in, r.meta, r.resolved, r.updateErr = nil, nil, 0, nil
+	r.later, r.held, r.withdrawn = nil, nil, nil
 }
 
 func (r *router) route(m *Message) {
@@ -443,7 +445,7 @@ const replacementsMax = 16
 
 // remember adds the run that a committed turn has begun, if its start may replace others.
 func (r *replacements) remember(t *turn) {
-	if len(t.accepted) == 0 || !isStart(*t.accepted[0]) || t.accepted[0].Reuse != ReuseTerminating {
+	if len(t.accepted) == 0 || t.accepted[0].Reuse != ReuseTerminating || t.accepted[0].startEvent() == nil {
 		return
 	}
 	if len(*r) == replacementsMax {

@@ -6,9 +6,11 @@ import (
 	"fmt"
 
 	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
+	"github.com/tenuto-dev/tenuto/cluster/internal/bulk"
 	"github.com/tenuto-dev/tenuto/cluster/internal/server"
 	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/replay"
 )
 
 // ErrNotAuthorized means that the caller lacks the right to make the call. Nothing was done.
@@ -132,8 +134,9 @@ func (s *nodeService) check(ctx context.Context, request *clusterpb.Request) err
 }
 
 func (s *nodeService) authorize(ctx context.Context, caller Principal, request *clusterpb.Request) error {
-	if s.node.config.Authorize == nil {
-		return nil
+	bulkAction, err := s.bulkAction(request)
+	if err != nil || s.node.config.Authorize == nil {
+		return err
 	}
 	instances := []string{request.Instance}
 	if purge := request.GetPurge(); len(purge.GetInstances()) > 0 {
@@ -142,15 +145,44 @@ func (s *nodeService) authorize(ctx context.Context, caller Principal, request *
 	if target := request.GetCopy().GetTarget(); target != "" {
 		instances = append(instances, target)
 	}
+	if bulkAction != "" {
+		if err := s.authorizeAction(ctx, caller, bulkAction, ""); err != nil {
+			return err
+		}
+	}
 	for _, action := range actionsOf(request) {
 		for _, instance := range instances {
-			if err := s.node.config.Authorize(ctx, caller, action, instance); err != nil {
-				s.node.config.Logger.Warn("call rejected", "caller", caller.String(), "action", string(action), "instance", instance, "error", err)
-				return ErrNotAuthorized
+			if err := s.authorizeAction(ctx, caller, action, instance); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
+}
+
+func (s *nodeService) authorizeAction(ctx context.Context, caller Principal, action Action, instance string) error {
+	err := s.node.config.Authorize(ctx, caller, action, instance)
+	if err == nil {
+		return nil
+	}
+	s.node.config.Logger.Warn("call rejected", "caller", caller.String(), "action", string(action), "instance", instance, "error", err)
+	return ErrNotAuthorized
+}
+
+// bulkAction returns the action of the bulk job that a request starts, "" if it starts none. The job
+// acts on any instance on behalf of the caller.
+func (s *nodeService) bulkAction(request *clusterpb.Request) (Action, error) {
+	start := request.GetStart()
+	if start.GetName() != bulk.Name {
+		return "", nil
+	}
+	var job bulk.Input
+	err := s.node.registry.PayloadConverter().Decode(replay.PayloadInfo{Kind: "orchestration", Name: bulk.Name, Part: "input"}, start.Input, &job)
+	if err != nil {
+		return "", invalidArgument("input", "of a bulk job cannot be decoded: "+err.Error())
+	}
+	action, err := bulk.RightOf(job)
+	return Action(action), err
 }
 
 func callerOf(ctx context.Context) Principal { return newPrincipal(transport.PeerOf(ctx)) }

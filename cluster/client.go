@@ -56,8 +56,8 @@ func intercepted[R any](ctx context.Context, o *callOptions, of replay.ClientCal
 	return result, nil
 }
 
-// setHeaders sets what the context of an input carries: its headers, and the user on whose behalf it
-// is made.
+// setHeaders sets what the context of an input carries: its headers, the user on whose behalf it is
+// made, and why.
 func (o *callOptions) setHeaders(ctx context.Context, request *clusterpb.Request) (err error) {
 	ctx = telemetry.WithHeaders(ctx, o.baggageHeaders)
 	if user := access.UserOf(ctx); user != "" && recordsPrincipal(request) {
@@ -65,6 +65,12 @@ func (o *callOptions) setHeaders(ctx context.Context, request *clusterpb.Request
 			return err
 		}
 		request.User = user
+	}
+	if reason := access.ReasonOf(ctx); reason != "" && recordsPrincipal(request) {
+		if err := checkText("reason", reason, 0, reasonMax); err != nil {
+			return err
+		}
+		request.Reason = reason
 	}
 	switch call := request.Call.(type) {
 	case *clusterpb.Request_Start:

@@ -59,7 +59,8 @@ type Config struct {
 	// Authorize is called for each call of a remote client, reads included. Its error is logged,
 	// and the caller gets [ErrNotAuthorized]. instanceID is "" if the call does not concern a
 	// single instance. [SendOrStart] needs the right to both [ActionStart] and [ActionSend],
-	// [TerminateExisting] to [ActionTerminate] also. Authorize requires TLS and may be called
+	// [TerminateExisting] to [ActionTerminate] also. The start of a bulk job (package cluster/bulk)
+	// also needs the right to its action, with instanceID "". Authorize requires TLS and may be called
 	// concurrently. It is not called for calls that other nodes forward, because they have called
 	// it, nor for what orchestration code starts, sends or cancels. By default, each client with a
 	// certificate of the cluster may do everything.

@@ -4,14 +4,20 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
+	"time"
 	"unicode"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/cluster/internal/access"
+	"github.com/tenuto-dev/tenuto/cluster/internal/bulk"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
@@ -80,14 +86,15 @@ func checkPrincipal(request *clusterpb.Request) error {
 			return err
 		}
 	}
-	return checkText("principal", request.Principal, 0, 2*userMax)
+	return firstError(checkText("principal", request.Principal, 0, 2*userMax), checkText("reason", request.Reason, 0, reasonMax))
 }
 
 // recordsPrincipal reports whether the history, or the settings, show who has made a request.
 func recordsPrincipal(request *clusterpb.Request) bool {
 	switch request.Call.(type) {
 	case *clusterpb.Request_Start, *clusterpb.Request_Send, *clusterpb.Request_Control, *clusterpb.Request_Update,
-		*clusterpb.Request_Complete, *clusterpb.Request_Operate, *clusterpb.Request_PauseActivity, *clusterpb.Request_Copy:
+		*clusterpb.Request_Complete, *clusterpb.Request_Operate, *clusterpb.Request_PauseActivity, *clusterpb.Request_Copy,
+		*clusterpb.Request_TransferLeadership:
 		return true
 	}
 	return false
@@ -110,6 +117,77 @@ func onBehalfOfUser(request *clusterpb.Request) {
 	if request.User != "" {
 		request.Principal, request.User = request.Principal+" for "+request.User, ""
 	}
+}
+
+// bulkControl is what the activities of bulk jobs use.
+var bulkControl = bulk.Control{
+	Door: func(ctx context.Context) (access.Door, error) {
+		client, _ := ClientFrom(ctx)
+		return client.Internal(access.Key{})
+	},
+	List: func(ctx context.Context, query bulk.Query, after string, limit int) (ids []string, next string, err error) {
+		client, _ := ClientFrom(ctx)
+		filter, err := filterOf(query)
+		if err != nil {
+			return nil, "", err
+		}
+		page, err := client.List(ctx, filter, after, limit)
+		if err != nil {
+			return nil, "", err
+		}
+		for _, instance := range page.Instances {
+			if bulk.Selects(filter.Name, instance.Name) {
+				ids = append(ids, instance.InstanceID)
+			}
+		}
+		return ids, page.Next, nil
+	},
+	Newest: func(ctx context.Context) (time.Time, error) {
+		client, _ := ClientFrom(ctx)
+		page, err := client.List(ctx, Filter{Order: "created", Descending: true}, "", 1)
+		if err != nil || len(page.Instances) == 0 {
+			return time.Time{}, err
+		}
+		return page.Instances[0].CreatedAt, nil
+	},
+	Count: func(ctx context.Context, query bulk.Query) (n int, estimated bool, err error) {
+		client, _ := ClientFrom(ctx)
+		filter, err := filterOf(query)
+		if err != nil {
+			return 0, false, err
+		}
+		groups, err := client.CountBy(ctx, filter, []string{"name"})
+		if errors.As(err, new(*replay.InvalidError)) { // too many groups, unless the filter is not valid
+			n, err = client.Count(ctx, filter)
+			return n, true, err
+		}
+		for _, group := range groups {
+			if bulk.Selects(filter.Name, group.Values[0]) {
+				n += int(group.Count)
+			}
+		}
+		return n, false, err
+	},
+	Code: func(err error) string {
+		switch {
+		case err == nil:
+			return ""
+		case errors.Is(err, ErrClosed):
+			return "closed"
+		}
+		return toFailure(err).GetCode()
+	},
+}
+
+// filterOf returns the filter of a bulk job: by ID, because that order stays while instances change.
+func filterOf(query bulk.Query) (filter Filter, err error) {
+	if err := json.Unmarshal(query.Filter, &filter); err != nil {
+		return Filter{}, invalidArgument("filter", "is not valid: "+err.Error())
+	}
+	if before := filter.CreatedBefore; before.IsZero() || before.After(query.CreatedBefore) {
+		filter.CreatedBefore = query.CreatedBefore
+	}
+	return filter, nil
 }
 
 // operateActions are the actions of the requests of package operate, which has constants for them.

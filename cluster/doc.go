@@ -13,7 +13,7 @@
 //
 // Guides in cluster/docs: security.md (TLS, members, join tokens, directories), time.md,
 // overload.md, partitions.md, schedules.md, troubleshooting.md (every error), step.md (one step
-// through the code); METRICS.md. Packages: schedule, filter (filters as text), operate (repairs).
+// through the code); METRICS.md. Packages: schedule, filter (as text), operate (repairs), bulk.
 //
 // # Guarantees
 //

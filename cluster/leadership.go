@@ -115,6 +115,36 @@ func (pa *partition) handOver(ctx context.Context) error {
 	return pa.transferAndWait(ctx, pa.journal.TransferLeadership)
 }
 
+func checkTransferLeadership(r *clusterpb.TransferLeadershipRequest) error {
+	if r.GetTo() == r.GetFrom() {
+		return invalidArgument("to", "is the node whose leadership is transferred")
+	}
+	return firstError(checkText("from", r.GetFrom(), 1, nodeIDMax), checkText("to", r.GetTo(), 0, nodeIDMax))
+}
+
+// transferLeadership transfers leadership of the partition, if this node leads it and is asked to.
+func (h *memberHandler) transferLeadership(ctx context.Context, request *clusterpb.Request, r *clusterpb.TransferLeadershipRequest) (*clusterpb.Response, error) {
+	done := &clusterpb.Response{Result: &clusterpb.Response_TransferLeadership{TransferLeadership: new(clusterpb.TransferLeadershipResult)}}
+	for _, named := range []string{r.From, r.To} {
+		if named != "" && !h.journal.IsMember(named) {
+			return nil, fmt.Errorf("%w: %q", ErrNotMember, named)
+		}
+	}
+	switch {
+	case r.From != h.partition.node.config.NodeID || !slices.Contains(r.Partitions, uint32(h.partition.number+1)):
+		return done, nil
+	case len(h.journal.Members()) == 1:
+		return nil, ErrLastVoter
+	}
+	h.partition.node.config.Logger.Info("handing partition over on request", "partition", h.partition.number, "to", r.To, "principal", request.Principal)
+	transfer := h.journal.TransferLeadership
+	if r.To != "" {
+		transfer = func(ctx context.Context) error { return h.journal.TransferLeadershipTo(ctx, r.To) }
+	}
+	h.journal.AwaitSuccessors(ctx)
+	return done, h.partition.transferAndWait(ctx, transfer)
+}
+
 // transferAndWait transfers leadership and returns after another node serves calls. Meanwhile this
 // node holds its calls, so that no new entries delay the next leader.
 func (pa *partition) transferAndWait(ctx context.Context, transfer func(context.Context) error) error {
@@ -374,9 +404,12 @@ func (r *replicaCalls) acceptLeadership(context.Context, *clusterpb.Request) (*c
 
 // recordMissingCode records, once a leadership has begun, that its running instances wait for code
 // that this node does not have, also those without input. A leader with the code removes that
-// again. The cost is proportional to the number of such instances. An error ends it: the condition
-// of an instance is recorded at its next input.
+// again. The cost is proportional to the number of such instances, or to that of all instances if the
+// index is not complete. An error ends it: the condition of an instance is recorded at its next input.
 func recordMissingCode(ctx context.Context, pa *partition, epoch uint64) error {
+	if !pa.journal.IsIndexed() {
+		return recordMissingCodeInPass(ctx, pa, epoch)
+	}
 	running := index.Query{States: []index.State{index.Running, index.Suspended}}
 	groups, err := pa.journal.CountBy(ctx, &running, index.Grouping{Dimension: index.DimensionName}, index.Grouping{Dimension: index.DimensionVersion})
 	if err != nil {
@@ -404,6 +437,23 @@ func recordMissingCode(ctx context.Context, pa *partition, epoch uint64) error {
 		}
 	}
 	return nil
+}
+
+// recordMissingCodeInPass is recordMissingCode in one pass over all instances.
+func recordMissingCodeInPass(ctx context.Context, pa *partition, epoch uint64) error {
+	for known := range pa.journal.Instances() {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		state := state.RunState(known.Status, known.Condition.GetKind(), known.Suspended)
+		if state != index.Running && state != index.Suspended || pa.node.registry.HasOrchestration(known.Name, known.Version) {
+			continue
+		}
+		if err := recordWaitsForCode(ctx, pa, epoch, known); err != nil {
+			return err
+		}
+	}
+	return pa.journal.Err()
 }
 
 // recordWaitsForCode records that an instance waits for code, unless its history has grown.

@@ -30,38 +30,38 @@ const (
 type Filter struct {
 	// States selects instances in one of these states, as Get shows them. No instance can be in
 	// the state [ContinuedAsNew].
-	States   []State
-	Name     string
-	Version  string
-	IDPrefix string
+	States   []State `json:",omitzero"`
+	Name     string  `json:",omitzero"`
+	Version  string  `json:",omitzero"`
+	IDPrefix string  `json:",omitzero"`
 	// Tags selects instances with each of these tags.
-	Tags map[string]string
+	Tags map[string]string `json:",omitzero"`
 	// Attributes selects instances that have each of these attributes, as
 	// [replay.AttributeHandle.Text] returns them.
-	Attributes map[string]string
+	Attributes map[string]string `json:",omitzero"`
 	// ParentID selects the children of an instance.
-	ParentID string
+	ParentID string `json:",omitzero"`
 	// Of the start of the run, its last event and its end. The last two select ended instances only.
-	CreatedFrom, CreatedBefore time.Time
-	UpdatedFrom, UpdatedBefore time.Time
-	EndedFrom, EndedBefore     time.Time
+	CreatedFrom, CreatedBefore time.Time `json:",omitzero"`
+	UpdatedFrom, UpdatedBefore time.Time `json:",omitzero"`
+	EndedFrom, EndedBefore     time.Time `json:",omitzero"`
 	// ErrorCode selects failed instances whose errors have this code; see [replay.WithCode].
-	ErrorCode string
+	ErrorCode string `json:",omitzero"`
 	// The Waiting fields select running instances with an open operation to which all of them
 	// apply. WaitingKind is "activity", "event" (for which the code waits), "timer", "child", or ""
 	// for any. WaitingName is the name of the activity, event or child's orchestration; timers have
 	// none. The interval is that of the operation's schedule.
-	WaitingKind, WaitingName   string
-	WaitingFrom, WaitingBefore time.Time
+	WaitingKind, WaitingName   string    `json:",omitzero"`
+	WaitingFrom, WaitingBefore time.Time `json:",omitzero"`
 	// The Failing fields select instances with an open activity of which at least FailingAttempts
 	// attempts have failed (0 with a code: 1), the last with the code FailingCode ("": with any).
-	FailingAttempts int
-	FailingCode     string
+	FailingAttempts int    `json:",omitzero"`
+	FailingCode     string `json:",omitzero"`
 	// Order of a list: "id", "created", "updated", "ended" (only ended instances) or "timer" (by the
 	// earliest open timer; only instances with one); "" means by ID. Instances with equal times are
 	// ordered by ID. Descending reverses the order. Counts ignore both, but not the restrictions.
-	Order      string
-	Descending bool
+	Order      string `json:",omitzero"`
+	Descending bool   `json:",omitzero"`
 }
 
 // A Page is a part of a list.

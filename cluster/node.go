@@ -10,6 +10,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
+	"github.com/tenuto-dev/tenuto/cluster/internal/bulk"
 	"github.com/tenuto-dev/tenuto/cluster/internal/detour"
 	"github.com/tenuto-dev/tenuto/cluster/internal/membership"
 	"github.com/tenuto-dev/tenuto/cluster/internal/schedules"
@@ -144,9 +145,9 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 	return n, nil
 }
 
-// ownDefinitions returns what every node registers by itself: the code of schedules.
+// ownDefinitions returns what every node registers by itself: the code of schedules and of bulk jobs.
 func ownDefinitions() []replay.Definition {
-	return schedules.Definitions(schedules.Control{
+	return slices.Concat(bulk.Definitions(bulkControl), schedules.Definitions(schedules.Control{
 		Parent: func(ctx context.Context, id string) (string, error) {
 			client, _ := ClientFrom(ctx)
 			status, err := client.Get(ctx, id)
@@ -163,7 +164,7 @@ func ownDefinitions() []replay.Definition {
 			client, _ := ClientFrom(ctx)
 			return client.Terminate(ctx, id, reason)
 		},
-	})
+	}))
 }
 
 // attachParts gives the parts of the node access to it.

@@ -39,6 +39,7 @@ func TestRequests_RejectedByBuildsThatIgnoreTheirOptions(t *testing.T) {
 		"list in another order":   {Call: &clusterpb.Request_List{List: &clusterpb.ListRequest{Order: "updated"}}},
 		"list in reverse":         {Call: &clusterpb.Request_List{List: &clusterpb.ListRequest{Descending: true}}},
 		"count in groups":         {Call: &clusterpb.Request_List{List: &clusterpb.ListRequest{Count: true, GroupBy: []string{"name"}}}},
+		"event with a reason":     {Reason: "r", Call: &clusterpb.Request_Send{Send: new(clusterpb.SendRequest)}},
 		"completion with a token": {Call: &clusterpb.Request_Complete{Complete: &clusterpb.CompleteRequest{SignedToken: "t3.x"}}},
 	} {
 		protocol := requestProtocol(4, request)

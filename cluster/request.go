@@ -308,6 +308,16 @@ func managementKinds() map[reflect.Type]requestKind {
 				return pa.members.pauseActivity(ctx, r, r.GetPauseActivity())
 			},
 		},
+		reflect.TypeFor[*clusterpb.Request_TransferLeadership](): {
+			actions: needs("transfer leadership"),
+			check: func(r *clusterpb.Request, _ payloadLimit) error {
+				return checkTransferLeadership(r.GetTransferLeadership())
+			},
+			serve: func(ctx context.Context, pa *partition, _ *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.members.transferLeadership(ctx, r, r.GetTransferLeadership())
+			},
+			fanOut: (*scatterGather).fanOutInOrder,
+		},
 		reflect.TypeFor[*clusterpb.Request_ChangeSettings](): {
 			actions: needs(ActionChangeSettings),
 			check:   func(r *clusterpb.Request, _ payloadLimit) error { return checkChangeSettings(r.GetChangeSettings()) },

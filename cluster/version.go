@@ -65,10 +65,10 @@ func requiredProtocol(r *clusterpb.Request) uint32 {
 		uses = usesListOptions(call.List)
 	case *clusterpb.Request_Complete:
 		uses = call.Complete.GetSignedToken() != ""
-	case *clusterpb.Request_Operate, *clusterpb.Request_PauseActivity, *clusterpb.Request_Copy:
+	case *clusterpb.Request_Operate, *clusterpb.Request_PauseActivity, *clusterpb.Request_TransferLeadership, *clusterpb.Request_Copy:
 		uses = true
 	}
-	if uses || r.Principal != "" || r.User != "" {
+	if uses || r.Principal != "" || r.User != "" || r.Reason != "" {
 		return optionsProtocol
 	}
 	return 0

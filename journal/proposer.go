@@ -23,6 +23,7 @@ type proposer struct {
 	failStop *failStop
 
 	queue      *queue
+	records    [][]byte            // memory for packBatch, which only pack calls
 	slots      chan struct{}       // one token for each entry in flight
 	inFlight   chan *inFlightEntry // from pack to awaitEntries, in order
 	unresolved chan *inFlightEntry // from pack to resolveProposals, in order
@@ -167,11 +168,12 @@ func (p *proposer) pack() {
 }
 
 func (p *proposer) packBatch(batch []proposal) []byte {
-	records := make([][]byte, len(batch))
 	for i := range batch {
-		records[i] = batch[i].record
+		p.records = append(p.records, batch[i].record)
 	}
-	entry := entry.Pack(records...)
+	entry := entry.Pack(p.records...)
+	clear(p.records)
+	p.records = p.records[:0]
 	p.stats.entryRecords.observe(uint64(len(batch)))
 	p.stats.entryBytes.observe(uint64(len(entry)))
 	return entry
@@ -201,21 +203,27 @@ func (p *proposer) resolveProposals() {
 			}
 		}
 		p.stats.commitDelay.observe(uint64(time.Since(f.proposedAt)))
-		if f.err != nil {
-			resolveAll(f.batch, p.wrapFailure(outcomeError(f.err)))
-			continue
-		}
-		switch result := f.future.Response().(type) {
-		case *applyResult:
-			for i, record := range f.batch {
-				if record.outcome != nil {
-					*record.outcome = result.outcomes[i]
-				}
-				record.done(result.rejection(i))
+		p.resolve(f)
+		p.queue.recycle(f.batch)
+	}
+}
+
+// resolve answers the callers of an entry whose future has answered.
+func (p *proposer) resolve(f *inFlightEntry) {
+	if f.err != nil {
+		resolveAll(f.batch, p.wrapFailure(outcomeError(f.err)))
+		return
+	}
+	switch result := f.future.Response().(type) {
+	case *applyResult:
+		for i, record := range f.batch {
+			if record.outcome != nil {
+				*record.outcome = result.outcomes[i]
 			}
-		case error: // the entry is committed, and this node cannot apply it
-			resolveAll(f.batch, fmt.Errorf("%w: %w", ErrUnknownOutcome, result))
+			record.done(result.rejection(i))
 		}
+	case error: // the entry is committed, and this node cannot apply it
+		resolveAll(f.batch, fmt.Errorf("%w: %w", ErrUnknownOutcome, result))
 	}
 }
 

@@ -29,6 +29,7 @@ type queue struct {
 	rejected    []proposal // to be failed with rejectedErr
 	rejectedErr error
 	ended       bool
+	free        [][]proposal // empty slices of resolved batches, to be used again
 	// rejectedReady holds a token when rejected may not be empty.
 	rejectedReady chan struct{}
 }
@@ -133,13 +134,42 @@ func (q *queue) take(entriesMax, bytesMax int) (batch []proposal, rejection erro
 		n++
 	}
 	if n == len(q.waiting) {
-		batch, q.waiting = q.waiting, make([]proposal, 0, n) // expect as many the next time
+		batch, q.waiting = q.waiting, q.takeFree()
 		return batch, nil, true
 	}
-	batch = append(batch, q.waiting[:n]...)
+	batch = append(q.takeFree(), q.waiting[:n]...)
 	clear(q.waiting[:n])
 	q.waiting = q.waiting[n:]
 	return batch, nil, true
+}
+
+// Of the slices of resolved batches at most freeMax are kept, each of at most freeCapMax proposals.
+const (
+	freeMax    = 8
+	freeCapMax = 1024
+)
+
+func (q *queue) takeFree() []proposal {
+	if len(q.free) == 0 {
+		return nil
+	}
+	last := len(q.free) - 1
+	batch := q.free[last]
+	q.free = q.free[:last]
+	return batch
+}
+
+// recycle keeps the memory of a batch for later ones. The caller must not use it afterwards.
+func (q *queue) recycle(batch []proposal) {
+	if cap(batch) > freeCapMax {
+		return
+	}
+	clear(batch)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.free) < freeMax {
+		q.free = append(q.free, batch[:0])
+	}
 }
 
 // notify puts a token into a channel of capacity one.

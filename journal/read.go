@@ -125,6 +125,9 @@ func (r *reads) Query(ctx context.Context, q *index.Query, after *index.Cursor, 
 	return r.machine.Query(ctx, q, after, limit)
 }
 
+// IsIndexed reports whether the cost of a page of a query depends on the page; see state.Machine.
+func (r *reads) IsIndexed() bool { return r.machine.IsIndexed() }
+
 // CountBy counts the instances that a query selects, grouped by some dimensions; see state.Machine.
 func (r *reads) CountBy(ctx context.Context, q *index.Query, by ...index.Grouping) ([]index.Group, error) {
 	return r.machine.CountBy(ctx, q, by...)

@@ -121,7 +121,7 @@ func (p *Partition) Submit(instance string, incarnation, execution uint64, event
 func (p *Partition) Recover(open *journalpb.Operation, event *journalpb.Event, adjusted *journalpb.ActivityOptions) {
 	ref, retained := open.Ref, open.Attempt
 	t := p.newTask(ref.Instance, ref.Incarnation, ref.Execution, event)
-	t.mayBeRunning, t.held, t.retryNow = true, open.Held, int(open.RetryNow)
+	t.mayBeRunning, t.held, t.retryNow = true, open.Held, open.RetryNow
 	if adjusted != nil {
 		t.options = adjusted
 	}

@@ -54,11 +54,13 @@ type task struct {
 
 	// The scheduler's lock guards the fields below.
 	options         *journalpb.ActivityOptions // of the call, or of the last adjustment; never changed
-	held            bool                       // no attempt begins
-	retryNow        int                        // the number of an attempt that begins without a backoff; 0: none
 	state           State
-	started         bool // an attempt has begun, under this leader or an earlier one
-	mayBeRunning    bool // the next attempt may already run, on a worker or an earlier leader
+	held            bool   // no attempt begins
+	started         bool   // an attempt has begun, under this leader or an earlier one
+	mayBeRunning    bool   // the next attempt may already run, on a worker or an earlier leader
+	scheduledTimers uint16 // one bit for each timerKind that was scheduled
+	recordNumber    uint32 // the number of the latest record
+	retryNow        uint32 // the number of an attempt that begins without a backoff; 0: none
 	failedAttempts  int
 	lastError       *journalpb.Error
 	details         *journalpb.Payload // of the last heartbeat
@@ -67,8 +69,6 @@ type task struct {
 	queue           *taskQueue         // where it waits for a slot or a worker
 	element         *list.Element      // of queue.tasks
 	sequence        uint64             // its number among all queued tasks
-	recordNumber    int                // the number of the latest record
-	scheduledTimers uint               // one bit for each timerKind that was scheduled
 	outcome         *journalpb.Event   // the event being recorded, while ending
 	waiters         waiters            // for the record of what ended the attempt
 }
@@ -147,7 +147,7 @@ func (s *Scheduler) submit(t *task, retained *journalpb.Attempt) {
 			t.resumePending(clustertime.FromUnixNano(retained.StartedAt))
 		case t.nextDue.After(t.now()) && lastFailureIsFinal(t): // since an adjustment
 			return endWithLastFailure(t)
-		case t.nextDue.After(t.now()) && t.retryNow != t.failedAttempts+1:
+		case t.nextDue.After(t.now()) && t.retryNow != uint32(t.failedAttempts+1):
 			t.state, t.mayBeRunning = BackingOff, false
 			t.scheduleRetry()
 		case t.mayBeRunning && (s.config.OtherNodes() > 0 || t.isOnThisNode()):
@@ -263,7 +263,7 @@ func (t *task) record() {
 	t.propose(t.recordNumber, sched.BackoffMin)
 }
 
-func (t *task) propose(record int, delay time.Duration) {
+func (t *task) propose(record uint32, delay time.Duration) {
 	retained := &journalpb.Attempt{
 		Ref:       t.ref,
 		Epoch:     t.partition.config.Epoch,
@@ -286,7 +286,7 @@ func (t *task) propose(record int, delay time.Duration) {
 // handleRecorded continues after the journal has committed or rejected a record. A rejected record
 // is proposed again, unless the activity is closed. After a loss of leadership the next leader
 // recovers the activity.
-func (s *Scheduler) handleRecorded(t *task, record int, delay time.Duration, err error) {
+func (s *Scheduler) handleRecorded(t *task, record uint32, delay time.Duration, err error) {
 	s.withLock(func() func() {
 		if t.isOver() || t.recordNumber != record {
 			return nil

@@ -51,6 +51,8 @@ func All() []*Case {
 			N: 50_000, C: 1, Run: replays},
 		{Name: "idle", Description: "waiting instances: memory of each, N/10 resident and N evicted",
 			N: 1_000_000, C: 1_000, SingleNode: true, Run: idle},
+		{Name: "list", Description: "pages of N instances by each indexed field, each two and each order, and counts by state, while sequences run",
+			N: 50_000, C: 1_000, SingleNode: true, Run: list},
 		{Name: "quiet", Description: "nodes without load for N seconds: wake-ups of goroutines",
 			N: 10, C: 1, Run: idleNodes},
 		{Name: "mixed", Description: "N orchestrations of many kinds, C at a time: sequences, fan-outs, timers, children, events",

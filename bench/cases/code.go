@@ -14,6 +14,7 @@ var (
 	work     = replay.Activity[int, int]("work")
 	signal   = replay.Activity[string, int]("mark")
 	sendWord = replay.Activity[string, int]("tell")
+	unbound  = replay.Activity[int, int]("unbound") // no node has its code
 
 	inSequence = replay.Orchestration[int, int]("in sequence") // the number of activities
 	atOnce     = replay.Orchestration[int, int]("at once")     // the number of activities
@@ -24,7 +25,9 @@ var (
 	sleeping   = replay.Orchestration[int64, time.Duration]("sleeping")
 	branching  = replay.Orchestration[treeInput, int]("branching")
 	growing    = replay.Orchestration[int, int]("growing") // the number of activities
+	listed     = replay.Orchestration[listedInput, int]("listed")
 
+	tenant  = replay.Attribute[string]("tenant")
 	word    = replay.Event[int]("word")
 	advance = replay.Update[int, int]("advance") // by a number of activities
 	grown   = replay.Query[int, int]("grown")
@@ -62,6 +65,7 @@ func (c *code) definitions() []replay.Definition {
 		sleeping.Bind(sleepingBody),
 		branching.Bind(branchingBody),
 		growing.Bind(growingBody),
+		listed.Bind(listedBody),
 	}
 }
 

@@ -49,5 +49,5 @@
 // program that acts for its users adds their names with [WithPrincipal]. Without TLS, names are not
 // verified. A call of a node's own client without a user records no principal. The same holds for
 // starts, events, updates, cancellations, terminations, suspensions, resumptions and completions by
-// token.
+// token. Calls without an argument for the reason take it from [WithReason].
 package operate

@@ -13,6 +13,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/clustertest"
 	"github.com/tenuto-dev/tenuto/cluster/operate"
+	"github.com/tenuto-dev/tenuto/cluster/schedule"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
@@ -198,6 +199,41 @@ func TestActions_EndOperationsAndAreRecorded(t *testing.T) {
 	}
 	for record, err := range operate.Audit(t.Context(), client, operate.AuditFilter{Principal: "bob"}) {
 		t.Errorf("audited of another principal: %v, %v", record, err)
+	}
+}
+
+func TestWithReason_IsRecordedWithEveryInput(t *testing.T) {
+	s := new(service)
+	c := newCluster(t, s)
+	client := c.Client(1)
+	because := func(reason string) context.Context {
+		return operate.WithReason(operate.WithPrincipal(t.Context(), "alice"), reason)
+	}
+	run, err := cluster.StartRun(because("asked by phone"), client, program, "i", "signal")
+	expect(t, "start", err, nil)
+	expect(t, "suspend", client.Suspend(because("unused"), "i", "wait a moment"), nil)
+	expect(t, "send", cluster.Send(because("it was lost"), client, "i", signal, "again"), nil)
+	expect(t, "resume", client.Resume(t.Context(), "i", ""), nil)
+	expectEnd(t, *run, "again")
+	want := []string{
+		`OrchestrationStarted program by "node n1 for alice" because "asked by phone"`,
+		`OrchestrationSuspended  by "node n1 for alice" because "wait a moment"`,
+		`ExternalEvent signal by "node n1 for alice" because "it was lost"`,
+	}
+	if got := actions(t, client, "i"); !slices.Equal(got, want) {
+		t.Errorf("recorded %q; want %q", got, want)
+	}
+
+	var invalid *replay.InvalidError
+	if err := cluster.Send(because(strings.Repeat("x", 4097)), client, "i", signal, ""); !errors.As(err, &invalid) || invalid.Field != "reason" {
+		t.Errorf("a reason that is too long: %v", err)
+	}
+
+	expect(t, "schedule", schedule.Create(t.Context(), client, "nightly", schedule.Spec{Cron: []string{"@yearly"}}, program, "counted"), nil)
+	_, err = schedule.Trigger(because("the report was wrong"), client, "nightly", "")
+	expect(t, "trigger", err, nil)
+	if got := actions(t, client, "nightly"); len(got) != 1 || !strings.HasSuffix(got[0], `by "node n1 for alice" because "the report was wrong"`) {
+		t.Errorf("recorded of the schedule: %q", got)
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
-// The actions of this package, for Config.Authorize. Pausing and resuming an activity concern no
-// instance: the instance ID is "".
+// The actions of this package, for Config.Authorize. Pausing and resuming an activity and transfers of
+// leadership concern no instance: the instance ID is "".
 const (
 	ActionRetryNow       cluster.Action = "retry now"
 	ActionHold           cluster.Action = "hold"
@@ -25,6 +25,7 @@ const (
 	ActionFireNow        cluster.Action = "fire now"
 	ActionPauseActivity  cluster.Action = "pause activity"
 	ActionResumeActivity cluster.Action = "resume activity"
+	ActionTransfer       cluster.Action = "transfer leadership"
 )
 
 // Errors of actions. With each of them nothing was recorded.
@@ -64,6 +65,13 @@ type Operation struct {
 // rights are those of the program.
 func WithPrincipal(ctx context.Context, name string) context.Context {
 	return access.WithUser(ctx, name)
+}
+
+// WithReason returns a context whose calls are recorded with a reason. It applies to starts, events,
+// updates and completions, those of other packages such as cluster/schedule among them; other calls
+// have an argument for the reason. A reason is text of at most 4,096 bytes.
+func WithReason(ctx context.Context, reason string) context.Context {
+	return access.WithReason(ctx, reason)
 }
 
 // RetryNow makes the next attempt of an activity begin at once, if the activity is backing off;
@@ -127,11 +135,11 @@ func FireNow(ctx context.Context, client *cluster.Client, op Operation, reason s
 }
 
 // Adjust changes the timeouts, [replay.CancelGrace] or the retry policy of an open activity.
-// Options that are not given, or have the value 0, stay as they are. A new timeout counts from the
-// same moment as the old one, so it may have passed already. [replay.Attempt.Deadline] of a running
-// attempt still shows the old one. A new retry policy replaces the old one as a whole and applies
-// from the next decision on: an activity that backs off ends at once if its last failure is final
-// under the new policy. [replay.Tag] cannot be changed.
+// Options that are not given, or have the value 0, stay as they are: to do without a timeout, set a
+// long one. A new timeout counts from the same moment as the old one, so it may have passed already.
+// [replay.Attempt.Deadline] of a running attempt still shows the old one. A new retry policy replaces
+// the old one as a whole and applies from the next decision on: an activity that backs off ends at
+// once if its last failure is final under the new policy. [replay.Tag] cannot be changed.
 func Adjust(ctx context.Context, client *cluster.Client, op Operation, reason string, options ...replay.Option) error {
 	changes, err := engine.RecordedActivityOptions(options, "an adjustment")
 	switch {

@@ -54,5 +54,7 @@
 //
 // All functions may be called concurrently. They take a client of a node or of cluster.Dial and
 // return its errors: cluster.ErrNotFound, cluster.ErrEnded, *cluster.UnavailableError and so on.
-// For an instance that is no schedule they return a *replay.NotRegisteredError.
+// For an instance that is no schedule they return a *replay.NotRegisteredError. The history of a
+// schedule shows who called [Trigger], [Backfill] and the others, and why if the context is one of
+// operate.WithReason.
 package schedule

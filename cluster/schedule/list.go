@@ -44,7 +44,7 @@ func List(ctx context.Context, client *cluster.Client, filter cluster.Filter, af
 	}
 	found, err := client.List(ctx, filter, after, limit)
 	if err != nil {
-		return nil, wrap(err, "list")
+		return nil, wrap(err, "list", "")
 	}
 	page := &Page{Schedules: make([]Listed, len(found.Instances)), Next: found.Next}
 	var asked errgroup.Group
@@ -62,7 +62,7 @@ func List(ctx context.Context, client *cluster.Client, filter cluster.Filter, af
 	}
 	_ = asked.Wait()
 	if ctx.Err() != nil {
-		return nil, wrap(ctx.Err(), "list")
+		return nil, wrap(ctx.Err(), "list", "")
 	}
 	return page, nil
 }

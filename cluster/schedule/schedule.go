@@ -40,7 +40,7 @@ func Create[I, O any](ctx context.Context, client *cluster.Client, id string, sp
 			err = checkAttached(ctx, client, id)
 		}
 	}
-	return wrap(err, "create")
+	return wrap(err, "create", id)
 }
 
 // checkAttached returns an error if the existing instance is no schedule.
@@ -128,7 +128,7 @@ func Delete(ctx context.Context, client *cluster.Client, id string) error {
 func Describe(ctx context.Context, client *cluster.Client, id string) (*Description, error) {
 	description, err := cluster.Query(ctx, client, id, schedules.DescribeQuery, time.Now())
 	if err != nil {
-		return nil, wrap(err, "describe")
+		return nil, wrap(err, "describe", id)
 	}
 	return &description, nil
 }
@@ -146,15 +146,17 @@ func call[I, O any](ctx context.Context, client *cluster.Client, id, verb string
 	if err == nil {
 		output, err = cluster.CallUpdate(ctx, client, id, handle, input)
 	}
-	return output, wrap(err, verb)
+	return output, wrap(err, verb, id)
 }
 
 // wrap says what failed. What a schedule rejects becomes a *replay.InvalidError.
-func wrap(err error, verb string) error {
+func wrap(err error, verb, id string) error {
 	var rejected *schedules.Rejection
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, new(*replay.NotRegisteredError)):
+		return fmt.Errorf("%s schedule: instance %q is not a schedule: %w", verb, id, err)
 	case errors.As(err, &rejected):
 		err = &replay.InvalidError{Field: rejected.Field, Reason: rejected.Reason}
 	}

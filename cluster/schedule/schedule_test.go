@@ -301,7 +301,7 @@ func TestSchedule_WrongInputIsTyped(t *testing.T) {
 	if err := schedule.Create(ctx, client, "waiting", schedule.Spec{Every: time.Hour}, report, "", cluster.Attach()); !errors.Is(err, cluster.ErrInstanceExists) {
 		t.Errorf("attached to an instance that is no schedule: %v", err)
 	}
-	if err := schedule.Delete(ctx, client, "waiting"); !errors.As(err, new(*replay.NotRegisteredError)) {
+	if err := schedule.Delete(ctx, client, "waiting"); !errors.As(err, new(*replay.NotRegisteredError)) || !strings.Contains(err.Error(), `instance "waiting" is not a schedule`) {
 		t.Errorf("an instance that is no schedule: %v", err)
 	}
 	if status, err := client.Get(ctx, "waiting"); err != nil || status.Ended() {

@@ -12,7 +12,7 @@ import (
 
 // documentedPackages are the packages whose documentation users read. "go doc" shows no fields of a
 // type that is an alias of a type of another package.
-var documentedPackages = []string{"cluster", "cluster/schedule", "replay"}
+var documentedPackages = []string{"cluster", "cluster/bulk", "cluster/schedule", "replay"}
 
 // TestAliases_DocNamesFields requires that the comment of an exported alias of a struct of this
 // module names each exported field.
@@ -61,7 +61,7 @@ func fieldsOf(t *testing.T, name, typeName string) []string {
 		dir = "proto/" + name
 	case "activity":
 		dir = "actors/" + name
-	case "schedules":
+	case "bulk", "schedules":
 		dir = "cluster/internal/" + name
 	}
 	var fields []string

@@ -21,7 +21,7 @@ func stepEvents() []*journalpb.Event {
 }
 
 // BenchmarkCodec compares generated with hand-written code, for an append of one step, per event:
-// encoding and decoding in the proposer, and what the machine reads. DESIGN.md has the result.
+// encoding and decoding in the proposer, and what the machine reads; see bench/RESULTS.md.
 func BenchmarkCodec(b *testing.B) {
 	events := stepEvents()
 	var encoded [][]byte

@@ -119,7 +119,7 @@
 //	'b' ID, 'u' ID, 'c' ID, 'd' ID    empty: the instance is busy, unbegun, a running child, has a condition
 //	't' fire_at execution event_id ID empty: a timer is open; fire_at with its highest bit inverted
 //	'x' ID                            an encoded ChainedStart of that instance
-//	'n'                               index: fields 1 generation, 2 last ID added, 3 complete
+//	'n'                               index: fields 1 generation, 2 last ID added, 3 complete, 4 format
 //	'n' facet                         fields 1 state, 2 name, 3 version, 4 instances; facet takes four bytes
 //	'o' facet ID, 'p' facet created ID, 'q' facet updated ID, 'r' facet next_timer ID, 's' list order facet [time] ID
 //	                                  entries of the index and their values: see package index

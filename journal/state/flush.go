@@ -92,8 +92,6 @@ type storedState struct {
 	// Its entries in the index in the store while it is dirty; nil if it has none.
 	entries   *index.Entries
 	indexedIn uint64 // the index generation in which the store holds entries of it, 0 for none
-	facet     *facet // by which it is counted; nil if it is not
-	movedAt   uint64 // facetTable.moves when it was last given another facet
 
 	dirtyGeneration  uint64 // the generation in which it was last made dirty
 	frozenGeneration uint64 // the generation in which it was last written
@@ -102,6 +100,10 @@ type storedState struct {
 	// Its neighbors in the idle list.
 	older, newer *instance
 	isIdle       bool
+
+	listedExecution uint64 // its latest when it was last added to facet.dirty
+	movedAt         uint64 // facetTable.moves when it was last given another facet
+	facet           *facet // by which it is counted; nil if it is not
 }
 
 // markStored records that the store has the instance as it is.

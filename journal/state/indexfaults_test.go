@@ -245,6 +245,148 @@ func TestQuery_ReturnsInstanceThatChangesFacetMeanwhile(t *testing.T) {
 	}
 }
 
+// An instance that is clean when a query begins, then gets a facet that did not exist, and is written,
+// is returned.
+func TestQuery_ReturnsInstanceThatIsWrittenWithNewFacetMeanwhile(t *testing.T) {
+	for _, q := range []index.Query{{}, {Created: index.Interval{From: 1}}, {IDPrefix: "a", Order: index.ByCreated}} {
+		for n := 1; n <= 3; n++ {
+			m := openMachine(t, roomyOptions(vfs.NewMem()))
+			applyEpoch(t, m)
+			apply := func(id string, first uint64, events ...*journalpb.Event) {
+				if err := applyAppend(m, id, segmentOf(1, first, events...)); err != nil {
+					t.Error(err)
+				}
+			}
+			apply("a1", 1, started("x"))
+			apply("a2", 1, started("x"))
+			flushNow(t, m)
+			apply("a3", 1, started("x")) // what is not written is examined first, and checks the context
+			ctx := &hookedContext{t.Context(), n, func() {
+				apply("a1", 2, completed())
+				flushNow(t, m)
+			}}
+			page, err := m.Query(ctx, &q, nil, 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ctx.n > 0 {
+				break // all checks of the context have had their turn
+			}
+			if len(page.Rows) != 3 || page.More {
+				t.Errorf("%s, check %d: %d rows, more %v", describeQuery(&q), n, len(page.Rows), page.More)
+			}
+		}
+	}
+}
+
+// A query whose result is small pages through many instances, ends, and finds it all, however little
+// the search for a page may cost.
+func TestQuery_ShortPagesEnd(t *testing.T) {
+	const n = 3000
+	o := roomyOptions(vfs.NewMem())
+	o.machine.searchDivisor = 1 << 20
+	m := openMachine(t, o)
+	applyEpoch(t, m)
+	for i := range n {
+		events := []*journalpb.Event{started("x"), timer(int64(i))}
+		if i%1000 == 500 {
+			events = append(events, subscribed("go"))
+		}
+		if err := applyAppend(m, fmt.Sprintf("a%06d", i), segmentOf(1, 1, events...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flushNow(t, m)
+	for o := index.ByID; o <= index.ByNextTimer; o++ {
+		q := &index.Query{Order: o, Descending: o%2 == 0, Waiting: &index.Waiting{Kind: index.Event, Name: "go"}}
+		want := 3
+		if o == index.ByEnded {
+			want = 0
+		}
+		if rows := queryAll(t, m, q, 10); len(rows) != want {
+			t.Errorf("order %d: %d rows, want %d", o, len(rows), want)
+		}
+	}
+}
+
+// An instance that is not written is found by the tags of its latest execution.
+func TestQuery_FindsUnwrittenInstanceByTagsOfNextExecution(t *testing.T) {
+	tagged := func(value string) *journalpb.Event {
+		e := started("x")
+		e.GetOrchestrationStarted().Tags = map[string]string{"k": value}
+		return e
+	}
+	m := openMachine(t, roomyOptions(vfs.NewMem()))
+	applyEpoch(t, m)
+	if err := errors.Join(applyAppend(m, "a", segmentOf(1, 1, tagged("1"))),
+		applyAppend(m, "a", segmentOf(1, 2, continued()), segmentOf(2, 1, tagged("2")))); err != nil {
+		t.Fatal(err)
+	}
+	for value, want := range map[string]int{"1": 0, "2": 1} {
+		if rows := queryAll(t, m, &index.Query{Tags: map[string]string{"k": value}}, 10); len(rows) != want {
+			t.Errorf("%d instances with the tag %s, want %d", len(rows), value, want)
+		}
+	}
+}
+
+// Candidates that are not kept, because others have earlier places, are found by the next pages.
+func TestQuery_FindsCandidatesThatWereNotKept(t *testing.T) {
+	for _, running := range []int{0, 6} { // the index does not say the places of these
+		o := roomyOptions(vfs.NewMem())
+		o.machine.searchDivisor = 300
+		m := openMachine(t, o)
+		applyEpoch(t, m)
+		for i := range 20 + running {
+			start := started("child")
+			if i == 18 || i == 19 {
+				start = startedBy("p", 1, 2)
+			}
+			start.GetOrchestrationStarted().Tags = map[string]string{"k": "v"}
+			events := []*journalpb.Event{start, completed()}
+			if i >= 20 {
+				events = events[:1]
+			}
+			if err := applyAppend(m, fmt.Sprintf("a%02d", i), segmentOf(1, 1, events...)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		flushNow(t, m)
+		for _, order := range []index.Order{index.ByID, index.ByCreated, index.ByUpdated} {
+			q := &index.Query{ParentID: "p", Tags: map[string]string{"k": "v"}, Order: order}
+			if rows := queryAll(t, m, q, 1); len(rows) != 2 {
+				t.Errorf("%d running, order %d: %d rows, want 2", running, order, len(rows))
+			}
+		}
+	}
+}
+
+// An index in another format is built anew.
+func TestBuild_IndexInOtherFormatIsBuiltAnew(t *testing.T) {
+	o := roomyOptions(vfs.NewMem())
+	m, err := o.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	applyEpoch(t, m)
+	if err := applyAppend(m, "a", segmentOf(1, 1, started("x"))); err != nil {
+		t.Fatal(err)
+	}
+	flushNow(t, m)
+	key, generation := []byte{keyFacet}, m.indexState.generation
+	record := appendUint(appendUint(nil, fieldIndexGeneration, generation), fieldIndexComplete, 1) // as the first format had it
+	err = m.store.Write("write", 0, func(b store.Batch) error { return b.Set(key, appendValueChecksum(record, 0, key)) })
+	if err := errors.Join(err, m.store.Sync()); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, m)
+	m = openMachine(t, o)
+	awaitIndex(t, m)
+	if m.indexState.generation != generation+1 {
+		t.Errorf("generation %d after %d", m.indexState.generation, generation)
+	}
+	checkIndexKeys(t, m)
+}
+
 // An append that is rejected while a flush writes the instance does not change by which names its
 // open operations are found.
 func TestQuery_RejectedAppendDuringFlushKeepsOperationNames(t *testing.T) {

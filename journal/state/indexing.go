@@ -29,7 +29,7 @@ type facet struct {
 	changed bool   // since the last flush began
 	// The instances with this facet that are not written yet: those of the present generation, and
 	// those of the flush in progress. Some have another facet by now, and some are in it twice.
-	dirty, flushing []*instance
+	dirty, flushing []index.Unwritten[*instance]
 }
 
 // facetTable holds all facets that have had an instance.
@@ -62,6 +62,9 @@ func (t *facetTable) add(f *facet) {
 // count counts an instance by its current facet, and no longer by an earlier one.
 func (t *facetTable) count(in *instance) {
 	if f := in.facet; f != nil && f.State == in.runState() && f.Name == in.name && f.Version == in.version {
+		if in.listedExecution != in.execution {
+			t.addDirty(in) // its tags may be others
+		}
 		return
 	}
 	if in.facet != nil {
@@ -78,8 +81,25 @@ func (t *facetTable) count(in *instance) {
 // addDirty records that an instance is not written yet.
 func (t *facetTable) addDirty(in *instance) {
 	if in.facet != nil && t.tracksDirty {
-		in.facet.dirty = append(in.facet.dirty, in)
+		in.listedExecution = in.execution
+		in.facet.dirty = append(in.facet.dirty, unwrittenOf(in))
 	}
+}
+
+// unwrittenOf returns what a query compares first of an instance that is not written. An instance that
+// runs changes later: only its ID, creation, tags and parent are final.
+func unwrittenOf(in *instance) index.Unwritten[*instance] {
+	u := index.NewUnwritten(in, in.id, in.created)
+	for key, value := range in.tags {
+		u.AddTag(key, value)
+	}
+	if in.parent != nil {
+		u.AddParent(in.parent.instance)
+	}
+	if !in.isRunning() {
+		u.SetEnded(in.updated)
+	}
+	return u
 }
 
 // endFlush records that a flush has ended.
@@ -229,6 +249,7 @@ const (
 	fieldIndexGeneration = 1
 	fieldIndexCursor     = 2
 	fieldIndexComplete   = 3
+	fieldIndexFormat     = 4
 
 	fieldFacetState   = 1
 	fieldFacetName    = 2
@@ -242,7 +263,7 @@ func (s *indexState) appendTo(b []byte) []byte {
 	if s.complete {
 		b = appendUint(b, fieldIndexComplete, 1)
 	}
-	return b
+	return appendUint(b, fieldIndexFormat, index.Format)
 }
 
 func (f *facet) appendTo(b []byte) []byte {
@@ -268,7 +289,8 @@ func readIndexState(from store.Reader, meta *storeMeta, facets *facetTable) (s i
 	if !ok {
 		return s, fmt.Errorf("decode the record of the index: %w", ErrCorrupt)
 	}
-	if meta.indexGeneration == 0 || meta.indexGeneration != uint64(generation) {
+	format, _ := intField(record, fieldIndexFormat)
+	if meta.indexGeneration == 0 || meta.indexGeneration != uint64(generation) || format != index.Format {
 		empty := meta.lastNumber == 0
 		return indexState{generation: uint64(generation) + 1, isNew: !empty, complete: empty}, nil
 	}
@@ -451,7 +473,7 @@ func (w *batchWriter) putIndexState(f *flush) {
 // putEntries replaces entries of an instance in the index.
 func (w *batchWriter) putEntries(id string, before, after *index.Entries) {
 	if before != nil {
-		before.Each(id, after, func(key, _ []byte) { w.setErr(w.batch.Delete(key)) })
+		before.EachAbsent(id, after, func(key []byte) { w.setErr(w.batch.Delete(key)) })
 	}
 	after.Each(id, before, func(key, value []byte) {
 		w.set(key, func(b []byte) []byte { return append(b, value...) })
@@ -463,12 +485,11 @@ const entryOverhead = store.RecordOverhead + checksumSize
 
 // entriesBytes returns the bytes that replaced entries take in a batch. Either may be nil.
 func entriesBytes(id string, before, after *index.Entries) (n int) {
-	add := func(key, value []byte) { n += entryOverhead + len(key) + len(value) }
 	if before != nil {
-		before.Each(id, after, add)
+		before.EachAbsent(id, after, func(key []byte) { n += entryOverhead + len(key) })
 	}
 	if after != nil {
-		after.Each(id, before, add)
+		after.Each(id, before, func(key, value []byte) { n += entryOverhead + len(key) + len(value) })
 	}
 	return n
 }

@@ -13,7 +13,6 @@ import (
 
 // instance is everything that the machine keeps of one instance.
 type instance struct {
-	id string
 	// The executions with events in memory: all of them, or with a store those with events that are
 	// not written yet.
 	executions []execution
@@ -25,8 +24,11 @@ type instance struct {
 	// Why it does not proceed: an encoded Condition, nil for none. Not part of indexEntry. Never
 	// changed in place.
 	condition []byte
-	indexEntry
+	// A query examines many instances that are not written yet: what it compares first is together,
+	// from facet to status.
 	storedState
+	id string
+	indexEntry
 }
 
 // newInstance returns an instance without history.
@@ -49,9 +51,11 @@ func (e *execution) lastEventID() uint64 { return e.first + uint64(len(e.events)
 // the restoring of a snapshot and the undoing of a rejected append all call fold for each event.
 type indexEntry struct {
 	execution uint64 // the latest, 0 before the first
-	last      uint64 // event_id of its last event
+	created   int64  // of the latest run, which may span several executions
+	updated   int64
 	status    journalpb.Status
 	suspended bool
+	last      uint64 // event_id of its last event
 	// A chained start was folded since the machine last cleared this.
 	hasChainedStart bool
 	name            string
@@ -65,13 +69,10 @@ type indexEntry struct {
 	first     uint64
 	parent    *operationRef
 	requestID string
-	created   int64
 	// Of the latest run; see journalpb.OrchestrationStarted.
 	incarnation uint64
 	summary     string
 	copiedEvent uint64 // event_id of the last HistoryCopied of the latest execution, 0 if there is none
-
-	updated int64
 
 	open operations
 	// The number of external events, by name, that no subscription has consumed yet.

@@ -224,7 +224,8 @@ type Options struct {
 	// shares do not all flush at the same moment. Defaults to 1.
 	FlushShare float64
 
-	indexStep int // how many instances a flush adds to an incomplete index; 8192 if 0
+	indexStep     int // how many instances a flush adds to an incomplete index; 8192 if 0
+	searchDivisor int // divides what the search for a page may cost; 1 if 0
 }
 
 func (o Options) withDefaults() Options {
@@ -232,6 +233,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.FlushBytes, 64<<20)
 	setDefault(&o.FlushEntries, 32<<10)
 	setDefault(&o.indexStep, 8<<10)
+	setDefault(&o.searchDivisor, 1)
 	if o.FlushShare > 0 {
 		o.FlushBytes = max(int(o.FlushShare*float64(o.FlushBytes)), 1)
 		o.FlushEntries = max(int(o.FlushShare*float64(o.FlushEntries)), 1)

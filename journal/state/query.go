@@ -80,7 +80,7 @@ const countPageRows = 8 << 10
 // eachSelected visits the selected rows: by the index if it is complete and leaves out most of the
 // others, else in one pass over all. An error of visit ends it.
 func (s *search) eachSelected(visit func(*index.Row) error) error {
-	if !s.isIndexed() || !s.query.HasLists() && s.selectsMost() {
+	if !s.IsIndexed() || !s.query.HasLists() && s.selectsMost() {
 		return s.eachRow(visit)
 	}
 	// By ID, because an instance may change its place in another order, and would be counted twice.
@@ -111,11 +111,12 @@ func (s *search) eachSelected(visit func(*index.Row) error) error {
 	}
 }
 
-// isIndexed reports whether there is a complete index.
-func (s *search) isIndexed() bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.store != nil && s.indexState.complete
+// IsIndexed reports whether there is a complete index. Without it each page of a query, and each
+// count, examines every instance.
+func (re *reads) IsIndexed() bool {
+	re.mu.RLock()
+	defer re.mu.RUnlock()
+	return re.store != nil && re.indexState.complete
 }
 
 // selectsMost reports whether the facets of the query have more than a fifth of all instances.
@@ -169,14 +170,14 @@ func (in *instance) maySelect(q *index.Query) bool {
 	return in.fieldsMayMatch(q) && q.SelectsFacet(index.Facet{State: in.runState(), Name: in.name, Version: in.version})
 }
 
-// fieldsMayMatch is maySelect without the facet.
+// fieldsMayMatch is maySelect without the facet. What needs the least memory comes first.
 func (in *instance) fieldsMayMatch(q *index.Query) bool {
-	if in.execution == 0 || !strings.HasPrefix(in.id, q.IDPrefix) ||
+	if in.execution == 0 || !q.Created.Contains(in.created) || !q.Updated.Contains(in.updated) ||
+		q.Ended.IsSet() && (in.isRunning() || !q.Ended.Contains(in.updated)) || !strings.HasPrefix(in.id, q.IDPrefix) ||
 		q.ParentID != "" && (in.parent == nil || in.parent.instance != q.ParentID) ||
-		q.ErrorCode != "" && in.errorCode != q.ErrorCode || !q.Created.Contains(in.created) || !q.Updated.Contains(in.updated) ||
-		q.Ended.IsSet() && (in.isRunning() || !q.Ended.Contains(in.updated)) ||
+		q.ErrorCode != "" && in.errorCode != q.ErrorCode ||
 		(q.Waiting != nil || q.Failing != nil || q.RequiresTimer()) && len(in.open) == 0 ||
-		q.Failing != nil && in.attempts == nil || len(q.Attributes) > len(in.attributes) {
+		q.Failing != nil && in.attempts == nil || len(q.Attributes) > 0 && len(q.Attributes) > len(in.attributes) {
 		return false
 	}
 	for key, value := range q.Tags {
@@ -196,14 +197,16 @@ type search struct {
 	limit    int
 	rowsOnly bool // leave out the index entries
 
-	largestCount uint64
-	largest      *facet               // of those that the query selects
-	total        uint64               // instances in them
-	facets       []uint32             // the numbers of those that the query selects
-	found        map[string]*foundRow // by ID
-	bound        *index.Cursor        // everything up to it is found; nil: everything
-	collected    int                  // candidates, of collectBudget
-	spent        int                  // of searchBudget
+	dirty            []dirtyFacet
+	moves            uint64               // facetTable.moves when dirty was captured
+	total            uint64               // instances in the facets that the query selects
+	largest          []index.FacetCount   // of them
+	facets           []uint32             // their numbers
+	walking, reading index.Budget         // for entries, and for instances
+	unchecked        int                  // instances read since the context was last checked
+	found            map[string]*foundRow // by ID
+	bound            *index.Cursor        // everything up to it is found; nil: everything
+	costs            searchCosts
 }
 
 type foundRow struct {
@@ -212,57 +215,106 @@ type foundRow struct {
 	at      index.Cursor
 }
 
-// What the search for one page may cost: a step of an iterator costs 1. It is checked between
-// instances.
-const (
-	searchBudget = 60_000
-	verifyCost   = 24 // of reading an instance
+// searchCosts bounds the search for one page. Budgets are in units of an index.Budget.
+type searchCosts struct {
+	walking     int // for entries
+	walkingRest int // of walking, not for collecting candidates
+	reading     int // for instances
+	few         int // candidates that are a short list; those whose place is unknown are read and sorted
+	listed      int // candidates of any other list that is tried
+	listedByID  int // the same in the order by ID: a walk finds some sooner, since IDs are random
+	spare       int // candidates besides the limit, because the query does not select them all
+}
 
-	// What collecting candidates may cost. It is no part of searchBudget, which is spent on reading
-	// instances, so that every page makes progress.
-	collectBudget = searchBudget / 2
+// pageCosts takes about 9 ms of processor time on an idle machine. What is spent on entries leaves enough to read
+// instances, and both leave a page at least one place after the last: every page makes progress.
+var pageCosts = searchCosts{
+	walking: 24 << 10, walkingRest: 6 << 10, reading: 12 << 10,
+	few: 200, listed: 17 << 10, listedByID: 14 << 10, spare: 1 << 10,
+}
 
-	// Up to so many candidates are read and sorted, if not all of their list are results.
-	sortedCandidatesMax = 1 << 10
-	// Up to so many candidates are sorted by their IDs, or kept as a set.
-	listedCandidatesMax = 20 << 10
-	fewCandidates       = 256
-)
+// countBudget replaces both budgets for the pages of a count.
+const countBudget = 4 << 20
+
+func (c *searchCosts) divideBy(n int) {
+	for _, field := range []*int{&c.walking, &c.walkingRest, &c.reading, &c.few, &c.listed, &c.listedByID, &c.spare} {
+		*field = max(*field/n, 1)
+	}
+}
 
 func (s *search) run() error {
 	s.found = make(map[string]*foundRow)
-	s.mu.RLock()
-	indexed := s.store != nil && s.indexState.complete
-	var dirty []dirtyFacet
-	for _, f := range s.reads.facets.all {
-		if s.query.SelectsFacet(f.Facet) {
-			s.facets, s.total = append(s.facets, f.number), s.total+f.count
-			if len(f.dirty)+len(f.flushing) > 0 {
-				dirty = append(dirty, dirtyFacet{f, f.dirty, f.flushing})
-			}
-			if s.largest == nil || f.count > s.largestCount {
-				s.largest, s.largestCount = f, f.count
-			}
-		}
-	}
-	generation, moves := s.generation, s.reads.facets.moves
-	s.mu.RUnlock()
-	if !indexed {
+	if s.store == nil {
 		return s.scanAll()
 	}
-	// What is dirty is captured before the store is read, so that an instance that a flush writes
-	// meanwhile is in one of the two, or in both.
-	changed, err := s.searchDirty(dirty, generation, moves)
-	if err != nil {
-		return err
+	s.costs = pageCosts
+	if s.rowsOnly {
+		s.costs.walking, s.costs.reading = countBudget, countBudget
 	}
-	if err := s.store.view("query instances", 0, func(from store.Reader) error { return s.searchStore(from) }); err != nil {
+	s.costs.divideBy(s.options.searchDivisor)
+	s.walking, s.reading = index.Budget(s.costs.walking), index.Budget(s.costs.reading)
+	plan, indexed := index.NewPlan(s.query), false
+	var changed *index.First // what is not written
+	err := s.store.view("query instances", 0, func(from store.Reader) (err error) {
+		iters := &iterators{from: from}
+		defer iters.close()
+		indexed, err = s.capture(iters, plan.Iterators())
+		if err != nil || !indexed {
+			return err
+		}
+		if changed = s.searchDirty(); s.ctx.Err() != nil {
+			return nil // the context is no reason to fail the store
+		}
+		return s.searchStore(from, plan, iters)
+	})
+	if err != nil {
 		return err
 	}
 	if err := s.ctx.Err(); err != nil {
 		return err
 	}
+	if !indexed {
+		return s.scanAll()
+	}
 	return s.addPlaces(changed)
+}
+
+// capture captures the facets that the query selects and what is dirty of them, and opens iterators
+// at the same moment; false if the index is not complete. An instance that is clean at this moment
+// has the same entries in all iterators, in one of these facets. All others are dirty: a write that
+// is in progress concerns only instances of the flush in progress.
+func (s *search) capture(iters *iterators, n int) (indexed bool, err error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if !s.indexState.complete {
+		return false, nil
+	}
+	for _, f := range s.reads.facets.all {
+		if !s.query.SelectsFacet(f.Facet) {
+			continue
+		}
+		s.facets, s.total = append(s.facets, f.number), s.total+f.count
+		if len(f.dirty)+len(f.flushing) > 0 {
+			s.dirty = append(s.dirty, dirtyFacet{f, f.dirty, f.flushing})
+		}
+		s.addLargest(index.FacetCount{Facet: f.number, Count: f.count})
+	}
+	s.moves = s.reads.facets.moves
+	return true, iters.open(n)
+}
+
+// addLargest keeps a facet if it is one of the largest.
+func (s *search) addLargest(f index.FacetCount) {
+	const most = 4
+	switch n := len(s.largest); {
+	case n < most:
+		s.largest = append(s.largest, f)
+	case f.Count > s.largest[n-1].Count:
+		s.largest[n-1] = f
+	default:
+		return
+	}
+	slices.SortFunc(s.largest, func(a, b index.FacetCount) int { return cmp.Compare(b.Count, a.Count) })
 }
 
 // scanAll examines every instance.
@@ -341,245 +393,220 @@ func (s *search) page() *QueryPage {
 // dirtyFacet holds the instances of a facet that are not written yet.
 type dirtyFacet struct {
 	*facet
-	dirty, flushing []*instance
+	dirty, flushing []index.Unwritten[*instance]
 }
 
-// searchDirty returns the first places of the instances that are not written yet. generation and
-// moves are those of the moment at which the lists of the facets were captured.
-func (s *search) searchDirty(facets []dirtyFacet, generation, moves uint64) (*index.First, error) {
+// searchDirty returns the first places of the instances that are not written yet. The context may end
+// it early.
+func (s *search) searchDirty() *index.First {
 	first := index.NewFirst(s.query, s.after, s.limit)
-	var moved []*instance // to another facet since that moment: its list there was captured without it
-	visit := func(f *facet, changed []*instance, use func(*instance) bool) error {
-		return s.eachChanged(changed, func(in *instance) {
-			switch {
-			case in.facet == f && use(in):
+	filter := index.NewUnwrittenFilter(s.query, first)
+	var moved []*instance // to another facet since the capture: its list there was captured without it
+	for _, f := range s.dirty {
+		visit := func(in *instance) {
+			if in.facet == f.facet {
 				in.addTo(first, s.query)
-			case in.facet != f && in.movedAt > moves:
+			} else if in.movedAt > s.moves {
 				moved = append(moved, in)
+			}
+		}
+		// An instance may be in both lists. A First ignores a place that it has.
+		s.eachUnwritten(f.flushing, filter, visit)
+		s.eachUnwritten(f.dirty, filter, visit)
+	}
+	for step := range slices.Chunk(moved, instancesPerLock) {
+		s.visitLocked(step, func(in *instance) {
+			if in.facet != nil && s.query.SelectsFacet(in.facet.Facet) {
+				in.addTo(first, s.query)
 			}
 		})
 	}
-	for _, f := range facets {
-		both := map[*instance]struct{}{}
-		if err := visit(f.facet, f.flushing, func(in *instance) bool {
-			if in.dirtyGeneration == generation {
-				both[in] = struct{}{}
-			}
-			return true
-		}); err != nil {
-			return nil, err
-		}
-		if err := visit(f.facet, f.dirty, func(in *instance) bool {
-			_, seen := both[in]
-			return !seen
-		}); err != nil {
-			return nil, err
-		}
-	}
-	added := make(map[*instance]struct{}, len(moved))
-	return first, s.eachChanged(moved, func(in *instance) {
-		if _, twice := added[in]; !twice && in.facet != nil && s.query.SelectsFacet(in.facet.Facet) {
-			added[in] = struct{}{}
-			in.addTo(first, s.query)
-		}
-	})
+	return first
 }
 
-// eachChanged visits instances, a few under each lock.
-func (s *search) eachChanged(changed []*instance, visit func(*instance)) error {
-	for step := range slices.Chunk(changed, 2*instancesPerLock) {
-		if err := s.ctx.Err(); err != nil {
-			return err
+// eachUnwritten visits instances that pass a filter, a few under each lock, until the context ends.
+func (s *search) eachUnwritten(all []index.Unwritten[*instance], filter *index.UnwrittenFilter, visit func(*instance)) {
+	passed := make([]*instance, 0, min(len(all), instancesPerLock))
+	for step := range slices.Chunk(all, 1<<10) {
+		if s.ctx.Err() != nil {
+			return
 		}
-		s.mu.RLock()
-		for _, in := range step {
-			visit(in)
+		for i := range step {
+			if !index.MayAdd(filter, &step[i]) {
+				continue
+			}
+			if passed = append(passed, step[i].Instance); len(passed) == cap(passed) {
+				s.visitLocked(passed, visit)
+				passed = passed[:0]
+			}
 		}
-		s.mu.RUnlock()
 	}
-	return nil
+	s.visitLocked(passed, visit)
+}
+
+// visitLocked visits instances under the lock.
+func (s *search) visitLocked(instances []*instance, visit func(*instance)) {
+	if len(instances) == 0 {
+		return
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, in := range instances {
+		visit(in)
+	}
 }
 
 // addTo gives a First the place of an instance if the query, which selects its facet, selects it.
 func (in *instance) addTo(first *index.First, q *index.Query) {
-	if !in.fieldsMayMatch(q) {
+	if !in.fieldsMayMatch(q) || !hasAttributes(in, q) || !hasWaits(in, q) {
 		return
 	}
-	if len(q.Attributes) == 0 && q.Waiting == nil && q.Failing == nil && !q.RequiresTimer() {
-		at := index.Cursor{ID: in.id}
-		switch q.Order {
-		case index.ByCreated:
-			at.Key = in.created
-		case index.ByUpdated, index.ByEnded:
-			at.Key = in.updated
-		}
-		first.Add(at)
-		return
+	at := index.Cursor{ID: in.id}
+	switch q.Order {
+	case index.ByCreated:
+		at.Key = in.created
+	case index.ByUpdated, index.ByEnded:
+		at.Key = in.updated
+	case index.ByNextTimer:
+		at.Key, _ = in.open.nextTimer()
 	}
-	if row := in.row(); q.Matches(row) {
-		first.Add(q.CursorOf(row))
-	}
+	first.Add(at)
 }
 
 // searchStore finds what the store has.
-func (s *search) searchStore(from store.Reader) error {
-	iters := &iterators{from: from}
-	defer iters.close()
-	plan := index.NewPlan(s.query)
-	var among map[string]struct{}
+func (s *search) searchStore(from store.Reader, plan *index.Plan, iters *iterators) (err error) {
+	var among *candidates
 	if !plan.IsExact {
-		ids, err := s.candidates(plan, iters)
-		if err != nil {
-			return err
-		}
-		switch {
-		case ids == nil:
-		case s.query.Order == index.ByID:
-			return s.searchIDs(from, ids)
-		case len(ids) <= sortedCandidatesMax:
-			return s.sortCandidates(from, ids)
-		default:
-			among = make(map[string]struct{}, len(ids))
-			for _, id := range ids {
-				among[id] = struct{}{}
+		among = s.candidates(plan, iters)
+	}
+	switch {
+	case iters.err != nil:
+	case among != nil && len(among.Others) <= s.costs.few:
+		err = s.readCandidates(from, plan, iters, among)
+	default:
+		err = s.walk(from, plan, iters, among)
+	}
+	return cmp.Or(err, iters.err)
+}
+
+// candidates have all results, but for those after the First if that has dropped some.
+type candidates struct {
+	index.Candidates
+	scan *index.Scan
+}
+
+// candidates collects the candidates of the first scan that is short; nil if all are long. Then it
+// leaves out the facets that have no instance in them.
+func (s *search) candidates(plan *index.Plan, iters *iterators) *candidates {
+	iter := iters.reuse()()
+	rest := index.Budget(s.costs.walkingRest)
+	collecting := s.walking - rest
+	defer func() { s.walking = collecting + rest }()
+	listed := s.costs.listed
+	if s.query.Order == index.ByID {
+		listed = s.costs.listedByID
+	}
+	for _, limit := range []int{s.costs.few, listed} {
+		for i := range plan.Candidates {
+			scan := &plan.Candidates[i]
+			if limit > s.costs.few {
+				if n, ok := scan.Estimate(iter, s.largest, s.total, &collecting); ok && n > uint64(limit) {
+					continue
+				}
+			}
+			c := &candidates{scan: scan}
+			c.First = index.NewFirst(s.query, s.after, s.limit+s.costs.spare)
+			if scan.Collect(s.query, iter, s.facets, limit, &collecting, &c.Candidates) {
+				return c
 			}
 		}
 	}
-	if err := s.walk(from, plan, iters, among); err != nil {
-		return err
-	}
-	return iters.err
-}
-
-// candidates returns IDs, sorted, that have all results; nil if all lists of them are long.
-func (s *search) candidates(plan *index.Plan, iters *iterators) ([]string, error) {
-	iter, err := iters.open()
-	if err != nil {
-		return nil, err
-	}
 	for i := range plan.Candidates {
-		if ids, complete := s.collect(&plan.Candidates[i], iter, fewCandidates); complete {
-			return ids, iters.err
-		}
-	}
-	var all []string
-	for i := range plan.Candidates {
-		if s.collected >= collectBudget {
-			break
-		}
-		if n, ok := s.estimate(&plan.Candidates[i], iter); ok && n > listedCandidatesMax {
-			s.facets = plan.Candidates[i].Present(iter, s.facets)
-			continue
-		}
-		ids, complete := s.collect(&plan.Candidates[i], iter, listedCandidatesMax)
-		switch {
-		case !complete:
-		case all == nil:
-			all = ids
-		default:
-			all = intersection(all, ids)
-		}
-		if all != nil && len(all) <= sortedCandidatesMax {
-			break
-		}
-	}
-	return all, iters.err
-}
-
-// collect returns the IDs of a scan, sorted; false if there are too many.
-func (s *search) collect(scan *index.Scan, iter index.Iterator, limit int) ([]string, bool) {
-	ids, complete := scan.Collect(s.query, iter, s.facets, max(min(limit, collectBudget-s.collected), 0), []string{})
-	if s.collected += len(ids); !complete {
-		return nil, false
-	}
-	slices.Sort(ids)
-	return slices.Compact(ids), true
-}
-
-// intersection returns what is in both of two sorted slices, in the memory of the first.
-func intersection(a, b []string) []string {
-	both := a[:0]
-	for _, id := range a {
-		for len(b) > 0 && b[0] < id {
-			b = b[1:]
-		}
-		if len(b) > 0 && b[0] == id {
-			both = append(both, id)
-		}
-	}
-	return both
-}
-
-// estimate returns about how many candidates a scan has; false if unknown.
-func (s *search) estimate(scan *index.Scan, iter index.Iterator) (n uint64, ok bool) {
-	if s.largest == nil {
-		return 0, false
-	}
-	return scan.Estimate(iter, s.largest.number, s.total)
-}
-
-// searchIDs reads sorted candidates in the order by ID.
-func (s *search) searchIDs(from store.Reader, ids []string) error {
-	if s.query.Descending {
-		slices.Reverse(ids)
-	}
-	accepted := 0
-	for _, id := range ids {
-		at := index.Cursor{ID: id}
-		if s.after != nil && s.query.Compare(at, *s.after) <= 0 {
-			continue
-		}
-		f, err := s.read(from, id)
-		if err != nil {
-			return err
-		}
-		if f != nil {
-			accepted++
-		}
-		if accepted == s.limit || s.spent > searchBudget {
-			s.limitTo(at)
-			return nil
-		}
+		s.facets = plan.Candidates[i].Present(iter, s.facets, &collecting)
 	}
 	return nil
 }
 
-// sortCandidates reads all candidates.
-func (s *search) sortCandidates(from store.Reader, ids []string) error {
-	for _, id := range ids {
+// readCandidates reads candidates: all those whose places are unknown, and the others in order.
+func (s *search) readCandidates(from store.Reader, plan *index.Plan, iters *iterators, c *candidates) error {
+	slices.Sort(c.Others)
+	for _, id := range slices.Compact(c.Others) {
 		if _, err := s.read(from, id); err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-// walk reads what the driver of the plan yields and is among others, if these are not nil.
-func (s *search) walk(from store.Reader, plan *index.Plan, iters *iterators, among map[string]struct{}) error {
-	w, err := index.NewWalk(s.query, plan.Driver, s.facets, s.after, searchBudget, iters.open)
-	if err != nil {
-		return err
-	}
+	s.reading = max(s.reading, index.Budget(s.costs.reading/2)) // for the others
+	lists := s.memberships(plan.Other(c.scan), iters.reuse())
+	places, more := c.First.Places()
 	inPlace := 0
-	for {
-		at, ok := w.Next()
-		if !ok {
-			break
+	for _, at := range places {
+		read, err := s.readAt(from, at, c.First.Facet(at), lists)
+		if err != nil {
+			return err
 		}
-		s.spent++
-		if _, candidate := among[at.ID]; among == nil || candidate {
-			f, err := s.read(from, at.ID)
-			if err != nil {
-				return err
-			}
-			if f != nil && f.at == at {
-				inPlace++
-			}
+		if read {
+			inPlace++
 		}
-		if inPlace == s.limit || s.spent > searchBudget {
+		if inPlace == s.limit || s.reading.IsSpent() {
 			s.limitTo(at)
 			return nil
 		}
+	}
+	if more {
+		s.limitTo(places[len(places)-1])
+	}
+	return nil
+}
+
+// readAt reads an instance that the store has at a place, unless it is not in all of some lists, and
+// reports whether the query selects it there.
+func (s *search) readAt(from store.Reader, at index.Cursor, facet uint32, lists []*index.Membership) (selected bool, err error) {
+	for _, l := range lists {
+		if !l.Has(facet, at.ID, &s.reading) {
+			return false, nil
+		}
+	}
+	f, err := s.read(from, at.ID)
+	return f != nil && f.at == at, err
+}
+
+func (s *search) memberships(terms []index.Term, next func() index.Iterator) (lists []*index.Membership) {
+	for _, t := range terms {
+		lists = append(lists, index.NewMembership(t, next()))
+	}
+	return lists
+}
+
+// walk reads what the driver of the plan yields and is among the candidates, if these are not nil.
+func (s *search) walk(from store.Reader, plan *index.Plan, iters *iterators, among *candidates) error {
+	ids, last := among.ids()
+	next := iters.reuse()
+	w := index.NewWalk(s.query, plan.Driver, s.facets, s.after, &s.walking, next)
+	lists := s.memberships(plan.Other(&plan.Driver), next)
+	for inPlace := 0; ; {
+		at, facet, ok := w.Next()
+		if !ok {
+			break
+		}
+		if last != nil && s.query.Compare(at, *last) > 0 {
+			break
+		}
+		if _, candidate := ids[at.ID]; ids == nil || candidate {
+			read, err := s.readAt(from, at, facet, lists)
+			if err != nil {
+				return err
+			}
+			if read {
+				inPlace++
+			}
+		}
+		if inPlace == s.limit || s.reading.IsSpent() {
+			s.limitTo(at)
+			return nil
+		}
+	}
+	if last != nil {
+		s.limitTo(*last)
 	}
 	if paused := w.Paused(); paused != nil {
 		s.limitTo(*paused)
@@ -587,13 +614,33 @@ func (s *search) walk(from store.Reader, plan *index.Plan, iters *iterators, amo
 	return nil
 }
 
+// ids returns the IDs of candidates, and the place after which some were dropped; nil if none were.
+func (c *candidates) ids() (ids map[string]struct{}, last *index.Cursor) {
+	if c == nil {
+		return nil, nil
+	}
+	places, more := c.First.Places()
+	ids = make(map[string]struct{}, len(places)+len(c.Others))
+	for _, at := range places {
+		ids[at.ID] = struct{}{}
+	}
+	for _, id := range c.Others {
+		ids[id] = struct{}{}
+	}
+	if more {
+		last = &places[len(places)-1]
+	}
+	return ids, last
+}
+
 // read adds the current state of an instance if the query selects it.
 func (s *search) read(from store.Reader, id string) (*foundRow, error) {
 	if f := s.found[id]; f != nil {
 		return f, nil
 	}
-	if s.spent += verifyCost; s.spent%(64*verifyCost) < verifyCost && s.ctx.Err() != nil {
-		s.spent = searchBudget + 1 // run returns the error
+	s.reading.Spend(index.ReadCost)
+	if s.unchecked = (s.unchecked + 1) % 64; s.unchecked == 0 && s.ctx.Err() != nil {
+		s.reading = 0 // run returns the error
 		return nil, nil
 	}
 	s.mu.RLock()
@@ -640,18 +687,30 @@ func headerMaySelect(record []byte, q *index.Query) bool {
 // iterators are the open iterators of a search.
 type iterators struct {
 	from store.Reader
-	all  []store.Iterator
+	all  []*verifiedIterator
 	err  error
 }
 
-// open returns an iterator over the whole index that verifies every key.
-func (i *iterators) open() (index.Iterator, error) {
-	iter, err := i.from.NewIter([]byte{index.KindByID}, endOfKind(index.KindList))
-	if err != nil {
-		return nil, err
+// open opens iterators over the whole index that verify every key.
+func (i *iterators) open(n int) error {
+	for range n {
+		iter, err := i.from.NewIter([]byte{index.KindByID}, endOfKind(index.KindList))
+		if err != nil {
+			return err
+		}
+		i.all = append(i.all, &verifiedIterator{Iterator: iter, owner: i})
 	}
-	i.all = append(i.all, iter)
-	return &verifiedIterator{Iterator: iter, owner: i}, nil
+	return nil
+}
+
+// reuse returns a function that returns the iterators in turn. What has used them before must not use
+// them any more.
+func (i *iterators) reuse() (next func() index.Iterator) {
+	used := 0
+	return func() index.Iterator {
+		used++
+		return i.all[used-1]
+	}
 }
 
 func (i *iterators) close() {

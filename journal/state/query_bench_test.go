@@ -9,10 +9,10 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/journal/state/index"
@@ -238,10 +238,9 @@ func TestQuery_MillionInstances(t *testing.T) {
 
 // threadTime is the CPU time that the thread has used.
 func threadTime() time.Duration {
-	const thread = 1 // RUSAGE_THREAD
-	var usage syscall.Rusage
-	_ = syscall.Getrusage(thread, &usage)
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	var at unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &at)
+	return time.Duration(at.Nano())
 }
 
 // applyRunsInBackground applies runs until stop is called.

@@ -303,7 +303,7 @@ func TestQuery_EndsWithContext(t *testing.T) {
 type queryModel struct {
 	r     *rand.Rand
 	m     *Machine
-	clock uint64 // makes timestamps differ between executions, and collide at times
+	clock uint64 // makes timestamps differ between executions, and collide at times; from 1, as 0 means not ended
 }
 
 // step applies a random record, which may be rejected.
@@ -317,7 +317,11 @@ func (q *queryModel) step(t testing.TB) {
 			_, err = purge(q.m, id)
 			break
 		}
-		err = q.apply(id, in.GetExecution()+1, 1, q.start(in))
+		events := []*journalpb.Event{q.start(in)}
+		if q.r.IntN(4) == 0 {
+			events = append(events, completed())
+		}
+		err = q.apply(id, in.GetExecution()+1, 1, events...)
 	case q.r.IntN(6) == 0:
 		err = applyCondition(q.m, q.m.Epoch(), id, in.Incarnation, in.Execution, in.LastEventId, []string{"", "here"}[q.r.IntN(2)])
 	default:
@@ -330,13 +334,24 @@ func (q *queryModel) step(t testing.TB) {
 }
 
 func (q *queryModel) apply(id string, execution, first uint64, events ...*journalpb.Event) error {
+	return applyAppend(q.m, id, q.segment(execution, first, events...))
+}
+
+// continueAsNew begins the next execution of a run, with other tags.
+func (q *queryModel) continueAsNew(id string, in *journalpb.Instance) error {
+	e := q.start(in)
+	e.GetOrchestrationStarted().Incarnation = in.Incarnation
+	return applyAppend(q.m, id, q.segment(in.Execution, in.LastEventId+1, continued()), q.segment(in.Execution+1, 1, e))
+}
+
+func (q *queryModel) segment(execution, first uint64, events ...*journalpb.Event) *journalpb.Segment {
 	s := &journalpb.Segment{Execution: execution, FirstEventId: first}
 	for i, e := range events {
 		q.clock += uint64(q.r.IntN(3))
 		e.EventId, e.Timestamp = first+uint64(i), int64(q.clock)
 		s.Events = append(s.Events, must(proto.Marshal(e)))
 	}
-	return applyAppend(q.m, id, s)
+	return s
 }
 
 func (q *queryModel) start(before *journalpb.Instance) *journalpb.Event {
@@ -366,7 +381,9 @@ func (q *queryModel) change(id string, in *journalpb.Instance) error {
 		}
 		return one(canceled(op.Ref.EventId))
 	}
-	switch q.r.IntN(10) {
+	switch q.r.IntN(11) {
+	case 10:
+		return q.continueAsNew(id, in)
 	case 0:
 		return one(completed())
 	case 1:
@@ -389,10 +406,14 @@ func (q *queryModel) change(id string, in *journalpb.Instance) error {
 	return one(a)
 }
 
+// searchDivisors leave the search for a page everything, little, or next to nothing.
+var searchDivisors = []int{1, 300, 8 << 10}
+
 func TestQuery_MatchesDefinition(t *testing.T) {
 	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
 		for seed := range uint64(4) {
-			q := &queryModel{r: rand.New(rand.NewPCG(seed, 1)), m: newMachine(t)}
+			q := &queryModel{r: rand.New(rand.NewPCG(seed, 1)), m: newMachine(t), clock: 1}
+			q.m.options.searchDivisor = searchDivisors[seed%uint64(len(searchDivisors))]
 			protocolFour(t, q.m)
 			for range 40 {
 				for range 10 {
@@ -405,10 +426,10 @@ func TestQuery_MatchesDefinition(t *testing.T) {
 }
 
 // openQueryModel opens a machine on a file system; indexing an older store takes many flushes.
-func openQueryMachine(t testing.TB, fs vfs.FS) *Machine {
+func openQueryMachine(t testing.TB, fs vfs.FS, divisor int) *Machine {
 	t.Helper()
 	o := tinyOptions(fs)
-	o.machine.indexStep = 3
+	o.machine.indexStep, o.machine.searchDivisor = 3, divisor
 	m, err := o.open()
 	if err != nil {
 		t.Fatal(err)
@@ -560,7 +581,8 @@ func TestQuery_MatchesDefinitionAfterRestarts(t *testing.T) {
 	for seed := range uint64(shorttest.Rounds(4)) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		fs := vfs.NewCrashableMem()
-		q := &queryModel{r: r, m: openQueryMachine(t, fs)}
+		divisor := searchDivisors[seed%uint64(len(searchDivisors))]
+		q := &queryModel{r: r, m: openQueryMachine(t, fs, divisor), clock: 1}
 		applyEpoch(t, q.m)
 		protocolFour(t, q.m)
 		for round := range 30 {
@@ -578,11 +600,11 @@ func TestQuery_MatchesDefinitionAfterRestarts(t *testing.T) {
 				checkIndexKeys(t, q.m)
 			case 1:
 				closed(t, q.m)
-				q.m = openQueryMachine(t, fs)
+				q.m = openQueryMachine(t, fs, divisor)
 			case 2:
 				abandoned := q.m
 				fs = fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: r.IntN(2) * 50, RNG: r})
-				q.m = openQueryMachine(t, fs)
+				q.m = openQueryMachine(t, fs, divisor)
 				closed(t, abandoned)
 				if at, _ := q.m.Applied(); at == 0 {
 					applyEpoch(t, q.m)
@@ -590,7 +612,7 @@ func TestQuery_MatchesDefinitionAfterRestarts(t *testing.T) {
 				}
 			case 3, 4:
 				closedAsOlderBuild(t, q.m, r)
-				q.m = openQueryMachine(t, fs)
+				q.m = openQueryMachine(t, fs, divisor)
 				checkQueries(t, q.m, r, 2)
 			case 5:
 				name := fmt.Sprint("checkpoint-", round)

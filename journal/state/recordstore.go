@@ -157,7 +157,7 @@ func (r *removal) writeTo(b store.Batch) error {
 	}
 	if r.entries != nil {
 		var err error
-		r.entries.Each(r.id, nil, func(key, _ []byte) { err = errors.Join(err, b.Delete(key)) })
+		r.entries.EachAbsent(r.id, nil, func(key []byte) { err = errors.Join(err, b.Delete(key)) })
 		if err != nil {
 			return err
 		}

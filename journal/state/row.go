@@ -82,26 +82,71 @@ func (in *instance) waits() []index.Wait {
 	}
 	waits := make([]index.Wait, 0, len(in.open))
 	for i := range in.open {
-		op := &in.open[i]
-		w := index.Wait{Since: op.since, FireAt: op.fireAt}
-		switch op.eventType {
-		case journalpb.TypeActivityScheduled:
-			w.Kind, w.Name = index.Activity, in.operationName(op)
-			if a, ok := in.attempts[op.id]; ok {
-				w.Failed, w.ErrorCode = a.failed, errorCodeIn(a.encoded, fieldLastError)
-			}
-		case journalpb.TypeTimerCreated:
-			w.Kind = index.Timer
-		case journalpb.TypeExternalSubscribed:
-			w.Kind, w.Name = index.Event, op.target
-		case journalpb.TypeSubOrchestrationScheduled:
-			w.Kind, w.Name = index.Child, in.operationName(op)
-		default:
-			continue // an outgoing message
+		if w, ok := in.wait(&in.open[i]); ok {
+			waits = append(waits, w)
 		}
-		waits = append(waits, w)
 	}
 	return waits
+}
+
+// wait returns an open operation; false if it is an outgoing message.
+func (in *instance) wait(op *operation) (w index.Wait, ok bool) {
+	w = index.Wait{Since: op.since, FireAt: op.fireAt}
+	switch op.eventType {
+	case journalpb.TypeActivityScheduled:
+		w.Kind, w.Name = index.Activity, in.operationName(op)
+		if a, ok := in.attempts[op.id]; ok {
+			w.Failed, w.ErrorCode = a.failed, errorCodeIn(a.encoded, fieldLastError)
+		}
+	case journalpb.TypeTimerCreated:
+		w.Kind = index.Timer
+	case journalpb.TypeExternalSubscribed:
+		w.Kind, w.Name = index.Event, op.target
+	case journalpb.TypeSubOrchestrationScheduled:
+		w.Kind, w.Name = index.Child, in.operationName(op)
+	default:
+		return w, false
+	}
+	return w, true
+}
+
+// nextTimer returns when the earliest open timer is due; false if none is open.
+func (o operations) nextTimer() (at int64, ok bool) {
+	for i := range o {
+		if op := &o[i]; op.isTimer() && (!ok || op.fireAt < at) {
+			at, ok = op.fireAt, true
+		}
+	}
+	return at, ok
+}
+
+// hasWaits reports whether the open operations of an instance are what a query selects.
+func hasWaits(in *instance, q *index.Query) bool {
+	if q.RequiresTimer() {
+		if _, ok := in.open.nextTimer(); !ok {
+			return false
+		}
+	}
+	return (q.Waiting == nil || anyWait(in, q.Waiting.Matches)) && (q.Failing == nil || anyWait(in, q.Failing.Matches))
+}
+
+func anyWait(in *instance, matches func(index.Wait) bool) bool {
+	for i := range in.open {
+		if w, ok := in.wait(&in.open[i]); ok && matches(w) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasAttributes reports whether the attributes of an instance are what a query selects.
+func hasAttributes(in *instance, q *index.Query) bool {
+	for name, text := range q.Attributes {
+		if encoded, ok := in.attributes[name]; !ok || attributeText(encoded) != text {
+			return false
+		}
+	}
+	return true
 }
 
 // operationName returns the name of an open activity or of a child's orchestration. While the

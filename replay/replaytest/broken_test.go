@@ -11,7 +11,7 @@ import (
 )
 
 // failureParts lists parts of the failure in the default mode for each broken orchestration;
-// nil if only the analyzer finds the mistake. ../docs/determinism.md has the same table.
+// nil if only the analyzer finds the mistake. ../docs/determinism.md says the same.
 var failureParts = map[string][]string{
 	"clock":            {"scheduled differently, at event 2", " at 20", "broken/broken.go:", "ctx.Now"},
 	"random":           {"scheduled differently, at event 2", "broken/broken.go:", "ctx.Random"},

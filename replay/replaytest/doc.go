@@ -58,8 +58,8 @@
 // the test waits for something that cannot happen.
 //
 // Some mistakes cannot be found by running code: a future that nobody awaits, a durable call in a
-// deferred function, a file that did not change. The analyzer of package vet finds them. The table
-// in ../docs/determinism.md lists which tool finds which mistake.
+// deferred function, a file that did not change. The analyzer of package vet finds them;
+// ../docs/determinism.md says which tool finds which mistake.
 //
 // # Order
 //

@@ -14,6 +14,7 @@ const (
 	clusterPath  = "github.com/tenuto-dev/tenuto/cluster"
 	operatePath  = clusterPath + "/operate"
 	schedulePath = clusterPath + "/schedule"
+	bulkPath     = clusterPath + "/bulk"
 )
 
 // standardRules holds the rules for the standard library, package cluster and some other modules,
@@ -82,8 +83,11 @@ var standardRules = map[string]packageRules{
 		"Client.*": clusterCall, "Node.*": clusterCall, "Run.*": clusterCall},
 	schedulePath: {"Backfill": clusterCall, "Create": clusterCall, "Delete": clusterCall, "Describe": clusterCall, "List": clusterCall, "Pause": clusterCall,
 		"Replace": clusterCall, "Resume": clusterCall, "Trigger": clusterCall, "Update": clusterCall, "Times": zone},
+	bulkPath: {"DryRun": clusterCall, "Get": clusterCall, "List": clusterCall, "Pause": clusterCall, "Refusals": clusterCall, "Resume": clusterCall,
+		"Start": clusterCall, "Stop": clusterCall},
 	operatePath: {"Adjust": clusterCall, "Audit": clusterCall, "Complete": clusterCall, "Fail": clusterCall, "FireNow": clusterCall, "Hold": clusterCall,
-		"PauseActivity": clusterCall, "Pauses": clusterCall, "Release": clusterCall, "ResumeActivity": clusterCall, "RetryNow": clusterCall},
+		"PauseActivity": clusterCall, "Pauses": clusterCall, "Release": clusterCall, "ResumeActivity": clusterCall, "RetryNow": clusterCall,
+		"TransferLeadership": clusterCall},
 
 	"fmt": {"Print": printing, "Printf": printing, "Println": printing, "Scan": externalIO, "Scanf": externalIO, "Scanln": externalIO},
 	"log": {"Print": printing, "Printf": printing, "Println": printing, "Output": printing,

@@ -39,6 +39,20 @@ func WithUser(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, userKey{}, name)
 }
 
+// reasonKey is the key of a reason in a context.
+type reasonKey struct{}
+
+// WithReason returns a context whose calls record why they are made.
+func WithReason(ctx context.Context, reason string) context.Context {
+	return context.WithValue(ctx, reasonKey{}, reason)
+}
+
+// ReasonOf returns why the calls with a context are made; "" if nothing is stated.
+func ReasonOf(ctx context.Context) string {
+	reason, _ := ctx.Value(reasonKey{}).(string)
+	return reason
+}
+
 // UserOf returns the user on whose behalf calls with a context are made; "" if none is stated.
 func UserOf(ctx context.Context) string {
 	name, _ := ctx.Value(userKey{}).(string)

@@ -30,7 +30,7 @@ func (i *Inputs) Complete(ctx context.Context, p *actors.Partition, request *clu
 		return nil, err
 	}
 	outcomes := make(chan error, 1)
-	p.CompleteActivity(activity.Completion{Ref: ref, Attempt: attempt, Result: r.Result, Error: r.Error, Origin: originOf(request, "")},
+	p.CompleteActivity(activity.Completion{Ref: ref, Attempt: attempt, Result: r.Result, Error: r.Error, Origin: originOf(request, request.Reason)},
 		func(err error) { outcomes <- err })
 	if err := awaitCompletion(ctx, p, ref, outcomes, stalls); err != nil {
 		return nil, err

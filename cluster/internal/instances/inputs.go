@@ -96,7 +96,7 @@ func (i *Inputs) Start(ctx context.Context, p *actors.Partition, request *cluste
 		return nil, err
 	}
 	started := Deliver(p, instance, actors.Message{
-		Message: engine.Message{Event: &journalpb.Event{Origin: originOf(request, ""), Body: &journalpb.Event_OrchestrationStarted{
+		Message: engine.Message{Event: &journalpb.Event{Origin: originOf(request, request.Reason), Body: &journalpb.Event_OrchestrationStarted{
 			OrchestrationStarted: &journalpb.OrchestrationStarted{
 				Name:      r.Name,
 				Version:   version,
@@ -248,7 +248,7 @@ const payloadRefusalProtocol = 4
 // code of the receiver.
 func (i *Inputs) checkedEvent(request *clusterpb.Request, r *clusterpb.SendRequest) actors.Message {
 	m := ExternalEvent(r)
-	m.Event.Origin = originOf(request, "")
+	m.Event.Origin = originOf(request, request.Reason)
 	m.CheckData = i.Journal.Protocol() >= payloadRefusalProtocol
 	return m
 }

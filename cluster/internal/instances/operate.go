@@ -50,14 +50,10 @@ var permittedTypes = map[clusterpb.OperateRequest_Kind][]int{
 
 // originOf returns who makes a request, and why; nil if neither is known.
 func originOf(request *clusterpb.Request, reason string) *journalpb.Origin {
-	return origin(request.Principal, reason)
-}
-
-func origin(principal, reason string) *journalpb.Origin {
-	if principal == "" && reason == "" {
+	if request.Principal == "" && reason == "" {
 		return nil
 	}
-	return &journalpb.Origin{Principal: principal, Reason: reason}
+	return &journalpb.Origin{Principal: request.Principal, Reason: reason}
 }
 
 // Operate applies an action of an operator to an open operation. If the instance is stalled or hung,

@@ -36,7 +36,7 @@ func (i *Inputs) Update(ctx context.Context, p *actors.Partition, request *clust
 		return i.findEarlierUpdate(ctx, known, r)
 	}
 	update := updateMessage(r)
-	update.Validation, update.Event.Origin = engine.ValidateFirst, originOf(request, "")
+	update.Validation, update.Event.Origin = engine.ValidateFirst, originOf(request, request.Reason)
 	answer, found, err := i.repetitions.deliver(p, request, r.RequestId, update).await(ctx)
 	var rejected *actors.RejectedError
 	switch {

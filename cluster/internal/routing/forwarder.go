@@ -65,7 +65,7 @@ func NewForwarder(config Config) *Forwarder {
 
 // CanBatch reports whether a request may be sent in a batch.
 func (f *Forwarder) CanBatch(request *clusterpb.Request) bool {
-	if request.GetStart() == nil {
+	if request.GetStart() == nil || request.Reason != "" { // a batch carries no reasons
 		return false
 	}
 	if !f.isBatchingAllowed.Load() {

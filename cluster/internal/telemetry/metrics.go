@@ -130,12 +130,16 @@ func (m *Metrics) JournalObservers(partition int) journal.Observers {
 
 // countCommitted counts the starts of runs and the ends of executions.
 func (m *Metrics) countCommitted(instance string, events []*journalpb.Event) {
+	sets := *m.sets.Load()
+	if len(sets) == 0 {
+		return
+	}
 	started := events[0].GetOrchestrationStarted()
 	outcome := outcomeOf(events[len(events)-1])
 	if started == nil && outcome == "" {
 		return
 	}
-	for _, set := range *m.sets.Load() {
+	for _, set := range sets {
 		if !set.ended.Enabled(context.Background()) {
 			continue
 		}

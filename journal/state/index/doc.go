@@ -27,19 +27,28 @@
 //     by ID
 //   - the ID
 //
-// The value holds times that the key lacks, as varints, so that most instances need not be read to
-// compare times:
+// The value holds what the key lacks, so that most instances need not be read to compare it: the time
+// of creation (unless the order is by creation or change), then the time from creation to change, both
+// varints, then a byte with a bit for each kind that the instance waits for (1 << kind), and bit 0 if
+// an activity fails. To not write an entry again for what often changes,
 //
-//   - in the order by ID: creation, and for an ended instance the time from creation to end
-//   - in the order by creation: for an ended instance the time from creation to end
-//   - in the order by change: the time from creation to change
-//   - in the other orders: nothing
+//   - the list of all instances, and all lists in the order by change, have all three
+//   - lists by number or schedule lack the time to the change
+//   - other lists have the time to the change only of ended instances, and no bits
+//
+// This is the second format. An index in another one is built anew.
+//
+// # Unwritten instances
+//
+// Instances that no flush has written are in no list. They are compared one after the other, by
+// copies of a few fields; see Unwritten.
 //
 // # Plans
 //
 // A Walk visits the lists of a Plan in the order of the query: it merges the selected facets, and
 // intersects the lists by moving each to the place of the others. If conditions remain that these
-// lists do not answer, the instances of a short list in another order may be read and sorted
-// instead. Every instance that is found is compared with the query, so entries need not be exact: a
-// Term holds the hash of a long text. The work is bounded; see Walk.Paused.
+// lists do not answer, the instances of a short list in another order are collected, sorted by what
+// their entries say, and looked up in the other lists before they are read. Every instance that is
+// found is compared with the query, so entries need not be exact: a Term holds the hash of a long
+// text. The work is bounded by a Budget.
 package index

@@ -131,21 +131,25 @@ func appendSuffix(b []byte, o Order, facet uint32, rank int64, id string) []byte
 	return append(b, id...)
 }
 
-// parseSuffix returns the place in the rest of a key after the facet; false if it is malformed.
-func parseSuffix(suffix []byte, o Order) (at Cursor, ok bool) {
+// splitSuffix returns the time or number and the ID in the rest of a key; false if it is malformed.
+func splitSuffix(suffix []byte, o Order) (rank int64, id []byte, ok bool) {
 	if len(suffix) < facetBytes {
-		return at, false
+		return 0, nil, false
 	}
 	suffix = suffix[facetBytes:]
-	if o != ByID {
-		if len(suffix) < 8 {
-			return at, false
-		}
-		at.Key = int64(binary.BigEndian.Uint64(suffix) ^ signBit)
-		suffix = suffix[8:]
+	if o == ByID {
+		return 0, suffix, true
 	}
-	at.ID = string(suffix)
-	return at, true
+	if len(suffix) < 8 {
+		return 0, nil, false
+	}
+	return int64(binary.BigEndian.Uint64(suffix) ^ signBit), suffix[8:], true
+}
+
+// parseSuffix returns the place in the rest of a key after the facet; false if it is malformed.
+func parseSuffix(suffix []byte, o Order) (at Cursor, ok bool) {
+	rank, id, ok := splitSuffix(suffix, o)
+	return Cursor{rank, string(id)}, ok
 }
 
 // A ListEntry puts an instance into a list.
@@ -165,6 +169,7 @@ type Entries struct {
 	Timer            int64 // of the next timer, if HasTimer
 	HasTimer         bool
 	Ended            bool
+	waits            waitBits
 	Lists            []ListEntry // sorted, each once
 }
 
@@ -190,11 +195,13 @@ func EntriesOf(r *Row, facet uint32) *Entries {
 	for i := range r.Waits {
 		w := &r.Waits[i]
 		kind := string([]byte{byte(w.Kind)})
+		e.waits |= waitsFor(w.Kind)
 		add(w.Since, termWaiting, kind)
 		if w.Name != "" {
 			add(w.Since, termWaitingName, kind, w.Name)
 		}
 		if w.Kind == Activity && w.Failed > 0 {
+			e.waits |= isFailing
 			add(int64(w.Failed), termFailing)
 			if w.ErrorCode != "" {
 				add(int64(w.Failed), termFailingCode, w.ErrorCode)
@@ -206,74 +213,44 @@ func EntriesOf(r *Row, facet uint32) *Entries {
 	return e
 }
 
-// Each visits the entries of an instance that are not among others, which may be nil. Key and value
-// are valid only during the call.
+// Each visits the entries of an instance that are not among others, which may be nil, or have another
+// value there. Key and value are valid only during the call.
 func (e *Entries) Each(id string, others *Entries, visit func(key, value []byte)) {
-	var buffer [160]byte
-	var value [2 * binary.MaxVarintLen64]byte
-	emit := func(t Term, o Order, rank int64) {
-		if others == nil || others.Facet != e.Facet || !others.has(t, o, rank) || !others.hasValue(o, e) {
-			visit(appendSuffix(appendPrefix(buffer[:0], t, o), o, e.Facet, rank, id), e.appendValue(value[:0], o))
+	var buffer [160 + 2*valueBytesMax]byte // one allocation
+	values, key := buffer[:2*valueBytesMax], buffer[2*valueBytesMax:]
+	e.each(func(t Term, o Order, rank int64) {
+		v := e.appendValue(values[:0:valueBytesMax], t, o)
+		if others == nil || !others.hasKey(e.Facet, t, o, rank) || !bytes.Equal(v, others.appendValue(values[valueBytesMax:valueBytesMax], t, o)) {
+			visit(appendSuffix(appendPrefix(key[:0], t, o), o, e.Facet, rank, id), v)
 		}
-	}
+	})
+}
+
+// EachAbsent visits the keys of an instance that others lack. A key is valid only during the call.
+func (e *Entries) EachAbsent(id string, others *Entries, visit func(key []byte)) {
+	var buffer [160]byte
+	e.each(func(t Term, o Order, rank int64) {
+		if others == nil || !others.hasKey(e.Facet, t, o, rank) {
+			visit(appendSuffix(appendPrefix(buffer[:0], t, o), o, e.Facet, rank, id))
+		}
+	})
+}
+
+// each visits the list, order and rank of each entry.
+func (e *Entries) each(visit func(t Term, o Order, rank int64)) {
 	for _, o := range fullOrders {
-		emit("", o, e.rank(o, 0))
+		visit("", o, e.rank(o, 0))
 	}
 	if e.HasTimer {
-		emit("", ByNextTimer, e.Timer)
+		visit("", ByNextTimer, e.Timer)
 	}
 	for i, l := range e.Lists {
 		for _, o := range l.Term.orders() {
 			if o == byRank || i == 0 || e.Lists[i-1].Term != l.Term {
-				emit(l.Term, o, e.rank(o, l.Rank))
+				visit(l.Term, o, e.rank(o, l.Rank))
 			}
 		}
 	}
-}
-
-// appendValue appends the value of an entry: what the key lacks of the times of creation and, unless
-// it changes while the entry stays, of change. So most instances need not be read to compare times.
-func (e *Entries) appendValue(b []byte, o Order) []byte {
-	switch {
-	case o == ByUpdated:
-		return binary.AppendVarint(b, e.Updated-e.Created)
-	case o == ByID:
-		b = binary.AppendVarint(b, e.Created)
-	case o != ByCreated:
-		return b
-	}
-	if e.Ended {
-		b = binary.AppendVarint(b, e.Updated-e.Created)
-	}
-	return b
-}
-
-// hasValue reports whether the values of the entries in an order are those of others.
-func (e *Entries) hasValue(o Order, others *Entries) bool {
-	return o == byRank || o == ByNextTimer || e.Created == others.Created && (!e.Ended || e.Updated == others.Updated)
-}
-
-// mayMatch reports whether the query can select an instance, by the times in an entry.
-func (q *Query) mayMatch(o Order, rank int64, value []byte) bool {
-	created, changed, hasChanged := rank, int64(0), false
-	switch o {
-	case ByUpdated:
-		age, n := binary.Varint(value)
-		return n <= 0 || q.Created.Contains(rank-age) && q.Updated.Contains(rank)
-	case ByID:
-		at, n := binary.Varint(value)
-		if n <= 0 {
-			return true
-		}
-		created, value = at, value[n:]
-	case ByCreated:
-	default:
-		return true
-	}
-	if age, n := binary.Varint(value); n > 0 {
-		changed, hasChanged = created+age, true
-	}
-	return q.Created.Contains(created) && (!hasChanged || q.Updated.Contains(changed) && q.Ended.Contains(changed))
 }
 
 // rank returns the time by which an entry is sorted in a stored order.
@@ -291,9 +268,9 @@ func (e *Entries) rank(o Order, own int64) int64 {
 	return 0
 }
 
-// has reports whether the entries have the key of a list in a stored order.
-func (e *Entries) has(t Term, o Order, rank int64) bool {
-	if o != byRank && rank != e.rank(o, 0) {
+// hasKey reports whether the entries have a key in a list in a stored order.
+func (e *Entries) hasKey(facet uint32, t Term, o Order, rank int64) bool {
+	if facet != e.Facet || o != byRank && rank != e.rank(o, 0) {
 		return false
 	}
 	if t == "" {

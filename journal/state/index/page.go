@@ -13,45 +13,58 @@ type First struct {
 	query *Query
 	after *Cursor // nil: from the beginning
 	limit int
-	heap  cursorHeap // the last one is on top
-	more  bool       // a place was dropped
+	heap  cursorHeap        // the last one is on top
+	kept  map[Cursor]uint32 // those in the heap, and their facets
+	more  bool              // a place was dropped
+
+	shortAfter, shortLast shortPlace // of after, and of the last one in the heap
 }
 
 // NewFirst returns a First that keeps up to limit places, at least one.
 func NewFirst(q *Query, after *Cursor, limit int) *First {
-	return &First{query: q, after: after, limit: max(limit, 1), heap: cursorHeap{query: q}}
-}
-
-// Wants reports whether a place would be kept.
-func (f *First) Wants(at Cursor) bool {
-	if f.after != nil && f.query.Compare(at, *f.after) <= 0 {
-		return false
+	f := &First{query: q, after: after, limit: max(limit, 1), heap: cursorHeap{query: q}, kept: map[Cursor]uint32{}}
+	if after != nil {
+		f.shortAfter = shortPlaceOf(*after)
 	}
-	return len(f.heap.places) < f.limit || f.query.Compare(at, f.heap.places[0]) < 0
+	return f
 }
 
-// Add keeps a place if it is among the first. A place that it is given twice
-// may take the room of another.
-func (f *First) Add(at Cursor) {
+// Add keeps a place if it is among the first.
+func (f *First) Add(at Cursor) { f.AddIn(at, 0) }
+
+// AddIn is Add for the place of an instance with a facet.
+func (f *First) AddIn(at Cursor, facet uint32) {
 	if f.after != nil && f.query.Compare(at, *f.after) <= 0 {
 		return
 	}
-	if len(f.heap.places) < f.limit {
-		heap.Push(&f.heap, at)
+	isFull := len(f.heap.places) == f.limit
+	if isFull && f.query.Compare(at, f.heap.places[0]) > 0 {
+		f.more = true
 		return
 	}
-	f.more = true
-	if f.query.Compare(at, f.heap.places[0]) < 0 {
+	if _, twice := f.kept[at]; twice {
+		return
+	}
+	f.kept[at] = facet
+	if isFull {
+		f.more = true
+		delete(f.kept, f.heap.places[0])
 		f.heap.places[0] = at
 		heap.Fix(&f.heap, 0)
+	} else {
+		heap.Push(&f.heap, at)
 	}
+	f.shortLast = shortPlaceOf(f.heap.places[0])
 }
 
-// Places returns the places in order, and whether others were dropped. The First must not be used
-// afterwards.
+// Facet returns the facet with which a place was kept.
+func (f *First) Facet(at Cursor) uint32 { return f.kept[at] }
+
+// Places returns the places in order, and whether others were dropped. Nothing must be
+// added afterwards.
 func (f *First) Places() (places []Cursor, more bool) {
 	slices.SortFunc(f.heap.places, f.query.Compare)
-	return slices.Compact(f.heap.places), f.more
+	return f.heap.places, f.more
 }
 
 type cursorHeap struct {

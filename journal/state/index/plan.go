@@ -57,14 +57,6 @@ func (w *Waiting) terms() (terms []Term) {
 	return terms
 }
 
-// Scan is a part of some lists in a stored order.
-type Scan struct {
-	Terms    []Term // the union of these lists
-	order    Order
-	in       Interval
-	idPrefix string
-}
-
 // Plan says how a query is answered.
 type Plan struct {
 	// Driver holds the lists whose intersection, in the order of the query, has all results.
@@ -73,6 +65,21 @@ type Plan struct {
 	IsExact bool
 	// Candidates are other scans, each of which has all results, in another order.
 	Candidates []Scan
+	lists      []Term // each has all results
+}
+
+// Iterators returns how many iterators a search needs at once: for each list that has all results,
+// and for that of all instances or a scan.
+func (p *Plan) Iterators() int { return len(p.lists) + 1 }
+
+// Other returns the lists that have all results, besides those of a scan.
+func (p *Plan) Other(than *Scan) (other []Term) {
+	for _, t := range p.lists {
+		if !slices.Contains(than.Terms, t) {
+			other = append(other, t)
+		}
+	}
+	return other
 }
 
 // NewPlan returns the plan of a query.
@@ -81,6 +88,9 @@ func NewPlan(q *Query) *Plan {
 	updated := q.Updated.and(q.Ended)
 	p := &Plan{IsExact: true, Driver: Scan{order: order}}
 	for _, c := range conditions {
+		if len(c.terms) == 1 {
+			p.lists = append(p.lists, c.terms[0])
+		}
 		if len(c.terms) == 1 && c.terms[0].hasOrder(order) {
 			p.Driver.Terms = append(p.Driver.Terms, c.terms[0])
 		}

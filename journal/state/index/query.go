@@ -71,8 +71,8 @@ func (q *Query) Matches(r *Row) bool {
 		q.Created.Contains(r.Created) &&
 		q.Updated.Contains(r.Updated) &&
 		(!q.Ended.IsSet() || r.Ended != 0 && q.Ended.Contains(r.Ended)) &&
-		(q.Waiting == nil || slices.ContainsFunc(r.Waits, q.Waiting.matches)) &&
-		(q.Failing == nil || slices.ContainsFunc(r.Waits, q.Failing.matches)) &&
+		(q.Waiting == nil || slices.ContainsFunc(r.Waits, q.Waiting.Matches)) &&
+		(q.Failing == nil || slices.ContainsFunc(r.Waits, q.Failing.Matches)) &&
 		q.canOrder(r)
 }
 
@@ -115,11 +115,13 @@ func containsAll(have, wanted map[string]string) bool {
 	return true
 }
 
-func (w *Waiting) matches(have Wait) bool {
+// Matches reports whether an open operation is selected.
+func (w *Waiting) Matches(have Wait) bool {
 	return (w.Kind == 0 || have.Kind == w.Kind) && (w.Name == "" || have.Name == w.Name) && w.Since.Contains(have.Since)
 }
 
-func (f *Failing) matches(have Wait) bool {
+// Matches reports whether an open operation is selected.
+func (f *Failing) Matches(have Wait) bool {
 	return have.Kind == Activity && have.Failed >= max(f.Attempts, 1) && (f.ErrorCode == "" || have.ErrorCode == f.ErrorCode)
 }
 

@@ -18,14 +18,27 @@ type Iterator interface {
 	Value() []byte
 }
 
-// The costs of moving an iterator.
+// The costs of moving an iterator, and of reading an instance. A unit takes about 0.25 µs.
 const (
-	seekCost = 4
 	stepCost = 1
+	seekCost = 16
+	ReadCost = 64
 )
+
+// A Budget is how much a search may still do, in units. It may be overspent.
+type Budget int
+
+// Spend takes units off the budget.
+func (b *Budget) Spend(units int) { *b -= Budget(units) }
+
+// IsSpent reports whether nothing is left.
+func (b *Budget) IsSpent() bool { return *b <= 0 }
 
 // stepsMin is what a Walk does at least for each facet, whatever its budget, so that it advances.
 const stepsMin = 64
+
+// fillCostMax is what reading ahead in one facet may cost, except for one place.
+const fillCostMax = 128
 
 // firstPlaces is about how many places a Walk reads at first: a few or one in each facet.
 const firstPlaces = 32
@@ -36,7 +49,7 @@ type Walk struct {
 	order    Order // as stored
 	lists    []walkedList
 	streams  streamHeap
-	budget   int
+	budget   *Budget
 	position []byte // scratch
 	previous []byte // scratch
 	paused   *Cursor
@@ -50,6 +63,7 @@ type walkedList struct {
 
 // stream is the part of a Walk in one facet.
 type stream struct {
+	facet        uint32
 	lower, upper []byte   // the suffixes that remain to be read: at least lower, below upper
 	buffer       []Cursor // read already
 	size         int      // how many to read next
@@ -57,20 +71,15 @@ type stream struct {
 }
 
 // NewWalk returns a walk over the driver of a plan in some facets, in ascending order of their
-// numbers. open returns a new iterator over the keys of a list. budget bounds the work: a seek costs
-// 4, a step 1.
-func NewWalk(q *Query, driver Scan, facets []uint32, after *Cursor, budget int, open func() (Iterator, error)) (*Walk, error) {
+// numbers. open returns an iterator over the keys of a list. The work is bounded by the budget.
+func NewWalk(q *Query, driver Scan, facets []uint32, after *Cursor, budget *Budget, open func() Iterator) *Walk {
 	w := &Walk{query: q, order: driver.order, budget: budget}
 	for _, t := range driver.Terms {
-		iter, err := open()
-		if err != nil {
-			return nil, err
-		}
-		w.lists = append(w.lists, walkedList{prefix: appendPrefix(nil, t, driver.order), iter: iter})
+		w.lists = append(w.lists, walkedList{prefix: appendPrefix(nil, t, driver.order), iter: open()})
 	}
 	w.streams.walk = w
 	for facet := range w.presentFacets(facets) {
-		s := &stream{size: max(1, firstPlaces/len(facets))}
+		s := &stream{facet: facet, size: max(1, firstPlaces/len(facets))}
 		s.lower, s.upper = bounds(driver.order, facet, driver.in, driver.idPrefix)
 		if after != nil {
 			s.skipTo(q, driver.order, facet, *after)
@@ -80,7 +89,7 @@ func NewWalk(q *Query, driver Scan, facets []uint32, after *Cursor, budget int, 
 		}
 	}
 	heap.Init(&w.streams)
-	return w, nil
+	return w
 }
 
 // skipTo removes what is not after a place.
@@ -102,7 +111,7 @@ func (w *Walk) presentFacets(facets []uint32) func(yield func(uint32) bool) {
 			yield(facets[0])
 			return
 		}
-		eachPresentFacet(&w.lists[0], facets, func() { w.budget -= seekCost }, yield)
+		eachPresentFacet(&w.lists[0], facets, func() { w.budget.Spend(seekCost) }, yield)
 	}
 }
 
@@ -131,15 +140,15 @@ func eachPresentFacet(l *walkedList, facets []uint32, onSeek func(), visit func(
 	}
 }
 
-// Next returns the next place, false at the end or after the budget is spent.
-func (w *Walk) Next() (at Cursor, ok bool) {
+// Next returns the next place and its facet, false at the end or after the budget is spent.
+func (w *Walk) Next() (at Cursor, facet uint32, ok bool) {
 	if len(w.streams.all) == 0 {
-		return at, false
+		return at, 0, false
 	}
 	s := w.streams.all[0]
-	at = s.buffer[0]
+	at, facet = s.buffer[0], s.facet
 	if w.paused != nil && w.query.Compare(at, *w.paused) > 0 {
-		return at, false
+		return at, 0, false
 	}
 	if s.buffer = s.buffer[1:]; len(s.buffer) == 0 && !s.ended {
 		w.fill(s)
@@ -149,7 +158,7 @@ func (w *Walk) Next() (at Cursor, ok bool) {
 	} else {
 		heap.Fix(&w.streams, 0)
 	}
-	return at, true
+	return at, facet, true
 }
 
 // Paused returns the place up to which everything was yielded when the budget was spent; nil if it
@@ -158,10 +167,11 @@ func (w *Walk) Paused() *Cursor { return w.paused }
 
 // fill reads the next places of a stream.
 func (w *Walk) fill(s *stream) {
-	remaining := max(w.budget, stepsMin*len(w.lists))
-	spent := w.intersect(s, remaining)
-	w.budget -= spent
-	s.size = min(max(2*s.size, 4), 256)
+	spent := w.intersect(s, max(int(*w.budget), stepsMin*len(w.lists)))
+	w.budget.Spend(spent)
+	// Few of the next places may be needed. They are read ahead only if that is cheap.
+	each := max(spent/max(len(s.buffer), 1), 1)
+	s.size = max(min(max(2*s.size, 4), 256, fillCostMax/each), 1)
 }
 
 // intersect fills the buffer of a stream with places that are in all lists, and returns the cost. It
@@ -208,7 +218,7 @@ func (w *Walk) intersect(s *stream, budget int) (cost int) {
 			s.ended = true
 			return cost
 		}
-		if w.query.mayMatch(w.order, at.Key, l.iter.Value()) {
+		if f := factsOf(w.order, at.Key, l.iter.Value()); w.query.mayMatch(&f) {
 			s.buffer = append(s.buffer, at)
 		}
 		if len(s.buffer) == s.size {
@@ -295,90 +305,4 @@ func (h *streamHeap) Pop() any {
 	last := h.all[len(h.all)-1]
 	h.all = h.all[:len(h.all)-1]
 	return last
-}
-
-// Estimate returns about how many instances a scan of the list of all instances has, if times are
-// spread evenly; false if it cannot say. facet is the largest facet; all have count instances.
-func (s *Scan) Estimate(iter Iterator, facet uint32, count uint64) (n uint64, ok bool) {
-	if len(s.Terms) != 1 || s.Terms[0] != "" || s.order == ByID {
-		return 0, false
-	}
-	l := &walkedList{prefix: appendPrefix(nil, "", s.order), iter: iter}
-	lower, upper := bounds(s.order, facet, Interval{}, "")
-	suffix, found := l.suffix(iter.SeekGE(append(bytes.Clone(l.prefix), lower...)))
-	if !found {
-		return 0, false
-	}
-	first, firstOK := parseSuffix(suffix, s.order)
-	suffix, found = l.suffix(iter.SeekLT(append(bytes.Clone(l.prefix), upper...)))
-	if !found {
-		return 0, false
-	}
-	last, lastOK := parseSuffix(suffix, s.order)
-	if !firstOK || !lastOK || last.Key <= first.Key {
-		return 0, false
-	}
-	from, before := max(s.in.From, first.Key), last.Key
-	if s.in.Before != 0 {
-		before = min(s.in.Before, last.Key)
-	}
-	share := float64(before-from) / float64(last.Key-first.Key)
-	return uint64(max(share, 0) * float64(count)), true
-}
-
-// Present returns those of the facets that have an instance in a scan of the list of all instances
-// by time. For other scans it returns all.
-func (s *Scan) Present(iter Iterator, facets []uint32) (present []uint32) {
-	if len(s.Terms) != 1 || s.Terms[0] != "" || s.order == ByID {
-		return facets
-	}
-	l := &walkedList{prefix: appendPrefix(nil, "", s.order), iter: iter}
-	for _, facet := range facets {
-		lower, upper := bounds(s.order, facet, s.in, "")
-		l.key = append(append(l.key[:0], l.prefix...), lower...)
-		if suffix, found := l.suffix(iter.SeekGE(l.key)); found && bytes.Compare(suffix, upper) < 0 {
-			present = append(present, facet)
-		}
-	}
-	return present
-}
-
-// Collect adds the IDs of the instances in a scan to a slice, in any order and possibly twice. It
-// leaves out what the query cannot select by its times. It stops and returns false when there are more
-// than limit.
-func (s *Scan) Collect(q *Query, iter Iterator, facets []uint32, limit int, ids []string) ([]string, bool) {
-	for _, t := range s.Terms {
-		l := &walkedList{prefix: appendPrefix(nil, t, s.order), iter: iter}
-		complete, steps := true, 2*limit
-		eachPresentFacet(l, facets, func() {}, func(facet uint32) bool {
-			ids, complete = s.collectFacet(q, l, facet, limit, &steps, ids)
-			return complete
-		})
-		if !complete {
-			return ids, false
-		}
-	}
-	return ids, true
-}
-
-func (s *Scan) collectFacet(q *Query, l *walkedList, facet uint32, limit int, steps *int, ids []string) ([]string, bool) {
-	lower, upper := bounds(s.order, facet, s.in, s.idPrefix)
-	key := append(bytes.Clone(l.prefix), lower...)
-	for ok := l.iter.SeekGE(key); ; ok = l.iter.Next() {
-		*steps--
-		suffix, inside := l.suffix(ok)
-		if !inside || bytes.Compare(suffix, upper) >= 0 {
-			return ids, true
-		}
-		if len(ids) == limit || *steps < 0 {
-			return ids, false
-		}
-		at, ok := parseSuffix(suffix, s.order)
-		if !ok {
-			return ids, true
-		}
-		if q.mayMatch(s.order, at.Key, l.iter.Value()) {
-			ids = append(ids, at.ID)
-		}
-	}
 }
