@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors/internal/usercode"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -107,13 +108,16 @@ func (in *instance) HandleBlocked(first bool) (abandonReason string, then func()
 	return "", nil
 }
 
-// endsRun reports whether a message ends the run of a blocked instance: a termination, or a start
-// that replaces the run. A repetition of the start that began the run waits for the code.
+// endsRun reports whether a message ends the run of a blocked instance: a termination, or a start or
+// copy that replaces the run. A repetition of the start that began the run waits for the code.
 func (in *instance) endsRun(m Message) bool {
-	if !isTermination(m) || !isStart(m) {
+	if !isTermination(m) || !isStart(m) && m.Copy == nil {
 		return isTermination(m)
 	}
 	meta, ok := in.partition.journal.Instance(in.id)
+	if m.Copy != nil {
+		return ok && meta.Status == journalpb.Status_STATUS_RUNNING && meta.RequestId != m.Copy.RequestId
+	}
 	return ok && m.replaces(meta)
 }
 

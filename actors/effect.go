@@ -180,6 +180,7 @@ func (e *effects) recoverOperation(open *journalpb.Operation) {
 			e.logger.Error("cannot recover operation", "instance", open.Ref.Instance, "execution", open.Ref.Execution, "event_id", open.Ref.EventId, "error", err)
 			return
 		}
+		event.Timestamp = max(event.Timestamp, open.CopiedAt) // timeouts count from then
 		switch body := event.Body.(type) {
 		case *journalpb.Event_ActivityScheduled:
 			e.activities.Recover(open, event, e.adjustedOptions(open))

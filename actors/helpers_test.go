@@ -35,6 +35,8 @@ type node struct {
 	system    *actors.System
 	partition *actors.Partition
 	log       *logBuffer
+
+	partitionConfig actors.PartitionConfig
 }
 
 // lead opens the partition on a system of its own, in a new epoch.
@@ -63,7 +65,7 @@ func leadWith(t testing.TB, j *testJournal, config actors.Config, payloads engin
 func (n *node) leadAgain() *node {
 	n.t.Helper()
 	next := *n
-	next.partition = n.system.Lead(n.t.Context(), n.journal, n.journal.newEpoch(n.t))
+	next.partition = n.system.LeadPartition(n.t.Context(), n.partitionConfig, n.journal, n.journal.newEpoch(n.t))
 	n.t.Cleanup(next.partition.Close)
 	return &next
 }

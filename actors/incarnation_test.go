@@ -25,8 +25,8 @@ func leadWithIncarnations(t *testing.T, j *testJournal, config actors.Config, de
 	n := &node{t: t, journal: j, log: new(logBuffer)}
 	config.Registry, config.Logger = registry, slog.New(slog.NewTextHandler(n.log, nil))
 	n.system = actors.NewSystem(config)
-	partitionConfig := actors.PartitionConfig{HasIncarnations: func() bool { return true }}
-	n.partition = n.system.LeadPartition(t.Context(), partitionConfig, j, j.newEpoch(t))
+	n.partitionConfig = actors.PartitionConfig{HasIncarnations: func() bool { return true }}
+	n.partition = n.system.LeadPartition(t.Context(), n.partitionConfig, j, j.newEpoch(t))
 	t.Cleanup(n.close)
 	return n
 }

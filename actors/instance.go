@@ -190,7 +190,14 @@ func (in *instance) takeTurns() {
 // runTurn runs a turn and proposes its append. On error, no message of the batch has been
 // answered.
 func (in *instance) runTurn(t *turn) error {
-	if t.terminateOnly {
+	switch {
+	case t.batch[0].Copy != nil:
+		if !t.terminateOnly {
+			in.finishCode() // it runs none
+		}
+		t.copyHistory(t.batch[0].Copy)
+		return nil
+	case t.terminateOnly:
 		return in.terminate(t)
 	}
 	in.code.Label(in.id)
@@ -401,6 +408,10 @@ func (in *instance) stall(batch []Message, reason error) {
 // propose appends the events of a turn. A turn without events ends at once.
 func (in *instance) propose(t *turn) {
 	in.openTurn, in.pendingTurn = nil, t
+	if t.copied != nil {
+		in.partition.journal.CopyHistory(t.copied, t.onDecided)
+		return
+	}
 	if len(t.events) == 0 {
 		in.finishAppend(nil)
 		return
@@ -533,6 +544,12 @@ func (in *instance) afterCommit() (ended bool) {
 	if len(last) > 0 && journalpb.IsTerminal(last[len(last)-1].TypeNumber()) {
 		ended = true
 		in.partition.unstall(in)
+	}
+	if in.pendingTurn.copied != nil {
+		// As under a new leader: before its first turn, the open operations are recovered.
+		in.partition.recovery.recoverInstance(slices.Collect(in.partition.journal.InstanceOperations(in.id)))
+		in.partition.sender.nudge(in.id)
+		return true
 	}
 	if in.pendingTurn.successor != nil || in.pendingTurn.startOnly {
 		// The next execution takes its first turn when it is loaded. If its code is missing or

@@ -25,6 +25,8 @@ type Journal interface {
 	// SetCondition proposes a record of why an instance does not continue, or that it can. It is
 	// rejected if the history has grown. Its contract is that of Append.
 	SetCondition(c *journalpb.SetCondition, done func(error))
+	// CopyHistory proposes a run whose history begins with a copy. Its contract is that of Append.
+	CopyHistory(c *journalpb.CopyHistory, done func(error))
 	// WithCondition yields the running instances that have a condition.
 	WithCondition() iter.Seq[*journalpb.Instance]
 	// OpenOperations yields the open operations of all instances, in the order of instance ID and

@@ -125,6 +125,34 @@ func (j *testJournal) SetCondition(c *journalpb.SetCondition, done func(error)) 
 	done(err)
 }
 
+func (j *testJournal) CopyHistory(c *journalpb.CopyHistory, done func(error)) {
+	done(j.decideCopy(c))
+}
+
+// decideCopy commits or rejects a copy. For the switches it is an append to its target.
+func (j *testJournal) decideCopy(c *journalpb.CopyHistory) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	defer func() {
+		close(j.changed)
+		j.changed = make(chan struct{})
+	}()
+	a := &journalpb.Append{Instance: c.Target, Epoch: c.Epoch}
+	if j.check != nil {
+		if err := j.check(a); err != nil {
+			return err
+		}
+	}
+	if _, err := j.apply(&journalpb.Record{Command: &journalpb.Record_CopyHistory{CopyHistory: c}}); err != nil {
+		return err
+	}
+	j.log = append(j.log, a)
+	if j.afterApply != nil {
+		return j.afterApply(a)
+	}
+	return nil
+}
+
 func (j *testJournal) Attempt(a *journalpb.Attempt, done func(error)) {
 	done(j.recordAttempt(a))
 }

@@ -36,6 +36,10 @@ type Message struct {
 	// with the reason.
 	Retry      bool
 	withdrawal *withdrawal
+	// Copy makes the message a request for a run whose history begins with a copy. It names the source,
+	// the last event to copy, and the request ID. If the target still runs, it is terminated. nil for
+	// all other messages.
+	Copy *journalpb.CopyHistory
 	// Done is called once with the answer, from any goroutine. It must not block. It may be nil.
 	Done func(Answer)
 }
@@ -72,8 +76,8 @@ type Answer struct {
 	Err error
 	// Dropped says that the message was recorded before, or came too late to matter.
 	Dropped bool
-	// FirstExecution, Attached and Incarnation answer a start: the first execution of the run,
-	// whether the instance already existed, and the run's incarnation.
+	// FirstExecution, Attached and Incarnation answer a start or a copy: the first execution of the
+	// run, whether the instance already existed, and the run's incarnation.
 	FirstExecution uint64
 	Attached       bool
 	Incarnation    uint64
@@ -129,7 +133,7 @@ func isStart(m Message) bool { return m.startEvent() != nil }
 
 // isTermination reports whether a message ends an instance without its code.
 func isTermination(m Message) bool {
-	return m.Event.GetOrchestrationTerminated() != nil || m.Reuse == ReuseTerminating && isStart(m)
+	return m.Event.GetOrchestrationTerminated() != nil || m.Reuse == ReuseTerminating && isStart(m) || m.Copy != nil
 }
 
 // replaces reports whether a start ends the latest run of an instance and begins another: the run
@@ -165,12 +169,13 @@ func (m *Message) size() int {
 }
 
 // batchSize returns how many of the waiting messages one turn takes. It takes at most limit
-// messages, and no further one when those taken exceed turnBytesMax bytes.
+// messages, and no further one when those taken exceed turnBytesMax bytes. A copy takes a turn of its
+// own.
 func batchSize(waiting []Message, limit int) int {
 	bytes := 0
 	for i := 1; i < len(waiting); i++ {
 		bytes += waiting[i-1].size()
-		if i == limit || bytes > turnBytesMax {
+		if i == limit || bytes > turnBytesMax || waiting[0].Copy != nil || waiting[i].Copy != nil {
 			return i
 		}
 	}

@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -95,7 +96,7 @@ func (s *System) LeadPartition(ctx context.Context, partitionConfig PartitionCon
 // assemble makes the parts of the partition that send messages and begin operations.
 func (p *Partition) assemble() {
 	s := p.system
-	p.runs = &runs{config: &p.config, registry: s.config.Registry, epoch: p.epoch}
+	p.runs = &runs{config: &p.config, registry: s.config.Registry, journal: p.journal, epoch: p.epoch}
 	p.sender = &sender{
 		context: p.context, journal: p.journal, others: p.config.OtherPartitions, timers: p.timers, local: p,
 	}
@@ -321,6 +322,9 @@ func (in *instance) takeTerminate(t *turn) bool {
 // logRejectedAppend logs a rejected append. It uses debug level if the partition is closing or
 // another node leads.
 func (p *Partition) logRejectedAppend(instance string, execution uint64, err error) {
+	if refused := interface{ RefusesCopy() }(nil); errors.As(err, &refused) {
+		return // the caller's mistake
+	}
 	p.system.counters.appendsRejected.Add(1)
 	level := slog.LevelWarn
 	if p.context.Err() != nil || p.config.IsSuperseded != nil && p.config.IsSuperseded(err) {

@@ -135,6 +135,8 @@ type world struct {
 	appendsUntilCrash func() int // how many appends until the next crash; nil: none
 	appends           int        // of the undisturbed run
 	historyLoads      int        // of histories
+	incarnations      bool       // runs have them
+	onAttempt         func(*replay.Attempt)
 	outcome           string
 }
 
@@ -211,7 +213,11 @@ func (w *world) lead() {
 	if before := w.leader(); before != nil && w.intn(10) > 0 {
 		n = before.leadAgain() // much cheaper
 	} else {
-		n = lead(w.t, w.journal, w.config, w.definitions()...)
+		if w.incarnations {
+			n = leadWithIncarnations(w.t, w.journal, w.config, w.definitions()...)
+		} else {
+			n = lead(w.t, w.journal, w.config, w.definitions()...)
+		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -403,6 +409,9 @@ func (w *world) checkAttemptStart(a *replay.Attempt) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.onAttempt != nil {
+		w.onAttempt(a)
+	}
 	if w.zombie != nil {
 		return // which does not know what is recorded
 	}
@@ -425,7 +434,7 @@ func (w *world) complete(a *replay.Attempt, s step) {
 	for {
 		done := make(chan error, 1)
 		w.leader().partition.CompleteActivity(activity.Completion{
-			Ref:     &journalpb.OperationRef{Instance: a.Instance, Execution: a.Execution, EventId: a.EventID},
+			Ref:     &journalpb.OperationRef{Instance: a.Instance, Incarnation: a.Incarnation, Execution: a.Execution, EventId: a.EventID},
 			Attempt: a.Number,
 			Result:  result,
 		}, func(err error) { done <- err })

@@ -23,6 +23,9 @@ type turn struct {
 	terminateOnly bool // it ends a stalled or blocked instance, by the only message of the batch
 	takenFrom     int  // the index in the inbox of that message; 0 for other turns
 	startOnly     bool // it records the start of an instance and runs none of its code
+	// copied is what the turn proposes instead of its events, which then hold at most the termination
+	// that the journal records with the copy; nil for other turns.
+	copied *journalpb.CopyHistory
 
 	proposal  journalpb.Append
 	encodings [2]encoding
@@ -72,7 +75,7 @@ func (t *turn) release() {
 		}
 	}
 	t.events, t.successor, t.postponed, t.overrideErr, t.exceededLimit = nil, nil, nil, nil, ""
-	t.terminateOnly, t.takenFrom, t.startOnly = false, 0, false
+	t.terminateOnly, t.takenFrom, t.startOnly, t.copied = false, 0, false, nil
 	turns.Put(t)
 }
 

@@ -142,6 +142,9 @@ func (s *nodeService) authorize(ctx context.Context, caller Principal, request *
 	if purge := request.GetPurge(); len(purge.GetInstances()) > 0 {
 		instances = purge.Instances
 	}
+	if target := request.GetCopy().GetTarget(); target != "" {
+		instances = append(instances, target)
+	}
 	if bulkAction != "" {
 		if err := s.authorizeAction(ctx, caller, bulkAction, ""); err != nil {
 			return err

@@ -93,7 +93,7 @@ func checkPrincipal(request *clusterpb.Request) error {
 func recordsPrincipal(request *clusterpb.Request) bool {
 	switch request.Call.(type) {
 	case *clusterpb.Request_Start, *clusterpb.Request_Send, *clusterpb.Request_Control, *clusterpb.Request_Update,
-		*clusterpb.Request_Complete, *clusterpb.Request_Operate, *clusterpb.Request_PauseActivity,
+		*clusterpb.Request_Complete, *clusterpb.Request_Operate, *clusterpb.Request_PauseActivity, *clusterpb.Request_Copy,
 		*clusterpb.Request_TransferLeadership:
 		return true
 	}
@@ -199,6 +199,42 @@ var operateActions = map[clusterpb.OperateRequest_Kind][]Action{
 	clusterpb.OperateRequest_KIND_COMPLETE:  {"complete operation"},
 	clusterpb.OperateRequest_KIND_FAIL:      {"fail operation"},
 	clusterpb.OperateRequest_KIND_FIRE_NOW:  {"fire now"},
+}
+
+// copyActions are those of the requests that begin a run with a copied history.
+var copyActions = map[clusterpb.CopyRequest_Kind][]Action{
+	clusterpb.CopyRequest_KIND_RERUN:  {"rerun"},
+	clusterpb.CopyRequest_KIND_REWIND: {"rewind"},
+	clusterpb.CopyRequest_KIND_FORK:   {"fork"},
+}
+
+// checkCopy returns an error for a request that no correct client sends.
+func checkCopy(r *clusterpb.CopyRequest, most payloadLimit) error {
+	err := firstError(
+		checkText("reason", r.GetReason(), 0, reasonMax),
+		checkText("request ID", r.GetRequestId(), 1, actors.RequestIDMax),
+		most.check("input", r.GetInput()),
+	)
+	fork := r.GetKind() == clusterpb.CopyRequest_KIND_FORK
+	switch {
+	case err != nil:
+		return err
+	case r.GetCall() != "" && checkName("point", r.GetCall()) != nil:
+		return checkName("point", r.GetCall())
+	case r.GetTarget() != "" && !fork:
+		return invalidArgument("new ID", "is only for a fork")
+	case r.GetTarget() != "" && checkID(r.GetTarget()) != nil:
+		return checkID(r.GetTarget())
+	case r.GetKind() == clusterpb.CopyRequest_KIND_RERUN && (r.GetEventId() > 1 || r.GetCall() != ""):
+		return invalidArgument("point", "is not for a rerun")
+	case r.GetKind() != clusterpb.CopyRequest_KIND_RERUN && (r.GetEventId() > 0) == (r.GetCall() != ""):
+		return invalidArgument("point", "must be an event or a call")
+	case (r.GetCall() != "") != (r.GetCallNumber() > 0):
+		return invalidArgument("point", "is a call whose number is not 1 or more")
+	case r.GetInput() != nil && (!fork || r.GetEventId() != 1):
+		return invalidArgument("input", "can be replaced only by a fork from event 1")
+	}
+	return nil
 }
 
 // checkOperate returns an error for a request that no correct client sends.

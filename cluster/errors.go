@@ -217,7 +217,10 @@ func toFailure(err error) *clusterpb.Failure {
 	var notRegistered *replay.NotRegisteredError
 	var wrongKind *instances.OperationKindError
 	var token *replay.TokenError
+	var notCopied *state.CopyError
 	switch {
+	case errors.As(err, &notCopied):
+		return wire.CopyRefused(notCopied)
 	case errors.As(err, &token):
 		return wire.Token(token)
 	case errors.As(err, &wrongKind):
@@ -277,6 +280,8 @@ func fromFailure(f *clusterpb.Failure) error {
 	case f.Code == wire.CodeOperationKind:
 		of := f.GetOperationKind()
 		return &instances.OperationKindError{EventID: of.GetEventId(), Found: of.GetFound(), Permitted: of.GetPermitted()}
+	case f.Code == wire.CodeCopyRefused:
+		return wire.CopyError(f)
 	case f.Code == wire.CodeProtocol && f.Versions != nil:
 		return decodeVersionError(f.Versions)
 	case known == nil:

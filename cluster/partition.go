@@ -57,6 +57,7 @@ func (pa *partition) setJournal(opened *journal.Journal) {
 		Leads:       func(p *actors.Partition) bool { return pa.actorPartition.Load() == p },
 		VerifyToken: pa.node.tokens.verify,
 		Answers:     &pa.node.answerLimiter,
+		Owns:        func(instance string) bool { return pa.node.partitionOf(instance) == pa },
 		PauseOf:     func(name string) *journalpb.PausedActivity { return pa.node.settings.pauseOf(name) },
 	}
 	pa.inputs, pa.reads = instances.NewInputs(shared), instances.NewReads(shared)

@@ -86,6 +86,48 @@ func TestPrincipal_OfRemoteClients(t *testing.T) {
 	}
 }
 
+// A fork needs the right for the source and for the new instance.
+func TestAuthorize_ForkNamesBothInstances(t *testing.T) {
+	trusted := newAuthority(t)
+	var mu sync.Mutex
+	var asked []string
+	nodes, _ := startWithTLS(t, trusted, func(_ int, config *Config) {
+		config.Authorize = func(_ context.Context, _ Principal, action Action, instance string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if action == "fork" {
+				asked = append(asked, instance)
+			}
+			if instance == "forbidden" {
+				return errors.New("not yours")
+			}
+			return nil
+		}
+	})
+	client := dialSecured(t, trusted, trusted.client("gw"), nodes...)
+	ctx := testContext(t)
+	if _, err := StartRun(ctx, client, waiter, "i", "x"); err != nil {
+		t.Fatal(err)
+	}
+	fork := func(target string) error {
+		_, err := doorOf(t, client).Call(ctx, &clusterpb.Request{Instance: "i", Call: &clusterpb.Request_Copy{Copy: &clusterpb.CopyRequest{
+			Kind: clusterpb.CopyRequest_KIND_FORK, EventId: 1, Target: target, RequestId: "r" + target,
+		}}})
+		return err
+	}
+	if err := fork("forbidden"); !errors.Is(err, ErrNotAuthorized) {
+		t.Errorf("a forbidden target: %v", err)
+	}
+	if err := fork("permitted"); err != nil {
+		t.Error(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if want := []string{"i", "forbidden", "i", "permitted"}; !slices.Equal(asked, want) {
+		t.Errorf("Authorize was asked about %q, want %q", asked, want)
+	}
+}
+
 // A start that a node forwards in a batch keeps its principal; without a user nothing is recorded.
 func TestPrincipal_OfNodeClients(t *testing.T) {
 	nodes := startPeers(t, 3)

@@ -143,6 +143,14 @@ func inputKinds() map[reflect.Type]requestKind {
 				return pa.inputs.Operate(ctx, p, r, r.GetOperate())
 			}),
 		},
+		reflect.TypeFor[*clusterpb.Request_Copy](): {
+			actions:    func(r *clusterpb.Request) []Action { return copyActions[r.GetCopy().GetKind()] },
+			ofInstance: true,
+			check:      func(r *clusterpb.Request, most payloadLimit) error { return checkCopy(r.GetCopy(), most) },
+			serve: confirmed(func(ctx context.Context, pa *partition, p *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.inputs.Copy(ctx, p, r, r.GetCopy())
+			}),
+		},
 		reflect.TypeFor[*clusterpb.Request_Purge](): {
 			actions: needs(ActionPurge),
 			check:   func(r *clusterpb.Request, _ payloadLimit) error { return checkPurge(r.GetPurge().GetInstances()) },

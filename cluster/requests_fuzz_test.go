@@ -96,6 +96,10 @@ func requestsByKind() map[string][]*clusterpb.Request {
 		}
 		return &clusterpb.Request{User: "alice", Call: &clusterpb.Request_Operate{Operate: action}}
 	}
+	copied := func(r *clusterpb.CopyRequest) *clusterpb.Request {
+		r.RequestId = fmt.Sprint("copy", r.Kind, r.EventId)
+		return &clusterpb.Request{Call: &clusterpb.Request_Copy{Copy: r}}
+	}
 	query := func(name string) *clusterpb.Request {
 		return running(&clusterpb.Request{Call: &clusterpb.Request_Query{Query: &clusterpb.QueryRequest{Name: name, Input: payload(`""`)}}})
 	}
@@ -155,6 +159,12 @@ func requestsByKind() map[string][]*clusterpb.Request {
 		"operate": {
 			running(operate(clusterpb.OperateRequest_KIND_HOLD, 2)), again(running(operate(clusterpb.OperateRequest_KIND_COMPLETE, 5))),
 			running(operate(clusterpb.OperateRequest_KIND_FAIL, 1)), ended(operate(clusterpb.OperateRequest_KIND_RETRY_NOW, 2)),
+		},
+		"copy": {
+			ended(copied(&clusterpb.CopyRequest{Kind: clusterpb.CopyRequest_KIND_FORK, EventId: 1, Input: payload(`"y"`)})),
+			again(ended(copied(&clusterpb.CopyRequest{Kind: clusterpb.CopyRequest_KIND_REWIND, EventId: 2}))),
+			running(copied(&clusterpb.CopyRequest{Kind: clusterpb.CopyRequest_KIND_FORK, Call: "none", CallNumber: 1, Target: "fork"})),
+			running(copied(&clusterpb.CopyRequest{})),
 		},
 		"pause_activity": {
 			{Call: &clusterpb.Request_PauseActivity{PauseActivity: &clusterpb.PauseActivityRequest{Activity: "paused", RequestId: "p"}}},

@@ -97,6 +97,22 @@ func (p *proposer) SetCondition(c *journalpb.SetCondition, done func(error)) {
 	p.propose(proposal{record: record, done: done})
 }
 
+// CopyHistory begins a run whose history is a copy. done and the errors are as in Append; the state
+// machine also rejects it with a *state.CopyError. Before the cluster uses protocol 4 the error is a
+// *VersionError.
+func (p *proposer) CopyHistory(c *journalpb.CopyHistory, done func(error)) {
+	if protocol := p.machine.Protocol(); protocol < state.CopyProtocol {
+		done(&VersionError{Node: p.config.Node, Oldest: state.CopyProtocol, Newest: p.config.Protocol, Required: protocol})
+		return
+	}
+	record, err := entry.EncodeCopyHistory(c)
+	if err != nil {
+		done(err)
+		return
+	}
+	p.propose(proposal{record: record, done: done})
+}
+
 // conditionsProtocol is the protocol that introduced conditions.
 const conditionsProtocol = 3
 

@@ -22,12 +22,13 @@ type Context struct{ scope host.Scope }
 // execution returns the execution that the Context belongs to.
 func (c *Context) execution() host.Execution { return c.scope.Execution() }
 
-// InstanceID returns the ID of the instance.
-func (c *Context) InstanceID() string { return c.execution().ID().Instance }
+// InstanceID returns the ID of the instance. In the copied part of the history of a fork it is that of
+// the source.
+func (c *Context) InstanceID() string { return c.execution().Recorder().Instance }
 
 // Execution returns the number of the execution, starting at 1. Each continue-as-new starts the
-// next one.
-func (c *Context) Execution() uint64 { return c.execution().ID().Number }
+// next one. In the copied part of a history it is that of the source.
+func (c *Context) Execution() uint64 { return c.execution().Recorder().Number }
 
 // Name returns the name of the orchestration.
 func (c *Context) Name() string { return c.execution().Name() }

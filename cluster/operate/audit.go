@@ -43,8 +43,8 @@ const auditPage = 200
 
 // Audit yields the actions that match a filter: instance by instance in the order of
 // filter.Instances (by default of IDs), those of an instance in the order of its history. It yields
-// every event with a principal or a reason of an operator, and every cancellation, suspension and
-// resumption by a client. It does not find actions in purged histories, or pauses of activities,
+// every event with a principal or a reason of an operator, and every cancellation, suspension,
+// resumption and copy of a history by a client, but no copied events. It does not find actions in purged histories, or pauses of activities,
 // for which see [Pauses]. Of an instance with more than 1,000 executions only the latest 1,000 are
 // read.
 //
@@ -109,8 +109,12 @@ func (a *audit) readInstance(id string) error {
 		return err
 	}
 	for _, execution := range executions {
+		copied := uint64(0) // the last copied event: the source has the records
 		_, err := a.door.Events(a.ctx, id, execution.Number, func(event *journalpb.Event) error {
-			if a.selects(event) && !a.yield(Record{id, eventpb.New(execution.Number, event), operationOf(event)}, nil) {
+			for _, part := range event.GetOrchestrationStarted().GetCopied() {
+				copied = part.UpTo
+			}
+			if event.EventId > copied && a.selects(event) && !a.yield(Record{id, eventpb.New(execution.Number, event), operationOf(event)}, nil) {
 				return errStopped
 			}
 			return nil
@@ -139,7 +143,7 @@ func isControl(event *journalpb.Event) bool {
 	switch body := event.Body.(type) {
 	case *journalpb.Event_OrchestrationCancelRequested:
 		return body.OrchestrationCancelRequested.RequestId != ""
-	case *journalpb.Event_OrchestrationSuspended, *journalpb.Event_OrchestrationResumed:
+	case *journalpb.Event_OrchestrationSuspended, *journalpb.Event_OrchestrationResumed, *journalpb.Event_HistoryCopied:
 		return true
 	}
 	return false

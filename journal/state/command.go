@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"hash/crc32"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -18,6 +19,7 @@ const (
 	commandMetadata = 5
 
 	commandCondition = 6
+	commandCopy      = 7
 )
 
 // command is a decoded Record. Its byte slices are parts of the record.
@@ -29,6 +31,7 @@ type command struct {
 	metadata metadataChange
 
 	condition setConditionCommand
+	copy      copyCommand
 }
 
 type appendCommand struct {
@@ -54,6 +57,7 @@ type segment struct {
 	execution uint64
 	first     uint64
 	events    [][]byte
+	copied    *copyCommand // by which it was made; nil for that of an Append
 }
 
 // parse decodes a Record into c and reuses the slices of c.
@@ -80,6 +84,8 @@ func (c *command) parse(record []byte) error {
 		ok = c.metadata.parse(body)
 	case commandCondition:
 		ok = c.condition.parse(body)
+	case commandCopy:
+		ok = c.copy.parse(body)
 	default:
 		return fmt.Errorf("unknown command %d: %w", number, ErrCorrupt)
 	}
@@ -165,4 +171,51 @@ func (s *segment) parse(b []byte) bool {
 			s.events = append(s.events, event[:len(event):len(event)])
 		}
 	})
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// The field numbers of ChecksummedRecord.
+const (
+	fieldChecksummedRecord = 1
+	fieldChecksummedCRC    = 2
+)
+
+// ChecksummedSize returns the encoded length in bytes of a ChecksummedRecord that holds a record of
+// size bytes.
+func ChecksummedSize(size int) int {
+	return protowire.SizeTag(fieldChecksummedRecord) + protowire.SizeBytes(size) +
+		protowire.SizeTag(fieldChecksummedCRC) + protowire.SizeFixed32()
+}
+
+// AppendChecksummed appends an encoded ChecksummedRecord to dst: a record and its CRC-32C. fill
+// must append the record to its argument, exactly size bytes.
+func AppendChecksummed(dst []byte, size int, fill func([]byte) []byte) []byte {
+	dst = protowire.AppendTag(dst, fieldChecksummedRecord, protowire.BytesType)
+	dst = protowire.AppendVarint(dst, uint64(size))
+	start := len(dst)
+	dst = fill(dst)
+	sum := crc32.Checksum(dst[start:], castagnoli)
+	dst = protowire.AppendTag(dst, fieldChecksummedCRC, protowire.Fixed32Type)
+	return protowire.AppendFixed32(dst, sum)
+}
+
+// ParseChecksummed returns the record in an encoded ChecksummedRecord, as a part of the given
+// bytes. It returns an error that wraps ErrCorrupt if the checksum is absent or wrong.
+func ParseChecksummed(checksummed []byte) (record []byte, err error) {
+	var sum uint32
+	var hasSum bool
+	ok := eachField(checksummed, func(number protowire.Number, wire protowire.Type, value []byte) {
+		switch {
+		case number == fieldChecksummedRecord && wire == protowire.BytesType:
+			record, _ = protowire.ConsumeBytes(value)
+		case number == fieldChecksummedCRC && wire == protowire.Fixed32Type:
+			sum, _ = protowire.ConsumeFixed32(value)
+			hasSum = true
+		}
+	})
+	if !ok || !hasSum || crc32.Checksum(record, castagnoli) != sum {
+		return nil, fmt.Errorf("verify record checksum: %w", ErrCorrupt)
+	}
+	return record, nil
 }

@@ -65,11 +65,19 @@
 // SubOrchestrationScheduled with the close policy "abandon" is stored in the same way:
 // the child is started even if its parent has canceled it or has ended.
 //
+// # Copies
+//
+// CopyHistory begins an execution with the first events of another one, whose bytes each replica
+// reads from its own state; see copyCommand. Event 1 gets the identity of the new run, and a
+// HistoryCopied follows the last copied event. What is open there is open in the new execution. A
+// rejected copy is a *CopyError, if its source or target is the reason. Nothing else may be applied
+// while the source is read: 60,000 events of 1 KB take 0.2 s.
+//
 // # Sets for a new leader
 //
 // The machine maintains sets of running instances that a new leader reads without knowing
 // IDs, at a cost proportional to the set: those with open operations (OpenOperations),
-// those of which no code has run yet (Unbegun), those with a condition (WithCondition),
+// those of which no code has run yet, or none since the history was copied (Unbegun), those with a condition (WithCondition),
 // and children. Orphans yields the children whose parents no longer wait: the operation in
 // the child's parent reference is not open in the parent's latest execution. An abandoned
 // child is an orphan for as long as it runs. So is a child whose parent is in another
@@ -130,6 +138,7 @@
 //	22 attribute, repeated: {1 name, 2 an encoded AttributeValue}
 //	23 value of a key-value map, repeated: {1 map, 2 key, 3 event_id that holds it}
 //	24 summary of the run (text)  25 error code (text)  26 generation of the index that has its entries
+//	27 event_id of the last HistoryCopied
 //
 // An open operation also has the fields 5 name (text) and 6 since. Headers of older builds have no
 // field above 24.

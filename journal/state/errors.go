@@ -98,3 +98,44 @@ type FormatError struct {
 func (e *FormatError) Error() string {
 	return fmt.Sprintf("%s format %d is not supported, this version reads format %d", e.Kind, e.Format, e.Want)
 }
+
+// A CopyReason says why a history is not copied.
+type CopyReason string
+
+// The reasons.
+const (
+	CopyNoSource     CopyReason = "the source has no such execution"
+	CopyBeyondEnd    CopyReason = "the execution has no such event"
+	CopyEnded        CopyReason = "the event ends the execution: name an event before it"
+	CopyOpenChild    CopyReason = "a child is running at the event, and its end would go to the old run: name an event before its start or after its end"
+	CopyOpenMessage  CopyReason = "a message to another instance is on its way at the event: name an event before it or after its delivery"
+	CopyHasParent    CopyReason = "a parent waits for the run: act on the parent, or fork"
+	CopyTooLarge     CopyReason = "the copy would be larger than 64 MiB"
+	CopyTargetExists CopyReason = "the new instance exists"
+	CopyOldRun       CopyReason = "the run began before protocol 3: only its first event can be copied"
+	CopyOtherInput   CopyReason = "the code has used the input before the event: another input needs a copy of the first event only"
+
+	// Of the leader, before anything is proposed.
+	CopyNoCall         CopyReason = "the execution has no such call"
+	CopyOtherPartition CopyReason = "the new instance is in another partition: choose another ID, or none"
+)
+
+// CopyError rejects a CopyHistory. Nothing was changed.
+type CopyError struct {
+	Instance  string // the source; for CopyHasParent and CopyTargetExists the target
+	Execution uint64
+	EventID   uint64 // the last event to copy
+	Reason    CopyReason
+	Operation uint64 // the open child or message, 0 for other reasons
+}
+
+// RefusesCopy marks the error for packages that do not import this one.
+func (e *CopyError) RefusesCopy() {}
+
+func (e *CopyError) Error() string {
+	operation := ""
+	if e.Operation != 0 {
+		operation = fmt.Sprintf(" (operation %d)", e.Operation)
+	}
+	return fmt.Sprintf("instance %q, execution %d: cannot copy up to event %d: %s%s", e.Instance, e.Execution, e.EventID, e.Reason, operation)
+}

@@ -125,5 +125,5 @@ func eachField(message []byte, visit func(protowire.Number, protowire.Type, []by
 
 // isEventType reports whether a field of Event is an event type.
 func isEventType(number protowire.Number) bool {
-	return number >= journalpb.TypeOrchestrationStarted && number <= journalpb.TypeOperationControlled && number != 19
+	return number >= journalpb.TypeOrchestrationStarted && number <= journalpb.TypeHistoryCopied && number != 19
 }

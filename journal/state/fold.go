@@ -66,6 +66,8 @@ func (i *indexEntry) applyEvent(number uint64, e eventFields) (reason string) {
 		i.suspended = e.eventType == journalpb.TypeOrchestrationSuspended
 	case journalpb.TypeOperationControlled:
 		return i.open.controlOperation(e)
+	case journalpb.TypeHistoryCopied:
+		return i.endCopy(e)
 	case journalpb.TypeStatusSet:
 		i.statusEvent = e.id
 	case journalpb.TypeAttributeSet, journalpb.TypeValueSet:
@@ -128,6 +130,10 @@ const DeadlinesProtocol = 4
 // HeadersProtocol is the first protocol that permits headers: older builds do not pass them on.
 const HeadersProtocol = 4
 
+// CopyProtocol is the first protocol that permits copied histories: older builds do not know the
+// command.
+const CopyProtocol = 4
+
 // RunOptionsProtocol is the first protocol that permits retry policies and summaries of runs: older
 // builds do not retry, and continue runs as new without both.
 const RunOptionsProtocol = 4
@@ -146,6 +152,8 @@ func (i *indexEntry) requiredProtocol(encoded []byte) (protocol uint32, reason s
 		return messagesProtocol, "a key-value map"
 	case e.eventType == journalpb.TypeOperationControlled:
 		return OperateProtocol, "an action on an operation"
+	case e.eventType == journalpb.TypeHistoryCopied:
+		return CopyProtocol, "a copied history"
 	case i.lateCanceledName(e) != "":
 		return lateCancelProtocol, "canceling a closed subscription"
 	}

@@ -38,6 +38,7 @@ const (
 	fieldHeaderSummary     = 24
 	fieldHeaderErrorCode   = 25
 	fieldHeaderIndexed     = 26
+	fieldHeaderCopied      = 27
 )
 
 // The fields of an open operation in a header. Tags and buffered names have the first two.
@@ -106,6 +107,7 @@ func (i *indexEntry) appendTo(b []byte) []byte {
 	b = appendUint(b, fieldHeaderIncarnation, i.incarnation)
 	b = appendText(b, fieldHeaderSummary, i.summary)
 	b = appendText(b, fieldHeaderErrorCode, i.errorCode)
+	b = appendUint(b, fieldHeaderCopied, i.copiedEvent)
 	return i.publishedState.appendTo(b)
 }
 
@@ -212,6 +214,8 @@ func (in *instance) setHeaderNumber(field protowire.Number, v uint64) {
 		in.incarnation = v
 	case fieldHeaderIndexed:
 		in.indexedIn = v
+	case fieldHeaderCopied:
+		in.copiedEvent = v
 	}
 }
 

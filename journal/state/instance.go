@@ -72,6 +72,7 @@ type indexEntry struct {
 	// Of the latest run; see journalpb.OrchestrationStarted.
 	incarnation uint64
 	summary     string
+	copiedEvent uint64 // event_id of the last HistoryCopied of the latest execution, 0 if there is none
 
 	open operations
 	// The number of external events, by name, that no subscription has consumed yet.
@@ -196,6 +197,12 @@ func (in *instance) foldAll(segments []segment, protocol uint32) error {
 				return in.invalid(s, s.first+uint64(n), reason)
 			}
 		}
+		if s.copied != nil {
+			if err := s.copied.checkOpen(in.open); err != nil {
+				return err
+			}
+			continue
+		}
 		last := i == len(segments)-1
 		if continued := in.status == journalpb.Status_STATUS_CONTINUED_AS_NEW; continued == last {
 			return in.invalid(s, in.last, "continue-as-new and the first events of the next execution must be in the same append")
@@ -280,7 +287,7 @@ func (i *indexEntry) beginExecution(number uint64, e eventFields) (reason string
 	i.incarnation, i.summary = started.Incarnation, started.Summary
 	i.execution, i.status = number, journalpb.Status_STATUS_RUNNING
 	i.name, i.version, i.tags = started.Name, started.Version, started.Tags
-	i.suspended, i.statusEvent, i.errorCode = false, 0, ""
+	i.suspended, i.statusEvent, i.errorCode, i.copiedEvent = false, 0, "", 0
 	i.publishedState.begin(&started)
 	for _, event := range started.Inbox {
 		i.deliver(event.Name)

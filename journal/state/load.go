@@ -10,6 +10,11 @@ import (
 // loadAndLock locks the machine once everything that a command needs is in memory or known not to
 // exist. It reads without the lock, so that no reader waits for the disk.
 func (m *Machine) loadAndLock(c *command) error {
+	if c.kind == commandCopy {
+		if err := c.copy.read(&m.reads); err != nil {
+			return err
+		}
+	}
 	if m.store == nil {
 		m.mu.Lock()
 		return nil
@@ -62,6 +67,8 @@ func (m *Machine) missingIDs(c *command) (ids []string) {
 		check([]byte(c.attempt.message.GetRef().GetInstance()))
 	case commandCondition:
 		check([]byte(c.condition.message.GetInstance()))
+	case commandCopy:
+		check([]byte(c.copy.message.Target))
 	case commandPurge:
 		for _, id := range c.purge.instances {
 			check(id)

@@ -41,8 +41,7 @@ func newContents() contents {
 // increments.
 //
 // A rejected record returns the same error on every replica, and the machine remains usable: a
-// *StaleEpochError, *ConflictError, *InvalidAppendError, *ClosedError, ErrTokenUnknown,
-// ErrTokenExpired, ErrTokenUsed, ErrTooManyTokens or ErrSettingsVersion. An error that wraps
+// *StaleEpochError, *ConflictError, *InvalidAppendError, *ClosedError, *CopyError, ErrTokenUnknown, ErrTokenExpired, ErrTokenUsed, ErrTooManyTokens or ErrSettingsVersion. An error that wraps
 // ErrCorrupt, or a *StoreError, means that this replica must stop.
 //
 // The machine keeps parts of record, so the caller must not change it afterwards. Only one
@@ -72,6 +71,9 @@ func (m *Machine) Apply(record []byte) (outcome uint64, err error) {
 		err = m.changeMetadata(&c.metadata)
 	case commandCondition:
 		err = m.setCondition(&c.condition)
+	case commandCopy:
+		err = m.copyHistory(&c.copy)
+		c.copy = copyCommand{} // so that the memory of the copy can be freed
 	}
 	return m.epoch, err
 }
@@ -93,16 +95,54 @@ func (m *Machine) append(a *appendCommand) error {
 	if err := in.appendSegments(a.segments, max(m.metadata.protocol, 1), func() (*instance, error) { return m.readStored(in) }); err != nil {
 		return err
 	}
+	m.addAppended(in, before, known)
+	if in.hasChainedStart {
+		m.addChainedStarts(in, a.segments)
+	}
+	m.watchers.notify(in.id, in.isRunning())
+	return nil
+}
+
+// addAppended updates what depends on an instance after segments were added to it. known says that
+// it existed before.
+func (m *Machine) addAppended(in *instance, before memberships, known bool) {
 	if !known {
 		m.instances[in.id] = in
 		m.removeChainedStart(in.id) // it exists now, whatever started it
 	}
 	m.updateSets(in, before, in.memberships())
 	m.facets.count(in)
-	if in.hasChainedStart {
-		m.addChainedStarts(in, a.segments)
+}
+
+// copyHistory begins a run with a copied history. Detached starts in the copy are not requested
+// again.
+func (m *Machine) copyHistory(c *copyCommand) error {
+	s := c.message
+	in, known := m.instances[s.Target]
+	if !known {
+		in = newInstance(s.Target)
 	}
-	m.watchers.notify(in.id, in.isRunning())
+	switch {
+	case s.Epoch != m.epoch:
+		return &StaleEpochError{Instance: s.Target, Epoch: s.Epoch, Current: m.epoch}
+	case m.metadata.protocol < CopyProtocol:
+		return &InvalidAppendError{Instance: s.Target, Execution: s.Execution + 1, EventID: 1, Err: ErrProtocol, Reason: "a copied history needs a newer protocol"}
+	case in.execution != s.Execution || in.last != s.LastEventId:
+		return &ConflictError{Instance: s.Target, Execution: s.Execution, First: s.LastEventId + 1, Last: in.last}
+	}
+	if err := c.check(in, known); err != nil {
+		return err
+	}
+	m.markDirty(in)
+	before := in.memberships()
+	segments := c.segments(in)
+	if err := in.appendSegments(segments, m.metadata.protocol, func() (*instance, error) { return m.readStored(in) }); err != nil {
+		return err
+	}
+	m.dirtyBytes += c.bytes
+	m.addAppended(in, before, known)
+	in.hasChainedStart = false
+	m.watchers.notify(in.id, len(segments) == 1) // with two, a run has ended
 	return nil
 }
 

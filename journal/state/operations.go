@@ -15,7 +15,7 @@ type operation struct {
 	fireAt    int64  // of a timer
 	target    string // of a child its instance, of a subscription its name
 	name      string // of an activity or a child's orchestration; see operationName
-	since     int64  // when it was scheduled, Unix nanoseconds
+	since     int64  // when it was scheduled or copied, Unix nanoseconds
 	eventType int
 	control   control
 }
@@ -94,8 +94,9 @@ func (o operations) oldestSubscription(name string) (at int, ok bool) {
 	return at, at >= 0
 }
 
-// message returns the protobuf form. The caller adds the attempt.
-func (op *operation) message(instance string, execution, incarnation uint64) *journalpb.Operation {
+// message returns the protobuf form. copied is the last HistoryCopied of the execution. The caller adds
+// the attempt.
+func (op *operation) message(instance string, execution, incarnation, copied uint64) *journalpb.Operation {
 	m := &journalpb.Operation{
 		Ref:    &journalpb.OperationRef{Instance: instance, Execution: execution, EventId: op.id, Incarnation: incarnation},
 		Kind:   uint32(op.eventType),
@@ -105,6 +106,9 @@ func (op *operation) message(instance string, execution, incarnation uint64) *jo
 	}
 	if op.eventType == journalpb.TypeSubOrchestrationScheduled {
 		m.Child = op.target
+	}
+	if op.id < copied {
+		m.CopiedAt = op.since
 	}
 	return m
 }

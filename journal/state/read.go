@@ -38,9 +38,9 @@ func (re *reads) Instances() iter.Seq[*journalpb.Instance] {
 	return re.matchingInstances(allInstances, func(*instance) bool { return true })
 }
 
-// Unbegun yields the running instances whose latest execution holds only OrchestrationStarted, in
-// order of their IDs. No turn of their code is recorded: the leader had no code for them, or failed
-// before it recorded the turn. The cost is proportional to what it yields. It has the guarantees of
+// Unbegun yields the running instances whose latest execution holds only OrchestrationStarted, or
+// ends with HistoryCopied, in order of their IDs. No turn of their code is recorded since: the leader
+// had no code for them, failed before it recorded the turn, or the turn recorded nothing. The cost is proportional to what it yields. It has the guarantees of
 // Instances.
 func (re *reads) Unbegun() iter.Seq[*journalpb.Instance] {
 	return re.matchingInstances(unbegunInstances, func(in *instance) bool { return in.memberships().unbegun })
@@ -117,16 +117,17 @@ type openInstance struct {
 	attempts    map[uint64]attempt
 	execution   uint64
 	incarnation uint64
+	copiedEvent uint64
 }
 
 func (o *openInstance) copy(in *instance) {
 	o.open, o.attempts = slices.Clone(in.open), maps.Clone(in.attempts)
-	o.execution, o.incarnation = in.execution, in.incarnation
+	o.execution, o.incarnation, o.copiedEvent = in.execution, in.incarnation, in.copiedEvent
 }
 
 func (o *openInstance) yield(instance string, yield func(*journalpb.Operation) bool) (more bool) {
 	for i := range o.open {
-		op := o.open[i].message(instance, o.execution, o.incarnation)
+		op := o.open[i].message(instance, o.execution, o.incarnation, o.copiedEvent)
 		op.Attempt = o.attempts[o.open[i].id].message()
 		if !yield(op) {
 			return false

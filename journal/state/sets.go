@@ -30,7 +30,7 @@ func (in *instance) memberships() memberships {
 	running := in.isRunning()
 	return memberships{
 		busy:         len(in.open) > 0,
-		unbegun:      running && in.last == 1,
+		unbegun:      running && (in.last == 1 || in.last == in.copiedEvent),
 		child:        running && in.parent != nil,
 		hasCondition: running && in.condition != nil,
 	}
@@ -220,7 +220,7 @@ func (re *reads) TimersDue(before int64) iter.Seq[*journalpb.Operation] {
 			var due *journalpb.Operation
 			_, err := re.lookup(a.instance, func(in *instance) {
 				if at, open := in.open.find(a.event); open && in.execution == a.execution && in.open[at].isTimer() && in.open[at].fireAt == a.fireAt {
-					due = in.open[at].message(in.id, in.execution, in.incarnation)
+					due = in.open[at].message(in.id, in.execution, in.incarnation, in.copiedEvent)
 				}
 			})
 			if err != nil || due != nil && !yield(due) {

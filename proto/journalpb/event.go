@@ -31,6 +31,7 @@ const (
 	TypeAttributeSet                 = 37
 	TypeValueSet                     = 38
 	TypeOperationControlled          = 39
+	TypeHistoryCopied                = 40
 )
 
 var typeNames = map[int]string{
@@ -63,6 +64,7 @@ var typeNames = map[int]string{
 	TypeAttributeSet:                 "AttributeSet",
 	TypeValueSet:                     "ValueSet",
 	TypeOperationControlled:          "OperationControlled",
+	TypeHistoryCopied:                "HistoryCopied",
 }
 
 // TypeName returns the name of an event type, "" for an unknown number.
@@ -129,6 +131,8 @@ func (e *Event) TypeNumber() int {
 		return TypeValueSet
 	case *Event_OperationControlled:
 		return TypeOperationControlled
+	case *Event_HistoryCopied:
+		return TypeHistoryCopied
 	}
 	return 0
 }
@@ -188,6 +192,9 @@ func (k OperationControlled_Kind) ActionName() string {
 	return ""
 }
 
+// CopiedReason is the recorded reason of a termination by a CopyHistory.
+const CopiedReason = "replaced by a new run that begins with a copied history"
+
 // IsOperated reports whether an operator has caused the event: it controls an operation, or closes
 // one. It is false for an external event that an operator has sent.
 func (e *Event) IsOperated() bool {
@@ -218,12 +225,16 @@ func (e *Event) InputRequestID() string {
 }
 
 // InputWithID returns the event itself if it is the input with that request ID, or else the
-// external event with that ID in the inbox of a start, as an event; nil if there is none.
+// external event with that ID in the inbox of a start or of a copy, as an event; nil if there is none.
 func (e *Event) InputWithID(requestID string) *Event {
 	if e.InputRequestID() == requestID {
 		return e
 	}
-	for _, carried := range e.GetOrchestrationStarted().GetInbox() {
+	inbox := e.GetOrchestrationStarted().GetInbox()
+	if copied := e.GetHistoryCopied(); copied != nil {
+		inbox = copied.Inbox
+	}
+	for _, carried := range inbox {
 		if carried.RequestId == requestID {
 			return &Event{EventId: e.EventId, Timestamp: e.Timestamp, Body: &Event_ExternalEvent{ExternalEvent: carried}}
 		}

@@ -245,7 +245,7 @@ func (x OperationControlled_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OperationControlled_Kind.Descriptor instead.
 func (OperationControlled_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{35, 0}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{36, 0}
 }
 
 // Payload is a user's value in the journal: bytes and the name of their encoding. An empty
@@ -772,6 +772,7 @@ type Event struct {
 	//	*Event_AttributeSet
 	//	*Event_ValueSet
 	//	*Event_OperationControlled
+	//	*Event_HistoryCopied
 	Body          isEvent_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1103,6 +1104,15 @@ func (x *Event) GetOperationControlled() *OperationControlled {
 	return nil
 }
 
+func (x *Event) GetHistoryCopied() *HistoryCopied {
+	if x != nil {
+		if x, ok := x.Body.(*Event_HistoryCopied); ok {
+			return x.HistoryCopied
+		}
+	}
+	return nil
+}
+
 type isEvent_Body interface {
 	isEvent_Body()
 }
@@ -1223,6 +1233,10 @@ type Event_OperationControlled struct {
 	OperationControlled *OperationControlled `protobuf:"bytes,39,opt,name=operation_controlled,json=operationControlled,proto3,oneof"`
 }
 
+type Event_HistoryCopied struct {
+	HistoryCopied *HistoryCopied `protobuf:"bytes,40,opt,name=history_copied,json=historyCopied,proto3,oneof"`
+}
+
 func (*Event_OrchestrationStarted) isEvent_Body() {}
 
 func (*Event_OrchestrationCompleted) isEvent_Body() {}
@@ -1280,6 +1294,8 @@ func (*Event_AttributeSet) isEvent_Body() {}
 func (*Event_ValueSet) isEvent_Body() {}
 
 func (*Event_OperationControlled) isEvent_Body() {}
+
+func (*Event_HistoryCopied) isEvent_Body() {}
 
 // Origin is who caused an event from outside, and why.
 type Origin struct {
@@ -1407,7 +1423,10 @@ type OrchestrationStarted struct {
 	// continued as new.
 	Attempt uint32 `protobuf:"varint,26,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// The failure of the last of them.
-	LastFailure   *Error `protobuf:"bytes,27,opt,name=last_failure,json=lastFailure,proto3" json:"last_failure,omitempty"`
+	LastFailure *Error `protobuf:"bytes,27,opt,name=last_failure,json=lastFailure,proto3" json:"last_failure,omitempty"`
+	// The events up to the last of these parts are copies, in order; see HistoryCopied. Random values
+	// and derived IDs in each part are those of the run that it names. Protocol 4.
+	Copied        []*CopiedPart `protobuf:"bytes,28,rep,name=copied,proto3" json:"copied,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1624,6 +1643,84 @@ func (x *OrchestrationStarted) GetLastFailure() *Error {
 	return nil
 }
 
+func (x *OrchestrationStarted) GetCopied() []*CopiedPart {
+	if x != nil {
+		return x.Copied
+	}
+	return nil
+}
+
+// CopiedPart is the part of a history, after the previous part, that another execution has recorded
+// first.
+type CopiedPart struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Instance    string                 `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
+	Execution   uint64                 `protobuf:"varint,2,opt,name=execution,proto3" json:"execution,omitempty"`
+	Incarnation uint64                 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// The last event of the part.
+	UpTo          uint64 `protobuf:"varint,4,opt,name=up_to,json=upTo,proto3" json:"up_to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CopiedPart) Reset() {
+	*x = CopiedPart{}
+	mi := &file_journalpb_journal_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CopiedPart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CopiedPart) ProtoMessage() {}
+
+func (x *CopiedPart) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CopiedPart.ProtoReflect.Descriptor instead.
+func (*CopiedPart) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *CopiedPart) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *CopiedPart) GetExecution() uint64 {
+	if x != nil {
+		return x.Execution
+	}
+	return 0
+}
+
+func (x *CopiedPart) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *CopiedPart) GetUpTo() uint64 {
+	if x != nil {
+		return x.UpTo
+	}
+	return 0
+}
+
 // RequestIdMark says that count inputs were recorded at this journal index or before.
 type RequestIdMark struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1635,7 +1732,7 @@ type RequestIdMark struct {
 
 func (x *RequestIdMark) Reset() {
 	*x = RequestIdMark{}
-	mi := &file_journalpb_journal_proto_msgTypes[9]
+	mi := &file_journalpb_journal_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1647,7 +1744,7 @@ func (x *RequestIdMark) String() string {
 func (*RequestIdMark) ProtoMessage() {}
 
 func (x *RequestIdMark) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[9]
+	mi := &file_journalpb_journal_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1660,7 +1757,7 @@ func (x *RequestIdMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestIdMark.ProtoReflect.Descriptor instead.
 func (*RequestIdMark) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{9}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RequestIdMark) GetIndex() uint64 {
@@ -1686,7 +1783,7 @@ type OrchestrationCompleted struct {
 
 func (x *OrchestrationCompleted) Reset() {
 	*x = OrchestrationCompleted{}
-	mi := &file_journalpb_journal_proto_msgTypes[10]
+	mi := &file_journalpb_journal_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1698,7 +1795,7 @@ func (x *OrchestrationCompleted) String() string {
 func (*OrchestrationCompleted) ProtoMessage() {}
 
 func (x *OrchestrationCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[10]
+	mi := &file_journalpb_journal_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1711,7 +1808,7 @@ func (x *OrchestrationCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCompleted.ProtoReflect.Descriptor instead.
 func (*OrchestrationCompleted) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{10}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *OrchestrationCompleted) GetOutput() *Payload {
@@ -1730,7 +1827,7 @@ type OrchestrationFailed struct {
 
 func (x *OrchestrationFailed) Reset() {
 	*x = OrchestrationFailed{}
-	mi := &file_journalpb_journal_proto_msgTypes[11]
+	mi := &file_journalpb_journal_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1742,7 +1839,7 @@ func (x *OrchestrationFailed) String() string {
 func (*OrchestrationFailed) ProtoMessage() {}
 
 func (x *OrchestrationFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[11]
+	mi := &file_journalpb_journal_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1755,7 +1852,7 @@ func (x *OrchestrationFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationFailed.ProtoReflect.Descriptor instead.
 func (*OrchestrationFailed) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{11}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *OrchestrationFailed) GetError() *Error {
@@ -1774,7 +1871,7 @@ type OrchestrationCanceled struct {
 
 func (x *OrchestrationCanceled) Reset() {
 	*x = OrchestrationCanceled{}
-	mi := &file_journalpb_journal_proto_msgTypes[12]
+	mi := &file_journalpb_journal_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1786,7 +1883,7 @@ func (x *OrchestrationCanceled) String() string {
 func (*OrchestrationCanceled) ProtoMessage() {}
 
 func (x *OrchestrationCanceled) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[12]
+	mi := &file_journalpb_journal_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1799,7 +1896,7 @@ func (x *OrchestrationCanceled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCanceled.ProtoReflect.Descriptor instead.
 func (*OrchestrationCanceled) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{12}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *OrchestrationCanceled) GetReason() string {
@@ -1818,7 +1915,7 @@ type OrchestrationTerminated struct {
 
 func (x *OrchestrationTerminated) Reset() {
 	*x = OrchestrationTerminated{}
-	mi := &file_journalpb_journal_proto_msgTypes[13]
+	mi := &file_journalpb_journal_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1830,7 +1927,7 @@ func (x *OrchestrationTerminated) String() string {
 func (*OrchestrationTerminated) ProtoMessage() {}
 
 func (x *OrchestrationTerminated) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[13]
+	mi := &file_journalpb_journal_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1843,7 +1940,7 @@ func (x *OrchestrationTerminated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationTerminated.ProtoReflect.Descriptor instead.
 func (*OrchestrationTerminated) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{13}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *OrchestrationTerminated) GetReason() string {
@@ -1867,7 +1964,7 @@ type OrchestrationContinuedAsNew struct {
 
 func (x *OrchestrationContinuedAsNew) Reset() {
 	*x = OrchestrationContinuedAsNew{}
-	mi := &file_journalpb_journal_proto_msgTypes[14]
+	mi := &file_journalpb_journal_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1879,7 +1976,7 @@ func (x *OrchestrationContinuedAsNew) String() string {
 func (*OrchestrationContinuedAsNew) ProtoMessage() {}
 
 func (x *OrchestrationContinuedAsNew) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[14]
+	mi := &file_journalpb_journal_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1892,7 +1989,7 @@ func (x *OrchestrationContinuedAsNew) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationContinuedAsNew.ProtoReflect.Descriptor instead.
 func (*OrchestrationContinuedAsNew) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{14}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *OrchestrationContinuedAsNew) GetInput() *Payload {
@@ -1935,7 +2032,7 @@ type OrchestrationCancelRequested struct {
 
 func (x *OrchestrationCancelRequested) Reset() {
 	*x = OrchestrationCancelRequested{}
-	mi := &file_journalpb_journal_proto_msgTypes[15]
+	mi := &file_journalpb_journal_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1947,7 +2044,7 @@ func (x *OrchestrationCancelRequested) String() string {
 func (*OrchestrationCancelRequested) ProtoMessage() {}
 
 func (x *OrchestrationCancelRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[15]
+	mi := &file_journalpb_journal_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1960,7 +2057,7 @@ func (x *OrchestrationCancelRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCancelRequested.ProtoReflect.Descriptor instead.
 func (*OrchestrationCancelRequested) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{15}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *OrchestrationCancelRequested) GetReason() string {
@@ -1994,7 +2091,7 @@ type OrchestrationSuspended struct {
 
 func (x *OrchestrationSuspended) Reset() {
 	*x = OrchestrationSuspended{}
-	mi := &file_journalpb_journal_proto_msgTypes[16]
+	mi := &file_journalpb_journal_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2006,7 +2103,7 @@ func (x *OrchestrationSuspended) String() string {
 func (*OrchestrationSuspended) ProtoMessage() {}
 
 func (x *OrchestrationSuspended) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[16]
+	mi := &file_journalpb_journal_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2019,7 +2116,7 @@ func (x *OrchestrationSuspended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationSuspended.ProtoReflect.Descriptor instead.
 func (*OrchestrationSuspended) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{16}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *OrchestrationSuspended) GetReason() string {
@@ -2046,7 +2143,7 @@ type OrchestrationResumed struct {
 
 func (x *OrchestrationResumed) Reset() {
 	*x = OrchestrationResumed{}
-	mi := &file_journalpb_journal_proto_msgTypes[17]
+	mi := &file_journalpb_journal_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2058,7 +2155,7 @@ func (x *OrchestrationResumed) String() string {
 func (*OrchestrationResumed) ProtoMessage() {}
 
 func (x *OrchestrationResumed) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[17]
+	mi := &file_journalpb_journal_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2071,7 +2168,7 @@ func (x *OrchestrationResumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationResumed.ProtoReflect.Descriptor instead.
 func (*OrchestrationResumed) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{17}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *OrchestrationResumed) GetReason() string {
@@ -2099,7 +2196,7 @@ type ActivityScheduled struct {
 
 func (x *ActivityScheduled) Reset() {
 	*x = ActivityScheduled{}
-	mi := &file_journalpb_journal_proto_msgTypes[18]
+	mi := &file_journalpb_journal_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2111,7 +2208,7 @@ func (x *ActivityScheduled) String() string {
 func (*ActivityScheduled) ProtoMessage() {}
 
 func (x *ActivityScheduled) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[18]
+	mi := &file_journalpb_journal_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2124,7 +2221,7 @@ func (x *ActivityScheduled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityScheduled.ProtoReflect.Descriptor instead.
 func (*ActivityScheduled) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{18}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ActivityScheduled) GetName() string {
@@ -2158,7 +2255,7 @@ type ActivityCompleted struct {
 
 func (x *ActivityCompleted) Reset() {
 	*x = ActivityCompleted{}
-	mi := &file_journalpb_journal_proto_msgTypes[19]
+	mi := &file_journalpb_journal_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2170,7 +2267,7 @@ func (x *ActivityCompleted) String() string {
 func (*ActivityCompleted) ProtoMessage() {}
 
 func (x *ActivityCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[19]
+	mi := &file_journalpb_journal_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2183,7 +2280,7 @@ func (x *ActivityCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityCompleted.ProtoReflect.Descriptor instead.
 func (*ActivityCompleted) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{19}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ActivityCompleted) GetResult() *Payload {
@@ -2210,7 +2307,7 @@ type ActivityFailed struct {
 
 func (x *ActivityFailed) Reset() {
 	*x = ActivityFailed{}
-	mi := &file_journalpb_journal_proto_msgTypes[20]
+	mi := &file_journalpb_journal_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2222,7 +2319,7 @@ func (x *ActivityFailed) String() string {
 func (*ActivityFailed) ProtoMessage() {}
 
 func (x *ActivityFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[20]
+	mi := &file_journalpb_journal_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2235,7 +2332,7 @@ func (x *ActivityFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityFailed.ProtoReflect.Descriptor instead.
 func (*ActivityFailed) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{20}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ActivityFailed) GetError() *Error {
@@ -2262,7 +2359,7 @@ type TimerCreated struct {
 
 func (x *TimerCreated) Reset() {
 	*x = TimerCreated{}
-	mi := &file_journalpb_journal_proto_msgTypes[21]
+	mi := &file_journalpb_journal_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2274,7 +2371,7 @@ func (x *TimerCreated) String() string {
 func (*TimerCreated) ProtoMessage() {}
 
 func (x *TimerCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[21]
+	mi := &file_journalpb_journal_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2287,7 +2384,7 @@ func (x *TimerCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimerCreated.ProtoReflect.Descriptor instead.
 func (*TimerCreated) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{21}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TimerCreated) GetFireAt() int64 {
@@ -2307,7 +2404,7 @@ type TimerFired struct {
 
 func (x *TimerFired) Reset() {
 	*x = TimerFired{}
-	mi := &file_journalpb_journal_proto_msgTypes[22]
+	mi := &file_journalpb_journal_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2319,7 +2416,7 @@ func (x *TimerFired) String() string {
 func (*TimerFired) ProtoMessage() {}
 
 func (x *TimerFired) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[22]
+	mi := &file_journalpb_journal_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2332,7 +2429,7 @@ func (x *TimerFired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimerFired.ProtoReflect.Descriptor instead.
 func (*TimerFired) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{22}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TimerFired) GetFireAt() int64 {
@@ -2351,7 +2448,7 @@ type ExternalSubscribed struct {
 
 func (x *ExternalSubscribed) Reset() {
 	*x = ExternalSubscribed{}
-	mi := &file_journalpb_journal_proto_msgTypes[23]
+	mi := &file_journalpb_journal_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2363,7 +2460,7 @@ func (x *ExternalSubscribed) String() string {
 func (*ExternalSubscribed) ProtoMessage() {}
 
 func (x *ExternalSubscribed) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[23]
+	mi := &file_journalpb_journal_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2376,7 +2473,7 @@ func (x *ExternalSubscribed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalSubscribed.ProtoReflect.Descriptor instead.
 func (*ExternalSubscribed) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{23}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ExternalSubscribed) GetName() string {
@@ -2399,7 +2496,7 @@ type ExternalEvent struct {
 
 func (x *ExternalEvent) Reset() {
 	*x = ExternalEvent{}
-	mi := &file_journalpb_journal_proto_msgTypes[24]
+	mi := &file_journalpb_journal_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2411,7 +2508,7 @@ func (x *ExternalEvent) String() string {
 func (*ExternalEvent) ProtoMessage() {}
 
 func (x *ExternalEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[24]
+	mi := &file_journalpb_journal_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2424,7 +2521,7 @@ func (x *ExternalEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalEvent.ProtoReflect.Descriptor instead.
 func (*ExternalEvent) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{24}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ExternalEvent) GetName() string {
@@ -2474,7 +2571,7 @@ type SubOrchestrationScheduled struct {
 
 func (x *SubOrchestrationScheduled) Reset() {
 	*x = SubOrchestrationScheduled{}
-	mi := &file_journalpb_journal_proto_msgTypes[25]
+	mi := &file_journalpb_journal_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2486,7 +2583,7 @@ func (x *SubOrchestrationScheduled) String() string {
 func (*SubOrchestrationScheduled) ProtoMessage() {}
 
 func (x *SubOrchestrationScheduled) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[25]
+	mi := &file_journalpb_journal_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2499,7 +2596,7 @@ func (x *SubOrchestrationScheduled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubOrchestrationScheduled.ProtoReflect.Descriptor instead.
 func (*SubOrchestrationScheduled) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{25}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SubOrchestrationScheduled) GetName() string {
@@ -2567,7 +2664,7 @@ type SubOrchestrationCompleted struct {
 
 func (x *SubOrchestrationCompleted) Reset() {
 	*x = SubOrchestrationCompleted{}
-	mi := &file_journalpb_journal_proto_msgTypes[26]
+	mi := &file_journalpb_journal_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2579,7 +2676,7 @@ func (x *SubOrchestrationCompleted) String() string {
 func (*SubOrchestrationCompleted) ProtoMessage() {}
 
 func (x *SubOrchestrationCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[26]
+	mi := &file_journalpb_journal_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2592,7 +2689,7 @@ func (x *SubOrchestrationCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubOrchestrationCompleted.ProtoReflect.Descriptor instead.
 func (*SubOrchestrationCompleted) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{26}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SubOrchestrationCompleted) GetResult() *Payload {
@@ -2611,7 +2708,7 @@ type SubOrchestrationFailed struct {
 
 func (x *SubOrchestrationFailed) Reset() {
 	*x = SubOrchestrationFailed{}
-	mi := &file_journalpb_journal_proto_msgTypes[27]
+	mi := &file_journalpb_journal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2623,7 +2720,7 @@ func (x *SubOrchestrationFailed) String() string {
 func (*SubOrchestrationFailed) ProtoMessage() {}
 
 func (x *SubOrchestrationFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[27]
+	mi := &file_journalpb_journal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2636,7 +2733,7 @@ func (x *SubOrchestrationFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubOrchestrationFailed.ProtoReflect.Descriptor instead.
 func (*SubOrchestrationFailed) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{27}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SubOrchestrationFailed) GetError() *Error {
@@ -2662,7 +2759,7 @@ type OrchestrationChained struct {
 
 func (x *OrchestrationChained) Reset() {
 	*x = OrchestrationChained{}
-	mi := &file_journalpb_journal_proto_msgTypes[28]
+	mi := &file_journalpb_journal_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2674,7 +2771,7 @@ func (x *OrchestrationChained) String() string {
 func (*OrchestrationChained) ProtoMessage() {}
 
 func (x *OrchestrationChained) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[28]
+	mi := &file_journalpb_journal_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2687,7 +2784,7 @@ func (x *OrchestrationChained) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationChained.ProtoReflect.Descriptor instead.
 func (*OrchestrationChained) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{28}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *OrchestrationChained) GetName() string {
@@ -2744,7 +2841,7 @@ type CancelRequested struct {
 
 func (x *CancelRequested) Reset() {
 	*x = CancelRequested{}
-	mi := &file_journalpb_journal_proto_msgTypes[29]
+	mi := &file_journalpb_journal_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2756,7 +2853,7 @@ func (x *CancelRequested) String() string {
 func (*CancelRequested) ProtoMessage() {}
 
 func (x *CancelRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[29]
+	mi := &file_journalpb_journal_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2769,7 +2866,7 @@ func (x *CancelRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequested.ProtoReflect.Descriptor instead.
 func (*CancelRequested) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{29}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CancelRequested) GetEventName() string {
@@ -2791,7 +2888,7 @@ type SideEffectRecorded struct {
 
 func (x *SideEffectRecorded) Reset() {
 	*x = SideEffectRecorded{}
-	mi := &file_journalpb_journal_proto_msgTypes[30]
+	mi := &file_journalpb_journal_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2803,7 +2900,7 @@ func (x *SideEffectRecorded) String() string {
 func (*SideEffectRecorded) ProtoMessage() {}
 
 func (x *SideEffectRecorded) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[30]
+	mi := &file_journalpb_journal_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2816,7 +2913,7 @@ func (x *SideEffectRecorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SideEffectRecorded.ProtoReflect.Descriptor instead.
 func (*SideEffectRecorded) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{30}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SideEffectRecorded) GetLabel() string {
@@ -2849,7 +2946,7 @@ type StatusSet struct {
 
 func (x *StatusSet) Reset() {
 	*x = StatusSet{}
-	mi := &file_journalpb_journal_proto_msgTypes[31]
+	mi := &file_journalpb_journal_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2861,7 +2958,7 @@ func (x *StatusSet) String() string {
 func (*StatusSet) ProtoMessage() {}
 
 func (x *StatusSet) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[31]
+	mi := &file_journalpb_journal_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2874,7 +2971,7 @@ func (x *StatusSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusSet.ProtoReflect.Descriptor instead.
 func (*StatusSet) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{31}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StatusSet) GetValue() *Payload {
@@ -2896,7 +2993,7 @@ type AttributeSet struct {
 
 func (x *AttributeSet) Reset() {
 	*x = AttributeSet{}
-	mi := &file_journalpb_journal_proto_msgTypes[32]
+	mi := &file_journalpb_journal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2908,7 +3005,7 @@ func (x *AttributeSet) String() string {
 func (*AttributeSet) ProtoMessage() {}
 
 func (x *AttributeSet) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[32]
+	mi := &file_journalpb_journal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2921,7 +3018,7 @@ func (x *AttributeSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttributeSet.ProtoReflect.Descriptor instead.
 func (*AttributeSet) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{32}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AttributeSet) GetName() string {
@@ -2956,7 +3053,7 @@ type AttributeValue struct {
 
 func (x *AttributeValue) Reset() {
 	*x = AttributeValue{}
-	mi := &file_journalpb_journal_proto_msgTypes[33]
+	mi := &file_journalpb_journal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2968,7 +3065,7 @@ func (x *AttributeValue) String() string {
 func (*AttributeValue) ProtoMessage() {}
 
 func (x *AttributeValue) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[33]
+	mi := &file_journalpb_journal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2981,7 +3078,7 @@ func (x *AttributeValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttributeValue.ProtoReflect.Descriptor instead.
 func (*AttributeValue) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{33}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AttributeValue) GetKind() isAttributeValue_Kind {
@@ -3084,7 +3181,7 @@ type ValueSet struct {
 
 func (x *ValueSet) Reset() {
 	*x = ValueSet{}
-	mi := &file_journalpb_journal_proto_msgTypes[34]
+	mi := &file_journalpb_journal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3096,7 +3193,7 @@ func (x *ValueSet) String() string {
 func (*ValueSet) ProtoMessage() {}
 
 func (x *ValueSet) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[34]
+	mi := &file_journalpb_journal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3109,7 +3206,7 @@ func (x *ValueSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueSet.ProtoReflect.Descriptor instead.
 func (*ValueSet) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{34}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ValueSet) GetMap() string {
@@ -3154,7 +3251,7 @@ type OperationControlled struct {
 
 func (x *OperationControlled) Reset() {
 	*x = OperationControlled{}
-	mi := &file_journalpb_journal_proto_msgTypes[35]
+	mi := &file_journalpb_journal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3166,7 +3263,7 @@ func (x *OperationControlled) String() string {
 func (*OperationControlled) ProtoMessage() {}
 
 func (x *OperationControlled) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[35]
+	mi := &file_journalpb_journal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3179,7 +3276,7 @@ func (x *OperationControlled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperationControlled.ProtoReflect.Descriptor instead.
 func (*OperationControlled) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{35}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *OperationControlled) GetEventId() uint64 {
@@ -3224,6 +3321,72 @@ func (x *OperationControlled) GetAttempt() uint32 {
 	return 0
 }
 
+// HistoryCopied follows the copied part of a history: the events before it are those of source, except
+// that OrchestrationStarted has the identity of the new run and no parent. The code runs on from
+// here. Protocol 4.
+type HistoryCopied struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Source *CopiedPart            `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	// External events that the source has recorded after the copied part, in order. The instance has
+	// received them with this event.
+	Inbox []*ExternalEvent `protobuf:"bytes,2,rep,name=inbox,proto3" json:"inbox,omitempty"`
+	// The deadline of the run from here on, Unix nanoseconds; 0: none.
+	Deadline      int64 `protobuf:"varint,3,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryCopied) Reset() {
+	*x = HistoryCopied{}
+	mi := &file_journalpb_journal_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryCopied) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryCopied) ProtoMessage() {}
+
+func (x *HistoryCopied) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryCopied.ProtoReflect.Descriptor instead.
+func (*HistoryCopied) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *HistoryCopied) GetSource() *CopiedPart {
+	if x != nil {
+		return x.Source
+	}
+	return nil
+}
+
+func (x *HistoryCopied) GetInbox() []*ExternalEvent {
+	if x != nil {
+		return x.Inbox
+	}
+	return nil
+}
+
+func (x *HistoryCopied) GetDeadline() int64 {
+	if x != nil {
+		return x.Deadline
+	}
+	return 0
+}
+
 // MessageSent sends an event or a request to cancel to another instance. Protocol 4.
 type MessageSent struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -3240,7 +3403,7 @@ type MessageSent struct {
 
 func (x *MessageSent) Reset() {
 	*x = MessageSent{}
-	mi := &file_journalpb_journal_proto_msgTypes[36]
+	mi := &file_journalpb_journal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3252,7 +3415,7 @@ func (x *MessageSent) String() string {
 func (*MessageSent) ProtoMessage() {}
 
 func (x *MessageSent) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[36]
+	mi := &file_journalpb_journal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3265,7 +3428,7 @@ func (x *MessageSent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageSent.ProtoReflect.Descriptor instead.
 func (*MessageSent) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{36}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *MessageSent) GetInstance() string {
@@ -3305,7 +3468,7 @@ type MessageDelivered struct {
 
 func (x *MessageDelivered) Reset() {
 	*x = MessageDelivered{}
-	mi := &file_journalpb_journal_proto_msgTypes[37]
+	mi := &file_journalpb_journal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3317,7 +3480,7 @@ func (x *MessageDelivered) String() string {
 func (*MessageDelivered) ProtoMessage() {}
 
 func (x *MessageDelivered) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[37]
+	mi := &file_journalpb_journal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3330,7 +3493,7 @@ func (x *MessageDelivered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageDelivered.ProtoReflect.Descriptor instead.
 func (*MessageDelivered) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{37}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{39}
 }
 
 // MessageRejected: the receiver has not recorded the message and never will.
@@ -3343,7 +3506,7 @@ type MessageRejected struct {
 
 func (x *MessageRejected) Reset() {
 	*x = MessageRejected{}
-	mi := &file_journalpb_journal_proto_msgTypes[38]
+	mi := &file_journalpb_journal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3355,7 +3518,7 @@ func (x *MessageRejected) String() string {
 func (*MessageRejected) ProtoMessage() {}
 
 func (x *MessageRejected) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[38]
+	mi := &file_journalpb_journal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3368,7 +3531,7 @@ func (x *MessageRejected) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageRejected.ProtoReflect.Descriptor instead.
 func (*MessageRejected) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{38}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *MessageRejected) GetError() *Error {
@@ -3390,7 +3553,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_journalpb_journal_proto_msgTypes[39]
+	mi := &file_journalpb_journal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3402,7 +3565,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[39]
+	mi := &file_journalpb_journal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3415,7 +3578,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{39}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Entry) GetFormat() uint32 {
@@ -3444,7 +3607,7 @@ type ChecksummedRecord struct {
 
 func (x *ChecksummedRecord) Reset() {
 	*x = ChecksummedRecord{}
-	mi := &file_journalpb_journal_proto_msgTypes[40]
+	mi := &file_journalpb_journal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3456,7 +3619,7 @@ func (x *ChecksummedRecord) String() string {
 func (*ChecksummedRecord) ProtoMessage() {}
 
 func (x *ChecksummedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[40]
+	mi := &file_journalpb_journal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3469,7 +3632,7 @@ func (x *ChecksummedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChecksummedRecord.ProtoReflect.Descriptor instead.
 func (*ChecksummedRecord) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{40}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ChecksummedRecord) GetRecord() []byte {
@@ -3497,6 +3660,7 @@ type Record struct {
 	//	*Record_Purge
 	//	*Record_MetadataChange
 	//	*Record_SetCondition
+	//	*Record_CopyHistory
 	Command       isRecord_Command `protobuf_oneof:"command"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3504,7 +3668,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_journalpb_journal_proto_msgTypes[41]
+	mi := &file_journalpb_journal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3516,7 +3680,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[41]
+	mi := &file_journalpb_journal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3529,7 +3693,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{41}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Record) GetCommand() isRecord_Command {
@@ -3593,6 +3757,15 @@ func (x *Record) GetSetCondition() *SetCondition {
 	return nil
 }
 
+func (x *Record) GetCopyHistory() *CopyHistory {
+	if x != nil {
+		if x, ok := x.Command.(*Record_CopyHistory); ok {
+			return x.CopyHistory
+		}
+	}
+	return nil
+}
+
 type isRecord_Command interface {
 	isRecord_Command()
 }
@@ -3622,6 +3795,11 @@ type Record_SetCondition struct {
 	SetCondition *SetCondition `protobuf:"bytes,6,opt,name=set_condition,json=setCondition,proto3,oneof"`
 }
 
+type Record_CopyHistory struct {
+	// Since protocol 4.
+	CopyHistory *CopyHistory `protobuf:"bytes,7,opt,name=copy_history,json=copyHistory,proto3,oneof"`
+}
+
 func (*Record_Append) isRecord_Command() {}
 
 func (*Record_Epoch) isRecord_Command() {}
@@ -3633,6 +3811,8 @@ func (*Record_Purge) isRecord_Command() {}
 func (*Record_MetadataChange) isRecord_Command() {}
 
 func (*Record_SetCondition) isRecord_Command() {}
+
+func (*Record_CopyHistory) isRecord_Command() {}
 
 // Append adds events to the history of one instance, whole or not at all.
 type Append struct {
@@ -3648,7 +3828,7 @@ type Append struct {
 
 func (x *Append) Reset() {
 	*x = Append{}
-	mi := &file_journalpb_journal_proto_msgTypes[42]
+	mi := &file_journalpb_journal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3660,7 +3840,7 @@ func (x *Append) String() string {
 func (*Append) ProtoMessage() {}
 
 func (x *Append) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[42]
+	mi := &file_journalpb_journal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3673,7 +3853,7 @@ func (x *Append) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Append.ProtoReflect.Descriptor instead.
 func (*Append) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{42}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Append) GetInstance() string {
@@ -3710,7 +3890,7 @@ type Segment struct {
 
 func (x *Segment) Reset() {
 	*x = Segment{}
-	mi := &file_journalpb_journal_proto_msgTypes[43]
+	mi := &file_journalpb_journal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3722,7 +3902,7 @@ func (x *Segment) String() string {
 func (*Segment) ProtoMessage() {}
 
 func (x *Segment) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[43]
+	mi := &file_journalpb_journal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3735,7 +3915,7 @@ func (x *Segment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Segment.ProtoReflect.Descriptor instead.
 func (*Segment) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{43}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Segment) GetExecution() uint64 {
@@ -3784,7 +3964,7 @@ type Attempt struct {
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_journalpb_journal_proto_msgTypes[44]
+	mi := &file_journalpb_journal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3796,7 +3976,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[44]
+	mi := &file_journalpb_journal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3809,7 +3989,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{44}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Attempt) GetRef() *OperationRef {
@@ -3880,7 +4060,7 @@ type Purge struct {
 
 func (x *Purge) Reset() {
 	*x = Purge{}
-	mi := &file_journalpb_journal_proto_msgTypes[45]
+	mi := &file_journalpb_journal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3892,7 +4072,7 @@ func (x *Purge) String() string {
 func (*Purge) ProtoMessage() {}
 
 func (x *Purge) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[45]
+	mi := &file_journalpb_journal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3905,7 +4085,7 @@ func (x *Purge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Purge.ProtoReflect.Descriptor instead.
 func (*Purge) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{45}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Purge) GetEpoch() uint64 {
@@ -3934,7 +4114,7 @@ type Epoch struct {
 
 func (x *Epoch) Reset() {
 	*x = Epoch{}
-	mi := &file_journalpb_journal_proto_msgTypes[46]
+	mi := &file_journalpb_journal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3946,7 +4126,7 @@ func (x *Epoch) String() string {
 func (*Epoch) ProtoMessage() {}
 
 func (x *Epoch) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[46]
+	mi := &file_journalpb_journal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3959,7 +4139,7 @@ func (x *Epoch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Epoch.ProtoReflect.Descriptor instead.
 func (*Epoch) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{46}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Epoch) GetNode() string {
@@ -4012,7 +4192,7 @@ type MetadataChange struct {
 
 func (x *MetadataChange) Reset() {
 	*x = MetadataChange{}
-	mi := &file_journalpb_journal_proto_msgTypes[47]
+	mi := &file_journalpb_journal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4024,7 +4204,7 @@ func (x *MetadataChange) String() string {
 func (*MetadataChange) ProtoMessage() {}
 
 func (x *MetadataChange) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[47]
+	mi := &file_journalpb_journal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4037,7 +4217,7 @@ func (x *MetadataChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetadataChange.ProtoReflect.Descriptor instead.
 func (*MetadataChange) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{47}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *MetadataChange) GetEpoch() uint64 {
@@ -4138,7 +4318,7 @@ type SetCondition struct {
 
 func (x *SetCondition) Reset() {
 	*x = SetCondition{}
-	mi := &file_journalpb_journal_proto_msgTypes[48]
+	mi := &file_journalpb_journal_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4150,7 +4330,7 @@ func (x *SetCondition) String() string {
 func (*SetCondition) ProtoMessage() {}
 
 func (x *SetCondition) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[48]
+	mi := &file_journalpb_journal_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4163,7 +4343,7 @@ func (x *SetCondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCondition.ProtoReflect.Descriptor instead.
 func (*SetCondition) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{48}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SetCondition) GetInstance() string {
@@ -4208,6 +4388,165 @@ func (x *SetCondition) GetIncarnation() uint64 {
 	return 0
 }
 
+// CopyHistory begins a new run of an instance whose history is a copy of the first events of an
+// execution, in the same partition. Each replica copies from its own state, so the record does not
+// grow with the history. If the target still runs, it is terminated. It is rejected if the target's
+// history has changed since the record was made.
+type CopyHistory struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in Append.
+	Epoch           uint64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Source          string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
+	SourceExecution uint64 `protobuf:"varint,3,opt,name=source_execution,json=sourceExecution,proto3" json:"source_execution,omitempty"`
+	// The last event to copy.
+	UpTo   uint64 `protobuf:"varint,4,opt,name=up_to,json=upTo,proto3" json:"up_to,omitempty"`
+	Target string `protobuf:"bytes,5,opt,name=target,proto3" json:"target,omitempty"`
+	// The latest execution of the target and its last event; 0: the target does not exist.
+	Execution   uint64 `protobuf:"varint,6,opt,name=execution,proto3" json:"execution,omitempty"`
+	LastEventId uint64 `protobuf:"varint,7,opt,name=last_event_id,json=lastEventId,proto3" json:"last_event_id,omitempty"`
+	// Of the new run; see OrchestrationStarted.
+	Incarnation    uint64 `protobuf:"varint,8,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	RequestId      string `protobuf:"bytes,9,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestHorizon uint64 `protobuf:"varint,10,opt,name=request_horizon,json=requestHorizon,proto3" json:"request_horizon,omitempty"`
+	// The cluster time, Unix nanoseconds.
+	Timestamp int64 `protobuf:"varint,11,opt,name=timestamp,proto3" json:"timestamp,omitempty"`
+	// External events after up_to are kept; see HistoryCopied.inbox.
+	KeepEvents bool    `protobuf:"varint,12,opt,name=keep_events,json=keepEvents,proto3" json:"keep_events,omitempty"`
+	Origin     *Origin `protobuf:"bytes,13,opt,name=origin,proto3" json:"origin,omitempty"`
+	// Replaces the input; only with up_to 1. Absent: the input of the source.
+	Input         *Payload `protobuf:"bytes,14,opt,name=input,proto3" json:"input,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CopyHistory) Reset() {
+	*x = CopyHistory{}
+	mi := &file_journalpb_journal_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CopyHistory) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CopyHistory) ProtoMessage() {}
+
+func (x *CopyHistory) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CopyHistory.ProtoReflect.Descriptor instead.
+func (*CopyHistory) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *CopyHistory) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *CopyHistory) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *CopyHistory) GetSourceExecution() uint64 {
+	if x != nil {
+		return x.SourceExecution
+	}
+	return 0
+}
+
+func (x *CopyHistory) GetUpTo() uint64 {
+	if x != nil {
+		return x.UpTo
+	}
+	return 0
+}
+
+func (x *CopyHistory) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *CopyHistory) GetExecution() uint64 {
+	if x != nil {
+		return x.Execution
+	}
+	return 0
+}
+
+func (x *CopyHistory) GetLastEventId() uint64 {
+	if x != nil {
+		return x.LastEventId
+	}
+	return 0
+}
+
+func (x *CopyHistory) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *CopyHistory) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *CopyHistory) GetRequestHorizon() uint64 {
+	if x != nil {
+		return x.RequestHorizon
+	}
+	return 0
+}
+
+func (x *CopyHistory) GetTimestamp() int64 {
+	if x != nil {
+		return x.Timestamp
+	}
+	return 0
+}
+
+func (x *CopyHistory) GetKeepEvents() bool {
+	if x != nil {
+		return x.KeepEvents
+	}
+	return false
+}
+
+func (x *CopyHistory) GetOrigin() *Origin {
+	if x != nil {
+		return x.Origin
+	}
+	return nil
+}
+
+func (x *CopyHistory) GetInput() *Payload {
+	if x != nil {
+		return x.Input
+	}
+	return nil
+}
+
 // Condition is the reason why a running instance does not proceed. It holds no payloads.
 type Condition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4224,7 +4563,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_journalpb_journal_proto_msgTypes[49]
+	mi := &file_journalpb_journal_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4236,7 +4575,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[49]
+	mi := &file_journalpb_journal_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4249,7 +4588,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{49}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Condition) GetKind() ConditionKind {
@@ -4309,7 +4648,7 @@ type JoinToken struct {
 
 func (x *JoinToken) Reset() {
 	*x = JoinToken{}
-	mi := &file_journalpb_journal_proto_msgTypes[50]
+	mi := &file_journalpb_journal_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4321,7 +4660,7 @@ func (x *JoinToken) String() string {
 func (*JoinToken) ProtoMessage() {}
 
 func (x *JoinToken) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[50]
+	mi := &file_journalpb_journal_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4334,7 +4673,7 @@ func (x *JoinToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinToken.ProtoReflect.Descriptor instead.
 func (*JoinToken) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{50}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *JoinToken) GetKey() []byte {
@@ -4382,7 +4721,7 @@ type PartitionMetadata struct {
 
 func (x *PartitionMetadata) Reset() {
 	*x = PartitionMetadata{}
-	mi := &file_journalpb_journal_proto_msgTypes[51]
+	mi := &file_journalpb_journal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4394,7 +4733,7 @@ func (x *PartitionMetadata) String() string {
 func (*PartitionMetadata) ProtoMessage() {}
 
 func (x *PartitionMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[51]
+	mi := &file_journalpb_journal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4407,7 +4746,7 @@ func (x *PartitionMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionMetadata.ProtoReflect.Descriptor instead.
 func (*PartitionMetadata) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{51}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *PartitionMetadata) GetClock() int64 {
@@ -4489,7 +4828,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_journalpb_journal_proto_msgTypes[52]
+	mi := &file_journalpb_journal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4501,7 +4840,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[52]
+	mi := &file_journalpb_journal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4514,7 +4853,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{52}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Settings) GetActivityRates() []*ActivityRate {
@@ -4630,7 +4969,7 @@ type PausedActivity struct {
 
 func (x *PausedActivity) Reset() {
 	*x = PausedActivity{}
-	mi := &file_journalpb_journal_proto_msgTypes[53]
+	mi := &file_journalpb_journal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4642,7 +4981,7 @@ func (x *PausedActivity) String() string {
 func (*PausedActivity) ProtoMessage() {}
 
 func (x *PausedActivity) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[53]
+	mi := &file_journalpb_journal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4655,7 +4994,7 @@ func (x *PausedActivity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PausedActivity.ProtoReflect.Descriptor instead.
 func (*PausedActivity) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{53}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *PausedActivity) GetActivity() string {
@@ -4699,7 +5038,7 @@ type ActivityRate struct {
 
 func (x *ActivityRate) Reset() {
 	*x = ActivityRate{}
-	mi := &file_journalpb_journal_proto_msgTypes[54]
+	mi := &file_journalpb_journal_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4711,7 +5050,7 @@ func (x *ActivityRate) String() string {
 func (*ActivityRate) ProtoMessage() {}
 
 func (x *ActivityRate) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[54]
+	mi := &file_journalpb_journal_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4724,7 +5063,7 @@ func (x *ActivityRate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityRate.ProtoReflect.Descriptor instead.
 func (*ActivityRate) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{54}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ActivityRate) GetActivity() string {
@@ -4789,7 +5128,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_journalpb_journal_proto_msgTypes[55]
+	mi := &file_journalpb_journal_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4801,7 +5140,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[55]
+	mi := &file_journalpb_journal_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4814,7 +5153,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{55}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Instance) GetInstance() string {
@@ -4967,14 +5306,17 @@ type Operation struct {
 	// The event that last adjusted it; 0: none.
 	AdjustedBy uint64 `protobuf:"varint,26,opt,name=adjusted_by,json=adjustedBy,proto3" json:"adjusted_by,omitempty"`
 	// The number of the attempt that begins without a backoff; 0: none.
-	RetryNow      uint32 `protobuf:"varint,27,opt,name=retry_now,json=retryNow,proto3" json:"retry_now,omitempty"`
+	RetryNow uint32 `protobuf:"varint,27,opt,name=retry_now,json=retryNow,proto3" json:"retry_now,omitempty"`
+	// When it was copied with its history; see HistoryCopied. Its timeouts count from then. Unix
+	// nanoseconds; 0: it was not.
+	CopiedAt      int64 `protobuf:"varint,28,opt,name=copied_at,json=copiedAt,proto3" json:"copied_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_journalpb_journal_proto_msgTypes[56]
+	mi := &file_journalpb_journal_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4986,7 +5328,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[56]
+	mi := &file_journalpb_journal_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4999,7 +5341,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{56}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Operation) GetRef() *OperationRef {
@@ -5058,6 +5400,13 @@ func (x *Operation) GetRetryNow() uint32 {
 	return 0
 }
 
+func (x *Operation) GetCopiedAt() int64 {
+	if x != nil {
+		return x.CopiedAt
+	}
+	return 0
+}
+
 // ChainedStart is a recorded request to start an instance that does not exist yet: an
 // OrchestrationChained, or a child with the close policy "abandon".
 type ChainedStart struct {
@@ -5073,7 +5422,7 @@ type ChainedStart struct {
 
 func (x *ChainedStart) Reset() {
 	*x = ChainedStart{}
-	mi := &file_journalpb_journal_proto_msgTypes[57]
+	mi := &file_journalpb_journal_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5085,7 +5434,7 @@ func (x *ChainedStart) String() string {
 func (*ChainedStart) ProtoMessage() {}
 
 func (x *ChainedStart) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[57]
+	mi := &file_journalpb_journal_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5098,7 +5447,7 @@ func (x *ChainedStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChainedStart.ProtoReflect.Descriptor instead.
 func (*ChainedStart) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{57}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ChainedStart) GetRef() *OperationRef {
@@ -5135,7 +5484,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_journalpb_journal_proto_msgTypes[58]
+	mi := &file_journalpb_journal_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5147,7 +5496,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[58]
+	mi := &file_journalpb_journal_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5160,7 +5509,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{58}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SnapshotHeader) GetFormat() uint32 {
@@ -5205,7 +5554,7 @@ type InstanceSnapshot struct {
 
 func (x *InstanceSnapshot) Reset() {
 	*x = InstanceSnapshot{}
-	mi := &file_journalpb_journal_proto_msgTypes[59]
+	mi := &file_journalpb_journal_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5217,7 +5566,7 @@ func (x *InstanceSnapshot) String() string {
 func (*InstanceSnapshot) ProtoMessage() {}
 
 func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[59]
+	mi := &file_journalpb_journal_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5230,7 +5579,7 @@ func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceSnapshot.ProtoReflect.Descriptor instead.
 func (*InstanceSnapshot) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{59}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *InstanceSnapshot) GetInstance() string {
@@ -5301,7 +5650,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\theartbeat\x18\x05 \x01(\x03R\theartbeat\x12\x10\n" +
 	"\x03tag\x18\x06 \x01(\tR\x03tag\x12!\n" +
 	"\fcancel_grace\x18\a \x01(\x03R\vcancelGrace\x123\n" +
-	"\aheaders\x18\b \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\"\xd1\x15\n" +
+	"\aheaders\x18\b \x03(\v2\x19.tenuto.journal.v1.HeaderR\aheaders\"\x9c\x16\n" +
 	"\x05Event\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\x04R\aeventId\x12\x1c\n" +
 	"\ttimestamp\x18\x02 \x01(\x03R\ttimestamp\x12&\n" +
@@ -5338,13 +5687,15 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x10message_rejected\x18$ \x01(\v2\".tenuto.journal.v1.MessageRejectedH\x00R\x0fmessageRejected\x12F\n" +
 	"\rattribute_set\x18% \x01(\v2\x1f.tenuto.journal.v1.AttributeSetH\x00R\fattributeSet\x12:\n" +
 	"\tvalue_set\x18& \x01(\v2\x1b.tenuto.journal.v1.ValueSetH\x00R\bvalueSet\x12[\n" +
-	"\x14operation_controlled\x18' \x01(\v2&.tenuto.journal.v1.OperationControlledH\x00R\x13operationControlledB\x06\n" +
+	"\x14operation_controlled\x18' \x01(\v2&.tenuto.journal.v1.OperationControlledH\x00R\x13operationControlled\x12I\n" +
+	"\x0ehistory_copied\x18( \x01(\v2 .tenuto.journal.v1.HistoryCopiedH\x00R\rhistoryCopiedB\x06\n" +
 	"\x04body\"]\n" +
 	"\x06Origin\x12\x1c\n" +
 	"\tprincipal\x18\x01 \x01(\tR\tprincipal\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x03 \x01(\tR\trequestId\"\xec\t\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\"\xa3\n" +
+	"\n" +
 	"\x14OrchestrationStarted\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x120\n" +
@@ -5377,10 +5728,17 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\asummary\x18\x18 \x01(\tR\asummary\x124\n" +
 	"\x05retry\x18\x19 \x01(\v2\x1e.tenuto.journal.v1.RetryPolicyR\x05retry\x12\x18\n" +
 	"\aattempt\x18\x1a \x01(\rR\aattempt\x12;\n" +
-	"\flast_failure\x18\x1b \x01(\v2\x18.tenuto.journal.v1.ErrorR\vlastFailure\x1a7\n" +
+	"\flast_failure\x18\x1b \x01(\v2\x18.tenuto.journal.v1.ErrorR\vlastFailure\x125\n" +
+	"\x06copied\x18\x1c \x03(\v2\x1d.tenuto.journal.v1.CopiedPartR\x06copied\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\";\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"}\n" +
+	"\n" +
+	"CopiedPart\x12\x1a\n" +
+	"\binstance\x18\x01 \x01(\tR\binstance\x12\x1c\n" +
+	"\texecution\x18\x02 \x01(\x04R\texecution\x12 \n" +
+	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\x12\x13\n" +
+	"\x05up_to\x18\x04 \x01(\x04R\x04upTo\";\n" +
 	"\rRequestIdMark\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\rR\x05count\"L\n" +
@@ -5489,7 +5847,11 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x0eKIND_RETRY_NOW\x10\x01\x12\r\n" +
 	"\tKIND_HOLD\x10\x02\x12\x10\n" +
 	"\fKIND_RELEASE\x10\x03\x12\x0f\n" +
-	"\vKIND_ADJUST\x10\x04\"\xcb\x01\n" +
+	"\vKIND_ADJUST\x10\x04\"\x9a\x01\n" +
+	"\rHistoryCopied\x125\n" +
+	"\x06source\x18\x01 \x01(\v2\x1d.tenuto.journal.v1.CopiedPartR\x06source\x126\n" +
+	"\x05inbox\x18\x02 \x03(\v2 .tenuto.journal.v1.ExternalEventR\x05inbox\x12\x1a\n" +
+	"\bdeadline\x18\x03 \x01(\x03R\bdeadline\"\xcb\x01\n" +
 	"\vMessageSent\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x126\n" +
 	"\x05event\x18\x02 \x01(\v2 .tenuto.journal.v1.ExternalEventR\x05event\x12G\n" +
@@ -5504,14 +5866,15 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\arecords\x18\x02 \x03(\v2$.tenuto.journal.v1.ChecksummedRecordR\arecords\"C\n" +
 	"\x11ChecksummedRecord\x12\x16\n" +
 	"\x06record\x18\x01 \x01(\fR\x06record\x12\x16\n" +
-	"\x06crc32c\x18\x02 \x01(\aR\x06crc32c\"\xfa\x02\n" +
+	"\x06crc32c\x18\x02 \x01(\aR\x06crc32c\"\xbf\x03\n" +
 	"\x06Record\x123\n" +
 	"\x06append\x18\x01 \x01(\v2\x19.tenuto.journal.v1.AppendH\x00R\x06append\x120\n" +
 	"\x05epoch\x18\x02 \x01(\v2\x18.tenuto.journal.v1.EpochH\x00R\x05epoch\x126\n" +
 	"\aattempt\x18\x03 \x01(\v2\x1a.tenuto.journal.v1.AttemptH\x00R\aattempt\x120\n" +
 	"\x05purge\x18\x04 \x01(\v2\x18.tenuto.journal.v1.PurgeH\x00R\x05purge\x12L\n" +
 	"\x0fmetadata_change\x18\x05 \x01(\v2!.tenuto.journal.v1.MetadataChangeH\x00R\x0emetadataChange\x12F\n" +
-	"\rset_condition\x18\x06 \x01(\v2\x1f.tenuto.journal.v1.SetConditionH\x00R\fsetConditionB\t\n" +
+	"\rset_condition\x18\x06 \x01(\v2\x1f.tenuto.journal.v1.SetConditionH\x00R\fsetCondition\x12C\n" +
+	"\fcopy_history\x18\a \x01(\v2\x1e.tenuto.journal.v1.CopyHistoryH\x00R\vcopyHistoryB\t\n" +
 	"\acommand\"r\n" +
 	"\x06Append\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x14\n" +
@@ -5556,7 +5919,25 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\texecution\x18\x03 \x01(\x04R\texecution\x12\"\n" +
 	"\rlast_event_id\x18\x04 \x01(\x04R\vlastEventId\x12:\n" +
 	"\tcondition\x18\x05 \x01(\v2\x1c.tenuto.journal.v1.ConditionR\tcondition\x12 \n" +
-	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\"\xc2\x01\n" +
+	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\"\xe3\x03\n" +
+	"\vCopyHistory\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x12)\n" +
+	"\x10source_execution\x18\x03 \x01(\x04R\x0fsourceExecution\x12\x13\n" +
+	"\x05up_to\x18\x04 \x01(\x04R\x04upTo\x12\x16\n" +
+	"\x06target\x18\x05 \x01(\tR\x06target\x12\x1c\n" +
+	"\texecution\x18\x06 \x01(\x04R\texecution\x12\"\n" +
+	"\rlast_event_id\x18\a \x01(\x04R\vlastEventId\x12 \n" +
+	"\vincarnation\x18\b \x01(\x04R\vincarnation\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\t \x01(\tR\trequestId\x12'\n" +
+	"\x0frequest_horizon\x18\n" +
+	" \x01(\x04R\x0erequestHorizon\x12\x1c\n" +
+	"\ttimestamp\x18\v \x01(\x03R\ttimestamp\x12\x1f\n" +
+	"\vkeep_events\x18\f \x01(\bR\n" +
+	"keepEvents\x121\n" +
+	"\x06origin\x18\r \x01(\v2\x19.tenuto.journal.v1.OriginR\x06origin\x120\n" +
+	"\x05input\x18\x0e \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05input\"\xc2\x01\n" +
 	"\tCondition\x124\n" +
 	"\x04kind\x18\x01 \x01(\x0e2 .tenuto.journal.v1.ConditionKindR\x04kind\x12\x1a\n" +
 	"\bmismatch\x18\x02 \x01(\tR\bmismatch\x12\x19\n" +
@@ -5634,7 +6015,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"error_code\x18\x13 \x01(\tR\terrorCode\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x89\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa6\x02\n" +
 	"\tOperation\x121\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1f.tenuto.journal.v1.OperationRefR\x03ref\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x17\n" +
@@ -5644,7 +6025,8 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x04held\x18\x19 \x01(\bR\x04held\x12\x1f\n" +
 	"\vadjusted_by\x18\x1a \x01(\x04R\n" +
 	"adjustedBy\x12\x1b\n" +
-	"\tretry_now\x18\x1b \x01(\rR\bretryNow\"\xc8\x01\n" +
+	"\tretry_now\x18\x1b \x01(\rR\bretryNow\x12\x1b\n" +
+	"\tcopied_at\x18\x1c \x01(\x03R\bcopiedAt\"\xc8\x01\n" +
 	"\fChainedStart\x121\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1f.tenuto.journal.v1.OperationRefR\x03ref\x12A\n" +
 	"\achained\x18\x02 \x01(\v2'.tenuto.journal.v1.OrchestrationChainedR\achained\x12B\n" +
@@ -5692,7 +6074,7 @@ func file_journalpb_journal_proto_rawDescGZIP() []byte {
 }
 
 var file_journalpb_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
+var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
 var file_journalpb_journal_proto_goTypes = []any{
 	(ClosePolicy)(0),                     // 0: tenuto.journal.v1.ClosePolicy
 	(ConditionKind)(0),                   // 1: tenuto.journal.v1.ConditionKind
@@ -5707,59 +6089,62 @@ var file_journalpb_journal_proto_goTypes = []any{
 	(*Event)(nil),                        // 10: tenuto.journal.v1.Event
 	(*Origin)(nil),                       // 11: tenuto.journal.v1.Origin
 	(*OrchestrationStarted)(nil),         // 12: tenuto.journal.v1.OrchestrationStarted
-	(*RequestIdMark)(nil),                // 13: tenuto.journal.v1.RequestIdMark
-	(*OrchestrationCompleted)(nil),       // 14: tenuto.journal.v1.OrchestrationCompleted
-	(*OrchestrationFailed)(nil),          // 15: tenuto.journal.v1.OrchestrationFailed
-	(*OrchestrationCanceled)(nil),        // 16: tenuto.journal.v1.OrchestrationCanceled
-	(*OrchestrationTerminated)(nil),      // 17: tenuto.journal.v1.OrchestrationTerminated
-	(*OrchestrationContinuedAsNew)(nil),  // 18: tenuto.journal.v1.OrchestrationContinuedAsNew
-	(*OrchestrationCancelRequested)(nil), // 19: tenuto.journal.v1.OrchestrationCancelRequested
-	(*OrchestrationSuspended)(nil),       // 20: tenuto.journal.v1.OrchestrationSuspended
-	(*OrchestrationResumed)(nil),         // 21: tenuto.journal.v1.OrchestrationResumed
-	(*ActivityScheduled)(nil),            // 22: tenuto.journal.v1.ActivityScheduled
-	(*ActivityCompleted)(nil),            // 23: tenuto.journal.v1.ActivityCompleted
-	(*ActivityFailed)(nil),               // 24: tenuto.journal.v1.ActivityFailed
-	(*TimerCreated)(nil),                 // 25: tenuto.journal.v1.TimerCreated
-	(*TimerFired)(nil),                   // 26: tenuto.journal.v1.TimerFired
-	(*ExternalSubscribed)(nil),           // 27: tenuto.journal.v1.ExternalSubscribed
-	(*ExternalEvent)(nil),                // 28: tenuto.journal.v1.ExternalEvent
-	(*SubOrchestrationScheduled)(nil),    // 29: tenuto.journal.v1.SubOrchestrationScheduled
-	(*SubOrchestrationCompleted)(nil),    // 30: tenuto.journal.v1.SubOrchestrationCompleted
-	(*SubOrchestrationFailed)(nil),       // 31: tenuto.journal.v1.SubOrchestrationFailed
-	(*OrchestrationChained)(nil),         // 32: tenuto.journal.v1.OrchestrationChained
-	(*CancelRequested)(nil),              // 33: tenuto.journal.v1.CancelRequested
-	(*SideEffectRecorded)(nil),           // 34: tenuto.journal.v1.SideEffectRecorded
-	(*StatusSet)(nil),                    // 35: tenuto.journal.v1.StatusSet
-	(*AttributeSet)(nil),                 // 36: tenuto.journal.v1.AttributeSet
-	(*AttributeValue)(nil),               // 37: tenuto.journal.v1.AttributeValue
-	(*ValueSet)(nil),                     // 38: tenuto.journal.v1.ValueSet
-	(*OperationControlled)(nil),          // 39: tenuto.journal.v1.OperationControlled
-	(*MessageSent)(nil),                  // 40: tenuto.journal.v1.MessageSent
-	(*MessageDelivered)(nil),             // 41: tenuto.journal.v1.MessageDelivered
-	(*MessageRejected)(nil),              // 42: tenuto.journal.v1.MessageRejected
-	(*Entry)(nil),                        // 43: tenuto.journal.v1.Entry
-	(*ChecksummedRecord)(nil),            // 44: tenuto.journal.v1.ChecksummedRecord
-	(*Record)(nil),                       // 45: tenuto.journal.v1.Record
-	(*Append)(nil),                       // 46: tenuto.journal.v1.Append
-	(*Segment)(nil),                      // 47: tenuto.journal.v1.Segment
-	(*Attempt)(nil),                      // 48: tenuto.journal.v1.Attempt
-	(*Purge)(nil),                        // 49: tenuto.journal.v1.Purge
-	(*Epoch)(nil),                        // 50: tenuto.journal.v1.Epoch
-	(*MetadataChange)(nil),               // 51: tenuto.journal.v1.MetadataChange
-	(*SetCondition)(nil),                 // 52: tenuto.journal.v1.SetCondition
-	(*Condition)(nil),                    // 53: tenuto.journal.v1.Condition
-	(*JoinToken)(nil),                    // 54: tenuto.journal.v1.JoinToken
-	(*PartitionMetadata)(nil),            // 55: tenuto.journal.v1.PartitionMetadata
-	(*Settings)(nil),                     // 56: tenuto.journal.v1.Settings
-	(*PausedActivity)(nil),               // 57: tenuto.journal.v1.PausedActivity
-	(*ActivityRate)(nil),                 // 58: tenuto.journal.v1.ActivityRate
-	(*Instance)(nil),                     // 59: tenuto.journal.v1.Instance
-	(*Operation)(nil),                    // 60: tenuto.journal.v1.Operation
-	(*ChainedStart)(nil),                 // 61: tenuto.journal.v1.ChainedStart
-	(*SnapshotHeader)(nil),               // 62: tenuto.journal.v1.SnapshotHeader
-	(*InstanceSnapshot)(nil),             // 63: tenuto.journal.v1.InstanceSnapshot
-	nil,                                  // 64: tenuto.journal.v1.OrchestrationStarted.TagsEntry
-	nil,                                  // 65: tenuto.journal.v1.Instance.TagsEntry
+	(*CopiedPart)(nil),                   // 13: tenuto.journal.v1.CopiedPart
+	(*RequestIdMark)(nil),                // 14: tenuto.journal.v1.RequestIdMark
+	(*OrchestrationCompleted)(nil),       // 15: tenuto.journal.v1.OrchestrationCompleted
+	(*OrchestrationFailed)(nil),          // 16: tenuto.journal.v1.OrchestrationFailed
+	(*OrchestrationCanceled)(nil),        // 17: tenuto.journal.v1.OrchestrationCanceled
+	(*OrchestrationTerminated)(nil),      // 18: tenuto.journal.v1.OrchestrationTerminated
+	(*OrchestrationContinuedAsNew)(nil),  // 19: tenuto.journal.v1.OrchestrationContinuedAsNew
+	(*OrchestrationCancelRequested)(nil), // 20: tenuto.journal.v1.OrchestrationCancelRequested
+	(*OrchestrationSuspended)(nil),       // 21: tenuto.journal.v1.OrchestrationSuspended
+	(*OrchestrationResumed)(nil),         // 22: tenuto.journal.v1.OrchestrationResumed
+	(*ActivityScheduled)(nil),            // 23: tenuto.journal.v1.ActivityScheduled
+	(*ActivityCompleted)(nil),            // 24: tenuto.journal.v1.ActivityCompleted
+	(*ActivityFailed)(nil),               // 25: tenuto.journal.v1.ActivityFailed
+	(*TimerCreated)(nil),                 // 26: tenuto.journal.v1.TimerCreated
+	(*TimerFired)(nil),                   // 27: tenuto.journal.v1.TimerFired
+	(*ExternalSubscribed)(nil),           // 28: tenuto.journal.v1.ExternalSubscribed
+	(*ExternalEvent)(nil),                // 29: tenuto.journal.v1.ExternalEvent
+	(*SubOrchestrationScheduled)(nil),    // 30: tenuto.journal.v1.SubOrchestrationScheduled
+	(*SubOrchestrationCompleted)(nil),    // 31: tenuto.journal.v1.SubOrchestrationCompleted
+	(*SubOrchestrationFailed)(nil),       // 32: tenuto.journal.v1.SubOrchestrationFailed
+	(*OrchestrationChained)(nil),         // 33: tenuto.journal.v1.OrchestrationChained
+	(*CancelRequested)(nil),              // 34: tenuto.journal.v1.CancelRequested
+	(*SideEffectRecorded)(nil),           // 35: tenuto.journal.v1.SideEffectRecorded
+	(*StatusSet)(nil),                    // 36: tenuto.journal.v1.StatusSet
+	(*AttributeSet)(nil),                 // 37: tenuto.journal.v1.AttributeSet
+	(*AttributeValue)(nil),               // 38: tenuto.journal.v1.AttributeValue
+	(*ValueSet)(nil),                     // 39: tenuto.journal.v1.ValueSet
+	(*OperationControlled)(nil),          // 40: tenuto.journal.v1.OperationControlled
+	(*HistoryCopied)(nil),                // 41: tenuto.journal.v1.HistoryCopied
+	(*MessageSent)(nil),                  // 42: tenuto.journal.v1.MessageSent
+	(*MessageDelivered)(nil),             // 43: tenuto.journal.v1.MessageDelivered
+	(*MessageRejected)(nil),              // 44: tenuto.journal.v1.MessageRejected
+	(*Entry)(nil),                        // 45: tenuto.journal.v1.Entry
+	(*ChecksummedRecord)(nil),            // 46: tenuto.journal.v1.ChecksummedRecord
+	(*Record)(nil),                       // 47: tenuto.journal.v1.Record
+	(*Append)(nil),                       // 48: tenuto.journal.v1.Append
+	(*Segment)(nil),                      // 49: tenuto.journal.v1.Segment
+	(*Attempt)(nil),                      // 50: tenuto.journal.v1.Attempt
+	(*Purge)(nil),                        // 51: tenuto.journal.v1.Purge
+	(*Epoch)(nil),                        // 52: tenuto.journal.v1.Epoch
+	(*MetadataChange)(nil),               // 53: tenuto.journal.v1.MetadataChange
+	(*SetCondition)(nil),                 // 54: tenuto.journal.v1.SetCondition
+	(*CopyHistory)(nil),                  // 55: tenuto.journal.v1.CopyHistory
+	(*Condition)(nil),                    // 56: tenuto.journal.v1.Condition
+	(*JoinToken)(nil),                    // 57: tenuto.journal.v1.JoinToken
+	(*PartitionMetadata)(nil),            // 58: tenuto.journal.v1.PartitionMetadata
+	(*Settings)(nil),                     // 59: tenuto.journal.v1.Settings
+	(*PausedActivity)(nil),               // 60: tenuto.journal.v1.PausedActivity
+	(*ActivityRate)(nil),                 // 61: tenuto.journal.v1.ActivityRate
+	(*Instance)(nil),                     // 62: tenuto.journal.v1.Instance
+	(*Operation)(nil),                    // 63: tenuto.journal.v1.Operation
+	(*ChainedStart)(nil),                 // 64: tenuto.journal.v1.ChainedStart
+	(*SnapshotHeader)(nil),               // 65: tenuto.journal.v1.SnapshotHeader
+	(*InstanceSnapshot)(nil),             // 66: tenuto.journal.v1.InstanceSnapshot
+	nil,                                  // 67: tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	nil,                                  // 68: tenuto.journal.v1.Instance.TagsEntry
 }
 var file_journalpb_journal_proto_depIdxs = []int32{
 	5,   // 0: tenuto.journal.v1.Error.cause:type_name -> tenuto.journal.v1.Error
@@ -5769,112 +6154,119 @@ var file_journalpb_journal_proto_depIdxs = []int32{
 	6,   // 4: tenuto.journal.v1.ActivityOptions.headers:type_name -> tenuto.journal.v1.Header
 	11,  // 5: tenuto.journal.v1.Event.origin:type_name -> tenuto.journal.v1.Origin
 	12,  // 6: tenuto.journal.v1.Event.orchestration_started:type_name -> tenuto.journal.v1.OrchestrationStarted
-	14,  // 7: tenuto.journal.v1.Event.orchestration_completed:type_name -> tenuto.journal.v1.OrchestrationCompleted
-	15,  // 8: tenuto.journal.v1.Event.orchestration_failed:type_name -> tenuto.journal.v1.OrchestrationFailed
-	16,  // 9: tenuto.journal.v1.Event.orchestration_canceled:type_name -> tenuto.journal.v1.OrchestrationCanceled
-	17,  // 10: tenuto.journal.v1.Event.orchestration_terminated:type_name -> tenuto.journal.v1.OrchestrationTerminated
-	18,  // 11: tenuto.journal.v1.Event.orchestration_continued_as_new:type_name -> tenuto.journal.v1.OrchestrationContinuedAsNew
-	19,  // 12: tenuto.journal.v1.Event.orchestration_cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
-	20,  // 13: tenuto.journal.v1.Event.orchestration_suspended:type_name -> tenuto.journal.v1.OrchestrationSuspended
-	21,  // 14: tenuto.journal.v1.Event.orchestration_resumed:type_name -> tenuto.journal.v1.OrchestrationResumed
-	22,  // 15: tenuto.journal.v1.Event.activity_scheduled:type_name -> tenuto.journal.v1.ActivityScheduled
-	23,  // 16: tenuto.journal.v1.Event.activity_completed:type_name -> tenuto.journal.v1.ActivityCompleted
-	24,  // 17: tenuto.journal.v1.Event.activity_failed:type_name -> tenuto.journal.v1.ActivityFailed
-	25,  // 18: tenuto.journal.v1.Event.timer_created:type_name -> tenuto.journal.v1.TimerCreated
-	26,  // 19: tenuto.journal.v1.Event.timer_fired:type_name -> tenuto.journal.v1.TimerFired
-	27,  // 20: tenuto.journal.v1.Event.external_subscribed:type_name -> tenuto.journal.v1.ExternalSubscribed
-	28,  // 21: tenuto.journal.v1.Event.external_event:type_name -> tenuto.journal.v1.ExternalEvent
-	29,  // 22: tenuto.journal.v1.Event.sub_orchestration_scheduled:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
-	30,  // 23: tenuto.journal.v1.Event.sub_orchestration_completed:type_name -> tenuto.journal.v1.SubOrchestrationCompleted
-	31,  // 24: tenuto.journal.v1.Event.sub_orchestration_failed:type_name -> tenuto.journal.v1.SubOrchestrationFailed
-	32,  // 25: tenuto.journal.v1.Event.orchestration_chained:type_name -> tenuto.journal.v1.OrchestrationChained
-	33,  // 26: tenuto.journal.v1.Event.cancel_requested:type_name -> tenuto.journal.v1.CancelRequested
-	34,  // 27: tenuto.journal.v1.Event.side_effect_recorded:type_name -> tenuto.journal.v1.SideEffectRecorded
-	35,  // 28: tenuto.journal.v1.Event.status_set:type_name -> tenuto.journal.v1.StatusSet
-	40,  // 29: tenuto.journal.v1.Event.message_sent:type_name -> tenuto.journal.v1.MessageSent
-	41,  // 30: tenuto.journal.v1.Event.message_delivered:type_name -> tenuto.journal.v1.MessageDelivered
-	42,  // 31: tenuto.journal.v1.Event.message_rejected:type_name -> tenuto.journal.v1.MessageRejected
-	36,  // 32: tenuto.journal.v1.Event.attribute_set:type_name -> tenuto.journal.v1.AttributeSet
-	38,  // 33: tenuto.journal.v1.Event.value_set:type_name -> tenuto.journal.v1.ValueSet
-	39,  // 34: tenuto.journal.v1.Event.operation_controlled:type_name -> tenuto.journal.v1.OperationControlled
-	4,   // 35: tenuto.journal.v1.OrchestrationStarted.input:type_name -> tenuto.journal.v1.Payload
-	7,   // 36: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
-	28,  // 37: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	64,  // 38: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
-	4,   // 39: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
-	19,  // 40: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
-	13,  // 41: tenuto.journal.v1.OrchestrationStarted.request_id_marks:type_name -> tenuto.journal.v1.RequestIdMark
-	36,  // 42: tenuto.journal.v1.OrchestrationStarted.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	38,  // 43: tenuto.journal.v1.OrchestrationStarted.values:type_name -> tenuto.journal.v1.ValueSet
-	6,   // 44: tenuto.journal.v1.OrchestrationStarted.headers:type_name -> tenuto.journal.v1.Header
-	8,   // 45: tenuto.journal.v1.OrchestrationStarted.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	5,   // 46: tenuto.journal.v1.OrchestrationStarted.last_failure:type_name -> tenuto.journal.v1.Error
-	4,   // 47: tenuto.journal.v1.OrchestrationCompleted.output:type_name -> tenuto.journal.v1.Payload
-	5,   // 48: tenuto.journal.v1.OrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
-	4,   // 49: tenuto.journal.v1.OrchestrationContinuedAsNew.input:type_name -> tenuto.journal.v1.Payload
-	28,  // 50: tenuto.journal.v1.OrchestrationContinuedAsNew.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	5,   // 51: tenuto.journal.v1.OrchestrationContinuedAsNew.retried:type_name -> tenuto.journal.v1.Error
-	4,   // 52: tenuto.journal.v1.ActivityScheduled.input:type_name -> tenuto.journal.v1.Payload
-	9,   // 53: tenuto.journal.v1.ActivityScheduled.options:type_name -> tenuto.journal.v1.ActivityOptions
-	4,   // 54: tenuto.journal.v1.ActivityCompleted.result:type_name -> tenuto.journal.v1.Payload
-	5,   // 55: tenuto.journal.v1.ActivityFailed.error:type_name -> tenuto.journal.v1.Error
-	4,   // 56: tenuto.journal.v1.ExternalEvent.data:type_name -> tenuto.journal.v1.Payload
-	6,   // 57: tenuto.journal.v1.ExternalEvent.headers:type_name -> tenuto.journal.v1.Header
-	4,   // 58: tenuto.journal.v1.SubOrchestrationScheduled.input:type_name -> tenuto.journal.v1.Payload
-	0,   // 59: tenuto.journal.v1.SubOrchestrationScheduled.close_policy:type_name -> tenuto.journal.v1.ClosePolicy
-	6,   // 60: tenuto.journal.v1.SubOrchestrationScheduled.headers:type_name -> tenuto.journal.v1.Header
-	8,   // 61: tenuto.journal.v1.SubOrchestrationScheduled.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	4,   // 62: tenuto.journal.v1.SubOrchestrationCompleted.result:type_name -> tenuto.journal.v1.Payload
-	5,   // 63: tenuto.journal.v1.SubOrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
-	4,   // 64: tenuto.journal.v1.OrchestrationChained.input:type_name -> tenuto.journal.v1.Payload
-	6,   // 65: tenuto.journal.v1.OrchestrationChained.headers:type_name -> tenuto.journal.v1.Header
-	4,   // 66: tenuto.journal.v1.SideEffectRecorded.value:type_name -> tenuto.journal.v1.Payload
-	5,   // 67: tenuto.journal.v1.SideEffectRecorded.error:type_name -> tenuto.journal.v1.Error
-	4,   // 68: tenuto.journal.v1.StatusSet.value:type_name -> tenuto.journal.v1.Payload
-	37,  // 69: tenuto.journal.v1.AttributeSet.value:type_name -> tenuto.journal.v1.AttributeValue
-	4,   // 70: tenuto.journal.v1.ValueSet.value:type_name -> tenuto.journal.v1.Payload
-	3,   // 71: tenuto.journal.v1.OperationControlled.kind:type_name -> tenuto.journal.v1.OperationControlled.Kind
-	9,   // 72: tenuto.journal.v1.OperationControlled.options:type_name -> tenuto.journal.v1.ActivityOptions
-	28,  // 73: tenuto.journal.v1.MessageSent.event:type_name -> tenuto.journal.v1.ExternalEvent
-	19,  // 74: tenuto.journal.v1.MessageSent.cancel:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
-	5,   // 75: tenuto.journal.v1.MessageRejected.error:type_name -> tenuto.journal.v1.Error
-	44,  // 76: tenuto.journal.v1.Entry.records:type_name -> tenuto.journal.v1.ChecksummedRecord
-	46,  // 77: tenuto.journal.v1.Record.append:type_name -> tenuto.journal.v1.Append
-	50,  // 78: tenuto.journal.v1.Record.epoch:type_name -> tenuto.journal.v1.Epoch
-	48,  // 79: tenuto.journal.v1.Record.attempt:type_name -> tenuto.journal.v1.Attempt
-	49,  // 80: tenuto.journal.v1.Record.purge:type_name -> tenuto.journal.v1.Purge
-	51,  // 81: tenuto.journal.v1.Record.metadata_change:type_name -> tenuto.journal.v1.MetadataChange
-	52,  // 82: tenuto.journal.v1.Record.set_condition:type_name -> tenuto.journal.v1.SetCondition
-	47,  // 83: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
-	7,   // 84: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
-	5,   // 85: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
-	4,   // 86: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
-	54,  // 87: tenuto.journal.v1.MetadataChange.issued:type_name -> tenuto.journal.v1.JoinToken
-	54,  // 88: tenuto.journal.v1.MetadataChange.used:type_name -> tenuto.journal.v1.JoinToken
-	53,  // 89: tenuto.journal.v1.SetCondition.condition:type_name -> tenuto.journal.v1.Condition
-	1,   // 90: tenuto.journal.v1.Condition.kind:type_name -> tenuto.journal.v1.ConditionKind
-	54,  // 91: tenuto.journal.v1.PartitionMetadata.tokens:type_name -> tenuto.journal.v1.JoinToken
-	58,  // 92: tenuto.journal.v1.Settings.activity_rates:type_name -> tenuto.journal.v1.ActivityRate
-	57,  // 93: tenuto.journal.v1.Settings.paused_activities:type_name -> tenuto.journal.v1.PausedActivity
-	2,   // 94: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
-	7,   // 95: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
-	65,  // 96: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
-	53,  // 97: tenuto.journal.v1.Instance.condition:type_name -> tenuto.journal.v1.Condition
-	36,  // 98: tenuto.journal.v1.Instance.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	7,   // 99: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
-	48,  // 100: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
-	7,   // 101: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
-	32,  // 102: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
-	29,  // 103: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
-	55,  // 104: tenuto.journal.v1.SnapshotHeader.metadata:type_name -> tenuto.journal.v1.PartitionMetadata
-	47,  // 105: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
-	48,  // 106: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
-	53,  // 107: tenuto.journal.v1.InstanceSnapshot.condition:type_name -> tenuto.journal.v1.Condition
-	108, // [108:108] is the sub-list for method output_type
-	108, // [108:108] is the sub-list for method input_type
-	108, // [108:108] is the sub-list for extension type_name
-	108, // [108:108] is the sub-list for extension extendee
-	0,   // [0:108] is the sub-list for field type_name
+	15,  // 7: tenuto.journal.v1.Event.orchestration_completed:type_name -> tenuto.journal.v1.OrchestrationCompleted
+	16,  // 8: tenuto.journal.v1.Event.orchestration_failed:type_name -> tenuto.journal.v1.OrchestrationFailed
+	17,  // 9: tenuto.journal.v1.Event.orchestration_canceled:type_name -> tenuto.journal.v1.OrchestrationCanceled
+	18,  // 10: tenuto.journal.v1.Event.orchestration_terminated:type_name -> tenuto.journal.v1.OrchestrationTerminated
+	19,  // 11: tenuto.journal.v1.Event.orchestration_continued_as_new:type_name -> tenuto.journal.v1.OrchestrationContinuedAsNew
+	20,  // 12: tenuto.journal.v1.Event.orchestration_cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	21,  // 13: tenuto.journal.v1.Event.orchestration_suspended:type_name -> tenuto.journal.v1.OrchestrationSuspended
+	22,  // 14: tenuto.journal.v1.Event.orchestration_resumed:type_name -> tenuto.journal.v1.OrchestrationResumed
+	23,  // 15: tenuto.journal.v1.Event.activity_scheduled:type_name -> tenuto.journal.v1.ActivityScheduled
+	24,  // 16: tenuto.journal.v1.Event.activity_completed:type_name -> tenuto.journal.v1.ActivityCompleted
+	25,  // 17: tenuto.journal.v1.Event.activity_failed:type_name -> tenuto.journal.v1.ActivityFailed
+	26,  // 18: tenuto.journal.v1.Event.timer_created:type_name -> tenuto.journal.v1.TimerCreated
+	27,  // 19: tenuto.journal.v1.Event.timer_fired:type_name -> tenuto.journal.v1.TimerFired
+	28,  // 20: tenuto.journal.v1.Event.external_subscribed:type_name -> tenuto.journal.v1.ExternalSubscribed
+	29,  // 21: tenuto.journal.v1.Event.external_event:type_name -> tenuto.journal.v1.ExternalEvent
+	30,  // 22: tenuto.journal.v1.Event.sub_orchestration_scheduled:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
+	31,  // 23: tenuto.journal.v1.Event.sub_orchestration_completed:type_name -> tenuto.journal.v1.SubOrchestrationCompleted
+	32,  // 24: tenuto.journal.v1.Event.sub_orchestration_failed:type_name -> tenuto.journal.v1.SubOrchestrationFailed
+	33,  // 25: tenuto.journal.v1.Event.orchestration_chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	34,  // 26: tenuto.journal.v1.Event.cancel_requested:type_name -> tenuto.journal.v1.CancelRequested
+	35,  // 27: tenuto.journal.v1.Event.side_effect_recorded:type_name -> tenuto.journal.v1.SideEffectRecorded
+	36,  // 28: tenuto.journal.v1.Event.status_set:type_name -> tenuto.journal.v1.StatusSet
+	42,  // 29: tenuto.journal.v1.Event.message_sent:type_name -> tenuto.journal.v1.MessageSent
+	43,  // 30: tenuto.journal.v1.Event.message_delivered:type_name -> tenuto.journal.v1.MessageDelivered
+	44,  // 31: tenuto.journal.v1.Event.message_rejected:type_name -> tenuto.journal.v1.MessageRejected
+	37,  // 32: tenuto.journal.v1.Event.attribute_set:type_name -> tenuto.journal.v1.AttributeSet
+	39,  // 33: tenuto.journal.v1.Event.value_set:type_name -> tenuto.journal.v1.ValueSet
+	40,  // 34: tenuto.journal.v1.Event.operation_controlled:type_name -> tenuto.journal.v1.OperationControlled
+	41,  // 35: tenuto.journal.v1.Event.history_copied:type_name -> tenuto.journal.v1.HistoryCopied
+	4,   // 36: tenuto.journal.v1.OrchestrationStarted.input:type_name -> tenuto.journal.v1.Payload
+	7,   // 37: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
+	29,  // 38: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	67,  // 39: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	4,   // 40: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
+	20,  // 41: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	14,  // 42: tenuto.journal.v1.OrchestrationStarted.request_id_marks:type_name -> tenuto.journal.v1.RequestIdMark
+	37,  // 43: tenuto.journal.v1.OrchestrationStarted.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	39,  // 44: tenuto.journal.v1.OrchestrationStarted.values:type_name -> tenuto.journal.v1.ValueSet
+	6,   // 45: tenuto.journal.v1.OrchestrationStarted.headers:type_name -> tenuto.journal.v1.Header
+	8,   // 46: tenuto.journal.v1.OrchestrationStarted.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	5,   // 47: tenuto.journal.v1.OrchestrationStarted.last_failure:type_name -> tenuto.journal.v1.Error
+	13,  // 48: tenuto.journal.v1.OrchestrationStarted.copied:type_name -> tenuto.journal.v1.CopiedPart
+	4,   // 49: tenuto.journal.v1.OrchestrationCompleted.output:type_name -> tenuto.journal.v1.Payload
+	5,   // 50: tenuto.journal.v1.OrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
+	4,   // 51: tenuto.journal.v1.OrchestrationContinuedAsNew.input:type_name -> tenuto.journal.v1.Payload
+	29,  // 52: tenuto.journal.v1.OrchestrationContinuedAsNew.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	5,   // 53: tenuto.journal.v1.OrchestrationContinuedAsNew.retried:type_name -> tenuto.journal.v1.Error
+	4,   // 54: tenuto.journal.v1.ActivityScheduled.input:type_name -> tenuto.journal.v1.Payload
+	9,   // 55: tenuto.journal.v1.ActivityScheduled.options:type_name -> tenuto.journal.v1.ActivityOptions
+	4,   // 56: tenuto.journal.v1.ActivityCompleted.result:type_name -> tenuto.journal.v1.Payload
+	5,   // 57: tenuto.journal.v1.ActivityFailed.error:type_name -> tenuto.journal.v1.Error
+	4,   // 58: tenuto.journal.v1.ExternalEvent.data:type_name -> tenuto.journal.v1.Payload
+	6,   // 59: tenuto.journal.v1.ExternalEvent.headers:type_name -> tenuto.journal.v1.Header
+	4,   // 60: tenuto.journal.v1.SubOrchestrationScheduled.input:type_name -> tenuto.journal.v1.Payload
+	0,   // 61: tenuto.journal.v1.SubOrchestrationScheduled.close_policy:type_name -> tenuto.journal.v1.ClosePolicy
+	6,   // 62: tenuto.journal.v1.SubOrchestrationScheduled.headers:type_name -> tenuto.journal.v1.Header
+	8,   // 63: tenuto.journal.v1.SubOrchestrationScheduled.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	4,   // 64: tenuto.journal.v1.SubOrchestrationCompleted.result:type_name -> tenuto.journal.v1.Payload
+	5,   // 65: tenuto.journal.v1.SubOrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
+	4,   // 66: tenuto.journal.v1.OrchestrationChained.input:type_name -> tenuto.journal.v1.Payload
+	6,   // 67: tenuto.journal.v1.OrchestrationChained.headers:type_name -> tenuto.journal.v1.Header
+	4,   // 68: tenuto.journal.v1.SideEffectRecorded.value:type_name -> tenuto.journal.v1.Payload
+	5,   // 69: tenuto.journal.v1.SideEffectRecorded.error:type_name -> tenuto.journal.v1.Error
+	4,   // 70: tenuto.journal.v1.StatusSet.value:type_name -> tenuto.journal.v1.Payload
+	38,  // 71: tenuto.journal.v1.AttributeSet.value:type_name -> tenuto.journal.v1.AttributeValue
+	4,   // 72: tenuto.journal.v1.ValueSet.value:type_name -> tenuto.journal.v1.Payload
+	3,   // 73: tenuto.journal.v1.OperationControlled.kind:type_name -> tenuto.journal.v1.OperationControlled.Kind
+	9,   // 74: tenuto.journal.v1.OperationControlled.options:type_name -> tenuto.journal.v1.ActivityOptions
+	13,  // 75: tenuto.journal.v1.HistoryCopied.source:type_name -> tenuto.journal.v1.CopiedPart
+	29,  // 76: tenuto.journal.v1.HistoryCopied.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	29,  // 77: tenuto.journal.v1.MessageSent.event:type_name -> tenuto.journal.v1.ExternalEvent
+	20,  // 78: tenuto.journal.v1.MessageSent.cancel:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	5,   // 79: tenuto.journal.v1.MessageRejected.error:type_name -> tenuto.journal.v1.Error
+	46,  // 80: tenuto.journal.v1.Entry.records:type_name -> tenuto.journal.v1.ChecksummedRecord
+	48,  // 81: tenuto.journal.v1.Record.append:type_name -> tenuto.journal.v1.Append
+	52,  // 82: tenuto.journal.v1.Record.epoch:type_name -> tenuto.journal.v1.Epoch
+	50,  // 83: tenuto.journal.v1.Record.attempt:type_name -> tenuto.journal.v1.Attempt
+	51,  // 84: tenuto.journal.v1.Record.purge:type_name -> tenuto.journal.v1.Purge
+	53,  // 85: tenuto.journal.v1.Record.metadata_change:type_name -> tenuto.journal.v1.MetadataChange
+	54,  // 86: tenuto.journal.v1.Record.set_condition:type_name -> tenuto.journal.v1.SetCondition
+	55,  // 87: tenuto.journal.v1.Record.copy_history:type_name -> tenuto.journal.v1.CopyHistory
+	49,  // 88: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
+	7,   // 89: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
+	5,   // 90: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
+	4,   // 91: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
+	57,  // 92: tenuto.journal.v1.MetadataChange.issued:type_name -> tenuto.journal.v1.JoinToken
+	57,  // 93: tenuto.journal.v1.MetadataChange.used:type_name -> tenuto.journal.v1.JoinToken
+	56,  // 94: tenuto.journal.v1.SetCondition.condition:type_name -> tenuto.journal.v1.Condition
+	11,  // 95: tenuto.journal.v1.CopyHistory.origin:type_name -> tenuto.journal.v1.Origin
+	4,   // 96: tenuto.journal.v1.CopyHistory.input:type_name -> tenuto.journal.v1.Payload
+	1,   // 97: tenuto.journal.v1.Condition.kind:type_name -> tenuto.journal.v1.ConditionKind
+	57,  // 98: tenuto.journal.v1.PartitionMetadata.tokens:type_name -> tenuto.journal.v1.JoinToken
+	61,  // 99: tenuto.journal.v1.Settings.activity_rates:type_name -> tenuto.journal.v1.ActivityRate
+	60,  // 100: tenuto.journal.v1.Settings.paused_activities:type_name -> tenuto.journal.v1.PausedActivity
+	2,   // 101: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
+	7,   // 102: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
+	68,  // 103: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
+	56,  // 104: tenuto.journal.v1.Instance.condition:type_name -> tenuto.journal.v1.Condition
+	37,  // 105: tenuto.journal.v1.Instance.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	7,   // 106: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
+	50,  // 107: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
+	7,   // 108: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
+	33,  // 109: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	30,  // 110: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
+	58,  // 111: tenuto.journal.v1.SnapshotHeader.metadata:type_name -> tenuto.journal.v1.PartitionMetadata
+	49,  // 112: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
+	50,  // 113: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
+	56,  // 114: tenuto.journal.v1.InstanceSnapshot.condition:type_name -> tenuto.journal.v1.Condition
+	115, // [115:115] is the sub-list for method output_type
+	115, // [115:115] is the sub-list for method input_type
+	115, // [115:115] is the sub-list for extension type_name
+	115, // [115:115] is the sub-list for extension extendee
+	0,   // [0:115] is the sub-list for field type_name
 }
 
 func init() { file_journalpb_journal_proto_init() }
@@ -5912,21 +6304,23 @@ func file_journalpb_journal_proto_init() {
 		(*Event_AttributeSet)(nil),
 		(*Event_ValueSet)(nil),
 		(*Event_OperationControlled)(nil),
+		(*Event_HistoryCopied)(nil),
 	}
-	file_journalpb_journal_proto_msgTypes[33].OneofWrappers = []any{
+	file_journalpb_journal_proto_msgTypes[34].OneofWrappers = []any{
 		(*AttributeValue_Text)(nil),
 		(*AttributeValue_Flag)(nil),
 		(*AttributeValue_Integer)(nil),
 		(*AttributeValue_Number)(nil),
 		(*AttributeValue_Time)(nil),
 	}
-	file_journalpb_journal_proto_msgTypes[41].OneofWrappers = []any{
+	file_journalpb_journal_proto_msgTypes[43].OneofWrappers = []any{
 		(*Record_Append)(nil),
 		(*Record_Epoch)(nil),
 		(*Record_Attempt)(nil),
 		(*Record_Purge)(nil),
 		(*Record_MetadataChange)(nil),
 		(*Record_SetCondition)(nil),
+		(*Record_CopyHistory)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -5934,7 +6328,7 @@ func file_journalpb_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_journalpb_journal_proto_rawDesc), len(file_journalpb_journal_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   62,
+			NumMessages:   65,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

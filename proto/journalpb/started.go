@@ -30,5 +30,6 @@ func (s *OrchestrationStarted) ShallowCopy() *OrchestrationStarted {
 		Retry:             s.Retry,
 		Attempt:           s.Attempt,
 		LastFailure:       s.LastFailure,
+		Copied:            s.Copied,
 	}
 }

@@ -92,11 +92,40 @@ func (x *Execution) consume(event *journalpb.Event) error {
 	if requested != nil && isInputType(event.TypeNumber()) && p.progress < ended {
 		return x.mismatch(replay.ScheduledDifferently, event, x.describe(event), x.describe(requested.event), requested.callers(), requested.event)
 	}
+	if leavesPart(x, event) {
+		return nil
+	}
 	if p.progress < ended && !x.deferred.suspended {
 		p.step()
 	}
 	x.applyDeferred()
 	return p.calls.interruption()
+}
+
+// leavesPart reports whether an event is the last of a copied part. The code then runs after the next
+// event, which is a HistoryCopied: at its time, and with the identity of the run that has recorded it.
+func leavesPart(x *Execution, event *journalpb.Event) bool {
+	copied := &x.id.options.copied
+	if part := copied.next(); part == nil || part.UpTo != event.EventId {
+		return false
+	}
+	copied.left++
+	copied.leftAt = x.cursor.now
+	x.program.random = nil
+	return true
+}
+
+// applyCopy applies the end of a copied history. Kept external events arrive as if they had been
+// recorded while the instance was suspended: in order, one step each, after that of the last copied
+// event.
+func applyCopy(x *Execution, eventID uint64, copied *journalpb.HistoryCopied) {
+	x.program.operations.queue.delayTimers(x.cursor.now.Sub(x.id.options.copied.leftAt))
+	x.program.endCopy(copied)
+	for _, kept := range copied.Inbox {
+		event := &journalpb.Event{EventId: eventID, Body: &journalpb.Event_ExternalEvent{ExternalEvent: kept}}
+		x.requestIDs.add(event)
+		x.deferred.add(event)
+	}
 }
 
 // applyDeferred applies the events that were recorded while the instance was suspended: in order,
@@ -140,6 +169,9 @@ func (x *Execution) apply(event *journalpb.Event) error {
 		return nil
 	case *journalpb.Event_OperationControlled:
 		x.program.operations.control(event.EventId, body.OperationControlled)
+		return nil
+	case *journalpb.Event_HistoryCopied:
+		applyCopy(x, event.EventId, body.HistoryCopied)
 		return nil
 	case *journalpb.Event_OrchestrationSuspended:
 		x.deferred.suspended = true

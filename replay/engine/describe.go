@@ -172,6 +172,8 @@ func (f *fields) head(event *journalpb.Event) {
 		}
 	case *journalpb.Event_OperationControlled:
 		f.controlled(body.OperationControlled)
+	case *journalpb.Event_HistoryCopied:
+		f.copied(body.HistoryCopied)
 	case *journalpb.Event_MessageSent:
 		f.message(body.MessageSent)
 	case *journalpb.Event_SubOrchestrationScheduled:
@@ -212,6 +214,16 @@ func (f *fields) controlled(action *journalpb.OperationControlled) {
 	f.add("operation", action.EventId)
 	f.text("action", action.Kind.ActionName())
 	f.options(action.Options)
+}
+
+// copied describes where a history comes from.
+func (f *fields) copied(copied *journalpb.HistoryCopied) {
+	source := copied.GetSource()
+	f.text("instance", source.GetInstance())
+	f.add("execution", source.GetExecution())
+	f.add("up_to", source.GetUpTo())
+	f.inbox(copied.Inbox)
+	f.instant("deadline", copied.Deadline)
 }
 
 // message describes the receiver of a message and what the message is.

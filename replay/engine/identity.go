@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"time"
 	"unicode/utf8"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -38,6 +39,41 @@ type runOptions struct {
 	retry          *journalpb.RetryPolicy // nil: a failure is not retried
 	retryInput     *journalpb.Payload     // for the next attempt; nil without retry
 	failedAttempts uint32                 // before this execution
+	deadlineTimer  *promise               // that cancels the run at the deadline; nil if it is not started
+	copied         copiedParts
+}
+
+// copiedParts are the parts of a history that other executions have recorded first, in order.
+type copiedParts struct {
+	parts  []*journalpb.CopiedPart
+	left   int       // how many of them the code has left
+	leftAt time.Time // of the last event of the last of these
+}
+
+// next returns the part that the code is in; nil if it is not in a copied part.
+func (c *copiedParts) next() *journalpb.CopiedPart {
+	if c.left == len(c.parts) {
+		return nil
+	}
+	return c.parts[c.left]
+}
+
+// of returns the part that an event belongs to; nil if it is not copied.
+func (c *copiedParts) of(eventID uint64) *journalpb.CopiedPart {
+	for _, part := range c.parts {
+		if eventID <= part.UpTo {
+			return part
+		}
+	}
+	return nil
+}
+
+// cuts reports whether a call of the code is the first that is not copied, although the step that
+// makes it was begun by a copied event. eventID is that of the call, and end the last event of the
+// history.
+func (c *copiedParts) cuts(eventID, end uint64) bool {
+	n := len(c.parts)
+	return n > 0 && eventID > c.parts[n-1].UpTo && end <= c.parts[n-1].UpTo+1
 }
 
 // noOptions is shared by the runs without options. It is never changed.
@@ -46,12 +82,13 @@ var noOptions runOptions
 // optionsOf returns the options that the first event of an execution holds.
 func optionsOf(started *journalpb.OrchestrationStarted) *runOptions {
 	if len(started.Tags)+len(started.Headers)+len(started.Summary)+len(started.Trace) == 0 &&
-		started.StartAt == 0 && started.Deadline == 0 && started.Retry == nil && started.Attempt == 0 {
+		started.StartAt == 0 && started.Deadline == 0 && started.Retry == nil && started.Attempt == 0 && len(started.Copied) == 0 {
 		return &noOptions
 	}
 	o := &runOptions{
 		tags: started.Tags, headers: started.Headers, summary: started.Summary, trace: started.Trace,
 		startAt: started.StartAt, deadline: started.Deadline, retry: started.Retry, failedAttempts: started.Attempt,
+		copied: copiedParts{parts: started.Copied},
 	}
 	if o.retry != nil {
 		o.retryInput = started.Input
@@ -70,6 +107,23 @@ func (id *identity) start(started *journalpb.OrchestrationStarted, timestamp int
 
 // attempt returns the number of the attempt that the execution is or belongs to, from 1.
 func (id *identity) attempt() int { return int(id.options.failedAttempts) + 1 }
+
+// recorder returns which run has recorded an event of that ID first: this one, unless the event is
+// copied.
+func (id *identity) recorder(eventID uint64) (of host.ID, incarnation uint64) {
+	if part := id.options.copied.of(eventID); part != nil {
+		return host.ID{Instance: part.Instance, Number: part.Execution}, part.Incarnation
+	}
+	return id.ID, id.incarnation
+}
+
+// codeRecorder returns which run has recorded first what the code does now.
+func (id *identity) codeRecorder() (of host.ID, incarnation uint64) {
+	if part := id.options.copied.next(); part != nil {
+		return id.recorder(part.UpTo)
+	}
+	return id.ID, id.incarnation
+}
 
 // isReceiver reports whether a message is for this execution. Messages for purged incarnations and
 // earlier executions may still arrive.
@@ -109,10 +163,11 @@ func (id *identity) childID(given string, eventID uint64) string {
 
 // derivedID returns the derived ID without shortening it.
 func (id *identity) derivedID(eventID uint64) string {
-	if id.incarnation == 0 {
-		return fmt.Sprintf("%s::%d.%d", id.Instance, id.Number, eventID)
+	of, incarnation := id.recorder(eventID)
+	if incarnation == 0 {
+		return fmt.Sprintf("%s::%d.%d", of.Instance, of.Number, eventID)
 	}
-	return fmt.Sprintf("%s::%s.%d.%d", id.Instance, journalpb.IncarnationText(id.incarnation), id.Number, eventID)
+	return fmt.Sprintf("%s::%s.%d.%d", of.Instance, journalpb.IncarnationText(incarnation), of.Number, eventID)
 }
 
 // isChildID accepts a derived ID as recorded, shortened or not.
@@ -151,10 +206,11 @@ func (id *identity) codecError(event *journalpb.Event, err error) error {
 
 // newRandom returns the source of random numbers that is the same on every replay.
 func (id *identity) newRandom() *rand.Rand {
+	of, incarnation := id.codeRecorder()
 	hash := sha256.New()
-	fmt.Fprintf(hash, "%s\x00%d\x00%d", id.Instance, id.Number, id.startedAt)
-	if id.incarnation != 0 {
-		fmt.Fprintf(hash, "\x00%d", id.incarnation)
+	fmt.Fprintf(hash, "%s\x00%d\x00%d", of.Instance, of.Number, id.startedAt)
+	if incarnation != 0 {
+		fmt.Fprintf(hash, "\x00%d", incarnation)
 	}
 	seed := hash.Sum(nil)
 	return rand.New(rand.NewPCG(binary.LittleEndian.Uint64(seed), binary.LittleEndian.Uint64(seed[8:])))

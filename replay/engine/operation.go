@@ -3,9 +3,11 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"runtime"
 	"slices"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -432,6 +434,26 @@ func (q *actionQueue) head() *action {
 		return nil
 	}
 	return q.actions[0]
+}
+
+// delayTimers delays the timers that are not recorded yet: a copy has cut the step that set them, and
+// their durations count from its end.
+func (q *actionQueue) delayTimers(by time.Duration) {
+	for _, a := range q.actions {
+		if created := a.event.GetTimerCreated(); created != nil {
+			created.FireAt += min(int64(by), math.MaxInt64-created.FireAt)
+		}
+	}
+}
+
+// count returns the number of actions that were not elided.
+func (q *actionQueue) count() (n uint64) {
+	for _, a := range q.actions {
+		if !a.elided {
+			n++
+		}
+	}
+	return n
 }
 
 func (q *actionQueue) removeHead() { q.actions = dequeue(q.actions) }

@@ -143,6 +143,7 @@ func (p *program) startDeadline() {
 	}
 	left := time.Unix(0, deadline).Sub(p.cursor.now)
 	timer := p.phase.StartTimer(left).Promise().(*promise)
+	p.id.options.deadlineTimer = timer
 	timer.OnResolved(func() {
 		if timer.err != nil {
 			return // the body has ended
@@ -150,6 +151,26 @@ func (p *program) startDeadline() {
 		p.deadlinePassed = true
 		p.cancellation.add(&journalpb.OrchestrationCancelRequested{Reason: DeadlineReason})
 		p.cancel(p.cancellation.request.Reason)
+	})
+}
+
+// endCopy applies the end of a copied history: the run has another deadline. The timer of the deadline
+// is replaced unless it is not started yet, or has passed.
+func (p *program) endCopy(copied *journalpb.HistoryCopied) {
+	options := p.id.options
+	if copied.Deadline == 0 || options == &noOptions {
+		return
+	}
+	options.deadline = copied.Deadline
+	timer := options.deadlineTimer
+	if timer == nil || !timer.pending() {
+		return
+	}
+	p.coroutines.spawn(p.phase, func() {
+		if timer.pending() {
+			p.operations.cancel(timer.op, replay.ErrCanceled)
+			p.startDeadline()
+		}
 	})
 }
 
@@ -221,6 +242,11 @@ func (p *program) encodeInput(kind, name string, input any) (*journalpb.Payload,
 type programView program
 
 func (v *programView) ID() *host.ID { return &v.id.ID }
+
+func (v *programView) Recorder() host.ID {
+	of, _ := v.id.codeRecorder()
+	return of
+}
 
 func (v *programView) Name() string { return v.id.name }
 

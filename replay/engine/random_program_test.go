@@ -14,11 +14,13 @@ import (
 
 // A programEnv is the environment of a random program, shared by its executions.
 type programEnv struct {
-	t         *testing.T
-	seed      uint64
-	calls     int  // of functions given to SideEffect
-	patches   bool // the code has patches
-	noMarkers bool // no history has a marker
+	t           *testing.T
+	seed        uint64
+	calls       int    // of functions given to SideEffect
+	patches     bool   // the code has patches
+	noMarkers   bool   // no history has a marker
+	incarnation uint64 // of the run
+	unshifted   bool   // the code uses nothing that depends on event IDs or on the identity of the run
 
 	cancelSeen map[int]bool // by execution: the code has observed a cancellation
 }
@@ -95,6 +97,9 @@ func (b *block) note(format string, args ...any) {
 func (b *block) noteResult(value any, err error) {
 	if err != nil {
 		value = b.in.noteCancel(err)
+		if b.in.env.unshifted {
+			value = "error" // errors name event IDs
+		}
 	}
 	b.note("%v", value)
 	// Results decide what comes next.
@@ -285,7 +290,9 @@ func (b *block) record() {
 	case 5:
 		b.onClose()
 	case 6:
-		b.note("%d %s", b.ctx.Random().IntN(100), b.ctx.UUID())
+		if !w.unshifted {
+			b.note("%d %s", b.ctx.Random().IntN(100), b.ctx.UUID())
+		}
 	case 7:
 		b.noteResult(nil, child.Chain(b.ctx, "x", b.childOptions()...))
 	case 8:

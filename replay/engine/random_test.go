@@ -103,7 +103,11 @@ func (r *programRun) turn(now time.Time, messages []engine.Message) (*engine.Tur
 		messages = append(r.postponed, messages...)
 		r.postponed = nil
 	}
-	turn, err := r.in.turn(now, copyMessages(messages))
+	sent := copyMessages(messages)
+	if len(r.in.history) == 0 {
+		sent[0].Event.GetOrchestrationStarted().Incarnation = r.env.incarnation
+	}
+	turn, err := r.in.turn(now, sent)
 	if err != nil {
 		return nil, fmt.Errorf("execution %d: %w", r.in.execution(), err)
 	}

@@ -124,7 +124,11 @@ func (p *program) patch(id string, marks bool) bool {
 	if p.cursor.mode == replayingBeforeLookAhead {
 		p.coroutines.halt()
 	}
-	patched := p.patches.decide(id, marks, p.cursor.eventID)
+	at := p.cursor.eventID
+	if p.id.options.copied.cuts(at+p.operations.queue.count()+1, p.patches.historyEnd) {
+		at = p.patches.historyEnd // the source may have the marker after the copied events
+	}
+	patched := p.patches.decide(id, marks, at)
 	if patched {
 		p.operations.queue.add(&journalpb.Event{Body: &journalpb.Event_SideEffectRecorded{
 			SideEffectRecorded: &journalpb.SideEffectRecorded{Label: patchLabel + id},

@@ -42,6 +42,7 @@ var update = flag.Bool("update", false, "rewrite the expected output in testdata
 //	suspend [REASON]          suspend the instance
 //	resume [REASON]           resume the instance
 //	next                      begin the next execution with the postponed messages
+//	copy ID                   begin a run with a copy of the events up to that one; later events are kept
 //	brief                     show runs of equal events as one line
 //
 // The messages of a step are delivered as one batch. "request=ID" before a command sets the request
@@ -139,6 +140,26 @@ func (p *player) next(s *step) error {
 	p.finish()
 	p.in = next
 	s.prelude = describeAll(next.history, false)
+	return nil
+}
+
+// copy begins a run with a copied history.
+func (p *player) copy(s *step, upTo string) error {
+	n, err := strconv.Atoi(upTo)
+	if err != nil || n < 1 || n > len(p.in.history) {
+		return fmt.Errorf("no event %q to copy up to", upTo)
+	}
+	source := p.in
+	var kept []*journalpb.ExternalEvent
+	for _, event := range source.history[n:] {
+		if external := event.GetExternalEvent(); external != nil {
+			kept = append(kept, external)
+		}
+	}
+	p.finish()
+	copied := copyHistory(source.history, "i", source.execution(), n, p.now.UnixNano(), 2, kept...)
+	p.in = &instance{registry: source.registry, logger: source.logger, cold: source.cold, number: source.execution() + 1, history: copied}
+	s.prelude = describeAll(copied[n:], false)
 	return nil
 }
 
@@ -260,6 +281,8 @@ func (p *player) command(s *step, line string) error {
 		return nil
 	case "next":
 		return p.next(s)
+	case "copy":
+		return p.copy(s, rest)
 	case "start":
 		p.finish()
 		p.now, p.log = begin, new(logRecorder)

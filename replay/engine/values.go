@@ -116,6 +116,8 @@ func visitValues(event *journalpb.Event, visit visitor) {
 		visit.payload(fieldInput, body.OrchestrationContinuedAsNew.Input)
 		visit.failure(fieldRetried, body.OrchestrationContinuedAsNew.Retried)
 		visit.inbox(body.OrchestrationContinuedAsNew.Inbox)
+	case *journalpb.Event_HistoryCopied:
+		visit.inbox(body.HistoryCopied.Inbox)
 	case *journalpb.Event_ActivityScheduled:
 		visit.payload(fieldInput, body.ActivityScheduled.Input)
 	case *journalpb.Event_ActivityCompleted:

@@ -134,6 +134,13 @@ func (e Event) Child() string {
 // event concerns. It returns 0 for every other event.
 func (e Event) Operation() uint64 { return e.message.GetOperationControlled().GetEventId() }
 
+// Source returns the execution of whose history a HistoryCopied event ends the copy. It returns zero
+// values for every other event.
+func (e Event) Source() (instanceID string, execution uint64) {
+	source := e.message.GetHistoryCopied().GetSource()
+	return source.GetInstance(), source.GetExecution()
+}
+
 // Receiver returns the ID of the instance that a MessageSent event goes to. It returns "" for every
 // other event.
 func (e Event) Receiver() string { return e.message.GetMessageSent().GetInstance() }

@@ -26,7 +26,7 @@ var eventTypes = []history.EventType{
 	history.ActivityFailed, history.TimerCreated, history.TimerFired, history.ExternalSubscribed, history.ExternalEvent,
 	history.SubOrchestrationScheduled, history.SubOrchestrationCompleted, history.SubOrchestrationFailed,
 	history.OrchestrationChained, history.CancelRequested, history.SideEffectRecorded, history.StatusSet, history.AttributeSet, history.ValueSet,
-	history.MessageSent, history.MessageDelivered, history.MessageRejected, history.OperationControlled,
+	history.MessageSent, history.MessageDelivered, history.MessageRejected, history.OperationControlled, history.HistoryCopied,
 }
 
 // filledBody returns an event with the given body, in which names, payloads and errors are set.

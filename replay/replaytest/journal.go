@@ -89,6 +89,13 @@ func (j *journal) SetCondition(c *journalpb.SetCondition, done func(error)) {
 	done(err)
 }
 
+// CopyHistory applies the copy at once.
+func (j *journal) CopyHistory(c *journalpb.CopyHistory, done func(error)) {
+	_, err := j.apply(&journalpb.Record{Command: &journalpb.Record_CopyHistory{CopyHistory: c}})
+	done(err)
+	j.notify()
+}
+
 // Attempt applies the attempt at once: it records no event, and its order has no effect. It signals
 // a failed attempt, so that endless retries are noticed.
 func (j *journal) Attempt(a *journalpb.Attempt, done func(error)) {

@@ -25,6 +25,8 @@ type Partition struct {
 	VerifyToken func(ctx context.Context, token string) (*replay.Attempt, error)
 	// PauseOf returns the pause of an activity, nil if it is not paused.
 	PauseOf func(activity string) *journalpb.PausedActivity
+	// Owns reports whether an instance belongs to the partition.
+	Owns func(instance string) bool
 	// Answers bounds the bytes of long answers.
 	Answers *admission.AnswerLimiter
 }

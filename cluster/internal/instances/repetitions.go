@@ -52,10 +52,23 @@ func (r *repetitions) findStartedRun(request *clusterpb.Request, start *clusterp
 		}
 		return runOf(known)
 	}
+	return r.findRun(request.Instance, start.RequestId)
+}
+
+// findRun returns the run that a start or a copy with that request ID has begun, or execution 0 if
+// there is none among the latest.
+func (r *repetitions) findRun(instance, requestID string) run {
+	known, ok := r.Journal.Instance(instance)
+	switch {
+	case !ok:
+		return run{}
+	case known.RequestId == requestID:
+		return runOf(known)
+	}
 	oldest := max(known.FirstExecution, startSearchMax+1) - startSearchMax
 	for execution := oldest; execution < known.FirstExecution; execution++ {
-		event, err := r.Journal.Event(request.Instance, execution, 1)
-		if started := event.GetOrchestrationStarted(); err == nil && started.GetRequestId() == start.RequestId {
+		event, err := r.Journal.Event(instance, execution, 1)
+		if started := event.GetOrchestrationStarted(); err == nil && started.GetRequestId() == requestID {
 			return run{execution, started.GetIncarnation()}
 		}
 	}

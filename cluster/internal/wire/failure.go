@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
@@ -28,6 +29,7 @@ const (
 	CodeToken     = "attempt_token"
 
 	CodeOperationKind = "operation_kind"
+	CodeCopyRefused   = "copy_refused"
 )
 
 // NotLeader returns the response to a call that reached no leader. Nothing was done.
@@ -108,6 +110,21 @@ func Token(e *replay.TokenError) *clusterpb.Failure {
 // TokenError converts such a failure to an error.
 func TokenError(f *clusterpb.Failure) *replay.TokenError {
 	return &replay.TokenError{Token: f.Field, Reason: f.Message}
+}
+
+// CopyRefused returns the failure of a call whose history is not copied.
+func CopyRefused(e *state.CopyError) *clusterpb.Failure {
+	return &clusterpb.Failure{Code: CodeCopyRefused, Message: e.Error(), NotExecuted: true, CopyRefusal: &clusterpb.CopyRefusal{
+		Instance: e.Instance, Execution: e.Execution, EventId: e.EventID, Reason: string(e.Reason), Operation: e.Operation,
+	}}
+}
+
+// CopyError converts such a failure to an error.
+func CopyError(f *clusterpb.Failure) *state.CopyError {
+	of := f.GetCopyRefusal()
+	return &state.CopyError{
+		Instance: of.GetInstance(), Execution: of.GetExecution(), EventID: of.GetEventId(), Reason: state.CopyReason(of.GetReason()), Operation: of.GetOperation(),
+	}
 }
 
 // A RemoteError is an error of the leader: its sentinel, with the text that the leader sent.

@@ -29,6 +29,7 @@ const (
 	commandMetadata = 5
 
 	commandCondition = 6
+	commandCopy      = 7
 )
 
 // A record is encoded once, in the caller's goroutine, as the complete field Entry.records; packing
@@ -80,6 +81,16 @@ func EncodeSetCondition(c *journalpb.SetCondition) ([]byte, error) {
 		return nil, fmt.Errorf("encode condition: %w", err)
 	}
 	return EncodeRecord(commandCondition, len(body), func(b []byte) []byte { return append(b, body...) }), nil
+}
+
+// EncodeCopyHistory returns the field Entry.records of a CopyHistory. It returns an error if a text in
+// it is not UTF-8.
+func EncodeCopyHistory(c *journalpb.CopyHistory) ([]byte, error) {
+	body, err := proto.Marshal(c)
+	if err != nil {
+		return nil, fmt.Errorf("encode copy of a history: %w", err)
+	}
+	return EncodeRecord(commandCopy, len(body), func(b []byte) []byte { return append(b, body...) }), nil
 }
 
 // EncodePurge returns the field Entry.records of a Purge.

@@ -18,6 +18,9 @@ type ID struct {
 // may be called only by its code.
 type Execution interface {
 	ID() *ID
+	// Recorder returns the ID of the execution that has recorded the present part of the history: ID,
+	// except in the copied part of a history.
+	Recorder() ID
 	Name() string // of the orchestration
 	Version() string
 	// Attempt returns the number of the attempt of the run, from 1.

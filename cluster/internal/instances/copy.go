@@ -1,0 +1,114 @@
+package instances
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"fmt"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/journal/state"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay/engine"
+)
+
+// Copy begins a run whose history begins with a copy. The state machine decides whether the history
+// can be copied: see [state.CopyError].
+func (i *Inputs) Copy(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.CopyRequest) (*clusterpb.Response, error) {
+	if i.Journal.Protocol() < state.CopyProtocol {
+		return nil, fmt.Errorf("%w: rerun, rewind and fork need protocol %d on every member", journal.ErrProtocol, state.CopyProtocol)
+	}
+	if err := i.Barrier(ctx); err != nil {
+		return nil, err
+	}
+	target := i.copyTarget(request.Instance, r)
+	if found := i.repetitions.findRun(target, r.RequestId); found.first > 0 {
+		return i.copyResponse(target, found)
+	}
+	known, ok := i.Journal.Instance(request.Instance)
+	if !ok {
+		return nil, actors.ErrNotFound
+	}
+	c := &journalpb.CopyHistory{
+		Source: known.Instance, SourceExecution: cmp.Or(r.Execution, known.Execution), UpTo: r.EventId,
+		RequestId: r.RequestId, KeepEvents: !r.DropEvents, Origin: originOf(request, r.Reason), Input: r.Input,
+	}
+	switch r.Kind {
+	case clusterpb.CopyRequest_KIND_RERUN:
+		c.SourceExecution, c.UpTo = cmp.Or(r.Execution, known.FirstExecution), 1
+	case clusterpb.CopyRequest_KIND_REWIND, clusterpb.CopyRequest_KIND_FORK:
+	default:
+		return nil, fmt.Errorf("%w: unknown kind of copy %d", journal.ErrProtocol, r.Kind)
+	}
+	if !i.Owns(target) {
+		return nil, &state.CopyError{Instance: target, Execution: c.SourceExecution, EventID: c.UpTo, Reason: state.CopyOtherPartition}
+	}
+	if r.Call != "" {
+		if err := i.findCall(ctx, c, r); err != nil {
+			return nil, err
+		}
+	}
+	m := actors.Message{Message: engine.Message{Event: new(journalpb.Event)}, Copy: c}
+	answer, err := Await(ctx, Deliver(p, target, m))
+	if err != nil {
+		return nil, err
+	}
+	return i.copyResponse(target, run{answer.FirstExecution, answer.Incarnation})
+}
+
+// copyTarget returns the instance that the new run belongs to. The ID of a fork without one derives
+// from the request ID, so that a repetition finds it, and is in the partition of the source.
+func (i *Inputs) copyTarget(source string, r *clusterpb.CopyRequest) string {
+	if r.Kind != clusterpb.CopyRequest_KIND_FORK {
+		return source
+	}
+	if r.Target != "" {
+		return r.Target
+	}
+	const sourceMax = 64
+	hash := sha256.Sum256([]byte(r.RequestId))
+	for n := 0; ; n++ {
+		id := fmt.Sprintf("%.*s::fork.%x.%d", sourceMax, source, hash[:8], n)
+		if i.Owns(id) {
+			return id
+		}
+	}
+}
+
+// findCall sets the last event to copy to the one before a call of an activity or a child.
+func (i *Inputs) findCall(ctx context.Context, c *journalpb.CopyHistory, r *clusterpb.CopyRequest) error {
+	left := r.CallNumber
+	for event, err := range i.Journal.Events(c.Source, c.SourceExecution, 1) {
+		switch {
+		case IsNotFound(err):
+			return &state.CopyError{Instance: c.Source, Execution: c.SourceExecution, Reason: state.CopyNoSource}
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+		if name := event.GetActivityScheduled().GetName() + event.GetSubOrchestrationScheduled().GetName(); name != r.Call {
+			continue
+		}
+		if left--; left == 0 {
+			c.UpTo = event.EventId - 1
+			return nil
+		}
+	}
+	return &state.CopyError{Instance: c.Source, Execution: c.SourceExecution, Reason: state.CopyNoCall}
+}
+
+// copyResponse returns the answer for a run that begins with a copied history.
+func (i *Inputs) copyResponse(target string, begun run) (*clusterpb.Response, error) {
+	result := &clusterpb.CopyResult{Instance: target, FirstExecution: begun.first, Incarnation: begun.incarnation}
+	first, err := i.Journal.Event(target, begun.first, 1)
+	if err != nil {
+		return nil, err
+	}
+	for _, part := range first.GetOrchestrationStarted().GetCopied() {
+		result.EventId = part.UpTo
+	}
+	return &clusterpb.Response{Result: &clusterpb.Response_Copy{Copy: result}}, nil
+}
