@@ -59,6 +59,7 @@ func sections() []section {
 		{"Start and call instances", callCommands},
 		{"Control instances", controlCommands},
 		{"Repair operations", operationCommands},
+		{"Begin again", againCommands},
 		{"Act on many instances", bulkCommands},
 		{"Schedules", scheduleCommands},
 		{"Cluster", clusterCommands},

@@ -46,7 +46,8 @@
 //
 // With -dry-run, a command checks that what it acts on exists and says what it would do. Commands
 // that cannot be undone ask on a terminal and need -yes elsewhere: terminate, purge, bulk start,
-// remove and adopt always, cancel, complete, fail and fire for more than one instance.
+// remove and adopt always, cancel, complete, fail, fire, rerun and rewind for more than one
+// instance.
 //
 // # Values
 //

@@ -29,6 +29,7 @@ func TestVerbs(t *testing.T) {
 		{"tokens of attempts", testAttemptTokens},
 		{"activities", testActivities},
 		{"audit", testAudit},
+		{"again", testAgain},
 		{"bulk jobs", testBulk},
 		{"schedules", testSchedules},
 		{"cluster", testCluster},
@@ -341,6 +342,25 @@ func testAudit(l *lab) {
 	l.tenuto("audit", "-principal", "nobody", "-json").expect(l.t, statusOK)
 	l.tenuto("audit", "-until", "1h").expect(l.t, statusOK, "TIME  ID")
 	l.tenuto("audit", "-since", "yesterday").expect(l.t, statusUsage, "an age like 2h")
+}
+
+func testAgain(l *lab) {
+	l.tenuto("rerun", "order-0", "nobody", "-dry-run").expect(l.t, statusNotFound, "would rerun order-0 (failed)\n", "1 of 2 not done")
+	l.tenuto("rerun", "order-0", "order-1").expect(l.t, statusUsage, "needs -yes")
+	l.ok("rerun", "hello-1", "-reason", "again", "-request-id", "r")
+	l.ok("rerun", "hello-1", "-reason", "again", "-request-id", "r") // the same
+	l.tenuto("wait", "hello-1", "-json").expect(l.t, statusOK, `"execution":3`, `"output":"hello Bo"`)
+	l.tenuto("rewind", "order-1").expect(l.t, statusUsage, "either -to or -before")
+	l.tenuto("rewind", "order-1", "-to", "99").expect(l.t, statusRejected)
+	l.tenuto("rewind", "order-1", "-to", "5", "-dry-run").expect(l.t, statusOK, "would rewind order-1 (completed)\n")
+	l.ok("rewind", "order-1", "-to", "5", "-drop-events", "-reason", "approved by mistake")
+	l.state("order-1", cluster.Running) // it waits for the approval again
+	l.ok("rewind", "order-1", "-before", "charge", "-drop-events")
+	l.state("order-1", cluster.Running)
+	l.tenuto("fork", "hello-1", "-to", "1", "-dry-run").expect(l.t, statusOK, "would fork hello-1 (completed)\n")
+	id := strings.TrimSpace(l.ok("fork", "hello-1", "hello-fork", "-input", `"Cy"`))
+	l.tenuto("wait", id, "-json").expect(l.t, statusOK, `"id":"hello-fork"`, `"output":"hello Cy"`)
+	l.tenuto("fork", "nobody", "-to", "1").expect(l.t, statusNotFound)
 }
 
 func testBulk(l *lab) {
