@@ -120,7 +120,11 @@ func (c *connection) open(ctx context.Context, to streams) (*session, context.Co
 	if err != nil {
 		return nil, nil, err
 	}
-	return &session{client, to, config.CallTimeout}, operate.WithPrincipal(ctx, *c.values["as"]), nil
+	ctx = operate.WithPrincipal(ctx, *c.values["as"])
+	if reason := c.flags.Lookup("reason"); reason != nil {
+		ctx = operate.WithReason(ctx, reason.Value.String())
+	}
+	return &session{client, to, config.CallTimeout}, ctx, nil
 }
 
 // resolve sets the flags that are not on the command line.

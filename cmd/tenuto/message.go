@@ -13,6 +13,7 @@ import (
 
 func send(flags *flag.FlagSet) action {
 	requestID := flags.String("request-id", "", "`ID` of the request: repeated with it, the command sends nothing else")
+	reasonFlag(flags)
 	c := changeFlags(flags, confirmNever)
 	usage := &usage{"send", "ID EVENT [DATA]"}
 	return withSession(flags, func(ctx context.Context, s *session, args []string) error {
@@ -56,6 +57,7 @@ func query(flags *flag.FlagSet) action {
 
 func update(flags *flag.FlagSet) action {
 	requestID := flags.String("request-id", "", "`ID` of the request: repeated with it, the command waits for the same result")
+	reasonFlag(flags)
 	dryRun := flags.Bool("dry-run", false, "check the input and that the instance runs, and do nothing")
 	var format output.Format
 	formatFlag(flags, &format, output.JSON, output.YAML)

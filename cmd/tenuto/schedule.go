@@ -87,6 +87,7 @@ func createSchedule(flags *flag.FlagSet) action {
 	apply := specFlags(flags)
 	input := flags.String("input", "null", "input of the runs, as `JSON`, @FILE, or - for the standard input")
 	c := changeFlags(flags, confirmNever)
+	reasonFlag(flags)
 	return withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, args []string) error {
 		var spec schedule.Spec
 		apply(&spec)
@@ -124,6 +125,7 @@ func dueTimes(spec schedule.Spec) (string, error) {
 func updateSchedule(flags *flag.FlagSet) action {
 	apply := specFlags(flags)
 	c := changeFlags(flags, confirmNever)
+	reasonFlag(flags)
 	return withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, args []string) error {
 		d, err := schedule.Describe(ctx, client, args[0])
 		if err != nil {
@@ -298,6 +300,7 @@ func noteCommand(do func(ctx context.Context, client *cluster.Client, id, note s
 	return func(flags *flag.FlagSet) action {
 		note := flags.String("note", "", "`text` that says why")
 		c := changeFlags(flags, confirmNever)
+		reasonFlag(flags)
 		return withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, args []string) error {
 			return c.planned(ctx, client, s, args[0], func() error { return do(ctx, client, args[0], *note) })
 		})
@@ -405,6 +408,7 @@ func describeBackfill(ctx context.Context, client *cluster.Client, s streams, id
 
 func deleteSchedule(flags *flag.FlagSet) action {
 	c := changeFlags(flags, confirmNever)
+	reasonFlag(flags)
 	return withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, args []string) error {
 		return c.planned(ctx, client, s, args[0], func() error { return schedule.Delete(ctx, client, args[0]) })
 	})

@@ -89,6 +89,7 @@ func (f *startFlags) options() (options []replay.Option) {
 
 func start(flags *flag.FlagSet) action {
 	optionFlags := declareStartFlags(flags)
+	reasonFlag(flags)
 	await := flags.Bool("wait", false, "wait for the end of the run and write its output; status 1 if it fails")
 	limit := flags.Duration("for", 0, "the longest `duration` to wait (default without limit)")
 	dryRun := flags.Bool("dry-run", false, "check the input and whether the ID is free, and do nothing")
