@@ -11,13 +11,13 @@ import (
 )
 
 const whichPoint = `
-The point is after the event of -to, or before a call of -before (the first, or that of -call).`
+-to N keeps events 1 to N. -before NAME stops before the first call of NAME, or before that of -call.`
 
 var againCommands = []command{
 	{"rerun", "ID...", "begin new runs with the same inputs; runs in progress are terminated", 0, -1, instanceIDs, true, rerun, ""},
 	{"rewind", "ID...", "begin new runs that go on from a point; runs in progress are terminated", 0, -1, instanceIDs, true, rewind, whichPoint},
 	{"fork", "ID [NEW-ID]", "begin a new instance that goes on from a point of another; writes its ID", 1, 2, instanceIDs, true, fork, whichPoint + `
-With -input, the point is that after the first event.`},
+-input requires -to 1, which is then the default.`},
 }
 
 // copyFlags are the flags of commands that begin a run from the history of another.
@@ -33,8 +33,12 @@ type copyFlags struct {
 
 func declareCopyFlags(flags *flag.FlagSet, confirm confirmation, hasPoint bool) *copyFlags {
 	f := &copyFlags{change: changeFlags(flags, confirm), reason: reasonFlag(flags)}
-	flags.Uint64Var(&f.execution, "execution", 0, "`number` of the execution to begin from (default the latest; of rerun, the first of the run)")
-	flags.StringVar(&f.requestID, "request-id", "", "`ID` of the request: repeated with it, the command begins no further run")
+	defaultExecution := "the first of the latest run"
+	if hasPoint {
+		defaultExecution = "the latest"
+	}
+	flags.Uint64Var(&f.execution, "execution", 0, "`number` of the execution to begin from (default "+defaultExecution+")")
+	flags.StringVar(&f.requestID, "request-id", "", "`ID` of the request: repeated with the same ID, the command returns the first run")
 	if hasPoint {
 		flags.Uint64Var(&f.to, "to", 0, "`number` of the last event to keep")
 		flags.StringVar(&f.before, "before", "", "`name` of the activity or child orchestration before whose call to begin")
@@ -61,7 +65,7 @@ func (f *copyFlags) options() (options []operate.CopyOption) {
 func (f *copyFlags) point() (operate.Point, error) {
 	switch {
 	case (f.to == 0) == (f.before == ""):
-		return operate.Point{}, &usageError{"name the point by either -to or -before"}
+		return operate.Point{}, &usageError{"give either -to or -before"}
 	case f.to > 0:
 		return operate.ToEvent(f.to), nil
 	}

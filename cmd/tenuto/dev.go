@@ -16,8 +16,8 @@ import (
 
 const devAddress = "127.0.0.1:7400"
 
-// whatToType is printed when the node is ready.
-const whatToType = `ready at %[1]s, data in %[2]s; Ctrl-C ends it. In another terminal:
+// readyText is printed when the node is ready.
+const readyText = `ready at %[1]s, data in %[2]s; Ctrl-C stops it. In another terminal:
 
   export TENUTO_ADDR=%[1]s
 
@@ -27,11 +27,11 @@ const whatToType = `ready at %[1]s, data in %[2]s; Ctrl-C ends it. In another te
   tenuto start order order-1 '{"item":"book","amount":1200}'
   tenuto query order-1 progress                      charged; it waits for an event
   tenuto update order-1 change-amount 900
-  tenuto send order-1 approved true                  false: it fails and refunds
+  tenuto send order-1 approved true                  with false it fails and refunds
   tenuto wait order-1
 
   tenuto start flaky bank-1 1000                     an activity fails and is retried
-  tenuto pending bank-1                              since when, why, until when
+  tenuto pending bank-1                              since when it is open, its last error, its next attempt
   tenuto retry bank-1 -reason 'try now'              the next attempt begins
   tenuto complete bank-1 '"by hand"' -reason 'called them'
 
@@ -57,10 +57,12 @@ func dev(flags *flag.FlagSet) action {
 			if ctx.Err() != nil {
 				return nil
 			}
-			return fmt.Errorf("%w (-listen names another address, -dir another directory)", err)
+			return fmt.Errorf("%w (if the address or directory is in use, choose others with -listen and -dir)", err)
 		}
-		if err := awaitProtocol(ctx, node); err == nil {
-			fmt.Fprintf(s.err, whatToType, *listen, path)
+		if err := awaitProtocol(ctx, node); err != nil {
+			fmt.Fprintln(s.err, err)
+		} else {
+			fmt.Fprintf(s.err, readyText, *listen, path)
 		}
 		select {
 		case <-ctx.Done():
@@ -74,7 +76,7 @@ func dev(flags *flag.FlagSet) action {
 	}
 }
 
-// awaitProtocol waits until the cluster speaks the newest protocol, so that all commands work.
+// awaitProtocol waits until the cluster no longer rejects commands of operators with ErrProtocol.
 func awaitProtocol(ctx context.Context, node *cluster.Node) error {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()

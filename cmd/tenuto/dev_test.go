@@ -123,7 +123,7 @@ func TestDev_RemovesTemporaryDirectory(t *testing.T) {
 	node := startDev(t, []string{"TMPDIR=" + temporary}, "-listen", address)
 	second := exec.CommandContext(t.Context(), os.Args[0], "dev", "-listen", address)
 	second.Env = append(os.Environ(), asCommand+"=1", "TMPDIR="+temporary)
-	if out, err := second.CombinedOutput(); err == nil || !strings.Contains(string(out), "-listen names another address") {
+	if out, err := second.CombinedOutput(); err == nil || !strings.Contains(string(out), "choose others with -listen") {
 		t.Errorf("a second node on the address: %v, %s", err, out)
 	}
 	if err := node.Process.Signal(os.Interrupt); err != nil {
