@@ -3,6 +3,8 @@ package actors
 import (
 	"sync"
 	"time"
+
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 const (
@@ -105,6 +107,18 @@ func (adm *admission) rejection(in *instance, m *Message, bytes int) *BusyError 
 	}
 	adm.rejections.of(bound).Add(1)
 	return &BusyError{RetryAfter: adm.retryAfter(), Bound: bound, Reason: reason}
+}
+
+// trackUndecided counts the updates of a batch that are not counted yet: they come from starts that
+// were recorded without them. Every message counted before has a Done.
+func (adm *admission) trackUndecided(in *instance, batch []Message) {
+	adm.mu.Lock()
+	defer adm.mu.Unlock()
+	for i := range batch {
+		if m := &batch[i]; m.Done == nil && m.Validation != engine.ValidateNone {
+			adm.track(in, m, m.size())
+		}
+	}
 }
 
 // track counts an external message until it is answered. The partition's lock is held.

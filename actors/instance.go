@@ -328,7 +328,7 @@ func (in *instance) recordStart(t *turn, err error) error {
 	}
 	later = append(later, t.later...)
 	in.partition.putBack(in, 0, later, nil)
-	first := t.messages[0].Event
+	first := t.accepted[0].Event
 	started := &journalpb.Event{EventId: 1, Timestamp: in.partition.now().UnixNano(), Origin: first.Origin, Body: first.Body}
 	t.events = []*journalpb.Event{started}
 	t.addReply(t.accepted[0], engine.Recorded, nil)
@@ -532,6 +532,7 @@ func (in *instance) afterCommit() (ended bool) {
 		for i := range later {
 			later[i].markReplaced()
 		}
+		in.partition.admission.trackUndecided(in, later)
 		in.partition.putBack(in, in.pendingTurn.takenFrom, later, nil)
 	}
 	if held := in.pendingTurn.held; len(held) > 0 {

@@ -83,7 +83,8 @@ type Answer struct {
 	Incarnation    uint64
 	// UpdateRecorded says, for a start with an update that has begun a run, that the update is
 	// recorded. If it is not, UpdateErr is why the code rejected it or that it has no handler; nil if
-	// no code of this execution could accept it.
+	// no code of this execution could accept it. The update then waits in memory as a message of its
+	// own, which is not answered. Its sender delivers it again to learn what became of it.
 	UpdateRecorded bool
 	UpdateErr      error
 	// Replaced says, for a start that failed, that it may have ended the existing run.
@@ -113,6 +114,16 @@ func (m *Message) markReplaced() {
 			done(a)
 		}
 	}
+}
+
+// undecidedUpdate returns the update of a start as a message of its own, for the next attempt or
+// execution of the run. Otherwise the run could end before the sender delivers the update again.
+func (m *Message) undecidedUpdate() Message {
+	return Message{Message: engine.Message{
+		Incarnation: m.startEvent().Incarnation,
+		Event:       &journalpb.Event{Origin: m.Event.Origin, Body: &journalpb.Event_ExternalEvent{ExternalEvent: m.Update}},
+		Validation:  engine.ValidateFirst,
+	}}
 }
 
 // checkedEvent returns the event of a message if its data must be checked. It returns nil for other

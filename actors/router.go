@@ -139,7 +139,7 @@ func (r *router) begin(m *Message, execution uint64) {
 		return
 	}
 	if m.Update != nil && !r.in.startOnly {
-		m.startEvent().Inbox, m.Validation = []*journalpb.ExternalEvent{m.Update}, engine.ValidateInStep
+		m.setInbox([]*journalpb.ExternalEvent{m.Update}, engine.ValidateInStep)
 	}
 	r.in.partition.runs.assignIncarnation(m, r.in.id, execution)
 	r.in.beginExecution(execution, m.startEvent().Incarnation)
@@ -303,12 +303,12 @@ func (r *router) run() (*engine.Turn, error) {
 }
 
 // withdraw takes an update out of the turn. If the code could not judge it, it is for the next
-// turn; for the update of a start, the caller delivers it again.
+// turn.
 func (r *router) withdraw(refused *engine.NotAcceptedError) {
 	m := r.accepted[refused.Message]
 	if m.startEvent() != nil {
 		m.withholdUpdate()
-		r.messages[refused.Message].Validation, r.updateErr = engine.ValidateNone, refused.Err
+		r.messages[refused.Message], r.updateErr = m.Message, refused.Err
 		return
 	}
 	r.messages = slices.Delete(r.messages, refused.Message, refused.Message+1)
@@ -335,8 +335,16 @@ func (r *router) withdrawAgain(m *Message) {
 // withholdUpdate removes the update from a start.
 func (m *Message) withholdUpdate() {
 	if m.Update != nil {
-		m.startEvent().Inbox, m.Validation = nil, engine.ValidateNone
+		m.setInbox(nil, engine.ValidateNone)
 	}
+}
+
+// setInbox sets the inbox of a start. It copies the event, which abandoned code may still read.
+func (m *Message) setInbox(inbox []*journalpb.ExternalEvent, validation engine.Validation) {
+	started := m.startEvent().ShallowCopy()
+	started.Inbox = inbox
+	m.Event = &journalpb.Event{Origin: m.Event.Origin, Body: &journalpb.Event_OrchestrationStarted{OrchestrationStarted: started}}
+	m.Validation = validation
 }
 
 // restartCode evicts the execution, and brings it into memory as it was before the turn.

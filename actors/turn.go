@@ -208,6 +208,9 @@ func (t *turn) addReply(m *Message, disposition engine.Disposition, refusal erro
 	if m.startEvent() != nil {
 		a.FirstExecution, a.Incarnation = t.in.executionNumber, t.in.incarnation
 		a.UpdateRecorded, a.UpdateErr = len(m.startEvent().Inbox) > 0, t.updateErr
+		if m.Update != nil && !a.UpdateRecorded && a.UpdateErr == nil {
+			t.postponed = append(t.postponed, m.undecidedUpdate())
+		}
 	}
 	t.replies = append(t.replies, reply{message: m, answer: a})
 }

@@ -2,6 +2,7 @@ package actors_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -91,6 +92,163 @@ func TestStartWithUpdate_RejectedByCodeWhoseDeferBlocks(t *testing.T) {
 			t.Errorf("%d times abandoned, %d times begun", got, begun.Load())
 		}
 		close(release)
+	})
+}
+
+// startRetriedWithEcho returns a start with an update, of a run that has three attempts.
+func (n *node) startRetriedWithEcho(t testing.TB, name string, backoff time.Duration) actors.Message {
+	t.Helper()
+	policy, err := engine.RecordedRetry(&engine.RetryPolicy{InitialInterval: backoff, MaxAttempts: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := n.startWithEcho(t, name, "", "x")
+	m.Event.GetOrchestrationStarted().Retry = policy
+	return m
+}
+
+// endsWithUpdates handles the update and ends when it is done.
+func endsWithUpdates(ctx *replay.Context) (output string, err error) {
+	output = "without update"
+	run := func(_ *replay.Context, s string) (string, error) {
+		output = s
+		return s, nil
+	}
+	if err := echo.Handle(ctx, func(string) error { return nil }, run); err != nil {
+		return "", err
+	}
+	return output, replay.AwaitUpdates(ctx)
+}
+
+// The update of a start whose first attempt fails waits for the next one: the run does not end
+// before its sender delivers it again.
+func TestStartWithUpdate_WaitsWithoutSender(t *testing.T) {
+	for name, late := range map[string]bool{"fails before the handler": false, "fails after the handler": true} {
+		for _, backoff := range []time.Duration{1, time.Minute} {
+			t.Run(fmt.Sprintf("%s, backoff %s", name, backoff), func(t *testing.T) {
+				inVirtualTime(t, func(t *testing.T) {
+					n := lead(t, newTestJournal(), actors.Config{}, program("retries", func(ctx *replay.Context, _ string) (string, error) {
+						if ctx.Attempt() == 3 {
+							return endsWithUpdates(ctx)
+						}
+						if late { // the body returns before the handler begins
+							run := func(*replay.Context, string) (string, error) { return "failed attempt", nil }
+							if err := echo.Handle(ctx, func(string) error { return nil }, run); err != nil {
+								return "", err
+							}
+						}
+						return "", errUnwanted
+					}))
+					a := n.deliver("b", n.startRetriedWithEcho(t, "retries", backoff)).want(nil)
+					if a.UpdateRecorded || a.UpdateErr != nil || a.Dropped {
+						t.Errorf("answered %+v", a)
+					}
+					n.wantOutput("b", "x")
+					if meta, _ := n.journal.Instance("b"); meta.Execution != 3 {
+						t.Errorf("%d attempts", meta.Execution)
+					}
+					n.deliver("b", echoMessage(t, "r", "x")).want(actors.ErrEnded)
+				})
+			})
+		}
+	}
+}
+
+// The sender that delivers the update again while it waits learns that it is recorded, or why it is
+// not.
+func TestStartWithUpdate_DeliveredAgainWhileItWaits(t *testing.T) {
+	for _, rejection := range []error{nil, errUnwanted} {
+		inVirtualTime(t, func(t *testing.T) {
+			n := lead(t, newTestJournal(), actors.Config{}, failsFirst(func(ctx *replay.Context) (string, error) { return handleEcho(ctx, rejection, 1) }))
+			n.deliver("b", n.startRetriedWithEcho(t, "retries", time.Minute)).want(nil)
+			time.Sleep(time.Second)
+			again := n.deliver("b", echoMessage(t, "r", "x"))
+			time.Sleep(time.Second)
+			again.wantPending()
+			a := again.get()
+			if rejected := new(actors.RejectedError); rejection != nil && !errors.As(a.Err, &rejected) || rejection == nil && (a.Err != nil || !a.Dropped) {
+				t.Errorf("validation returns %v: answered %+v", rejection, a)
+			}
+			want := 0
+			if rejection == nil {
+				want = 1
+			}
+			if got := n.count("b", "ExternalEvent"); got != want {
+				t.Errorf("validation returns %v: the update is recorded %d times", rejection, got)
+			}
+		})
+	}
+}
+
+// The code of the first attempt is blocked, so its start is recorded alone.
+func TestStartWithUpdate_WaitsWhileCodeIsBlocked(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		release := make(chan struct{})
+		n := lead(t, newTestJournal(), actors.Config{}, program("blocks", func(ctx *replay.Context, _ string) (string, error) {
+			if ctx.Attempt() == 1 {
+				blockHere(release)
+				return "", errUnwanted
+			}
+			return endsWithUpdates(ctx)
+		}))
+		n.partition.Deliver("b", n.startRetriedWithEcho(t, "blocks", 1))
+		time.Sleep(30 * time.Second)
+		close(release)
+		n.wantOutput("b", "x")
+	})
+}
+
+// The update waits for the next execution of a run that continues as new in its first step.
+func TestStartWithUpdate_WaitsForNextExecution(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		continues := replay.Orchestration[string, string]("continues")
+		n := lead(t, newTestJournal(), actors.Config{}, continues.Bind(func(ctx *replay.Context, input string) (string, error) {
+			if input == "" {
+				return "", continues.ContinueAsNew(ctx, "next")
+			}
+			return handleEcho(ctx, nil, 1)
+		}))
+		n.deliver("b", n.startWithEcho(t, "continues", "", "x")).want(nil)
+		n.send("b", word.Name(), "end").want(nil)
+		n.wantOutput("b", "end")
+		if got := n.count("b", "ExternalEvent"); got != 2 {
+			t.Errorf("%d events and updates", got)
+		}
+	})
+}
+
+// What the first attempt rejects is not for the next attempt, which would accept it.
+func TestStartWithUpdate_RejectedDoesNotWait(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		n := lead(t, newTestJournal(), actors.Config{}, program("retries", func(ctx *replay.Context, _ string) (string, error) {
+			if ctx.Attempt() > 1 {
+				return handleEcho(ctx, nil, 1)
+			}
+			err := echo.Handle(ctx, func(string) error { return errUnwanted }, func(*replay.Context, string) (string, error) { return "", nil })
+			return "", errors.Join(err, errUnwanted)
+		}))
+		if a := n.deliver("b", n.startRetriedWithEcho(t, "retries", time.Minute)).want(nil); !errors.Is(a.UpdateErr, errUnwanted) {
+			t.Errorf("answered %+v", a)
+		}
+		time.Sleep(2 * time.Minute)
+		n.wantHistory("b", "OrchestrationStarted", "TimerCreated", "TimerFired of 2", "ExternalSubscribed")
+	})
+}
+
+// A waiting update is in flight until it is decided.
+func TestStartWithUpdate_CountsWhileItWaits(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		n := lead(t, newTestJournal(), actors.Config{InFlightMax: 1}, failsFirst(func(ctx *replay.Context) (string, error) { return handleEcho(ctx, nil, 1) }))
+		n.deliver("b", n.startRetriedWithEcho(t, "retries", time.Minute)).want(nil)
+		for range 2 {
+			var busy *actors.BusyError
+			if a := n.start("c", "retries", "").get(); !errors.As(a.Err, &busy) || busy.Bound != actors.BoundInFlight {
+				t.Errorf("answered %+v", a)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		time.Sleep(2 * time.Minute)
+		n.start("c", "retries", "").want(nil)
 	})
 }
 
