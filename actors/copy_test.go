@@ -425,6 +425,7 @@ func TestRandomCopies(t *testing.T) {
 					return
 				}
 				w.lossless, w.incarnations = !lost, true
+				w.withoutOperator = true // a copied hold would last: its release comes later
 				w.lead()
 				w.clients.Go(w.start)
 				w.runToEnd()

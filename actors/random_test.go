@@ -118,6 +118,7 @@ type world struct {
 	nondeterministic bool
 	ending           ending
 	lossless         bool // nothing is rejected or lost
+	withoutOperator  bool // nobody acts on operations
 	journal          *testJournal
 	config           actors.Config
 	calls            atomic.Int64
@@ -461,7 +462,9 @@ func (w *world) start() {
 		w.clients.Go(func() { w.sendAll(name) })
 	}
 	w.clients.Go(w.suspend)
-	w.clients.Go(w.operate)
+	if !w.withoutOperator {
+		w.clients.Go(w.operate)
+	}
 	if w.nondeterministic && w.intn(3) == 0 {
 		w.clients.Go(w.end)
 	}
