@@ -8,6 +8,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/operate"
 	"github.com/tenuto-dev/tenuto/cmd/tenuto/internal/output"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 const whichPoint = `
@@ -72,18 +73,49 @@ func (f *copyFlags) point() (operate.Point, error) {
 	return operate.BeforeCall(f.before, f.call), nil
 }
 
-// runEach begins a run of each instance. A dry run checks that the instances exist.
+// checkPoint returns the state of an instance, for a dry run. It is an error if the point does not exist.
+// The cluster may still refuse the copy, because of what is open there.
+func (f *copyFlags) checkPoint(ctx context.Context, client *cluster.Client, id string) (cluster.State, error) {
+	status, err := client.Get(ctx, id)
+	switch {
+	case err != nil:
+		return "", err
+	case f.to == 0 && f.before == "":
+		return status.State, nil
+	}
+	recorded, err := client.HistoryOf(ctx, id, f.execution)
+	if err != nil {
+		return "", err
+	}
+	calls := 0
+	for _, event := range recorded.Events {
+		isCall := event.Type == history.ActivityScheduled || event.Type == history.SubOrchestrationScheduled
+		if isCall && event.Name == f.before {
+			calls++
+		}
+	}
+	last := len(recorded.Events)
+	if last > 0 && recorded.Events[last-1].Type.EndsExecution() {
+		last--
+	}
+	switch {
+	case f.before != "" && calls < f.call:
+		return "", fmt.Errorf("%s: execution %d has %d calls of %q, not %d", id, recorded.Execution, calls, f.before, f.call)
+	case f.to > uint64(last):
+		return "", fmt.Errorf("%s: execution %d can be copied up to event %d, not %d", id, recorded.Execution, last, f.to)
+	}
+	return status.State, nil
+}
+
+// runEach begins a run of each instance.
 func (f *copyFlags) runEach(ctx context.Context, s *session, ids []string, do func(ctx context.Context, id string) (*operate.Run, error)) error {
 	if f.requestID != "" && len(ids) > 1 {
 		return &usageError{"-request-id is for one instance"}
 	}
 	return f.run(ctx, s, ids, func(ctx context.Context, id string) ([]changed, error) {
 		if f.dryRun {
-			status, err := s.Get(ctx, id)
-			if err != nil {
-				return nil, err
-			}
-			return []changed{{ID: id, State: status.State}}, nil
+			state, err := f.checkPoint(ctx, s.Client, id)
+			return single(changed{ID: id, State: state}, err)
 		}
 		run, err := do(ctx, id)
 		if err != nil {
@@ -145,11 +177,11 @@ func fork(flags *flag.FlagSet) action {
 			return err
 		}
 		if f.dryRun {
-			status, err := client.Get(ctx, args[0])
+			state, err := f.checkPoint(ctx, client, args[0])
 			if err != nil {
 				return err
 			}
-			return f.report(s, changed{ID: args[0], State: status.State})
+			return f.report(s, changed{ID: args[0], State: state})
 		}
 		newID := ""
 		if len(args) > 1 {

@@ -82,11 +82,15 @@ func startBulk(flags *flag.FlagSet) action {
 	flags.Func("arg", "argument of the action as `key=value`; may be repeated", func(arg string) error { return addTag(job.Arguments, arg) })
 	flags.Float64Var(&job.Rate, "rate", 0, "the maximum `number` of instances per second (default 100)")
 	flags.IntVar(&job.Concurrency, "concurrency", 0, "the maximum `number` of instances acted on at once (default 8)")
+	all := flags.Bool("all", false, "act on all instances, if no flag selects some")
 	reason, c := reasonFlag(flags), changeFlags(flags, confirmAlways)
 	return withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, args []string) (err error) {
 		job.Action, job.Reason = args[0], *reason
 		if job.Filter, err = filterOf(s); err != nil {
 			return err
+		}
+		if !*all && filter.Format(job.Filter) == "" {
+			return &usageError{"select instances, for example by -query, or -all"}
 		}
 		preview, err := bulk.DryRun(ctx, client, job)
 		if err != nil {

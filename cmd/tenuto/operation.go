@@ -104,6 +104,9 @@ func targetFlags(flags *flag.FlagSet, kinds operationKinds) *target {
 
 // find returns the selected operations of an instance.
 func (t *target) find(ctx context.Context, s *session, verb, id string) ([]*cluster.OpenOperation, error) {
+	if t.execution > 0 && t.event == 0 {
+		return nil, &usageError{"-execution is for -event"}
+	}
 	open, err := s.Pending(ctx, id)
 	if err != nil {
 		return nil, err
