@@ -557,3 +557,32 @@ func TestBuild_OlderHeaderReadsEachChunkOnce(t *testing.T) {
 	}
 	closed(t, m)
 }
+
+// The purge of an instance whose end no flush has written removes it from the sets and its timers.
+func TestPurge_RemovesSetsAndTimersOfUnwrittenEnd(t *testing.T) {
+	m, _ := newSizeCheckedMachine(t)
+	applyEpoch(t, m)
+	for _, stored := range []func() error{
+		func() error {
+			return applyAppend(m, "x", segmentOf(1, 1, startedBy("p", 1, 2), activity(), timer(77), timer(78)))
+		},
+		func() error { return applyAppend(m, "x", segmentOf(1, 1, startedBy("p", 1, 2))) },
+		func() error {
+			return errors.Join(applyAppend(m, "x", segmentOf(1, 1, started("x"))), applyCondition(m, m.Epoch(), "x", 0, 1, 1, "here"))
+		},
+	} {
+		if err := stored(); err != nil {
+			t.Fatal(err)
+		}
+		flushNow(t, m)
+		in, _ := m.Instance("x")
+		if err := applyAppend(m, "x", segmentOf(1, in.LastEventId+1, completed())); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := purge(m, "x"); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		flushNow(t, m)
+		checkIndexKeys(t, m)
+	}
+}

@@ -36,6 +36,27 @@ func (in *instance) memberships() memberships {
 	}
 }
 
+// kinds yields the kinds of the keys of the sets.
+func (m memberships) kinds() iter.Seq[byte] {
+	return func(yield func(byte) bool) {
+		_ = (!m.busy || yield(keyBusy)) && (!m.unbegun || yield(keyUnbegun)) && (!m.child || yield(keyChild)) &&
+			(!m.hasCondition || yield(keyCondition))
+	}
+}
+
+// without returns the sets that others lack.
+func (m memberships) without(others memberships) memberships {
+	return memberships{m.busy && !others.busy, m.unbegun && !others.unbegun, m.child && !others.child, m.hasCondition && !others.hasCondition}
+}
+
+// count returns the number of the sets.
+func (m memberships) count() (n int) {
+	for range m.kinds() {
+		n++
+	}
+	return n
+}
+
 // updateSets updates the sets after the memberships of an instance have changed.
 func (s *sets) updateSets(in *instance, before, after memberships) {
 	if after == before {
