@@ -387,6 +387,32 @@ func TestBuild_IndexInOtherFormatIsBuiltAnew(t *testing.T) {
 	checkIndexKeys(t, m)
 }
 
+// Builds whose index has an earlier format find no generation in the meta record, so they build their
+// index anew.
+func TestStore_MetaHidesGenerationFromEarlierFormats(t *testing.T) {
+	o := roomyOptions(vfs.NewMem())
+	m := openMachine(t, o)
+	applyEpoch(t, m)
+	if err := applyAppend(m, "a", segmentOf(1, 1, started("x"))); err != nil {
+		t.Fatal(err)
+	}
+	flushNow(t, m)
+	awaitIndex(t, m)
+	err := m.store.view("read", 0, func(from store.Reader) error {
+		record, err := getRecord(from, []byte{keyMeta})
+		const ofFirstFormat = 7
+		old, _ := intField(record, ofFirstFormat)
+		current, _ := intField(record, fieldStoreIndexed)
+		if old != 0 || uint64(current) != m.indexState.generation || index.Format != 2 || fieldStoreIndexed != 8 {
+			t.Errorf("generation %d, for builds of the first format %d; field %d in format %d", current, old, fieldStoreIndexed, index.Format)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // An append that is rejected while a flush writes the instance does not change by which names its
 // open operations are found.
 func TestQuery_RejectedAppendDuringFlushKeepsOperationNames(t *testing.T) {
@@ -560,11 +586,15 @@ func TestBuild_OlderHeaderReadsEachChunkOnce(t *testing.T) {
 
 // The purge of an instance whose end no flush has written removes it from the sets and its timers.
 func TestPurge_RemovesSetsAndTimersOfUnwrittenEnd(t *testing.T) {
-	m, _ := newSizeCheckedMachine(t)
+	m, _ := openSizeChecked(t, roomyOptions(vfs.NewMem()))
 	applyEpoch(t, m)
 	for _, stored := range []func() error{
 		func() error {
-			return applyAppend(m, "x", segmentOf(1, 1, startedBy("p", 1, 2), activity(), timer(77), timer(78)))
+			events := []*journalpb.Event{startedBy("p", 1, 2), activity()}
+			for at := range int64(30) {
+				events = append(events, timer(at))
+			}
+			return applyAppend(m, "x", segmentOf(1, 1, events...))
 		},
 		func() error { return applyAppend(m, "x", segmentOf(1, 1, startedBy("p", 1, 2))) },
 		func() error {

@@ -209,7 +209,10 @@ const (
 	fieldStoreEpoch      = 4
 	fieldStoreLastNumber = 5
 	fieldStoreMetadata   = 6
-	fieldStoreIndexed    = 7
+	// The generation of an index in the present format. Builds of the first format have it in field 7,
+	// and do not compare formats. Each index.Format needs a field of its own, never used before: builds
+	// of other formats then find no generation, and build the index anew.
+	fieldStoreIndexed = 8
 )
 
 func (m *storeMeta) appendTo(b []byte) []byte {
