@@ -616,3 +616,25 @@ func TestPurge_RemovesSetsAndTimersOfUnwrittenEnd(t *testing.T) {
 		checkIndexKeys(t, m)
 	}
 }
+
+// A query looks into no facet without instances, however many have had some.
+func TestQuery_SkipsEmptyFacets(t *testing.T) {
+	m := openMachine(t, roomyOptions(vfs.NewMem()))
+	applyEpoch(t, m)
+	for i := range 50 {
+		if err := applyAppend(m, fmt.Sprintf("a%02d", i), segmentOf(1, 1, started(fmt.Sprintf("name%d", i)), completed())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flushNow(t, m)
+	for i := range 49 {
+		if _, err := purge(m, fmt.Sprintf("a%02d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flushNow(t, m)
+	s := &search{reads: &m.reads, ctx: t.Context(), query: &index.Query{}, limit: 10}
+	if err := s.run(); err != nil || len(s.page().Rows) != 1 || len(s.facets) != 1 {
+		t.Errorf("%v, looked into %d facets", err, len(s.facets))
+	}
+}

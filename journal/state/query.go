@@ -290,8 +290,8 @@ func (s *search) capture(iters *iterators, n int) (indexed bool, err error) {
 		return false, nil
 	}
 	for _, f := range s.reads.facets.all {
-		if !s.query.SelectsFacet(f.Facet) {
-			continue
+		if f.count == 0 && len(f.dirty)+len(f.flushing) == 0 || !s.query.SelectsFacet(f.Facet) {
+			continue // what the store still has there is dirty now, in another facet
 		}
 		s.facets, s.total = append(s.facets, f.number), s.total+f.count
 		if len(f.dirty)+len(f.flushing) > 0 {
@@ -516,7 +516,7 @@ func (s *search) candidates(plan *index.Plan, iters *iterators) *candidates {
 			}
 			c := &candidates{scan: scan}
 			c.First = index.NewFirst(s.query, s.after, s.limit+s.costs.spare)
-			if scan.Collect(s.query, iter, s.facets, limit, &collecting, &c.Candidates) {
+			if scan.Collect(s.ctx, s.query, iter, s.facets, limit, &collecting, &c.Candidates) {
 				return c
 			}
 		}
@@ -581,7 +581,7 @@ func (s *search) memberships(terms []index.Term, next func() index.Iterator) (li
 func (s *search) walk(from store.Reader, plan *index.Plan, iters *iterators, among *candidates) error {
 	ids, last := among.ids()
 	next := iters.reuse()
-	w := index.NewWalk(s.query, plan.Driver, s.facets, s.after, &s.walking, next)
+	w := index.NewWalk(s.ctx, s.query, plan.Driver, s.facets, s.after, &s.walking, next)
 	lists := s.memberships(plan.Other(&plan.Driver), next)
 	for inPlace := 0; ; {
 		at, facet, ok := w.Next()
