@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -636,5 +638,63 @@ func TestQuery_SkipsEmptyFacets(t *testing.T) {
 	s := &search{reads: &m.reads, ctx: t.Context(), query: &index.Query{}, limit: 10}
 	if err := s.run(); err != nil || len(s.page().Rows) != 1 || len(s.facets) != 1 {
 		t.Errorf("%v, looked into %d facets", err, len(s.facets))
+	}
+}
+
+// A page ends after about index.PageBytesMax, and the next ones have the rest: whether the instances are
+// written or not, with an index or without one.
+func TestQuery_PageIsBoundedInBytes(t *testing.T) {
+	const n, tagBytes = 60, 300 << 10
+	start := started("x")
+	start.GetOrchestrationStarted().Tags = map[string]string{"k": strings.Repeat("x", tagBytes)}
+	for _, written := range []int{0, n, n / 2} {
+		m := openMachine(t, roomyOptions(vfs.NewMem()))
+		applyEpoch(t, m)
+		for i := range n {
+			if err := applyAppend(m, fmt.Sprintf("a%02d", i*7%n), segmentOf(1, 1, start)); err != nil {
+				t.Fatal(err)
+			}
+			if i+1 == written {
+				flushNow(t, m)
+			}
+		}
+		for _, complete := range []bool{true, false} {
+			m.mu.Lock()
+			m.indexState.complete = complete
+			m.mu.Unlock()
+			for _, q := range []*index.Query{{}, {Created: index.Interval{From: 1}, IDPrefix: "a"}, {Order: index.ByUpdated, Descending: true}} {
+				s := &search{reads: &m.reads, ctx: t.Context(), query: q, limit: 1000}
+				if err := s.run(); err != nil || len(s.found)*tagBytes > 2*index.PageBytesMax+2*tagBytes {
+					t.Errorf("%d written, index %v, %s: %d instances were read for a page, %v", written, complete, describeQuery(q), len(s.found), err)
+				}
+				var ids []string
+				for after := (*index.Cursor)(nil); ; {
+					page, err := m.Query(t.Context(), q, after, 1000)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if len(page.Rows) == 0 || page.Bytes < len(page.Rows)*tagBytes || page.Bytes > index.PageBytesMax+2*tagBytes {
+						t.Fatalf("a page of %d rows and %d bytes", len(page.Rows), page.Bytes)
+					}
+					for _, row := range page.Rows {
+						ids = append(ids, row.ID)
+					}
+					if !page.More {
+						break
+					}
+					after = &page.Next
+				}
+				if slices.Sort(ids); len(ids) != n || len(slices.Compact(ids)) != n {
+					t.Errorf("%d written, index %v, %s: %d instances", written, complete, describeQuery(q), len(ids))
+				}
+			}
+			m.mu.Lock()
+			m.indexState.complete = true
+			m.mu.Unlock()
+		}
+		counts, err := m.CountBy(t.Context(), &index.Query{Created: index.Interval{From: 1}})
+		if err != nil || len(counts) != 1 || counts[0].Count != n {
+			t.Errorf("%v, %v", counts, err)
+		}
 	}
 }

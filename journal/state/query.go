@@ -20,11 +20,14 @@ type QueryPage struct {
 	index.Page
 	// Instances holds the index entries of the rows.
 	Instances []*journalpb.Instance
+	// Bytes is about how many bytes the rows take.
+	Bytes int
 }
 
 // Query returns up to limit instances, at least one, that the query selects, in its order, from the
 // beginning or after a place. A page may have fewer rows than the limit, or even none, and still
-// report that there may be more: the work for one page is bounded. An instance that exists during
+// report that there may be more: the work for one page is bounded, and it ends with the row that
+// brings it to index.PageBytesMax. An instance that exists during
 // the whole call and matches throughout is returned once if its place is in the page. The rows are
 // current when they are read, not at one moment. While the index of an older store is being built,
 // each page examines every instance. The caller owns the page. The error is ctx's or a *StoreError.
@@ -205,12 +208,14 @@ type search struct {
 	walking, reading index.Budget         // for entries, and for instances
 	unchecked        int                  // instances read since the context was last checked
 	found            map[string]*foundRow // by ID
+	foundBytes       int                  // of found, about; 0 if rowsOnly
 	bound            *index.Cursor        // everything up to it is found; nil: everything
 	costs            searchCosts
 }
 
 type foundRow struct {
 	row     *index.Row
+	bytes   int
 	message *journalpb.Instance
 	at      index.Cursor
 }
@@ -335,12 +340,20 @@ func (s *search) addPlaces(first *index.First) error {
 	if more {
 		s.limitTo(places[len(places)-1])
 	}
+	s.foundBytes = 0 // of these
 	for _, at := range places {
+		if s.bound != nil && s.query.Compare(at, *s.bound) > 0 {
+			return nil
+		}
 		if s.found[at.ID] != nil {
 			continue
 		}
 		if _, err := s.lookup(at.ID, func(in *instance) { s.add(in) }); err != nil {
 			return err
+		}
+		if s.foundBytes >= index.PageBytesMax {
+			s.limitTo(at)
+			return nil
 		}
 	}
 	return nil
@@ -354,7 +367,8 @@ func (s *search) add(in *instance) *foundRow {
 	}
 	f := &foundRow{row: row, at: s.query.CursorOf(row)}
 	if !s.rowsOnly {
-		f.message = in.message()
+		f.message, f.bytes = in.message(), row.Bytes()+len(in.summary)
+		s.foundBytes += f.bytes
 	}
 	s.found[row.ID] = f
 	return f
@@ -377,6 +391,13 @@ func (s *search) page() *QueryPage {
 	if len(rows) > s.limit {
 		rows = rows[:s.limit]
 		s.limitTo(rows[s.limit-1].at)
+	}
+	for i, f := range rows {
+		if p.Bytes += f.bytes; p.Bytes >= index.PageBytesMax && i < len(rows)-1 {
+			s.limitTo(f.at)
+			rows = rows[:i+1]
+			break
+		}
 	}
 	for _, f := range rows {
 		p.Rows = append(p.Rows, f.row)
@@ -547,7 +568,7 @@ func (s *search) readCandidates(from store.Reader, plan *index.Plan, iters *iter
 		if read {
 			inPlace++
 		}
-		if inPlace == s.limit || s.reading.IsSpent() {
+		if inPlace == s.limit || s.isSpent() {
 			s.limitTo(at)
 			return nil
 		}
@@ -557,6 +578,9 @@ func (s *search) readCandidates(from store.Reader, plan *index.Plan, iters *iter
 	}
 	return nil
 }
+
+// isSpent reports whether the search must read no more.
+func (s *search) isSpent() bool { return s.reading.IsSpent() || s.foundBytes >= index.PageBytesMax }
 
 // readAt reads an instance that the store has at a place, unless it is not in all of some lists, and
 // reports whether the query selects it there.
@@ -600,7 +624,7 @@ func (s *search) walk(from store.Reader, plan *index.Plan, iters *iterators, amo
 				inPlace++
 			}
 		}
-		if inPlace == s.limit || s.reading.IsSpent() {
+		if inPlace == s.limit || s.isSpent() {
 			s.limitTo(at)
 			return nil
 		}
