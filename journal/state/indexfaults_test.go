@@ -698,3 +698,96 @@ func TestQuery_PageIsBoundedInBytes(t *testing.T) {
 		}
 	}
 }
+
+// A count or a list of a closed machine returns an error, not a part of the result.
+func TestQuery_FailsOnceClosed(t *testing.T) {
+	for _, complete := range []bool{true, false} {
+		o := tinyOptions(vfs.NewMem())
+		m, err := o.open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		applyEpoch(t, m)
+		for i := range 20 {
+			if err := applyAppend(m, fmt.Sprintf("a%02d", i), segmentOf(1, 1, started("x"), completed())); err != nil {
+				t.Fatal(err)
+			}
+		}
+		flushNow(t, m)
+		closed(t, m)
+		m.mu.Lock()
+		m.indexState.complete = complete
+		m.mu.Unlock()
+		var failed *StoreError
+		if page, err := m.Query(t.Context(), &index.Query{}, nil, 10); !errors.As(err, &failed) || !errors.Is(err, store.ErrClosed) {
+			t.Errorf("index %v: %v, %v", complete, page, err)
+		}
+		if groups, err := m.CountBy(t.Context(), &index.Query{}, index.Grouping{Dimension: index.DimensionTag, Key: "k"}); !errors.As(err, &failed) {
+			t.Errorf("index %v: %v, %v", complete, groups, err)
+		}
+	}
+}
+
+// A store whose index is built anew, and that has never had an instance, keeps no facet of the earlier
+// index.
+func TestBuild_EmptyStoreKeepsNoFacets(t *testing.T) {
+	o := roomyOptions(vfs.NewMem())
+	m, err := o.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	applyEpoch(t, m)
+	if err := errors.Join(applyAppend(m, "x", segmentOf(1, 1, started("a"))), applyAppend(m, "x", segmentOf(1, 2, completed()))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := purge(m, "x"); err != nil {
+		t.Fatal(err)
+	}
+	flushNow(t, m)
+	writeAsOlderBuild(t, m, true)
+	closed(t, m)
+	if m, err = o.open(); err != nil {
+		t.Fatal(err)
+	}
+	if err := applyAppend(m, "y", segmentOf(1, 1, started("a"), completed())); err != nil {
+		t.Fatal(err)
+	}
+	flushNow(t, m)
+	closed(t, m)
+	m = openMachine(t, o)
+	if len(m.facets.all) != 1 {
+		t.Errorf("%d facets", len(m.facets.all))
+	}
+	if _, err := purge(m, "y"); err != nil {
+		t.Fatal(err)
+	}
+	flushNow(t, m)
+	if groups, err := m.CountBy(t.Context(), &index.Query{}, index.Grouping{Dimension: index.DimensionState}); err != nil || len(groups) != 0 {
+		t.Errorf("%v, %v", groups, err)
+	}
+}
+
+// A store with the same facet twice is rejected.
+func TestOpen_RejectsFacetTwice(t *testing.T) {
+	o := roomyOptions(vfs.NewMem())
+	m, err := o.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	applyEpoch(t, m)
+	if err := applyAppend(m, "x", segmentOf(1, 1, started("a"))); err != nil {
+		t.Fatal(err)
+	}
+	flushNow(t, m)
+	twice := *m.facets.all[0]
+	twice.number = 2
+	key := twice.key(nil)
+	err = m.store.Write("write", 0, func(b store.Batch) error { return b.Set(key, appendValueChecksum(twice.appendTo(nil), 0, key)) })
+	if err := errors.Join(err, m.store.Sync()); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, m)
+	if _, err := o.open(); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("opened: %v", err)
+	}
+}

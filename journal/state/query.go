@@ -138,7 +138,8 @@ func (s *search) selectsMost() bool {
 
 // eachRow examines every instance. An error of visit ends it.
 func (s *search) eachRow(visit func(*index.Row) error) error {
-	for c := range s.members(allInstances) {
+	var failed error
+	for c := range s.members(allInstances, &failed) {
 		err := s.ctx.Err()
 		if err != nil {
 			return err
@@ -151,10 +152,10 @@ func (s *search) eachRow(visit func(*index.Row) error) error {
 			return cmp.Or(readErr, err)
 		}
 	}
-	if s.store == nil {
-		return nil
+	if failed == nil && s.store != nil {
+		failed = s.store.Err()
 	}
-	return s.store.Err()
+	return failed
 }
 
 // selectedRow returns the row of an instance; nil if the query does not select it.

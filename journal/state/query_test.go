@@ -52,7 +52,7 @@ func queryAll(t testing.TB, m *Machine, q *index.Query, limit int) []*index.Row 
 // reference is the result of a query by its definition.
 func reference(m *Machine, q *index.Query) []*index.Row {
 	var rows []*index.Row
-	for c := range m.members(allInstances) {
+	for c := range m.members(allInstances, new(error)) {
 		_, _ = m.viewMember(&c, func(in *instance) {
 			if row := in.row(); q.Matches(row) {
 				rows = append(rows, row)
