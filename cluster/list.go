@@ -60,6 +60,7 @@ type Filter struct {
 	// Order of a list: "id", "created", "updated", "ended" (only ended instances) or "timer" (by the
 	// earliest open timer; only instances with one); "" means by ID. Instances with equal times are
 	// ordered by ID. Descending reverses the order. Counts ignore both, but not the restrictions.
+	// Ascending by "updated", paging may never end while instances are updated; see [Client.List].
 	Order      string `json:",omitzero"`
 	Descending bool   `json:",omitzero"`
 }
@@ -85,6 +86,8 @@ type Page struct {
 // Each item was true at some moment of the call, but the page as a whole is not a snapshot. An
 // instance that is present and matches throughout appears once in the order by ID or by creation. In
 // the other orders, an instance whose time changes between two pages may appear twice or not at all.
+// Each change moves an instance to the end of the ascending order by "updated", so paging may never end
+// while instances change: set UpdatedBefore, or use another order. The same is true of "timer".
 func (c *Client) List(ctx context.Context, filter Filter, after string, limit int, options ...replay.Option) (*Page, error) {
 	if limit < 0 || limit > listMax {
 		return nil, fmt.Errorf("list: %w", invalidArgument("limit", fmt.Sprintf("is %d: 0 to %d are allowed", limit, listMax)))

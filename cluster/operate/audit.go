@@ -17,7 +17,8 @@ import (
 
 // An AuditFilter selects actions. The zero value selects all of all instances.
 type AuditFilter struct {
-	// Instances selects the instances whose histories are read.
+	// Instances selects the instances whose histories are read. Those of the orders "ended" and
+	// "timer" are only instances that have ended or have a timer.
 	Instances cluster.Filter
 	// Principal selects the actions of one principal, as recorded: "client gw for alice". ""
 	// selects all, also those of an unknown principal.
@@ -41,8 +42,9 @@ type Record struct {
 // auditPage is how many instances one request lists.
 const auditPage = 200
 
-// Audit yields the actions that match a filter: instance by instance in the order of
-// filter.Instances (by default of IDs), those of an instance in the order of its history. It yields
+// Audit yields the actions that match a filter: instance by instance in the order of IDs, or of
+// creation if filter.Instances asks for that, those of an instance in the order of its history. (In
+// another order an instance that changes meanwhile could be read again and again.) It yields
 // every event with a principal or a reason of an operator, and every cancellation, suspension,
 // resumption and copy of a history by a client, but no copied events. It does not find actions in purged histories, or pauses of activities,
 // for which see [Pauses]. Of an instance with more than 1,000 executions only the latest 1,000 are
@@ -82,9 +84,25 @@ type audit struct {
 	yield   func(Record, error) bool
 }
 
+// inFixedOrder returns a filter that selects the same instances, in an order in which none of them moves.
+// The order by timer remains if the filter selects other open operations: it says what else is required.
+func inFixedOrder(f cluster.Filter) cluster.Filter {
+	switch {
+	case f.Order == "ended" && f.EndedFrom.IsZero():
+		f.EndedFrom = time.Unix(0, 1) // selects only instances that have ended
+	case f.Order == "timer" && f.WaitingKind == "" && f.WaitingName == "" && f.WaitingFrom.IsZero() && f.WaitingBefore.IsZero():
+		f.WaitingKind = "timer"
+	case f.Order == "timer", f.Order == "created":
+		return f
+	}
+	f.Order = ""
+	return f
+}
+
 func (a *audit) run() error {
+	selected := inFixedOrder(a.filter.Instances)
 	for after := ""; ; {
-		page, err := a.client.List(a.ctx, a.filter.Instances, after, auditPage, a.options...)
+		page, err := a.client.List(a.ctx, selected, after, auditPage, a.options...)
 		if err != nil {
 			return err
 		}

@@ -197,6 +197,22 @@ func TestActions_EndOperationsAndAreRecorded(t *testing.T) {
 	if !slices.Equal(audited, want) {
 		t.Errorf("audited %q; want %q", audited, want)
 	}
+	// By ID, whatever the order: in that by change, instances move while they are read. What the order
+	// requires remains.
+	for order, want := range map[string]string{"updated": "[completed failed fired parent subscribed]", "ended": "[completed failed fired parent subscribed]", "timer": "[]"} {
+		audited := []string{}
+		for record, err := range operate.Audit(t.Context(), client, operate.AuditFilter{
+			Principal: "node n1 for alice", Instances: cluster.Filter{Order: order},
+		}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			audited = append(audited, record.InstanceID)
+		}
+		if fmt.Sprint(audited) != want {
+			t.Errorf("audited in the order %s: %v; want %s", order, audited, want)
+		}
+	}
 	for record, err := range operate.Audit(t.Context(), client, operate.AuditFilter{Principal: "bob"}) {
 		t.Errorf("audited of another principal: %v, %v", record, err)
 	}

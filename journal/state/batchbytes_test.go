@@ -59,7 +59,11 @@ func (b *countingBatch) DeleteRange(from, to []byte) error {
 // newSizeCheckedMachine returns a machine whose flushes are checked.
 func newSizeCheckedMachine(t *testing.T) (*Machine, *sizeCheckingStore) {
 	t.Helper()
-	o := tinyOptions(vfs.NewMem())
+	return openSizeChecked(t, tinyOptions(vfs.NewMem()))
+}
+
+func openSizeChecked(t *testing.T, o machineOptions) (*Machine, *sizeCheckingStore) {
+	t.Helper()
 	r := &sizeCheckingStore{Store: must(pebblestore.Open(o.Options)), t: t}
 	m := must(Open(r, o.machine))
 	t.Cleanup(func() {

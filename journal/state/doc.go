@@ -111,8 +111,9 @@
 // of the preceding value (4 bytes, little-endian). Before that checksum a value holds:
 //
 //	'm'                               meta: fields 1 format (1), 2 index and 3 term of the last entry, 4 epoch,
-//	                                  5 instance numbers assigned, 6 an encoded PartitionMetadata, 7 generation of the
-//	                                  index that agrees with the rest; absent after a flush by a build without index
+//	                                  5 instance numbers assigned, 6 an encoded PartitionMetadata, 8 generation of the
+//	                                  index that agrees with the rest; absent after a flush by a build without index, or
+//	                                  with one in the first format, which has its generation in field 7
 //	'i' ID                            header of an instance, see below
 //	'h' number execution event_id     chunk of a history, from that event on: fields
 //	                                  1 hash before it (fixed64), 2 hash of its last event (fixed64), 3 event, repeated

@@ -186,7 +186,7 @@ func (fl *flusher) recordRemoval(in *instance) {
 	in.purged = true
 	if in.instanceNumber != 0 {
 		fl.keepEntries(in)
-		fl.removals = append(fl.removals, removal{in.id, in.instanceNumber, in.chunks, in.execution, in.entries})
+		fl.removals = append(fl.removals, removal{in.id, in.instanceNumber, in.chunks, in.execution, in.sets, in.timers, in.entries})
 		fl.purged[in.id] = fl.generation
 	}
 }
@@ -501,10 +501,14 @@ func (w *batchWriter) putInstance(frozen *frozenInstance) {
 	w.key = idKey(w.key[:0], keyInstance, frozen.in.id)
 	w.set(w.key, func(b []byte) []byte { return append(b, frozen.header...) })
 	w.putEntries(frozen.in.id, frozen.entriesBefore, frozen.entriesAfter)
-	w.putMembership(keyBusy, frozen.in.id, frozen.setsBefore.busy, frozen.setsAfter.busy)
-	w.putMembership(keyUnbegun, frozen.in.id, frozen.setsBefore.unbegun, frozen.setsAfter.unbegun)
-	w.putMembership(keyChild, frozen.in.id, frozen.setsBefore.child, frozen.setsAfter.child)
-	w.putMembership(keyCondition, frozen.in.id, frozen.setsBefore.hasCondition, frozen.setsAfter.hasCondition)
+	for kind := range frozen.setsBefore.without(frozen.setsAfter).kinds() {
+		w.key = idKey(w.key[:0], kind, frozen.in.id)
+		w.setErr(w.batch.Delete(w.key))
+	}
+	for kind := range frozen.setsAfter.without(frozen.setsBefore).kinds() {
+		w.key = idKey(w.key[:0], kind, frozen.in.id)
+		w.set(w.key, emptyValue)
+	}
 	for i := range frozen.closedTimers {
 		w.key = frozen.closedTimers[i].appendTo(w.key[:0])
 		w.setErr(w.batch.Delete(w.key))
@@ -523,19 +527,6 @@ func (w *batchWriter) putInstance(frozen *frozenInstance) {
 }
 
 func emptyValue(b []byte) []byte { return b }
-
-// putMembership puts or deletes the key for an instance's membership in a set.
-func (w *batchWriter) putMembership(kind byte, id string, before, after bool) {
-	if before == after {
-		return
-	}
-	w.key = idKey(w.key[:0], kind, id)
-	if after {
-		w.set(w.key, emptyValue)
-	} else {
-		w.setErr(w.batch.Delete(w.key))
-	}
-}
 
 // putHistory puts the chunks of an execution and returns the last hash.
 func (w *batchWriter) putHistory(frozen *frozenInstance, x execution, chainHash uint64) uint64 {
@@ -569,7 +560,7 @@ const (
 func (f *flush) batchBytes() int {
 	n := recordOverhead + lastNumberBytes + len(f.meta.appendTo(nil))
 	for i := range f.removals {
-		n += 2*recordOverhead + historyKeySize + len(f.removals[i].id) + entriesBytes(f.removals[i].id, nil, f.removals[i].entries)
+		n += f.removals[i].batchBytes()
 	}
 	n += f.indexBytes()
 	for i := range f.chainedChanges {
@@ -587,11 +578,7 @@ func (f *flush) batchBytes() int {
 // batchBytes returns an upper bound of the bytes that an instance takes in a batch.
 func (frozen *frozenInstance) batchBytes() int {
 	records := 1 + len(frozen.closedTimers) + len(frozen.openedTimers)
-	for _, changed := range []bool{frozen.setsBefore.busy != frozen.setsAfter.busy, frozen.setsBefore.unbegun != frozen.setsAfter.unbegun, frozen.setsBefore.child != frozen.setsAfter.child, frozen.setsBefore.hasCondition != frozen.setsAfter.hasCondition} {
-		if changed {
-			records++
-		}
-	}
+	records += frozen.setsBefore.without(frozen.setsAfter).count() + frozen.setsAfter.without(frozen.setsBefore).count()
 	n := records*(recordOverhead+len(frozen.in.id)) + len(frozen.header)
 	n += entriesBytes(frozen.in.id, frozen.entriesBefore, frozen.entriesAfter)
 	for _, x := range frozen.events {

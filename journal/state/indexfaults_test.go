@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -387,6 +389,32 @@ func TestBuild_IndexInOtherFormatIsBuiltAnew(t *testing.T) {
 	checkIndexKeys(t, m)
 }
 
+// Builds whose index has an earlier format find no generation in the meta record, so they build their
+// index anew.
+func TestStore_MetaHidesGenerationFromEarlierFormats(t *testing.T) {
+	o := roomyOptions(vfs.NewMem())
+	m := openMachine(t, o)
+	applyEpoch(t, m)
+	if err := applyAppend(m, "a", segmentOf(1, 1, started("x"))); err != nil {
+		t.Fatal(err)
+	}
+	flushNow(t, m)
+	awaitIndex(t, m)
+	err := m.store.view("read", 0, func(from store.Reader) error {
+		record, err := getRecord(from, []byte{keyMeta})
+		const ofFirstFormat = 7
+		old, _ := intField(record, ofFirstFormat)
+		current, _ := intField(record, fieldStoreIndexed)
+		if old != 0 || uint64(current) != m.indexState.generation || index.Format != 2 || fieldStoreIndexed != 8 {
+			t.Errorf("generation %d, for builds of the first format %d; field %d in format %d", current, old, fieldStoreIndexed, index.Format)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // An append that is rejected while a flush writes the instance does not change by which names its
 // open operations are found.
 func TestQuery_RejectedAppendDuringFlushKeepsOperationNames(t *testing.T) {
@@ -556,4 +584,210 @@ func TestBuild_OlderHeaderReadsEachChunkOnce(t *testing.T) {
 		t.Errorf("%d operations, %d iterators over %d chunks", len(in.open), iterators, in.chunks)
 	}
 	closed(t, m)
+}
+
+// The purge of an instance whose end no flush has written removes it from the sets and its timers.
+func TestPurge_RemovesSetsAndTimersOfUnwrittenEnd(t *testing.T) {
+	m, _ := openSizeChecked(t, roomyOptions(vfs.NewMem()))
+	applyEpoch(t, m)
+	for _, stored := range []func() error{
+		func() error {
+			events := []*journalpb.Event{startedBy("p", 1, 2), activity()}
+			for at := range int64(30) {
+				events = append(events, timer(at))
+			}
+			return applyAppend(m, "x", segmentOf(1, 1, events...))
+		},
+		func() error { return applyAppend(m, "x", segmentOf(1, 1, startedBy("p", 1, 2))) },
+		func() error {
+			return errors.Join(applyAppend(m, "x", segmentOf(1, 1, started("x"))), applyCondition(m, m.Epoch(), "x", 0, 1, 1, "here"))
+		},
+	} {
+		if err := stored(); err != nil {
+			t.Fatal(err)
+		}
+		flushNow(t, m)
+		in, _ := m.Instance("x")
+		if err := applyAppend(m, "x", segmentOf(1, in.LastEventId+1, completed())); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := purge(m, "x"); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		flushNow(t, m)
+		checkIndexKeys(t, m)
+	}
+}
+
+// A query looks into no facet without instances, however many have had some.
+func TestQuery_SkipsEmptyFacets(t *testing.T) {
+	m := openMachine(t, roomyOptions(vfs.NewMem()))
+	applyEpoch(t, m)
+	for i := range 50 {
+		if err := applyAppend(m, fmt.Sprintf("a%02d", i), segmentOf(1, 1, started(fmt.Sprintf("name%d", i)), completed())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flushNow(t, m)
+	for i := range 49 {
+		if _, err := purge(m, fmt.Sprintf("a%02d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flushNow(t, m)
+	s := &search{reads: &m.reads, ctx: t.Context(), query: &index.Query{}, limit: 10}
+	if err := s.run(); err != nil || len(s.page().Rows) != 1 || len(s.facets) != 1 {
+		t.Errorf("%v, looked into %d facets", err, len(s.facets))
+	}
+}
+
+// A page ends after about index.PageBytesMax, and the next ones have the rest: whether the instances are
+// written or not, with an index or without one.
+func TestQuery_PageIsBoundedInBytes(t *testing.T) {
+	const n, tagBytes = 60, 300 << 10
+	start := started("x")
+	start.GetOrchestrationStarted().Tags = map[string]string{"k": strings.Repeat("x", tagBytes)}
+	for _, written := range []int{0, n, n / 2} {
+		m := openMachine(t, roomyOptions(vfs.NewMem()))
+		applyEpoch(t, m)
+		for i := range n {
+			if err := applyAppend(m, fmt.Sprintf("a%02d", i*7%n), segmentOf(1, 1, start)); err != nil {
+				t.Fatal(err)
+			}
+			if i+1 == written {
+				flushNow(t, m)
+			}
+		}
+		for _, complete := range []bool{true, false} {
+			m.mu.Lock()
+			m.indexState.complete = complete
+			m.mu.Unlock()
+			for _, q := range []*index.Query{{}, {Created: index.Interval{From: 1}, IDPrefix: "a"}, {Order: index.ByUpdated, Descending: true}} {
+				s := &search{reads: &m.reads, ctx: t.Context(), query: q, limit: 1000}
+				if err := s.run(); err != nil || len(s.found)*tagBytes > 2*index.PageBytesMax+2*tagBytes {
+					t.Errorf("%d written, index %v, %s: %d instances were read for a page, %v", written, complete, describeQuery(q), len(s.found), err)
+				}
+				var ids []string
+				for after := (*index.Cursor)(nil); ; {
+					page, err := m.Query(t.Context(), q, after, 1000)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if len(page.Rows) == 0 || page.Bytes < len(page.Rows)*tagBytes || page.Bytes > index.PageBytesMax+2*tagBytes {
+						t.Fatalf("a page of %d rows and %d bytes", len(page.Rows), page.Bytes)
+					}
+					for _, row := range page.Rows {
+						ids = append(ids, row.ID)
+					}
+					if !page.More {
+						break
+					}
+					after = &page.Next
+				}
+				if slices.Sort(ids); len(ids) != n || len(slices.Compact(ids)) != n {
+					t.Errorf("%d written, index %v, %s: %d instances", written, complete, describeQuery(q), len(ids))
+				}
+			}
+			m.mu.Lock()
+			m.indexState.complete = true
+			m.mu.Unlock()
+		}
+		counts, err := m.CountBy(t.Context(), &index.Query{Created: index.Interval{From: 1}})
+		if err != nil || len(counts) != 1 || counts[0].Count != n {
+			t.Errorf("%v, %v", counts, err)
+		}
+	}
+}
+
+// A count or a list of a closed machine returns an error, not a part of the result.
+func TestQuery_FailsOnceClosed(t *testing.T) {
+	for _, complete := range []bool{true, false} {
+		o := tinyOptions(vfs.NewMem())
+		m, err := o.open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		applyEpoch(t, m)
+		for i := range 20 {
+			if err := applyAppend(m, fmt.Sprintf("a%02d", i), segmentOf(1, 1, started("x"), completed())); err != nil {
+				t.Fatal(err)
+			}
+		}
+		flushNow(t, m)
+		closed(t, m)
+		m.mu.Lock()
+		m.indexState.complete = complete
+		m.mu.Unlock()
+		var failed *StoreError
+		if page, err := m.Query(t.Context(), &index.Query{}, nil, 10); !errors.As(err, &failed) || !errors.Is(err, store.ErrClosed) {
+			t.Errorf("index %v: %v, %v", complete, page, err)
+		}
+		if groups, err := m.CountBy(t.Context(), &index.Query{}, index.Grouping{Dimension: index.DimensionTag, Key: "k"}); !errors.As(err, &failed) {
+			t.Errorf("index %v: %v, %v", complete, groups, err)
+		}
+	}
+}
+
+// A store whose index is built anew, and that has never had an instance, keeps no facet of the earlier
+// index.
+func TestBuild_EmptyStoreKeepsNoFacets(t *testing.T) {
+	o := roomyOptions(vfs.NewMem())
+	m, err := o.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	applyEpoch(t, m)
+	if err := errors.Join(applyAppend(m, "x", segmentOf(1, 1, started("a"))), applyAppend(m, "x", segmentOf(1, 2, completed()))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := purge(m, "x"); err != nil {
+		t.Fatal(err)
+	}
+	flushNow(t, m)
+	writeAsOlderBuild(t, m, true)
+	closed(t, m)
+	if m, err = o.open(); err != nil {
+		t.Fatal(err)
+	}
+	if err := applyAppend(m, "y", segmentOf(1, 1, started("a"), completed())); err != nil {
+		t.Fatal(err)
+	}
+	flushNow(t, m)
+	closed(t, m)
+	m = openMachine(t, o)
+	if len(m.facets.all) != 1 {
+		t.Errorf("%d facets", len(m.facets.all))
+	}
+	if _, err := purge(m, "y"); err != nil {
+		t.Fatal(err)
+	}
+	flushNow(t, m)
+	if groups, err := m.CountBy(t.Context(), &index.Query{}, index.Grouping{Dimension: index.DimensionState}); err != nil || len(groups) != 0 {
+		t.Errorf("%v, %v", groups, err)
+	}
+}
+
+// A store with the same facet twice is rejected.
+func TestOpen_RejectsFacetTwice(t *testing.T) {
+	o := roomyOptions(vfs.NewMem())
+	m, err := o.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	applyEpoch(t, m)
+	if err := applyAppend(m, "x", segmentOf(1, 1, started("a"))); err != nil {
+		t.Fatal(err)
+	}
+	flushNow(t, m)
+	twice := *m.facets.all[0]
+	twice.number = 2
+	key := twice.key(nil)
+	err = m.store.Write("write", 0, func(b store.Batch) error { return b.Set(key, appendValueChecksum(twice.appendTo(nil), 0, key)) })
+	if err := errors.Join(err, m.store.Sync()); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, m)
+	if _, err := o.open(); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("opened: %v", err)
+	}
 }

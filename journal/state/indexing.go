@@ -292,12 +292,12 @@ func readIndexState(from store.Reader, meta *storeMeta, facets *facetTable) (s i
 	format, _ := intField(record, fieldIndexFormat)
 	if meta.indexGeneration == 0 || meta.indexGeneration != uint64(generation) || format != index.Format {
 		empty := meta.lastNumber == 0
-		return indexState{generation: uint64(generation) + 1, isNew: !empty, complete: empty}, nil
+		return indexState{generation: uint64(generation) + 1, isNew: record != nil || !empty, complete: empty}, nil
 	}
 	s = indexState{generation: uint64(generation), cursor: cursor, complete: complete != 0}
 	return s, scanRecords(from, []byte{keyFacet, 0}, endOfKind(keyFacet), func(key, record []byte) (bool, error) {
 		f := &facet{}
-		if !f.parse(key, record) || int(f.number) != len(facets.all)+1 {
+		if !f.parse(key, record) || int(f.number) != len(facets.all)+1 || facets.byFacet[f.Facet] != nil {
 			return false, fmt.Errorf("decode facet %d: %w", len(facets.all)+1, ErrCorrupt)
 		}
 		facets.add(f)

@@ -20,11 +20,14 @@ type QueryPage struct {
 	index.Page
 	// Instances holds the index entries of the rows.
 	Instances []*journalpb.Instance
+	// Bytes is about how many bytes the rows take.
+	Bytes int
 }
 
 // Query returns up to limit instances, at least one, that the query selects, in its order, from the
 // beginning or after a place. A page may have fewer rows than the limit, or even none, and still
-// report that there may be more: the work for one page is bounded. An instance that exists during
+// report that there may be more: the work for one page is bounded, and it ends with the row that
+// brings it to index.PageBytesMax. An instance that exists during
 // the whole call and matches throughout is returned once if its place is in the page. The rows are
 // current when they are read, not at one moment. While the index of an older store is being built,
 // each page examines every instance. The caller owns the page. The error is ctx's or a *StoreError.
@@ -135,7 +138,8 @@ func (s *search) selectsMost() bool {
 
 // eachRow examines every instance. An error of visit ends it.
 func (s *search) eachRow(visit func(*index.Row) error) error {
-	for c := range s.members(allInstances) {
+	var failed error
+	for c := range s.members(allInstances, &failed) {
 		err := s.ctx.Err()
 		if err != nil {
 			return err
@@ -148,10 +152,10 @@ func (s *search) eachRow(visit func(*index.Row) error) error {
 			return cmp.Or(readErr, err)
 		}
 	}
-	if s.store == nil {
-		return nil
+	if failed == nil && s.store != nil {
+		failed = s.store.Err()
 	}
-	return s.store.Err()
+	return failed
 }
 
 // selectedRow returns the row of an instance; nil if the query does not select it.
@@ -205,12 +209,14 @@ type search struct {
 	walking, reading index.Budget         // for entries, and for instances
 	unchecked        int                  // instances read since the context was last checked
 	found            map[string]*foundRow // by ID
+	foundBytes       int                  // of found, about; 0 if rowsOnly
 	bound            *index.Cursor        // everything up to it is found; nil: everything
 	costs            searchCosts
 }
 
 type foundRow struct {
 	row     *index.Row
+	bytes   int
 	message *journalpb.Instance
 	at      index.Cursor
 }
@@ -290,8 +296,8 @@ func (s *search) capture(iters *iterators, n int) (indexed bool, err error) {
 		return false, nil
 	}
 	for _, f := range s.reads.facets.all {
-		if !s.query.SelectsFacet(f.Facet) {
-			continue
+		if f.count == 0 && len(f.dirty)+len(f.flushing) == 0 || !s.query.SelectsFacet(f.Facet) {
+			continue // what the store still has there is dirty now, in another facet
 		}
 		s.facets, s.total = append(s.facets, f.number), s.total+f.count
 		if len(f.dirty)+len(f.flushing) > 0 {
@@ -335,12 +341,20 @@ func (s *search) addPlaces(first *index.First) error {
 	if more {
 		s.limitTo(places[len(places)-1])
 	}
+	s.foundBytes = 0 // of these
 	for _, at := range places {
+		if s.bound != nil && s.query.Compare(at, *s.bound) > 0 {
+			return nil
+		}
 		if s.found[at.ID] != nil {
 			continue
 		}
 		if _, err := s.lookup(at.ID, func(in *instance) { s.add(in) }); err != nil {
 			return err
+		}
+		if s.foundBytes >= index.PageBytesMax {
+			s.limitTo(at)
+			return nil
 		}
 	}
 	return nil
@@ -354,7 +368,8 @@ func (s *search) add(in *instance) *foundRow {
 	}
 	f := &foundRow{row: row, at: s.query.CursorOf(row)}
 	if !s.rowsOnly {
-		f.message = in.message()
+		f.message, f.bytes = in.message(), row.Bytes()+len(in.summary)
+		s.foundBytes += f.bytes
 	}
 	s.found[row.ID] = f
 	return f
@@ -377,6 +392,13 @@ func (s *search) page() *QueryPage {
 	if len(rows) > s.limit {
 		rows = rows[:s.limit]
 		s.limitTo(rows[s.limit-1].at)
+	}
+	for i, f := range rows {
+		if p.Bytes += f.bytes; p.Bytes >= index.PageBytesMax && i < len(rows)-1 {
+			s.limitTo(f.at)
+			rows = rows[:i+1]
+			break
+		}
 	}
 	for _, f := range rows {
 		p.Rows = append(p.Rows, f.row)
@@ -516,7 +538,7 @@ func (s *search) candidates(plan *index.Plan, iters *iterators) *candidates {
 			}
 			c := &candidates{scan: scan}
 			c.First = index.NewFirst(s.query, s.after, s.limit+s.costs.spare)
-			if scan.Collect(s.query, iter, s.facets, limit, &collecting, &c.Candidates) {
+			if scan.Collect(s.ctx, s.query, iter, s.facets, limit, &collecting, &c.Candidates) {
 				return c
 			}
 		}
@@ -547,7 +569,7 @@ func (s *search) readCandidates(from store.Reader, plan *index.Plan, iters *iter
 		if read {
 			inPlace++
 		}
-		if inPlace == s.limit || s.reading.IsSpent() {
+		if inPlace == s.limit || s.isSpent() {
 			s.limitTo(at)
 			return nil
 		}
@@ -557,6 +579,9 @@ func (s *search) readCandidates(from store.Reader, plan *index.Plan, iters *iter
 	}
 	return nil
 }
+
+// isSpent reports whether the search must read no more.
+func (s *search) isSpent() bool { return s.reading.IsSpent() || s.foundBytes >= index.PageBytesMax }
 
 // readAt reads an instance that the store has at a place, unless it is not in all of some lists, and
 // reports whether the query selects it there.
@@ -581,7 +606,7 @@ func (s *search) memberships(terms []index.Term, next func() index.Iterator) (li
 func (s *search) walk(from store.Reader, plan *index.Plan, iters *iterators, among *candidates) error {
 	ids, last := among.ids()
 	next := iters.reuse()
-	w := index.NewWalk(s.query, plan.Driver, s.facets, s.after, &s.walking, next)
+	w := index.NewWalk(s.ctx, s.query, plan.Driver, s.facets, s.after, &s.walking, next)
 	lists := s.memberships(plan.Other(&plan.Driver), next)
 	for inPlace := 0; ; {
 		at, facet, ok := w.Next()
@@ -600,7 +625,7 @@ func (s *search) walk(from store.Reader, plan *index.Plan, iters *iterators, amo
 				inPlace++
 			}
 		}
-		if inPlace == s.limit || s.reading.IsSpent() {
+		if inPlace == s.limit || s.isSpent() {
 			s.limitTo(at)
 			return nil
 		}

@@ -52,7 +52,7 @@ func queryAll(t testing.TB, m *Machine, q *index.Query, limit int) []*index.Row 
 // reference is the result of a query by its definition.
 func reference(m *Machine, q *index.Query) []*index.Row {
 	var rows []*index.Row
-	for c := range m.members(allInstances) {
+	for c := range m.members(allInstances, new(error)) {
 		_, _ = m.viewMember(&c, func(in *instance) {
 			if row := in.row(); q.Matches(row) {
 				rows = append(rows, row)
@@ -526,8 +526,8 @@ func awaitIndex(t testing.TB, m *Machine) {
 	t.Fatal("the index is not complete after 1000 flushes")
 }
 
-// checkIndexKeys compares the keys of the index and the counts in the store with what the headers
-// require.
+// checkIndexKeys compares the keys of the index, the sets and the timers, and the counts, in the store
+// with what the headers require.
 func checkIndexKeys(t testing.TB, m *Machine) {
 	t.Helper()
 	release, err := m.blockFlushes()
@@ -548,14 +548,25 @@ func checkIndexKeys(t testing.TB, m *Machine) {
 			f := index.Facet{State: in.runState(), Name: in.name, Version: in.version}
 			counts[f]++
 			index.EntriesOf(in.row(), m.facets.byFacet[f].number).Each(in.id, nil, func(key, value []byte) { want[string(key)+string(value)] = true })
+			for kind := range in.memberships().kinds() {
+				want[string(idKey(nil, kind, in.id))] = true
+			}
+			for _, open := range in.appendTimers(nil) {
+				want[string(open.appendTo(nil))] = true
+			}
 			return true, nil
 		}); err != nil {
 			return err
 		}
-		return scanRecords(from, []byte{index.KindByID}, endOfKind(index.KindList), func(key, record []byte) (bool, error) {
-			got = append(got, string(key)+string(record))
-			return true, nil
-		})
+		for _, kind := range append([]byte{keyBusy, keyUnbegun, keyChild, keyCondition, keyTimer}, index.Kinds...) {
+			if err := scanRecords(from, []byte{kind}, endOfKind(kind), func(key, record []byte) (bool, error) {
+				got = append(got, string(key)+string(record))
+				return true, nil
+			}); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -65,7 +65,7 @@ func (re *reads) Orphans() iter.Seq[*journalpb.Instance] {
 // matchingInstances yields the instances of a set that match.
 func (re *reads) matchingInstances(set instanceSet, match func(*instance) bool) iter.Seq[*journalpb.Instance] {
 	return func(yield func(*journalpb.Instance) bool) {
-		for c := range re.members(set) {
+		for c := range re.members(set, new(error)) {
 			var message *journalpb.Instance
 			_, err := re.viewMember(&c, func(in *instance) {
 				if match(in) {
@@ -84,7 +84,7 @@ func (re *reads) matchingInstances(set instanceSet, match func(*instance) bool) 
 // the operations of each are current when it is visited.
 func (re *reads) OpenOperations() iter.Seq[*journalpb.Operation] {
 	return func(yield func(*journalpb.Operation) bool) {
-		for c := range re.members(busyInstances) {
+		for c := range re.members(busyInstances, new(error)) {
 			var busy openInstance
 			if _, err := re.viewMember(&c, busy.copy); err != nil || !busy.yield(c.id, yield) {
 				return

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -139,20 +140,30 @@ func (s *recordStore) chunkWithEvent(dbNumber uint64, at chunkKey) (c chunk, sta
 	return c, start, err
 }
 
-// removal is an instance to be removed from the store. It is in no set and has no open timer any
-// more.
+// removal is an instance to be removed from the store. It has ended, but if no flush has written that,
+// the store still has it in sets and its timers as open.
 type removal struct {
 	id     string
 	number uint64
 	chunks uint64
 	latest uint64 // execution, the only one if there is one chunk
+	// As of the last flush.
+	sets   memberships
+	timers []timerKey
 	// Its entries in the index; nil if it has none.
 	entries *index.Entries
 }
 
 // writeTo deletes an instance from the store.
 func (r *removal) writeTo(b store.Batch) error {
-	if err := b.Delete(idKey(nil, keyInstance, r.id)); err != nil {
+	err := b.Delete(idKey(nil, keyInstance, r.id))
+	for kind := range r.sets.kinds() {
+		err = cmp.Or(err, b.Delete(idKey(nil, kind, r.id)))
+	}
+	for i := range r.timers {
+		err = cmp.Or(err, b.Delete(r.timers[i].appendTo(nil)))
+	}
+	if err != nil {
 		return err
 	}
 	if r.entries != nil {
@@ -167,6 +178,12 @@ func (r *removal) writeTo(b store.Batch) error {
 	}
 	first, next := chunkKey{instanceNumber: r.number}, chunkKey{instanceNumber: r.number + 1}
 	return b.DeleteRange(first.appendTo(nil), next.appendTo(nil))
+}
+
+// batchBytes returns an upper bound of the bytes that a removal takes in a batch.
+func (r *removal) batchBytes() int {
+	records := 2 + r.sets.count() + len(r.timers)
+	return records*(recordOverhead+len(r.id)) + historyKeySize + entriesBytes(r.id, nil, r.entries)
 }
 
 // storeFormat is the version of every key and value that the package comment describes. It is
@@ -192,7 +209,10 @@ const (
 	fieldStoreEpoch      = 4
 	fieldStoreLastNumber = 5
 	fieldStoreMetadata   = 6
-	fieldStoreIndexed    = 7
+	// The generation of an index in the present format. Builds of the first format have it in field 7,
+	// and do not compare formats. Each index.Format needs a field of its own, never used before: builds
+	// of other formats then find no generation, and build the index anew.
+	fieldStoreIndexed = 8
 )
 
 func (m *storeMeta) appendTo(b []byte) []byte {

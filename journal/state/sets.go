@@ -36,6 +36,27 @@ func (in *instance) memberships() memberships {
 	}
 }
 
+// kinds yields the kinds of the keys of the sets.
+func (m memberships) kinds() iter.Seq[byte] {
+	return func(yield func(byte) bool) {
+		_ = (!m.busy || yield(keyBusy)) && (!m.unbegun || yield(keyUnbegun)) && (!m.child || yield(keyChild)) &&
+			(!m.hasCondition || yield(keyCondition))
+	}
+}
+
+// without returns the sets that others lack.
+func (m memberships) without(others memberships) memberships {
+	return memberships{m.busy && !others.busy, m.unbegun && !others.unbegun, m.child && !others.child, m.hasCondition && !others.hasCondition}
+}
+
+// count returns the number of the sets.
+func (m memberships) count() (n int) {
+	for range m.kinds() {
+		n++
+	}
+	return n
+}
+
 // updateSets updates the sets after the memberships of an instance have changed.
 func (s *sets) updateSets(in *instance, before, after memberships) {
 	if after == before {
@@ -81,14 +102,15 @@ type member struct {
 // once, and possibly some that join or leave meanwhile. viewMember shows the current state.
 //
 // Instances in memory at the beginning are looked up again at their turn. The others are read from
-// the store one page at a time, so that nothing is locked while the caller's code runs.
-func (re *reads) members(set instanceSet) iter.Seq[member] {
+// the store one page at a time, so that nothing is locked while the caller's code runs. If the store
+// fails or is closed, the iteration ends early and sets *failed to a *StoreError.
+func (re *reads) members(set instanceSet, failed *error) iter.Seq[member] {
 	return func(yield func(member) bool) {
 		re.mu.RLock()
 		inMemory := slices.Collect(maps.Keys(set.inMemory(&re.contents)))
 		re.mu.RUnlock()
 		slices.Sort(inMemory) // without the lock: there may be many
-		for c := range re.storedMembers(set) {
+		for c := range re.storedMembers(set, failed) {
 			for len(inMemory) > 0 && inMemory[0] < c.id {
 				if !yield(member{id: inMemory[0]}) {
 					return
@@ -102,6 +124,9 @@ func (re *reads) members(set instanceSet) iter.Seq[member] {
 				return
 			}
 		}
+		if *failed != nil {
+			return
+		}
 		for _, id := range inMemory {
 			if !yield(member{id: id}) {
 				return
@@ -110,8 +135,8 @@ func (re *reads) members(set instanceSet) iter.Seq[member] {
 	}
 }
 
-// storedMembers yields the members in the store.
-func (re *reads) storedMembers(set instanceSet) iter.Seq[member] {
+// storedMembers yields the members in the store; see members.
+func (re *reads) storedMembers(set instanceSet, failed *error) iter.Seq[member] {
 	return func(yield func(member) bool) {
 		if re.store == nil {
 			return
@@ -119,7 +144,8 @@ func (re *reads) storedMembers(set instanceSet) iter.Seq[member] {
 		for from := []byte{set.kind}; from != nil; {
 			page, next, err := re.readPage(set, from)
 			if err != nil {
-				return // the store has failed
+				*failed = err
+				return
 			}
 			for _, c := range page {
 				if !yield(c) {

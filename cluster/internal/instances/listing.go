@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/journal/state/index"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
@@ -286,7 +288,7 @@ func tooManyGroups(r *clusterpb.ListRequest) error {
 
 // MergeLists merges the answers of several partitions to a request for a list or count. Beyond the
 // earliest place at which one of them stopped, the list is not known: instances there belong to the
-// next page.
+// next page. A page also ends with the row that brings it to index.PageBytesMax.
 func MergeLists(r *clusterpb.ListRequest, parts []*clusterpb.ListResult) (*clusterpb.ListResult, error) {
 	if r.Count {
 		return mergeCounts(r, parts)
@@ -320,6 +322,13 @@ func MergeLists(r *clusterpb.ListRequest, parts []*clusterpb.ListResult) (*clust
 		all, end = all[:limit], &all[limit-1].at
 	}
 	merged := new(clusterpb.ListResult)
+	bytes := 0
+	for i, x := range all {
+		if bytes += proto.Size(x.status); bytes >= index.PageBytesMax && i < len(all)-1 {
+			all, end = all[:i+1], &all[i].at
+			break
+		}
+	}
 	for _, x := range all {
 		merged.Instances = append(merged.Instances, x.status)
 		if q.Order != index.ByID {

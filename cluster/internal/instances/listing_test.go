@@ -185,3 +185,39 @@ func TestList_PageIsFullForCallersThatExpectIt(t *testing.T) {
 		}
 	}
 }
+
+// A merged page, and a page for a caller of an earlier build, end after about index.PageBytesMax.
+func TestList_PageIsBoundedInBytes(t *testing.T) {
+	part := func(ids ...string) *clusterpb.ListResult {
+		p := new(clusterpb.ListResult)
+		for _, id := range ids {
+			p.Instances = append(p.Instances, &clusterpb.Status{Instance: id, Summary: strings.Repeat("x", index.PageBytesMax/2)})
+		}
+		return p
+	}
+	merged, err := MergeLists(&clusterpb.ListRequest{}, []*clusterpb.ListResult{part("a", "c"), part("b", "d")})
+	if at, more := NextOf(merged); err != nil || !more || at.ID != "b" || len(merged.Instances) != 2 {
+		t.Errorf("%d instances, next %q, %v", len(merged.Instances), at.ID, err)
+	}
+	merged, err = MergeLists(&clusterpb.ListRequest{}, []*clusterpb.ListResult{part("a"), part("b")})
+	if err != nil || merged.More || len(merged.Instances) != 2 {
+		t.Errorf("%d instances, more %v, %v", len(merged.Instances), merged.More, err)
+	}
+	result := new(clusterpb.ListResult)
+	err = fillPage(&index.Query{}, &clusterpb.ListRequest{Limit: 7}, result, func(after *index.Cursor, _ int) (*state.QueryPage, error) {
+		if after != nil && after.ID == "b" {
+			t.Fatal("a page after a full one")
+		}
+		id := "a"
+		if after != nil {
+			id = "b"
+		}
+		return &state.QueryPage{
+			Page:      index.Page{Rows: []*index.Row{{ID: id}}, More: true, Next: index.Cursor{ID: id}},
+			Instances: []*journalpb.Instance{{Instance: id}}, Bytes: index.PageBytesMax / 2,
+		}, nil
+	})
+	if err != nil || len(result.Instances) != 2 || !result.More || result.Next != "b" {
+		t.Errorf("%d instances, more %v, next %q, %v", len(result.Instances), result.More, result.Next, err)
+	}
+}

@@ -157,9 +157,10 @@ func (re *Reads) listPage(ctx context.Context, q *index.Query, r *clusterpb.List
 }
 
 // fillPage adds what query returns to a result. A caller of an earlier build takes a page that is
-// not full for the last one of its partition: for such a caller it goes on until the page is full
-// or no instances follow.
+// not full for the last one of its partition: for such a caller it goes on until the page is full,
+// also in bytes, or no instances follow.
 func fillPage(q *index.Query, r *clusterpb.ListRequest, result *clusterpb.ListResult, query func(*index.Cursor, int) (*state.QueryPage, error)) error {
+	bytes := 0
 	for after := CursorOf(r); ; {
 		page, err := query(after, LimitOf(r)-len(result.Instances))
 		if err != nil {
@@ -172,7 +173,8 @@ func fillPage(q *index.Query, r *clusterpb.ListRequest, result *clusterpb.ListRe
 			}
 		}
 		result.More, result.Next, result.NextKey = page.More, page.Next.ID, page.Next.Key
-		if !page.More || len(result.Instances) >= LimitOf(r) || r.AcceptsShort {
+		bytes += page.Bytes
+		if !page.More || len(result.Instances) >= LimitOf(r) || r.AcceptsShort || bytes >= index.PageBytesMax {
 			return nil
 		}
 		after = &page.Next

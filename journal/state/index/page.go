@@ -91,6 +91,9 @@ func (h *cursorHeap) Pop() any {
 	return last
 }
 
+// PageBytesMax is after how many bytes of rows a page ends, about.
+const PageBytesMax = 4 << 20
+
 // Bounds of the groups of a count: their number, and the bytes of their values.
 const (
 	GroupsMax     = 10_000

@@ -68,6 +68,12 @@ type Plan struct {
 	lists      []Term // each has all results
 }
 
+// A search uses few of many lists: reading an instance costs less than looking it up in more of them.
+const (
+	driversMax = 4 // that a Walk intersects: it may have to look into each in each facet
+	listsMax   = 8
+)
+
 // Iterators returns how many iterators a search needs at once: for each list that has all results,
 // and for that of all instances or a scan.
 func (p *Plan) Iterators() int { return len(p.lists) + 1 }
@@ -88,13 +94,14 @@ func NewPlan(q *Query) *Plan {
 	updated := q.Updated.and(q.Ended)
 	p := &Plan{IsExact: true, Driver: Scan{order: order}}
 	for _, c := range conditions {
-		if len(c.terms) == 1 {
-			p.lists = append(p.lists, c.terms[0])
-		}
-		if len(c.terms) == 1 && c.terms[0].hasOrder(order) {
+		drives := len(c.terms) == 1 && c.terms[0].hasOrder(order) && len(p.Driver.Terms) < driversMax
+		if drives {
 			p.Driver.Terms = append(p.Driver.Terms, c.terms[0])
 		}
-		if len(c.terms) != 1 || !c.terms[0].hasOrder(order) || c.rank.IsSet() {
+		if drives || len(c.terms) == 1 && len(p.lists)-len(p.Driver.Terms) < listsMax-driversMax {
+			p.lists = append(p.lists, c.terms[0])
+		}
+		if !drives || c.rank.IsSet() {
 			p.IsExact = false
 		}
 		scan := Scan{Terms: c.terms, order: ByID, idPrefix: q.IDPrefix}

@@ -73,6 +73,21 @@ type Row struct {
 	Waits []Wait
 }
 
+// About how many bytes a row takes besides its texts, and a text of a map besides its own.
+const rowBytes, textBytes = 256, 16
+
+// Bytes returns about how many bytes the row takes without its open operations.
+func (r *Row) Bytes() int {
+	n := rowBytes + len(r.ID) + len(r.Name) + len(r.Version) + len(r.ParentID) + len(r.ErrorCode)
+	for key, value := range r.Tags {
+		n += textBytes + len(key) + len(value)
+	}
+	for name, text := range r.Attributes {
+		n += textBytes + len(name) + len(text)
+	}
+	return n
+}
+
 // NextTimer returns when the earliest open timer is due, Unix nanoseconds; false if none is open.
 func (r *Row) NextTimer() (at int64, ok bool) {
 	for i := range r.Waits {

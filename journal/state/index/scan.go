@@ -2,6 +2,7 @@ package index
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"slices"
 )
@@ -27,9 +28,9 @@ type Candidates struct {
 
 // Collect adds the instances in a scan, of the facets in ascending order of their numbers, to
 // candidates. It leaves out what entries show that the query does not select. It stops and returns
-// false after limit entries, or when the budget is spent.
-func (s *Scan) Collect(q *Query, iter Iterator, facets []uint32, limit int, budget *Budget, to *Candidates) (complete bool) {
-	c := collector{Scan: s, query: q, limit: limit, budget: budget, to: to}
+// false after limit entries, or when the budget is spent or the context has ended.
+func (s *Scan) Collect(ctx context.Context, q *Query, iter Iterator, facets []uint32, limit int, budget *Budget, to *Candidates) (complete bool) {
+	c := collector{Scan: s, ctx: ctx, query: q, limit: limit, budget: budget, to: to}
 	for _, t := range s.Terms {
 		if !c.collect(&walkedList{prefix: appendPrefix(nil, t, s.order), iter: iter}, facets) {
 			return false
@@ -41,6 +42,7 @@ func (s *Scan) Collect(q *Query, iter Iterator, facets []uint32, limit int, budg
 // collector collects candidates.
 type collector struct {
 	*Scan
+	ctx          context.Context
 	query        *Query
 	limit        int
 	budget       *Budget
@@ -52,6 +54,9 @@ type collector struct {
 // entry already.
 func (c *collector) collect(l *walkedList, facets []uint32) (complete bool) {
 	for len(facets) > 0 {
+		if c.budget.IsSpent() || c.ctx.Err() != nil {
+			return false
+		}
 		c.lower, c.upper = bounds(c.order, facets[0], c.in, c.idPrefix)
 		l.key = append(append(l.key[:0], l.prefix...), c.lower...)
 		c.budget.Spend(seekCost)
@@ -106,14 +111,17 @@ func (c *collector) add(suffix, value []byte, facet uint32) bool {
 	return true
 }
 
-// Present returns those of the facets that have an instance in a range of a single list. For other
-// scans it returns all.
+// Present returns those of the facets that have an instance in a range of a single list, and those that
+// were not examined when the budget was spent. For other scans it returns all.
 func (s *Scan) Present(iter Iterator, facets []uint32, budget *Budget) (present []uint32) {
 	if len(s.Terms) != 1 || !s.IsRange() {
 		return facets
 	}
 	l := &walkedList{prefix: appendPrefix(nil, s.Terms[0], s.order), iter: iter}
-	for _, facet := range facets {
+	for i, facet := range facets {
+		if budget.IsSpent() {
+			return append(present, facets[i:]...)
+		}
 		lower, upper := bounds(s.order, facet, s.in, "")
 		l.key = append(append(l.key[:0], l.prefix...), lower...)
 		budget.Spend(seekCost)

@@ -5,7 +5,8 @@ import "encoding/binary"
 // The value of an entry says what the key lacks, so that most instances that a query does not select
 // need not be read.
 
-// Format numbers the formats of keys and values. An index in another format is built anew.
+// Format numbers the formats of keys and values. An index in another format is built anew. A new
+// format needs a new field in the meta record of package state: see fieldStoreIndexed there.
 const Format = 2
 
 // waitBits says what an instance waits for, a bit for each kind, and whether an activity is failing.

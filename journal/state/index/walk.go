@@ -3,6 +3,7 @@ package index
 import (
 	"bytes"
 	"container/heap"
+	"context"
 	"encoding/binary"
 )
 
@@ -34,8 +35,12 @@ func (b *Budget) Spend(units int) { *b -= Budget(units) }
 // IsSpent reports whether nothing is left.
 func (b *Budget) IsSpent() bool { return *b <= 0 }
 
-// stepsMin is what a Walk does at least for each facet, whatever its budget, so that it advances.
+// stepsMin is what a Walk does at least for each of its lists after it has examined a place in each
+// facet, whatever its budget, so that it advances. It does also at least half of what these places cost.
 const stepsMin = 64
+
+// checkUnits is after how many units the context is checked.
+const checkUnits = 1 << 10
 
 // fillCostMax is what reading ahead in one facet may cost, except for one place.
 const fillCostMax = 128
@@ -44,15 +49,21 @@ const fillCostMax = 128
 const firstPlaces = 32
 
 // Walk yields the places that are in each of some lists, in the order of a query.
+//
+// It examines a place in each facet first. Then it spends its budget in the facet that is behind all
+// others: only there it can find the next place.
 type Walk struct {
+	ctx      context.Context
 	query    *Query
 	order    Order // as stored
 	lists    []walkedList
 	streams  streamHeap
 	budget   *Budget
-	position []byte // scratch
-	previous []byte // scratch
-	paused   *Cursor
+	position []byte  // scratch
+	previous []byte  // scratch
+	paused   *Cursor // set at the end
+
+	unchecked int // units spent since the context was last checked
 }
 
 type walkedList struct {
@@ -67,27 +78,46 @@ type stream struct {
 	lower, upper []byte   // the suffixes that remain to be read: at least lower, below upper
 	buffer       []Cursor // read already
 	size         int      // how many to read next
+	allowance    int      // what to spend on them at most, besides one examined place
+	paused       *Cursor  // the place up to which it was read when this was spent; nil if it was not
 	ended        bool
 }
 
+// place returns the next place, or that before which there is none.
+func (s *stream) place() Cursor {
+	if len(s.buffer) > 0 {
+		return s.buffer[0]
+	}
+	return *s.paused
+}
+
+// isEmpty reports whether no place follows.
+func (s *stream) isEmpty() bool { return len(s.buffer) == 0 && s.paused == nil }
+
 // NewWalk returns a walk over the driver of a plan in some facets, in ascending order of their
-// numbers. open returns an iterator over the keys of a list. The work is bounded by the budget.
-func NewWalk(q *Query, driver Scan, facets []uint32, after *Cursor, budget *Budget, open func() Iterator) *Walk {
-	w := &Walk{query: q, order: driver.order, budget: budget}
+// numbers. open returns an iterator over the keys of a list. The work is bounded by the budget, but for
+// one place in each facet, and ends with the context.
+func NewWalk(ctx context.Context, q *Query, driver Scan, facets []uint32, after *Cursor, budget *Budget, open func() Iterator) *Walk {
+	w := &Walk{ctx: ctx, query: q, order: driver.order, budget: budget}
 	for _, t := range driver.Terms {
 		w.lists = append(w.lists, walkedList{prefix: appendPrefix(nil, t, driver.order), iter: open()})
 	}
 	w.streams.walk = w
+	before := *budget
 	for facet := range w.presentFacets(facets) {
-		s := &stream{facet: facet, size: max(1, firstPlaces/len(facets))}
+		if w.isCanceled() {
+			break
+		}
+		s := &stream{facet: facet, size: max(1, firstPlaces/len(facets)), allowance: fillCostMax * len(w.lists)}
 		s.lower, s.upper = bounds(driver.order, facet, driver.in, driver.idPrefix)
 		if after != nil {
 			s.skipTo(q, driver.order, facet, *after)
 		}
-		if w.fill(s); len(s.buffer) > 0 {
+		if w.fill(s); !s.isEmpty() {
 			w.streams.all = append(w.streams.all, s)
 		}
 	}
+	*budget = max(*budget, Budget(stepsMin*len(w.lists)), (before-*budget)/2)
 	heap.Init(&w.streams)
 	return w
 }
@@ -142,33 +172,54 @@ func eachPresentFacet(l *walkedList, facets []uint32, onSeek func(), visit func(
 
 // Next returns the next place and its facet, false at the end or after the budget is spent.
 func (w *Walk) Next() (at Cursor, facet uint32, ok bool) {
-	if len(w.streams.all) == 0 {
-		return at, 0, false
+	for len(w.streams.all) > 0 {
+		s := w.streams.all[0]
+		found := len(s.buffer) > 0
+		if found {
+			at, facet = s.buffer[0], s.facet
+			s.buffer = s.buffer[1:]
+		} else if w.budget.IsSpent() {
+			w.paused = s.paused
+			return at, 0, false
+		}
+		if !found || s.isEmpty() && !s.ended {
+			if w.isCanceled() {
+				return at, 0, false
+			}
+			w.fill(s)
+		}
+		if s.isEmpty() {
+			heap.Pop(&w.streams)
+		} else {
+			heap.Fix(&w.streams, 0)
+		}
+		if found {
+			return at, facet, true
+		}
 	}
-	s := w.streams.all[0]
-	at, facet = s.buffer[0], s.facet
-	if w.paused != nil && w.query.Compare(at, *w.paused) > 0 {
-		return at, 0, false
-	}
-	if s.buffer = s.buffer[1:]; len(s.buffer) == 0 && !s.ended {
-		w.fill(s)
-	}
-	if len(s.buffer) == 0 {
-		heap.Pop(&w.streams)
-	} else {
-		heap.Fix(&w.streams, 0)
-	}
-	return at, facet, true
+	return at, 0, false
 }
 
 // Paused returns the place up to which everything was yielded when the budget was spent; nil if it
 // was not.
 func (w *Walk) Paused() *Cursor { return w.paused }
 
+// isCanceled reports whether the context has ended, about every checkUnits.
+func (w *Walk) isCanceled() bool {
+	if w.unchecked < checkUnits {
+		return false
+	}
+	w.unchecked = 0
+	return w.ctx.Err() != nil
+}
+
 // fill reads the next places of a stream.
 func (w *Walk) fill(s *stream) {
-	spent := w.intersect(s, max(int(*w.budget), stepsMin*len(w.lists)))
+	s.paused = nil
+	spent := w.intersect(s, min(int(*w.budget), s.allowance))
 	w.budget.Spend(spent)
+	w.unchecked += spent
+	s.allowance *= 2
 	// Few of the next places may be needed. They are read ahead only if that is cheap.
 	each := max(spent/max(len(s.buffer), 1), 1)
 	s.size = max(min(max(2*s.size, 4), 256, fillCostMax/each), 1)
@@ -178,13 +229,16 @@ func (w *Walk) fill(s *stream) {
 // seeks each list to the place that the others are at, until all agree.
 func (w *Walk) intersect(s *stream, budget int) (cost int) {
 	target := w.position[:0]
-	examined := w.previous[:0] // everything up to it was read
+	examined := w.previous[:0] // everything up to it was read, and up to target once all agree
 	agreed, first := 0, true
 	for i := 0; ; i = (i + 1) % len(w.lists) {
 		l := &w.lists[i]
+		if agreed == len(w.lists) && cost >= budget {
+			w.pause(s, target)
+			return cost
+		}
 		if cost >= budget && len(examined) > 0 {
-			w.pauseAt(examined)
-			s.ended = true
+			w.pause(s, examined)
 			return cost
 		}
 		found := false
@@ -229,12 +283,15 @@ func (w *Walk) intersect(s *stream, budget int) (cost int) {
 	}
 }
 
-// pauseAt records that a stream is read only up to a place.
-func (w *Walk) pauseAt(suffix []byte) {
+// pause records that a stream is read only up to a place.
+func (w *Walk) pause(s *stream, suffix []byte) {
 	at, ok := parseSuffix(suffix, w.order)
-	if ok && (w.paused == nil || w.query.Compare(at, *w.paused) < 0) {
-		w.paused = &at
+	if !ok {
+		s.ended = true
+		return
 	}
+	s.paused = &at
+	s.continueAfter(suffix, w.query.Descending)
 }
 
 // continueAfter removes what was read.
@@ -291,7 +348,7 @@ func (h *streamHeap) Len() int { return len(h.all) }
 
 // Less implements heap.Interface.
 func (h *streamHeap) Less(i, j int) bool {
-	return h.walk.query.Compare(h.all[i].buffer[0], h.all[j].buffer[0]) < 0
+	return h.walk.query.Compare(h.all[i].place(), h.all[j].place()) < 0
 }
 
 // Swap implements heap.Interface.
