@@ -311,6 +311,71 @@ func TestJob_StopReturnsWithinAPage(t *testing.T) {
 	}
 }
 
+// A job that is paused and resumed while a page is in flight visits the instances of further pages.
+func TestJob_PausedAndResumedWithinAPage(t *testing.T) {
+	f := newFake(250)
+	f.takes = 300 * time.Millisecond
+	env, run := start(t, f, newJob(nil))
+	env.Advance(100 * time.Millisecond)
+	env.At(200*time.Millisecond, func() { update(t, env, ResumeUpdate, "") })
+	update(t, env, PauseUpdate, "")
+	env.Advance(1500 * time.Millisecond) // the page has ended
+	f.takes = 0
+	expectCounts(t, finish(t, run), Completed, 250, 0, 0)
+	f.expectVisitsOnce(t, 250)
+}
+
+// A job continues as new when updates have grown its history, also while it is paused.
+func TestJob_PausedContinuesAsNew(t *testing.T) {
+	f := newFake(10)
+	definitions := Definitions(f.control())
+	large := strings.Repeat("x", 1_035_000) // eight results are less than after what a job continues as new
+	definitions[3] = pageActivity.Bind(func(_ context.Context, in pageInput) (pageOutput, error) {
+		return pageOutput{Visited: len(in.IDs), Refused: len(in.IDs), Refusals: []Refusal{{Message: large}}}, nil
+	})
+	env := replaytest.New(t, definitions...)
+	run, err := replaytest.StartRun(env, Orchestration, "j", newJob(func(j *Job) { j.Rate = 1 }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	env.Advance(7500 * time.Millisecond)
+	update(t, env, PauseUpdate, "")
+	expectCounts(t, progressOf(t, env), Paused, 0, 8, 0)
+	note := strings.Repeat("x", 3000)
+	for calls := 0; ; calls++ {
+		status, err := env.Get("j")
+		if err != nil || calls > 100 {
+			t.Fatalf("%+v, %v after %d pauses", status, err, calls)
+		}
+		if status.Execution == 2 {
+			break
+		}
+		update(t, env, PauseUpdate, note)
+	}
+	if p := progressOf(t, env); p.State.Phase != Paused || p.State.Note != note {
+		t.Errorf("it is %s", p.State.Phase)
+	}
+	update(t, env, ResumeUpdate, "")
+	expectCounts(t, finish(t, run), Completed, 0, 10, 0)
+}
+
+// A forged result of a page does not make the job panic.
+func TestJob_InvalidPageFails(t *testing.T) {
+	for _, visited := range []int{-1, 0, 11} {
+		f := newFake(10)
+		definitions := Definitions(f.control())
+		definitions[3] = pageActivity.Bind(func(context.Context, pageInput) (pageOutput, error) { return pageOutput{Visited: visited}, nil })
+		env := replaytest.New(t, definitions...)
+		run, err := replaytest.StartRun(env, Orchestration, "j", newJob(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := run.Wait(); err == nil || !strings.Contains(err.Error(), "has visited") {
+			t.Errorf("%d visited: %v", visited, err)
+		}
+	}
+}
+
 // What a page has left is visited by the next one without reading it again.
 func TestJob_PageEndsAfterASecond(t *testing.T) {
 	f := newFake(100)

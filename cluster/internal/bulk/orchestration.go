@@ -2,6 +2,7 @@ package bulk
 
 import (
 	"cmp"
+	"fmt"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/replay"
@@ -120,18 +121,19 @@ func ofActivities() []replay.Option {
 	}
 }
 
-// awaitNext waits while the job is paused and until the rate permits the next page.
+// awaitNext waits while the job is paused and until the rate permits the next page. It also returns
+// when the job must continue as new, because each pause and resumption grows the history.
 func (j *job) awaitNext(ctx *replay.Context) error {
-	for !j.isOver() {
+	for !j.isOver() && !ctx.ShouldContinueAsNew() {
 		switch wait := j.Next.Sub(ctx.Now()); {
 		case j.Phase == Paused:
-			if err := replay.Await(ctx, func() bool { return j.Phase != Paused }); err != nil {
+			if err := replay.Await(ctx, func() bool { return j.Phase != Paused || ctx.ShouldContinueAsNew() }); err != nil {
 				return err
 			}
 		case wait <= 0:
 			return ctx.Err()
 		default:
-			err := replay.AwaitFor(ctx, wait, func() bool { return j.Phase != Running })
+			err := replay.AwaitFor(ctx, wait, func() bool { return j.Phase != Running || ctx.ShouldContinueAsNew() })
 			if err != nil && ctx.Err() != nil {
 				return err
 			}
@@ -177,6 +179,9 @@ func (j *job) act(ctx *replay.Context, begun time.Time) error {
 	if err != nil {
 		return err
 	}
+	if out.Visited < 1 || out.Visited > len(ids) {
+		return fmt.Errorf("tenuto: a page of %d instances has visited %d of them", len(ids), out.Visited)
+	}
 	j.Done += out.Done
 	j.Refused += out.Refused
 	j.Unknown += out.Unknown
@@ -198,8 +203,8 @@ func (j *job) act(ctx *replay.Context, begun time.Time) error {
 		j.advance(next)
 	default:
 		j.After = ids[out.Visited-1]
-		if j.Phase == Running {
-			j.ids = ids[out.Visited:]
+		if j.Phase == Running { // perhaps again: a pause has dropped them
+			j.ids, j.next = ids[out.Visited:], next
 		}
 	}
 	return nil
