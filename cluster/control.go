@@ -125,7 +125,7 @@ var bulkControl = bulk.Control{
 		client, _ := ClientFrom(ctx)
 		return client.Internal(access.Key{})
 	},
-	List: func(ctx context.Context, query bulk.Query, after string, limit int) (ids []string, next string, err error) {
+	List: func(ctx context.Context, query bulk.Query, after string, limit int) (found []bulk.Target, next string, err error) {
 		client, _ := ClientFrom(ctx)
 		filter, err := filterOf(query)
 		if err != nil {
@@ -137,10 +137,12 @@ var bulkControl = bulk.Control{
 		}
 		for _, instance := range page.Instances {
 			if bulk.Selects(filter.Name, instance.Name) {
-				ids = append(ids, instance.InstanceID)
+				found = append(found, bulk.Target{
+					ID: instance.InstanceID, Incarnation: instance.run.incarnation, Execution: instance.Execution, Event: instance.LastEventID,
+				})
 			}
 		}
-		return ids, page.Next, nil
+		return found, page.Next, nil
 	},
 	Newest: func(ctx context.Context) (time.Time, error) {
 		client, _ := ClientFrom(ctx)

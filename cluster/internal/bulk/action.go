@@ -3,10 +3,11 @@ package bulk
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/actors/activity"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
@@ -39,7 +40,7 @@ type action struct {
 	// act acts on one instance. It may be called again, by a repeated page, and then must have no
 	// further effect and return nil if an earlier call has succeeded. nil counts as done. What other
 	// errors count as is decided by their codes; see outcomeOf.
-	act func(ctx context.Context, o *operator, id string) error
+	act func(ctx context.Context, o *operator, target Target) error
 	// done are the codes of errors that count as done.
 	done []string
 }
@@ -153,18 +154,24 @@ func (o *operator) call(ctx context.Context, request *clusterpb.Request) (*clust
 	return o.control.call(ctx, request)
 }
 
+// callRun sends a request for the run of an instance that was listed.
+func (o *operator) callRun(ctx context.Context, target Target, request *clusterpb.Request) (*clusterpb.Response, error) {
+	request.Instance, request.Incarnation = target.ID, target.Incarnation
+	return o.call(ctx, request)
+}
+
 // control returns an action that sends a control request. An instance that records nothing at
 // present refuses it: the job must not wait for it.
-func control(kind clusterpb.ControlRequest_Kind) func(ctx context.Context, o *operator, id string) error {
-	return func(ctx context.Context, o *operator, id string) error {
-		_, err := o.call(ctx, &clusterpb.Request{Instance: id, RejectIfStalled: true, Call: &clusterpb.Request_Control{
-			Control: &clusterpb.ControlRequest{Kind: kind, Reason: o.reason(), RequestId: o.requestID(id)},
+func control(kind clusterpb.ControlRequest_Kind) func(ctx context.Context, o *operator, target Target) error {
+	return func(ctx context.Context, o *operator, target Target) error {
+		_, err := o.callRun(ctx, target, &clusterpb.Request{RejectIfStalled: true, Call: &clusterpb.Request_Control{
+			Control: &clusterpb.ControlRequest{Kind: kind, Reason: o.reason(), RequestId: o.requestID(target.ID)},
 		}})
 		return err
 	}
 }
 
-func send(ctx context.Context, o *operator, id string) error {
+func send(ctx context.Context, o *operator, target Target) error {
 	name, data := o.Arguments[ArgumentEvent], o.Arguments[ArgumentData]
 	if data == "" {
 		data = "null"
@@ -173,23 +180,30 @@ func send(ctx context.Context, o *operator, id string) error {
 	if err != nil {
 		return err
 	}
-	_, err = o.call(ctx, &clusterpb.Request{Instance: id, RejectIfStalled: true, Call: &clusterpb.Request_Send{
-		Send: &clusterpb.SendRequest{Name: name, Data: payload, RequestId: o.requestID(id)},
+	_, err = o.callRun(ctx, target, &clusterpb.Request{RejectIfStalled: true, Call: &clusterpb.Request_Send{
+		Send: &clusterpb.SendRequest{Name: name, Data: payload, RequestId: o.requestID(target.ID)},
 	}})
 	return err
 }
 
-func purge(ctx context.Context, o *operator, id string) error {
-	response, err := o.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_Purge{Purge: &clusterpb.PurgeRequest{Instances: []string{id}}}})
+func purge(ctx context.Context, o *operator, target Target) error {
+	response, err := o.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_Purge{
+		Purge: &clusterpb.PurgeRequest{Instances: []string{target.ID}, Incarnations: []uint64{target.Incarnation}},
+	}})
 	if err != nil || response.GetPurge().GetPurged() > 0 {
 		return err
 	}
-	response, err = o.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Get{Get: new(clusterpb.GetRequest)}})
-	switch state := response.GetGet().GetStatus().GetState(); {
-	case err != nil:
+	response, err = o.call(ctx, &clusterpb.Request{Instance: target.ID, Call: &clusterpb.Request_Get{Get: new(clusterpb.GetRequest)}})
+	if err != nil {
 		return err
-	case !slices.Contains(endedStates, state):
-		return &refusedError{"running", "the instance has not ended: it is " + state}
+	}
+	switch status := response.GetGet().GetStatus(); {
+	case target.Incarnation != 0 && status.GetIncarnation() != target.Incarnation && status.GetFirstExecution() == 1:
+		return nil // the listed run was purged, and another one has begun since
+	case target.Incarnation != 0 && status.GetIncarnation() != target.Incarnation:
+		return &refusedError{"ended", "another run has begun under the ID"}
+	case !slices.Contains(endedStates, status.GetState()):
+		return &refusedError{"running", "the instance has not ended: it is " + status.GetState()}
 	}
 	return &refusedError{"referenced", "a parent, a child or another partition still needs the instance"}
 }
@@ -202,19 +216,19 @@ type refusedError struct{ code, message string }
 func (e *refusedError) Error() string { return "tenuto: " + e.message }
 
 // operate returns an action on all open operations of an instance that selects chooses.
-func operate(kind clusterpb.OperateRequest_Kind, selects func(*clusterpb.OpenOperation) bool) func(ctx context.Context, o *operator, id string) error {
-	return func(ctx context.Context, o *operator, id string) error {
-		open, err := o.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Pending{Pending: new(clusterpb.PendingRequest)}})
+func operate(kind clusterpb.OperateRequest_Kind, selects func(*clusterpb.OpenOperation) bool) func(ctx context.Context, o *operator, target Target) error {
+	return func(ctx context.Context, o *operator, target Target) error {
+		open, err := o.callRun(ctx, target, &clusterpb.Request{Call: &clusterpb.Request_Pending{Pending: new(clusterpb.PendingRequest)}})
 		if err != nil {
 			return err
 		}
 		var acted int
 		var refusal error
 		for _, one := range open.GetPending().GetOperations() {
-			if only := o.Arguments[ArgumentActivity]; !selects(one) || only != "" && (!isActivity(one) || one.Name != only) {
+			if only := o.Arguments[ArgumentActivity]; !target.owns(one) || !selects(one) || only != "" && (!isActivity(one) || one.Name != only) {
 				continue
 			}
-			switch err := o.operate(ctx, id, kind, one.Operation.GetRef()); outcomeOf(nil, o.control.codeOf(err)) {
+			switch err := o.operate(ctx, target, kind, one.Operation.GetRef()); outcomeOf(nil, o.control.codeOf(err)) {
 			case done:
 				acted++
 			case refused:
@@ -229,38 +243,50 @@ func operate(kind clusterpb.OperateRequest_Kind, selects func(*clusterpb.OpenOpe
 		case refusal == nil:
 			refusal = &refusedError{"no_operation", "the instance has no open operation to which the action applies"}
 		}
-		return o.unlessRecorded(ctx, id, refusal)
+		return o.unlessRecorded(ctx, target, refusal)
 	}
 }
 
-func (o *operator) operate(ctx context.Context, id string, kind clusterpb.OperateRequest_Kind, ref *journalpb.OperationRef) error {
-	_, err := o.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Operate{Operate: &clusterpb.OperateRequest{
+func (o *operator) operate(ctx context.Context, target Target, kind clusterpb.OperateRequest_Kind, ref *journalpb.OperationRef) error {
+	_, err := o.callRun(ctx, target, &clusterpb.Request{Call: &clusterpb.Request_Operate{Operate: &clusterpb.OperateRequest{
 		Kind: kind, EventId: ref.GetEventId(), Execution: ref.GetExecution(), Reason: o.reason(),
-		RequestId: fmt.Sprintf("%s/%d", o.requestID(id), ref.GetEventId()),
+		RequestId: fmt.Sprintf("%s/%d", o.requestID(target.ID), ref.GetEventId()),
 	}}})
 	return err
 }
 
-// errFound ends the search in a history.
-var errFound = errors.New("found")
-
 // unlessRecorded returns nil instead of a refusal if an earlier attempt of the page has acted on the
-// instance: its operations may have gone on since.
-func (o *operator) unlessRecorded(ctx context.Context, id string, refusal error) error {
-	prefix := o.requestID(id) + "/"
-	err := o.control.events(ctx, id, 0, func(event *journalpb.Event) error {
-		if strings.HasPrefix(event.InputRequestID(), prefix) {
-			return errFound
+// instance: its operations may have gone on since. It reads what the listed execution has recorded
+// since it was listed.
+func (o *operator) unlessRecorded(ctx context.Context, target Target, refusal error) error {
+	prefix := o.requestID(target.ID) + "/"
+	asked := &clusterpb.HistoryRequest{Execution: target.Execution, FromEventId: target.Event + 1, Paged: true}
+	for {
+		response, err := o.call(ctx, &clusterpb.Request{Instance: target.ID, Call: &clusterpb.Request_History{History: asked}})
+		if err != nil {
+			return err
 		}
-		return nil
-	})
-	switch {
-	case errors.Is(err, errFound):
-		return nil
-	case err != nil:
-		return err
+		page := response.GetHistory()
+		for _, encoded := range page.GetEvents() {
+			event := new(journalpb.Event)
+			if err := proto.Unmarshal(encoded, event); err != nil {
+				return fmt.Errorf("decode event: %w", err)
+			}
+			if strings.HasPrefix(event.InputRequestID(), prefix) {
+				return nil
+			}
+			asked.FromEventId = event.EventId + 1
+		}
+		if !page.GetMore() {
+			return refusal
+		}
+		asked = &clusterpb.HistoryRequest{Execution: page.GetExecution(), FromEventId: asked.FromEventId, Paged: true}
 	}
-	return refusal
+}
+
+// owns reports whether an operation is of the run that was listed.
+func (t Target) owns(o *clusterpb.OpenOperation) bool {
+	return t.Incarnation == 0 || o.GetOperation().GetRef().GetIncarnation() == t.Incarnation
 }
 
 func isActivity(o *clusterpb.OpenOperation) bool {

@@ -85,20 +85,27 @@ func (f *fakeCluster) events(_ context.Context, _ string, execution uint64, pass
 	return execution, pass(event)
 }
 
-func (f *fakeCluster) list(_ context.Context, query Query, after string, limit int) (ids []string, next string, err error) {
+func (f *fakeCluster) list(_ context.Context, query Query, after string, limit int) (found []Target, next string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lists++
 	f.query = query
-	at, found := slices.BinarySearch(f.running, after)
-	if found {
+	at, known := slices.BinarySearch(f.running, after)
+	if known {
 		at++
 	}
-	ids = slices.Clone(f.running[at:min(at+limit, len(f.running))])
+	found = targetsOf(f.running[at:min(at+limit, len(f.running))]...)
 	if at+limit < len(f.running) {
-		next = ids[len(ids)-1]
+		next = found[len(found)-1].ID
 	}
-	return ids, next, nil
+	return found, next, nil
+}
+
+func targetsOf(ids ...string) (targets []Target) {
+	for _, id := range ids {
+		targets = append(targets, Target{ID: id, Incarnation: 7, Execution: 2})
+	}
+	return targets
 }
 
 func (f *fakeCluster) call(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
@@ -331,7 +338,7 @@ func TestJob_PausedContinuesAsNew(t *testing.T) {
 	definitions := Definitions(f.control())
 	large := strings.Repeat("x", 1_035_000) // eight results are less than after what a job continues as new
 	definitions[3] = pageActivity.Bind(func(_ context.Context, in pageInput) (pageOutput, error) {
-		return pageOutput{Visited: len(in.IDs), Refused: len(in.IDs), Refusals: []Refusal{{Message: large}}}, nil
+		return pageOutput{Visited: len(in.Targets), Refused: len(in.Targets), Refusals: []Refusal{{Message: large}}}, nil
 	})
 	env := replaytest.New(t, definitions...)
 	run, err := replaytest.StartRun(env, Orchestration, "j", newJob(func(j *Job) { j.Rate = 1 }))
@@ -442,12 +449,12 @@ func TestJob_RepeatedPageActsOnce(t *testing.T) {
 // longer.
 func TestPage_ActsOnceWithoutReport(t *testing.T) {
 	f := newFake(10)
-	in := pageInput{JobID: "j", Action: "cancel", Concurrency: 2, Keep: 10, IDs: slices.Clone(f.running)}
+	in := pageInput{JobID: "j", Action: "cancel", Concurrency: 2, Keep: 10, Targets: targetsOf(f.running...)}
 	page := replay.Orchestration[pageInput, []pageOutput]("page")
 	env := replaytest.New(t, append(Definitions(f.control()), page.Bind(func(ctx *replay.Context, in pageInput) (all []pageOutput, err error) {
 		out, err := pageActivity.Call(ctx, in)
 		if err == nil {
-			in.IDs = append(in.IDs[:5:5], "missing")
+			in.Targets = append(in.Targets[:5:5], targetsOf("missing")...)
 			all = append(all, out)
 			out, err = pageActivity.Call(ctx, in)
 		}
@@ -464,7 +471,7 @@ func TestPage_ListsUnknownWithRefusals(t *testing.T) {
 	f.errors["i00001"] = []string{"internal", "internal", "internal"}
 	f.errors["i00003"] = []string{"ended"}
 	f.errors["i00004"] = []string{"ended"}
-	in := pageInput{JobID: "j", Action: "cancel", Concurrency: 2, Keep: 2, IDs: slices.Clone(f.running)}
+	in := pageInput{JobID: "j", Action: "cancel", Concurrency: 2, Keep: 2, Targets: targetsOf(f.running...)}
 	page := replay.Orchestration[pageInput, pageOutput]("page")
 	env := replaytest.New(t, append(Definitions(f.control()), page.Bind(func(ctx *replay.Context, in pageInput) (pageOutput, error) {
 		return pageActivity.Call(ctx, in)
