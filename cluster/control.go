@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -183,8 +184,13 @@ var bulkControl = bulk.Control{
 
 // filterOf returns the filter of a bulk job: by ID, because that order stays while instances change.
 func filterOf(query bulk.Query) (filter Filter, err error) {
-	if err := json.Unmarshal(query.Filter, &filter); err != nil {
+	decoder := json.NewDecoder(bytes.NewReader(query.Filter))
+	decoder.DisallowUnknownFields() // a field of a newer build would select fewer instances
+	if err := decoder.Decode(&filter); err != nil {
 		return Filter{}, invalidArgument("filter", "is not valid: "+err.Error())
+	}
+	if filter.Order != "" || filter.Descending {
+		return Filter{}, invalidArgument("filter", "has an order")
 	}
 	if before := filter.CreatedBefore; before.IsZero() || before.After(query.CreatedBefore) {
 		filter.CreatedBefore = query.CreatedBefore

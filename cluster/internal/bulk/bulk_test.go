@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/cluster/internal/access"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -20,6 +21,15 @@ import (
 
 // A codedError is an error of a call with a code.
 type codedError string
+
+// As makes the code "busy instance" that of an instance whose buffer is full.
+func (e codedError) As(target any) bool {
+	busy, ok := target.(**actors.BusyError)
+	if ok && e == "busy instance" {
+		*busy = &actors.BusyError{Bound: actors.BoundInstance}
+	}
+	return ok && e == "busy instance"
+}
 
 func (e codedError) Error() string { return "tenuto: it is " + string(e) }
 
@@ -64,7 +74,8 @@ func (f *fakeCluster) control() Control {
 			case err == nil:
 				return ""
 			case errors.As(err, &coded):
-				return string(coded)
+				code, _, _ := strings.Cut(string(coded), " ")
+				return code
 			case errors.As(err, new(*replay.InvalidError)):
 				return "input"
 			}
@@ -488,6 +499,15 @@ func TestPage_ListsUnknownWithRefusals(t *testing.T) {
 	}
 }
 
+// An instance whose buffer stays full refuses. A busy leader does not: the page is repeated.
+func TestJob_FullInstanceRefuses(t *testing.T) {
+	f := newFake(3)
+	f.errors["i00000"] = []string{"busy"}
+	f.errors["i00001"] = []string{"busy instance"}
+	_, run := start(t, f, newJob(nil))
+	expectCounts(t, finish(t, run), Completed, 2, 1, 0)
+}
+
 func TestJob_KeepsFirstRefusals(t *testing.T) {
 	f := newFake(RefusalsMax + 700)
 	for _, id := range f.running {
@@ -503,13 +523,13 @@ func TestJob_KeepsFirstRefusals(t *testing.T) {
 
 // Instances that exist when the job begins are visited, also if the time of their partition is ahead.
 func TestJob_VisitsWhatExists(t *testing.T) {
-	for _, ahead := range []time.Duration{-time.Hour, 0, time.Second} {
+	for _, ahead := range []time.Duration{-time.Hour, 0, time.Second - 1, time.Minute} {
 		f := newFake(1)
 		env := replaytest.New(t, Definitions(f.control())...)
 		f.newest = env.Now().Add(ahead)
 		want := env.Now()
 		if ahead >= 0 {
-			want = f.newest.Add(1)
+			want = env.Now().Add(min(ahead+1, time.Second)) // later ones began after the job
 		}
 		run, err := replaytest.StartRun(env, Orchestration, "j", newJob(nil))
 		if err != nil {
@@ -563,6 +583,7 @@ func TestCheck(t *testing.T) {
 	}{
 		{func(*Job) {}, ""},
 		{func(j *Job) { j.Action = "Cancel" }, "Job.Action"},
+		{func(j *Job) { j.Filter = json.RawMessage(`{"Name":"` + strings.Repeat("x", 64_000) + `"}`) }, "Job.Filter"},
 		{func(j *Job) { j.Rate = 0.001 }, "Job.Rate"},
 		{func(j *Job) { j.Rate = 10_001 }, "Job.Rate"},
 		{func(j *Job) { j.Rate = -1 }, "Job.Rate"},

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/cluster/internal/access"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -95,6 +96,7 @@ const (
 	tryPause     = 100 * time.Millisecond
 	// attemptTime bounds an attempt of an activity.
 	attemptTime = 2 * time.Minute
+	beforeMax   = time.Second
 	messageMax  = 200 // of a refusal, in bytes
 	// reportInterval is how often a page reports its progress.
 	reportInterval = 250 * time.Millisecond
@@ -115,8 +117,9 @@ type beginInput struct {
 // A beginning is what a job learns when it begins.
 type beginning struct {
 	Principal string `json:",omitempty"`
-	// Before is after the creation of each instance that exists. Partitions have their own times, so
-	// the start of the job need not be.
+	// Before is after the creation of each instance that existed when the job began. Partitions have
+	// their own times, so the start of the job need not be. It is at most beforeMax after the start:
+	// this activity may run late.
 	Before    time.Time
 	Matched   int
 	Estimated bool `json:",omitempty"`
@@ -137,6 +140,9 @@ func (c Control) begin(ctx context.Context, in beginInput) (b beginning, err err
 	}
 	if b.Before = in.Started; !newest.Before(in.Started) {
 		b.Before = newest.Add(1)
+	}
+	if latest := in.Started.Add(beforeMax); b.Before.After(latest) {
+		b.Before = latest
 	}
 	b.Matched, b.Estimated, err = c.Count(ctx, Query{in.Job.Filter, b.Before})
 	return b, c.permanent(err)
@@ -344,6 +350,9 @@ func (p *page) actOn(ctx context.Context, target Target) (result, error) {
 		err := p.action.act(limited, &p.operator, target)
 		code := p.control.codeOf(err)
 		found := outcomeOf(p.action.done, code)
+		if busy, ok := errors.AsType[*actors.BusyError](err); ok && found == notDone && busy.Bound == actors.BoundInstance {
+			found = refused // the call was repeated for instanceTime: the instance may never take it
+		}
 		switch {
 		case ctx.Err() != nil && found != done:
 			return result{}, context.Cause(ctx)

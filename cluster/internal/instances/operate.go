@@ -167,6 +167,9 @@ func (i *Inputs) operationMessage(p *actors.Partition, known *journalpb.Instance
 	ref := &journalpb.OperationRef{Instance: known.Instance, Incarnation: known.Incarnation, Execution: execution, EventId: r.EventId}
 	switch r.Kind {
 	case clusterpb.OperateRequest_KIND_COMPLETE, clusterpb.OperateRequest_KIND_FAIL, clusterpb.OperateRequest_KIND_FIRE_NOW:
+		if err := checkOperable(scheduled); err != nil {
+			return actors.Message{}, err
+		}
 		message.Event = i.closingEvent(p, ref, scheduled, r)
 		message.Event.Origin = &journalpb.Origin{Principal: request.Principal, Reason: r.Reason}
 		if found == journalpb.TypeExternalSubscribed {
