@@ -1,10 +1,12 @@
 package bulk
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -50,6 +52,8 @@ const (
 	ArgumentEvent    = "event"
 	ArgumentData     = "data"
 	ArgumentActivity = "activity"
+	ArgumentCall     = "call"
+	ArgumentNumber   = "number"
 )
 
 // actions has a row for each action. A new action is one row.
@@ -94,6 +98,17 @@ var actions = []*action{
 		Action: Action{Name: "release", Help: "let held activities and timers proceed", Right: "release", Arguments: ofActivity(" and no timers")},
 		act:    operate(clusterpb.OperateRequest_KIND_RELEASE, isHeld),
 	},
+	{
+		Action: Action{Name: "rerun", Help: "begin a run with the input of the latest one, which is terminated if it is in progress", Right: "rerun"},
+		act:    copyHistory(clusterpb.CopyRequest_KIND_RERUN),
+	},
+	{
+		Action: Action{Name: "rewind", Help: "begin a run with the history of the latest execution up to a call", Right: "rewind", Arguments: []Argument{
+			{Name: ArgumentCall, Help: "the name of the activity or child before whose call the history ends", Required: true, check: checkCall},
+			{Name: ArgumentNumber, Help: "which of its calls, from 1; 1 by default", check: checkNumber},
+		}},
+		act: copyHistory(clusterpb.CopyRequest_KIND_REWIND),
+	},
 }
 
 func ofActivity(others string) []Argument {
@@ -126,6 +141,15 @@ func checkEvent(name string) error { return engine.CheckCallName("argument event
 func checkData(data string) error {
 	if !json.Valid([]byte(data)) {
 		return invalid("argument data", "is not JSON: write text in double quotes")
+	}
+	return nil
+}
+
+func checkCall(name string) error { return engine.CheckCallName("argument call", name) }
+
+func checkNumber(text string) error {
+	if n, err := strconv.ParseUint(text, 10, 32); err != nil || n == 0 {
+		return invalid("argument number", "is %.40q: a number from 1 is allowed", text)
 	}
 	return nil
 }
@@ -206,6 +230,23 @@ func purge(ctx context.Context, o *operator, target Target) error {
 		return &refusedError{"running", "the instance has not ended: it is " + status.GetState()}
 	}
 	return &refusedError{"referenced", "a parent, a child or another partition still needs the instance"}
+}
+
+// copyHistory returns an action that begins a run with a copied history. A repetition finds that run
+// by the request ID.
+func copyHistory(kind clusterpb.CopyRequest_Kind) func(ctx context.Context, o *operator, target Target) error {
+	return func(ctx context.Context, o *operator, target Target) error {
+		r := &clusterpb.CopyRequest{Kind: kind, Reason: o.reason(), RequestId: o.requestID(target.ID)}
+		if r.Call = o.Arguments[ArgumentCall]; r.Call != "" {
+			number, err := strconv.ParseUint(cmp.Or(o.Arguments[ArgumentNumber], "1"), 10, 32)
+			if err != nil {
+				return checkNumber(o.Arguments[ArgumentNumber])
+			}
+			r.CallNumber = uint32(number)
+		}
+		_, err := o.callRun(ctx, target, &clusterpb.Request{Call: &clusterpb.Request_Copy{Copy: r}})
+		return err
+	}
 }
 
 var endedStates = []string{"completed", "failed", "canceled", "terminated"}

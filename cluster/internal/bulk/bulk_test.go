@@ -599,6 +599,10 @@ func TestCheck(t *testing.T) {
 			j.Action, j.Arguments = "send", map[string]string{"event": "e", "data": `"` + strings.Repeat("x", 32_000) + `"`}
 		}, "Job.Arguments"},
 		{func(j *Job) { j.Action, j.Arguments = "send", map[string]string{"event": "e", "data": `"x"`} }, ""},
+		{func(j *Job) { j.Action = "rewind" }, "Job.Arguments"},
+		{func(j *Job) { j.Action, j.Arguments = "rewind", map[string]string{"call": ""} }, "argument call"},
+		{func(j *Job) { j.Action, j.Arguments = "rewind", map[string]string{"call": "c", "number": "0"} }, "argument number"},
+		{func(j *Job) { j.Action, j.Arguments = "rewind", map[string]string{"call": "c", "number": "2"} }, ""},
 		{func(j *Job) { j.Action, j.Arguments = "hold", map[string]string{"activity": "charge"} }, ""},
 	} {
 		err := newJob(test.change).Job.Check()
