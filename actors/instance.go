@@ -289,6 +289,9 @@ func (in *instance) terminate(t *turn) error {
 		} else {
 			t.reply(m, Answer{Err: ErrEnded})
 		}
+	case m.isForOtherRun(meta.Incarnation):
+		in.unblock() // the code restarts
+		t.reply(m, Answer{Err: ErrEnded})
 	case isStart(*m) && !m.replaces(meta):
 		in.unblock() // the code restarts
 		t.answerWithoutRunning(m, meta)

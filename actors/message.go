@@ -167,6 +167,11 @@ func (m *Message) termination() *journalpb.Event {
 	}}
 }
 
+// isForOtherRun reports whether a message of a client names another run than one.
+func (m *Message) isForOtherRun(incarnation uint64) bool {
+	return !m.Internal && m.Execution == 0 && m.Incarnation != 0 && m.Incarnation != incarnation
+}
+
 // size returns the approximate size of a message in bytes.
 func (m *Message) size() int {
 	if m.Query != nil {

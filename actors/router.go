@@ -50,6 +50,8 @@ func (r *router) route(m *Message) {
 		r.later = append(r.later, *m)
 	case m.startEvent() != nil:
 		r.start(m)
+	case r.in.execution != nil && m.isForOtherRun(r.in.incarnation):
+		r.reply(m, Answer{Err: ErrEnded})
 	case r.in.execution != nil && m.Query != nil:
 		r.query(m)
 	case r.in.execution != nil && r.in.rejectsEvent(m):

@@ -73,6 +73,12 @@ func (t *turn) copyHistory(requested *journalpb.CopyHistory) {
 			return
 		}
 	}
+	if m.isForOtherRun(meta.GetIncarnation()) {
+		in.unblock()
+		t.reply(m, Answer{Err: ErrEnded})
+		in.propose(t)
+		return
+	}
 	c := proto.CloneOf(requested)
 	c.Epoch, c.Target = p.epoch, in.id
 	c.Execution, c.LastEventId = meta.GetExecution(), meta.GetLastEventId()

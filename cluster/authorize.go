@@ -146,8 +146,10 @@ func (s *nodeService) authorize(ctx context.Context, caller Principal, request *
 		instances = append(instances, target)
 	}
 	if bulkAction != "" {
-		if err := s.authorizeAction(ctx, caller, bulkAction, ""); err != nil {
-			return err
+		for _, action := range []Action{bulkAction, ActionList} {
+			if err := s.authorizeAction(ctx, caller, action, ""); err != nil {
+				return err
+			}
 		}
 	}
 	for _, action := range actionsOf(request) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -64,9 +65,16 @@ func TestAuthorize_SeesActionOfBulkJob(t *testing.T) {
 	if got, want := recordedPrincipals(t, nodes[0].Client(), "i"), []string{"OrchestrationStarted client gw", "OrchestrationSuspended client gw"}; !slices.Equal(got, want) {
 		t.Errorf("%q; want %q", got, want)
 	}
+	for i, filter := range []string{`{"Unknown":"x"}`, `{"Order":"created"}`, `{"Descending":true}`, `[]`} {
+		in := bulkInput("terminate")
+		in.Job.Filter = json.RawMessage(filter)
+		if _, err := Call(ctx, client, bulk.Orchestration, "j-"+strconv.Itoa(i), in); err == nil {
+			t.Errorf("a job with the filter %s did not fail", filter)
+		}
+	}
 	mu.Lock()
 	defer mu.Unlock()
-	for _, want := range []string{`gw cancel ""`, `gw suspend ""`, `gw start "j"`} {
+	for _, want := range []string{`gw list ""`, `gw cancel ""`, `gw suspend ""`, `gw start "j"`} {
 		if !slices.Contains(asked, want) {
 			t.Errorf("Authorize was not asked about %s, only about %q", want, asked)
 		}

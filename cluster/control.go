@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -125,7 +126,7 @@ var bulkControl = bulk.Control{
 		client, _ := ClientFrom(ctx)
 		return client.Internal(access.Key{})
 	},
-	List: func(ctx context.Context, query bulk.Query, after string, limit int) (ids []string, next string, err error) {
+	List: func(ctx context.Context, query bulk.Query, after string, limit int) (found []bulk.Target, next string, err error) {
 		client, _ := ClientFrom(ctx)
 		filter, err := filterOf(query)
 		if err != nil {
@@ -137,10 +138,12 @@ var bulkControl = bulk.Control{
 		}
 		for _, instance := range page.Instances {
 			if bulk.Selects(filter.Name, instance.Name) {
-				ids = append(ids, instance.InstanceID)
+				found = append(found, bulk.Target{
+					ID: instance.InstanceID, Incarnation: instance.run.incarnation, Execution: instance.Execution, Event: instance.LastEventID,
+				})
 			}
 		}
-		return ids, page.Next, nil
+		return found, page.Next, nil
 	},
 	Newest: func(ctx context.Context) (time.Time, error) {
 		client, _ := ClientFrom(ctx)
@@ -181,8 +184,13 @@ var bulkControl = bulk.Control{
 
 // filterOf returns the filter of a bulk job: by ID, because that order stays while instances change.
 func filterOf(query bulk.Query) (filter Filter, err error) {
-	if err := json.Unmarshal(query.Filter, &filter); err != nil {
+	decoder := json.NewDecoder(bytes.NewReader(query.Filter))
+	decoder.DisallowUnknownFields() // a field of a newer build would select fewer instances
+	if err := decoder.Decode(&filter); err != nil {
 		return Filter{}, invalidArgument("filter", "is not valid: "+err.Error())
+	}
+	if filter.Order != "" || filter.Descending {
+		return Filter{}, invalidArgument("filter", "has an order")
 	}
 	if before := filter.CreatedBefore; before.IsZero() || before.After(query.CreatedBefore) {
 		filter.CreatedBefore = query.CreatedBefore

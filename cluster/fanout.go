@@ -130,19 +130,24 @@ func (s *scatterGather) mergeLists(request *clusterpb.Request, ask func(g *parti
 
 // fanOutPurge sends each partition the IDs that it owns.
 func (s *scatterGather) fanOutPurge(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	ids := make(map[*partition][]string)
-	for _, id := range request.GetPurge().GetInstances() {
-		ids[s.node.partitionOf(id)] = append(ids[s.node.partitionOf(id)], id)
+	owned := make(map[*partition]*clusterpb.PurgeRequest)
+	for i, id := range request.GetPurge().GetInstances() {
+		g := s.node.partitionOf(id)
+		if owned[g] == nil {
+			owned[g] = new(clusterpb.PurgeRequest)
+		}
+		owned[g].Instances = append(owned[g].Instances, id)
+		owned[g].Incarnations = append(owned[g].Incarnations, runToPurge(request.GetPurge(), i))
 	}
 	parts, err := s.fanOutEach(request, func(g *partition) (*clusterpb.Response, error) {
-		if len(ids[g]) == 0 {
+		if owned[g] == nil {
 			return nil, nil
 		}
 		part := proto.CloneOf(request)
 		if part.FirstIndex != nil {
 			part.FirstIndex = new(uint64) // the index was another partition's
 		}
-		part.Call = &clusterpb.Request_Purge{Purge: &clusterpb.PurgeRequest{Instances: ids[g]}}
+		part.Call = &clusterpb.Request_Purge{Purge: owned[g]}
 		return g.callPartition(ctx, part)
 	})
 	if err != nil {

@@ -26,7 +26,7 @@ import (
 // servingPartition returns the actors.Partition if this node leads the partition and is not handing
 // it over, otherwise nil.
 func (pa *partition) servingPartition() *actors.Partition {
-	if pa.handingOver.Load() {
+	if pa.handingOver.Load() > 0 {
 		return nil
 	}
 	return pa.actorPartition.Load()
@@ -148,8 +148,8 @@ func (h *memberHandler) transferLeadership(ctx context.Context, request *cluster
 // transferAndWait transfers leadership and returns after another node serves calls. Meanwhile this
 // node holds its calls, so that no new entries delay the next leader.
 func (pa *partition) transferAndWait(ctx context.Context, transfer func(context.Context) error) error {
-	pa.handingOver.Store(true)
-	defer pa.handingOver.Store(false)
+	pa.handingOver.Add(1)
+	defer pa.handingOver.Add(-1)
 	epoch := pa.journal.Epoch()
 	if err := transfer(ctx); err != nil {
 		return err

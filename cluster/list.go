@@ -165,7 +165,7 @@ func (c *Client) CountBy(ctx context.Context, filter Filter, dimensions []string
 // If the answer of an attempt is lost, its deletions are not counted. If a run of one of the IDs
 // may have begun since, nothing more is deleted and the outcome is unknown.
 func (c *Client) Purge(ctx context.Context, ids ...string) (int, error) {
-	if err := checkPurge(ids); err != nil {
+	if err := checkPurge(&clusterpb.PurgeRequest{Instances: ids}); err != nil {
 		return 0, fmt.Errorf("purge: %w", err)
 	}
 	response, err := c.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_Purge{Purge: &clusterpb.PurgeRequest{Instances: ids}}})
@@ -224,12 +224,16 @@ func (pa *partition) purge(ctx context.Context, p *actors.Partition, request *cl
 		return nil, err
 	}
 	var ids []string
-	for _, id := range r.Instances {
+	for i, id := range r.Instances {
 		known, ok := pa.journal.Instance(id)
 		if !ok || references.IsReferenced(known) {
 			continue
 		}
-		if request.FirstIndex != nil {
+		run := runToPurge(r, i)
+		if run != 0 && run != known.Incarnation {
+			continue
+		}
+		if request.FirstIndex != nil && run == 0 {
 			if err := pa.inputs.CheckSameRun(id, "", request.GetFirstIndex()); err != nil {
 				return nil, fmt.Errorf("%w: instance %s", err, id)
 			}
@@ -241,6 +245,14 @@ func (pa *partition) purge(ctx context.Context, p *actors.Partition, request *cl
 		return nil, err
 	}
 	return &clusterpb.Response{Result: &clusterpb.Response_Purge{Purge: &clusterpb.PurgeResult{Purged: uint32(purged)}}}, nil
+}
+
+// runToPurge returns the incarnation of the run to purge of the i-th instance; 0 means any.
+func runToPurge(r *clusterpb.PurgeRequest, i int) uint64 {
+	if i < len(r.Incarnations) {
+		return r.Incarnations[i]
+	}
+	return 0
 }
 
 // An otherPartition shows a partition to the retention of another one.

@@ -32,7 +32,7 @@ type partition struct {
 	barrier func(ctx context.Context) error
 	// actorPartition is set while this node leads the partition.
 	actorPartition atomic.Pointer[actors.Partition]
-	handingOver    atomic.Bool        // during a leadership transfer
+	handingOver    atomic.Int32       // leadership transfers in progress
 	leaderNotifier admission.Notifier // notified when another node leads, or this one begins to serve
 	leaderCalls    routing.InFlight   // calls in flight to its leader
 	forwarder      *routing.Forwarder

@@ -153,7 +153,7 @@ func inputKinds() map[reflect.Type]requestKind {
 		},
 		reflect.TypeFor[*clusterpb.Request_Purge](): {
 			actions: needs(ActionPurge),
-			check:   func(r *clusterpb.Request, _ payloadLimit) error { return checkPurge(r.GetPurge().GetInstances()) },
+			check:   func(r *clusterpb.Request, _ payloadLimit) error { return checkPurge(r.GetPurge()) },
 			serve: func(ctx context.Context, pa *partition, p *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
 				return pa.purge(ctx, p, r, r.GetPurge())
 			},
@@ -537,7 +537,11 @@ func checkAttributes(attributes map[string]string) error {
 	return nil
 }
 
-func checkPurge(ids []string) error {
+func checkPurge(r *clusterpb.PurgeRequest) error {
+	ids := r.GetInstances()
+	if n := len(r.GetIncarnations()); n > 0 && n != len(ids) {
+		return invalidArgument("incarnations", fmt.Sprintf("are %d of %d instances", n, len(ids)))
+	}
 	if len(ids) > listMax {
 		return invalidArgument("IDs", fmt.Sprintf("are %d: at most %d are allowed", len(ids), listMax))
 	}

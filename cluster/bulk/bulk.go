@@ -147,6 +147,15 @@ func Get(ctx context.Context, client *cluster.Client, id string) (*Progress, err
 		if err != nil {
 			return nil, wrap(err, "get")
 		}
+		if status.State == cluster.Completed { // since it was asked
+			if asked, err = cluster.Query(ctx, client, id, bulk.ProgressQuery, time.Time{}); err == nil {
+				progress, err = newProgress(id, asked)
+			}
+			if err != nil {
+				return nil, wrap(err, "get")
+			}
+			return progress, nil
+		}
 		progress.applyEnd(status)
 	}
 	return progress, nil

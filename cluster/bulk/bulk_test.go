@@ -204,6 +204,13 @@ func TestActions_OnLiveCluster(t *testing.T) {
 		_, err := client.Wait(ctx, id)
 		must(t, err)
 	}
+	p = run(bulk.Rerun, "id=p1*", nil, 1, 1, 0)
+	expectAction("p1", "HistoryCopied", p)
+	_, err = client.Wait(ctx, "p1")
+	must(t, err)
+	p = run(bulk.Rewind, "name=paying", map[string]string{"call": "pay", "number": "1"}, 3, 3, 0)
+	expectAction("p2", "HistoryCopied", p)
+	run(bulk.Rewind, "name=paying", map[string]string{"call": "pay", "number": "2"}, 3, 0, 3)
 	startAll(ctx, t, client, waiting, "w7")
 	run(bulk.Purge, "id=w* created<1h", nil, 7, 6, 1)
 	if n, err := client.Count(ctx, cluster.Filter{IDPrefix: "w"}); err != nil || n != 1 {

@@ -30,8 +30,9 @@
 // # Outcomes
 //
 // Done means that the cluster has accepted the action, as the call for one instance does: a canceled
-// instance may still clean up. An instance is refused if it does not exist any more, has ended
-// (purge: has not), is stalled, hung or waits for code (except terminate and purge), or has no
+// instance may still clean up. An instance is refused if it does not exist any more (purge:
+// that is done), has ended (purge: has not), another run has begun under its ID, it is stalled, hung
+// or waits for code (except terminate and purge), its buffer of events stays full, or it has no
 // operation to which the action applies. [Refusals] lists the first 10,000. If calls for an instance
 // end three times, or for 30 s, without a known outcome, the job lists it with the refusals, as
 // unknown, and goes on. While a partition has no leader, or a member does not speak protocol 4, the
@@ -39,9 +40,9 @@
 //
 // # Rights
 //
-// Config.Authorize is asked twice when a remote client starts a job: for [cluster.ActionStart] of the
-// job's ID, and for the right of the action (see [Actions]) with the instance ID "", which stands for
-// all instances. So a rule that permits an action for some instances only must reject "". A schedule
+// Config.Authorize is asked when a remote client starts a job: for [cluster.ActionStart] of the job's
+// ID, and for [cluster.ActionList] and the right of the action (see [Actions]) with the instance ID "",
+// which stands for all instances. So a rule that permits an action for some instances only must reject "". A schedule
 // cannot start jobs. [Start] and [DryRun] also need [cluster.ActionList].
 // [Pause], [Resume] and [Stop] are updates, [Get] is a query, [Refusals] also reads the history.
 //

@@ -49,6 +49,10 @@ const (
 	// with the argument "activity", only the activities of that name. Release is the opposite.
 	Hold    = "hold"
 	Release = "release"
+	// Rerun and Rewind begin runs as operate.Rerun and operate.Rewind do. Rewind goes back to before a
+	// call: the argument "call" is the name of the activity or child, "number" which of its calls.
+	Rerun  = "rerun"
+	Rewind = "rewind"
 )
 
 // An Action describes an action. Its fields:

@@ -1,13 +1,17 @@
 package bulk_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"testing"
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/bulk"
 	"github.com/tenuto-dev/tenuto/cluster/clustertest"
+	"github.com/tenuto-dev/tenuto/cluster/internal/access"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
@@ -48,6 +52,16 @@ func TestActions_RepeatedPageActsOnce(t *testing.T) {
 	for i := range 4 {
 		ids = append(ids, fmt.Sprint("i", i))
 	}
+	targets := func() (all []map[string]any) {
+		listed, err := client.List(ctx, cluster.Filter{IDPrefix: "i"}, "", 0)
+		must(t, err)
+		for _, status := range listed.Instances {
+			all = append(all, map[string]any{
+				"ID": status.InstanceID, "Incarnation": incarnationOf(ctx, t, client, status.InstanceID), "Execution": status.Execution, "Event": status.LastEventID,
+			})
+		}
+		return all
+	}
 	start := func(handle replay.OrchestrationHandle[string, string]) {
 		t.Helper()
 		startAll(ctx, t, client, handle, ids...)
@@ -63,7 +77,7 @@ func TestActions_RepeatedPageActsOnce(t *testing.T) {
 	act := func(action string, arguments map[string]string) {
 		t.Helper()
 		calls++
-		in := map[string]any{"JobID": "j", "Action": action, "Arguments": arguments, "Concurrency": 2, "Keep": 10, "IDs": ids}
+		in := map[string]any{"JobID": "j", "Action": action, "Arguments": arguments, "Concurrency": 2, "Keep": 10, "Targets": targets()}
 		run, err := cluster.StartRun(ctx, client, twice, fmt.Sprint("twice-", calls), in)
 		must(t, err)
 		if between != nil {
@@ -111,8 +125,48 @@ func TestActions_RepeatedPageActsOnce(t *testing.T) {
 	expect(history.OrchestrationCancelRequested, 1)
 	purge()
 	start(waiting)
+	between = nil
 	act(bulk.Terminate, nil)
 	purge()
+	// The IDs are used again before the page is repeated.
+	for _, action := range []string{bulk.Terminate, bulk.Cancel, bulk.Send, bulk.Purge} {
+		var arguments map[string]string
+		if action == bulk.Send {
+			arguments = map[string]string{"event": "word"}
+		}
+		start(waiting)
+		if action == bulk.Purge {
+			for _, id := range ids {
+				must(t, client.Terminate(ctx, id, "to be purged"))
+			}
+		}
+		again := false
+		between = func() bool {
+			for _, id := range ids {
+				status, err := client.Get(ctx, id)
+				if acted := errors.Is(err, cluster.ErrNotFound) || err == nil && action != bulk.Purge && status.Ended(); !again && !acted {
+					return false
+				}
+			}
+			if !again {
+				again = true
+				for _, id := range ids {
+					_, err := cluster.StartRun(ctx, client, waiting, id, id, cluster.ReuseWhenEnded())
+					must(t, err)
+				}
+			}
+			return true
+		}
+		act(action, arguments)
+		for _, id := range ids {
+			if state := stateOf(ctx, t, client, id); state != cluster.Running {
+				t.Errorf("%s of the run before has acted on that of %s: it is %s", action, id, state)
+			}
+			must(t, client.Terminate(ctx, id, "enough"))
+		}
+		between = nil
+		purge()
+	}
 	start(waiting)
 	data, err := json.Marshal("hello")
 	must(t, err)
@@ -139,4 +193,40 @@ func TestActions_RepeatedPageActsOnce(t *testing.T) {
 	act(bulk.RetryNow, nil) // the repetition finds no open activities
 	expect(history.OperationControlled, 4)
 	expect(history.ActivityCompleted, 1)
+}
+
+// incarnationOf returns the incarnation of the latest run of an instance.
+func incarnationOf(ctx context.Context, t *testing.T, client *cluster.Client, id string) uint64 {
+	t.Helper()
+	door, err := client.Internal(access.Key{})
+	must(t, err)
+	response, err := door.Call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Get{Get: new(clusterpb.GetRequest)}})
+	must(t, err)
+	return response.GetGet().GetStatus().GetIncarnation()
+}
+
+// A page that comes too late, after another run has begun under the ID, refuses it.
+func TestActions_RefuseLaterRun(t *testing.T) {
+	t.Parallel()
+	var b bank
+	c := newCluster(t, b.definitions(), clustertest.InMemory(), clustertest.Definitions(twice.Bind(func(ctx *replay.Context, in map[string]any) ([]pageResult, error) {
+		result, err := page.Call(ctx, in)
+		return []pageResult{result}, err
+	})))
+	ctx, client := testContext(t), c.Client(0)
+	startAll(ctx, t, client, waiting, "i")
+	target := map[string]any{"ID": "i", "Incarnation": incarnationOf(ctx, t, client, "i"), "Execution": 1}
+	must(t, client.Terminate(ctx, "i", "enough"))
+	_, err := cluster.StartRun(ctx, client, waiting, "i", "", cluster.ReuseWhenEnded())
+	must(t, err)
+	for _, action := range []string{bulk.Cancel, bulk.Terminate, bulk.Suspend, bulk.ResumeInstances, bulk.Send, bulk.Hold, bulk.Purge} {
+		in := map[string]any{"JobID": "j", "Action": action, "Arguments": map[string]string{"event": "word"}, "Concurrency": 1, "Keep": 1, "Targets": []any{target}}
+		results, err := cluster.Call(ctx, client, twice, "page-"+action, in)
+		if err != nil || results[0].Refused != 1 || len(results[0].Refusals) != 1 {
+			t.Errorf("%s: %+v, %v", action, results, err)
+		}
+	}
+	if state := stateOf(ctx, t, client, "i"); state != cluster.Running || len(mustHistory(ctx, t, client, "i")) > 2 {
+		t.Errorf("it is %s: %v", state, mustHistory(ctx, t, client, "i"))
+	}
 }

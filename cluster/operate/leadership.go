@@ -2,6 +2,7 @@ package operate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -44,18 +45,44 @@ func TransferLeadership(ctx context.Context, client *cluster.Client, from, to st
 		if len(led) == 0 && from == "" {
 			continue
 		}
-		request := &clusterpb.Request{Call: &clusterpb.Request_TransferLeadership{
-			TransferLeadership: &clusterpb.TransferLeadershipRequest{From: m.NodeID, To: to, Partitions: led},
-		}}
-		if err := door.Check(request); err != nil {
-			return 0, fmt.Errorf("transfer leadership: %w", err)
-		}
-		if _, err := door.Call(ctx, request); err != nil {
-			return partitions, fmt.Errorf("transfer leadership of %s: %w", m.NodeID, err)
-		}
-		partitions += len(led)
+		moved, transferErr := transferFrom(ctx, door, m.NodeID, to, led)
+		partitions += moved
+		err = errors.Join(err, transferErr)
 	}
-	return partitions, nil
+	return partitions, err
+}
+
+// transferFrom transfers partitions that a node leads, each with a request of its own, so that one
+// without a leader does not keep the others. Without any, one request checks the arguments.
+func transferFrom(ctx context.Context, door access.Door, from, to string, led []uint32) (moved int, err error) {
+	if len(led) == 0 {
+		return 0, transfer(ctx, door, from, to, 0)
+	}
+	for _, number := range led {
+		switch transferErr := transfer(ctx, door, from, to, number); {
+		case transferErr != nil:
+			err = errors.Join(err, transferErr)
+		default:
+			moved++
+		}
+	}
+	return moved, err
+}
+
+// transfer transfers one partition, counted from 1; with 0, all partitions check the arguments.
+func transfer(ctx context.Context, door access.Door, from, to string, number uint32) error {
+	call := &clusterpb.TransferLeadershipRequest{From: from, To: to}
+	if number > 0 {
+		call.Partitions = []uint32{number}
+	}
+	request := &clusterpb.Request{Partition: number, Call: &clusterpb.Request_TransferLeadership{TransferLeadership: call}}
+	if err := door.Check(request); err != nil {
+		return fmt.Errorf("transfer leadership: %w", err)
+	}
+	if _, err := door.Call(ctx, request); err != nil {
+		return fmt.Errorf("transfer leadership of %s: %w", from, err)
+	}
+	return nil
 }
 
 // partitionsOf returns the partitions that a member leads, counted from 1.

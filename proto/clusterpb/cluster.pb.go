@@ -349,6 +349,10 @@ type Request struct {
 	// Why the call is made, for the history; empty for none. Calls with a reason of their own ignore
 	// it. Protocol 4.
 	Reason string `protobuf:"bytes,79,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Of a control request other than a retry, an event, an action on an operation or a copy: the run
+	// that it is for. The leader answers that the instance has ended if another run has begun since.
+	// 0: the latest run. Protocol 4.
+	Incarnation uint64 `protobuf:"varint,83,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// Types that are valid to be assigned to Call:
 	//
 	//	*Request_Start
@@ -507,6 +511,13 @@ func (x *Request) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *Request) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
 }
 
 func (x *Request) GetCall() isRequest_Call {
@@ -2338,8 +2349,10 @@ func (x *Execution) GetRetried() *journalpb.Error {
 }
 
 type PurgeRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Instances     []string               `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Instances []string               `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"`
+	// Of the runs to purge, as many as instances, or none; 0: any run. Protocol 4.
+	Incarnations  []uint64 `protobuf:"varint,2,rep,packed,name=incarnations,proto3" json:"incarnations,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2377,6 +2390,13 @@ func (*PurgeRequest) Descriptor() ([]byte, []int) {
 func (x *PurgeRequest) GetInstances() []string {
 	if x != nil {
 		return x.Instances
+	}
+	return nil
+}
+
+func (x *PurgeRequest) GetIncarnations() []uint64 {
+	if x != nil {
+		return x.Incarnations
 	}
 	return nil
 }
@@ -7787,7 +7807,7 @@ var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\x87\x14\n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xa9\x14\n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
@@ -7803,7 +7823,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x11reject_if_stalled\x18< \x01(\bR\x0frejectIfStalled\x12\x1c\n" +
 	"\tprincipal\x18H \x01(\tR\tprincipal\x12\x12\n" +
 	"\x04user\x18I \x01(\tR\x04user\x12\x16\n" +
-	"\x06reason\x18O \x01(\tR\x06reason\x127\n" +
+	"\x06reason\x18O \x01(\tR\x06reason\x12 \n" +
+	"\vincarnation\x18S \x01(\x04R\vincarnation\x127\n" +
 	"\x05start\x18\n" +
 	" \x01(\v2\x1f.tenuto.cluster.v1.StartRequestH\x00R\x05start\x124\n" +
 	"\x04send\x18\v \x01(\v2\x1e.tenuto.cluster.v1.SendRequestH\x00R\x04send\x121\n" +
@@ -7977,9 +7998,10 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"started_at\x18\x05 \x01(\x03R\tstartedAt\x12\x1d\n" +
 	"\n" +
 	"updated_at\x18\x06 \x01(\x03R\tupdatedAt\x122\n" +
-	"\aretried\x18\x19 \x01(\v2\x18.tenuto.journal.v1.ErrorR\aretried\",\n" +
+	"\aretried\x18\x19 \x01(\v2\x18.tenuto.journal.v1.ErrorR\aretried\"P\n" +
 	"\fPurgeRequest\x12\x1c\n" +
-	"\tinstances\x18\x01 \x03(\tR\tinstances\"\xa5\x01\n" +
+	"\tinstances\x18\x01 \x03(\tR\tinstances\x12\"\n" +
+	"\fincarnations\x18\x02 \x03(\x04R\fincarnations\"\xa5\x01\n" +
 	"\vSendRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12.\n" +
 	"\x04data\x18\x02 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x04data\x12\x1d\n" +

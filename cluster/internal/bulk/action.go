@@ -1,12 +1,15 @@
 package bulk
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/actors/activity"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
@@ -39,7 +42,7 @@ type action struct {
 	// act acts on one instance. It may be called again, by a repeated page, and then must have no
 	// further effect and return nil if an earlier call has succeeded. nil counts as done. What other
 	// errors count as is decided by their codes; see outcomeOf.
-	act func(ctx context.Context, o *operator, id string) error
+	act func(ctx context.Context, o *operator, target Target) error
 	// done are the codes of errors that count as done.
 	done []string
 }
@@ -49,6 +52,8 @@ const (
 	ArgumentEvent    = "event"
 	ArgumentData     = "data"
 	ArgumentActivity = "activity"
+	ArgumentCall     = "call"
+	ArgumentNumber   = "number"
 )
 
 // actions has a row for each action. A new action is one row.
@@ -93,6 +98,17 @@ var actions = []*action{
 		Action: Action{Name: "release", Help: "let held activities and timers proceed", Right: "release", Arguments: ofActivity(" and no timers")},
 		act:    operate(clusterpb.OperateRequest_KIND_RELEASE, isHeld),
 	},
+	{
+		Action: Action{Name: "rerun", Help: "begin a run with the input of the latest one, which is terminated if it is in progress", Right: "rerun"},
+		act:    copyHistory(clusterpb.CopyRequest_KIND_RERUN),
+	},
+	{
+		Action: Action{Name: "rewind", Help: "begin a run with the history of the latest execution up to a call", Right: "rewind", Arguments: []Argument{
+			{Name: ArgumentCall, Help: "the name of the activity or child before whose call the history ends", Required: true, check: checkCall},
+			{Name: ArgumentNumber, Help: "which of its calls, from 1; 1 by default", check: checkNumber},
+		}},
+		act: copyHistory(clusterpb.CopyRequest_KIND_REWIND),
+	},
 }
 
 func ofActivity(others string) []Argument {
@@ -129,6 +145,15 @@ func checkData(data string) error {
 	return nil
 }
 
+func checkCall(name string) error { return engine.CheckCallName("argument call", name) }
+
+func checkNumber(text string) error {
+	if n, err := strconv.ParseUint(text, 10, 32); err != nil || n == 0 {
+		return invalid("argument number", "is %.40q: a number from 1 is allowed", text)
+	}
+	return nil
+}
+
 // An operator acts on the instances of a page.
 type operator struct {
 	pageInput
@@ -153,18 +178,24 @@ func (o *operator) call(ctx context.Context, request *clusterpb.Request) (*clust
 	return o.control.call(ctx, request)
 }
 
+// callRun sends a request for the run of an instance that was listed.
+func (o *operator) callRun(ctx context.Context, target Target, request *clusterpb.Request) (*clusterpb.Response, error) {
+	request.Instance, request.Incarnation = target.ID, target.Incarnation
+	return o.call(ctx, request)
+}
+
 // control returns an action that sends a control request. An instance that records nothing at
 // present refuses it: the job must not wait for it.
-func control(kind clusterpb.ControlRequest_Kind) func(ctx context.Context, o *operator, id string) error {
-	return func(ctx context.Context, o *operator, id string) error {
-		_, err := o.call(ctx, &clusterpb.Request{Instance: id, RejectIfStalled: true, Call: &clusterpb.Request_Control{
-			Control: &clusterpb.ControlRequest{Kind: kind, Reason: o.reason(), RequestId: o.requestID(id)},
+func control(kind clusterpb.ControlRequest_Kind) func(ctx context.Context, o *operator, target Target) error {
+	return func(ctx context.Context, o *operator, target Target) error {
+		_, err := o.callRun(ctx, target, &clusterpb.Request{RejectIfStalled: true, Call: &clusterpb.Request_Control{
+			Control: &clusterpb.ControlRequest{Kind: kind, Reason: o.reason(), RequestId: o.requestID(target.ID)},
 		}})
 		return err
 	}
 }
 
-func send(ctx context.Context, o *operator, id string) error {
+func send(ctx context.Context, o *operator, target Target) error {
 	name, data := o.Arguments[ArgumentEvent], o.Arguments[ArgumentData]
 	if data == "" {
 		data = "null"
@@ -173,25 +204,49 @@ func send(ctx context.Context, o *operator, id string) error {
 	if err != nil {
 		return err
 	}
-	_, err = o.call(ctx, &clusterpb.Request{Instance: id, RejectIfStalled: true, Call: &clusterpb.Request_Send{
-		Send: &clusterpb.SendRequest{Name: name, Data: payload, RequestId: o.requestID(id)},
+	_, err = o.callRun(ctx, target, &clusterpb.Request{RejectIfStalled: true, Call: &clusterpb.Request_Send{
+		Send: &clusterpb.SendRequest{Name: name, Data: payload, RequestId: o.requestID(target.ID)},
 	}})
 	return err
 }
 
-func purge(ctx context.Context, o *operator, id string) error {
-	response, err := o.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_Purge{Purge: &clusterpb.PurgeRequest{Instances: []string{id}}}})
+func purge(ctx context.Context, o *operator, target Target) error {
+	response, err := o.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_Purge{
+		Purge: &clusterpb.PurgeRequest{Instances: []string{target.ID}, Incarnations: []uint64{target.Incarnation}},
+	}})
 	if err != nil || response.GetPurge().GetPurged() > 0 {
 		return err
 	}
-	response, err = o.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Get{Get: new(clusterpb.GetRequest)}})
-	switch state := response.GetGet().GetStatus().GetState(); {
-	case err != nil:
+	response, err = o.call(ctx, &clusterpb.Request{Instance: target.ID, Call: &clusterpb.Request_Get{Get: new(clusterpb.GetRequest)}})
+	if err != nil {
 		return err
-	case !slices.Contains(endedStates, state):
-		return &refusedError{"running", "the instance has not ended: it is " + state}
+	}
+	switch status := response.GetGet().GetStatus(); {
+	case target.Incarnation != 0 && status.GetIncarnation() != target.Incarnation && status.GetFirstExecution() == 1:
+		return nil // the listed run was purged, and another one has begun since
+	case target.Incarnation != 0 && status.GetIncarnation() != target.Incarnation:
+		return &refusedError{"ended", "another run has begun under the ID"}
+	case !slices.Contains(endedStates, status.GetState()):
+		return &refusedError{"running", "the instance has not ended: it is " + status.GetState()}
 	}
 	return &refusedError{"referenced", "a parent, a child or another partition still needs the instance"}
+}
+
+// copyHistory returns an action that begins a run with a copied history. A repetition finds that run
+// by the request ID.
+func copyHistory(kind clusterpb.CopyRequest_Kind) func(ctx context.Context, o *operator, target Target) error {
+	return func(ctx context.Context, o *operator, target Target) error {
+		r := &clusterpb.CopyRequest{Kind: kind, Reason: o.reason(), RequestId: o.requestID(target.ID)}
+		if r.Call = o.Arguments[ArgumentCall]; r.Call != "" {
+			number, err := strconv.ParseUint(cmp.Or(o.Arguments[ArgumentNumber], "1"), 10, 32)
+			if err != nil {
+				return checkNumber(o.Arguments[ArgumentNumber])
+			}
+			r.CallNumber = uint32(number)
+		}
+		_, err := o.callRun(ctx, target, &clusterpb.Request{Call: &clusterpb.Request_Copy{Copy: r}})
+		return err
+	}
 }
 
 var endedStates = []string{"completed", "failed", "canceled", "terminated"}
@@ -202,19 +257,19 @@ type refusedError struct{ code, message string }
 func (e *refusedError) Error() string { return "tenuto: " + e.message }
 
 // operate returns an action on all open operations of an instance that selects chooses.
-func operate(kind clusterpb.OperateRequest_Kind, selects func(*clusterpb.OpenOperation) bool) func(ctx context.Context, o *operator, id string) error {
-	return func(ctx context.Context, o *operator, id string) error {
-		open, err := o.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Pending{Pending: new(clusterpb.PendingRequest)}})
+func operate(kind clusterpb.OperateRequest_Kind, selects func(*clusterpb.OpenOperation) bool) func(ctx context.Context, o *operator, target Target) error {
+	return func(ctx context.Context, o *operator, target Target) error {
+		open, err := o.callRun(ctx, target, &clusterpb.Request{Call: &clusterpb.Request_Pending{Pending: new(clusterpb.PendingRequest)}})
 		if err != nil {
 			return err
 		}
 		var acted int
 		var refusal error
 		for _, one := range open.GetPending().GetOperations() {
-			if only := o.Arguments[ArgumentActivity]; !selects(one) || only != "" && (!isActivity(one) || one.Name != only) {
+			if only := o.Arguments[ArgumentActivity]; !target.owns(one) || !selects(one) || only != "" && (!isActivity(one) || one.Name != only) {
 				continue
 			}
-			switch err := o.operate(ctx, id, kind, one.Operation.GetRef()); outcomeOf(nil, o.control.codeOf(err)) {
+			switch err := o.operate(ctx, target, kind, one.Operation.GetRef()); outcomeOf(nil, o.control.codeOf(err)) {
 			case done:
 				acted++
 			case refused:
@@ -229,38 +284,50 @@ func operate(kind clusterpb.OperateRequest_Kind, selects func(*clusterpb.OpenOpe
 		case refusal == nil:
 			refusal = &refusedError{"no_operation", "the instance has no open operation to which the action applies"}
 		}
-		return o.unlessRecorded(ctx, id, refusal)
+		return o.unlessRecorded(ctx, target, refusal)
 	}
 }
 
-func (o *operator) operate(ctx context.Context, id string, kind clusterpb.OperateRequest_Kind, ref *journalpb.OperationRef) error {
-	_, err := o.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Operate{Operate: &clusterpb.OperateRequest{
+func (o *operator) operate(ctx context.Context, target Target, kind clusterpb.OperateRequest_Kind, ref *journalpb.OperationRef) error {
+	_, err := o.callRun(ctx, target, &clusterpb.Request{Call: &clusterpb.Request_Operate{Operate: &clusterpb.OperateRequest{
 		Kind: kind, EventId: ref.GetEventId(), Execution: ref.GetExecution(), Reason: o.reason(),
-		RequestId: fmt.Sprintf("%s/%d", o.requestID(id), ref.GetEventId()),
+		RequestId: fmt.Sprintf("%s/%d", o.requestID(target.ID), ref.GetEventId()),
 	}}})
 	return err
 }
 
-// errFound ends the search in a history.
-var errFound = errors.New("found")
-
 // unlessRecorded returns nil instead of a refusal if an earlier attempt of the page has acted on the
-// instance: its operations may have gone on since.
-func (o *operator) unlessRecorded(ctx context.Context, id string, refusal error) error {
-	prefix := o.requestID(id) + "/"
-	err := o.control.events(ctx, id, 0, func(event *journalpb.Event) error {
-		if strings.HasPrefix(event.InputRequestID(), prefix) {
-			return errFound
+// instance: its operations may have gone on since. It reads what the listed execution has recorded
+// since it was listed.
+func (o *operator) unlessRecorded(ctx context.Context, target Target, refusal error) error {
+	prefix := o.requestID(target.ID) + "/"
+	asked := &clusterpb.HistoryRequest{Execution: target.Execution, FromEventId: target.Event + 1, Paged: true}
+	for {
+		response, err := o.call(ctx, &clusterpb.Request{Instance: target.ID, Call: &clusterpb.Request_History{History: asked}})
+		if err != nil {
+			return err
 		}
-		return nil
-	})
-	switch {
-	case errors.Is(err, errFound):
-		return nil
-	case err != nil:
-		return err
+		page := response.GetHistory()
+		for _, encoded := range page.GetEvents() {
+			event := new(journalpb.Event)
+			if err := proto.Unmarshal(encoded, event); err != nil {
+				return fmt.Errorf("decode event: %w", err)
+			}
+			if strings.HasPrefix(event.InputRequestID(), prefix) {
+				return nil
+			}
+			asked.FromEventId = event.EventId + 1
+		}
+		if !page.GetMore() {
+			return refusal
+		}
+		asked = &clusterpb.HistoryRequest{Execution: page.GetExecution(), FromEventId: asked.FromEventId, Paged: true}
 	}
-	return refusal
+}
+
+// owns reports whether an operation is of the run that was listed.
+func (t Target) owns(o *clusterpb.OpenOperation) bool {
+	return t.Incarnation == 0 || o.GetOperation().GetRef().GetIncarnation() == t.Incarnation
 }
 
 func isActivity(o *clusterpb.OpenOperation) bool {

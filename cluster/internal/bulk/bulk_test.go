@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/cluster/internal/access"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -20,6 +21,15 @@ import (
 
 // A codedError is an error of a call with a code.
 type codedError string
+
+// As makes the code "busy instance" that of an instance whose buffer is full.
+func (e codedError) As(target any) bool {
+	busy, ok := target.(**actors.BusyError)
+	if ok && e == "busy instance" {
+		*busy = &actors.BusyError{Bound: actors.BoundInstance}
+	}
+	return ok && e == "busy instance"
+}
 
 func (e codedError) Error() string { return "tenuto: it is " + string(e) }
 
@@ -64,7 +74,8 @@ func (f *fakeCluster) control() Control {
 			case err == nil:
 				return ""
 			case errors.As(err, &coded):
-				return string(coded)
+				code, _, _ := strings.Cut(string(coded), " ")
+				return code
 			case errors.As(err, new(*replay.InvalidError)):
 				return "input"
 			}
@@ -85,20 +96,27 @@ func (f *fakeCluster) events(_ context.Context, _ string, execution uint64, pass
 	return execution, pass(event)
 }
 
-func (f *fakeCluster) list(_ context.Context, query Query, after string, limit int) (ids []string, next string, err error) {
+func (f *fakeCluster) list(_ context.Context, query Query, after string, limit int) (found []Target, next string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lists++
 	f.query = query
-	at, found := slices.BinarySearch(f.running, after)
-	if found {
+	at, known := slices.BinarySearch(f.running, after)
+	if known {
 		at++
 	}
-	ids = slices.Clone(f.running[at:min(at+limit, len(f.running))])
+	found = targetsOf(f.running[at:min(at+limit, len(f.running))]...)
 	if at+limit < len(f.running) {
-		next = ids[len(ids)-1]
+		next = found[len(found)-1].ID
 	}
-	return ids, next, nil
+	return found, next, nil
+}
+
+func targetsOf(ids ...string) (targets []Target) {
+	for _, id := range ids {
+		targets = append(targets, Target{ID: id, Incarnation: 7, Execution: 2})
+	}
+	return targets
 }
 
 func (f *fakeCluster) call(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
@@ -311,6 +329,71 @@ func TestJob_StopReturnsWithinAPage(t *testing.T) {
 	}
 }
 
+// A job that is paused and resumed while a page is in flight visits the instances of further pages.
+func TestJob_PausedAndResumedWithinAPage(t *testing.T) {
+	f := newFake(250)
+	f.takes = 300 * time.Millisecond
+	env, run := start(t, f, newJob(nil))
+	env.Advance(100 * time.Millisecond)
+	env.At(200*time.Millisecond, func() { update(t, env, ResumeUpdate, "") })
+	update(t, env, PauseUpdate, "")
+	env.Advance(1500 * time.Millisecond) // the page has ended
+	f.takes = 0
+	expectCounts(t, finish(t, run), Completed, 250, 0, 0)
+	f.expectVisitsOnce(t, 250)
+}
+
+// A job continues as new when updates have grown its history, also while it is paused.
+func TestJob_PausedContinuesAsNew(t *testing.T) {
+	f := newFake(10)
+	definitions := Definitions(f.control())
+	large := strings.Repeat("x", 1_035_000) // eight results are less than after what a job continues as new
+	definitions[3] = pageActivity.Bind(func(_ context.Context, in pageInput) (pageOutput, error) {
+		return pageOutput{Visited: len(in.Targets), Refused: len(in.Targets), Refusals: []Refusal{{Message: large}}}, nil
+	})
+	env := replaytest.New(t, definitions...)
+	run, err := replaytest.StartRun(env, Orchestration, "j", newJob(func(j *Job) { j.Rate = 1 }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	env.Advance(7500 * time.Millisecond)
+	update(t, env, PauseUpdate, "")
+	expectCounts(t, progressOf(t, env), Paused, 0, 8, 0)
+	note := strings.Repeat("x", 3000)
+	for calls := 0; ; calls++ {
+		status, err := env.Get("j")
+		if err != nil || calls > 100 {
+			t.Fatalf("%+v, %v after %d pauses", status, err, calls)
+		}
+		if status.Execution == 2 {
+			break
+		}
+		update(t, env, PauseUpdate, note)
+	}
+	if p := progressOf(t, env); p.State.Phase != Paused || p.State.Note != note {
+		t.Errorf("it is %s", p.State.Phase)
+	}
+	update(t, env, ResumeUpdate, "")
+	expectCounts(t, finish(t, run), Completed, 0, 10, 0)
+}
+
+// A forged result of a page does not make the job panic.
+func TestJob_InvalidPageFails(t *testing.T) {
+	for _, visited := range []int{-1, 0, 11} {
+		f := newFake(10)
+		definitions := Definitions(f.control())
+		definitions[3] = pageActivity.Bind(func(context.Context, pageInput) (pageOutput, error) { return pageOutput{Visited: visited}, nil })
+		env := replaytest.New(t, definitions...)
+		run, err := replaytest.StartRun(env, Orchestration, "j", newJob(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := run.Wait(); err == nil || !strings.Contains(err.Error(), "has visited") {
+			t.Errorf("%d visited: %v", visited, err)
+		}
+	}
+}
+
 // What a page has left is visited by the next one without reading it again.
 func TestJob_PageEndsAfterASecond(t *testing.T) {
 	f := newFake(100)
@@ -377,12 +460,12 @@ func TestJob_RepeatedPageActsOnce(t *testing.T) {
 // longer.
 func TestPage_ActsOnceWithoutReport(t *testing.T) {
 	f := newFake(10)
-	in := pageInput{JobID: "j", Action: "cancel", Concurrency: 2, Keep: 10, IDs: slices.Clone(f.running)}
+	in := pageInput{JobID: "j", Action: "cancel", Concurrency: 2, Keep: 10, Targets: targetsOf(f.running...)}
 	page := replay.Orchestration[pageInput, []pageOutput]("page")
 	env := replaytest.New(t, append(Definitions(f.control()), page.Bind(func(ctx *replay.Context, in pageInput) (all []pageOutput, err error) {
 		out, err := pageActivity.Call(ctx, in)
 		if err == nil {
-			in.IDs = append(in.IDs[:5:5], "missing")
+			in.Targets = append(in.Targets[:5:5], targetsOf("missing")...)
 			all = append(all, out)
 			out, err = pageActivity.Call(ctx, in)
 		}
@@ -399,7 +482,7 @@ func TestPage_ListsUnknownWithRefusals(t *testing.T) {
 	f.errors["i00001"] = []string{"internal", "internal", "internal"}
 	f.errors["i00003"] = []string{"ended"}
 	f.errors["i00004"] = []string{"ended"}
-	in := pageInput{JobID: "j", Action: "cancel", Concurrency: 2, Keep: 2, IDs: slices.Clone(f.running)}
+	in := pageInput{JobID: "j", Action: "cancel", Concurrency: 2, Keep: 2, Targets: targetsOf(f.running...)}
 	page := replay.Orchestration[pageInput, pageOutput]("page")
 	env := replaytest.New(t, append(Definitions(f.control()), page.Bind(func(ctx *replay.Context, in pageInput) (pageOutput, error) {
 		return pageActivity.Call(ctx, in)
@@ -414,6 +497,15 @@ func TestPage_ListsUnknownWithRefusals(t *testing.T) {
 	if want := []Refusal{{"i00001", "internal", "it is internal"}, {"i00003", "ended", "it is ended"}}; !slices.Equal(out.Refusals, want) {
 		t.Errorf("refusals: %v", out.Refusals)
 	}
+}
+
+// An instance whose buffer stays full refuses. A busy leader does not: the page is repeated.
+func TestJob_FullInstanceRefuses(t *testing.T) {
+	f := newFake(3)
+	f.errors["i00000"] = []string{"busy"}
+	f.errors["i00001"] = []string{"busy instance"}
+	_, run := start(t, f, newJob(nil))
+	expectCounts(t, finish(t, run), Completed, 2, 1, 0)
 }
 
 func TestJob_KeepsFirstRefusals(t *testing.T) {
@@ -431,13 +523,13 @@ func TestJob_KeepsFirstRefusals(t *testing.T) {
 
 // Instances that exist when the job begins are visited, also if the time of their partition is ahead.
 func TestJob_VisitsWhatExists(t *testing.T) {
-	for _, ahead := range []time.Duration{-time.Hour, 0, time.Second} {
+	for _, ahead := range []time.Duration{-time.Hour, 0, time.Second - 1, time.Minute} {
 		f := newFake(1)
 		env := replaytest.New(t, Definitions(f.control())...)
 		f.newest = env.Now().Add(ahead)
 		want := env.Now()
 		if ahead >= 0 {
-			want = f.newest.Add(1)
+			want = env.Now().Add(min(ahead+1, time.Second)) // later ones began after the job
 		}
 		run, err := replaytest.StartRun(env, Orchestration, "j", newJob(nil))
 		if err != nil {
@@ -491,6 +583,7 @@ func TestCheck(t *testing.T) {
 	}{
 		{func(*Job) {}, ""},
 		{func(j *Job) { j.Action = "Cancel" }, "Job.Action"},
+		{func(j *Job) { j.Filter = json.RawMessage(`{"Name":"` + strings.Repeat("x", 64_000) + `"}`) }, "Job.Filter"},
 		{func(j *Job) { j.Rate = 0.001 }, "Job.Rate"},
 		{func(j *Job) { j.Rate = 10_001 }, "Job.Rate"},
 		{func(j *Job) { j.Rate = -1 }, "Job.Rate"},
@@ -506,6 +599,10 @@ func TestCheck(t *testing.T) {
 			j.Action, j.Arguments = "send", map[string]string{"event": "e", "data": `"` + strings.Repeat("x", 32_000) + `"`}
 		}, "Job.Arguments"},
 		{func(j *Job) { j.Action, j.Arguments = "send", map[string]string{"event": "e", "data": `"x"`} }, ""},
+		{func(j *Job) { j.Action = "rewind" }, "Job.Arguments"},
+		{func(j *Job) { j.Action, j.Arguments = "rewind", map[string]string{"call": ""} }, "argument call"},
+		{func(j *Job) { j.Action, j.Arguments = "rewind", map[string]string{"call": "c", "number": "0"} }, "argument number"},
+		{func(j *Job) { j.Action, j.Arguments = "rewind", map[string]string{"call": "c", "number": "2"} }, ""},
 		{func(j *Job) { j.Action, j.Arguments = "hold", map[string]string{"activity": "charge"} }, ""},
 	} {
 		err := newJob(test.change).Job.Check()

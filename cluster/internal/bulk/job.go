@@ -93,6 +93,7 @@ const (
 	ConcurrencyMax     = 64
 	reasonMax          = 3000
 	argumentsBytesMax  = 32_000
+	filterBytesMax     = 64_000
 	// RefusalsMax bounds the refusals that a job keeps.
 	RefusalsMax = 10_000
 )
@@ -124,6 +125,9 @@ func (j Job) Check() error {
 		return invalid("Job.Rate", "is %v instances per second: %v to %v are allowed", j.Rate, RateMin, RateMax)
 	case j.Concurrency < 1 || j.Concurrency > ConcurrencyMax:
 		return invalid("Job.Concurrency", "is %d: 1 to %d are allowed", j.Concurrency, ConcurrencyMax)
+	}
+	if len(j.Filter) > filterBytesMax {
+		return invalid("Job.Filter", "has %d bytes as JSON: at most %d are allowed", len(j.Filter), filterBytesMax)
 	}
 	if err := checkText("Job.Reason", j.Reason, reasonMax); err != nil {
 		return err

@@ -2,6 +2,7 @@ package bulk
 
 import (
 	"cmp"
+	"fmt"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/replay"
@@ -31,7 +32,7 @@ type job struct {
 	job   Job
 	pages int
 	busy  bool     // an activity reads or acts
-	ids   []string // read and not acted on yet
+	found []Target // read and not acted on yet
 	next  string   // the ID after which to read when they are done; "" if there are no more
 }
 
@@ -96,7 +97,7 @@ func (j *job) change(to Phase) func(ctx *replay.Context, note string) (struct{},
 		if to == Running {
 			return struct{}{}, nil
 		}
-		j.ids, j.next = nil, "" // they may match no longer when the job goes on
+		j.found, j.next = nil, "" // they may match no longer when the job goes on
 		return struct{}{}, replay.Await(ctx, func() bool { return !j.busy || j.Phase == Running })
 	}
 }
@@ -120,18 +121,19 @@ func ofActivities() []replay.Option {
 	}
 }
 
-// awaitNext waits while the job is paused and until the rate permits the next page.
+// awaitNext waits while the job is paused and until the rate permits the next page. It also returns
+// when the job must continue as new, because each pause and resumption grows the history.
 func (j *job) awaitNext(ctx *replay.Context) error {
-	for !j.isOver() {
+	for !j.isOver() && !ctx.ShouldContinueAsNew() {
 		switch wait := j.Next.Sub(ctx.Now()); {
 		case j.Phase == Paused:
-			if err := replay.Await(ctx, func() bool { return j.Phase != Paused }); err != nil {
+			if err := replay.Await(ctx, func() bool { return j.Phase != Paused || ctx.ShouldContinueAsNew() }); err != nil {
 				return err
 			}
 		case wait <= 0:
 			return ctx.Err()
 		default:
-			err := replay.AwaitFor(ctx, wait, func() bool { return j.Phase != Running })
+			err := replay.AwaitFor(ctx, wait, func() bool { return j.Phase != Running || ctx.ShouldContinueAsNew() })
 			if err != nil && ctx.Err() != nil {
 				return err
 			}
@@ -143,7 +145,7 @@ func (j *job) awaitNext(ctx *replay.Context) error {
 // pageSize returns how many instances a page may have: those of a second.
 func (j *job) pageSize() int { return min(max(int(j.job.Rate*pageTime.Seconds()), 1), pageMax) }
 
-// step reads a page of IDs, unless there are some, and acts on it. A cancellation of the instance
+// step reads a page of instances, unless there are some, and acts on it. A cancellation of the instance
 // takes effect after it, so that what was done is counted.
 func (j *job) step(ctx *replay.Context) error {
 	ctx = replay.WithoutCancel(ctx)
@@ -151,31 +153,34 @@ func (j *job) step(ctx *replay.Context) error {
 	begun := ctx.Now()
 	j.busy = true
 	defer func() { j.busy = false }()
-	if len(j.ids) == 0 {
+	if len(j.found) == 0 {
 		found, err := listActivity.Call(ctx, listInput{j.query(), j.After, j.pageSize()}, ofActivities()...)
 		switch {
 		case err != nil:
 			return err
 		case j.Phase != Running:
 			return nil // read again when the job goes on
-		case len(found.IDs) == 0:
+		case len(found.Found) == 0:
 			j.advance(found.Next)
 			return nil
 		}
-		j.ids, j.next = found.IDs, found.Next
+		j.found, j.next = found.Found, found.Next
 	}
 	return j.act(ctx, begun)
 }
 
-// act acts on the IDs of a page.
+// act acts on the instances of a page.
 func (j *job) act(ctx *replay.Context, begun time.Time) error {
-	ids, next := j.ids, j.next
+	targets, next := j.found, j.next
 	out, err := pageActivity.Call(ctx, pageInput{
 		JobID: j.id, Action: j.job.Action, Arguments: j.job.Arguments, Reason: j.job.Reason, Principal: j.Principal,
-		Concurrency: j.job.Concurrency, Keep: RefusalsMax - j.Kept, IDs: ids,
+		Concurrency: j.job.Concurrency, Keep: RefusalsMax - j.Kept, Targets: targets,
 	}, ofActivities()...)
 	if err != nil {
 		return err
+	}
+	if out.Visited < 1 || out.Visited > len(targets) {
+		return fmt.Errorf("tenuto: a page of %d instances has visited %d of them", len(targets), out.Visited)
 	}
 	j.Done += out.Done
 	j.Refused += out.Refused
@@ -193,13 +198,13 @@ func (j *job) act(ctx *replay.Context, begun time.Time) error {
 	}
 	j.Active += took.Sub(begun)
 	switch {
-	case out.Visited == len(ids):
-		j.ids = nil
+	case out.Visited == len(targets):
+		j.found = nil
 		j.advance(next)
 	default:
-		j.After = ids[out.Visited-1]
-		if j.Phase == Running {
-			j.ids = ids[out.Visited:]
+		j.After = targets[out.Visited-1].ID
+		if j.Phase == Running { // perhaps again: a pause has dropped them
+			j.found, j.next = targets[out.Visited:], next
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/cluster/internal/access"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -22,15 +23,24 @@ import (
 // Control is what the activities of a job use of the cluster. ctx is that of an activity.
 type Control struct {
 	Door func(ctx context.Context) (access.Door, error)
-	// List returns the IDs of matching instances in their order, at most limit of those after an ID.
+	// List returns matching instances in the order of their IDs, at most limit of those after an ID.
 	// It returns the ID up to which it has looked, "" if there are no more.
-	List func(ctx context.Context, query Query, after string, limit int) (ids []string, next string, err error)
+	List func(ctx context.Context, query Query, after string, limit int) (found []Target, next string, err error)
 	// Newest returns when the newest of all instances was created.
 	Newest func(ctx context.Context) (time.Time, error)
 	// Count returns the number of matching instances, which may be an estimate.
 	Count func(ctx context.Context, query Query) (n int, estimated bool, err error)
 	// Code returns the code of an error of a call, "" for nil.
 	Code func(error) string
+}
+
+// A Target is an instance on which a job acts, with the run that matched when it was listed. The job
+// leaves a later run under the same ID alone.
+type Target struct {
+	ID          string
+	Incarnation uint64 `json:",omitempty"` // of the run; 0: unknown, so any run
+	Execution   uint64 `json:",omitempty"` // of the run, when it was listed
+	Event       uint64 `json:",omitempty"` // the last one of the execution then
 }
 
 // A Query selects the instances of a job: those that match the filter, a cluster.Filter, and were
@@ -86,6 +96,7 @@ const (
 	tryPause     = 100 * time.Millisecond
 	// attemptTime bounds an attempt of an activity.
 	attemptTime = 2 * time.Minute
+	beforeMax   = time.Second
 	messageMax  = 200 // of a refusal, in bytes
 	// reportInterval is how often a page reports its progress.
 	reportInterval = 250 * time.Millisecond
@@ -106,8 +117,9 @@ type beginInput struct {
 // A beginning is what a job learns when it begins.
 type beginning struct {
 	Principal string `json:",omitempty"`
-	// Before is after the creation of each instance that exists. Partitions have their own times, so
-	// the start of the job need not be.
+	// Before is after the creation of each instance that existed when the job began. Partitions have
+	// their own times, so the start of the job need not be. It is at most beforeMax after the start:
+	// this activity may run late.
 	Before    time.Time
 	Matched   int
 	Estimated bool `json:",omitempty"`
@@ -129,9 +141,15 @@ func (c Control) begin(ctx context.Context, in beginInput) (b beginning, err err
 	if b.Before = in.Started; !newest.Before(in.Started) {
 		b.Before = newest.Add(1)
 	}
+	if latest := in.Started.Add(beforeMax); b.Before.After(latest) {
+		b.Before = latest
+	}
 	b.Matched, b.Estimated, err = c.Count(ctx, Query{in.Job.Filter, b.Before})
 	return b, c.permanent(err)
 }
+
+// errFound ends the search in a history.
+var errFound = errors.New("found")
 
 // starterOf returns the principal who has started the run of an instance. A later execution, for
 // example a retry of the run, does not show it.
@@ -166,22 +184,22 @@ type listInput struct {
 }
 
 type listOutput struct {
-	IDs  []string `json:",omitempty"`
-	Next string   `json:",omitempty"` // "": there are no more
+	Found []Target `json:",omitempty"`
+	Next  string   `json:",omitempty"` // "": there are no more
 }
 
-// list reads IDs. It returns fewer than asked, even none, if it has looked for a while.
+// list reads instances. It returns fewer than asked, even none, if it has looked for a while.
 func (c Control) list(ctx context.Context, in listInput) (out listOutput, err error) {
 	end := time.Now().Add(pageTime)
 	for out.Next = in.After; ; {
-		ids, next, err := c.List(ctx, in.Query, out.Next, in.Limit-len(out.IDs))
+		found, next, err := c.List(ctx, in.Query, out.Next, in.Limit-len(out.Found))
 		if err != nil {
 			return listOutput{}, c.permanent(err)
 		}
 		own := replay.ActivityInfo(ctx).Instance
-		ids = slices.DeleteFunc(ids, func(id string) bool { return id == own })
-		out.IDs, out.Next = append(out.IDs, ids...), next
-		if next == "" || len(out.IDs) == in.Limit || time.Now().After(end) {
+		found = slices.DeleteFunc(found, func(one Target) bool { return one.ID == own })
+		out.Found, out.Next = append(out.Found, found...), next
+		if next == "" || len(out.Found) == in.Limit || time.Now().After(end) {
 			return out, nil
 		}
 	}
@@ -196,12 +214,12 @@ type pageInput struct {
 	Principal   string            `json:",omitempty"`
 	Concurrency int
 	Keep        int // refusals to return
-	IDs         []string
+	Targets     []Target
 }
 
 // A pageOutput is the result of a page, and what its heartbeat has.
 type pageOutput struct {
-	Visited  int // of the IDs, the first ones
+	Visited  int // of the targets, the first ones
 	Done     int
 	Refused  int
 	Unknown  int
@@ -222,7 +240,7 @@ func (c Control) act(ctx context.Context, in pageInput) (pageOutput, error) {
 	p.out, _ = replay.HeartbeatDetails[pageOutput](ctx)
 	p.begun = p.out.Visited
 	var workers sync.WaitGroup
-	for range min(max(in.Concurrency, 1), len(in.IDs)) {
+	for range min(max(in.Concurrency, 1), len(in.Targets)) {
 		workers.Go(func() { p.work(ctx) })
 	}
 	workers.Wait()
@@ -259,7 +277,7 @@ func (p *page) work(ctx context.Context) {
 		if !ok {
 			return
 		}
-		r, err := p.actOn(ctx, p.IDs[i])
+		r, err := p.actOn(ctx, p.Targets[i])
 		p.resolve(ctx, i, r, err)
 	}
 }
@@ -268,7 +286,7 @@ func (p *page) work(ctx context.Context) {
 func (p *page) take(ctx context.Context) (i int, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.failed != nil || p.begun == len(p.IDs) || p.begun > 0 && time.Now().After(p.end) {
+	if p.failed != nil || p.begun == len(p.Targets) || p.begun > 0 && time.Now().After(p.end) {
 		return 0, false
 	}
 	if ctx.Err() != nil {
@@ -325,24 +343,27 @@ func (o *pageOutput) add(r result, keep int) {
 
 // actOn acts on one instance until the outcome is known. After the last try it returns unknown. An
 // error says that nothing was done and that the page must be repeated.
-func (p *page) actOn(ctx context.Context, id string) (result, error) {
+func (p *page) actOn(ctx context.Context, target Target) (result, error) {
 	limited, cancel := context.WithTimeout(ctx, instanceTime)
 	defer cancel()
 	for try := 1; ; try++ {
-		err := p.action.act(limited, &p.operator, id)
+		err := p.action.act(limited, &p.operator, target)
 		code := p.control.codeOf(err)
 		found := outcomeOf(p.action.done, code)
+		if busy, ok := errors.AsType[*actors.BusyError](err); ok && found == notDone && busy.Bound == actors.BoundInstance {
+			found = refused // the call was repeated for instanceTime: the instance may never take it
+		}
 		switch {
 		case ctx.Err() != nil && found != done:
 			return result{}, context.Cause(ctx)
 		case found == notDone:
-			return result{}, fmt.Errorf("act on %s: %w", id, err)
+			return result{}, fmt.Errorf("act on %s: %w", target.ID, err)
 		case found == unknown && try < triesMax && wait(limited, tryPause) == nil:
 			continue
 		case found == done:
 			return result{outcome: done}, nil
 		}
-		return result{found, Refusal{id, code, shortened(err.Error())}}, nil
+		return result{found, Refusal{target.ID, code, shortened(err.Error())}}, nil
 	}
 }
 

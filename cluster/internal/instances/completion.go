@@ -24,6 +24,13 @@ func (i *Inputs) Complete(ctx context.Context, p *actors.Partition, request *clu
 	if err := i.Barrier(ctx); err != nil {
 		return nil, err
 	}
+	scheduled, err := i.Journal.Event(instance, ref.Execution, ref.EventId)
+	if err == nil { // otherwise the completion is answered below
+		err = checkOperable(scheduled)
+	}
+	if err != nil && !IsNotFound(err) {
+		return nil, err
+	}
 	stalls, cancel := p.WatchStalls(instance)
 	defer cancel()
 	if err := checkNotStalled(p, ref); err != nil {

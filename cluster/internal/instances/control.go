@@ -59,13 +59,14 @@ func (i *Inputs) retry(p *actors.Partition, request *clusterpb.Request) error {
 // terminate ends an instance. A termination has no request ID; a repeated call must not end a run
 // that began after the call was first sent.
 func (i *Inputs) terminate(ctx context.Context, p *actors.Partition, request *clusterpb.Request, reason string, m actors.Message) error {
-	if request.FirstIndex != nil {
+	m.Incarnation = request.Incarnation
+	if request.FirstIndex != nil && request.Incarnation == 0 {
 		if err := i.repetitions.CheckSameRun(request.Instance, "", request.GetFirstIndex()); err != nil {
 			return err
 		}
 	}
 	_, err := Await(ctx, Deliver(p, request.Instance, m))
-	return i.repetitions.ignoreIfTerminated(request, reason, err)
+	return i.repetitions.ignoreIfTerminated(ctx, request, reason, err)
 }
 
 // controlEvent returns the event of a control request, nil for an unknown kind.

@@ -31,6 +31,9 @@ func (i *Inputs) Copy(ctx context.Context, p *actors.Partition, request *cluster
 	if !ok {
 		return nil, actors.ErrNotFound
 	}
+	if err := i.repetitions.checkRun(request); err != nil {
+		return nil, err
+	}
 	c := &journalpb.CopyHistory{
 		Source: known.Instance, SourceExecution: cmp.Or(r.Execution, known.Execution), UpTo: r.EventId,
 		RequestId: r.RequestId, KeepEvents: !r.DropEvents, Origin: originOf(request, r.Reason), Input: r.Input,
@@ -51,6 +54,9 @@ func (i *Inputs) Copy(ctx context.Context, p *actors.Partition, request *cluster
 		}
 	}
 	m := actors.Message{Message: engine.Message{Event: new(journalpb.Event)}, Copy: c}
+	if target == request.Instance {
+		m.Incarnation = request.Incarnation
+	}
 	answer, err := Await(ctx, Deliver(p, target, m))
 	if err != nil {
 		return nil, err

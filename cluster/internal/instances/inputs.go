@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/cluster/internal/bulk"
+	"github.com/tenuto-dev/tenuto/cluster/internal/schedules"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
@@ -158,6 +161,8 @@ func (i *Inputs) checkHeadersProtocol(r interface{ GetHeaders() []*journalpb.Hea
 func (i *Inputs) checkProtocol(r *clusterpb.StartRequest) error {
 	switch {
 	case i.Journal.Protocol() >= state.DeadlinesProtocol:
+	case r.Name == bulk.Name: // earlier builds do not ask for its rights
+		return fmt.Errorf("%w: bulk jobs need protocol %d on every member", journal.ErrProtocol, state.DeadlinesProtocol)
 	case r.Deadline != 0:
 		return fmt.Errorf("%w: option Deadline needs protocol %d on every member", journal.ErrProtocol, state.DeadlinesProtocol)
 	case r.Retry != nil || r.Summary != "":
@@ -173,6 +178,14 @@ func (i *Inputs) CheckRunOptions() error {
 		return nil
 	}
 	return fmt.Errorf("%w: options Retry and Summary of a run need protocol %d on every member", journal.ErrProtocol, state.RunOptionsProtocol)
+}
+
+// checkOperable returns an error for an activity of the engine, which nobody completes from outside.
+func checkOperable(scheduled *journalpb.Event) error {
+	if strings.HasPrefix(scheduled.GetActivityScheduled().GetName(), schedules.ReservedPrefix) {
+		return &replay.InvalidError{Field: "operation", Reason: "is an activity of the engine, which cannot be completed from outside"}
+	}
+	return nil
 }
 
 // checkSameStart returns [actors.ErrRequestIDReused] if a run was begun by a start of another

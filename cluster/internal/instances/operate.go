@@ -80,6 +80,9 @@ func (i *Inputs) Operate(ctx context.Context, p *actors.Partition, request *clus
 
 // operate is one attempt of Operate.
 func (i *Inputs) operate(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.OperateRequest) error {
+	if err := i.repetitions.checkRun(request); err != nil {
+		return i.repetitions.ignoreIfRecorded(ctx, request, r.RequestId, err)
+	}
 	if request.FirstIndex != nil { // an earlier attempt may have been recorded, and have changed the instance
 		found, _, err := i.repetitions.findInputSince(ctx, request.Instance, r.RequestId, request.GetFirstIndex())
 		if err != nil || found != (Position{}) {
@@ -91,6 +94,9 @@ func (i *Inputs) operate(ctx context.Context, p *actors.Partition, request *clus
 	known, ok := i.Journal.Instance(request.Instance)
 	if !ok {
 		return actors.ErrNotFound
+	}
+	if request.Incarnation != 0 && request.Incarnation != known.Incarnation { // since it was checked
+		return actors.ErrEnded
 	}
 	if err := i.recordsNothing(p, known); err != nil {
 		return err
@@ -161,6 +167,9 @@ func (i *Inputs) operationMessage(p *actors.Partition, known *journalpb.Instance
 	ref := &journalpb.OperationRef{Instance: known.Instance, Incarnation: known.Incarnation, Execution: execution, EventId: r.EventId}
 	switch r.Kind {
 	case clusterpb.OperateRequest_KIND_COMPLETE, clusterpb.OperateRequest_KIND_FAIL, clusterpb.OperateRequest_KIND_FIRE_NOW:
+		if err := checkOperable(scheduled); err != nil {
+			return actors.Message{}, err
+		}
 		message.Event = i.closingEvent(p, ref, scheduled, r)
 		message.Event.Origin = &journalpb.Origin{Principal: request.Principal, Reason: r.Reason}
 		if found == journalpb.TypeExternalSubscribed {

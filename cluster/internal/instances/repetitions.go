@@ -151,6 +151,9 @@ func (r *repetitions) ignoreIfRecorded(ctx context.Context, request *clusterpb.R
 	if !errors.Is(err, actors.ErrEnded) || !request.Retried {
 		return err
 	}
+	if request.Incarnation != 0 {
+		return r.ignoreIfRunRecorded(ctx, request, err, func(event *journalpb.Event) bool { return event.InputWithID(requestID) != nil })
+	}
 	_, event, findErr := r.FindInput(ctx, request.Instance, Position{}, requestID)
 	switch {
 	case findErr != nil:
@@ -164,9 +167,14 @@ func (r *repetitions) ignoreIfRecorded(ctx context.Context, request *clusterpb.R
 }
 
 // ignoreIfTerminated is ignoreIfRecorded for a termination, which has no request ID.
-func (r *repetitions) ignoreIfTerminated(request *clusterpb.Request, reason string, err error) error {
+func (r *repetitions) ignoreIfTerminated(ctx context.Context, request *clusterpb.Request, reason string, err error) error {
 	if !errors.Is(err, actors.ErrEnded) || !request.Retried {
 		return err
+	}
+	if request.Incarnation != 0 {
+		return r.ignoreIfRunRecorded(ctx, request, err, func(event *journalpb.Event) bool {
+			return event.GetOrchestrationTerminated() != nil && event.GetOrchestrationTerminated().Reason == reason
+		})
 	}
 	known, ok := r.Journal.Instance(request.Instance)
 	if !ok {
@@ -175,6 +183,55 @@ func (r *repetitions) ignoreIfTerminated(request *clusterpb.Request, reason stri
 	last, readErr := r.Journal.Event(request.Instance, known.Execution, known.LastEventId)
 	if terminated := last.GetOrchestrationTerminated(); readErr == nil && terminated != nil && terminated.Reason == reason {
 		return nil
+	}
+	return err
+}
+
+// checkRun returns an error if a request names a run that is not the latest one.
+func (r *repetitions) checkRun(request *clusterpb.Request) error {
+	if request.Incarnation == 0 {
+		return nil
+	}
+	known, ok := r.Journal.Instance(request.Instance)
+	switch {
+	case !ok:
+		return actors.ErrNotFound
+	case known.Incarnation != request.Incarnation:
+		return actors.ErrEnded
+	}
+	return nil
+}
+
+// ignoreIfRunRecorded returns nil instead of an error if the run that a request names has recorded a
+// matching event. That run may be followed by others; it is searched for among the latest
+// startSearchMax executions.
+func (r *repetitions) ignoreIfRunRecorded(ctx context.Context, request *clusterpb.Request, err error, matches func(*journalpb.Event) bool) error {
+	known, ok := r.Journal.Instance(request.Instance)
+	if !ok {
+		return err
+	}
+	found := false
+	for execution := known.Execution; execution > max(known.Execution, startSearchMax)-startSearchMax; execution-- {
+		first, readErr := r.Journal.Event(request.Instance, execution, 1)
+		switch of := first.GetOrchestrationStarted().GetIncarnation() == request.Incarnation; {
+		case IsNotFound(readErr), found && !of:
+			return err
+		case readErr != nil:
+			return readErr
+		case !of:
+			continue
+		}
+		found = true
+		for event, readErr := range r.Journal.Events(request.Instance, execution, 1) {
+			switch {
+			case ctx.Err() != nil:
+				return ctx.Err()
+			case readErr != nil:
+				return readErr
+			case matches(event):
+				return nil
+			}
+		}
 	}
 	return err
 }
@@ -220,6 +277,9 @@ type input struct {
 // deliver sends an input to an instance, marked as retried if the call is.
 func (r *repetitions) deliver(p *actors.Partition, request *clusterpb.Request, requestID string, m actors.Message) *input {
 	m.Retried, m.FirstIndex = request.FirstIndex != nil, request.GetFirstIndex()
+	if m.Execution == 0 {
+		m.Incarnation = request.Incarnation
+	}
 	m.FreshID = !request.Retried && !m.Retried // a caller that chose the ID may have sent it before
 	return &input{r, p, request, requestID, m, Deliver(p, request.Instance, m)}
 }
