@@ -104,7 +104,7 @@ func TestDev_PrintedCommandsSurviveKill(t *testing.T) {
 		}
 	}
 	all := strings.Join(outputs, "")
-	for _, text := range []string{`"hello Ada"`, "ActivityCompleted", `"step":"waiting for approval"`, "order-1  completed", "call-bank", "the bank does not answer", "called them"} {
+	for _, text := range []string{`"hello Ada"`, "ActivityCompleted", `"step":"waiting for approval"`, "order-1  completed", "call-bank", "the-bank-does-not-answer", "called-them"} {
 		if !strings.Contains(all, text) {
 			t.Errorf("%q is missing in\n%s", text, all)
 		}

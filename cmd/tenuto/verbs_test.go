@@ -333,7 +333,7 @@ func testActivities(l *lab) {
 
 func testAudit(l *lab) {
 	out := l.ok("audit", "-query", "id=bank-1*", "-utc")
-	for _, text := range []string{"hold  ", "local-for-alice", "the-bank-asked", "called them"} {
+	for _, text := range []string{"hold  ", "local-for-alice", "the-bank-asked", "called-them"} {
 		if !strings.Contains(out, text) {
 			l.t.Errorf("%q is missing:\n%s", text, out)
 		}

@@ -26,7 +26,7 @@ func TestLine_EscapesControlCharacters(t *testing.T) {
 	if got := output.Lines("a\n\tb\x1b"); got != "a\n\tb\\x1b" {
 		t.Errorf("Lines: %q", got)
 	}
-	if got := output.Cell(" two\nwords\x1b "); got != `two words\x1b` {
+	if got := output.Cell(" two\nwords\x1b "); got != `two-words\x1b` {
 		t.Errorf("Cell: %q", got)
 	}
 }

@@ -9,10 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-// Cell returns text on one line for a table, "-" for none. Columns are at least two spaces apart, words
-// in them one.
+// Cell returns text as one word for a table, "-" for none.
 func Cell(text string) string {
-	return cmp.Or(Line(strings.Join(strings.Fields(text), " ")), "-")
+	return cmp.Or(Line(strings.Join(strings.Fields(text), "-")), "-")
 }
 
 // Line returns text in one line, with escapes for characters that are not printable.
