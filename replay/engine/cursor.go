@@ -126,6 +126,7 @@ func applyCopy(x *Execution, eventID uint64, copied *journalpb.HistoryCopied) {
 		x.requestIDs.add(event)
 		x.deferred.add(event)
 	}
+	x.program.operations.nameCanceled()
 }
 
 // applyDeferred applies the events that were recorded while the instance was suspended: in order,
@@ -227,7 +228,7 @@ func (x *Execution) bind(event *journalpb.Event) error {
 	if recorded := event.GetValueSet(); recorded != nil {
 		x.program.state.replaceByRecord(head.event.GetValueSet(), recorded)
 	}
-	if op := head.op; op != nil {
+	if op := head.op; op != nil && !head.cancels {
 		operations.bind(op, event)
 	}
 	return nil
