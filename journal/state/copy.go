@@ -13,6 +13,14 @@ import (
 // CopyBytesMax is the maximum size in bytes of a copied history.
 const CopyBytesMax = 64 << 20
 
+// The maxima of the external events that a copy keeps, in events and in bytes. They arrive at once,
+// and a turn that continues the run as new repeats them twice in an append, which is at most 4 MiB.
+// They are constants, because all replicas must refuse the same copies.
+const (
+	CopyKeptEventsMax = 10_000
+	CopyKeptBytesMax  = 1 << 20
+)
+
 // updateNamePrefix begins the names of the external events that are updates; see
 // engine.UpdatePrefix.
 const updateNamePrefix = "tenuto.update/"
@@ -54,6 +62,7 @@ type copyCommand struct {
 	events  [][]byte // those up to the last one to copy; the first is that of the new run
 	inbox   [][]byte // bodies of the external events to keep
 	bytes   int      // of both
+	kept    int      // bytes of inbox
 	refused CopyReason
 	// Of the last event to copy.
 	timestamp int64
@@ -126,7 +135,10 @@ func (c *copyCommand) keep(e *eventFields) {
 	keepBody := func(body []byte) {
 		name, _ := stringField(body, fieldExternalName)
 		if len(name) < len(updateNamePrefix) || name[:len(updateNamePrefix)] != updateNamePrefix {
-			c.inbox, c.bytes = append(c.inbox, body), c.bytes+len(body)
+			c.inbox, c.bytes, c.kept = append(c.inbox, body), c.bytes+len(body), c.kept+len(body)
+		}
+		if len(c.inbox) > CopyKeptEventsMax || c.kept > CopyKeptBytesMax {
+			c.refused = CopyKeptTooLarge
 		}
 	}
 	switch e.eventType {

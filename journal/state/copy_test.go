@@ -390,6 +390,42 @@ func TestCopy_TooLarge(t *testing.T) {
 	}
 }
 
+// Kept events arrive at once: they must fit into the buffer, and into an append that continues the run
+// as new.
+func TestCopy_KeptTooLarge(t *testing.T) {
+	event := func(size int) *journalpb.Event {
+		e := externalEvent("e")
+		e.GetExternalEvent().Data = &journalpb.Payload{Data: bytes.Repeat([]byte("x"), size)}
+		return e
+	}
+	for _, c := range []struct {
+		name         string
+		events, size int
+		refused      bool
+	}{{"many", CopyKeptEventsMax, 1, false}, {"too many", CopyKeptEventsMax + 1, 1, true}, {"large", 2, CopyKeptBytesMax/2 - 20, false}, {"too large", 2, CopyKeptBytesMax / 2, true}} {
+		m := newMachine(t)
+		applyProtocol(t, m, NewestProtocol)
+		start := started("a")
+		start.GetOrchestrationStarted().Incarnation = 5
+		events := []*journalpb.Event{start}
+		for range c.events {
+			events = append(events, event(c.size))
+		}
+		if err := applyAppend(m, "a", segmentOf(1, 1, events...)); err != nil {
+			t.Fatal(err)
+		}
+		refused, _ := errors.AsType[*CopyError](applyCopy(m, newCopy(m, "a", 1, 1, "b", 6)))
+		if (refused != nil) != c.refused || refused != nil && refused.Reason != CopyKeptTooLarge {
+			t.Errorf("%s: %v", c.name, refused)
+		}
+		dropped := newCopy(m, "a", 1, 1, "c", 7)
+		dropped.KeepEvents = false
+		if err := applyCopy(m, dropped); err != nil {
+			t.Errorf("%s, dropped: %v", c.name, err)
+		}
+	}
+}
+
 // Those who wait for the end of a run learn that a copy has ended it.
 func TestCopy_EndsWatchedRun(t *testing.T) {
 	m := newMachine(t)

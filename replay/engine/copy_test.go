@@ -469,6 +469,40 @@ func TestCopy_KeptEventIsKnown(t *testing.T) {
 	}
 }
 
+// Kept events arrive at once: if they counted, the code would continue as new before it receives them.
+func TestCopy_KeptEventsDoNotContinueAsNew(t *testing.T) {
+	should, received := false, 0
+	registry := script(t, func(ctx *replay.Context) (string, error) {
+		for {
+			if _, err := replay.Event[string]("red").Wait(ctx); err != nil {
+				return "", err
+			}
+			should, received = ctx.ShouldContinueAsNew(), received+1
+		}
+	})
+	x, turn := startScript(t, registry)
+	x.Evict()
+	large := slices.Repeat([]*journalpb.Event{external("red", strings.Repeat("x", 1_000_000), "")}, 9)
+	y := engine.NewExecution("i", 2, registry, nil)
+	defer y.Evict()
+	if err := y.Replay(eventSeq(copyHistory(turn.Events, "i", 1, 1, begin.UnixNano(), 6, laterEvents(large)...))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := y.Turn(begin, nil); err != nil || received != len(large) || should {
+		t.Errorf("after %d kept events: %v, %t", received, err, should)
+	}
+	var messages []engine.Message
+	for _, event := range large {
+		messages = append(messages, engine.Message{Event: journalCopy(event)})
+	}
+	if _, err := y.Turn(begin, messages); err != nil || !should {
+		t.Errorf("after another event: %v, %t", err, should)
+	}
+	if size := y.Size(); size.Bytes < 18_000_000 {
+		t.Errorf("%d bytes", size.Bytes)
+	}
+}
+
 // A timer of a step that the copy has cut counts from the end of the copy.
 func TestCopy_CutsStepWithTimer(t *testing.T) {
 	registry := script(t, func(ctx *replay.Context) (string, error) {

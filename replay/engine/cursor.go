@@ -119,12 +119,16 @@ func leavesPart(x *Execution, event *journalpb.Event) bool {
 // recorded while the instance was suspended: in order, one step each, after that of the last copied
 // event.
 func applyCopy(x *Execution, eventID uint64, copied *journalpb.HistoryCopied) {
-	x.program.operations.queue.delayTimers(x.cursor.now.Sub(x.id.options.copied.leftAt))
+	parts := &x.id.options.copied
+	x.program.operations.queue.delayTimers(x.cursor.now.Sub(parts.leftAt))
 	x.program.endCopy(copied)
 	for _, kept := range copied.Inbox {
 		event := &journalpb.Event{EventId: eventID, Body: &journalpb.Event_ExternalEvent{ExternalEvent: kept}}
 		x.requestIDs.add(event)
 		x.deferred.add(event)
+		if len(parts.parts) > 0 { // else the history is corrupt, and other runs share the options
+			parts.kept += eventBytes(kept)
+		}
 	}
 	x.program.operations.nameCanceled()
 }
