@@ -437,6 +437,31 @@ func TestCopy_TimeAndDeadline(t *testing.T) {
 	}
 }
 
+// A source of random numbers that the code keeps goes on with the numbers of the copy.
+func TestCopy_KeptRandom(t *testing.T) {
+	var drawn []int
+	registry := script(t, func(ctx *replay.Context) (string, error) {
+		drawn = nil
+		for random := ctx.Random(); ; {
+			drawn = append(drawn, random.IntN(1_000_000))
+			if _, err := replay.Event[string]("red").Wait(ctx); err != nil {
+				return "", err
+			}
+		}
+	})
+	x, turn := startScript(t, registry, external("red", "first", ""), external("red", "second", ""))
+	x.Evict()
+	source := drawn
+	y := engine.NewExecution("i", 2, registry, nil)
+	defer y.Evict()
+	if err := y.Replay(eventSeq(copyHistory(turn.Events, "i", 1, 3, begin.UnixNano(), 6))); err != nil {
+		t.Fatal(err)
+	}
+	if len(source) != 3 || len(drawn) != 2 || drawn[0] != source[0] || drawn[1] == source[1] {
+		t.Errorf("drawn by the source: %d, by the copy: %d", source, drawn)
+	}
+}
+
 // A repetition of an event that was kept is recognized.
 func TestCopy_KeptEventIsKnown(t *testing.T) {
 	var got []string

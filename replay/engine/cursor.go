@@ -111,7 +111,9 @@ func leavesPart(x *Execution, event *journalpb.Event) bool {
 	}
 	copied.left++
 	copied.leftAt = x.cursor.now
-	x.program.random = nil
+	if random := x.program.random; random != nil {
+		*random = *x.id.newRandom() // the code may hold it
+	}
 	return true
 }
 
