@@ -196,6 +196,30 @@ func TestCopy_RewindsStalledInstance(t *testing.T) {
 	})
 }
 
+// A copy cuts a step between two cancellations: the subscription that is not canceled yet gets the kept
+// event, and its cancellation gives it back.
+func TestCopy_CutsCancellationsOfSubscriptions(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		goOn, other := replay.Event[string]("go"), replay.Event[string]("other")
+		n := leadWithIncarnations(t, newTestJournal(), actors.Config{}, program("cut", func(ctx *replay.Context, _ string) (string, error) {
+			if _, err := replay.Race(ctx, goOn.Subscribe(ctx), other.Subscribe(ctx), word.Subscribe(ctx)); err != nil {
+				return "", err
+			}
+			return word.Wait(ctx)
+		}))
+		n.start("a", "cut", "x").want(nil)
+		n.send("a", "go", "g").want(nil)
+		waitIdle()
+		n.send("a", "word", "w").want(nil)
+		n.wantOutput("a", "w")
+		if canceled, err := n.journal.Event("a", 1, 6); err != nil || canceled.GetCancelRequested() == nil {
+			t.Fatal(canceled, err)
+		}
+		n.copy("a", "a", 6).want(nil)
+		n.wantOutput("a", "w")
+	})
+}
+
 // Code that does not return is abandoned.
 func TestCopy_RewindsHungInstance(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {

@@ -187,6 +187,9 @@ func fillEvent(event *journalpb.Event, status *clusterpb.Status) {
 	if set := event.GetAttributeSet(); set != nil {
 		status.Attributes = journalpb.WithAttribute(status.Attributes, set)
 	}
+	if event.GetHistoryCopied() != nil && status.Execution == status.FirstExecution {
+		status.CreatedAt = event.Timestamp
+	}
 	started := event.GetOrchestrationStarted()
 	if started == nil {
 		return

@@ -42,6 +42,7 @@ const (
 	CopyOpenMessage    = state.CopyOpenMessage    // an outgoing message or cancellation is not answered at the event
 	CopyHasParent      = state.CopyHasParent      // a parent waits for the run
 	CopyTooLarge       = state.CopyTooLarge       // more than 64 MiB
+	CopyKeptTooLarge   = state.CopyKeptTooLarge   // too many events to keep; see [DropEvents]
 	CopyTargetExists   = state.CopyTargetExists   // of a fork
 	CopyOtherPartition = state.CopyOtherPartition // of a fork
 	CopyOldRun         = state.CopyOldRun         // the run began before protocol 3

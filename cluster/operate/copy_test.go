@@ -17,6 +17,19 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
+var renewed = replay.Orchestration[bool, string]("renewed")
+
+// renewedBody sets a status, continues as new, and waits for a signal.
+func renewedBody(ctx *replay.Context, isRenewed bool) (string, error) {
+	if !isRenewed {
+		if err := replay.SetStatus(ctx, "published"); err != nil {
+			return "", err
+		}
+		return "", renewed.ContinueAsNew(ctx, true)
+	}
+	return signal.Wait(ctx)
+}
+
 var steps = replay.Orchestration[string, string]("steps")
 
 // stepsBody calls counted, waits for a signal, calls a child with a derived ID, and calls counted
@@ -42,7 +55,7 @@ func stepsBody(ctx *replay.Context, name string) (string, error) {
 const eventsOfSteps = 10
 
 func newCopyCluster(t *testing.T, s *service, configure ...func(i int, config *cluster.Config)) *clustertest.Cluster {
-	definitions := append(s.definitions(), steps.Bind(stepsBody))
+	definitions := append(s.definitions(), steps.Bind(stepsBody), renewed.Bind(renewedBody))
 	return clustertest.New(t, 3, clustertest.Definitions(definitions...), clustertest.Configure(func(i int, config *cluster.Config) {
 		config.Partitions = testPartitions
 		for _, change := range configure {
@@ -165,6 +178,45 @@ func TestRewind_ToEachEvent(t *testing.T) {
 	leaderOf := "node n" + fmt.Sprint((c.Leader()+1)%3) + " for alice incident"
 	if len(records) != 8 || slices.ContainsFunc(records, func(r string) bool { return !strings.HasSuffix(r, "for alice incident") }) {
 		t.Errorf("audit: %q, want 8 times %q", records, leaderOf)
+	}
+}
+
+// The reads show the deadline, the times and the custom status of the copy.
+func TestRewind_IsShown(t *testing.T) {
+	c := newCopyCluster(t, new(service))
+	client, ctx := c.Client(0), t.Context()
+	started := time.Now()
+	if _, err := cluster.StartRun(ctx, client, renewed, "a", false, cluster.Deadline(started.Add(time.Hour))); err != nil {
+		t.Fatal(err)
+	}
+	awaitOpen(t, c, client, "a", func(o *cluster.OpenOperation) bool { return o.Name == "deadline" && o.Execution == 2 })
+	// Events 2 and 3 are the timer of the deadline and the subscription.
+	if _, err := operate.Rewind(ctx, client, "a", operate.ToEvent(3), ""); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	c.Eventually("the copy has replaced the timer of the deadline", func() bool {
+		names = nil
+		pending, err := client.Pending(ctx, "a")
+		for _, open := range pending {
+			names = append(names, open.Name)
+		}
+		return err == nil && len(pending) == 2 && pending[0].Execution == 3 && pending[1].EventID > 4
+	})
+	if !slices.Equal(names, []string{"signal", "deadline"}) {
+		t.Errorf("open: %q", names)
+	}
+	status, err := client.Get(ctx, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var custom string
+	if err := status.CustomStatus(&custom); err != nil || custom != "published" {
+		t.Errorf("custom status %q, %v", custom, err)
+	}
+	executions, err := client.Executions(ctx, "a")
+	if err != nil || len(executions) != 3 || !slices.ContainsFunc(executions, func(e cluster.Execution) bool { return e.StartedAt.Equal(status.CreatedAt) }) {
+		t.Errorf("created at %v: %+v, %v", status.CreatedAt, executions, err)
 	}
 }
 

@@ -13,6 +13,16 @@ import (
 // CopyBytesMax is the maximum size in bytes of a copied history.
 const CopyBytesMax = 64 << 20
 
+// The maxima of the external events that a copy keeps, in events and in bytes. They arrive at once,
+// and a turn that continues the run as new repeats them twice in an append, which is at most 4 MiB.
+// They are constants, because all replicas must refuse the same copies.
+const (
+	CopyKeptEventsMax = 10_000
+	CopyKeptBytesMax  = 1 << 20
+	// CopyLaterBytesMax is the maximum of the events that are searched for them.
+	CopyLaterBytesMax = 128 << 20
+)
+
 // updateNamePrefix begins the names of the external events that are updates; see
 // engine.UpdatePrefix.
 const updateNamePrefix = "tenuto.update/"
@@ -53,7 +63,9 @@ type copyCommand struct {
 
 	events  [][]byte // those up to the last one to copy; the first is that of the new run
 	inbox   [][]byte // bodies of the external events to keep
-	bytes   int      // of both
+	bytes   int      // of events
+	kept    int      // bytes of inbox
+	later   int      // bytes of the events that were read for inbox
 	refused CopyReason
 	// Of the last event to copy.
 	timestamp int64
@@ -90,20 +102,57 @@ func (c *copyCommand) read(from *reads) error {
 		c.refused = CopyBeyondEnd
 		return nil
 	}
+	last := 0 // type of the last event
 	for id, encoded := range h.eventsFrom(1, &err) {
-		if id > s.UpTo && !s.KeepEvents || !c.add(id, encoded) {
-			break
+		if id > s.UpTo && !s.KeepEvents || !c.add(id, encoded, &last) {
+			return err
 		}
+	}
+	for number := s.SourceExecution + 1; err == nil && last == journalpb.TypeOrchestrationContinuedAsNew; number++ {
+		last, err = c.readLater(from, number)
 	}
 	return err
 }
 
-// add adds the next event of the source. It reports false if the copy is refused.
-func (c *copyCommand) add(id uint64, encoded []byte) bool {
+// readLater reads the events to keep of a later execution of the source's run. Those that it has taken
+// over from the execution before are in that one. It returns the type of the last event, 0 if the copy
+// is refused.
+func (c *copyCommand) readLater(from *reads, number uint64) (last int, err error) {
+	h, err := from.history(c.message.Source, number)
+	if errors.Is(err, ErrNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	for _, encoded := range h.eventsFrom(1, &err) {
+		if !c.addLater(encoded, &last) {
+			return 0, err
+		}
+	}
+	return last, err
+}
+
+// addLater keeps what an event after the last one to copy holds. It reports false if the copy is
+// refused.
+func (c *copyCommand) addLater(encoded []byte, last *int) bool {
+	e, _ := parseEventFields(encoded) // fold has decoded it
+	*last = e.eventType
+	if c.later += len(encoded); c.later > CopyLaterBytesMax {
+		c.refused = CopyKeptTooLarge
+	}
+	c.keep(&e)
+	return c.refused == ""
+}
+
+// add adds the next event of the source, and sets last to its type. It reports false if the copy is
+// refused.
+func (c *copyCommand) add(id uint64, encoded []byte, last *int) bool {
+	if id > c.message.UpTo {
+		return c.addLater(encoded, last)
+	}
 	e, _ := parseEventFields(encoded) // fold has decoded it
 	switch {
-	case id > c.message.UpTo:
-		c.keep(&e)
 	case id == 1:
 		c.addStart(encoded, &e)
 	case journalpb.IsTerminal(e.eventType):
@@ -111,9 +160,7 @@ func (c *copyCommand) add(id uint64, encoded []byte) bool {
 	default:
 		c.events, c.bytes = append(c.events, encoded), c.bytes+len(encoded)
 	}
-	if id <= c.message.UpTo {
-		c.timestamp = e.timestamp
-	}
+	c.timestamp = e.timestamp
 	if c.refused == "" && c.bytes > CopyBytesMax {
 		c.refused = CopyTooLarge
 	}
@@ -126,7 +173,10 @@ func (c *copyCommand) keep(e *eventFields) {
 	keepBody := func(body []byte) {
 		name, _ := stringField(body, fieldExternalName)
 		if len(name) < len(updateNamePrefix) || name[:len(updateNamePrefix)] != updateNamePrefix {
-			c.inbox, c.bytes = append(c.inbox, body), c.bytes+len(body)
+			c.inbox, c.kept = append(c.inbox, body), c.kept+len(body)
+		}
+		if len(c.inbox) > CopyKeptEventsMax || c.kept > CopyKeptBytesMax {
+			c.refused = CopyKeptTooLarge
 		}
 	}
 	switch e.eventType {

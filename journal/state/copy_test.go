@@ -384,10 +384,104 @@ func TestCopy_TooLarge(t *testing.T) {
 	}{{CopyBytesMax - 1000, ""}, {CopyBytesMax, CopyTooLarge}} {
 		copied := copyCommand{message: &journalpb.CopyHistory{UpTo: 3}, bytes: c.bytes}
 		encoded := must(proto.Marshal(activity()))
-		if copied.add(2, encoded) != (c.want == "") || copied.refused != c.want {
+		if copied.add(2, encoded, new(int)) != (c.want == "") || copied.refused != c.want {
 			t.Errorf("with %d bytes before: refused %q", c.bytes, copied.refused)
 		}
 	}
+}
+
+// Kept events arrive at once: they must fit into the buffer, and into an append that continues the run
+// as new.
+func TestCopy_KeptTooLarge(t *testing.T) {
+	event := func(size int) *journalpb.Event {
+		e := externalEvent("e")
+		e.GetExternalEvent().Data = &journalpb.Payload{Data: bytes.Repeat([]byte("x"), size)}
+		return e
+	}
+	for _, c := range []struct {
+		name         string
+		events, size int
+		refused      bool
+	}{{"many", CopyKeptEventsMax, 1, false}, {"too many", CopyKeptEventsMax + 1, 1, true}, {"large", 2, CopyKeptBytesMax/2 - 20, false}, {"too large", 2, CopyKeptBytesMax / 2, true}} {
+		m := newMachine(t)
+		applyProtocol(t, m, NewestProtocol)
+		start := started("a")
+		start.GetOrchestrationStarted().Incarnation = 5
+		events := []*journalpb.Event{start}
+		for range c.events {
+			events = append(events, event(c.size))
+		}
+		if err := applyAppend(m, "a", segmentOf(1, 1, events...)); err != nil {
+			t.Fatal(err)
+		}
+		refused, _ := errors.AsType[*CopyError](applyCopy(m, newCopy(m, "a", 1, 1, "b", 6)))
+		if (refused != nil) != c.refused || refused != nil && refused.Reason != CopyKeptTooLarge {
+			t.Errorf("%s: %v", c.name, refused)
+		}
+		dropped := newCopy(m, "a", 1, 1, "c", 7)
+		dropped.KeepEvents = false
+		if err := applyCopy(m, dropped); err != nil {
+			t.Errorf("%s, dropped: %v", c.name, err)
+		}
+	}
+}
+
+// What one record makes every replica read is bounded.
+func TestCopy_SearchIsBounded(t *testing.T) {
+	encoded := must(proto.Marshal(activity()))
+	for _, c := range []struct {
+		before int
+		want   CopyReason
+	}{{CopyLaterBytesMax - len(encoded), ""}, {CopyLaterBytesMax, CopyKeptTooLarge}} {
+		copied := copyCommand{message: &journalpb.CopyHistory{UpTo: 1, KeepEvents: true}, later: c.before}
+		if copied.add(2, encoded, new(int)) != (c.want == "") || copied.refused != c.want {
+			t.Errorf("after %d bytes: refused %q", c.before, copied.refused)
+		}
+	}
+}
+
+// Events of later executions of the run are kept, too, each once, and those of the next run are not.
+func TestCopy_KeepsEventsOfLaterExecutions(t *testing.T) {
+	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
+		m := newMachine(t)
+		applyProtocol(t, m, NewestProtocol)
+		begin := func(incarnation uint64, inbox ...string) *journalpb.Event {
+			start := started("a")
+			start.GetOrchestrationStarted().Incarnation = incarnation
+			for _, name := range inbox {
+				start.GetOrchestrationStarted().Inbox = append(start.GetOrchestrationStarted().Inbox, &journalpb.ExternalEvent{Name: name})
+			}
+			return start
+		}
+		if err := errors.Join(
+			applyAppend(m, "a", segmentOf(1, 1, begin(5), externalEvent("copied"), activity(), externalEvent("one"), continued()),
+				segmentOf(2, 1, begin(5, "copied", "one"))),
+			applyAppend(m, "a", segmentOf(2, 2, externalEvent("two"), externalEvent(updateNamePrefix+"u"), continued()),
+				segmentOf(3, 1, begin(5, "copied", "one", "two"), externalEvent("three"), completed())),
+			applyAppend(m, "a", segmentOf(4, 1, begin(6), externalEvent("four"), completed())),
+		); err != nil {
+			t.Fatal(err)
+		}
+		for execution, want := range [][]string{1: {"one", "two", "three"}, 2: {"two", "three"}, 3: {"three"}, 4: {"four"}} {
+			if execution == 0 {
+				continue
+			}
+			target, upTo := fmt.Sprint("b", execution), uint64(1)
+			if execution == 1 {
+				upTo = 2
+			}
+			if err := applyCopy(m, newCopy(m, "a", uint64(execution), upTo, target, 10)); err != nil {
+				t.Fatal(err)
+			}
+			var kept []string
+			for _, event := range lastEvent(t, m, target).GetHistoryCopied().GetInbox() {
+				kept = append(kept, event.Name)
+			}
+			if !slices.Equal(kept, want) {
+				t.Errorf("of execution %d: %q, want %q", execution, kept, want)
+			}
+		}
+	})
 }
 
 // Those who wait for the end of a run learn that a copy has ended it.

@@ -111,6 +111,7 @@ const (
 	CopyOpenMessage  CopyReason = "a message to another instance is on its way at the event: name an event before it or after its delivery"
 	CopyHasParent    CopyReason = "a parent waits for the run: act on the parent, or fork"
 	CopyTooLarge     CopyReason = "the copy would be larger than 64 MiB"
+	CopyKeptTooLarge CopyReason = "the later external events to keep are more than 10,000, larger than 1 MiB, or among more than 128 MiB of events: drop them (operate.DropEvents)"
 	CopyTargetExists CopyReason = "the new instance exists"
 	CopyOldRun       CopyReason = "the run began before protocol 3: only its first event can be copied"
 	CopyOtherInput   CopyReason = "the code has used the input before the event: another input needs a copy of the first event only"

@@ -197,47 +197,100 @@ func shiftedChain(event *journalpb.Event) *journalpb.OrchestrationChained {
 	return new(journalpb.OrchestrationChained)
 }
 
-// TestRandomCopies_KeptEvents continues copies that keep later external events, with random messages,
-// in memory and evicted after every turn. Both must record the same.
+// TestRandomCopies_KeptEvents continues copies that keep later external events, up to every event, with
+// random messages, in memory and evicted after every turn. Both must record the same, and what the
+// journal accepts.
 func TestRandomCopies_KeptEvents(t *testing.T) {
-	seeds := uint64(300)
+	seeds := uint64(120)
 	if testing.Short() || raceEnabled {
-		seeds = 60
+		seeds = 30
 	}
-	kept := 0
+	kept, late := 0, 0
 	for seed := uint64(1); seed <= seeds && !t.Failed(); seed++ {
 		r := newProgramRun(t, seed, true)
 		r.env.incarnation = 7
 		if _, ok := r.runUndisturbed(seed); !ok {
 			return
 		}
-		random := rand.New(rand.NewPCG(seed, 9))
 		for _, in := range r.executions() {
-			upTo := 1 + random.IntN(len(in.history))
-			if !canCopy(in.history, upTo) {
-				continue
-			}
-			var events []*journalpb.ExternalEvent
-			for _, event := range in.history[upTo:] {
-				if external := event.GetExternalEvent(); external != nil {
-					events = append(events, external)
+			for upTo := 1; upTo <= len(in.history) && !t.Failed(); upTo++ {
+				events := laterEvents(in.history[upTo:])
+				if !canCopy(in.history, upTo) || len(events) == 0 {
+					continue
 				}
-			}
-			kept += len(events)
-			calls := r.env.calls
-			var histories [2][]*journalpb.Event
-			for i := range histories {
-				r.env.calls = calls
-				histories[i] = r.continueRandomly(seed, in, upTo, i == 1, events)
-			}
-			if diff := cmp.Diff(histories[0], histories[1], protocmp.Transform(), protocmp.IgnoreFields(&journalpb.Error{}, "stack")); diff != "" {
-				t.Errorf("seed %d, execution %d, copied up to %d (-in memory +evicted):\n%s", seed, in.execution(), upTo, diff)
+				kept += len(events)
+				calls := r.env.calls
+				var histories [2][]*journalpb.Event
+				for i := range histories {
+					r.env.calls = calls
+					histories[i] = r.continueRandomly(seed, in, upTo, i == 1, events)
+				}
+				if diff := cmp.Diff(histories[0], histories[1], protocmp.Transform(), protocmp.IgnoreFields(&journalpb.Error{}, "stack")); diff != "" {
+					t.Errorf("seed %d, execution %d, copied up to %d (-in memory +evicted):\n%s", seed, in.execution(), upTo, diff)
+				}
+				n, refused := foldOperations(histories[0])
+				if late += n; refused != "" {
+					t.Errorf("seed %d, execution %d, copied up to %d: the journal rejects %s", seed, in.execution(), upTo, refused)
+				}
 			}
 		}
 	}
-	if kept < int(seeds)/4 {
-		t.Errorf("only %d events were kept", kept)
+	if kept < int(seeds) || late == 0 {
+		t.Errorf("only %d events were kept, and %d canceled subscriptions had got one", kept, late)
 	}
+	t.Logf("%d events kept, %d canceled subscriptions had got one", kept, late)
+}
+
+func laterEvents(history []*journalpb.Event) (events []*journalpb.ExternalEvent) {
+	for _, event := range history {
+		if external := event.GetExternalEvent(); external != nil {
+			events = append(events, external)
+		}
+	}
+	return events
+}
+
+// foldOperations applies the rules of the journal for open operations. It returns the first event that
+// breaks them, and how many canceled subscriptions had got an event.
+func foldOperations(history []*journalpb.Event) (late int, refused string) {
+	open, buffered := make(map[uint64]string), make(map[string]int)
+	var subscriptions []uint64 // ever made, in order
+	deliver := func(events ...*journalpb.ExternalEvent) {
+		for _, event := range events {
+			oldest := slices.IndexFunc(subscriptions, func(id uint64) bool { return open[id] == event.Name })
+			if oldest < 0 {
+				buffered[event.Name]++
+			} else {
+				delete(open, subscriptions[oldest])
+			}
+		}
+	}
+	for _, event := range history {
+		_, isOpen := open[event.SourceEventId]
+		canceled, subscribed := event.GetCancelRequested(), event.GetExternalSubscribed()
+		switch {
+		case canceled.GetEventName() != "" && !isOpen:
+			late++
+			deliver(&journalpb.ExternalEvent{Name: canceled.EventName})
+		case canceled != nil || journalpb.SchedulingType(event.TypeNumber()) != 0:
+			if !isOpen {
+				return late, engine.Describe(event)
+			}
+			delete(open, event.SourceEventId)
+		case subscribed != nil && buffered[subscribed.Name] > 0:
+			buffered[subscribed.Name]--
+		case subscribed != nil:
+			open[event.EventId] = subscribed.Name
+			subscriptions = append(subscriptions, event.EventId)
+		case journalpb.OpensOperation(event.TypeNumber()):
+			open[event.EventId] = ""
+		case event.GetExternalEvent() != nil:
+			deliver(event.GetExternalEvent())
+		}
+		deliver(event.GetHistoryCopied().GetInbox()...)
+		deliver(event.GetOrchestrationStarted().GetInbox()...)
+	}
+	return late, ""
 }
 
 // continueRandomly returns the history of a copy that got random messages.
@@ -384,6 +437,31 @@ func TestCopy_TimeAndDeadline(t *testing.T) {
 	}
 }
 
+// A source of random numbers that the code keeps goes on with the numbers of the copy.
+func TestCopy_KeptRandom(t *testing.T) {
+	var drawn []int
+	registry := script(t, func(ctx *replay.Context) (string, error) {
+		drawn = nil
+		for random := ctx.Random(); ; {
+			drawn = append(drawn, random.IntN(1_000_000))
+			if _, err := replay.Event[string]("red").Wait(ctx); err != nil {
+				return "", err
+			}
+		}
+	})
+	x, turn := startScript(t, registry, external("red", "first", ""), external("red", "second", ""))
+	x.Evict()
+	source := drawn
+	y := engine.NewExecution("i", 2, registry, nil)
+	defer y.Evict()
+	if err := y.Replay(eventSeq(copyHistory(turn.Events, "i", 1, 3, begin.UnixNano(), 6))); err != nil {
+		t.Fatal(err)
+	}
+	if len(source) != 3 || len(drawn) != 2 || drawn[0] != source[0] || drawn[1] == source[1] {
+		t.Errorf("drawn by the source: %d, by the copy: %d", source, drawn)
+	}
+}
+
 // A repetition of an event that was kept is recognized.
 func TestCopy_KeptEventIsKnown(t *testing.T) {
 	var got []string
@@ -413,6 +491,40 @@ func TestCopy_KeptEventIsKnown(t *testing.T) {
 	after, err := y.Turn(begin, messagesOf(external("red", "second", "r2"), external("red", "third", "r3")))
 	if err != nil || !slices.Equal(after.Dispositions, []engine.Disposition{engine.Dropped, engine.Recorded}) || !slices.Equal(got, []string{"first", "second", "third"}) {
 		t.Errorf("%v, %v; the code has received %q", after, err, got)
+	}
+}
+
+// Kept events arrive at once: if they counted, the code would continue as new before it receives them.
+func TestCopy_KeptEventsDoNotContinueAsNew(t *testing.T) {
+	should, received := false, 0
+	registry := script(t, func(ctx *replay.Context) (string, error) {
+		for {
+			if _, err := replay.Event[string]("red").Wait(ctx); err != nil {
+				return "", err
+			}
+			should, received = ctx.ShouldContinueAsNew(), received+1
+		}
+	})
+	x, turn := startScript(t, registry)
+	x.Evict()
+	large := slices.Repeat([]*journalpb.Event{external("red", strings.Repeat("x", 1_000_000), "")}, 9)
+	y := engine.NewExecution("i", 2, registry, nil)
+	defer y.Evict()
+	if err := y.Replay(eventSeq(copyHistory(turn.Events, "i", 1, 1, begin.UnixNano(), 6, laterEvents(large)...))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := y.Turn(begin, nil); err != nil || received != len(large) || should {
+		t.Errorf("after %d kept events: %v, %t", received, err, should)
+	}
+	var messages []engine.Message
+	for _, event := range large {
+		messages = append(messages, engine.Message{Event: journalCopy(event)})
+	}
+	if _, err := y.Turn(begin, messages); err != nil || !should {
+		t.Errorf("after another event: %v, %t", err, should)
+	}
+	if size := y.Size(); size.Bytes < 18_000_000 {
+		t.Errorf("%d bytes", size.Bytes)
 	}
 }
 

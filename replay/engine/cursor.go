@@ -111,7 +111,9 @@ func leavesPart(x *Execution, event *journalpb.Event) bool {
 	}
 	copied.left++
 	copied.leftAt = x.cursor.now
-	x.program.random = nil
+	if random := x.program.random; random != nil {
+		*random = *x.id.newRandom() // the code may hold it
+	}
 	return true
 }
 
@@ -119,13 +121,18 @@ func leavesPart(x *Execution, event *journalpb.Event) bool {
 // recorded while the instance was suspended: in order, one step each, after that of the last copied
 // event.
 func applyCopy(x *Execution, eventID uint64, copied *journalpb.HistoryCopied) {
-	x.program.operations.queue.delayTimers(x.cursor.now.Sub(x.id.options.copied.leftAt))
+	parts := &x.id.options.copied
+	x.program.operations.queue.delayTimers(x.cursor.now.Sub(parts.leftAt))
 	x.program.endCopy(copied)
 	for _, kept := range copied.Inbox {
 		event := &journalpb.Event{EventId: eventID, Body: &journalpb.Event_ExternalEvent{ExternalEvent: kept}}
 		x.requestIDs.add(event)
 		x.deferred.add(event)
+		if len(parts.parts) > 0 { // else the history is corrupt, and other runs share the options
+			parts.kept += eventBytes(kept)
+		}
 	}
+	x.program.operations.nameCanceled()
 }
 
 // applyDeferred applies the events that were recorded while the instance was suspended: in order,
@@ -227,7 +234,7 @@ func (x *Execution) bind(event *journalpb.Event) error {
 	if recorded := event.GetValueSet(); recorded != nil {
 		x.program.state.replaceByRecord(head.event.GetValueSet(), recorded)
 	}
-	if op := head.op; op != nil {
+	if op := head.op; op != nil && !head.cancels {
 		operations.bind(op, event)
 	}
 	return nil

@@ -48,6 +48,7 @@ type copiedParts struct {
 	parts  []*journalpb.CopiedPart
 	left   int       // how many of them the code has left
 	leftAt time.Time // of the last event of the last of these
+	kept   int       // bytes of the external events that the copies have kept
 }
 
 // next returns the part that the code is in; nil if it is not in a copied part.

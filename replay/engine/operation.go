@@ -295,10 +295,11 @@ func (o *operations) cancel(op *operation, cause error) {
 		o.close(op)
 	default:
 		o.close(op)
-		o.queue.add(&journalpb.Event{
+		added := o.queue.add(&journalpb.Event{
 			SourceEventId: op.eventID,
 			Body:          &journalpb.Event_CancelRequested{CancelRequested: &journalpb.CancelRequested{EventName: o.deferredEventName(op)}},
 		}, nil)
+		added.op, added.cancels = op, true
 	}
 	op.err = cause
 	o.coroutines.resolve(&op.promise)
@@ -311,6 +312,19 @@ func (o *operations) deferredEventName(op *operation) string {
 		return op.name
 	}
 	return ""
+}
+
+// nameCanceled names the subscriptions whose cancellation is not recorded yet and that have the name
+// of a deferred event: the journal may have given the event to them.
+func (o *operations) nameCanceled() {
+	for _, a := range o.queue.actions {
+		if !a.cancels {
+			continue
+		}
+		if name := o.deferredEventName(a.op); name != "" {
+			a.event.GetCancelRequested().EventName = name
+		}
+	}
 }
 
 // endScope ends a scope. It cancels the scope's unfinished operations in the order in which they
@@ -336,7 +350,7 @@ func (o *operations) unfinished() []*operation {
 	}
 	slices.SortFunc(list, func(a, b *operation) int { return int(a.eventID) - int(b.eventID) })
 	for _, a := range o.queue.actions {
-		if a.op != nil && !a.elided {
+		if a.op != nil && !a.cancels && !a.elided {
 			list = append(list, a.op)
 		}
 	}
@@ -382,12 +396,13 @@ func (p *program) cancelPromise(canceled *promise) {
 // An action is what a step of the code scheduled, queued until the cursor binds it to an event.
 type action struct {
 	event *journalpb.Event // without event_id and timestamp
-	op    *operation       // nil for an action that needs no completion
+	op    *operation       // nil for an action that needs no completion and cancels nothing
 	// valueType is the type, in the handle, of the value that the event holds; nil if it holds
 	// none.
 	valueType       reflect.Type
 	recordedCallers *[callersMax]uintptr // the call stack, if it was recorded
 	elided          bool                 // canceled before it was bound: leaves no event
+	cancels         bool                 // op is what the action cancels
 }
 
 // callersMax bounds the recorded part of a call stack.

@@ -361,8 +361,10 @@ func (v *programView) OnClose(fn func(s host.Scope, failure error) error) {
 	v.closers = append(v.closers, fn)
 }
 
+// ShouldContinueAsNew does not count events that a copy has kept: the code would continue as new before
+// it could receive them.
 func (v *programView) ShouldContinueAsNew() bool {
-	return v.cursor.eventID >= continueAfterEvents || v.cursor.size.forContinueAsNew(v.id.protocol3) >= continueAfterBytes
+	return v.cursor.eventID >= continueAfterEvents || v.cursor.size.forContinueAsNew(v.id.protocol3)-v.id.options.copied.kept >= continueAfterBytes
 }
 
 func (v *programView) ContinueAsNew(orchestration string, input host.Value, options host.ContinueOptions) error {

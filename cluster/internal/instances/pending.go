@@ -57,9 +57,32 @@ func (re *Reads) isDeadline(ref *journalpb.OperationRef, event *journalpb.Event)
 	if created == nil {
 		return false
 	}
-	first, err := re.Journal.Event(ref.Instance, ref.Execution, 1)
-	deadline := first.GetOrchestrationStarted().GetDeadline()
+	deadline, err := re.deadline(ref)
 	return err == nil && deadline != 0 && created.FireAt == deadline
+}
+
+// deadline returns the deadline of an execution, Unix nanoseconds: that after the last copy, if it
+// begins with one. It is 0 if there is none.
+func (re *Reads) deadline(ref *journalpb.OperationRef) (int64, error) {
+	first, err := re.Journal.Event(ref.Instance, ref.Execution, 1)
+	if err != nil {
+		return 0, err
+	}
+	copied, err := re.copyOf(ref.Instance, ref.Execution, first)
+	if set := copied.GetHistoryCopied().GetDeadline(); set != 0 {
+		return set, nil
+	}
+	return first.GetOrchestrationStarted().GetDeadline(), err
+}
+
+// copyOf returns the event that ends the copy with which an execution begins, nil if it does not begin
+// with one. first is its first event.
+func (re *Reads) copyOf(instance string, execution uint64, first *journalpb.Event) (*journalpb.Event, error) {
+	parts := first.GetOrchestrationStarted().GetCopied()
+	if len(parts) == 0 {
+		return nil, nil
+	}
+	return re.Journal.Event(instance, execution, parts[len(parts)-1].UpTo+1)
 }
 
 // bufferedEvents returns an entry for each name of which an instance has external events that its

@@ -87,10 +87,14 @@ func (re *Reads) execution(known *journalpb.Instance, number uint64) (*clusterpb
 	if err != nil {
 		return nil, err
 	}
+	copied, err := re.copyOf(known.Instance, number, first)
+	if err != nil {
+		return nil, err
+	}
 	execution := &clusterpb.Execution{
 		Execution: number,
 		Version:   first.GetOrchestrationStarted().GetVersion(),
-		StartedAt: first.Timestamp,
+		StartedAt: max(first.Timestamp, copied.GetTimestamp()),
 		Events:    known.LastEventId,
 		UpdatedAt: known.UpdatedAt,
 	}
