@@ -44,6 +44,7 @@ const (
 	CopyTooLarge       = state.CopyTooLarge       // more than 64 MiB
 	CopyTargetExists   = state.CopyTargetExists   // of a fork
 	CopyOtherPartition = state.CopyOtherPartition // of a fork
+	CopyReserved       = state.CopyReserved       // of an orchestration of the engine, whose name begins with "tenuto."
 	CopyOldRun         = state.CopyOldRun         // the run began before protocol 3
 	CopyOtherInput     = state.CopyOtherInput     // another input, and a point after event 1
 )

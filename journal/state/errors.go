@@ -117,6 +117,7 @@ const (
 
 	// Of the leader, before anything is proposed.
 	CopyNoCall         CopyReason = "the execution has no such call"
+	CopyReserved       CopyReason = "the engine's own orchestrations are not copied: start another"
 	CopyOtherPartition CopyReason = "the new instance is in another partition: choose another ID, or none"
 )
 

@@ -5,8 +5,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"strings"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/cluster/internal/schedules"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
@@ -45,6 +47,9 @@ func (i *Inputs) Copy(ctx context.Context, p *actors.Partition, request *cluster
 	if !i.Owns(target) {
 		return nil, &state.CopyError{Instance: target, Execution: c.SourceExecution, EventID: c.UpTo, Reason: state.CopyOtherPartition}
 	}
+	if err := i.checkSource(c); err != nil {
+		return nil, err
+	}
 	if r.Call != "" {
 		if err := i.findCall(ctx, c, r); err != nil {
 			return nil, err
@@ -75,6 +80,27 @@ func (i *Inputs) copyTarget(source string, r *clusterpb.CopyRequest) string {
 			return id
 		}
 	}
+}
+
+// checkSource returns why the source cannot be copied. What an orchestration of the engine does was
+// authorized when it was started: a copy would do it again, or other things with another input, on
+// behalf of whoever its input names.
+func (i *Inputs) checkSource(c *journalpb.CopyHistory) error {
+	first, err := i.Journal.Event(c.Source, c.SourceExecution, 1)
+	switch {
+	case IsNotFound(err):
+		return copyRefusal(c, state.CopyNoSource)
+	case err != nil:
+		return err
+	case strings.HasPrefix(first.GetOrchestrationStarted().GetName(), schedules.ReservedPrefix):
+		return copyRefusal(c, state.CopyReserved)
+	}
+	return nil
+}
+
+// copyRefusal refuses to copy a source.
+func copyRefusal(c *journalpb.CopyHistory, reason state.CopyReason) error {
+	return &state.CopyError{Instance: c.Source, Execution: c.SourceExecution, EventID: c.UpTo, Reason: reason}
 }
 
 // findCall sets the last event to copy to the one before a call of an activity or a child.
