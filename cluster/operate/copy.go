@@ -40,7 +40,7 @@ const (
 	CopyEnded          = state.CopyEnded          // the event ends the execution
 	CopyOpenChild      = state.CopyOpenChild      // a child is running at the event
 	CopyOpenMessage    = state.CopyOpenMessage    // an outgoing message or cancellation is not answered at the event
-	CopyHasParent      = state.CopyHasParent      // a parent waits for the run
+	CopyHasParent      = state.CopyHasParent      // a parent waits for the run, or has not recorded its end
 	CopyTooLarge       = state.CopyTooLarge       // more than 64 MiB
 	CopyTargetExists   = state.CopyTargetExists   // of a fork
 	CopyOtherPartition = state.CopyOtherPartition // of a fork

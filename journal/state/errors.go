@@ -109,7 +109,7 @@ const (
 	CopyEnded        CopyReason = "the event ends the execution: name an event before it"
 	CopyOpenChild    CopyReason = "a child is running at the event, and its end would go to the old run: name an event before its start or after its end"
 	CopyOpenMessage  CopyReason = "a message to another instance is on its way at the event: name an event before it or after its delivery"
-	CopyHasParent    CopyReason = "a parent waits for the run: act on the parent, or fork"
+	CopyHasParent    CopyReason = "a parent waits for the run or its end: act on the parent, or fork"
 	CopyTooLarge     CopyReason = "the copy would be larger than 64 MiB"
 	CopyTargetExists CopyReason = "the new instance exists"
 	CopyOldRun       CopyReason = "the run began before protocol 3: only its first event can be copied"

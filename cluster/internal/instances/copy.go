@@ -55,6 +55,9 @@ func (i *Inputs) Copy(ctx context.Context, p *actors.Partition, request *cluster
 			return nil, err
 		}
 	}
+	if err := i.checkEnds(ctx, c, target, known); err != nil {
+		return nil, err
+	}
 	m := actors.Message{Message: engine.Message{Event: new(journalpb.Event)}, Copy: c}
 	answer, err := Await(ctx, Deliver(p, target, m))
 	if err != nil {
@@ -84,7 +87,7 @@ func (i *Inputs) copyTarget(source string, r *clusterpb.CopyRequest) string {
 
 // checkSource returns why the source cannot be copied. What an orchestration of the engine does was
 // authorized when it was started: a copy would do it again, or other things with another input, on
-// behalf of whoever its input names.
+// behalf of the principal in its input.
 func (i *Inputs) checkSource(c *journalpb.CopyHistory) error {
 	first, err := i.Journal.Event(c.Source, c.SourceExecution, 1)
 	switch {
@@ -96,6 +99,40 @@ func (i *Inputs) checkSource(c *journalpb.CopyHistory) error {
 		return copyRefusal(c, state.CopyReserved)
 	}
 	return nil
+}
+
+// checkEnds returns why the last event or the target does not permit the copy. The state machine checks
+// that, too, but by then the target's code has been abandoned if it is blocked, and evicted otherwise.
+func (i *Inputs) checkEnds(ctx context.Context, c *journalpb.CopyHistory, target string, source *journalpb.Instance) error {
+	last, err := i.Journal.Event(c.Source, c.SourceExecution, c.UpTo)
+	switch {
+	case IsNotFound(err):
+		return copyRefusal(c, state.CopyBeyondEnd)
+	case err != nil:
+		return err
+	case journalpb.IsTerminal(last.TypeNumber()):
+		return copyRefusal(c, state.CopyEnded)
+	case target == c.Source:
+		return i.checkParent(ctx, c, source)
+	}
+	if existing, ok := i.Journal.Instance(target); ok {
+		return &state.CopyError{Instance: target, Execution: existing.Execution, EventID: c.UpTo, Reason: state.CopyTargetExists}
+	}
+	return nil
+}
+
+// checkParent returns an error if a parent waits for the target: it runs and has one, or its end is
+// not recorded by the parent, which would take the end of the new run for it.
+func (i *Inputs) checkParent(ctx context.Context, c *journalpb.CopyHistory, target *journalpb.Instance) error {
+	if target.Parent == nil {
+		return nil
+	}
+	if target.Status != journalpb.Status_STATUS_RUNNING {
+		if waits, err := i.ParentWaits(ctx, target); err != nil || !waits {
+			return err
+		}
+	}
+	return &state.CopyError{Instance: target.Instance, Execution: target.Execution, EventID: c.UpTo, Reason: state.CopyHasParent}
 }
 
 // copyRefusal refuses to copy a source.
