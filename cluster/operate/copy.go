@@ -45,6 +45,7 @@ const (
 	CopyTargetExists   = state.CopyTargetExists   // of a fork
 	CopyOtherPartition = state.CopyOtherPartition // of a fork
 	CopyReserved       = state.CopyReserved       // of an orchestration of the engine, whose name begins with "tenuto."
+	CopySourceChanged  = state.CopySourceChanged  // another run has begun under the ID during the call
 	CopyOldRun         = state.CopyOldRun         // the run began before protocol 3
 	CopyOtherInput     = state.CopyOtherInput     // another input, and a point after event 1
 )

@@ -55,6 +55,7 @@ type copyCommand struct {
 	inbox   [][]byte // bodies of the external events to keep
 	bytes   int      // of both
 	refused CopyReason
+	isRead  bool // unless it is refused whatever the source is
 	// Of the last event to copy.
 	timestamp int64
 	// Of the source.
@@ -175,6 +176,8 @@ func (c *copyCommand) addStart(encoded []byte, e *eventFields) {
 		body = append(protowire.AppendTag(body, number, wire), value...)
 	})
 	switch {
+	case c.message.SourceIncarnation != 0 && c.incarnation != c.message.SourceIncarnation:
+		c.refused = CopySourceChanged
 	case c.incarnation == 0 && c.message.UpTo > 1:
 		c.refused = CopyOldRun
 	case c.input != nil && c.message.UpTo > 1:
@@ -243,6 +246,8 @@ func bytesField(message []byte, field protowire.Number) (value []byte, ok bool) 
 func (c *copyCommand) check(in *instance, known bool) error {
 	s := c.message
 	switch {
+	case s.TargetIncarnation != 0 && in.incarnation != s.TargetIncarnation:
+		return c.refusal(CopySourceChanged, 0)
 	case known && s.Target != s.Source:
 		return &CopyError{Instance: s.Target, Execution: in.execution, EventID: s.UpTo, Reason: CopyTargetExists}
 	case in.isRunning() && in.parent != nil:

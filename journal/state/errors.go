@@ -104,16 +104,17 @@ type CopyReason string
 
 // The reasons.
 const (
-	CopyNoSource     CopyReason = "the source has no such execution"
-	CopyBeyondEnd    CopyReason = "the execution has no such event"
-	CopyEnded        CopyReason = "the event ends the execution: name an event before it"
-	CopyOpenChild    CopyReason = "a child is running at the event, and its end would go to the old run: name an event before its start or after its end"
-	CopyOpenMessage  CopyReason = "a message to another instance is on its way at the event: name an event before it or after its delivery"
-	CopyHasParent    CopyReason = "a parent waits for the run or its end: act on the parent, or fork"
-	CopyTooLarge     CopyReason = "the copy would be larger than 64 MiB"
-	CopyTargetExists CopyReason = "the new instance exists"
-	CopyOldRun       CopyReason = "the run began before protocol 3: only its first event can be copied"
-	CopyOtherInput   CopyReason = "the code has used the input before the event: another input needs a copy of the first event only"
+	CopyNoSource      CopyReason = "the source has no such execution"
+	CopyBeyondEnd     CopyReason = "the execution has no such event"
+	CopyEnded         CopyReason = "the event ends the execution: name an event before it"
+	CopyOpenChild     CopyReason = "a child is running at the event, and its end would go to the old run: name an event before its start or after its end"
+	CopyOpenMessage   CopyReason = "a message to another instance is on its way at the event: name an event before it or after its delivery"
+	CopyHasParent     CopyReason = "a parent waits for the run or its end: act on the parent, or fork"
+	CopyTooLarge      CopyReason = "the copy would be larger than 64 MiB"
+	CopyTargetExists  CopyReason = "the new instance exists"
+	CopySourceChanged CopyReason = "another run has begun under the ID since the request was checked"
+	CopyOldRun        CopyReason = "the run began before protocol 3: only its first event can be copied"
+	CopyOtherInput    CopyReason = "the code has used the input before the event: another input needs a copy of the first event only"
 
 	// Of the leader, before anything is proposed.
 	CopyNoCall         CopyReason = "the execution has no such call"

@@ -98,6 +98,7 @@ func (i *Inputs) checkSource(c *journalpb.CopyHistory) error {
 	case strings.HasPrefix(first.GetOrchestrationStarted().GetName(), schedules.ReservedPrefix):
 		return copyRefusal(c, state.CopyReserved)
 	}
+	c.SourceIncarnation = first.GetOrchestrationStarted().GetIncarnation()
 	return nil
 }
 
@@ -113,6 +114,7 @@ func (i *Inputs) checkEnds(ctx context.Context, c *journalpb.CopyHistory, target
 	case journalpb.IsTerminal(last.TypeNumber()):
 		return copyRefusal(c, state.CopyEnded)
 	case target == c.Source:
+		c.TargetIncarnation = source.Incarnation
 		return i.checkParent(ctx, c, source)
 	}
 	if existing, ok := i.Journal.Instance(target); ok {
