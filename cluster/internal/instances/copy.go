@@ -6,6 +6,8 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/cluster/internal/schedules"
@@ -59,12 +61,37 @@ func (i *Inputs) Copy(ctx context.Context, p *actors.Partition, request *cluster
 		return nil, err
 	}
 	m := actors.Message{Message: engine.Message{Event: new(journalpb.Event)}, Copy: c}
-	answer, err := Await(ctx, Deliver(p, target, m))
+	answer, err := i.deliverCopy(ctx, p, target, m)
 	if err != nil {
 		return nil, err
 	}
 	return i.copyResponse(target, run{answer.FirstExecution, answer.Incarnation})
 }
+
+// deliverCopy delivers a copy once no other one of the partition is in flight: each replica reads up to
+// state.CopyBytesMax for a copy, and applies the records of one log entry together.
+func (i *Inputs) deliverCopy(ctx context.Context, p *actors.Partition, target string, m actors.Message) (actors.Answer, error) {
+	select {
+	case i.copySlot <- struct{}{}:
+	case <-ctx.Done():
+		return actors.Answer{}, ctx.Err()
+	}
+	release := sync.OnceFunc(func() { <-i.copySlot })
+	answers := make(chan actors.Answer, 1)
+	m.Done = func(a actors.Answer) {
+		release()
+		answers <- a
+	}
+	p.Deliver(target, m)
+	answer, err := Await(ctx, answers)
+	if ctx.Err() != nil { // a copy that waits for blocked code may never be answered
+		time.AfterFunc(copyAnswerMax, release)
+	}
+	return answer, err
+}
+
+// copyAnswerMax is how long after the end of its call a copy still prevents others.
+const copyAnswerMax = time.Minute
 
 // copyTarget returns the instance that the new run belongs to. The ID of a fork without one derives
 // from the request ID, so that a repetition finds it, and is in the partition of the source.
@@ -76,7 +103,7 @@ func (i *Inputs) copyTarget(source string, r *clusterpb.CopyRequest) string {
 		return r.Target
 	}
 	const sourceMax = 64
-	hash := sha256.Sum256([]byte(r.RequestId))
+	hash := sha256.Sum256([]byte(r.RequestId + "\x00" + source))
 	for n := 0; ; n++ {
 		id := fmt.Sprintf("%.*s::fork.%x.%d", sourceMax, source, hash[:8], n)
 		if i.Owns(id) {
