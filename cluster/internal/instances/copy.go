@@ -61,22 +61,25 @@ func (i *Inputs) Copy(ctx context.Context, p *actors.Partition, request *cluster
 		return nil, err
 	}
 	m := actors.Message{Message: engine.Message{Event: new(journalpb.Event)}, Copy: c}
-	answer, err := i.deliverCopy(ctx, p, target, m)
+	answer, err := i.copySlot.deliver(ctx, p, target, m)
 	if err != nil {
 		return nil, err
 	}
 	return i.copyResponse(target, run{answer.FirstExecution, answer.Incarnation})
 }
 
-// deliverCopy delivers a copy once no other one of the partition is in flight: each replica reads up to
+// A copySlot holds an element while a copy is in flight.
+type copySlot chan struct{}
+
+// deliver delivers a copy once no other one of the partition is in flight: each replica reads up to
 // state.CopyBytesMax for a copy, and applies the records of one log entry together.
-func (i *Inputs) deliverCopy(ctx context.Context, p *actors.Partition, target string, m actors.Message) (actors.Answer, error) {
+func (s copySlot) deliver(ctx context.Context, p *actors.Partition, target string, m actors.Message) (actors.Answer, error) {
 	select {
-	case i.copySlot <- struct{}{}:
+	case s <- struct{}{}:
 	case <-ctx.Done():
 		return actors.Answer{}, ctx.Err()
 	}
-	release := sync.OnceFunc(func() { <-i.copySlot })
+	release := sync.OnceFunc(func() { <-s })
 	answers := make(chan actors.Answer, 1)
 	m.Done = func(a actors.Answer) {
 		release()

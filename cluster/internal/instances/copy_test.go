@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
@@ -12,13 +13,22 @@ import (
 
 // A copy is delivered only when the one in flight is answered. There is no partition to deliver to.
 func TestDeliverCopy_WaitsForSlot(t *testing.T) {
-	i := NewInputs(Partition{})
-	i.copySlot <- struct{}{}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := i.deliverCopy(ctx, nil, "a", actors.Message{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v, want %v", err, context.Canceled)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		i := NewInputs(Partition{})
+		i.copySlot <- struct{}{}
+		ctx, cancel := context.WithCancel(t.Context())
+		var err error
+		done := make(chan struct{})
+		go func() {
+			_, err = i.copySlot.deliver(ctx, nil, "a", actors.Message{})
+			close(done)
+		}()
+		synctest.Wait() // it has not been delivered
+		cancel()
+		if <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("%v, want %v", err, context.Canceled)
+		}
+	})
 }
 
 func TestCopyTarget_DependsOnWholeSource(t *testing.T) {

@@ -20,12 +20,12 @@ type Inputs struct {
 	Partition
 	repetitions *repetitions
 	reads       *Reads
-	copySlot    chan struct{} // holds an element while a copy is in flight
+	copySlot    copySlot
 }
 
 // NewInputs returns the inputs of a partition.
 func NewInputs(g Partition) *Inputs {
-	return &Inputs{Partition: g, repetitions: &repetitions{g}, reads: NewReads(g), copySlot: make(chan struct{}, 1)}
+	return &Inputs{Partition: g, repetitions: &repetitions{g}, reads: NewReads(g), copySlot: make(copySlot, 1)}
 }
 
 // CheckSameRun returns [actors.ErrForgotten] if another call began the latest run after the retried
