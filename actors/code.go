@@ -115,8 +115,8 @@ func (in *instance) endsRun(m Message) bool {
 		return isTermination(m)
 	}
 	meta, ok := in.partition.journal.Instance(in.id)
-	if m.Copy != nil {
-		return ok && meta.Status == journalpb.Status_STATUS_RUNNING && meta.RequestId != m.Copy.RequestId
+	if m.Copy != nil { // a fork onto an existing instance is refused
+		return ok && m.Copy.Source == in.id && meta.Status == journalpb.Status_STATUS_RUNNING && meta.RequestId != m.Copy.RequestId
 	}
 	return ok && m.replaces(meta)
 }

@@ -245,6 +245,35 @@ func TestCopy_RewindsHungInstance(t *testing.T) {
 	})
 }
 
+// A refused copy leaves a hung instance as it was: the code restarts. A fork onto one waits for the code.
+func TestCopy_RefusedOnHungInstance(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		release := make(chan struct{})
+		n := leadWithIncarnations(t, newTestJournal(), actors.Config{}, bindUpper(), program("hangs", func(ctx *replay.Context, text string) (string, error) {
+			first, err := upper.Call(ctx, text)
+			<-release
+			return first, err
+		}))
+		for _, id := range []string{"a", "b"} {
+			n.start(id, "hangs", id).want(nil)
+		}
+		time.Sleep(time.Minute)
+		for _, id := range []string{"a", "b"} {
+			if hung, _ := n.partition.LiveState(id); !hung {
+				t.Fatalf("%s is not hung", id)
+			}
+		}
+		fork := n.copy("b", "a", 1)
+		wantRefused(t, n.copy("a", "a", 1000), state.CopyBeyondEnd)
+		time.Sleep(time.Minute)
+		fork.wantPending()
+		close(release)
+		wantRefused(t, fork, state.CopyTargetExists)
+		n.wantOutput("a", "A")
+		n.wantOutput("b", "B")
+	})
+}
+
 func TestCopy_Forks(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		var calls atomic.Int64

@@ -509,6 +509,9 @@ func (in *instance) finishAppend(err error) {
 	ended := err != nil
 	if err != nil {
 		in.partition.logRejectedAppend(in.id, in.executionNumber, err)
+		if in.pendingTurn.copied != nil {
+			in.unblock() // the code restarts
+		}
 	} else {
 		if len(in.pendingTurn.events) > 0 {
 			in.batchMax = min(2*in.batchMax, turnMax)

@@ -58,7 +58,10 @@ func (pa *partition) setJournal(opened *journal.Journal) {
 		VerifyToken: pa.node.tokens.verify,
 		Answers:     &pa.node.answerLimiter,
 		Owns:        func(instance string) bool { return pa.node.partitionOf(instance) == pa },
-		PauseOf:     func(name string) *journalpb.PausedActivity { return pa.node.settings.pauseOf(name) },
+		ParentWaits: func(ctx context.Context, child *journalpb.Instance) (bool, error) {
+			return retention.ParentWaits(ctx, opened, otherPartitionsOf(pa), child)
+		},
+		PauseOf: func(name string) *journalpb.PausedActivity { return pa.node.settings.pauseOf(name) },
 	}
 	pa.inputs, pa.reads = instances.NewInputs(shared), instances.NewReads(shared)
 	pa.waits, pa.members, pa.workerLoop = runWaiter{pa, opened}, memberHandler{pa, opened}, workerLoop{pa, opened}

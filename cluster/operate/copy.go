@@ -40,11 +40,13 @@ const (
 	CopyEnded          = state.CopyEnded          // the event ends the execution
 	CopyOpenChild      = state.CopyOpenChild      // a child is running at the event
 	CopyOpenMessage    = state.CopyOpenMessage    // an outgoing message or cancellation is not answered at the event
-	CopyHasParent      = state.CopyHasParent      // a parent waits for the run
+	CopyHasParent      = state.CopyHasParent      // a parent waits for the run, or has not recorded its end
 	CopyTooLarge       = state.CopyTooLarge       // more than 64 MiB
 	CopyKeptTooLarge   = state.CopyKeptTooLarge   // too many events to keep; see [DropEvents]
 	CopyTargetExists   = state.CopyTargetExists   // of a fork
 	CopyOtherPartition = state.CopyOtherPartition // of a fork
+	CopyReserved       = state.CopyReserved       // of an orchestration of the engine, whose name begins with "tenuto."
+	CopySourceChanged  = state.CopySourceChanged  // another run has begun under the ID during the call
 	CopyOldRun         = state.CopyOldRun         // the run began before protocol 3
 	CopyOtherInput     = state.CopyOtherInput     // another input, and a point after event 1
 )

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -326,4 +327,62 @@ func TestRewind_LeaderKilled(t *testing.T) {
 		status, err := restarted.Get(t.Context(), "a", cluster.Stale())
 		return err == nil && status.Execution == 2 && status.State == cluster.Completed
 	})
+}
+
+// The leader refuses a copy before it abandons or evicts the target's code. A child whose end is not
+// recorded by its parent, which may be in another partition, still belongs to the parent.
+func TestCopy_RefusedBeforeCodeIsAbandoned(t *testing.T) {
+	s, release := new(service), make(chan struct{})
+	var bodies atomic.Int64
+	hangs := replay.Orchestration[string, string]("hangs")
+	definitions := append(s.definitions(), hangs.Bind(func(ctx *replay.Context, kid string) (string, error) {
+		bodies.Add(1)
+		end := child.Start(ctx, "", replay.ChildID(kid))
+		if _, err := signal.Wait(ctx); err != nil {
+			return "", err
+		}
+		if _, err := counted.Call(ctx, ""); err != nil {
+			return "", err
+		}
+		<-release
+		return end.Await(ctx)
+	}))
+	c := clustertest.New(t, 1, clustertest.Definitions(definitions...), clustertest.Configure(func(_ int, config *cluster.Config) {
+		config.Partitions = testPartitions
+	}))
+	client, ctx := c.Client(0), t.Context()
+	parents := map[string]string{idIn("p", "a", true): idIn("k", "a", true), idIn("q", "a", true): idIn("k", "a", false)}
+	for parent, kid := range parents {
+		if _, err := cluster.StartRun(ctx, client, hangs, parent, kid); err != nil {
+			t.Fatal(err)
+		}
+		childOf(t, c, client, parent)
+		sendSignal(t, client, parent, "hang")
+		c.Eventually(parent+" is hung", func() bool {
+			status, err := client.Get(ctx, parent)
+			return err == nil && status.State == cluster.Hung
+		})
+		sendSignal(t, client, kid, "end")
+		if status, err := client.Wait(ctx, kid); err != nil || status.State != cluster.Completed {
+			t.Fatalf("%+v, %v", status, err)
+		}
+		_, err := operate.Rerun(ctx, client, kid, "")
+		expectReason(t, err, operate.CopyHasParent)
+		_, err = operate.Rewind(ctx, client, parent, operate.ToEvent(1000), "")
+		expectReason(t, err, operate.CopyBeyondEnd)
+	}
+	_, err := operate.Fork(ctx, client, idIn("p", "a", true), idIn("q", "a", true), operate.ToEvent(1), "")
+	expectReason(t, err, operate.CopyTargetExists)
+	close(release)
+	for parent, kid := range parents {
+		if status, err := client.Wait(ctx, parent); err != nil || status.State != cluster.Completed {
+			t.Errorf("%+v, %v", status, err)
+		}
+		if _, err := operate.Rerun(ctx, client, kid, ""); err != nil {
+			t.Errorf("%s, whose parent has its end: %v", kid, err)
+		}
+	}
+	if made := bodies.Load(); made != int64(len(parents)) {
+		t.Errorf("the code of %d parents has begun %d times", len(parents), made)
+	}
 }

@@ -370,7 +370,7 @@ func testBulk(l *lab) {
 	l.tenuto("bulk", "start", "cancel", "-query", "id=many-*", "-dry-run").
 		expect(l.t, statusOK, "would cancel ", "3 instances, such as:\n  many-0 (never, running)\n")
 	l.tenuto("bulk", "start", "cancel", "-query", "id=many-*").expect(l.t, statusUsage, "cancel of 3 instances needs -yes")
-	l.tenuto("bulk", "start", "explode", "-yes").expect(l.t, statusUsage, "explode")
+	l.tenuto("bulk", "start", "explode", "-all", "-yes").expect(l.t, statusUsage, "explode")
 	l.tenuto("bulk", "start", "send", "-query", "id=many-*", "-yes").expect(l.t, statusUsage, "event")
 	id := strings.TrimSpace(l.ok("bulk", "start", "cancel", "-query", "id=many-*", "-yes", "-reason", "closing", "-id", "job-1", "-rate", "1"))
 	l.tenuto("bulk", "stop", id, "-dry-run").expect(l.t, statusOK, "would stop bulk job-1: cancel, it is running")

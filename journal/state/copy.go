@@ -67,6 +67,7 @@ type copyCommand struct {
 	kept    int      // bytes of inbox
 	later   int      // bytes of the events that were read for inbox
 	refused CopyReason
+	isRead  bool // unless it is refused whatever the source is
 	// Of the last event to copy.
 	timestamp int64
 	// Of the source.
@@ -225,6 +226,8 @@ func (c *copyCommand) addStart(encoded []byte, e *eventFields) {
 		body = append(protowire.AppendTag(body, number, wire), value...)
 	})
 	switch {
+	case c.message.SourceIncarnation != 0 && c.incarnation != c.message.SourceIncarnation:
+		c.refused = CopySourceChanged
 	case c.incarnation == 0 && c.message.UpTo > 1:
 		c.refused = CopyOldRun
 	case c.input != nil && c.message.UpTo > 1:
@@ -293,6 +296,8 @@ func bytesField(message []byte, field protowire.Number) (value []byte, ok bool) 
 func (c *copyCommand) check(in *instance, known bool) error {
 	s := c.message
 	switch {
+	case s.TargetIncarnation != 0 && in.incarnation != s.TargetIncarnation:
+		return c.refusal(CopySourceChanged, 0)
 	case known && s.Target != s.Source:
 		return &CopyError{Instance: s.Target, Execution: in.execution, EventID: s.UpTo, Reason: CopyTargetExists}
 	case in.isRunning() && in.parent != nil:

@@ -322,14 +322,22 @@ func TestCopy_Refused(t *testing.T) {
 		must(purge(m, "purged"))
 		otherInput := newCopy(m, "a", 1, 2, "b", 6)
 		otherInput.Input = &journalpb.Payload{Data: []byte("1")}
+		otherTarget := newCopy(m, "a", 1, 1, "a", 6)
+		otherTarget.TargetIncarnation = 4
+		otherSource := newCopy(m, "a", 1, 1, "b", 6)
+		otherSource.SourceIncarnation = 4
+		if refused, ok := errors.AsType[*CopyError](applyCopy(m, otherTarget)); !ok || refused.Reason != CopySourceChanged {
+			t.Errorf("another target: %v, want %q", refused, CopySourceChanged)
+		}
 		for want, c := range map[CopyReason]*journalpb.CopyHistory{
-			CopyNoSource:     newCopy(m, "purged", 1, 1, "b", 6),
-			CopyBeyondEnd:    newCopy(m, "a", 1, 3, "b", 6),
-			CopyOpenMessage:  newCopy(m, "a", 1, 2, "b", 6),
-			CopyOpenChild:    newCopy(m, "parent", 1, 2, "b", 6),
-			CopyHasParent:    newCopy(m, "child", 1, 2, "child", 10),
-			CopyTargetExists: newCopy(m, "a", 1, 1, "child", 10),
-			CopyOtherInput:   otherInput,
+			CopySourceChanged: otherSource,
+			CopyNoSource:      newCopy(m, "purged", 1, 1, "b", 6),
+			CopyBeyondEnd:     newCopy(m, "a", 1, 3, "b", 6),
+			CopyOpenMessage:   newCopy(m, "a", 1, 2, "b", 6),
+			CopyOpenChild:     newCopy(m, "parent", 1, 2, "b", 6),
+			CopyHasParent:     newCopy(m, "child", 1, 2, "child", 10),
+			CopyTargetExists:  newCopy(m, "a", 1, 1, "child", 10),
+			CopyOtherInput:    otherInput,
 		} {
 			before := dumpIndex(m)
 			if refused, ok := errors.AsType[*CopyError](applyCopy(m, c)); !ok || refused.Reason != want {
@@ -343,6 +351,19 @@ func TestCopy_Refused(t *testing.T) {
 		outdated.LastEventId--
 		if conflict, ok := errors.AsType[*ConflictError](applyCopy(m, outdated)); !ok {
 			t.Errorf("a copy made from an outdated view: %v", conflict)
+		}
+		for _, c := range []*journalpb.CopyHistory{outdated, otherTarget, newCopy(m, "a", 1, 1, "child", 10), newCopy(m, "a", 1, 1, "b", 6)} {
+			var cmd command
+			if err := cmd.parse(must(proto.Marshal(&journalpb.Record{Command: &journalpb.Record_CopyHistory{CopyHistory: c}}))); err != nil {
+				t.Fatal(err)
+			}
+			if err := m.loadAndLock(&cmd); err != nil {
+				t.Fatal(err)
+			}
+			m.mu.Unlock()
+			if read, want := len(cmd.copy.events) > 0, c.Target == "b"; read != want {
+				t.Errorf("%v: the source was read: %v, want %v", c, read, want)
+			}
 		}
 		if err := applyCopy(m, newCopy(m, "a", 1, 1, "a", 4)); err == nil {
 			t.Error("a smaller incarnation was accepted")
@@ -522,6 +543,8 @@ func TestCopy_RecordIsSmall(t *testing.T) {
 	}
 	c := newCopy(m, "order-17", 1, 9_999, "order-17", 0x7fff_ffff)
 	c.RequestId = "ABCDEFGHIJKLMNOPQRSTUVWXYZ" // as of rand.Text
+	known, _ := m.Instance("order-17")
+	c.SourceIncarnation, c.TargetIncarnation = known.Incarnation, known.Incarnation
 	record := must(proto.Marshal(&journalpb.Record{Command: &journalpb.Record_CopyHistory{CopyHistory: c}}))
 	t.Logf("%d bytes for %d events", len(record), c.UpTo)
 	if len(record) > 130 {

@@ -104,20 +104,22 @@ type CopyReason string
 
 // The reasons.
 const (
-	CopyNoSource     CopyReason = "the source has no such execution"
-	CopyBeyondEnd    CopyReason = "the execution has no such event"
-	CopyEnded        CopyReason = "the event ends the execution: name an event before it"
-	CopyOpenChild    CopyReason = "a child is running at the event, and its end would go to the old run: name an event before its start or after its end"
-	CopyOpenMessage  CopyReason = "a message to another instance is on its way at the event: name an event before it or after its delivery"
-	CopyHasParent    CopyReason = "a parent waits for the run: act on the parent, or fork"
-	CopyTooLarge     CopyReason = "the copy would be larger than 64 MiB"
-	CopyKeptTooLarge CopyReason = "the later external events to keep are more than 10,000, larger than 1 MiB, or among more than 128 MiB of events: drop them (operate.DropEvents)"
-	CopyTargetExists CopyReason = "the new instance exists"
-	CopyOldRun       CopyReason = "the run began before protocol 3: only its first event can be copied"
-	CopyOtherInput   CopyReason = "the code has used the input before the event: another input needs a copy of the first event only"
+	CopyNoSource      CopyReason = "the source has no such execution"
+	CopyBeyondEnd     CopyReason = "the execution has no such event"
+	CopyEnded         CopyReason = "the event ends the execution: name an event before it"
+	CopyOpenChild     CopyReason = "a child is running at the event, and its end would go to the old run: name an event before its start or after its end"
+	CopyOpenMessage   CopyReason = "a message to another instance is on its way at the event: name an event before it or after its delivery"
+	CopyHasParent     CopyReason = "a parent waits for the run or its end: act on the parent, or fork"
+	CopyTooLarge      CopyReason = "the copy would be larger than 64 MiB"
+	CopyKeptTooLarge  CopyReason = "the later external events to keep are more than 10,000, larger than 1 MiB, or among more than 128 MiB of events: drop them (operate.DropEvents)"
+	CopyTargetExists  CopyReason = "the new instance exists"
+	CopySourceChanged CopyReason = "another run has begun under the ID since the request was checked"
+	CopyOldRun        CopyReason = "the run began before protocol 3: only its first event can be copied"
+	CopyOtherInput    CopyReason = "the code has used the input before the event: another input needs a copy of the first event only"
 
 	// Of the leader, before anything is proposed.
 	CopyNoCall         CopyReason = "the execution has no such call"
+	CopyReserved       CopyReason = "the engine's own orchestrations are not copied: start another"
 	CopyOtherPartition CopyReason = "the new instance is in another partition: choose another ID, or none"
 )
 

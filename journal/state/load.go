@@ -10,14 +10,9 @@ import (
 // loadAndLock locks the machine once everything that a command needs is in memory or known not to
 // exist. It reads without the lock, so that no reader waits for the disk.
 func (m *Machine) loadAndLock(c *command) error {
-	if c.kind == commandCopy {
-		if err := c.copy.read(&m.reads); err != nil {
-			return err
-		}
-	}
 	if m.store == nil {
 		m.mu.Lock()
-		return nil
+		return m.readCopy(c)
 	}
 	c.append.collectTargets()
 	clear(m.absent)
@@ -25,7 +20,13 @@ func (m *Machine) loadAndLock(c *command) error {
 	for {
 		missing := m.missingIDs(c)
 		if len(missing) == 0 {
-			return nil
+			if c.kind != commandCopy || c.copy.isRead {
+				return nil
+			}
+			if err := m.readCopy(c); err != nil {
+				return err
+			}
+			continue // a flush may have evicted the target meanwhile
 		}
 		commits, indexed := m.commits, m.indexState.complete
 		m.mu.Unlock()
@@ -42,6 +43,24 @@ func (m *Machine) loadAndLock(c *command) error {
 		}
 		// A flush may have ended between the two locks and evicted another instance.
 	}
+}
+
+// readCopy reads the source of a copy, unless the copy is rejected without that. m.mu is held, except
+// while it reads and after an error.
+func (m *Machine) readCopy(c *command) error {
+	if c.kind != commandCopy {
+		return nil
+	}
+	c.copy.isRead = true
+	if _, _, err := m.checkCopy(&c.copy); err != nil {
+		return nil
+	}
+	m.mu.Unlock()
+	if err := c.copy.read(&m.reads); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	return nil
 }
 
 // missingIDs returns the IDs in a command that are neither in memory nor known to be absent.

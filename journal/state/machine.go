@@ -114,23 +114,29 @@ func (m *Machine) addAppended(in *instance, before memberships, known bool) {
 	m.facets.count(in)
 }
 
-// copyHistory begins a run with a copied history. Detached starts in the copy are not requested
-// again.
-func (m *Machine) copyHistory(c *copyCommand) error {
+// checkCopy returns the target of a copy, and why the copy is rejected.
+func (m *Machine) checkCopy(c *copyCommand) (in *instance, known bool, err error) {
 	s := c.message
-	in, known := m.instances[s.Target]
+	in, known = m.instances[s.Target]
 	if !known {
 		in = newInstance(s.Target)
 	}
 	switch {
 	case s.Epoch != m.epoch:
-		return &StaleEpochError{Instance: s.Target, Epoch: s.Epoch, Current: m.epoch}
+		return nil, false, &StaleEpochError{Instance: s.Target, Epoch: s.Epoch, Current: m.epoch}
 	case m.metadata.protocol < CopyProtocol:
-		return &InvalidAppendError{Instance: s.Target, Execution: s.Execution + 1, EventID: 1, Err: ErrProtocol, Reason: "a copied history needs a newer protocol"}
+		return nil, false, &InvalidAppendError{Instance: s.Target, Execution: s.Execution + 1, EventID: 1, Err: ErrProtocol, Reason: "a copied history needs a newer protocol"}
 	case in.execution != s.Execution || in.last != s.LastEventId:
-		return &ConflictError{Instance: s.Target, Execution: s.Execution, First: s.LastEventId + 1, Last: in.last}
+		return nil, false, &ConflictError{Instance: s.Target, Execution: s.Execution, First: s.LastEventId + 1, Last: in.last}
 	}
-	if err := c.check(in, known); err != nil {
+	return in, known, c.check(in, known)
+}
+
+// copyHistory begins a run with a copied history. Detached starts in the copy are not requested
+// again.
+func (m *Machine) copyHistory(c *copyCommand) error {
+	in, known, err := m.checkCopy(c)
+	if err != nil {
 		return err
 	}
 	m.markDirty(in)

@@ -4414,9 +4414,13 @@ type CopyHistory struct {
 	KeepEvents bool    `protobuf:"varint,12,opt,name=keep_events,json=keepEvents,proto3" json:"keep_events,omitempty"`
 	Origin     *Origin `protobuf:"bytes,13,opt,name=origin,proto3" json:"origin,omitempty"`
 	// Replaces the input; only with up_to 1. Absent: the input of the source.
-	Input         *Payload `protobuf:"bytes,14,opt,name=input,proto3" json:"input,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Input *Payload `protobuf:"bytes,14,opt,name=input,proto3" json:"input,omitempty"`
+	// The runs that source_execution and the latest execution of the target belonged to when the
+	// request was checked. If it is another now, the copy is rejected. 0: any.
+	SourceIncarnation uint64 `protobuf:"varint,15,opt,name=source_incarnation,json=sourceIncarnation,proto3" json:"source_incarnation,omitempty"`
+	TargetIncarnation uint64 `protobuf:"varint,16,opt,name=target_incarnation,json=targetIncarnation,proto3" json:"target_incarnation,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *CopyHistory) Reset() {
@@ -4545,6 +4549,20 @@ func (x *CopyHistory) GetInput() *Payload {
 		return x.Input
 	}
 	return nil
+}
+
+func (x *CopyHistory) GetSourceIncarnation() uint64 {
+	if x != nil {
+		return x.SourceIncarnation
+	}
+	return 0
+}
+
+func (x *CopyHistory) GetTargetIncarnation() uint64 {
+	if x != nil {
+		return x.TargetIncarnation
+	}
+	return 0
 }
 
 // Condition is the reason why a running instance does not proceed. It holds no payloads.
@@ -5919,7 +5937,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\texecution\x18\x03 \x01(\x04R\texecution\x12\"\n" +
 	"\rlast_event_id\x18\x04 \x01(\x04R\vlastEventId\x12:\n" +
 	"\tcondition\x18\x05 \x01(\v2\x1c.tenuto.journal.v1.ConditionR\tcondition\x12 \n" +
-	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\"\xe3\x03\n" +
+	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\"\xc1\x04\n" +
 	"\vCopyHistory\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12)\n" +
@@ -5937,7 +5955,9 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\vkeep_events\x18\f \x01(\bR\n" +
 	"keepEvents\x121\n" +
 	"\x06origin\x18\r \x01(\v2\x19.tenuto.journal.v1.OriginR\x06origin\x120\n" +
-	"\x05input\x18\x0e \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05input\"\xc2\x01\n" +
+	"\x05input\x18\x0e \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05input\x12-\n" +
+	"\x12source_incarnation\x18\x0f \x01(\x04R\x11sourceIncarnation\x12-\n" +
+	"\x12target_incarnation\x18\x10 \x01(\x04R\x11targetIncarnation\"\xc2\x01\n" +
 	"\tCondition\x124\n" +
 	"\x04kind\x18\x01 \x01(\x0e2 .tenuto.journal.v1.ConditionKindR\x04kind\x12\x1a\n" +
 	"\bmismatch\x18\x02 \x01(\tR\bmismatch\x12\x19\n" +

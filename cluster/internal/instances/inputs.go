@@ -23,11 +23,12 @@ type Inputs struct {
 	Partition
 	repetitions *repetitions
 	reads       *Reads
+	copySlot    copySlot
 }
 
 // NewInputs returns the inputs of a partition.
 func NewInputs(g Partition) *Inputs {
-	return &Inputs{Partition: g, repetitions: &repetitions{g}, reads: NewReads(g)}
+	return &Inputs{Partition: g, repetitions: &repetitions{g}, reads: NewReads(g), copySlot: make(copySlot, 1)}
 }
 
 // CheckSameRun returns [actors.ErrForgotten] if another call began the latest run after the retried

@@ -27,6 +27,8 @@ type Partition struct {
 	PauseOf func(activity string) *journalpb.PausedActivity
 	// Owns reports whether an instance belongs to the partition.
 	Owns func(instance string) bool
+	// ParentWaits reports whether the operation that began an instance is still open in its parent.
+	ParentWaits func(ctx context.Context, child *journalpb.Instance) (bool, error)
 	// Answers bounds the bytes of long answers.
 	Answers *admission.AnswerLimiter
 }

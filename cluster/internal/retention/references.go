@@ -134,3 +134,27 @@ func (r *References) IsReferenced(known *journalpb.Instance) bool {
 	}
 	return false
 }
+
+// ParentWaits reports whether the operation that began an instance is still open in the parent, in
+// this partition or in another. The error is that of catching up with the other partition.
+func ParentWaits(ctx context.Context, s Store, others []Partition, child *journalpb.Instance) (bool, error) {
+	parent := child.GetParent()
+	if parent == nil {
+		return false, nil
+	}
+	operations := s.InstanceOperations
+	for _, g := range others {
+		if g.Owns(parent.Instance) {
+			if err := g.CatchUp(ctx); err != nil {
+				return false, fmt.Errorf("read the parent's partition: %w", err)
+			}
+			operations = g.InstanceOperations
+		}
+	}
+	for operation := range operations(parent.Instance) {
+		if proto.Equal(operation.Ref, parent) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
