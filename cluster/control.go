@@ -147,11 +147,18 @@ var bulkControl = bulk.Control{
 	},
 	Newest: func(ctx context.Context) (time.Time, error) {
 		client, _ := ClientFrom(ctx)
-		page, err := client.List(ctx, Filter{Order: "created", Descending: true}, "", 1)
-		if err != nil || len(page.Instances) == 0 {
-			return time.Time{}, err
+		for after := ""; ; {
+			page, err := client.List(ctx, Filter{Order: "created", Descending: true}, after, 1)
+			switch {
+			case err != nil:
+				return time.Time{}, err
+			case len(page.Instances) > 0:
+				return page.Instances[0].CreatedAt, nil
+			case page.Next == "":
+				return time.Time{}, nil
+			}
+			after = page.Next // a page may be empty although more follow
 		}
-		return page.Instances[0].CreatedAt, nil
 	},
 	Count: func(ctx context.Context, query bulk.Query) (n int, estimated bool, err error) {
 		client, _ := ClientFrom(ctx)
