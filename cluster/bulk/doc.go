@@ -21,9 +21,9 @@
 //  2. It acts once on each visited instance, even if it repeats a page because a node or a leader has
 //     died: a request has an ID derived from the job and the instance; see [cluster.RequestID].
 //  3. Each visited instance is counted once: as done, refused or unknown.
-//  4. In any time t, it visits at most Rate·t instances and those of one page. A page has the
-//     instances of one second, at most 500 and at least 1, and takes 1 s besides the calls in flight.
-//  5. When [Pause] or [Stop] has returned nil, the job acts on nothing, until [Resume].
+//  4. In any time t, it visits at most Rate·t instances, plus one page. A page has the instances of
+//     one second, from 1 to 500. It begins none after 1 s, and then waits for the calls in flight.
+//  5. After [Pause] has returned nil, the job acts on nothing until [Resume]; after [Stop], never.
 //  6. Histories of the instances show the principal who started the job, and its reason with the ID
 //     of the job, if the action records them: all do but purges.
 //
@@ -41,9 +41,9 @@
 // # Rights
 //
 // Config.Authorize is asked when a remote client starts a job: for [cluster.ActionStart] of the job's
-// ID, and for [cluster.ActionList] and the right of the action (see [Actions]) with the instance ID "",
-// which stands for all instances. So a rule that permits an action for some instances only must reject "". A schedule
-// cannot start jobs. [Start] and [DryRun] also need [cluster.ActionList].
+// ID, and for [cluster.ActionList] and the right of the action (see [Actions]) with the instance ID
+// "", which stands for all instances. So a rule that permits an action for some instances only must
+// reject "". A schedule cannot start jobs. [Start] and [DryRun] also need [cluster.ActionList].
 // [Pause], [Resume] and [Stop] are updates, [Get] is a query, [Refusals] also reads the history.
 //
 // # What may not be assumed

@@ -113,7 +113,7 @@ const (
 	Completed = bulk.Completed
 )
 
-// A Progress is how far a job has come. The numbers follow at the end of each page.
+// A Progress is how far a job has come. The numbers change at the end of each page.
 type Progress struct {
 	// Job is the job with defaults filled in.
 	Job   Job
@@ -123,16 +123,17 @@ type Progress struct {
 	// Principal is who started the job, as recorded: "client gw for alice"; "" if unknown.
 	Principal string
 	Started   time.Time // cluster time
-	// Matched is the number of instances that matched when the job began. Instances begin and cease
-	// to match since, so the number of visited ones may differ. Estimated says that it includes
-	// instances of the engine's own orchestrations.
+	// Matched is the number of instances that matched when the job began. Since then, instances may
+	// have begun or ceased to match, so the number of visited ones may differ. Estimated says that it
+	// includes instances of the engine's own orchestrations.
 	Matched   int
 	Estimated bool
 	// Done, Refused and Unknown are the numbers of visited instances by outcome.
 	Done, Refused, Unknown int
 	// Remaining estimates how many instances are still to visit; 0 in a job that has ended.
 	Remaining int
-	// Speed is the number of instances per second, not counting pauses; 0 before the first page.
+	// Speed is the average of visited instances per second, with waits for Rate and without pauses; 0
+	// before the first page.
 	Speed float64
 	// RefusalsKept is the number of refusals that [Refusals] lists.
 	RefusalsKept int

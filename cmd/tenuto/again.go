@@ -24,12 +24,12 @@ var againCommands = []command{
 // copyFlags are the flags of commands that begin a run from the history of another.
 type copyFlags struct {
 	*change
-	reason               *string
-	execution, to        uint64
-	before               string
-	call                 int
-	dropEvents           bool
-	requestID, inputText string
+	reason        *string
+	execution, to uint64
+	before        string
+	call          int
+	dropEvents    bool
+	requestID     string
 }
 
 func declareCopyFlags(flags *flag.FlagSet, confirm confirmation, hasPoint bool) *copyFlags {

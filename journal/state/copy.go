@@ -346,11 +346,12 @@ func (c *copyCommand) segments(in *instance) (segments []segment) {
 	return append(segments, segment{execution: in.execution + 1, first: 1, events: append(slices.Clip(c.events), copied), copied: c})
 }
 
-// endCopy applies a HistoryCopied: the events that it keeps arrive, and the run begins with it.
-func (i *indexEntry) endCopy(e eventFields) (reason string) {
+// applyHistoryCopied delivers the kept events, sets the creation time and begins the timeouts of open
+// operations again.
+func (i *indexEntry) applyHistoryCopied(e eventFields) (reason string) {
 	var copied journalpb.HistoryCopied
 	if proto.Unmarshal(e.body, &copied) != nil {
-		return "HistoryCopied does not decode"
+		return "HistoryCopied cannot be decoded"
 	}
 	for _, event := range copied.Inbox {
 		i.deliver(event.Name)

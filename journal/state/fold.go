@@ -67,7 +67,7 @@ func (i *indexEntry) applyEvent(number uint64, e eventFields) (reason string) {
 	case journalpb.TypeOperationControlled:
 		return i.open.controlOperation(e)
 	case journalpb.TypeHistoryCopied:
-		return i.endCopy(e)
+		return i.applyHistoryCopied(e)
 	case journalpb.TypeStatusSet:
 		i.statusEvent = e.id
 	case journalpb.TypeAttributeSet, journalpb.TypeValueSet:

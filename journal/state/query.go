@@ -27,9 +27,9 @@ type QueryPage struct {
 // Query returns up to limit instances, at least one, that the query selects, in its order, from the
 // beginning or after a place. A page may have fewer rows than the limit, or even none, and still
 // report that there may be more: the work for one page is bounded, and it ends with the row that
-// brings it to index.PageBytesMax. An instance that exists during
-// the whole call and matches throughout is returned once if its place is in the page. The rows are
-// current when they are read, not at one moment. While the index of an older store is being built,
+// brings it to index.PageBytesMax. An instance that exists during the whole call and matches
+// throughout is returned once, if its place is in the page. Each row is current when it is read: a
+// page is no snapshot. While the index of an older store is being built,
 // each page examines every instance. The caller owns the page. The error is ctx's or a *StoreError.
 func (re *reads) Query(ctx context.Context, q *index.Query, after *index.Cursor, limit int) (*QueryPage, error) {
 	s := &search{reads: re, ctx: ctx, query: q, after: after, limit: max(limit, 1)}
@@ -41,8 +41,8 @@ func (re *reads) Query(ctx context.Context, q *index.Query, after *index.Cursor,
 
 // CountBy counts the instances that a query selects, grouped by some dimensions; without one it
 // returns at most one group. Groups without instances are absent; the others are in order of their
-// values. Counts by state, name and version under conditions on these alone cost no more than the
-// number of their combinations. All others cost time in proportion to the instances that the
+// values. If the dimensions and conditions are only state, name and version, the time is in proportion
+// to the number of their combinations. All others cost time in proportion to the instances that the
 // narrowest condition selects. The error is ctx's, a *StoreError, or wraps index.ErrTooManyGroups.
 func (re *reads) CountBy(ctx context.Context, q *index.Query, by ...index.Grouping) ([]index.Group, error) {
 	counts := index.NewCounts(by)
@@ -83,7 +83,7 @@ const countPageRows = 8 << 10
 // eachSelected visits the selected rows: by the index if it is complete and leaves out most of the
 // others, else in one pass over all. An error of visit ends it.
 func (s *search) eachSelected(visit func(*index.Row) error) error {
-	if !s.IsIndexed() || !s.query.HasLists() && s.selectsMost() {
+	if !s.IsIndexed() || !s.query.HasLists() && s.selectsMany() {
 		return s.eachRow(visit)
 	}
 	// By ID, because an instance may change its place in another order, and would be counted twice.
@@ -122,8 +122,8 @@ func (re *reads) IsIndexed() bool {
 	return re.store != nil && re.indexState.complete
 }
 
-// selectsMost reports whether the facets of the query have more than a fifth of all instances.
-func (s *search) selectsMost() bool {
+// selectsMany reports whether the facets of the query have more than a fifth of all instances.
+func (s *search) selectsMany() bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	var selected, all uint64
@@ -169,12 +169,12 @@ func (in *instance) selectedRow(q *index.Query) *index.Row {
 	return nil
 }
 
-// maySelect reports whether a query can select an instance, by what needs no row.
+// maySelect reports whether a query can select an instance, without building its row.
 func (in *instance) maySelect(q *index.Query) bool {
 	return in.fieldsMayMatch(q) && q.SelectsFacet(index.Facet{State: in.runState(), Name: in.name, Version: in.version})
 }
 
-// fieldsMayMatch is maySelect without the facet. What needs the least memory comes first.
+// fieldsMayMatch is maySelect without the facet. The cheapest conditions come first.
 func (in *instance) fieldsMayMatch(q *index.Query) bool {
 	if in.execution == 0 || !q.Created.Contains(in.created) || !q.Updated.Contains(in.updated) ||
 		q.Ended.IsSet() && (in.isRunning() || !q.Ended.Contains(in.updated)) || !strings.HasPrefix(in.id, q.IDPrefix) ||
@@ -511,7 +511,7 @@ func (s *search) searchStore(from store.Reader, plan *index.Plan, iters *iterato
 	return cmp.Or(err, iters.err)
 }
 
-// candidates have all results, but for those after the First if that has dropped some.
+// candidates contain every result, except places after the last of the First if it has dropped some.
 type candidates struct {
 	index.Candidates
 	scan *index.Scan
@@ -583,8 +583,8 @@ func (s *search) readCandidates(from store.Reader, plan *index.Plan, iters *iter
 // isSpent reports whether the search must read no more.
 func (s *search) isSpent() bool { return s.reading.IsSpent() || s.foundBytes >= index.PageBytesMax }
 
-// readAt reads an instance that the store has at a place, unless it is not in all of some lists, and
-// reports whether the query selects it there.
+// readAt reads the instance at a place of the store, if every list has it. It reports whether the query
+// selects the instance at that place.
 func (s *search) readAt(from store.Reader, at index.Cursor, facet uint32, lists []*index.Membership) (selected bool, err error) {
 	for _, l := range lists {
 		if !l.Has(facet, at.ID, &s.reading) {
@@ -602,7 +602,8 @@ func (s *search) memberships(terms []index.Term, next func() index.Iterator) (li
 	return lists
 }
 
-// walk reads what the driver of the plan yields and is among the candidates, if these are not nil.
+// walk reads the instances that the driver of the plan yields. If among is not nil, it skips those that
+// are not among these candidates.
 func (s *search) walk(from store.Reader, plan *index.Plan, iters *iterators, among *candidates) error {
 	ids, last := among.ids()
 	next := iters.reuse()

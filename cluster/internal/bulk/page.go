@@ -20,11 +20,11 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
-// Control is what the activities of a job use of the cluster. ctx is that of an activity.
+// Control is the access of a job's activities to the cluster. ctx is that of an activity.
 type Control struct {
 	Door func(ctx context.Context) (access.Door, error)
 	// List returns matching instances in the order of their IDs, at most limit of those after an ID.
-	// It returns the ID up to which it has looked, "" if there are no more.
+	// next is the last ID that was examined, "" at the end.
 	List func(ctx context.Context, query Query, after string, limit int) (found []Target, next string, err error)
 	// Newest returns when the newest of all instances was created.
 	Newest func(ctx context.Context) (time.Time, error)
@@ -87,8 +87,8 @@ func (c Control) codeOf(err error) string {
 // Bounds of a page.
 const (
 	pageMax = 500
-	// pageTime is how long a page begins to act on instances; the rest is left to the next page. It
-	// bounds how long a pause takes.
+	// After pageTime a page begins to act on no further instance; the rest is left to the next page. A
+	// pause also waits for the calls in flight.
 	pageTime = time.Second
 	// instanceTime bounds the tries to act on one instance, and triesMax their number.
 	instanceTime = 30 * time.Second
@@ -114,7 +114,7 @@ type beginInput struct {
 	Started time.Time
 }
 
-// A beginning is what a job learns when it begins.
+// A beginning is the result of the activity that begins a job.
 type beginning struct {
 	Principal string `json:",omitempty"`
 	// Before is after the creation of each instance that existed when the job began. Partitions have
@@ -169,7 +169,7 @@ func (c Control) starterOf(ctx context.Context, id string) (principal string, er
 	return principal, err
 }
 
-// permanent marks an error that a repetition would not change as not retryable.
+// permanent makes an error about an invalid input not retryable.
 func (c Control) permanent(err error) error {
 	if c.codeOf(err) == "input" {
 		return replay.NonRetryable(err)
@@ -251,14 +251,14 @@ func (c Control) act(ctx context.Context, in pageInput) (pageOutput, error) {
 	return p.out, nil
 }
 
-// A page is an attempt to act on the instances of a page.
+// A page is the state of one attempt of the activity that acts on a page.
 type page struct {
 	operator
 	action *action
 	end    time.Time
 
 	mu       sync.Mutex
-	begun    int            // the instances of which a worker took
+	begun    int            // instances that a goroutine has taken
 	out      pageOutput     // of the resolved instances before the first that is not
 	resolved map[int]result // of those after it
 	failed   error          // ends the attempt
@@ -372,7 +372,7 @@ type outcome int
 
 const (
 	done    outcome = iota
-	refused         // nothing was done, and a repetition would change that only later
+	refused         // nothing was done, and a retry soon would be refused again
 	notDone         // nothing was done: repeat
 	unknown         // repeat, with the same request ID
 )

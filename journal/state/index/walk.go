@@ -42,10 +42,10 @@ const stepsMin = 64
 // checkUnits is after how many units the context is checked.
 const checkUnits = 1 << 10
 
-// fillCostMax is what reading ahead in one facet may cost, except for one place.
+// fillCostMax bounds the cost of reading ahead once in a facet; one place is read at any cost.
 const fillCostMax = 128
 
-// firstPlaces is about how many places a Walk reads at first: a few or one in each facet.
+// firstPlaces is about how many places NewWalk reads, divided among the facets, at least one in each.
 const firstPlaces = 32
 
 // Walk yields the places that are in each of some lists, in the order of a query.
@@ -94,8 +94,8 @@ func (s *stream) place() Cursor {
 // isEmpty reports whether no place follows.
 func (s *stream) isEmpty() bool { return len(s.buffer) == 0 && s.paused == nil }
 
-// NewWalk returns a walk over the driver of a plan in some facets, in ascending order of their
-// numbers. open returns an iterator over the keys of a list. The work is bounded by the budget, but for
+// NewWalk returns a walk over the driver of a plan in some facets, whose numbers must ascend. open
+// returns another iterator over the index for each list. The work is bounded by the budget, but for
 // one place in each facet, and ends with the context.
 func NewWalk(ctx context.Context, q *Query, driver Scan, facets []uint32, after *Cursor, budget *Budget, open func() Iterator) *Walk {
 	w := &Walk{ctx: ctx, query: q, order: driver.order, budget: budget}
@@ -134,7 +134,8 @@ func (s *stream) skipTo(q *Query, o Order, facet uint32, after Cursor) {
 	}
 }
 
-// presentFacets yields those of the facets that are in the first list.
+// presentFacets yields those of the facets that are in the first list. A single facet is yielded
+// without a look, which saves a seek.
 func (w *Walk) presentFacets(facets []uint32) func(yield func(uint32) bool) {
 	return func(yield func(uint32) bool) {
 		if len(facets) == 1 {
