@@ -86,10 +86,8 @@ var standardRules = map[string]packageRules{
 	bulkPath: {"DryRun": clusterCall, "Get": clusterCall, "List": clusterCall, "Pause": clusterCall, "Refusals": clusterCall, "Resume": clusterCall,
 		"Start": clusterCall, "Stop": clusterCall},
 	operatePath: {"Adjust": clusterCall, "Audit": clusterCall, "Complete": clusterCall, "Fail": clusterCall, "FireNow": clusterCall, "Fork": clusterCall,
-		"Hold":          clusterCall,
-		"PauseActivity": clusterCall, "Pauses": clusterCall, "Release": clusterCall, "Rerun": clusterCall, "ResumeActivity": clusterCall,
-		"RetryNow": clusterCall, "Rewind": clusterCall,
-		"TransferLeadership": clusterCall},
+		"Hold": clusterCall, "PauseActivity": clusterCall, "Pauses": clusterCall, "Release": clusterCall, "Rerun": clusterCall,
+		"ResumeActivity": clusterCall, "RetryNow": clusterCall, "Rewind": clusterCall, "TransferLeadership": clusterCall},
 
 	"fmt": {"Print": printing, "Printf": printing, "Println": printing, "Scan": externalIO, "Scanf": externalIO, "Scanln": externalIO},
 	"log": {"Print": printing, "Printf": printing, "Println": printing, "Output": printing,
