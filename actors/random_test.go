@@ -118,7 +118,7 @@ type world struct {
 	nondeterministic bool
 	ending           ending
 	lossless         bool // nothing is rejected or lost
-	withoutOperator  bool // nobody acts on operations
+	withoutOperator  bool // no operator acts on operations
 	journal          *testJournal
 	config           actors.Config
 	calls            atomic.Int64

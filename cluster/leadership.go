@@ -131,7 +131,7 @@ func (h *memberHandler) transferLeadership(ctx context.Context, request *cluster
 		}
 	}
 	switch {
-	case r.From != h.partition.node.config.NodeID || !slices.Contains(r.Partitions, uint32(h.partition.number+1)):
+	case r.From != h.partition.node.config.NodeID:
 		return done, nil
 	case len(h.journal.Members()) == 1:
 		return nil, ErrLastVoter

@@ -171,7 +171,7 @@ func requestsByKind() map[string][]*clusterpb.Request {
 			{Call: &clusterpb.Request_PauseActivity{PauseActivity: &clusterpb.PauseActivityRequest{Activity: "paused", RequestId: "q", Resume: true}}},
 		},
 		"transfer_leadership": {
-			{Call: &clusterpb.Request_TransferLeadership{TransferLeadership: &clusterpb.TransferLeadershipRequest{From: "a", To: "b", Partitions: []uint32{1}}}},
+			{Call: &clusterpb.Request_TransferLeadership{TransferLeadership: &clusterpb.TransferLeadershipRequest{From: "a", To: "b"}}},
 		},
 		"pending": {running(&clusterpb.Request{Call: &clusterpb.Request_Pending{Pending: new(clusterpb.PendingRequest)}})},
 		"wait":    {ended(&clusterpb.Request{Call: &clusterpb.Request_Wait{Wait: new(clusterpb.WaitRequest)}})},

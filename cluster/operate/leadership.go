@@ -53,7 +53,7 @@ func TransferLeadership(ctx context.Context, client *cluster.Client, from, to st
 }
 
 // transferFrom transfers partitions that a node leads, each with a request of its own, so that one
-// without a leader does not keep the others. Without any, one request checks the arguments.
+// without a leader does not keep the others. Without any, one request to all checks the arguments.
 func transferFrom(ctx context.Context, door access.Door, from, to string, led []uint32) (moved int, err error) {
 	if len(led) == 0 {
 		return 0, transfer(ctx, door, from, to, 0)
@@ -69,13 +69,11 @@ func transferFrom(ctx context.Context, door access.Door, from, to string, led []
 	return moved, err
 }
 
-// transfer transfers one partition, counted from 1; with 0, all partitions check the arguments.
+// transfer transfers a partition, counted from 1, or with 0 all of them, if the node from leads it.
 func transfer(ctx context.Context, door access.Door, from, to string, number uint32) error {
-	call := &clusterpb.TransferLeadershipRequest{From: from, To: to}
-	if number > 0 {
-		call.Partitions = []uint32{number}
-	}
-	request := &clusterpb.Request{Partition: number, Call: &clusterpb.Request_TransferLeadership{TransferLeadership: call}}
+	request := &clusterpb.Request{Partition: number, Call: &clusterpb.Request_TransferLeadership{
+		TransferLeadership: &clusterpb.TransferLeadershipRequest{From: from, To: to},
+	}}
 	if err := door.Check(request); err != nil {
 		return fmt.Errorf("transfer leadership: %w", err)
 	}

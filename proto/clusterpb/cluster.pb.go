@@ -3534,15 +3534,13 @@ func (x *CopyResult) GetEventId() uint64 {
 	return 0
 }
 
-// TransferLeadershipRequest makes another node lead those of the partitions that a node still leads.
-// So a repetition changes nothing. Protocol 4.
+// TransferLeadershipRequest makes another node lead the partition of the request, or every partition,
+// if the node from still leads it. So a repetition changes nothing. Protocol 4.
 type TransferLeadershipRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	From  string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
 	// The node that is to lead them; empty: of each, the node that lags least.
-	To string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
-	// Counted from 1.
-	Partitions    []uint32 `protobuf:"varint,3,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
+	To            string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3589,13 +3587,6 @@ func (x *TransferLeadershipRequest) GetTo() string {
 		return x.To
 	}
 	return ""
-}
-
-func (x *TransferLeadershipRequest) GetPartitions() []uint32 {
-	if x != nil {
-		return x.Partitions
-	}
-	return nil
 }
 
 type TransferLeadershipResult struct {
@@ -8105,13 +8096,10 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12'\n" +
 	"\x0ffirst_execution\x18\x02 \x01(\x04R\x0efirstExecution\x12 \n" +
 	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\x12\x19\n" +
-	"\bevent_id\x18\x04 \x01(\x04R\aeventId\"_\n" +
+	"\bevent_id\x18\x04 \x01(\x04R\aeventId\"?\n" +
 	"\x19TransferLeadershipRequest\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
-	"\x02to\x18\x02 \x01(\tR\x02to\x12\x1e\n" +
-	"\n" +
-	"partitions\x18\x03 \x03(\rR\n" +
-	"partitions\"\x1a\n" +
+	"\x02to\x18\x02 \x01(\tR\x02to\"\x1a\n" +
 	"\x18TransferLeadershipResult\"\x81\x01\n" +
 	"\x14PauseActivityRequest\x12\x1a\n" +
 	"\bactivity\x18\x01 \x01(\tR\bactivity\x12\x16\n" +
