@@ -102,6 +102,8 @@ type storedState struct {
 	isIdle       bool
 
 	listedExecution uint64 // its latest when it was last added to facet.dirty
+	listedAt        uint32 // where it was added
+	listedIn        uint32 // facetTable.generation then
 	movedAt         uint64 // facetTable.moves when it was last given another facet
 	facet           *facet // by which it is counted; nil if it is not
 }

@@ -38,6 +38,7 @@ type facetTable struct {
 	all         []*facet // by number
 	recorded    int      // how many of all, the first ones, a flush has written or is about to write
 	moves       uint64   // how often an instance was given another facet
+	generation  uint32   // how often takeChanged was called
 	tracksDirty bool     // there is a store
 }
 
@@ -70,6 +71,7 @@ func (t *facetTable) count(in *instance) {
 	if in.facet != nil {
 		t.moves++
 		in.movedAt = t.moves
+		t.markMoved(in)
 	}
 	t.remove(in)
 	in.facet = t.of(in)
@@ -81,13 +83,29 @@ func (t *facetTable) count(in *instance) {
 // addDirty records that an instance is not written yet.
 func (t *facetTable) addDirty(in *instance) {
 	if in.facet != nil && t.tracksDirty {
-		in.listedExecution = in.execution
+		in.listedExecution, in.listedAt, in.listedIn = in.execution, uint32(len(in.facet.dirty)), t.generation
 		in.facet.dirty = append(in.facet.dirty, unwrittenOf(in))
 	}
 }
 
+// markMoved spares queries from reading an instance, which is given another facet, in the list of its
+// facet.
+func (t *facetTable) markMoved(in *instance) {
+	var list []index.Unwritten[*instance]
+	switch in.listedIn {
+	case t.generation:
+		list = in.facet.dirty
+	case t.generation - 1:
+		list = in.facet.flushing
+	}
+	if at := int(in.listedAt); at < len(list) && list[at].Instance == in {
+		list[at].SetMoved(t.moves)
+	}
+}
+
 // unwrittenOf returns what a query compares first of an instance that is not written. An instance that
-// runs changes later: only its ID, creation, tags and parent are final.
+// runs changes later: only its ID, creation, tags and parent are
+// final.
 func unwrittenOf(in *instance) index.Unwritten[*instance] {
 	u := index.NewUnwritten(in, in.id, in.created)
 	for key, value := range in.tags {
@@ -98,6 +116,9 @@ func unwrittenOf(in *instance) index.Unwritten[*instance] {
 	}
 	if !in.isRunning() {
 		u.SetEnded(in.updated)
+		for name, encoded := range in.attributes {
+			u.AddAttribute(name, attributeText(encoded))
+		}
 	}
 	return u
 }
@@ -120,6 +141,7 @@ func (t *facetTable) remove(in *instance) {
 
 // takeChanged begins a generation, and returns the facets whose counts have changed.
 func (t *facetTable) takeChanged() (changed []*facet) {
+	t.generation++
 	for _, f := range t.all {
 		f.flushing, f.dirty = f.dirty, nil
 		if f.changed {

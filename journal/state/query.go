@@ -207,7 +207,6 @@ type search struct {
 	largest          []index.FacetCount   // of them
 	facets           []uint32             // their numbers
 	walking, reading index.Budget         // for entries, and for instances
-	unchecked        int                  // instances read since the context was last checked
 	found            map[string]*foundRow // by ID
 	foundBytes       int                  // of found, about; 0 if rowsOnly
 	bound            *index.Cursor        // everything up to it is found; nil: everything
@@ -342,22 +341,31 @@ func (s *search) addPlaces(first *index.First) error {
 		s.limitTo(places[len(places)-1])
 	}
 	s.foundBytes = 0 // of these
-	for _, at := range places {
-		if s.bound != nil && s.query.Compare(at, *s.bound) > 0 {
+	ids := make([]string, len(places))
+	for i, at := range places {
+		ids[i] = at.ID
+	}
+	for at := 0; at < len(ids) && s.ctx.Err() == nil; {
+		if s.bound != nil && s.query.Compare(places[at], *s.bound) > 0 {
 			return nil
 		}
-		if s.found[at.ID] != nil {
-			continue
-		}
-		if _, err := s.lookup(at.ID, func(in *instance) { s.add(in) }); err != nil {
+		n, err := s.read(ids[at:min(len(ids), at+instancesPerRead)], s.addStored)
+		if err != nil {
 			return err
 		}
+		at += n
 		if s.foundBytes >= index.PageBytesMax {
-			s.limitTo(at)
+			s.limitTo(places[at-1])
 			return nil
 		}
 	}
-	return nil
+	return s.ctx.Err()
+}
+
+// addStored adds an instance that was not in memory, wherever it is now.
+func (s *search) addStored(id string) error {
+	_, err := s.lookup(id, func(in *instance) { s.add(in) })
+	return err
 }
 
 // add adds an instance if the query selects it.
@@ -422,7 +430,7 @@ type dirtyFacet struct {
 // it early.
 func (s *search) searchDirty() *index.First {
 	first := index.NewFirst(s.query, s.after, s.limit)
-	filter := index.NewUnwrittenFilter(s.query, first)
+	filter := index.NewUnwrittenFilter(s.query, first, s.moves)
 	var moved []*instance // to another facet since the capture: its list there was captured without it
 	for _, f := range s.dirty {
 		visit := func(in *instance) {
@@ -552,27 +560,23 @@ func (s *search) candidates(plan *index.Plan, iters *iterators) *candidates {
 // readCandidates reads candidates: all those whose places are unknown, and the others in order.
 func (s *search) readCandidates(from store.Reader, plan *index.Plan, iters *iterators, c *candidates) error {
 	slices.Sort(c.Others)
-	for _, id := range slices.Compact(c.Others) {
-		if _, err := s.read(from, id); err != nil {
-			return err
-		}
-	}
-	s.reading = max(s.reading, index.Budget(s.costs.reading/2)) // for the others
-	lists := s.memberships(plan.Other(c.scan), iters.reuse())
-	places, more := c.First.Places()
-	inPlace := 0
-	for _, at := range places {
-		read, err := s.readAt(from, at, c.First.Facet(at), lists)
+	for ids := slices.Compact(c.Others); len(ids) > 0 && s.ctx.Err() == nil; {
+		n, err := s.read(ids[:min(len(ids), instancesPerRead)], s.storedIn(from))
 		if err != nil {
 			return err
 		}
-		if read {
-			inPlace++
+		ids = ids[n:]
+	}
+	s.reading = max(s.reading, index.Budget(s.costs.reading/2)) // for the others
+	reader := placeReader{search: s, from: from, lists: s.memberships(plan.Other(c.scan), iters.reuse())}
+	places, more := c.First.Places()
+	for _, at := range places {
+		if err := reader.add(at, c.First.Facet(at)); err != nil || reader.isDone {
+			return err
 		}
-		if inPlace == s.limit || s.isSpent() {
-			s.limitTo(at)
-			return nil
-		}
+	}
+	if err := reader.flush(); err != nil || reader.isDone {
+		return err
 	}
 	if more {
 		s.limitTo(places[len(places)-1])
@@ -583,16 +587,63 @@ func (s *search) readCandidates(from store.Reader, plan *index.Plan, iters *iter
 // isSpent reports whether the search must read no more.
 func (s *search) isSpent() bool { return s.reading.IsSpent() || s.foundBytes >= index.PageBytesMax }
 
-// readAt reads the instance at a place of the store, if every list has it. It reports whether the query
-// selects the instance at that place.
-func (s *search) readAt(from store.Reader, at index.Cursor, facet uint32, lists []*index.Membership) (selected bool, err error) {
-	for _, l := range lists {
-		if !l.Has(facet, at.ID, &s.reading) {
-			return false, nil
+// instancesPerRead is how many instances are looked up under one lock: more, and appends wait longer;
+// fewer, and the search competes with every append for the lock.
+const instancesPerRead = 32
+
+// placeReader reads the instances at places of the store, in order, until the page is full or the
+// budget is spent.
+type placeReader struct {
+	*search
+	from    store.Reader
+	lists   []*index.Membership // an instance that one of them lacks is not read
+	next    []index.Cursor      // not read yet
+	ids     []string            // of next
+	inPlace int                 // instances that the query selects at their place
+	isDone  bool
+}
+
+// add reads the instance at a place, now or later.
+func (r *placeReader) add(at index.Cursor, facet uint32) error {
+	if !slices.ContainsFunc(r.lists, func(l *index.Membership) bool { return !l.Has(facet, at.ID, &r.reading) }) {
+		r.next, r.ids = append(r.next, at), append(r.ids, at.ID)
+	}
+	if !r.isSpent() && len(r.next) < min(instancesPerRead, r.limit-r.inPlace) {
+		return nil
+	}
+	err := r.flush()
+	if err == nil && !r.isDone && r.isSpent() {
+		r.stopAt(at)
+	}
+	return err
+}
+
+// flush reads what is not read yet.
+func (r *placeReader) flush() error {
+	n, err := r.read(r.ids, r.storedIn(r.from))
+	places := r.next[:n]
+	r.next, r.ids = r.next[:0], r.ids[:0]
+	if err != nil {
+		return err
+	}
+	for _, at := range places {
+		if f := r.found[at.ID]; f != nil && f.at == at {
+			r.inPlace++
+		}
+		if r.inPlace == r.limit {
+			r.stopAt(at)
+			return nil
 		}
 	}
-	f, err := s.read(from, at.ID)
-	return f != nil && f.at == at, err
+	if len(places) > 0 && r.isSpent() {
+		r.stopAt(places[len(places)-1])
+	}
+	return nil
+}
+
+func (r *placeReader) stopAt(at index.Cursor) {
+	r.limitTo(at)
+	r.isDone = true
 }
 
 func (s *search) memberships(terms []index.Term, next func() index.Iterator) (lists []*index.Membership) {
@@ -608,28 +659,21 @@ func (s *search) walk(from store.Reader, plan *index.Plan, iters *iterators, amo
 	ids, last := among.ids()
 	next := iters.reuse()
 	w := index.NewWalk(s.ctx, s.query, plan.Driver, s.facets, s.after, &s.walking, next)
-	lists := s.memberships(plan.Other(&plan.Driver), next)
-	for inPlace := 0; ; {
+	reader := placeReader{search: s, from: from, lists: s.memberships(plan.Other(&plan.Driver), next)}
+	for {
 		at, facet, ok := w.Next()
-		if !ok {
+		if !ok || last != nil && s.query.Compare(at, *last) > 0 {
 			break
 		}
-		if last != nil && s.query.Compare(at, *last) > 0 {
-			break
+		if _, candidate := ids[at.ID]; ids != nil && !candidate {
+			continue
 		}
-		if _, candidate := ids[at.ID]; ids == nil || candidate {
-			read, err := s.readAt(from, at, facet, lists)
-			if err != nil {
-				return err
-			}
-			if read {
-				inPlace++
-			}
+		if err := reader.add(at, facet); err != nil || reader.isDone {
+			return err
 		}
-		if inPlace == s.limit || s.isSpent() {
-			s.limitTo(at)
-			return nil
-		}
+	}
+	if err := reader.flush(); err != nil || reader.isDone {
+		return err
 	}
 	if last != nil {
 		s.limitTo(*last)
@@ -659,35 +703,61 @@ func (c *candidates) ids() (ids map[string]struct{}, last *index.Cursor) {
 	return ids, last
 }
 
-// read adds the current state of an instance if the query selects it.
-func (s *search) read(from store.Reader, id string) (*foundRow, error) {
-	if f := s.found[id]; f != nil {
-		return f, nil
-	}
-	s.reading.Spend(index.ReadCost)
-	if s.unchecked = (s.unchecked + 1) % 64; s.unchecked == 0 && s.ctx.Err() != nil {
+// read adds the current states of the instances that the query selects. It reads none of them twice, and
+// stored reads those that are not in memory. It returns how many of the IDs, from the first on, it has
+// read: fewer than all if the page has enough bytes, but at least one, or if the context has ended.
+func (s *search) read(ids []string, stored func(id string) error) (n int, err error) {
+	if s.ctx.Err() != nil {
 		s.reading = 0 // run returns the error
-		return nil, nil
+		return 0, nil
 	}
+	rest, n := s.readInMemory(ids)
+	for _, i := range rest {
+		if i > 0 && s.foundBytes >= index.PageBytesMax {
+			return i, nil
+		}
+		if err := stored(ids[i]); err != nil {
+			return 0, err
+		}
+	}
+	return n, nil
+}
+
+// readInMemory adds instances that are in memory. It returns which to read from the store, and how many
+// it has looked up.
+func (s *search) readInMemory(ids []string) (stored []int, n int) {
 	s.mu.RLock()
-	in, inMemory := s.instances[id]
-	if inMemory {
-		defer s.mu.RUnlock()
-		return s.add(in), nil
+	defer s.mu.RUnlock()
+	for i, id := range ids {
+		if i > 0 && s.foundBytes >= index.PageBytesMax {
+			return stored, i
+		}
+		if s.found[id] != nil {
+			continue
+		}
+		s.reading.Spend(index.ReadCost)
+		if in, inMemory := s.instances[id]; inMemory {
+			s.add(in)
+		} else if _, purged := s.purged[id]; !purged {
+			stored = append(stored, i)
+		}
 	}
-	_, purged := s.purged[id]
-	s.mu.RUnlock()
-	if purged {
-		return nil, nil
+	return stored, len(ids)
+}
+
+// storedIn returns a function that adds an instance as the store has it, if the query selects it.
+func (s *search) storedIn(from store.Reader) func(id string) error {
+	return func(id string) error {
+		record, err := getRecord(from, idKey(nil, keyInstance, id))
+		if record == nil || err != nil || !headerMaySelect(record, s.query) {
+			return err
+		}
+		in, err := parseStoredHeader(from, id, record)
+		if in != nil && err == nil {
+			s.add(in)
+		}
+		return err
 	}
-	record, err := getRecord(from, idKey(nil, keyInstance, id))
-	if record == nil || err != nil || !headerMaySelect(record, s.query) {
-		return nil, err
-	}
-	if in, err = parseStoredHeader(from, id, record); in == nil || err != nil {
-		return nil, err
-	}
-	return s.add(in), nil
 }
 
 // headerMaySelect reports whether a query can select an instance by the times in its header, without

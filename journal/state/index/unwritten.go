@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"hash/maphash"
 	"strings"
+	"sync/atomic"
 )
 
 // Unwritten is an instance that is in no list yet, with what most queries compare first. There may
@@ -13,7 +14,8 @@ type Unwritten[T any] struct {
 	id       [2]uint64 // the first bytes of its ID
 	created  int64
 	ended    int64     // 0 while it runs
-	terms    signature // of its tags and its parent
+	terms    signature // of its tags and its parent, and of its attributes if it has ended
+	movedAt  uint64    // see SetMoved; accessed atomically
 }
 
 // NewUnwritten returns an instance that runs.
@@ -26,6 +28,15 @@ func (u *Unwritten[T]) AddTag(key, value string) { u.terms |= signatureOf(termTa
 
 // AddParent adds the parent.
 func (u *Unwritten[T]) AddParent(id string) { u.terms |= signatureOf(termParent, id, "") }
+
+// AddAttribute adds an attribute of an instance that has ended. While it runs, its attributes change.
+func (u *Unwritten[T]) AddAttribute(name, text string) {
+	u.terms |= signatureOf(termAttribute, name, text)
+}
+
+// SetMoved records that the instance is in another list since a move, which counts from 1. It may be
+// called while filters examine u.
+func (u *Unwritten[T]) SetMoved(at uint64) { atomic.StoreUint64(&u.movedAt, at) }
 
 // SetEnded records when it has ended.
 func (u *Unwritten[T]) SetEnded(at int64) { u.ended = at }
@@ -57,20 +68,29 @@ func idPrefixOf(id string) (prefix [2]uint64) {
 // places that a First keeps.
 type UnwrittenFilter struct {
 	first        *First
-	terms        signature
+	terms        signature   // of tags and the parent
+	endedTerms   signature   // of attributes too
+	runningOnly  bool        // the query selects no instance that has ended
+	moves        uint64      // the moves before the lists were captured
 	lower, upper [2]uint64   // of the first bytes of IDs; both included
 	times        [3]Interval // of creation, change and end
 }
 
-// NewUnwrittenFilter returns a filter for instances that go to a First.
-func NewUnwrittenFilter(q *Query, first *First) *UnwrittenFilter {
-	f := &UnwrittenFilter{first: first, upper: idPrefixOf(strings.Repeat("\xff", 16)), times: [3]Interval{q.Created, q.Updated, q.Ended}}
+// NewUnwrittenFilter returns a filter for instances that go to a First. moves is how many moves there
+// were when their lists were captured.
+func NewUnwrittenFilter(q *Query, first *First, moves uint64) *UnwrittenFilter {
+	f := &UnwrittenFilter{first: first, moves: moves, upper: idPrefixOf(strings.Repeat("\xff", 16)), times: [3]Interval{q.Created, q.Updated, q.Ended}}
 	for key, value := range q.Tags {
 		f.terms |= signatureOf(termTag, key, value)
 	}
 	if q.ParentID != "" {
 		f.terms |= signatureOf(termParent, q.ParentID, "")
 	}
+	f.endedTerms = f.terms
+	for name, text := range q.Attributes {
+		f.endedTerms |= signatureOf(termAttribute, name, text)
+	}
+	f.runningOnly = q.Waiting != nil || q.Failing != nil || q.RequiresTimer()
 	if q.IDPrefix != "" {
 		f.lower, f.upper = idPrefixOf(q.IDPrefix), idPrefixOf(q.IDPrefix+strings.Repeat("\xff", 16))
 	}
@@ -79,8 +99,13 @@ func NewUnwrittenFilter(q *Query, first *First) *UnwrittenFilter {
 
 // MayAdd reports whether the First may keep the instance.
 func MayAdd[T any](f *UnwrittenFilter, u *Unwritten[T]) bool {
+	if u.ended != 0 && (f.runningOnly || u.terms&f.endedTerms != f.endedTerms || !f.times[1].Contains(u.ended) || !f.times[2].Contains(u.ended)) {
+		return false
+	}
+	if moved := atomic.LoadUint64(&u.movedAt); moved != 0 && moved <= f.moves {
+		return false // it is in another list, which was captured with it
+	}
 	return u.terms&f.terms == f.terms && f.times[0].Contains(u.created) &&
-		(u.ended == 0 || f.times[1].Contains(u.ended) && f.times[2].Contains(u.ended)) &&
 		!isBefore(u.id, f.lower) && !isBefore(f.upper, u.id) && f.first.mayWant(u.id, u.created, u.ended)
 }
 
