@@ -24,13 +24,13 @@ func (s *System) runBody(attempt *worker.Attempt) {
 	}()
 	ctx, ended := s.traceAttempt(attempt)
 	traced = true
-	attempt.BodyStartedAt = time.Now()
+	started := time.Now() // by the local clock
 	s.config.Registry.RunActivity(ctx, &attempt.Info, func(output *journalpb.Payload, err error) {
 		record, pending, failure := readError(err)
 		defer attempt.Resolve(output, record, pending) // even if the tracer or the observer panics
 		outcome := outcomeOf(failure, pending)
 		ended(outcome)
-		s.observeAttempt(attempt, outcome)
+		s.observeAttempt(attempt, time.Since(started), outcome)
 	})
 }
 
@@ -40,7 +40,7 @@ func (s *System) traceAttempt(attempt *worker.Attempt) (ctx context.Context, end
 	if s.config.Tracer == nil {
 		return attempt.Context, func(AttemptOutcome) {}
 	}
-	ctx, end := s.config.Tracer.Attempt(attempt.Context, &attempt.Info.Attempt, attempt.TraceContext)
+	ctx, end := s.config.Tracer.Attempt(attempt.Context, &attempt.Info.Attempt, attempt.TraceContext())
 	if attempt.CancelGrace() == 0 {
 		return ctx, end
 	}
@@ -50,9 +50,9 @@ func (s *System) traceAttempt(attempt *worker.Attempt) (ctx context.Context, end
 	return ctx, ended
 }
 
-func (s *System) observeAttempt(attempt *worker.Attempt, outcome AttemptOutcome) {
+func (s *System) observeAttempt(attempt *worker.Attempt, took time.Duration, outcome AttemptOutcome) {
 	if s.config.Observer != nil {
-		s.config.Observer.Attempted(&attempt.Info.Attempt, attempt.QueuedFor, time.Since(attempt.BodyStartedAt), outcome)
+		s.config.Observer.Attempted(&attempt.Info.Attempt, attempt.QueuedFor, took, outcome)
 	}
 }
 

@@ -18,29 +18,26 @@ import (
 // An Attempt is an attempt that runs here for the leader of a partition, which may be this node. It
 // is kept until that leader or a later one acknowledges its result.
 type Attempt struct {
-	Context      context.Context
-	Info         engine.Attempt
-	TraceContext string // for the tracer
+	Context context.Context
+	Info    engine.Attempt
 	// QueuedFor is the time from the recording of the activity until the attempt got its slot.
-	// BodyStartedAt is when its body began, by the local clock.
-	QueuedFor     time.Duration
-	BodyStartedAt time.Time
+	QueuedFor time.Duration
 
 	worker     *Worker
 	cancel     context.CancelCauseFunc
-	partition  int  // of the leader that it runs for
-	local      bool // this node was that leader when the attempt was assigned
+	partition  int // of the leader that it runs for
 	assignment *clusterpb.AssignAttempt
 	assignedAt time.Time // by the local clock
+	local      bool      // this node was that leader when the attempt was assigned
 
 	// The worker's lock guards the fields below.
-	details  *journalpb.Payload
-	result   *clusterpb.FromWorker // nil until the body has returned; then in message
-	message  session.Result
-	canceled bool // its result is dropped; its body may still run
+	canceled  bool // its result is dropped; its body may still run
+	abandoned bool // its slot was freed although its body runs
+	details   *journalpb.Payload
+	result    *clusterpb.FromWorker // nil until the body has returned; then in message
+	message   session.Result
 	// graceTimer frees the slot of a canceled attempt; nil if it has no CancelGrace.
 	graceTimer *time.Timer
-	abandoned  bool // its slot was freed although its body runs
 	onAbandon  func()
 }
 
@@ -60,8 +57,7 @@ func localDeadline(left time.Duration) time.Time {
 func (w *Worker) newAttempt(partition int, t *clusterpb.AssignAttempt) *Attempt {
 	ref := t.Attempt.Ref
 	a := &Attempt{
-		TraceContext: t.Trace, worker: w, partition: partition, assignment: t,
-		assignedAt: time.Now(), details: t.Details,
+		worker: w, partition: partition, assignment: t, assignedAt: time.Now(), details: t.Details,
 	}
 	a.Context, a.cancel = context.WithCancelCause(w.config.Context)
 	a.Info = engine.Attempt{
@@ -83,6 +79,9 @@ func (w *Worker) newAttempt(partition int, t *clusterpb.AssignAttempt) *Attempt 
 	}
 	return a
 }
+
+// TraceContext returns the text for the tracer.
+func (a *Attempt) TraceContext() string { return a.assignment.Trace }
 
 func (a *Attempt) key() session.AttemptKey { return session.KeyOf(a.assignment.Attempt) }
 

@@ -95,6 +95,10 @@ func (r *operationRef) message() *journalpb.OperationRef {
 	return &journalpb.OperationRef{Instance: r.instance, Execution: r.execution, EventId: r.event, Incarnation: r.incarnation}
 }
 
+// eventsReserve is for how many events an execution in memory has room at first: most get more than
+// one append before they are written.
+const eventsReserve = 8
+
 // appendSegments adds validated segments to the histories, whole or not at all. known returns the
 // instance as the store has it, nil if the store does not have it.
 func (in *instance) appendSegments(segments []segment, protocol uint32, known func() (*instance, error)) error {
@@ -114,6 +118,7 @@ func (in *instance) appendSegments(segments []segment, protocol uint32, known fu
 		if x == nil {
 			in.executions = append(in.executions, execution{number: s.execution, first: s.first})
 			x = &in.executions[len(in.executions)-1]
+			x.events = make([][]byte, 0, max(len(s.events), eventsReserve))
 		}
 		x.events = append(x.events, s.events...)
 	}
@@ -261,6 +266,7 @@ func (in *instance) message() *journalpb.Instance {
 		ErrorCode:      in.errorCode,
 		Condition:      in.conditionMessage(),
 		Attributes:     in.attributeMessages(),
+		CopiedEventId:  in.copiedEvent,
 	}
 	if in.parent != nil {
 		m.Parent = in.parent.message()

@@ -5139,7 +5139,9 @@ type Instance struct {
 	// Of the latest run; see OrchestrationStarted.
 	Summary string `protobuf:"bytes,18,opt,name=summary,proto3" json:"summary,omitempty"`
 	// The code of the error with which the latest execution failed; empty if it has not.
-	ErrorCode     string `protobuf:"bytes,19,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
+	ErrorCode string `protobuf:"bytes,19,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
+	// The last HistoryCopied of the latest execution; 0: there is none.
+	CopiedEventId uint64 `protobuf:"varint,20,opt,name=copied_event_id,json=copiedEventId,proto3" json:"copied_event_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5305,6 +5307,13 @@ func (x *Instance) GetErrorCode() string {
 		return x.ErrorCode
 	}
 	return ""
+}
+
+func (x *Instance) GetCopiedEventId() uint64 {
+	if x != nil {
+		return x.CopiedEventId
+	}
+	return 0
 }
 
 // Operation is an open operation: a scheduling event without a completion.
@@ -6005,7 +6014,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\bactivity\x18\x01 \x01(\tR\bactivity\x12\x1d\n" +
 	"\n" +
 	"per_second\x18\x02 \x01(\x01R\tperSecond\x12\x14\n" +
-	"\x05burst\x18\x03 \x01(\x04R\x05burst\"\x9a\x06\n" +
+	"\x05burst\x18\x03 \x01(\x04R\x05burst\"\xc2\x06\n" +
 	"\bInstance\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x1c\n" +
 	"\texecution\x18\x02 \x01(\x04R\texecution\x12'\n" +
@@ -6032,7 +6041,8 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"attributes\x12\x18\n" +
 	"\asummary\x18\x12 \x01(\tR\asummary\x12\x1d\n" +
 	"\n" +
-	"error_code\x18\x13 \x01(\tR\terrorCode\x1a7\n" +
+	"error_code\x18\x13 \x01(\tR\terrorCode\x12&\n" +
+	"\x0fcopied_event_id\x18\x14 \x01(\x04R\rcopiedEventId\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa6\x02\n" +

@@ -58,6 +58,9 @@ func IndexedStatus(known *journalpb.Instance) *clusterpb.Status {
 // fillCustomStatus adds the custom status, set in this execution or carried over from an earlier
 // one. The first execution of a run has one from the beginning if it is a copy.
 func (re *Reads) fillCustomStatus(known *journalpb.Instance, status *clusterpb.Status) error {
+	if known.StatusEventId == 0 && known.Execution == known.FirstExecution && known.CopiedEventId == 0 {
+		return nil
+	}
 	source := max(known.StatusEventId, 1)
 	event, err := re.Journal.Event(known.Instance, known.Execution, source)
 	if err != nil {
