@@ -161,6 +161,26 @@ generated: # Fail if generated code and schemas differ
 		[ "$$before" = "$$(cksum proto/*/*.pb.go)" ] || stale; \
 	fi
 
+LIBRARY := cluster/dashboard/internal/web/assets/lib
+
+# The tests of the package compare the files with the checksums; so does this.
+.PHONY: vendor
+vendor: # Fetch the dashboard's library again, as its SOURCES says (needs npm)
+	@set -eu; \
+	at=$$(mktemp -d); \
+	trap 'rm -rf "$$at"' EXIT; \
+	grep -v '^#' $(LIBRARY)/SOURCES | while read -r file package path sum; do \
+		archive=$$(npm pack --silent --pack-destination "$$at" "$$package"); \
+		tar -xzf "$$at/$$archive" -C "$$at"; \
+		got=$$(sha256sum <"$$at/package/$$path"); \
+		if [ "$${got%% *}" != "$$sum" ]; then \
+			echo "$$path of $$package has another checksum than SOURCES says: $${got%% *}" >&2; \
+			exit 1; \
+		fi; \
+		cp "$$at/package/$$path" "$(LIBRARY)/$$file"; \
+		rm -rf "$$at/package"; \
+	done
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (10s)
 	@set -eu; \

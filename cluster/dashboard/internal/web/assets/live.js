@@ -1,0 +1,157 @@
+// One server-sent stream per page for all topics that its components follow.
+//
+// Exports:
+//   follow(topic, listener)   calls listener(kind, data) for each event; returns a function that stops
+//   useLive(topic, listener)  hook form of follow; a topic of null follows nothing
+//   useConnection()           hook: 'connecting' | 'live' | 'lost'
+//   useFetched(key, load, topic)  hook: {data, error, loading, reload}. Loads again when the topic
+//                             changes, at most once a second, and every 10 s while there is no stream.
+//
+// The stream is opened again when the set of topics changes, and by the browser when it breaks. After
+// a break, listeners get the kind 'resumed' once: what they show may be old.
+
+import { useCallback, useEffect, useRef, useState } from './lib/htm-preact.js';
+import { apiURL } from './api.js';
+
+const kinds = ['state', 'changed', 'events', 'status', 'error'];
+const retryAfter = 5000; // ms
+const pollEvery = 10000; // ms
+const coalesce = 1000; // ms
+
+/** @type {Map<string, Set<Function>>} */
+const listeners = new Map();
+const connectionListeners = new Set();
+let source = null;
+let opening = false;
+let connection = 'connecting';
+let broken = false;
+
+function setConnection(state) {
+  if (connection === state) return;
+  connection = state;
+  connectionListeners.forEach((listener) => listener(state));
+}
+
+function open() {
+  opening = false;
+  source?.close();
+  source = null;
+  if (listeners.size === 0) return;
+  const stream = new EventSource(apiURL(['events'], { topics: [...listeners.keys()] }));
+  source = stream;
+  stream.onopen = () => {
+    setConnection('live');
+    if (broken) for (const topic of listeners.keys()) tell(topic, 'resumed', {});
+    broken = false;
+  };
+  stream.onerror = () => {
+    broken = true;
+    setConnection('lost');
+    // The browser tries again by itself, unless the answer was an error.
+    if (stream.readyState === EventSource.CLOSED && source === stream) setTimeout(reopen, retryAfter);
+  };
+  for (const topic of listeners.keys()) {
+    for (const kind of kinds) {
+      stream.addEventListener(`${topic}-${kind}`, (event) => tell(topic, kind, parse(event.data)));
+    }
+  }
+}
+
+function parse(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return {};
+  }
+}
+
+function tell(topic, kind, data) {
+  listeners.get(topic)?.forEach((listener) => listener(kind, data));
+}
+
+// Several components begin and stop to follow topics in one redraw: one new stream is enough.
+function reopen() {
+  if (opening) return;
+  opening = true;
+  setTimeout(open, 0);
+}
+
+export function follow(topic, listener) {
+  if (!listeners.has(topic)) {
+    listeners.set(topic, new Set());
+    reopen();
+  }
+  listeners.get(topic).add(listener);
+  return () => {
+    const set = listeners.get(topic);
+    set?.delete(listener);
+    if (set?.size === 0) {
+      listeners.delete(topic);
+      reopen();
+    }
+  };
+}
+
+export function useLive(topic, listener) {
+  const latest = useRef(listener);
+  latest.current = listener;
+  useEffect(() => {
+    if (topic) return follow(topic, (kind, data) => latest.current(kind, data));
+    return undefined;
+  }, [topic]);
+}
+
+export function useConnection() {
+  const [state, setState] = useState(connection);
+  useEffect(() => {
+    connectionListeners.add(setState);
+    setState(connection);
+    return () => connectionListeners.delete(setState);
+  }, []);
+  return state;
+}
+
+/**
+ * @param {string} key identifies what is loaded; another key loads anew
+ * @param {(signal: AbortSignal) => Promise<any>} load
+ * @param {string|null} topic
+ */
+export function useFetched(key, load, topic) {
+  const [result, setResult] = useState({ data: undefined, error: null, loading: true });
+  const latest = useRef(load);
+  latest.current = load;
+  const pending = useRef({ abort: null, timer: 0 });
+  const reload = useCallback(async () => {
+    pending.current.abort?.abort();
+    const abort = new AbortController();
+    pending.current.abort = abort;
+    try {
+      const data = await latest.current(abort.signal);
+      if (!abort.signal.aborted) setResult({ data, error: null, loading: false });
+    } catch (error) {
+      if (!abort.signal.aborted) setResult((old) => ({ data: old.data, error, loading: false }));
+    }
+  }, []);
+  useEffect(() => {
+    setResult({ data: undefined, error: null, loading: true });
+    reload();
+    return () => {
+      pending.current.abort?.abort();
+      clearTimeout(pending.current.timer);
+      pending.current.timer = 0;
+    };
+  }, [key]);
+  useLive(topic, () => {
+    pending.current.timer ||= setTimeout(() => {
+      pending.current.timer = 0;
+      reload();
+    }, coalesce);
+  });
+  const state = useConnection();
+  useEffect(() => {
+    if (state === 'live' && topic) return undefined;
+    const timer = setInterval(() => document.hidden || reload(), pollEvery);
+    return () => clearInterval(timer);
+  }, [state === 'live' && topic]);
+  return { ...result, reload };
+}
