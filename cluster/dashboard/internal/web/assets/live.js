@@ -4,8 +4,9 @@
 //   follow(topic, listener)   calls listener(kind, data) for each event; returns a function that stops
 //   useLive(topic, listener)  hook form of follow; a topic of null follows nothing
 //   useConnection()           hook: 'connecting' | 'live' | 'lost'
-//   useFetched(key, load, topic)  hook: {data, error, loading, reload}. Loads again when the topic
-//                             changes, at most once a second, and every 10 s while there is no stream.
+//   useFetched(key, load, topic, take)  hook: {data, error, loading, reload}. Loads again when the
+//                             topic changes, at most once a second, and every 10 s while there is no
+//                             stream. take(kind, data) may return the new data instead.
 //
 // The stream is opened again when the set of topics changes, and by the browser when it breaks. After
 // a break, listeners get the kind 'resumed' once: what they show may be old.
@@ -115,8 +116,9 @@ export function useConnection() {
  * @param {string} key identifies what is loaded; another key loads anew
  * @param {(signal: AbortSignal) => Promise<any>} load
  * @param {string|null} topic
+ * @param {(kind: string, data: any) => any} [take]
  */
-export function useFetched(key, load, topic) {
+export function useFetched(key, load, topic, take) {
   const [result, setResult] = useState({ data: undefined, error: null, loading: true });
   const latest = useRef(load);
   latest.current = load;
@@ -141,7 +143,12 @@ export function useFetched(key, load, topic) {
       pending.current.timer = 0;
     };
   }, [key]);
-  useLive(topic, () => {
+  useLive(topic, (kind, event) => {
+    const data = take?.(kind, event);
+    if (data !== undefined) {
+      setResult({ data, error: null, loading: false });
+      return;
+    }
     pending.current.timer ||= setTimeout(() => {
       pending.current.timer = 0;
       reload();

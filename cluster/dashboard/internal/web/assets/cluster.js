@@ -1,0 +1,125 @@
+// The cluster: a card for each node, its partitions, settings, join tokens.
+
+import { html } from './lib/htm-preact.js';
+import { get } from './api.js';
+import { NodeActions, TransferMenu } from './clusteractions.js';
+import { Badge, Empty, Facts, Fetched, Meter, Table } from './components.js';
+import { bytes, count, duration, now, Payload, Time } from './format.js';
+import { useFetched } from './live.js';
+import { diskOf, lagOf, leads, livenessOf, overloadOf, partitionsOf } from './nodes.js';
+import { mount } from './page.js';
+
+const certificateSoon = 14 * 86400e3; // ms
+const clockFar = 0.5; // s
+
+function Certificate({ value }) {
+  if (!value) return null;
+  const soon = Date.parse(value) - now() < certificateSoon;
+  return html`<span class=${soon ? 'bad' : ''}><${Time} value=${value} /></span>`;
+}
+
+function Snapshot({ snapshot }) {
+  if (!snapshot?.time) return html`<span class="quiet">none yet</span>`;
+  return html`<${Time} value=${snapshot.time} /> <span class="quiet">index ${count(snapshot.index)}${snapshot.bytes ? `, ${bytes(snapshot.bytes)}` : ''}</span>`;
+}
+
+function disk(node) {
+  const { tone, text } = diskOf(node);
+  const each = node.disk ?? {};
+  const writes = each.write_p50_seconds ? `p50 ${duration(each.write_p50_seconds)}, ${text}` : text;
+  return html`<span class=${tone}>${writes}</span>${each.stalls > 0 && html` <span class="quiet">${count(each.stalls)} stalls</span>`}`;
+}
+
+function Overload({ node }) {
+  const bounds = Object.entries(node.overload ?? {}).filter(([, each]) => each?.max > 0);
+  if (bounds.length === 0) return overloadOf(node).text;
+  return html`<span class="bounds">${bounds.map(([name, each]) => html`<span key=${name} class="row nowrap">
+    <${Meter} value=${each.used} max=${each.max} tone=${each.used / each.max > 0.9 ? 'bad' : each.used / each.max > 0.6 ? 'warn' : 'good'}
+      label=${`${name.replaceAll('_', ' ')}: ${each.used} of ${each.max}`} /> ${name.replaceAll('_', ' ')}
+    ${' '}<span class="quiet">${count(each.used)}/${short(each.max)}</span></span>`)}</span>`;
+}
+
+function short(number) {
+  return number >= 10000 ? `${Math.round(number / 1000)}k` : count(number);
+}
+
+function NodeCard({ node, nodes, reload }) {
+  const live = livenessOf(node);
+  const lag = lagOf(node);
+  const offset = node.clock_offset_seconds;
+  const led = leads(node);
+  return html`<article class="panel node" aria-labelledby=${`node-${node.id}`} data-row tabindex="-1">
+    <header class="row"><h2 id=${`node-${node.id}`}>${node.id}</h2><${Badge} tone=${live.tone}>${live.text}<//>
+      ${node.voter === false && html`<${Badge}>no vote<//>`}${node.draining && html`<${Badge} tone="warn">draining<//>`}
+      <span class="end"><${NodeActions} node=${node} count=${nodes.length} onDone=${reload} /></span></header>
+    <${Facts} items=${[
+      ['Address', node.address && html`<span class="mono">${node.address}</span>`],
+      ['Version', node.version && html`<span class="mono">${node.version}</span>`],
+      ['Up for', node.uptime_seconds && duration(node.uptime_seconds)],
+      ['Leads', led.length > 0 ? led.join(', ') : live.tone !== 'bad' && 'nothing'],
+      ['Lag', live.tone !== 'bad' && html`<span class=${lag.tone}>${lag.text}</span>`],
+      ['Disk writes', node.disk && disk(node)],
+      ['Clock offset', offset !== undefined && html`<span class=${Math.abs(offset) > clockFar ? 'bad' : ''}>${duration(offset)}</span>`],
+      ['Last snapshot', node.snapshot && html`<${Snapshot} snapshot=${node.snapshot} />`],
+      ['Certificate expires', node.certificate_expires && html`<${Certificate} value=${node.certificate_expires} />`],
+      ['Slots', node.slots && (typeof node.slots === 'object' ? `${count((node.slots.total ?? 0) - (node.slots.free ?? 0))} of ${count(node.slots.total)} in use` : count(node.slots))],
+      ['Load', node.overload && html`<${Overload} node=${node} />`],
+    ]} />
+  </article>`;
+}
+
+function matrix(nodes) {
+  const rows = new Map();
+  for (const node of nodes) {
+    for (const each of partitionsOf(node)) {
+      const row = rows.get(each.partition) ?? { partition: each.partition, byNode: {}, leader: '', term: 0, applied: 0 };
+      row.byNode[node.id] = each;
+      if (each.role === 'leader') row.leader = node.id;
+      row.term = Math.max(row.term, each.term ?? 0);
+      row.applied = Math.max(row.applied, each.applied ?? 0);
+      rows.set(each.partition, row);
+    }
+  }
+  return [...rows.values()].sort((a, b) => a.partition - b.partition);
+}
+
+function Replica({ each }) {
+  if (!each) return html`<span class="quiet">–</span>`;
+  const behind = each.behind > 0 ? ` ${short(each.behind)} behind` : '';
+  return html`<${Badge} tone=${each.role === 'leader' ? 'good' : each.role === 'candidate' ? 'warn' : 'quiet'}>${each.role}<//>
+    ${behind && html`<span class=${each.lag_seconds > 5 ? 'bad' : 'quiet'}>${behind}</span>`}`;
+}
+
+function Partitions({ nodes, reload }) {
+  const rows = matrix(nodes);
+  if (rows.length === 0) return html`<${Empty} title="No node has reported its partitions." />`;
+  const columns = [
+    { id: 'partition', label: 'Partition', cell: (row) => html`<strong>${row.partition}</strong>` },
+    ...nodes.map((node) => ({ id: `at-${node.id}`, label: node.id, cell: (row) => html`<${Replica} each=${row.byNode[node.id]} />` })),
+    { id: 'term', label: 'Term', numeric: true, cell: (row) => count(row.term) },
+    { id: 'applied', label: 'Applied index', numeric: true, cell: (row) => count(row.applied) },
+    { id: 'actions', label: 'Actions', actions: true, cell: (row) => html`<${TransferMenu} row=${row} nodes=${nodes} onDone=${reload} />` },
+  ];
+  return html`<${Table} columns=${columns} rows=${rows} rowKey=${(row) => row.partition} label="Partitions" />`;
+}
+
+const tokenColumns = [
+  { id: 'id', label: 'Token', cell: (each) => html`<span class="mono">${each.id ?? each.name}</span>` },
+  { id: 'node', label: 'For', cell: (each) => each.node ?? each.node_id ?? 'any node' },
+  { id: 'expires', label: 'Expires', cell: (each) => html`<${Time} value=${each.expires_at ?? each.expires} />` },
+];
+
+function Cluster() {
+  const cluster = useFetched('cluster', (signal) => get(['cluster'], {}, signal), 'cluster',
+    (kind, data) => (kind === 'state' && data.nodes ? data : undefined));
+  return html`<div class="page-head"><h1>Cluster</h1></div>
+    <${Fetched} result=${cluster} what="Asking the nodes">${(data) => html`
+      <div class="node-cards">${data.nodes.map((node) => html`<${NodeCard} key=${node.id} node=${node} nodes=${data.nodes} reload=${cluster.reload} />`)}</div>
+      <section aria-labelledby="partitions"><h2 id="partitions">Partitions</h2><${Partitions} nodes=${data.nodes} reload=${cluster.reload} /></section>
+      ${data.settings && html`<section aria-labelledby="settings"><h2 id="settings">Settings</h2><div class="panel"><${Payload}
+        value=${{ json: data.settings }} name="settings" open /></div></section>`}
+      ${data.join_tokens?.length > 0 && html`<section aria-labelledby="tokens"><h2 id="tokens">Join tokens</h2>
+        <${Table} columns=${tokenColumns} rows=${data.join_tokens} rowKey=${(each) => each.id ?? each.name} label="Join tokens" /></section>`}`}<//>`;
+}
+
+mount(Cluster);

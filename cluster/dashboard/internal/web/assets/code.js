@@ -1,0 +1,115 @@
+// The code that nodes have: definitions with their versions, activities with queues and rates, workers.
+
+import { html } from './lib/htm-preact.js';
+import { get, may, pageURL, post } from './api.js';
+import { ask, Badge, Empty, Fetched, Meter, notify, Table } from './components.js';
+import { count, duration, short } from './format.js';
+import { useFetched } from './live.js';
+import { mount } from './page.js';
+
+function quoted(text) {
+  return /^[^\s"=<>]+$/.test(text) ? text : JSON.stringify(text);
+}
+
+function instancesOf(each, extra = '') {
+  const version = each.version ? ` version=${quoted(each.version)}` : '';
+  return pageURL(['instances'], { filter: `name=${quoted(each.name)}${version}${extra} order=-updated` });
+}
+
+function Unserved({ list }) {
+  if (!list?.length) return null;
+  return html`<div class="notice tone-warn" role="status"><p><strong>Instances wait for code that no node has.</strong>
+      ${' '}Deploy a node with it, or suspend or terminate them.</p>
+    <ul>${list.map((each) => html`<li key=${`${each.name} ${each.version}`}><a href=${instancesOf(each)}>${each.name} ${each.version}</a>:
+      ${' '}${count(each.instances)} ${each.instances === 1 ? 'instance' : 'instances'}</li>`)}</ul></div>`;
+}
+
+function NodesOf({ nodes, all }) {
+  if (!nodes?.length) return html`<span class="bad">no node</span>`;
+  return nodes.length === all ? html`<span class="quiet">all nodes</span>` : nodes.join(', ');
+}
+
+const definitionColumns = (nodes) => [
+  { id: 'name', label: 'Orchestration', cell: (each) => html`<a href=${instancesOf(each)}>${each.name}</a>` },
+  { id: 'version', label: 'Version', cell: (each) => html`<span class="mono">${each.version || '–'}</span>` },
+  { id: 'nodes', label: 'Nodes that have it', cell: (each) => html`<${NodesOf} nodes=${each.nodes} all=${nodes} />` },
+  { id: 'instances', label: 'Instances', numeric: true, cell: (each) => html`<a href=${instancesOf(each, ' state=running')}>${count(each.instances ?? 0)}</a>` },
+];
+
+function pauseOrResume(activity, onDone) {
+  const verb = activity.paused ? 'resume' : 'pause';
+  const label = activity.paused ? 'Resume' : 'Pause';
+  return ask({
+    title: `${label} the activity ${activity.name}`,
+    text: html`<p>${activity.paused ? 'Its attempts begin again in the whole cluster.' : 'No attempt of it begins in the whole cluster until it is resumed. Attempts in progress go on.'}</p>`,
+    reason: true,
+    confirm: label,
+    run: async (values) => {
+      await post(['activities', activity.name, verb], values);
+      notify(`The activity ${activity.name} is ${activity.paused ? 'resumed' : 'paused'}.`);
+      onDone();
+    },
+  });
+}
+
+function rateOf(each) {
+  const rate = each.rate;
+  if (!rate) return html`<span class="quiet">unbounded</span>`;
+  return typeof rate === 'number' ? `${short(rate)}/s` : `${short(rate.per_second)}/s${rate.burst > 1 ? `, burst ${count(rate.burst)}` : ''}`;
+}
+
+const activityColumns = (nodes, reload) => [
+  { id: 'name', label: 'Activity', cell: (each) => html`${each.name}${each.paused && html` <${Badge} tone="warn">paused<//>`}` },
+  { id: 'nodes', label: 'Nodes that have it', cell: (each) => html`<${NodesOf} nodes=${each.nodes} all=${nodes} />` },
+  { id: 'running', label: 'Running', numeric: true, cell: (each) => `${count(each.running ?? 0)}${each.limit ? ` of ${count(each.limit)}` : ''}` },
+  { id: 'queued', label: 'Queued', numeric: true, cell: (each) => html`<a href=${pageURL(['instances'], { filter: `waiting=activity:${quoted(each.name)}` })}>${count(each.queued ?? 0)}</a>` },
+  { id: 'rate', label: 'Rate', cell: rateOf },
+  { id: 'actions', label: 'Actions', actions: true, cell: (each) => may(each.paused ? 'resume activity' : 'pause activity') && html`
+    <button type="button" class="small" aria-label=${`${each.paused ? 'Resume' : 'Pause'} ${each.name}`}
+      onClick=${() => pauseOrResume(each, reload)}>${each.paused ? 'Resume…' : 'Pause…'}</button>` },
+];
+
+const queueColumns = [
+  { id: 'name', label: 'Queue', cell: (each) => html`${each.activity ?? each.name}${each.tag && html` <span class="quiet">tag ${each.tag}</span>`}` },
+  { id: 'node', label: 'Leader', cell: (each) => each.node ?? '' },
+  { id: 'length', label: 'Waiting', numeric: true, cell: (each) => count(each.length ?? each.queued ?? 0) },
+  { id: 'oldest', label: 'Longest wait', numeric: true, cell: (each) => duration(each.oldest_seconds) || '–' },
+];
+
+const workerColumns = [
+  { id: 'node', label: 'Worker', cell: (each) => each.node },
+  { id: 'slots', label: 'Slots in use', cell: (each) => {
+    const used = (each.slots ?? 0) - (each.free ?? 0);
+    const tone = each.slots > 0 && each.free === 0 ? 'warn' : 'busy';
+    return html`<${Meter} value=${used} max=${each.slots} tone=${tone} label=${`${used} of ${each.slots} slots in use`} /> ${count(used)} of ${count(each.slots)}`;
+  } },
+];
+
+function Part({ id, title, rows, columns, rowKey, empty }) {
+  return html`<section aria-labelledby=${id}><h2 id=${id}>${title}</h2>
+    ${rows?.length ? html`<${Table} columns=${columns} rows=${rows} rowKey=${rowKey} label=${title} />` : empty}</section>`;
+}
+
+function Code() {
+  const code = useFetched('code', (signal) => get(['code'], {}, signal), 'code',
+    (kind, data) => (kind === 'state' && data.definitions ? data : undefined));
+  return html`<div class="page-head"><h1>Code</h1></div>
+    <${Fetched} result=${code} what="Loading the code of the nodes">${(data) => {
+      const definitions = (data.definitions ?? []).filter((each) => each.kind !== 'activity');
+      const nodes = new Set([...definitions, ...(data.activities ?? [])].flatMap((each) => each.nodes ?? [])).size;
+      return html`<${Unserved} list=${data.unserved} />
+        <${Part} id="definitions" title="Orchestrations" rows=${definitions} columns=${definitionColumns(nodes)}
+          rowKey=${(each) => `${each.name} ${each.version}`} empty=${html`<${Empty} title="No node has registered an orchestration.">
+            Register one with <code>replay.Register</code> before the node starts.<//>`} />
+        <${Part} id="activities" title="Activities" rows=${data.activities} columns=${activityColumns(nodes, code.reload)}
+          rowKey=${(each) => each.name} empty=${html`<${Empty} title="No node has registered an activity." />`} />
+        <div class="columns">
+          ${data.queues?.length > 0 && html`<${Part} id="queues" title="Queues" rows=${data.queues} columns=${queueColumns}
+            rowKey=${(each) => `${each.activity ?? each.name} ${each.tag ?? ''} ${each.node ?? ''} ${each.partition ?? ''}`} />`}
+          <${Part} id="workers" title="Workers" rows=${data.workers} columns=${workerColumns} rowKey=${(each) => each.node}
+            empty=${html`<${Empty} title="No worker is connected.">Activities wait until one is.<//>`} />
+        </div>`;
+    }}<//>`;
+}
+
+mount(Code);

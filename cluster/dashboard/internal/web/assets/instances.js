@@ -1,0 +1,93 @@
+// The list of instances.
+
+import { html, useEffect, useState } from './lib/htm-preact.js';
+import { get, may, pageURL } from './api.js';
+import { BulkMenu, SelectionBar } from './bulk.js';
+import { Empty, Menu, More, StateBadge, Table, Texts, usePages, useSelection } from './components.js';
+import { FilterInput, orderOf, withoutOrder, withOrder } from './filterinput.js';
+import { count, Time } from './format.js';
+import { useFetched, useLive } from './live.js';
+import { mount, useParam } from './page.js';
+import { startInstance } from './start.js';
+import { Views } from './views.js';
+
+const pageSize = 100;
+const refreshAfter = 1000; // ms, at most one refresh in this time
+
+function reasonOf(row) {
+  if (row.mismatch) return row.mismatch.text ?? row.mismatch.found ?? '';
+  if (row.error) return [row.error.code, row.error.message].filter(Boolean).join(': ');
+  return row.summary ?? '';
+}
+
+const columns = [
+  { id: 'id', label: 'Instance', sortable: true, cell: (row) => html`<a class="mono" href=${pageURL(['instances', row.id])}>${row.id}</a>
+    <span class="sub clamp">${reasonOf(row)}</span>` },
+  { id: 'state', label: 'State', cell: (row) => html`<${StateBadge} state=${row.state} />` },
+  { id: 'name', label: 'Orchestration', cell: (row) => html`${row.name}${row.version && html` <span class="quiet">${row.version}</span>`}` },
+  { id: 'created', label: 'Started', sortable: true, cell: (row) => html`<${Time} value=${row.created_at} />` },
+  { id: 'updated', label: 'Last event', sortable: true, cell: (row) => html`<${Time} value=${row.updated_at} />` },
+  { id: 'texts', label: 'Tags, attributes', wide: true, cell: (row) => html`<${Texts} values=${row.tags} filter="tag" />
+    ${' '}<${Texts} values=${row.attributes} filter="attr" />` },
+];
+
+const orders = { id: 'ID', created: 'Start', updated: 'Last event', ended: 'End (ended ones)', timer: 'Next timer' };
+
+function SortMenu({ filter, onSelect }) {
+  const { column, descending } = orderOf(filter);
+  const items = Object.entries(orders).map(([id, label]) => ({
+    label: id === column ? `${label} ${descending ? '↓' : '↑'}` : label, act: () => onSelect(withOrder(filter, id)),
+  }));
+  return html`<${Menu} label=${`Sort: ${orders[column] ?? column}`} items=${items} />`;
+}
+
+function useRefresh(topic, reload) {
+  const [timer] = useState({ id: 0 });
+  useLive(topic, (kind) => {
+    if (kind === 'error' || timer.id) return;
+    timer.id = setTimeout(() => {
+      timer.id = 0;
+      if (!document.hidden) reload();
+    }, refreshAfter);
+  });
+  useEffect(() => () => clearTimeout(timer.id), []);
+}
+
+function None({ filter, onSelect }) {
+  if (withoutOrder(filter) === '') {
+    return html`<${Empty} title="There are no instances yet.">Start one from your program, with the command
+      ${' '}<code>tenuto start</code>, or here.<//>`;
+  }
+  return html`<${Empty} title="No instance matches this filter.">
+    <button type="button" onClick=${() => onSelect('order=-updated')}>Show all instances</button><//>`;
+}
+
+function Instances() {
+  const [filter, setFilter] = useParam('filter', 'order=-updated');
+  const pages = usePages(filter, async ({ after, signal }) => {
+    const answer = await get(['instances'], { filter, after, limit: String(pageSize) }, signal);
+    return { items: answer.instances ?? [], next: answer.next };
+  });
+  const topic = `list:${filter}`;
+  const counted = useFetched(filter, (signal) => get(['instances', 'count'], { filter: withoutOrder(filter) }, signal), topic);
+  const selection = useSelection(pages.rows, (row) => row.id);
+  const selectable = may('cancel') || may('terminate') || may('suspend') || may('purge');
+  useRefresh(topic, pages.reload);
+  useEffect(() => selection.clear(), [filter]);
+  const total = counted.data?.count;
+  return html`<div class="page-head"><h1>Instances</h1>
+      ${total !== undefined && html`<span class="quiet" role="status">${count(total)} match</span>`}
+      <div class="end"><${SortMenu} filter=${filter} onSelect=${setFilter} />
+        <${BulkMenu} filter=${filter} />
+        ${may('start') && html`<button type="button" class="primary" onClick=${() => startInstance()}>Start…</button>`}</div></div>
+    <${FilterInput} value=${filter} onSubmit=${setFilter} />
+    <${Views} filter=${filter} onSelect=${setFilter} />
+    ${pages.rows.length > 0 && html`<${Table} columns=${columns} rows=${pages.rows} rowKey=${(row) => row.id} label="Instances"
+      sort=${orderOf(filter)} onSort=${(column) => setFilter(withOrder(filter, column))} selection=${selectable ? selection : null}
+      href=${(row) => pageURL(['instances', row.id])} />`}
+    ${pages.rows.length === 0 && pages.done && html`<${None} filter=${filter} onSelect=${setFilter} />`}
+    <${More} pages=${pages} what="instances" />
+    <${SelectionBar} selection=${selection} filter=${filter} total=${total} onDone=${pages.reload} />`;
+}
+
+mount(Instances);

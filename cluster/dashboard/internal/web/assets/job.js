@@ -1,0 +1,52 @@
+// The page of one bulk job: its progress and what it could not act on.
+
+import { html } from './lib/htm-preact.js';
+import { get, pageURL } from './api.js';
+import { Badge, Facts, Fetched, StateBadge, Table } from './components.js';
+import { count, duration, Payload, Time } from './format.js';
+import { isOver, JobActions, Progress } from './jobparts.js';
+import { useFetched } from './live.js';
+import { mount } from './page.js';
+
+const columns = [
+  { id: 'id', label: 'Instance', cell: (each) => html`<a class="mono" href=${pageURL(['instances', each.id])}>${each.id}</a>` },
+  { id: 'outcome', label: 'Outcome', cell: (each) => html`<${Badge} tone=${each.unknown ? 'bad' : 'warn'}>${each.unknown ? 'unknown' : 'refused'}<//>` },
+  { id: 'why', label: 'Why', wide: true, cell: (each) => each.error?.message ?? each.error ?? each.reason ?? '' },
+];
+
+function remaining(job) {
+  const left = (job.total ?? job.matching ?? 0) - (job.visited ?? 0);
+  return job.state === 'running' && left > 0 && job.rate > 0 ? `about ${duration(left / job.rate)}` : '';
+}
+
+function Details({ job, reload }) {
+  const refusals = job.refusals ?? [];
+  return html`<div class="page-head"><h1>${job.action} <small>bulk job</small></h1><${StateBadge} state=${job.state} />
+      <div class="end"><${JobActions} job=${job} onDone=${reload} /></div></div>
+    <section class="panel stack"><${Progress} job=${job} />
+      <${Facts} items=${[
+        ['ID', html`<a class="mono" href=${pageURL(['instances', job.id])}>${job.id}</a>`],
+        ['Filter', html`<a class="mono" href=${pageURL(['instances'], { filter: job.filter })}>${job.filter || 'all instances'}</a>`],
+        ['Visited', count(job.visited ?? 0)],
+        ['Rate', job.rate && `${count(job.rate)} per second`],
+        ['Time left', remaining(job)],
+        ['Started', job.started_at && html`<${Time} value=${job.started_at} />`],
+        ['Ended', isOver(job) && job.ended_at && html`<${Time} value=${job.ended_at} />`],
+        ['Principal', job.principal],
+        ['Reason', job.reason],
+        ['Arguments', job.arguments && Object.keys(job.arguments).length > 0 && html`<${Payload} value=${{ json: job.arguments }} name="arguments" />`],
+      ]} /></section>
+    <section aria-labelledby="refusals"><h2 id="refusals">Not acted on</h2>
+      ${refusals.length === 0
+        ? html`<p class="quiet">${isOver(job) ? 'The job acted on every instance that it visited.' : 'Nothing so far.'}</p>`
+        : html`<${Table} columns=${columns} rows=${refusals} rowKey=${(each) => each.id} label="Instances not acted on"
+            href=${(each) => pageURL(['instances', each.id])} />`}</section>`;
+}
+
+function Job({ id }) {
+  const job = useFetched(id, (signal) => get(['jobs', id], {}, signal), `instance:${id}`);
+  return html`<p class="crumb"><a href=${pageURL(['jobs'])}>Bulk jobs</a></p>
+    <${Fetched} result=${job} what="Loading the job">${(data) => html`<${Details} job=${data} reload=${job.reload} />`}<//>`;
+}
+
+mount(Job);
