@@ -89,35 +89,57 @@ export function Tabs({ tabs, current, onSelect, label }) {
   </div>`;
 }
 
-export function Menu({ label, items, tone = '', children }) {
+// Above everything (top layer), so that no box with a scrollbar cuts it off; inside the window.
+function place(items, button) {
+  items.showPopover();
+  const at = button.getBoundingClientRect();
+  const fits = at.bottom + items.offsetHeight + 8 < innerHeight || at.top < items.offsetHeight + 8;
+  items.style.left = `${Math.max(8, at.right - items.offsetWidth)}px`;
+  items.style.top = fits ? `${at.bottom + 4}px` : `${at.top - items.offsetHeight - 4}px`;
+}
+
+function useMenu(root) {
   const [open, setOpen] = useState(false);
-  const root = useRef(null);
-  const shown = items?.filter((item) => item && !item.hidden) ?? [];
   useEffect(() => {
     if (!open) return undefined;
-    root.current.querySelector('.menu-items button, .menu-items input')?.focus();
+    const items = root.current.querySelector('.menu-items');
+    place(items, root.current.querySelector('button'));
+    items.querySelector('button, input:checked')?.focus({ preventScroll: true });
     const outside = (event) => root.current?.contains(event.target) || setOpen(false);
+    const scrolled = (event) => items.contains(event.target) || setOpen(false);
     document.addEventListener('pointerdown', outside);
-    return () => document.removeEventListener('pointerdown', outside);
+    document.addEventListener('scroll', scrolled, { capture: true, passive: true });
+    return () => {
+      document.removeEventListener('pointerdown', outside);
+      document.removeEventListener('scroll', scrolled, { capture: true });
+    };
   }, [open]);
   const keys = (event) => {
-    if (event.key === 'Escape' && open) {
+    if (!open) return;
+    if (event.key === 'Escape') {
       setOpen(false);
       root.current.querySelector('button').focus();
       event.stopPropagation();
     }
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (!step || !open || !items) return;
-    const buttons = [...root.current.querySelectorAll('.menu-items button')];
+    const buttons = [...root.current.querySelectorAll('.menu-items > button')];
+    if (!step || buttons.length === 0) return;
     const at = buttons.indexOf(document.activeElement);
-    buttons[(at + step + buttons.length) % buttons.length]?.focus();
+    buttons[(at + step + buttons.length) % buttons.length].focus();
     event.preventDefault();
   };
+  return { open, setOpen, keys };
+}
+
+export function Menu({ label, items, tone = '', children }) {
+  const root = useRef(null);
+  const { open, setOpen, keys } = useMenu(root);
+  const shown = items?.filter((item) => item && !item.hidden) ?? [];
   if (items && shown.length === 0) return null;
   return html`<div class="menu" ref=${root} onKeyDown=${keys}>
     <button type="button" class=${tone} aria-expanded=${open ? 'true' : 'false'} onClick=${() => setOpen(!open)}>
       ${label} <span aria-hidden="true">▾</span></button>
-    ${open && html`<div class="menu-items">
+    ${open && html`<div class="menu-items" popover="manual">
       ${shown.map((item) => html`<button type="button" key=${item.label} class=${item.danger ? 'danger' : ''}
         onClick=${() => { setOpen(false); item.act(); }}>${item.label}</button>`)}
       ${children}</div>`}

@@ -91,7 +91,7 @@ function askForRows(kind, selection, onDone) {
     title: `${kind.label} the selected instances`,
     reason: true,
     danger: kind.danger,
-    confirm: kind.label,
+    confirm: `${kind.label} instances`,
     preview: async () => previewOfRows(kind, rows),
     run: async ({ reason }) => {
       await actOnRows(kind, rows, reason);

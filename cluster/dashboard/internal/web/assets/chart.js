@@ -17,11 +17,11 @@ const series = [
 const height = 54;
 const headroom = 4;
 
-/** The least of 1, 2, 5, 10, 20, … that is not below the value. */
+/** A round number that is not below the value. */
 function niceMax(value) {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 5, 10].map((factor) => factor * power).find((bound) => bound >= value * 0.999);
+  return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].map((factor) => factor * power).find((bound) => bound >= value * 0.999);
 }
 
 function perSecond(counts, step) {

@@ -27,7 +27,7 @@ function disk(node) {
   const { tone, text } = diskOf(node);
   const each = node.disk ?? {};
   const writes = each.write_p50_seconds ? `p50 ${duration(each.write_p50_seconds)}, ${text}` : text;
-  return html`<span class=${tone}>${writes}</span>${each.stalls > 0 && html` <span class="quiet">${count(each.stalls)} stalls</span>`}`;
+  return html`<span class=${tone}>${writes}</span>${each.stalls > 0 && html` <span class="quiet">${count(each.stalls)} ${each.stalls === 1 ? 'stall' : 'stalls'}</span>`}`;
 }
 
 function Overload({ node }) {

@@ -11,11 +11,12 @@ import { leads, livenessOf } from './nodes.js';
 
 function remove(node, total, onDone) {
   const left = total - 1;
+  const spare = Math.max(0, Math.ceil(left / 2) - 1);
   return ask({
     title: `Remove the node ${node.id}`,
     text: html`<p>The node leaves the cluster for good. It can come back only with an empty data directory.</p>
       <p>${left === 1 ? 'One node is left' : `${left} nodes are left`}; they survive the loss of
-        ${' '}${Math.max(0, Math.ceil(left / 2) - 1)} of them.</p>
+        ${' '}${spare || 'none'} of them.</p>
       ${livenessOf(node).tone !== 'bad' && html`<p>It is in use now. Stop its process first if you can.</p>`}`,
     reason: true,
     typed: node.id,

@@ -126,7 +126,7 @@ function Dialog({ options, close }) {
       ${error && html`<div class="notice tone-bad" role="alert">${error.message}
         ${error.outcome === 'unknown' ? ' The outcome is unknown: look before you repeat it.' : ''}</div>`}
       <div class="dialog-buttons">
-        <button type="button" onClick=${() => close(null)}>Cancel</button>
+        <button type="button" onClick=${() => close(null)}>Back</button>
         <button type="submit" class=${options.danger ? 'primary danger' : 'primary'} disabled=${!ready}>
           ${busy ? 'Working…' : label}</button>
       </div>

@@ -104,7 +104,7 @@ export function Time({ value, precise, empty = '–' }) {
   const chosen = usePrefs();
   useNow(chosen.times === 'relative' ? 5000 : 3600000);
   if (!value || value.startsWith('0001-')) return html`<span class="quiet">${empty}</span>`;
-  const exact = absolute(value, precise);
+  const exact = absolute(value, precise).replace(' UTC', ''); // the header shows the zone
   const ago = relative(value);
   const isRelative = chosen.times === 'relative';
   return html`<time datetime=${value} title=${isRelative ? absolute(value, true) : ago}>

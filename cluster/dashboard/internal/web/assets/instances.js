@@ -15,7 +15,7 @@ const pageSize = 100;
 const refreshAfter = 1000; // ms, at most one refresh in this time
 
 function reasonOf(row) {
-  if (row.mismatch) return row.mismatch.text ?? row.mismatch.found ?? '';
+  if (row.mismatch) return `expected ${row.mismatch.expected || '?'}, found ${row.mismatch.found || '?'}`;
   if (row.error) return [row.error.code, row.error.message].filter(Boolean).join(': ');
   return row.summary ?? '';
 }
@@ -24,7 +24,7 @@ const columns = [
   { id: 'id', label: 'Instance', sortable: true, cell: (row) => html`<a class="mono" href=${pageURL(['instances', row.id])}>${row.id}</a>
     <span class="sub clamp">${reasonOf(row)}</span>` },
   { id: 'state', label: 'State', cell: (row) => html`<${StateBadge} state=${row.state} />` },
-  { id: 'name', label: 'Orchestration', cell: (row) => html`${row.name}${row.version && html` <span class="quiet">${row.version}</span>`}` },
+  { id: 'name', label: 'Orchestration', cell: (row) => html`${row.name} <span class="quiet nowrap">${row.version}</span>` },
   { id: 'created', label: 'Started', sortable: true, cell: (row) => html`<${Time} value=${row.created_at} />` },
   { id: 'updated', label: 'Last event', sortable: true, cell: (row) => html`<${Time} value=${row.updated_at} />` },
   { id: 'texts', label: 'Tags, attributes', wide: true, cell: (row) => html`<${Texts} values=${row.tags} filter="tag" />

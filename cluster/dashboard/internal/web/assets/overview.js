@@ -52,7 +52,7 @@ function AttentionItem({ item }) {
     <div class="attention-text"><a href=${target(item)}>${item.title}</a>
       ${item.text && html`<span class="sub">${item.text}</span>`}</div>
     ${item.count > 0 && html`<span class="attention-count" title="instances">${count(item.count)}</span>`}
-    ${item.since && html`<span class="quiet nowrap">since <${Time} value=${item.since} /></span>`}
+    ${item.since && html`<span class="quiet nowrap attention-since">since <${Time} value=${item.since} /></span>`}
   </li>`;
 }
 

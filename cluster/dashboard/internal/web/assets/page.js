@@ -47,11 +47,13 @@ const connectionHelp = {
 function Tools() {
   const connection = useConnection();
   const [user, setUser] = useState(null);
+  const { zone } = usePrefs();
   useEffect(() => {
     session().then(setUser, () => {});
   }, []);
   return html`
     <span class=${`connection ${connection}`} role="status" title=${connectionHelp[connection]}>${connectionTexts[connection]}</span>
+    ${zone === 'utc' && html`<span class="user" title="The zone of all times">UTC</span>`}
     ${user?.read_only && html`<span class="badge tone-quiet" title="This page changes nothing.">read-only</span>`}
     ${user?.principal && html`<span class="user" title="The principal of your calls">${user.principal}</span>`}
     <${Menu} label="View"><${Choices} /><//>`;

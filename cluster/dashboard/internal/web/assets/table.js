@@ -98,12 +98,13 @@ export function usePages(key, load) {
 export function More({ pages, what }) {
   const end = useRef(null);
   useEffect(() => {
+    if (pages.error || pages.done) return undefined;
     const observer = new IntersectionObserver((entries) => {
       if (entries.some((entry) => entry.isIntersecting)) pages.more();
     }, { rootMargin: '600px' });
     observer.observe(end.current);
     return () => observer.disconnect();
-  }, [pages.rows.length, pages.loading]);
+  }, [pages.rows.length, pages.loading, pages.done, pages.error]);
   return html`<div class="more" ref=${end}>
     ${pages.error && html`<${ErrorNotice} error=${pages.error} retry=${pages.rows.length ? pages.more : pages.reload} />`}
     ${pages.loading && html`<p class="loading" role="status">Loading…</p>`}
