@@ -51,7 +51,7 @@ var navigation = []link{
 // preloaded are modules that each page imports. The browser fetches them at once.
 var preloaded = []string{
 	"lib/htm-preact.js", "page.js", "api.js", "live.js", "format.js", "prefs.js",
-	"components.js", "basics.js", "table.js", "virtual.js", "dialog.js", "keys.js",
+	"components.js", "basics.js", "table.js", "virtual.js", "dialog.js", "keys.js", "filtertext.js",
 }
 
 // shellData is what shell.html shows.

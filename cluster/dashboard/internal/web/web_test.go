@@ -136,6 +136,16 @@ func TestAssets_ParseIfNodeIsInstalled(t *testing.T) {
 	}
 }
 
+func TestPageModules_ComputeIfNodeIsInstalled(t *testing.T) {
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Skip("node is not installed")
+	}
+	if out, err := exec.CommandContext(t.Context(), node, "--test", "testdata/pages.test.mjs").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 func TestLibrary_IsWhatItsSourcesSay(t *testing.T) {
 	listed := map[string]bool{"SOURCES": true}
 	text, err := os.ReadFile("assets/lib/SOURCES")

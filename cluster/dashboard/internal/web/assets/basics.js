@@ -18,6 +18,7 @@
 import { html, useEffect, useRef, useState } from './lib/htm-preact.js';
 import { pageURL } from './api.js';
 import { notify } from './dialog.js';
+import { quote } from './filtertext.js';
 
 const tones = {
   running: 'busy', completed: 'good', failed: 'bad', terminated: 'quiet', canceled: 'quiet',
@@ -168,12 +169,6 @@ export function Facts({ items }) {
   const shown = items.filter(([, content]) => content !== undefined && content !== null && content !== '' && content !== false);
   return html`<dl class="facts">${shown.map(([label, content]) =>
     html`<div key=${label}><dt>${label}</dt><dd>${content}</dd></div>`)}</dl>`;
-}
-
-const unquoted = /^[^\s"=<>]+$/;
-
-function quote(text) {
-  return unquoted.test(text) ? text : JSON.stringify(text);
 }
 
 export function Texts({ values, filter }) {

@@ -10,7 +10,7 @@
 import { html } from './lib/htm-preact.js';
 import { may, pageURL, post } from './api.js';
 import { ask, Menu, notify, StateBadge } from './components.js';
-import { withoutOrder } from './filterinput.js';
+import { withoutOrder } from './filtertext.js';
 import { count } from './format.js';
 
 const atOnce = 4; // calls in flight for selected rows

@@ -6,7 +6,7 @@ import { NodeActions, TransferMenu } from './clusteractions.js';
 import { Badge, Empty, Facts, Fetched, Meter, Table } from './components.js';
 import { bytes, count, duration, now, Payload, Time } from './format.js';
 import { useFetched } from './live.js';
-import { diskOf, lagOf, leads, livenessOf, overloadOf, partitionsOf } from './nodes.js';
+import { diskOf, lagOf, leads, livenessOf, overloadOf, partitionsOf } from './nodestate.js';
 import { mount } from './page.js';
 
 const certificateSoon = 14 * 86400e3; // ms

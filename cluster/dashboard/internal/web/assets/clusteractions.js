@@ -7,7 +7,7 @@
 import { html } from './lib/htm-preact.js';
 import { may, post } from './api.js';
 import { ask, Menu, notify } from './components.js';
-import { leads, livenessOf } from './nodes.js';
+import { leads, livenessOf } from './nodestate.js';
 
 function remove(node, total, onDone) {
   const left = total - 1;

@@ -3,17 +3,14 @@
 import { html } from './lib/htm-preact.js';
 import { get, may, pageURL, post } from './api.js';
 import { ask, Badge, Empty, Fetched, Meter, notify, Table } from './components.js';
+import { quote } from './filtertext.js';
 import { count, duration, short } from './format.js';
 import { useFetched } from './live.js';
 import { mount } from './page.js';
 
-function quoted(text) {
-  return /^[^\s"=<>]+$/.test(text) ? text : JSON.stringify(text);
-}
-
 function instancesOf(each, extra = '') {
-  const version = each.version ? ` version=${quoted(each.version)}` : '';
-  return pageURL(['instances'], { filter: `name=${quoted(each.name)}${version}${extra} order=-updated` });
+  const version = each.version ? ` version=${quote(each.version)}` : '';
+  return pageURL(['instances'], { filter: `name=${quote(each.name)}${version}${extra} order=-updated` });
 }
 
 function Unserved({ list }) {
@@ -62,7 +59,7 @@ const activityColumns = (nodes, reload) => [
   { id: 'name', label: 'Activity', cell: (each) => html`${each.name}${each.paused && html` <${Badge} tone="warn">paused<//>`}` },
   { id: 'nodes', label: 'Nodes that have it', cell: (each) => html`<${NodesOf} nodes=${each.nodes} all=${nodes} />` },
   { id: 'running', label: 'Running', numeric: true, cell: (each) => `${count(each.running ?? 0)}${each.limit ? ` of ${count(each.limit)}` : ''}` },
-  { id: 'queued', label: 'Queued', numeric: true, cell: (each) => html`<a href=${pageURL(['instances'], { filter: `waiting=activity:${quoted(each.name)}` })}>${count(each.queued ?? 0)}</a>` },
+  { id: 'queued', label: 'Queued', numeric: true, cell: (each) => html`<a href=${pageURL(['instances'], { filter: `waiting=activity:${quote(each.name)}` })}>${count(each.queued ?? 0)}</a>` },
   { id: 'rate', label: 'Rate', cell: rateOf },
   { id: 'actions', label: 'Actions', actions: true, cell: (each) => may(each.paused ? 'resume activity' : 'pause activity') && html`
     <button type="button" class="small" aria-label=${`${each.paused ? 'Resume' : 'Pause'} ${each.name}`}
@@ -91,8 +88,7 @@ function Part({ id, title, rows, columns, rowKey, empty }) {
 }
 
 function Code() {
-  const code = useFetched('code', (signal) => get(['code'], {}, signal), 'code',
-    (kind, data) => (kind === 'state' && data.definitions ? data : undefined));
+  const code = useFetched('code', (signal) => get(['code'], {}, signal), null);
   return html`<div class="page-head"><h1>Code</h1></div>
     <${Fetched} result=${code} what="Loading the code of the nodes">${(data) => {
       const definitions = (data.definitions ?? []).filter((each) => each.kind !== 'activity');

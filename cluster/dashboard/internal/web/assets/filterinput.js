@@ -3,42 +3,12 @@
 // Exports:
 //   FilterInput({value, onSubmit})   onSubmit(text) is called by Enter, by leaving the field, and by
 //                                    the button that clears it
-//   orderOf(filter)                  {column, descending} of the word order=
-//   withOrder(filter, column)        the filter with another order; the same column again reverses it
-//   withoutOrder(filter)
 
 import { html, useEffect, useRef, useState } from './lib/htm-preact.js';
 import { get } from './api.js';
+import { wordAt } from './filtertext.js';
 
-const orderWord = /(?:^|\s)order=(-?)([a-z]+)(?=\s|$)/;
 const debounce = 120; // ms
-
-export function orderOf(filter) {
-  const match = orderWord.exec(filter);
-  return match ? { column: match[2], descending: match[1] === '-' } : { column: 'id', descending: false };
-}
-
-export function withoutOrder(filter) {
-  return filter.replace(orderWord, '').trim();
-}
-
-export function withOrder(filter, column) {
-  const old = orderOf(filter);
-  // Times are most useful with the newest first.
-  const descending = old.column === column ? !old.descending : column !== 'id' && column !== 'timer';
-  return `${withoutOrder(filter)} order=${descending ? '-' : ''}${column}`.trim();
-}
-
-/** The start of the word at a position; spaces in quotes do not end a word. */
-function wordStart(text, position) {
-  let start = 0;
-  let quoted = false;
-  for (let i = 0; i < position; i++) {
-    if (text[i] === '"' && text[i - 1] !== '\\') quoted = !quoted;
-    else if (text[i] === ' ' && !quoted) start = i + 1;
-  }
-  return start;
-}
 
 function useCompletion(text, cursor, active) {
   const [answer, setAnswer] = useState({ suggestions: [], error: null });
@@ -78,7 +48,7 @@ export function FilterInput({ value, onSubmit }) {
     setDismissed(false);
   };
   const accept = (suggestion) => {
-    const start = wordStart(text, cursor);
+    const start = wordAt(text, cursor);
     const complete = !/[=<>.:,]$/.test(suggestion.text);
     const head = text.slice(0, start) + suggestion.text + (complete ? ' ' : '');
     setText(head + text.slice(cursor).trimStart());

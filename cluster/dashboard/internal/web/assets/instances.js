@@ -1,18 +1,18 @@
 // The list of instances.
 
-import { html, useEffect, useState } from './lib/htm-preact.js';
+import { html, useEffect } from './lib/htm-preact.js';
 import { get, may, pageURL } from './api.js';
 import { BulkMenu, SelectionBar } from './bulk.js';
 import { Empty, Menu, More, StateBadge, Table, Texts, usePages, useSelection } from './components.js';
-import { FilterInput, orderOf, withoutOrder, withOrder } from './filterinput.js';
+import { FilterInput } from './filterinput.js';
+import { orderOf, withoutOrder, withOrder } from './filtertext.js';
 import { count, Time } from './format.js';
-import { useFetched, useLive } from './live.js';
+import { useFetched, useReload } from './live.js';
 import { mount, useParam } from './page.js';
 import { startInstance } from './start.js';
 import { Views } from './views.js';
 
 const pageSize = 100;
-const refreshAfter = 1000; // ms, at most one refresh in this time
 
 function reasonOf(row) {
   if (row.mismatch) return `expected ${row.mismatch.expected || '?'}, found ${row.mismatch.found || '?'}`;
@@ -41,22 +41,10 @@ function SortMenu({ filter, onSelect }) {
   return html`<${Menu} label=${`Sort: ${orders[column] ?? column}`} items=${items} />`;
 }
 
-function useRefresh(topic, reload) {
-  const [timer] = useState({ id: 0 });
-  useLive(topic, (kind) => {
-    if (kind === 'error' || timer.id) return;
-    timer.id = setTimeout(() => {
-      timer.id = 0;
-      if (!document.hidden) reload();
-    }, refreshAfter);
-  });
-  useEffect(() => () => clearTimeout(timer.id), []);
-}
-
 function None({ filter, onSelect }) {
   if (withoutOrder(filter) === '') {
-    return html`<${Empty} title="There are no instances yet.">Start one from your program, with the command
-      ${' '}<code>tenuto start</code>, or here.<//>`;
+    return html`<${Empty} title="There are no instances yet.">Start one from your program or with the command
+      ${' '}<code>tenuto start</code>.<//>`;
   }
   return html`<${Empty} title="No instance matches this filter.">
     <button type="button" onClick=${() => onSelect('order=-updated')}>Show all instances</button><//>`;
@@ -64,15 +52,15 @@ function None({ filter, onSelect }) {
 
 function Instances() {
   const [filter, setFilter] = useParam('filter', 'order=-updated');
-  const pages = usePages(filter, async ({ after, signal }) => {
-    const answer = await get(['instances'], { filter, after, limit: String(pageSize) }, signal);
+  const pages = usePages(filter, async ({ after, limit, signal }) => {
+    const answer = await get(['instances'], { filter, after, limit: String(Math.max(limit ?? 0, pageSize)) }, signal);
     return { items: answer.instances ?? [], next: answer.next };
   });
   const topic = `list:${filter}`;
   const counted = useFetched(filter, (signal) => get(['instances', 'count'], { filter: withoutOrder(filter) }, signal), topic);
   const selection = useSelection(pages.rows, (row) => row.id);
   const selectable = may('cancel') || may('terminate') || may('suspend') || may('purge');
-  useRefresh(topic, pages.reload);
+  useReload(topic, pages.reload);
   useEffect(() => selection.clear(), [filter]);
   const total = counted.data?.count;
   return html`<div class="page-head"><h1>Instances</h1>

@@ -22,7 +22,7 @@ export function Progress({ job }) {
   if (job.unknown) parts.push(`${count(job.unknown)} unknown`);
   const tone = job.unknown ? 'bad' : job.refused ? 'warn' : 'good';
   const known = total > 0 && (isOver(job) || total > visited);
-  return html`<span class="nowrap">${known && html`<${Meter} value=${visited} max=${total} tone=${tone}
+  return html`<span>${known && html`<${Meter} value=${visited} max=${total} tone=${tone}
     label=${`${count(visited)} of ${count(total)} visited`} /> `}${parts.join(', ')}</span>`;
 }
 

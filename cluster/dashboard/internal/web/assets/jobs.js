@@ -5,7 +5,7 @@ import { get, pageURL } from './api.js';
 import { Empty, More, StateBadge, Table, usePages } from './components.js';
 import { Time } from './format.js';
 import { JobActions, Progress } from './jobparts.js';
-import { useFetched, useLive } from './live.js';
+import { useReload } from './live.js';
 import { mount } from './page.js';
 
 const columns = (reload) => [
@@ -24,8 +24,7 @@ function Jobs() {
     const answer = await get(['jobs'], { after }, signal);
     return { items: answer.jobs ?? [], next: answer.next };
   });
-  useLive('jobs', () => pages.reload());
-  useFetched('jobs poll', async () => { if (!pages.loading) await pages.reload(); }, null);
+  useReload('list:name=tenuto.bulk', pages.reload);
   return html`<div class="page-head"><h1>Bulk jobs</h1></div>
     ${pages.rows.length > 0 && html`<${Table} columns=${columns(pages.reload)} rows=${pages.rows} rowKey=${(job) => job.id} label="Bulk jobs"
       href=${(job) => pageURL(['jobs', job.id])} />`}

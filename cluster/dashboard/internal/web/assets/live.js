@@ -3,10 +3,12 @@
 // Exports:
 //   follow(topic, listener)   calls listener(kind, data) for each event; returns a function that stops
 //   useLive(topic, listener)  hook form of follow; a topic of null follows nothing
-//   useConnection()           hook: 'connecting' | 'live' | 'lost'
-//   useFetched(key, load, topic, take)  hook: {data, error, loading, reload}. Loads again when the
-//                             topic changes, at most once a second, and every 10 s while there is no
-//                             stream. take(kind, data) may return the new data instead.
+//   useConnection()           hook: 'none' (nothing is followed) | 'connecting' | 'live' | 'lost'
+//   useReload(topic, reload, take)  hook: calls reload when the topic changes, at most once a second,
+//                             and every 10 s while there is no stream or topic. take(kind, data) may
+//                             return true: the event needs no reload.
+//   useFetched(key, load, topic, take)  hook: {data, error, loading, reload}. Loads again as useReload
+//                             says. take(kind, data) may return the new data instead.
 //
 // The stream is opened again when the set of topics changes, and by the browser when it breaks. After
 // a break, listeners get the kind 'resumed' once: what they show may be old.
@@ -24,7 +26,7 @@ const listeners = new Map();
 const connectionListeners = new Set();
 let source = null;
 let opening = false;
-let connection = 'connecting';
+let connection = 'none';
 let broken = false;
 
 function setConnection(state) {
@@ -37,6 +39,7 @@ function open() {
   opening = false;
   source?.close();
   source = null;
+  setConnection(listeners.size === 0 ? 'none' : 'connecting');
   if (listeners.size === 0) return;
   const stream = new EventSource(apiURL(['events'], { topics: [...listeners.keys()] }));
   source = stream;
@@ -112,6 +115,29 @@ export function useConnection() {
   return state;
 }
 
+export function useReload(topic, reload, take) {
+  const timer = useRef(0);
+  const latest = useRef(reload);
+  latest.current = reload;
+  useEffect(() => () => {
+    clearTimeout(timer.current);
+    timer.current = 0;
+  }, [topic]);
+  useLive(topic, (kind, data) => {
+    if (take?.(kind, data)) return;
+    timer.current ||= setTimeout(() => {
+      timer.current = 0;
+      latest.current();
+    }, coalesce);
+  });
+  const live = useConnection() === 'live' && Boolean(topic);
+  useEffect(() => {
+    if (live) return undefined;
+    const polling = setInterval(() => document.hidden || latest.current(), pollEvery);
+    return () => clearInterval(polling);
+  }, [live]);
+}
+
 /**
  * @param {string} key identifies what is loaded; another key loads anew
  * @param {(signal: AbortSignal) => Promise<any>} load
@@ -122,43 +148,28 @@ export function useFetched(key, load, topic, take) {
   const [result, setResult] = useState({ data: undefined, error: null, loading: true });
   const latest = useRef(load);
   latest.current = load;
-  const pending = useRef({ abort: null, timer: 0 });
+  const abort = useRef(null);
   const reload = useCallback(async () => {
-    pending.current.abort?.abort();
-    const abort = new AbortController();
-    pending.current.abort = abort;
+    abort.current?.abort();
+    const mine = new AbortController();
+    abort.current = mine;
     try {
-      const data = await latest.current(abort.signal);
-      if (!abort.signal.aborted) setResult({ data, error: null, loading: false });
+      const data = await latest.current(mine.signal);
+      if (!mine.signal.aborted) setResult({ data, error: null, loading: false });
     } catch (error) {
-      if (!abort.signal.aborted) setResult((old) => ({ data: old.data, error, loading: false }));
+      if (!mine.signal.aborted) setResult((old) => ({ data: old.data, error, loading: false }));
     }
   }, []);
   useEffect(() => {
     setResult({ data: undefined, error: null, loading: true });
     reload();
-    return () => {
-      pending.current.abort?.abort();
-      clearTimeout(pending.current.timer);
-      pending.current.timer = 0;
-    };
+    return () => abort.current?.abort();
   }, [key]);
-  useLive(topic, (kind, event) => {
+  useReload(topic, reload, (kind, event) => {
     const data = take?.(kind, event);
-    if (data !== undefined) {
-      setResult({ data, error: null, loading: false });
-      return;
-    }
-    pending.current.timer ||= setTimeout(() => {
-      pending.current.timer = 0;
-      reload();
-    }, coalesce);
+    if (data === undefined) return false;
+    setResult({ data, error: null, loading: false });
+    return true;
   });
-  const state = useConnection();
-  useEffect(() => {
-    if (state === 'live' && topic) return undefined;
-    const timer = setInterval(() => document.hidden || reload(), pollEvery);
-    return () => clearInterval(timer);
-  }, [state === 'live' && topic]);
   return { ...result, reload };
 }

@@ -52,7 +52,8 @@ function Tools() {
     session().then(setUser, () => {});
   }, []);
   return html`
-    <span class=${`connection ${connection}`} role="status" title=${connectionHelp[connection]}>${connectionTexts[connection]}</span>
+    ${connection !== 'none' && html`<span class=${`connection ${connection}`} role="status"
+      title=${connectionHelp[connection]}>${connectionTexts[connection]}</span>`}
     ${zone === 'utc' && html`<span class="user" title="The zone of all times">UTC</span>`}
     ${user?.read_only && html`<span class="badge tone-quiet" title="This page changes nothing.">read-only</span>`}
     ${user?.principal && html`<span class="user" title="The principal of your calls">${user.principal}</span>`}

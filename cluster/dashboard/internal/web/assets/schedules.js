@@ -4,7 +4,7 @@ import { html } from './lib/htm-preact.js';
 import { get, pageURL } from './api.js';
 import { Empty, More, Table, usePages } from './components.js';
 import { count, Time } from './format.js';
-import { useFetched, useLive } from './live.js';
+import { useReload } from './live.js';
 import { mount } from './page.js';
 import { Results, ScheduleActions, ScheduleState, specText } from './scheduleparts.js';
 
@@ -30,8 +30,7 @@ function Schedules() {
     const answer = await get(['schedules'], { after }, signal);
     return { items: answer.schedules ?? [], next: answer.next };
   });
-  useLive('schedules', () => pages.reload());
-  useFetched('schedules poll', async () => { if (!pages.loading) await pages.reload(); }, null);
+  useReload('list:name=tenuto.schedule', pages.reload);
   return html`<div class="page-head"><h1>Schedules</h1></div>
     ${pages.rows.length > 0 && html`<${Table} columns=${columns(pages.reload)} rows=${pages.rows} rowKey=${(each) => each.id} label="Schedules"
       href=${(each) => pageURL(['schedules', each.id])} />`}

@@ -6,9 +6,9 @@
 //     row is a card: the first column is its title, the others have their labels.
 //     sort: {column, descending}; onSort(column id) changes it.
 //     selection: of useSelection. href(row): the page of a row, used by the key Enter.
-//   usePages(key, load)  pages of an API list: {rows, error, loading, done, more, reload, set}.
-//     load({after, signal}) returns {items, next}. reload loads the first page again and keeps the
-//     others unless the key changes.
+//   usePages(key, load, rowKey)  pages of an API list: {rows, error, loading, done, more, reload}.
+//     load({after, limit, signal}) returns {items, next}. reload asks for all rows that are shown, at
+//     most 1,000 (limit; otherwise undefined), from the beginning. Another key begins anew.
 //   More({pages, what})  the end of an infinite list: loads more when it becomes visible
 //   useSelection(rows, rowKey)  {has, toggle, all, toggleAll, clear, keys, rows}
 
@@ -57,40 +57,51 @@ function Row({ row, columns, name, selected, toggle, href }) {
 }
 
 const startPages = { rows: [], next: '', error: null, loading: true, done: false, extra: null };
+const reloadMax = 1000; // rows that reload asks for at once
 
-export function usePages(key, load) {
+function settled(rows, next, extra) {
+  return { rows, next, error: null, loading: false, done: next === '', extra };
+}
+
+// The rows after a reload. If the answer has fewer than before, the others are kept at their end.
+function reloaded(old, { items, next = '', ...extra }, rowKey) {
+  if (items.length >= old.rows.length || next === '') return settled(items, next, extra);
+  const fresh = new Set(items.map(rowKey));
+  const kept = old.rows.slice(items.length).filter((row) => !fresh.has(rowKey(row)));
+  return settled([...items, ...kept], old.next, extra);
+}
+
+export function usePages(key, load, rowKey = (row) => row.id) {
   const [state, setState] = useState(startPages);
-  const latest = useRef(load);
-  latest.current = load;
-  const current = useRef({ key, state, abort: null });
-  current.current.state = state;
-  const run = useCallback(async (after, merge) => {
-    current.current.abort?.abort();
-    const abort = new AbortController();
-    current.current.abort = abort;
-    setState((old) => ({ ...old, loading: true }));
+  const latest = useRef({});
+  latest.current = { load, rowKey, state };
+  const abort = useRef(null);
+  const run = useCallback(async (request, merge) => {
+    abort.current?.abort();
+    const mine = new AbortController();
+    abort.current = mine;
     try {
-      const answer = await latest.current({ after, signal: abort.signal });
-      if (!abort.signal.aborted) setState((old) => merge(old, answer));
+      const answer = await latest.current.load({ ...request, signal: mine.signal });
+      if (!mine.signal.aborted) setState((old) => merge(old, answer));
     } catch (error) {
-      if (!abort.signal.aborted) setState((old) => ({ ...old, error, loading: false }));
+      if (!mine.signal.aborted) setState((old) => ({ ...old, error, loading: false }));
     }
   }, []);
-  const settle = (rows, next, answer) => ({ rows, next, error: null, loading: false, done: next === '', extra: answer });
-  const reload = useCallback(() => run('', (old, { items, next = '', ...rest }) => {
-    const alone = old.rows.length <= items.length || next === '';
-    const kept = alone ? [] : old.rows.slice(items.length);
-    return settle([...items, ...kept], alone ? next : old.next, rest);
-  }), []);
+  const reload = useCallback(() => {
+    const loaded = latest.current.state.rows.length;
+    return run({ after: '', limit: loaded > 0 ? Math.min(loaded, reloadMax) : undefined },
+      (old, answer) => reloaded(old, answer, latest.current.rowKey));
+  }, []);
   const more = useCallback(() => {
-    const { next, loading, done } = current.current.state;
+    const { next, loading, done } = latest.current.state;
     if (loading || done) return;
-    run(next, (old, { items, next: following = '', ...rest }) => settle([...old.rows, ...items], following, rest));
+    setState((old) => ({ ...old, loading: true, error: null }));
+    run({ after: next }, (old, { items, next: following = '', ...extra }) => settled([...old.rows, ...items], following, extra));
   }, []);
   useEffect(() => {
     setState(startPages);
-    run('', (old, { items, next = '', ...rest }) => settle(items, next, rest));
-    return () => current.current.abort?.abort();
+    run({ after: '' }, (old, { items, next = '', ...extra }) => settled(items, next, extra));
+    return () => abort.current?.abort();
   }, [key]);
   return { ...state, more, reload };
 }

@@ -1,0 +1,71 @@
+// Tests of what the pages compute without elements; run by TestPageModules_ComputeIfNodeIsInstalled with node --test.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import * as filter from '../assets/filtertext.js';
+import * as format from '../assets/format.js';
+import * as nodes from '../assets/nodestate.js';
+import { setPref } from '../assets/prefs.js';
+
+test('the order of a filter is read and replaced', () => {
+  assert.deepEqual(filter.orderOf('state=failed order=-updated'), { column: 'updated', descending: true });
+  assert.deepEqual(filter.orderOf('tag.order=-updated'), { column: 'id', descending: false });
+  assert.equal(filter.withOrder('state=failed order=-updated', 'updated'), 'state=failed order=updated');
+  assert.equal(filter.withOrder('', 'created'), 'order=-created');
+  assert.equal(filter.withOrder('order=-created name=x', 'id'), 'name=x order=id');
+  assert.equal(filter.withoutOrder('order=id'), '');
+});
+
+test('keys and values are quoted if they need it', () => {
+  assert.equal(filter.quote('acme'), 'acme');
+  assert.equal(filter.quote('eu west'), '"eu west"');
+  assert.equal(filter.quote('say "yes"'), '"say \\"yes\\""');
+  assert.equal(filter.quote(''), '""');
+});
+
+test('spaces in quotes do not end a word', () => {
+  const text = 'state=failed tag.region="eu west" na';
+  assert.equal(filter.wordAt(text, 5), 0);
+  assert.equal(filter.wordAt(text, 30), 13);
+  assert.equal(filter.wordAt(text, text.length), 34);
+  assert.equal(filter.wordAt('a="x \\" y" b', 9), 0);
+});
+
+test('durations have two units at most', () => {
+  for (const [seconds, want] of [
+    [0, '0 s'], [0.0000123, '12 µs'], [0.0125, '12.5 ms'], [0.35, '350 ms'], [1.234, '1.23 s'], [59.96, '60 s'], [61, '1 min 1 s'],
+    [3600, '1 h'], [93784, '1 d 2 h'], [-2, '−2 s'],
+  ]) assert.equal(format.duration(seconds), want);
+});
+
+test('numbers are short', () => {
+  assert.deepEqual([0, 3.14159, 999, 12345, 1.5e6].map(format.short), ['0', '3.14', '999', '12.3k', '1.5M']);
+  assert.equal(format.count(1234567), '1,234,567');
+  assert.equal(format.bytes(73400320), '70 MiB');
+});
+
+test('times follow the cluster and the zone', () => {
+  format.setClusterTime(new Date(Date.now() + 3600e3).toISOString());
+  assert.equal(format.relative(new Date(Date.now() + 3590e3).toISOString()), '10 s ago');
+  assert.equal(format.relative(new Date(Date.now() + 3600e3 + 125e3).toISOString()), 'in 2 min');
+  setPref('zone', 'utc');
+  assert.equal(format.absolute('2026-01-02T03:04:05.678901Z', true), '2026-01-02 03:04:05.678 UTC');
+  assert.equal(format.absolute(''), '');
+});
+
+test('payloads say what they are', () => {
+  assert.equal(format.payloadText({ json: { a: '<script>' } }, 0), '{"a":"<script>"}');
+  assert.equal(format.payloadText({ json: null }, 0), 'null');
+  assert.equal(format.payloadText({ base64: 'AAE=' }), 'base64: AAE=');
+  assert.equal(format.payloadText({ redacted: true }), 'redacted');
+  assert.equal(format.payloadText({ truncated: true, bytes: 70000 }), '68.4 KiB, not shown');
+});
+
+test('a node is as bad as its worst part', () => {
+  assert.equal(nodes.livenessOf({ liveness: 'alive' }).tone, 'good');
+  assert.equal(nodes.livenessOf({ liveness: 'unreachable', last_contact_seconds: 70 }).text, 'does not answer, 1 min 10 s ago');
+  assert.equal(nodes.diskOf({ disk: { full: true } }).tone, 'bad');
+  assert.equal(nodes.diskOf({ disk: { write_p99_seconds: 0.2 } }).tone, 'warn');
+  assert.equal(nodes.overloadOf({ overload: { a: { used: 1, max: 10 }, b: { used: 95, max: 100 } } }).text, '95% of b');
+  assert.deepEqual(nodes.leads({ partitions: [{ partition: 0, role: 'leader' }, { partition: 1, role: 'follower' }] }), [0]);
+});
