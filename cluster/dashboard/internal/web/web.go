@@ -105,12 +105,25 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "pages are only read", http.StatusMethodNotAllowed)
 		return
 	}
+	if r.URL.Path == "" {
+		redirectToRoot(w, r)
+		return
+	}
 	escaped := strings.TrimPrefix(r.URL.EscapedPath(), "/")
 	if name, ok := strings.CutPrefix(escaped, "assets/"); ok {
 		s.serveAsset(w, r, name)
 		return
 	}
 	s.servePage(w, r, escaped)
+}
+
+// redirectToRoot adds the slash that is missing at the end of a prefix. Without it, relative URLs
+// would be those of the directory above. Only the client knows the whole path, so the location is
+// relative.
+func redirectToRoot(w http.ResponseWriter, r *http.Request) {
+	requested, _, _ := strings.Cut(r.RequestURI, "?")
+	w.Header().Set("Location", "./"+path.Base(requested)+"/")
+	w.WriteHeader(http.StatusTemporaryRedirect)
 }
 
 // assetPath is the path of the assets, relative to the root.

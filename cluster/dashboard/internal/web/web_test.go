@@ -222,6 +222,14 @@ func TestPages_UnknownPathsSaySo(t *testing.T) {
 	}
 }
 
+func TestPages_PrefixWithoutSlashGetsOne(t *testing.T) {
+	w := httptest.NewRecorder()
+	http.StripPrefix("/ops/tenuto", Handler()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/ops/tenuto?x=1", nil))
+	if got := w.Header().Get("Location"); w.Code != http.StatusTemporaryRedirect || got != "./tenuto/" {
+		t.Errorf("status %d, location %q", w.Code, got)
+	}
+}
+
 func TestAssets_AreCachedByHashAndCompressed(t *testing.T) {
 	s, err := load()
 	if err != nil {

@@ -15,18 +15,19 @@ import { count } from './format.js';
 
 const atOnce = 4; // calls in flight for selected rows
 
-// action: the word of the API; right: that of the session; on: the states that accept it.
+// action: the word of the API; right: that of the session; on: the states that accept it; noReason:
+// nothing records one.
 const actions = [
   { action: 'cancel', right: 'cancel', label: 'Cancel', on: ['running', 'hung', 'suspended', 'waiting-for-code', 'stalled'] },
   { action: 'terminate', right: 'terminate', label: 'Terminate', danger: true, on: ['running', 'hung', 'stalled', 'suspended', 'waiting-for-code'] },
   { action: 'suspend', right: 'suspend', label: 'Suspend', on: ['running', 'hung', 'waiting-for-code'] },
   { action: 'resume', right: 'resume', label: 'Resume', on: ['suspended'] },
-  { action: 'retry', right: 'retry', label: 'Retry', on: ['stalled'], selectedOnly: true },
+  { action: 'retry', right: 'retry', label: 'Retry', on: ['stalled', 'waiting-for-code'], selectedOnly: true, noReason: true },
   { action: 'retry-now', right: 'retry now', label: 'Retry activities now', on: ['running'], jobOnly: true },
   { action: 'hold', right: 'hold', label: 'Hold operations', on: ['running'], jobOnly: true },
   { action: 'release', right: 'release', label: 'Release operations', on: ['running'], jobOnly: true },
-  { action: 'rerun', right: 'rerun', label: 'Rerun', on: ['completed', 'failed', 'canceled', 'terminated'] },
-  { action: 'purge', right: 'purge', label: 'Purge', danger: true, on: ['completed', 'failed', 'canceled', 'terminated'] },
+  { action: 'rerun', right: 'rerun', label: 'Rerun', on: ['running', 'suspended', 'stalled', 'hung', 'completed', 'failed', 'canceled', 'terminated'] },
+  { action: 'purge', right: 'purge', label: 'Purge', danger: true, noReason: true, on: ['completed', 'failed', 'canceled', 'terminated'] },
 ];
 
 function byState(rows) {
@@ -76,7 +77,7 @@ async function each(rows, act) {
 
 async function actOnRows(kind, rows, reason) {
   const fit = rows.filter((row) => kind.on.includes(row.state));
-  const errors = await each(fit, (row) => post(['instances', row.id, kind.action], { reason }));
+  const errors = await each(fit, (row) => post(['instances', row.id, kind.action], kind.noReason ? {} : { reason }));
   const done = fit.length - errors.length;
   if (done > 0) notify(`${kind.label}: accepted for ${count(done)} of ${count(fit.length)}.`);
   if (errors.length > 0) {
@@ -89,7 +90,7 @@ function askForRows(kind, selection, onDone) {
   const rows = selection.rows;
   return ask({
     title: `${kind.label} the selected instances`,
-    reason: true,
+    reason: !kind.noReason,
     danger: kind.danger,
     confirm: `${kind.label} instances`,
     preview: async () => previewOfRows(kind, rows),

@@ -64,7 +64,7 @@ function Instances() {
   useEffect(() => selection.clear(), [filter]);
   const total = counted.data?.count;
   return html`<div class="page-head"><h1>Instances</h1>
-      ${total !== undefined && html`<span class="quiet" role="status">${count(total)} match</span>`}
+      ${total !== undefined && html`<span class="quiet">${count(total)} match</span>`}
       <div class="end"><${SortMenu} filter=${filter} onSelect=${setFilter} />
         <${BulkMenu} filter=${filter} />
         ${may('start') && html`<button type="button" class="primary" onClick=${() => startInstance()}>Start…</button>`}</div></div>

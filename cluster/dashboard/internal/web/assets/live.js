@@ -10,8 +10,9 @@
 //   useFetched(key, load, topic, take)  hook: {data, error, loading, reload}. Loads again as useReload
 //                             says. take(kind, data) may return the new data instead.
 //
-// The stream is opened again when the set of topics changes, and by the browser when it breaks. After
-// a break, listeners get the kind 'resumed' once: what they show may be old.
+// The stream is opened again when the set of topics changes, and by the browser when it breaks. A
+// hidden page closes it after a while: a browser has few connections to one host. After each break,
+// listeners get the kind 'resumed' once: what they show may be old.
 
 import { useCallback, useEffect, useRef, useState } from './lib/htm-preact.js';
 import { apiURL } from './api.js';
@@ -20,6 +21,7 @@ const kinds = ['state', 'changed', 'events', 'status', 'error'];
 const retryAfter = 5000; // ms
 const pollEvery = 10000; // ms
 const coalesce = 1000; // ms
+const hiddenFor = 10000; // ms until a hidden page closes its stream
 
 /** @type {Map<string, Set<Function>>} */
 const listeners = new Map();
@@ -28,6 +30,22 @@ let source = null;
 let opening = false;
 let connection = 'none';
 let broken = false;
+let asleep = false; // the page is hidden and has closed its stream
+let sleepTimer = 0;
+
+document.addEventListener('visibilitychange', () => {
+  clearTimeout(sleepTimer);
+  if (document.hidden) {
+    sleepTimer = setTimeout(() => {
+      asleep = true;
+      broken = true;
+      open();
+    }, hiddenFor);
+  } else if (asleep) {
+    asleep = false;
+    reopen();
+  }
+});
 
 function setConnection(state) {
   if (connection === state) return;
@@ -40,7 +58,7 @@ function open() {
   source?.close();
   source = null;
   setConnection(listeners.size === 0 ? 'none' : 'connecting');
-  if (listeners.size === 0) return;
+  if (listeners.size === 0 || asleep) return;
   const stream = new EventSource(apiURL(['events'], { topics: [...listeners.keys()] }));
   source = stream;
   stream.onopen = () => {

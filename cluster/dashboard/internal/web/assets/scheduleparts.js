@@ -50,21 +50,24 @@ export function Results({ schedule }) {
 }
 
 const overlaps = [
-  ['', 'As the schedule says'], ['skip', 'Skip'], ['buffer-one', 'Buffer one'], ['buffer-all', 'Buffer all'],
+  ['skip', 'Skip'], ['buffer-one', 'Buffer one'], ['buffer-all', 'Buffer all'],
   ['cancel', 'Cancel the others'], ['terminate', 'Terminate the others'], ['allow', 'Allow'],
 ];
-const overlapField = { name: 'overlap', label: 'While an earlier run is in progress', type: 'select', options: overlaps };
+const overlapField = (standard) => ({
+  name: 'overlap', label: 'While an earlier run is in progress', type: 'select', options: [['', standard], ...overlaps],
+});
 
 const verbs = {
   trigger: {
-    label: 'Start a run now', confirm: 'Start a run', fields: [overlapField],
+    label: 'Start a run now', confirm: 'Start a run', fields: [overlapField('As the schedule says')],
     text: 'It starts a run at once, also while the schedule is paused.',
     done: (answer) => `Trigger: ${answer.outcome ?? 'accepted'}.`,
   },
   backfill: {
     label: 'Backfill', fields: [
       { name: 'from', label: 'From (your local time)', type: 'time', required: true },
-      { name: 'until', label: 'Before (your local time)', type: 'time', required: true }, overlapField],
+      { name: 'until', label: 'Before (your local time)', type: 'time', required: true, help: 'Not later than now. At most 1,000 due times.' },
+      overlapField('Buffer all: one after another')],
     text: 'It starts the runs of all due times of the interval. Due times that have had a run start none.',
     done: (answer) => `Backfill: ${answer.started ?? answer.count ?? ''} accepted.`,
   },
