@@ -3,7 +3,7 @@
 // Exports:
 //   Rates({rates})  starts, ends and failures per second of the last hour, one below the other with one
 //                   cursor. rates: {step_seconds, end, started, ended, failed}; numbers per step,
-//                   oldest first. The arrow keys move the cursor.
+//                   oldest first, the last one in progress. The arrow keys move the cursor.
 
 import { html, useState } from './lib/htm-preact.js';
 import { absolute, relative, short } from './format.js';
@@ -24,8 +24,9 @@ function niceMax(value) {
   return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].map((factor) => factor * power).find((bound) => bound >= value * 0.999);
 }
 
+// The last step is in progress: its count would look like a drop.
 function perSecond(counts, step) {
-  return (counts ?? []).map((each) => each / step);
+  return (counts ?? []).slice(0, -1).map((each) => each / step);
 }
 
 function paths(values, max) {
@@ -38,12 +39,12 @@ function paths(values, max) {
 }
 
 function timeAt(rates, length, index) {
-  return new Date(Date.parse(rates.end) - (length - 1 - index) * rates.step_seconds * 1000).toISOString();
+  return new Date(Date.parse(rates.end) - (length - index) * rates.step_seconds * 1000).toISOString();
 }
 
 export function Rates({ rates }) {
   const [at, setAt] = useState(null);
-  const length = rates.started?.length ?? 0;
+  const length = Math.max(0, (rates.started?.length ?? 0) - 1);
   if (length < 2) return html`<p class="quiet">The nodes have counted nothing yet.</p>`;
   const clamp = (index) => Math.max(0, Math.min(length - 1, index));
   const point = (event) => {

@@ -6,7 +6,7 @@ import { NodeActions, TransferMenu } from './clusteractions.js';
 import { Badge, Empty, Facts, Fetched, Meter, Table } from './components.js';
 import { bytes, count, duration, now, Payload, Time } from './format.js';
 import { useFetched } from './live.js';
-import { diskOf, lagOf, leads, livenessOf, overloadOf, partitionsOf } from './nodestate.js';
+import { boundsOf, clockOf, diskOf, lagOf, leads, livenessOf, partitionsOf, slotsOf, snapshotOf } from './nodestate.js';
 import { mount } from './page.js';
 
 const certificateSoon = 14 * 86400e3; // ms
@@ -23,20 +23,17 @@ function Snapshot({ snapshot }) {
   return html`<${Time} value=${snapshot.time} /> <span class="quiet">index ${count(snapshot.index)}${snapshot.bytes ? `, ${bytes(snapshot.bytes)}` : ''}</span>`;
 }
 
-function disk(node) {
-  const { tone, text } = diskOf(node);
-  const each = node.disk ?? {};
-  const writes = each.write_p50_seconds ? `p50 ${duration(each.write_p50_seconds)}, ${text}` : text;
-  return html`<span class=${tone}>${writes}</span>${each.stalls > 0 && html` <span class="quiet">${count(each.stalls)} ${each.stalls === 1 ? 'stall' : 'stalls'}</span>`}`;
+function Disk({ node }) {
+  const { tone, text, stalls } = diskOf(node);
+  return html`<span class=${tone}>${text}</span>${stalls > 0 && html` <span class="quiet">${count(stalls)} ${stalls === 1 ? 'stall' : 'stalls'}</span>`}`;
 }
 
-function Overload({ node }) {
-  const bounds = Object.entries(node.overload ?? {}).filter(([, each]) => each?.max > 0);
-  if (bounds.length === 0) return overloadOf(node).text;
-  return html`<span class="bounds">${bounds.map(([name, each]) => html`<span key=${name} class="row nowrap">
-    <${Meter} value=${each.used} max=${each.max} tone=${each.used / each.max > 0.9 ? 'bad' : each.used / each.max > 0.6 ? 'warn' : 'good'}
-      label=${`${name.replaceAll('_', ' ')}: ${each.used} of ${each.max}`} /> ${name.replaceAll('_', ' ')}
-    ${' '}<span class="quiet">${count(each.used)}/${short(each.max)}</span></span>`)}</span>`;
+function Load({ node }) {
+  const bounds = boundsOf(node);
+  if (bounds.length === 0) return 'idle';
+  return html`<span class="bounds">${bounds.map(({ name, used, max, tone }) => html`<span key=${name} class="row nowrap">
+    <${Meter} value=${used} max=${max} tone=${tone} label=${`${name}: ${used} of ${max}`} /> ${name}
+    ${' '}<span class="quiet">${name.endsWith('bytes') ? `${bytes(used)} of ${bytes(max)}` : `${short(used)} of ${short(max)}`}</span></span>`)}</span>`;
 }
 
 function short(number) {
@@ -46,24 +43,27 @@ function short(number) {
 function NodeCard({ node, nodes, reload }) {
   const live = livenessOf(node);
   const lag = lagOf(node);
-  const offset = node.clock_offset_seconds;
+  const offset = clockOf(node);
+  const slots = slotsOf(node);
+  const snapshot = snapshotOf(node);
   const led = leads(node);
   return html`<article class="panel node" aria-labelledby=${`node-${node.id}`} data-row tabindex="-1">
     <header class="row"><h2 id=${`node-${node.id}`}>${node.id}</h2><${Badge} tone=${live.tone}>${live.text}<//>
+      ${node.not_ready && html`<span class="bad">${node.not_ready}</span>`}
       ${node.voter === false && html`<${Badge}>no vote<//>`}${node.draining && html`<${Badge} tone="warn">draining<//>`}
       <span class="end"><${NodeActions} node=${node} count=${nodes.length} onDone=${reload} /></span></header>
     <${Facts} items=${[
       ['Address', node.address && html`<span class="mono">${node.address}</span>`],
-      ['Version', node.version && html`<span class="mono">${node.version}</span>`],
+      ['Version', (node.version || node.revision) && html`<span class="mono">${node.version || node.revision.slice(0, 12)}</span>`],
       ['Up for', node.uptime_seconds && duration(node.uptime_seconds)],
       ['Leads', led.length > 0 ? led.join(', ') : live.tone !== 'bad' && 'nothing'],
       ['Lag', live.tone !== 'bad' && html`<span class=${lag.tone}>${lag.text}</span>`],
-      ['Disk writes', node.disk && disk(node)],
+      ['Disk writes', diskOf(node) && html`<${Disk} node=${node} />`],
       ['Clock offset', offset !== undefined && html`<span class=${Math.abs(offset) > clockFar ? 'bad' : ''}>${duration(offset)}</span>`],
-      ['Last snapshot', node.snapshot && html`<${Snapshot} snapshot=${node.snapshot} />`],
+      ['Last snapshot', live.tone !== 'bad' && html`<${Snapshot} snapshot=${snapshot} />`],
       ['Certificate expires', node.certificate_expires && html`<${Certificate} value=${node.certificate_expires} />`],
-      ['Slots', node.slots && (typeof node.slots === 'object' ? `${count((node.slots.total ?? 0) - (node.slots.free ?? 0))} of ${count(node.slots.total)} in use` : count(node.slots))],
-      ['Load', node.overload && html`<${Overload} node=${node} />`],
+      ['Slots', slots && `${count(slots.used)} of ${count(slots.total)} in use`],
+      ['Load', node.overload && html`<${Load} node=${node} />`],
     ]} />
   </article>`;
 }

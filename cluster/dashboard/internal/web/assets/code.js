@@ -52,13 +52,14 @@ function pauseOrResume(activity, onDone) {
 function rateOf(each) {
   const rate = each.rate;
   if (!rate) return html`<span class="quiet">unbounded</span>`;
-  return typeof rate === 'number' ? `${short(rate)}/s` : `${short(rate.per_second)}/s${rate.burst > 1 ? `, burst ${count(rate.burst)}` : ''}`;
+  const burst = each.burst > 1 ? `, burst ${count(each.burst)}` : '';
+  return typeof rate === 'number' ? `${short(rate)}/s${burst}` : `${short(rate.per_second)}/s${rate.burst > 1 ? `, burst ${count(rate.burst)}` : ''}`;
 }
 
 const activityColumns = (nodes, reload) => [
   { id: 'name', label: 'Activity', cell: (each) => html`${each.name}${each.paused && html` <${Badge} tone="warn">paused<//>`}` },
   { id: 'nodes', label: 'Nodes that have it', cell: (each) => html`<${NodesOf} nodes=${each.nodes} all=${nodes} />` },
-  { id: 'running', label: 'Running', numeric: true, cell: (each) => `${count(each.running ?? 0)}${each.limit ? ` of ${count(each.limit)}` : ''}` },
+  { id: 'running', label: 'Running', numeric: true, cell: (each) => html`${count(each.running ?? 0)}${each.limit > 0 && html` <small class="nowrap">limit ${count(each.limit)} per node</small>`}` },
   { id: 'queued', label: 'Queued', numeric: true, cell: (each) => html`<a href=${pageURL(['instances'], { filter: `waiting=activity:${quote(each.name)}` })}>${count(each.queued ?? 0)}</a>` },
   { id: 'rate', label: 'Rate', cell: rateOf },
   { id: 'actions', label: 'Actions', actions: true, cell: (each) => may(each.paused ? 'resume activity' : 'pause activity') && html`

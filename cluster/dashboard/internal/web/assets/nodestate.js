@@ -2,29 +2,40 @@
 //
 // Exports:
 //   livenessOf(node)       {tone, text}
-//   partitionsOf(node)     [{partition, role, leader, term, applied, behind, lag_seconds}]
+//   partitionsOf(node)     [{partition, role, leader, term, applied, behind, lag_seconds, …}]
 //   leads(node)            the partitions that the node leads
-//   diskOf(node)           {tone, text}
+//   diskOf(node)           {tone, text, stalls} of the disk of the worst partition; null if unknown
 //   lagOf(node)            {tone, text} of the partition that is behind most
-//   overloadOf(node)       {tone, text, share} of the bound that is used most
+//   clockOf(node)          the largest offset in s; undefined if unknown
+//   snapshotOf(node)       the oldest of the last snapshots of its partitions; undefined if unknown
+//   slotsOf(node)          {used, total}; null if unknown
+//   boundsOf(node)         [{name, used, max, share, tone}] of what bounds its load, the most used first
+//   overloadOf(node)       {tone, text, share} of the first of them
 
 import { count, duration } from './format.js';
 
 const slowWrite = 0.1; // s
 const longLag = 5; // s
+const fine = ['alive', 'live', 'up', 'self', 'reachable', 'ready'];
 
 export function livenessOf(node) {
   if (node.report === false || node.liveness === 'unreachable') {
-    const since = node.last_contact_seconds ? `, ${duration(node.last_contact_seconds)} ago` : '';
+    const since = node.last_contact_seconds > 0 ? `, last ${duration(node.last_contact_seconds)} ago` : '';
     return { tone: 'bad', text: `does not answer${since}` };
   }
+  if (node.not_ready) return { tone: 'warn', text: 'not ready' };
   const text = node.liveness || 'alive';
-  return { tone: ['alive', 'live', 'up', 'self', 'reachable'].includes(text) ? 'good' : 'warn', text };
+  return { tone: fine.includes(text) ? 'good' : 'warn', text };
 }
 
 export function partitionsOf(node) {
   if (Array.isArray(node.partitions)) return node.partitions;
   return Object.entries(node.partitions ?? {}).map(([partition, each]) => ({ partition: Number(partition), ...each }));
+}
+
+// A value of the node itself and of its partitions, where there is one.
+function valuesOf(node, name) {
+  return [node, ...partitionsOf(node)].map((each) => each[name]).filter((value) => value !== undefined && value !== null);
 }
 
 export function leads(node) {
@@ -33,28 +44,57 @@ export function leads(node) {
 }
 
 export function diskOf(node) {
-  const disk = node.disk;
-  if (!disk) return { tone: 'quiet', text: 'unknown' };
-  if (disk.full) return { tone: 'bad', text: 'full' };
-  if (disk.hangs_seconds > 0) return { tone: 'bad', text: `hangs for ${duration(disk.hangs_seconds)}` };
-  const slow = disk.write_p99_seconds > slowWrite;
-  return { tone: slow ? 'warn' : 'good', text: `p99 ${duration(disk.write_p99_seconds) || '–'}` };
+  const disks = valuesOf(node, 'disk');
+  if (disks.length === 0) return null;
+  const most = (name) => Math.max(0, ...disks.map((disk) => disk[name] ?? 0));
+  const stalls = most('stalls');
+  if (disks.some((disk) => disk.full)) return { tone: 'bad', text: 'full', stalls };
+  if (most('hangs_seconds') > 0) return { tone: 'bad', text: `a write hangs for ${duration(most('hangs_seconds'))}`, stalls };
+  const quantiles = [['p50', most('write_p50_seconds')], ['p99', most('write_p99_seconds')]].filter(([, seconds]) => seconds > 0);
+  const text = quantiles.map(([name, seconds]) => `${name} ${duration(seconds)}`).join(', ') || 'no writes yet';
+  return { tone: most('write_p99_seconds') > slowWrite ? 'warn' : 'good', text, stalls };
 }
 
 export function lagOf(node) {
-  const seconds = Math.max(node.lag_seconds ?? 0, ...partitionsOf(node).map((each) => each.lag_seconds ?? 0));
-  const behind = Math.max(node.behind ?? 0, ...partitionsOf(node).map((each) => each.behind ?? 0));
-  if (seconds > longLag) return { tone: 'warn', text: `${duration(seconds)} behind` };
-  return { tone: 'good', text: behind > 0 ? `${count(behind)} entries` : 'none' };
+  const seconds = Math.max(0, ...valuesOf(node, 'lag_seconds'));
+  const behind = Math.max(0, ...valuesOf(node, 'behind'));
+  if (seconds > longLag && behind > 0) return { tone: 'warn', text: `${duration(seconds)} behind` };
+  return { tone: 'good', text: behind > 0 ? `${count(behind)} ${behind === 1 ? 'entry' : 'entries'}` : 'none' };
+}
+
+export function clockOf(node) {
+  return valuesOf(node, 'clock_offset_seconds').sort((a, b) => Math.abs(b) - Math.abs(a))[0];
+}
+
+export function snapshotOf(node) {
+  return valuesOf(node, 'snapshot').filter((each) => each.time).sort((a, b) => Date.parse(a.time) - Date.parse(b.time))[0];
+}
+
+export function slotsOf(node) {
+  const total = node.slots?.total ?? node.slots;
+  const free = node.slots?.free ?? node.free_slots;
+  return typeof total === 'number' && typeof free === 'number' ? { used: total - free, total } : null;
+}
+
+function toneOf(share) {
+  return share > 0.9 ? 'bad' : share > 0.6 ? 'warn' : 'good';
+}
+
+// Two shapes: {turns: {used, max}} and {turns, turns_max}.
+export function boundsOf(node) {
+  const all = node.overload ?? {};
+  const bounds = [];
+  for (const [name, value] of Object.entries(all)) {
+    const used = value?.used ?? value;
+    const max = value?.max ?? all[`${name}_max`];
+    if (typeof used !== 'number' || !(max > 0)) continue;
+    bounds.push({ name: name.replaceAll('_', ' '), used, max, share: used / max, tone: toneOf(used / max) });
+  }
+  return bounds.sort((a, b) => b.share - a.share);
 }
 
 export function overloadOf(node) {
-  const bounds = Object.entries(node.overload ?? {}).filter(([, each]) => each && typeof each === 'object' && each.max > 0);
-  let worst = { share: 0, name: '' };
-  for (const [name, each] of bounds) {
-    if (each.used / each.max > worst.share) worst = { share: each.used / each.max, name: name.replaceAll('_', ' ') };
-  }
-  const percent = `${Math.round(worst.share * 100)}%`;
-  const tone = worst.share > 0.9 ? 'bad' : worst.share > 0.6 ? 'warn' : 'good';
-  return { tone, share: worst.share, text: worst.name ? `${percent} of ${worst.name}` : 'idle' };
+  const [worst] = boundsOf(node);
+  if (!worst || worst.used === 0) return { tone: 'good', share: 0, text: 'idle' };
+  return { tone: worst.tone, share: worst.share, text: `${Math.round(worst.share * 100)}% of ${worst.name}` };
 }

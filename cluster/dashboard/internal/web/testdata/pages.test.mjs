@@ -63,9 +63,12 @@ test('payloads say what they are', () => {
 
 test('a node is as bad as its worst part', () => {
   assert.equal(nodes.livenessOf({ liveness: 'alive' }).tone, 'good');
-  assert.equal(nodes.livenessOf({ liveness: 'unreachable', last_contact_seconds: 70 }).text, 'does not answer, 1 min 10 s ago');
+  assert.equal(nodes.livenessOf({ liveness: 'unreachable', last_contact_seconds: 70 }).text, 'does not answer, last 1 min 10 s ago');
   assert.equal(nodes.diskOf({ disk: { full: true } }).tone, 'bad');
   assert.equal(nodes.diskOf({ disk: { write_p99_seconds: 0.2 } }).tone, 'warn');
   assert.equal(nodes.overloadOf({ overload: { a: { used: 1, max: 10 }, b: { used: 95, max: 100 } } }).text, '95% of b');
+  assert.equal(nodes.overloadOf({ overload: { turns: 64, turns_max: 128, hung: 3 } }).text, '50% of turns');
+  assert.equal(nodes.clockOf({ partitions: [{ clock_offset_seconds: 0.1 }, { clock_offset_seconds: -0.3 }] }), -0.3);
+  assert.deepEqual(nodes.slotsOf({ slots: 100, free_slots: 30 }), { used: 70, total: 100 });
   assert.deepEqual(nodes.leads({ partitions: [{ partition: 0, role: 'leader' }, { partition: 1, role: 'follower' }] }), [0]);
 });
