@@ -7,9 +7,9 @@
 //   missingPages(history, first, last)   the pages that are needed to show rows [first, last)
 //   related(history, eventId)        the event IDs of the operation that an event belongs to
 //   toneOf(type)                     how a type of events looks: start, good, bad, operator, plain
-//   summarize(event)                 what the event says, as one line
+//   summarize(event, formatTime)     what the event says, as one line
 //   payloadsOf(event)                its payloads, each {field, value}
-//   fieldsOf(event)                  its other fields, each [name, text]
+//   fieldsOf(event, formatTime)      its other fields, each [name, text]
 //   matches(event, words)            whether the text of an event contains all words
 //   canCopyTo(event)                 whether a run can be rewound to the event or forked at it
 
@@ -20,6 +20,8 @@ const columns = new Set(['event_id', 'type', 'time', 'name', 'execution', 'sourc
 
 // Fields that can be payloads. Others are shown as text.
 const payloadFields = new Set(['input', 'output', 'result', 'data', 'value', 'custom_status', 'payload', 'status']);
+
+const isTime = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$/;
 
 const ends = /^Orchestration(Completed|Failed|Canceled|Terminated|ContinuedAsNew)$/;
 
@@ -104,10 +106,10 @@ export function isPayload(field, value) {
 }
 
 /** Returns the fields of an event that are neither columns nor payloads, as texts. */
-export function fieldsOf(event) {
+export function fieldsOf(event, formatTime = (time) => time) {
   return Object.entries(event)
     .filter(([field, value]) => !columns.has(field) && !isPayload(field, value) && value !== '' && value !== null && value !== undefined)
-    .map(([field, value]) => [field.replaceAll('_', ' '), textOf(value)]);
+    .map(([field, value]) => [field.replaceAll('_', ' '), isTime.test(value) ? formatTime(value) : textOf(value)]);
 }
 
 function textOf(value) {
@@ -135,9 +137,9 @@ export function payloadText(payload, max = 200) {
 const quiet = new Set(['principal', 'reason', 'request id', 'headers', 'options', 'trace']);
 
 /** Returns what an event says, as one line: its error, fields and payloads. */
-export function summarize(event) {
+export function summarize(event, formatTime) {
   const texts = payloadsOf(event).map(({ field, value }) => `${field} ${payloadText(value)}`);
-  const fields = fieldsOf(event);
+  const fields = fieldsOf(event, formatTime);
   for (const [name, text] of fields) {
     if (!quiet.has(name)) {
       texts.push(name === 'error' ? text : `${name} ${text}`);

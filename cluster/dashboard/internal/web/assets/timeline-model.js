@@ -5,8 +5,10 @@
 //   createTimeline(answer)          the timeline of an answer of the API
 //   applyEvent(timeline, event)     adds an event that was recorded later; reports whether anything changed
 //   extend(timeline, events)        adds events that came live: 'changed', 'same', or 'gap' if some are missing
+//   annotate(timeline, operations)   adds what is known of open operations; reports whether that changed
 //   bounds(timeline, now)           the first and the last moment that the timeline shows
 //   segmentsOf(row, now)            the segments of the bar of a row
+//   attemptsText(row)               how many attempts there were, or "" for one
 //   describeRow(row, now, format)   the row as one sentence
 //   flatten(timeline, expanded)     the rows of a timeline and of its expanded children, in order
 //   kinds                           the kinds of rows, with their names
@@ -115,11 +117,14 @@ function newRow(row) {
     receiver: row.receiver || '',
     fireAt: milliseconds(row.fire_at),
     closedBy: row.closed_by || 0,
+    state: '', // of an open activity; see annotate
+    failedAttempts: 0,
+    lastError: '',
   };
 }
 
 function newMark(mark) {
-  return { eventId: mark.event_id, time: milliseconds(mark.time), kind: mark.kind, text: mark.text || '' };
+  return { eventId: mark.event_id, time: milliseconds(mark.time), kind: mark.kind || 'event', text: mark.text || '' };
 }
 
 function errorText(error) {
@@ -195,6 +200,27 @@ export function extend(timeline, events) {
   return news.map((e) => applyEvent(timeline, e)).some(Boolean) ? 'changed' : 'same';
 }
 
+/**
+ * Adds to open rows what `instances/{id}/pending` says of them, because failed attempts are no events.
+ * Reports whether anything changed.
+ */
+export function annotate(timeline, operations) {
+  let changed = false;
+  for (const operation of operations) {
+    const row = timeline.byEvent.get(operation.event_id);
+    if (!row || operation.execution && operation.execution !== timeline.execution || row.to !== null) {
+      continue;
+    }
+    const failed = operation.failed_attempts || 0;
+    const state = operation.held ? 'held' : operation.state || '';
+    if (state !== row.state || failed !== row.failedAttempts) {
+      Object.assign(row, { state, failedAttempts: failed, lastError: errorText(operation.last_error), attemptCount: Math.max(row.attemptCount, failed) });
+      changed = true;
+    }
+  }
+  return changed;
+}
+
 /** Returns the first and the last moment of a timeline. An open execution ends now. */
 export function bounds(timeline, now) {
   const start = timeline.startedAt || now;
@@ -209,7 +235,8 @@ const waits = { timer: 'timer', event: 'wait', message: 'message', child: 'child
 
 /**
  * Returns the segments of a row's bar in their order, each {from, to, tone, number, error}. Tones:
- * queued, running, completed, failed, backoff, canceled, timer, wait, child, message.
+ * queued, running, completed, failed, backoff, canceled, timer, wait, child, message. several says that
+ * the segment stands for more than one attempt.
  */
 export function segmentsOf(row, now) {
   const end = row.to === null ? Math.max(now, row.from) : row.to;
@@ -218,7 +245,8 @@ export function segmentsOf(row, now) {
     return [{ from: row.from, to: end, tone: bad || (row.outcome === 'canceled' ? 'canceled' : waits[row.kind] || 'wait') }];
   }
   if (!row.attempts.length) {
-    return [{ from: row.from, to: end, tone: toneOfEnd(row.outcome) }];
+    const several = row.outcome === 'open' ? row.failedAttempts > 0 : row.attemptCount > 1;
+    return [{ from: row.from, to: end, tone: toneOf(row), several }];
   }
   const segments = [];
   let at = row.from;
@@ -239,8 +267,25 @@ export function segmentsOf(row, now) {
   return segments;
 }
 
+// toneOf is the tone of an activity of which the attempts are not known.
+function toneOf(row) {
+  if (row.outcome !== 'open') {
+    return toneOfEnd(row.outcome);
+  }
+  return { running: 'running', ending: 'running', 'backing off': 'backoff' }[row.state] || 'queued';
+}
+
 function toneOfEnd(outcome) {
   return { completed: 'completed', failed: 'failed', canceled: 'canceled' }[outcome] || 'queued';
+}
+
+/** Returns how many attempts there were, if that is worth saying, or "". */
+export function attemptsText(row) {
+  if (row.outcome === 'open' && row.failedAttempts) {
+    return `${row.failedAttempts} failed`;
+  }
+  const attempts = Math.max(row.attempts.length, row.attemptCount);
+  return attempts > 1 ? `${attempts} attempts` : '';
 }
 
 /** Describes a row in words. format is a function for durations in seconds. */
@@ -248,13 +293,18 @@ export function describeRow(row, now, format) {
   const end = row.to === null ? now : row.to;
   const took = format(Math.max(0, end - row.from) / 1000);
   const parts = [kinds[row.kind] || row.kind, row.outcome === 'open' ? `open for ${took}` : `${row.outcome} after ${took}`];
-  const attempts = Math.max(row.attempts.length, row.attemptCount);
-  if (attempts > 1) {
-    parts.push(`${attempts} attempts`);
+  const open = row.outcome === 'open';
+  if (open && row.state) {
+    parts.push(row.state);
   }
-  const failed = [...row.attempts].reverse().find((a) => a.error);
-  if (failed && row.outcome !== 'completed') {
-    parts.push(`last error ${failed.error}`);
+  const attempts = attemptsText(row);
+  if (attempts) {
+    parts.push(attempts);
+  }
+  const failed = row.attempts.filter((a) => a.error).pop();
+  const error = failed ? failed.error : row.lastError;
+  if (error && row.outcome !== 'completed') {
+    parts.push(`last error ${error}`);
   }
   return parts.join(', ');
 }

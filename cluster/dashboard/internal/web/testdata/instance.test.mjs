@@ -67,6 +67,18 @@ test('events of another execution do not change a timeline', () => {
   assert.equal(model.applyEvent(sample(), { execution: 2, event_id: 9, type: 'TimerCreated', time: at(99) }), false);
 });
 
+test('an activity without known attempts shows what is pending', () => {
+  const timeline = model.createTimeline({ execution: 1, started_at: at(0), rows: [{ event_id: 2, kind: 'activity', name: 'mail', from: at(1), to: null }] });
+  const operation = { event_id: 2, execution: 1, state: 'backing off', failed_attempts: 3, last_error: { code: 'smtp', message: 'later' } };
+  assert.ok(model.annotate(timeline, [operation]));
+  assert.ok(!model.annotate(timeline, [operation]));
+  const [row] = timeline.rows;
+  assert.deepEqual(model.segmentsOf(row, ms(9)).map((s) => [s.tone, s.several]), [['backoff', true]]);
+  assert.equal(model.describeRow(row, ms(9), (s) => `${s} s`), 'activity, open for 0.008 s, backing off, 3 failed, last error smtp: later');
+  model.applyEvent(timeline, { event_id: 3, type: 'ActivityCompleted', time: at(9), source_event_id: 2, attempts: 4 });
+  assert.equal(model.attemptsText(row), '4 attempts');
+});
+
 test('a gap between live events is noticed', () => {
   const timeline = sample();
   assert.equal(model.extend(timeline, [{ event_id: 5, type: 'TimerCreated', time: at(99) }]), 'same');

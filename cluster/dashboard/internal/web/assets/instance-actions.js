@@ -1,0 +1,157 @@
+// The actions on one instance, each with its dialog.
+//
+// Exports:
+//   instanceActions(status, onDone)   {buttons, menu: [{label, act, danger, hidden}], rewind, fork}
+
+import { html } from './lib/htm-preact.js';
+import { get, may, pageURL, post } from './api.js';
+import { ask, notify } from './dialog.js';
+import { Payload } from './format.js';
+
+const endStates = new Set(['completed', 'failed', 'canceled', 'terminated']);
+
+/** Reports whether an instance in a state has ended. */
+export const hasEnded = (state) => endStates.has(state);
+
+/**
+ * Returns what the user may do with an instance. rewind(eventId) and fork(eventId) are null if the
+ * user may not. onDone is called after each action that was done.
+ */
+export function instanceActions(status, execution, onDone) {
+  const { id, state } = status;
+  const ended = hasEnded(state);
+  const simple = (verb, options) => act({ ...options, run: (values) => post(['instances', id, verb], values) }, onDone);
+  const suspended = state === 'suspended' || status.paused;
+  const menu = [
+    { label: 'Send event…', right: 'send', shown: !ended, act: () => act(sendDialog(id), onDone) },
+    { label: 'Update…', right: 'update', shown: !ended, act: () => update(id, onDone) },
+    { label: 'Query…', right: 'query', shown: true, act: () => query(id) },
+    { label: 'Read key-value map…', right: 'query', shown: true, act: () => readMap(id) },
+    { label: 'Suspend…', right: 'suspend', shown: !ended && !suspended, act: () => simple('suspend', suspendDialog), first: true },
+    { label: 'Resume…', right: 'resume', shown: !ended && suspended, act: () => simple('resume', resumeDialog), first: true },
+    { label: 'Retry…', right: 'retry', shown: state === 'failed', act: () => simple('retry', retryDialog), first: true },
+    { label: 'Rerun…', right: 'rerun', shown: true, act: () => simple('rerun', rerunDialog(ended)), first: ended },
+    { label: 'Rewind…', right: 'rewind', shown: true, act: () => copy('rewind', status, execution, 0, onDone) },
+    { label: 'Fork…', right: 'fork', shown: true, act: () => copy('fork', status, execution, 0, onDone) },
+    { label: 'Cancel…', right: 'cancel', shown: !ended, act: () => simple('cancel', cancelDialog), first: true },
+    { label: 'Terminate…', right: 'terminate', shown: !ended, danger: true, act: () => simple('terminate', terminateDialog(id)) },
+    { label: 'Purge…', right: 'purge', shown: ended, danger: true, act: () => purge(id) },
+  ].filter((item) => item.shown && may(item.right));
+  const begin = (verb) => (may(verb) ? (eventId) => copy(verb, status, execution, eventId, onDone) : null);
+  return {
+    buttons: menu.filter((item) => item.first),
+    menu: menu.filter((item) => !item.first),
+    rewind: begin('rewind'),
+    fork: begin('fork'),
+  };
+}
+
+async function act({ done, ...dialog }, onDone) {
+  const answer = await ask({ reason: true, ...dialog });
+  if (answer) {
+    notify(done);
+    onDone(answer);
+  }
+  return answer;
+}
+
+const suspendDialog = {
+  title: 'Suspend', confirm: 'Suspend', done: 'Suspended.',
+  text: 'The code does not go on until you resume it. Activities that run continue, and events are kept for later.',
+};
+const resumeDialog = { title: 'Resume', confirm: 'Resume', done: 'Resumed.', text: 'The code goes on from where it is.' };
+const cancelDialog = {
+  title: 'Cancel the run', confirm: 'Cancel the run', done: 'Asked to cancel.', danger: true,
+  text: 'The code is asked to end. It may compensate what it has done first.',
+};
+const retryDialog = { title: 'Retry', confirm: 'Retry', done: 'A new attempt of the run begins.', text: 'The failed run begins again with the same input.' };
+const rerunDialog = (ended) => ({
+  title: 'Rerun', confirm: 'Rerun', done: 'A new run has begun.', danger: !ended,
+  text: `A new run begins with the input and the options of the latest one.${ended ? '' : ' The run in progress is terminated.'}`,
+});
+const terminateDialog = (id) => ({
+  title: 'Terminate', confirm: 'Terminate', done: 'Terminated.', danger: true, typed: id,
+  text: 'The run ends at once. The code does not notice and compensates nothing. Consider to cancel it instead.',
+});
+
+const nameField = (label) => ({ name: 'name', label, required: true });
+const inputField = (label, help = 'JSON') => ({ name: 'input', label, type: 'json', value: 'null', help });
+
+const sendDialog = (id) => ({
+  title: 'Send an event', confirm: 'Send', done: 'The event is recorded.',
+  fields: [nameField('Name of the event'), { ...inputField('Data'), name: 'data' }],
+  run: ({ name, ...body }) => post(['instances', id, 'events', name], body),
+});
+
+async function update(id, onDone) {
+  const answer = await act({
+    title: 'Update', confirm: 'Update', done: 'The update has ended.',
+    text: 'The handler of the update runs in the instance and is recorded. This waits for its answer.',
+    fields: [nameField('Name of the update'), inputField('Input')],
+    run: ({ name, ...body }) => post(['instances', id, 'updates', name], body),
+  }, onDone);
+  if (answer) {
+    show('Answer of the update', answer.output);
+  }
+}
+
+async function query(id) {
+  const answer = await ask({
+    title: 'Query', confirm: 'Ask', text: 'The handler of the query reads the state of the instance. Nothing is recorded.',
+    fields: [nameField('Name of the query'), inputField('Input')],
+    run: ({ name, input }) => get(['instances', id, 'query', name], input === undefined || input === null ? {} : { input: JSON.stringify(input) }),
+  });
+  if (answer) {
+    show('Answer of the query', answer.output);
+  }
+}
+
+async function readMap(id) {
+  const answer = await ask({
+    title: 'Read a key-value map', confirm: 'Read', fields: [nameField('Name of the map')],
+    run: ({ name }) => get(['instances', id, 'kv', name]),
+  });
+  if (answer) {
+    show('Values', { json: answer.values ?? answer });
+  }
+}
+
+function show(title, value) {
+  return ask({ title, confirm: 'Close', text: html`<${Payload} value=${value ?? { json: null }} name="answer" open />` });
+}
+
+async function purge(id) {
+  const answer = await ask({
+    title: 'Purge', confirm: 'Purge', danger: true, typed: id, reason: true,
+    text: 'The instance and all of its histories are deleted. This cannot be undone.',
+    run: (values) => post(['instances', id, 'purge'], values),
+  });
+  if (answer) {
+    location.assign(pageURL(['instances']));
+  }
+}
+
+/** Asks for the point of a rewind or a fork and begins the run. */
+async function copy(verb, { id, state, last_event_id: last }, execution, eventId, onDone) {
+  const isFork = verb === 'fork';
+  const fields = [{
+    name: 'event_id', label: 'Last event to keep', type: 'number', required: true, value: String(eventId || Math.max(1, last - (hasEnded(state) ? 1 : 0))),
+    help: 'The code goes on after it. What was open there runs again.',
+  }];
+  if (isFork) {
+    fields.push({ name: 'id', label: 'ID of the new instance', help: 'Empty: the cluster makes one.' });
+  }
+  fields.push({ name: 'drop_events', label: 'Drop the external events that came later', type: 'checkbox', help: 'Otherwise the new run receives them at its beginning.' });
+  const answer = await act({
+    title: isFork ? 'Fork' : 'Rewind', confirm: isFork ? 'Fork' : 'Rewind', fields,
+    danger: !isFork && !hasEnded(state),
+    done: isFork ? 'A new instance has begun.' : 'A new run has begun.',
+    text: isFork
+      ? 'A new instance begins with a copy of the history up to an event. This one is not changed.'
+      : `A new run of this instance begins with a copy of the history up to an event.${hasEnded(state) ? '' : ' The run in progress is terminated.'}`,
+    run: (values) => post(['instances', id, verb], { ...values, execution }),
+  }, onDone);
+  if (answer && isFork && answer.id) {
+    location.assign(pageURL(['instances', answer.id]));
+  }
+}
