@@ -48,12 +48,6 @@ var navigation = []link{
 	{"cluster", "cluster", "Cluster"},
 }
 
-// preloaded are modules that each page imports. The browser fetches them at once.
-var preloaded = []string{
-	"lib/htm-preact.js", "page.js", "api.js", "live.js", "format.js", "prefs.js",
-	"components.js", "basics.js", "table.js", "virtual.js", "dialog.js", "keys.js", "filtertext.js",
-}
-
 // shellData is what shell.html shows.
 type shellData struct {
 	Title, Heading, Base, Assets, Module, Section, Page, ID string
@@ -101,7 +95,7 @@ func (s *site) servePage(w http.ResponseWriter, r *http.Request, path string) {
 	data := shellData{
 		Title: heading + " · Tenuto", Heading: heading, Base: base, Assets: base + s.assetPath(),
 		Module: found.name + ".js", Section: found.section, Page: found.name, ID: id,
-		Styles: append([]string{"base.css", "parts.css", "pages.css"}, found.styles...), Preload: preloaded, Navigation: navigation,
+		Styles: append([]string{"base.css", "parts.css", "pages.css"}, found.styles...), Preload: s.preloads[found.name], Navigation: navigation,
 	}
 	var text bytes.Buffer
 	if err := shell.Execute(&text, data); err != nil {

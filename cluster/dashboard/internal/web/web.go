@@ -8,8 +8,10 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -50,10 +52,12 @@ type asset struct {
 type site struct {
 	hash   string // of all assets
 	assets map[string]asset
+	// preloads are the modules that the script of each page imports, by the page's name.
+	preloads map[string][]string
 }
 
 func newSite() (*site, error) {
-	s := &site{assets: map[string]asset{}}
+	s := &site{assets: map[string]asset{}, preloads: map[string][]string{}}
 	all := sha256.New()
 	err := fs.WalkDir(files, "assets", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -74,6 +78,9 @@ func newSite() (*site, error) {
 		return nil
 	})
 	s.hash = hex.EncodeToString(all.Sum(nil)[:8])
+	for _, each := range append(slices.Collect(maps.Values(pages)), missing) {
+		s.preloads[each.name] = s.importsOf(each.name + ".js")
+	}
 	return s, err
 }
 

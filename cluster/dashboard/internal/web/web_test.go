@@ -112,11 +112,6 @@ func TestAssets_ImportWhatExists(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range preloaded {
-		if _, ok := s.assets[name]; !ok {
-			t.Errorf("the shell preloads %s, which does not exist", name)
-		}
-	}
 }
 
 func TestAssets_ParseIfNodeIsInstalled(t *testing.T) {
