@@ -27,12 +27,16 @@ const (
 	// PrincipalLocal is an unauthenticated peer. Without TLS, which is allowed on loopback only,
 	// every peer is one.
 	PrincipalLocal PrincipalKind = "local"
+
+	// principalUser is a user of this process, whom no certificate names; exported by package operate.
+	principalUser PrincipalKind = "user"
 )
 
-// A Principal is the peer of a connection.
+// A Principal is the peer of a connection, or a user of the dashboard.
 type Principal struct {
 	Kind PrincipalKind
-	// Name is the name of the node or client in its certificate; "" with PrincipalLocal.
+	// Name is the name of the node or client in its certificate; "" with PrincipalLocal. It is the
+	// user's with operate.PrincipalUser.
 	Name string
 }
 
@@ -158,6 +162,20 @@ func (s *nodeService) authorize(ctx context.Context, caller Principal, request *
 				return err
 			}
 		}
+	}
+	return nil
+}
+
+// authorizeUser returns an error if a user of this process may not do something to an instance. A
+// page asks about many actions only to show which are possible, so a refusal is no warning.
+func (r *router) authorizeUser(ctx context.Context, user, action, instance string) error {
+	if err := checkUser(user); err != nil || r.node.config.Authorize == nil {
+		return err
+	}
+	caller := Principal{principalUser, user}
+	if err := r.node.config.Authorize(ctx, caller, Action(action), instance); err != nil {
+		r.node.config.Logger.Debug("action refused", "caller", caller.String(), "action", action, "instance", instance, "error", err)
+		return ErrNotAuthorized
 	}
 	return nil
 }

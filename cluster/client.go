@@ -121,7 +121,7 @@ func (c *Client) Internal(access.Key) (access.Door, error) {
 	if err := c.check(context.Background()); err != nil {
 		return access.Door{}, err
 	}
-	return access.Door{
+	door := access.Door{
 		Call:  c.call,
 		Check: func(request *clusterpb.Request) error { return checkRequest(request, math.MaxInt) },
 		Events: func(ctx context.Context, instance string, execution uint64, pass func(*journalpb.Event) error, options ...replay.Option) (uint64, error) {
@@ -133,7 +133,11 @@ func (c *Client) Internal(access.Key) (access.Door, error) {
 		},
 		Encode:    c.encode,
 		Converter: c.converter,
-	}, nil
+	}
+	if local, ok := c.transport.(*router); ok {
+		door.Authorize = local.authorizeUser
+	}
+	return door, nil
 }
 
 // A caller is how a client reaches the cluster.

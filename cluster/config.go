@@ -60,7 +60,8 @@ type Config struct {
 	// and the caller gets [ErrNotAuthorized]. instanceID is "" if the call does not concern a
 	// single instance. [SendOrStart] needs the right to both [ActionStart] and [ActionSend],
 	// [TerminateExisting] to [ActionTerminate] also. The start of a bulk job (package cluster/bulk)
-	// also needs the right to its action, with instanceID "". Authorize requires TLS and may be called
+	// also needs the right to its action, with instanceID "". The dashboard of a node asks about each
+	// action of its users; see operate.PrincipalUser. Authorize requires TLS and may be called
 	// concurrently. It is not called for calls that other nodes forward, because they have called
 	// it, nor for what orchestration code starts, sends or cancels. By default, each client with a
 	// certificate of the cluster may do everything.

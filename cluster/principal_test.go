@@ -10,6 +10,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/cluster/internal/access"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
@@ -143,5 +144,50 @@ func TestPrincipal_OfNodeClients(t *testing.T) {
 		if got := recordedPrincipals(t, node.Client(), id); !slices.Equal(got, want) {
 			t.Errorf("%q; want %q", got, want)
 		}
+	}
+}
+
+// Authorize decides for the users of a node's own program, as principals of their own kind. A remote
+// client knows no rights of users.
+func TestAuthorize_UsersOfNode(t *testing.T) {
+	trusted := newAuthority(t)
+	nodes, _ := startWithTLS(t, trusted, func(_ int, config *Config) {
+		config.Authorize = func(_ context.Context, caller Principal, action Action, instance string) error {
+			if caller == (Principal{"user", "alice"}) && action == ActionCancel && instance == "i" || caller.Kind == PrincipalClient {
+				return nil
+			}
+			return errors.New("not today")
+		}
+	})
+	door, err := nodes[0].Client().Internal(access.Key{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := testContext(t)
+	if err := door.Authorize(ctx, "alice", string(ActionCancel), "i"); err != nil {
+		t.Errorf("what alice may do: %v", err)
+	}
+	for _, refused := range [][3]string{{"alice", "purge", "i"}, {"alice", "cancel", "j"}, {"bob", "cancel", "i"}} {
+		if err := door.Authorize(ctx, refused[0], refused[1], refused[2]); !errors.Is(err, ErrNotAuthorized) {
+			t.Errorf("%q: %v; want ErrNotAuthorized", refused, err)
+		}
+	}
+	if err := door.Authorize(ctx, "al\nice", "cancel", "i"); !errors.As(err, new(*replay.InvalidError)) {
+		t.Errorf("a name with a line break: %v; want an InvalidError", err)
+	}
+	remote, err := dialSecured(t, trusted, trusted.client("alice"), nodes...).Internal(access.Key{})
+	if err != nil || remote.Authorize != nil {
+		t.Errorf("a remote client decides about users (%v)", err)
+	}
+}
+
+// A node without Authorize permits its users everything.
+func TestAuthorize_UnsetPermitsUsers(t *testing.T) {
+	door, err := startNode(t, Config{InMemory: true}).Client().Internal(access.Key{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := door.Authorize(testContext(t), "alice", string(ActionPurge), "i"); err != nil {
+		t.Error(err)
 	}
 }

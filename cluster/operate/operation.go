@@ -28,6 +28,11 @@ const (
 	ActionTransfer       cluster.Action = "transfer leadership"
 )
 
+// PrincipalUser is the kind of a [cluster.Principal] that is a user of the dashboard (package
+// cluster/dashboard), on a node with Config.Authorize. Its name is the one that the program gives
+// the user. No certificate makes a caller one.
+const PrincipalUser cluster.PrincipalKind = "user"
+
 // Errors of actions. With each of them nothing was recorded.
 var (
 	// ErrUnknownOperation means that the instance has no such operation: there is no such event, or

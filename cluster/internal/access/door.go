@@ -29,6 +29,10 @@ type Door struct {
 	Encode func(of replay.PayloadInfo, value any) (*journalpb.Payload, error)
 	// Converter converts payloads and errors.
 	Converter engine.PayloadConverter
+	// Authorize returns an error if the Config.Authorize of the client's node refuses a user the right
+	// to an action on an instance, "" for an action that concerns no single instance. It is nil for a
+	// client of cluster.Dial: nodes check the calls of its program, and know no rights of its users.
+	Authorize func(ctx context.Context, user, action, instance string) error
 }
 
 // userKey is the key of a user's name in a context.
