@@ -1,0 +1,66 @@
+package dashboard
+
+import (
+	"cmp"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/dashboard/internal/api"
+	"github.com/tenuto-dev/tenuto/cluster/dashboard/internal/web"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// Options are the options of a dashboard. The zero value shows everything and changes nothing.
+type Options struct {
+	// Principal returns the name of the user who sends a request: 1 to 256 bytes of UTF-8 without
+	// control characters. An error, or "", is answered with 401. It is called for each request to the
+	// API, concurrently. Without it there are no users: everything can be read, and nothing changed.
+	Principal func(r *http.Request) (string, error)
+	// ReadOnly refuses all changes.
+	ReadOnly bool
+	// Redact reports whether a payload is hidden. It is called for each payload that is shown,
+	// concurrently. The name in it is "" for results, whose events do not have it. Defaults to showing
+	// all payloads.
+	Redact func(payload replay.PayloadInfo) bool
+	// Hosts are the host names under which the dashboard is reached, without ports. Defaults to any
+	// name; on a loopback address to localhost and loopback addresses, because a page of another site
+	// may give its own name the address 127.0.0.1.
+	Hosts []string
+	// StreamsMax bounds the streams of events that are open at a time; each open page has one.
+	// Defaults to 1,000.
+	StreamsMax int
+	// Logger gets requests that fail with an internal error. Defaults to slog.Default().
+	Logger *slog.Logger
+}
+
+// streamsDefault is the default of Options.StreamsMax.
+const streamsDefault = 1000
+
+// Handler returns the handler of a dashboard. It serves at the root of its paths: mount it with
+// http.StripPrefix. It may be called concurrently, and ends with its requests: shut the server down
+// before the client is closed.
+func Handler(client *cluster.Client, options Options) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/api/", http.StripPrefix("/api", api.New(api.Config{
+		Client: client, Principal: options.Principal, ReadOnly: options.ReadOnly, Redact: options.Redact,
+		StreamsMax: cmp.Or(max(options.StreamsMax, 0), streamsDefault), Logger: cmp.Or(options.Logger, slog.Default()),
+	})))
+	mux.Handle("/", web.Handler())
+	return protect(options.Hosts, rooted(mux))
+}
+
+// rooted makes paths without a leading slash, as http.StripPrefix leaves them, begin at the root.
+func rooted(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Path, "/") {
+			r = r.Clone(r.Context())
+			r.URL.Path = "/" + r.URL.Path
+			if r.URL.RawPath != "" {
+				r.URL.RawPath = "/" + r.URL.RawPath
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}

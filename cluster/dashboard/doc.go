@@ -1,0 +1,26 @@
+// Package dashboard shows a cluster in a browser: a handler with pages, a JSON API and live streams.
+//
+//	mux.Handle("/tenuto/", http.StripPrefix("/tenuto", dashboard.Handler(node.Client(), dashboard.Options{
+//		Principal: func(r *http.Request) (string, error) { return userOf(r) },
+//	})))
+//
+// Pages use relative URLs, so any prefix works, behind a proxy too. The API is at api/ below the
+// prefix. The guide is cluster/docs/dashboard.md.
+//
+// # Guarantees
+//
+//  1. Without Options.Principal nothing can be changed.
+//  2. Each read and each change asks the Config.Authorize of the client's node about the user, with a
+//     cluster.Principal of the kind operate.PrincipalUser. Histories show who changed what, and why.
+//  3. A page of another site can neither change nor read anything: GET changes nothing, changes need a
+//     header that a form cannot send, and Options.Hosts keeps out names that were not meant.
+//  4. Payloads, IDs and errors are shown as text. The Content-Security-Policy allows no inline script.
+//  5. The handler sets no cookies and loads nothing from other hosts.
+//
+// # What may not be assumed
+//
+//   - That pages show the latest state: they read the replica of the client's node, and follow it.
+//   - That a client of cluster.Dial knows the rights of users: nodes check what its program may do.
+//     Refuse requests in Options.Principal.
+//   - That the handler authenticates anybody: Options.Principal, or a handler around it, does.
+package dashboard

@@ -1,0 +1,168 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/filter"
+	"github.com/tenuto-dev/tenuto/cluster/operate"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// statusError is an error with its HTTP status.
+type statusError struct {
+	status        int
+	code, message string
+}
+
+func (e *statusError) Error() string { return e.message }
+
+// errorAnswer is the body of an answer that is an error.
+type errorAnswer struct {
+	Error errorDetail `json:"error"`
+}
+
+type errorDetail struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Field   string `json:"field,omitempty"`   // that is not valid
+	Outcome string `json:"outcome,omitempty"` // "none": nothing was done; "unknown"
+	Offset  *int   `json:"offset,omitempty"`  // in the text of a filter
+}
+
+// errorStatuses are the answers for errors without a type of their own.
+var errorStatuses = []struct {
+	err    error
+	status int
+	code   string
+}{
+	{cluster.ErrNotFound, http.StatusNotFound, "not_found"},
+	{cluster.ErrNotAuthorized, http.StatusForbidden, "not_authorized"},
+	{cluster.ErrInstanceExists, http.StatusConflict, "exists"},
+	{cluster.ErrEnded, http.StatusConflict, "ended"},
+	{cluster.ErrStalled, http.StatusConflict, "stalled"},
+	{cluster.ErrNotStalled, http.StatusConflict, "not_stalled"},
+	{cluster.ErrActivityClosed, http.StatusConflict, "closed"},
+	{operate.ErrClosed, http.StatusConflict, "closed"},
+	{operate.ErrHeld, http.StatusConflict, "held"},
+	{operate.ErrNotBackingOff, http.StatusConflict, "not_backing_off"},
+	{operate.ErrUnknownOperation, http.StatusNotFound, "unknown_operation"},
+	{cluster.ErrBusy, http.StatusTooManyRequests, "busy"},
+	{cluster.ErrProtocol, http.StatusConflict, "protocol"},
+}
+
+// writeError writes an error as the answer.
+func writeError(w http.ResponseWriter, err error) {
+	status, detail := answerOf(err)
+	var busy *cluster.BusyError
+	if errors.As(err, &busy) {
+		w.Header().Set("Retry-After", strconv.Itoa(int(max(busy.RetryAfter.Round(time.Second)/time.Second, 1))))
+	}
+	writeJSON(w, status, errorAnswer{detail})
+}
+
+func answerOf(err error) (status int, detail errorDetail) {
+	detail = errorDetail{Code: "internal", Message: err.Error()}
+	var (
+		own         *statusError
+		invalid     *replay.InvalidError
+		syntax      *filter.SyntaxError
+		unavailable *cluster.UnavailableError
+		large       *http.MaxBytesError
+		tooLarge    *replay.PayloadTooLargeError
+		kind        *operate.KindError
+	)
+	switch {
+	case errors.As(err, &own):
+		detail.Code = own.code
+		return own.status, detail
+	case errors.As(err, &large), errors.As(err, &tooLarge):
+		detail.Code = "too_large"
+		return http.StatusRequestEntityTooLarge, detail
+	case errors.As(err, &syntax):
+		detail.Code, detail.Field, detail.Offset = "invalid", "filter", &syntax.Offset
+		return http.StatusBadRequest, detail
+	case errors.As(err, &invalid):
+		detail.Code, detail.Field = "invalid", invalid.Field
+		return http.StatusBadRequest, detail
+	case errors.As(err, &kind):
+		detail.Code = "wrong_kind"
+		return http.StatusConflict, detail
+	case errors.As(err, &unavailable):
+		detail.Code, detail.Outcome = "unavailable", "none"
+		if !unavailable.NotExecuted {
+			detail.Outcome = "unknown"
+		}
+		return http.StatusServiceUnavailable, detail
+	}
+	for _, known := range errorStatuses {
+		if errors.Is(err, known.err) {
+			detail.Code = known.code
+			return known.status, detail
+		}
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		detail.Code = "unavailable"
+		return http.StatusServiceUnavailable, detail
+	}
+	return http.StatusInternalServerError, detail
+}
+
+func writeJSON(w http.ResponseWriter, status int, answer any) {
+	text, err := json.Marshal(answer)
+	if err != nil {
+		status, text = http.StatusInternalServerError, []byte(`{"error":{"code":"internal","message":"the answer cannot be encoded"}}`)
+	}
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(text) // an error means that the client has gone
+}
+
+// decodeBody reads the body of a change, which must have no other fields. An empty body is valid.
+func (r *request) decodeBody(into any) error {
+	decoder := json.NewDecoder(r.Body)
+	decoder.DisallowUnknownFields()
+	err := decoder.Decode(into)
+	var large *http.MaxBytesError
+	switch {
+	case err == nil && decoder.More():
+		return &replay.InvalidError{Field: "body", Reason: "must be one JSON object"}
+	case err == nil, r.ContentLength == 0:
+		return nil
+	case errors.As(err, &large):
+		return err
+	}
+	return &replay.InvalidError{Field: "body", Reason: err.Error()}
+}
+
+// timeOf returns a time as answers have it, nil for the zero time.
+func timeOf(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// errorView is an error of a run or an operation.
+type errorView struct {
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message"`
+}
+
+func errorViewOf(err error) *errorView {
+	if err == nil {
+		return nil
+	}
+	view := &errorView{Message: err.Error()}
+	var recorded *replay.Error
+	if errors.As(err, &recorded) {
+		view.Code = recorded.Code
+	}
+	return view
+}

@@ -1,0 +1,208 @@
+package api
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strconv"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/internal/access"
+	"github.com/tenuto-dev/tenuto/cluster/operate"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// Config configures an API.
+type Config struct {
+	Client *cluster.Client
+	// Principal returns the name of the user of a request. nil: there are no names, and nothing may be
+	// changed.
+	Principal func(*http.Request) (string, error)
+	// ReadOnly refuses all changes.
+	ReadOnly bool
+	// Redact reports whether a payload is hidden. It may be nil, and is called concurrently.
+	Redact func(replay.PayloadInfo) bool
+	// StreamsMax bounds the streams of events that are open at a time.
+	StreamsMax int
+	Logger     *slog.Logger
+}
+
+// API serves the JSON API. Its methods may be called concurrently.
+type API struct {
+	config  Config
+	mux     *http.ServeMux
+	streams *streams
+}
+
+// request is a call whose user is known.
+type request struct {
+	*http.Request
+	api  *API
+	user string
+}
+
+// A route is one call of the API.
+type route struct {
+	pattern string
+	serve   func(ctx context.Context, r *request) (any, error)
+	action  cluster.Action // "": serve asks the rights itself, or none are needed
+	stream  func(w http.ResponseWriter, r *request) error
+}
+
+// New returns the API.
+func New(config Config) *API {
+	a := &API{config: config, mux: http.NewServeMux(), streams: newStreams(config.StreamsMax)}
+	for _, r := range a.routes() {
+		a.mux.HandleFunc(r.pattern, a.handler(r))
+	}
+	a.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		writeError(w, &statusError{http.StatusNotFound, "not_found", "the API has no such path, or not with this method"})
+	})
+	return a
+}
+
+// ServeHTTP implements [http.Handler]. The path is below "api/".
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
+
+func (a *API) routes() []route {
+	all := []route{
+		{pattern: "GET /session", serve: a.session},
+		{pattern: "GET /events", stream: a.serveEvents},
+	}
+	all = append(all, a.readRoutes()...)
+	return append(all, a.changeRoutes()...)
+}
+
+// handler returns the handler of a route.
+func (a *API) handler(of route) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		req, err := a.identify(r)
+		if err == nil && r.Method == http.MethodPost {
+			err = a.checkChange(w, r)
+		}
+		if err == nil && of.action != "" {
+			err = req.authorize(of.action, r.PathValue("id"))
+		}
+		if err != nil {
+			writeError(w, err)
+			return
+		}
+		if of.stream != nil {
+			if err := of.stream(w, req); err != nil {
+				writeError(w, err)
+			}
+			return
+		}
+		answer, err := of.serve(req.context(), req)
+		if err != nil {
+			writeError(w, err)
+			return
+		}
+		writeJSON(w, http.StatusOK, answer)
+	}
+}
+
+// identify returns a request with its user.
+func (a *API) identify(r *http.Request) (*request, error) {
+	req := &request{Request: r, api: a}
+	if a.config.Principal == nil {
+		return req, nil
+	}
+	user, err := a.config.Principal(r)
+	switch {
+	case err != nil:
+		return nil, &statusError{http.StatusUnauthorized, "unauthenticated", err.Error()}
+	case user == "":
+		return nil, &statusError{http.StatusUnauthorized, "unauthenticated", "the request names no user"}
+	}
+	req.user = user
+	return req, nil
+}
+
+// bodyMax bounds the body of a change, in bytes: a payload of the largest size, escaped.
+const bodyMax = 8 << 20
+
+// checkChange returns an error for a change that a page of another site may have sent, or that is not
+// permitted at all.
+func (a *API) checkChange(w http.ResponseWriter, r *http.Request) error {
+	switch {
+	case a.isReadOnly():
+		return &statusError{http.StatusForbidden, "read_only", "the dashboard is read-only"}
+	case r.Header.Get("Tenuto-Request") == "":
+		return &statusError{http.StatusForbidden, "cross_origin", "a change needs the header Tenuto-Request"}
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, bodyMax)
+	return nil
+}
+
+func (a *API) isReadOnly() bool { return a.config.ReadOnly || a.config.Principal == nil }
+
+// context returns the context of the calls that a request makes.
+func (r *request) context() context.Context {
+	if r.user == "" {
+		return r.Request.Context()
+	}
+	return operate.WithPrincipal(r.Request.Context(), r.user)
+}
+
+// authorize returns an error if the user may not do something to an instance; the ID is "" for an
+// action that concerns none. A client of cluster.Dial asks nobody here: the nodes check its calls.
+func (r *request) authorize(action cluster.Action, id string) error {
+	if r.user == "" {
+		return nil
+	}
+	door, err := r.api.config.Client.Internal(access.Key{})
+	if err != nil || door.Authorize == nil {
+		return err
+	}
+	return door.Authorize(r.Request.Context(), r.user, string(action), id)
+}
+
+// readOptions returns the options of a read.
+func (r *request) readOptions() []replay.Option {
+	if r.FormValue("fresh") == "true" {
+		return nil
+	}
+	return []replay.Option{cluster.Stale()}
+}
+
+// number reads a query parameter between bounds.
+func (r *request) number(name string, fallback, least, most uint64) (uint64, error) {
+	text := r.FormValue(name)
+	if text == "" {
+		return fallback, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || n < least || n > most {
+		return 0, &replay.InvalidError{Field: name, Reason: "must be a number from " + strconv.FormatUint(least, 10) + " to " + strconv.FormatUint(most, 10)}
+	}
+	return n, nil
+}
+
+// sessionAnswer says who the user is and what the user may do.
+type sessionAnswer struct {
+	Principal   string          `json:"principal,omitempty"`
+	ReadOnly    bool            `json:"read_only"`
+	Actions     map[string]bool `json:"actions"` // on an instance that the rules do not single out
+	ClusterTime string          `json:"cluster_time,omitempty"`
+}
+
+func (a *API) session(ctx context.Context, r *request) (any, error) {
+	answer := sessionAnswer{Principal: r.user, ReadOnly: a.isReadOnly(), Actions: map[string]bool{}}
+	for _, action := range actions {
+		answer.Actions[string(action)] = r.authorize(action, "") == nil
+	}
+	return answer, nil
+}
+
+// actions are what the API can be asked for.
+var actions = []cluster.Action{
+	cluster.ActionStart, cluster.ActionSend, cluster.ActionCancel, cluster.ActionTerminate, cluster.ActionSuspend,
+	cluster.ActionResume, cluster.ActionRetry, cluster.ActionUpdate, cluster.ActionPurge, cluster.ActionGet, cluster.ActionHistory,
+	cluster.ActionQuery, cluster.ActionList, cluster.ActionSeeMembers, cluster.ActionRemoveMember, cluster.ActionSeeSettings,
+	operate.ActionRerun, operate.ActionRewind, operate.ActionFork, operate.ActionRetryNow, operate.ActionHold,
+	operate.ActionRelease, operate.ActionAdjust, operate.ActionComplete, operate.ActionFail, operate.ActionFireNow,
+	operate.ActionPauseActivity, operate.ActionResumeActivity, operate.ActionTransfer,
+}

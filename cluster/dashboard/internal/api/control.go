@@ -1,0 +1,119 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/operate"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// controlBody is the body of an action on an open operation.
+type controlBody struct {
+	Reason string          `json:"reason"`
+	Output json.RawMessage `json:"output"` // of complete
+	Error  *errorView      `json:"error"`  // of fail
+	// Of adjust; 0: unchanged.
+	StartToClose    float64    `json:"start_to_close_seconds"`
+	ScheduleToClose float64    `json:"schedule_to_close_seconds"`
+	ScheduleToStart float64    `json:"schedule_to_start_seconds"`
+	Heartbeat       float64    `json:"heartbeat_seconds"`
+	CancelGrace     float64    `json:"cancel_grace_seconds"`
+	Retry           *retryBody `json:"retry"`
+}
+
+type retryBody struct {
+	MaxAttempts     int     `json:"max_attempts"`
+	InitialInterval float64 `json:"initial_interval_seconds"`
+	Backoff         float64 `json:"backoff"`
+	MaxInterval     float64 `json:"max_interval_seconds"`
+}
+
+func secondsOf(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// options returns the options of an adjustment.
+func (b *controlBody) options() (options []replay.Option) {
+	for _, timeout := range []struct {
+		seconds float64
+		option  func(time.Duration) replay.Option
+	}{
+		{b.StartToClose, func(d time.Duration) replay.Option { return replay.StartToClose(d) }},
+		{b.ScheduleToClose, func(d time.Duration) replay.Option { return replay.ScheduleToClose(d) }},
+		{b.ScheduleToStart, func(d time.Duration) replay.Option { return replay.ScheduleToStart(d) }},
+		{b.Heartbeat, func(d time.Duration) replay.Option { return replay.HeartbeatTimeout(d) }},
+		{b.CancelGrace, func(d time.Duration) replay.Option { return replay.CancelGrace(d) }},
+	} {
+		if timeout.seconds != 0 {
+			options = append(options, timeout.option(secondsOf(timeout.seconds)))
+		}
+	}
+	if p := b.Retry; p != nil {
+		options = append(options, replay.Retry(replay.RetryPolicy{
+			MaxAttempts: p.MaxAttempts, InitialInterval: secondsOf(p.InitialInterval), Backoff: p.Backoff, MaxInterval: secondsOf(p.MaxInterval),
+		}))
+	}
+	return options
+}
+
+// control returns the serve function of an action on an open operation.
+func (a *API) control(run func(ctx context.Context, op operate.Operation, body *controlBody) error) func(context.Context, *request) (any, error) {
+	return func(ctx context.Context, r *request) (any, error) {
+		var body controlBody
+		if err := r.decodeBody(&body); err != nil {
+			return nil, err
+		}
+		op := operate.Operation{InstanceID: r.PathValue("id")}
+		var err error
+		if op.Execution, err = pathNumber(r, "execution"); err != nil {
+			return nil, err
+		}
+		if op.EventID, err = pathNumber(r, "event"); err != nil {
+			return nil, err
+		}
+		return accepted{}, run(ctx, op, &body)
+	}
+}
+
+func pathNumber(r *request, name string) (uint64, error) {
+	var n jsonNumber
+	if err := n.UnmarshalJSON([]byte(r.PathValue(name))); err != nil {
+		return 0, &replay.InvalidError{Field: name, Reason: "must be a number"}
+	}
+	return uint64(n), nil
+}
+
+// simpleControl returns an action that takes a reason alone.
+func (a *API) simpleControl(run func(ctx context.Context, c *cluster.Client, op operate.Operation, reason string) error) func(context.Context, *request) (any, error) {
+	return a.control(func(ctx context.Context, op operate.Operation, body *controlBody) error {
+		return run(ctx, a.config.Client, op, body.Reason)
+	})
+}
+
+func (a *API) complete(ctx context.Context, op operate.Operation, body *controlBody) error {
+	return operate.Complete(ctx, a.config.Client, op, orNull(body.Output), body.Reason)
+}
+
+func (a *API) fail(ctx context.Context, op operate.Operation, body *controlBody) error {
+	if body.Error == nil || body.Error.Message == "" {
+		return &replay.InvalidError{Field: "error.message", Reason: "must not be empty"}
+	}
+	failure := replay.NewError(body.Error.Code, body.Error.Message)
+	return operate.Fail(ctx, a.config.Client, op, failure, body.Reason)
+}
+
+func (a *API) adjust(ctx context.Context, op operate.Operation, body *controlBody) error {
+	return operate.Adjust(ctx, a.config.Client, op, body.Reason, body.options()...)
+}
+
+// pauseActivity returns the serve function of the pause of an activity, or of its end.
+func (a *API) pauseActivity(run func(ctx context.Context, c *cluster.Client, activity, reason string) error) func(context.Context, *request) (any, error) {
+	return func(ctx context.Context, r *request) (any, error) {
+		var body reasonBody
+		if err := r.decodeBody(&body); err != nil {
+			return nil, err
+		}
+		return accepted{}, run(ctx, a.config.Client, r.PathValue("name"), body.Reason)
+	}
+}

@@ -1,0 +1,222 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/history"
+)
+
+// eventView is an event as answers have it. It has at most one of Input, Output, Value and Data.
+type eventView struct {
+	Execution     uint64     `json:"execution"`
+	EventID       uint64     `json:"event_id"`
+	Type          string     `json:"type"`
+	Time          *time.Time `json:"time"`
+	SourceEventID uint64     `json:"source_event_id,omitempty"` // of the operation that it ends
+	Operation     uint64     `json:"operation,omitempty"`       // on which an operator acted
+	Name          string     `json:"name,omitempty"`
+	Attempts      int        `json:"attempts,omitempty"`
+	FireAt        *time.Time `json:"fire_at,omitempty"`
+	ChildID       string     `json:"child_id,omitempty"`
+	Receiver      string     `json:"receiver,omitempty"`
+	Error         *errorView `json:"error,omitempty"`
+	Principal     string     `json:"principal,omitempty"`
+	Reason        string     `json:"reason,omitempty"`
+	Input         *payload   `json:"input,omitempty"`
+	Output        *payload   `json:"output,omitempty"`
+	Value         *payload   `json:"value,omitempty"`
+	Data          *payload   `json:"data,omitempty"`
+}
+
+// part says what the payload of an event is.
+type part struct{ kind, field string }
+
+var parts = map[history.EventType]part{
+	history.OrchestrationStarted:        {"orchestration", "input"},
+	history.OrchestrationCompleted:      {"orchestration", "output"},
+	history.OrchestrationContinuedAsNew: {"orchestration", "input"},
+	history.OrchestrationChained:        {"orchestration", "input"},
+	history.ActivityScheduled:           {"activity", "input"},
+	history.ActivityCompleted:           {"activity", "output"},
+	history.SubOrchestrationScheduled:   {"orchestration", "input"},
+	history.SubOrchestrationCompleted:   {"orchestration", "output"},
+	history.SideEffectRecorded:          {"side effect", "value"},
+	history.StatusSet:                   {"orchestration", "value"},
+	history.AttributeSet:                {"orchestration", "value"},
+	history.ValueSet:                    {"orchestration", "value"},
+	history.ExternalEvent:               {"event", "data"},
+	history.MessageSent:                 {"event", "data"},
+}
+
+// eventViewOf returns an event, with its payload if it is wanted.
+func (a *API) eventViewOf(e history.Event, payloads, whole bool) *eventView {
+	v := &eventView{
+		Execution: e.Execution, EventID: e.EventID, Type: string(e.Type), Time: timeOf(e.Time), SourceEventID: e.SourceEventID,
+		Operation: e.Operation(), Name: e.Name, Attempts: e.Attempts(), FireAt: timeOf(e.FireAt()), ChildID: e.Child(),
+		Receiver: e.Receiver(), Error: errorViewOf(e.Err()), Principal: e.Principal, Reason: e.Reason,
+	}
+	p, ok := parts[e.Type]
+	if !payloads || !ok {
+		return v
+	}
+	shown := a.payloadOf(replay.PayloadInfo{Kind: p.kind, Name: e.Name, Part: p.field}, whole, e.Decode)
+	switch p.field {
+	case "input":
+		v.Input = shown
+	case "output":
+		v.Output = shown
+	case "value":
+		v.Value = shown
+	default:
+		v.Data = shown
+	}
+	return v
+}
+
+// historyAnswer is a part of a history.
+type historyAnswer struct {
+	Execution uint64       `json:"execution"`
+	Events    []*eventView `json:"events"`
+	// Next is the parameter "after" of the next part; absent if no event follows yet.
+	Next uint64 `json:"next,omitempty"`
+}
+
+// answerBytesMax is about the size from which a part of a history takes no further event.
+const answerBytesMax = 4 << 20
+
+func (a *API) readHistory(ctx context.Context, r *request) (any, error) {
+	limit, err := r.number("limit", pageDefault, 1, 5000)
+	if err != nil {
+		return nil, err
+	}
+	after, err := r.number("after", 0, 0, 1<<62)
+	if err != nil {
+		return nil, err
+	}
+	answer := &historyAnswer{Events: []*eventView{}}
+	payloads, size := r.FormValue("payloads") == "true", 0
+	answer.Execution, err = a.eachEvent(ctx, r, after, func(e history.Event) bool {
+		v := a.eventViewOf(e, payloads, false)
+		answer.Events = append(answer.Events, v)
+		for _, p := range []*payload{v.Input, v.Output, v.Value, v.Data} {
+			if p != nil {
+				size += len(p.JSON)
+			}
+		}
+		if len(answer.Events) == int(limit) || size > answerBytesMax {
+			answer.Next = e.EventID
+			return false
+		}
+		return true
+	})
+	return answer, err
+}
+
+// eachEvent passes the events of the execution that a request names to pass, after an event and up to
+// the last that is known when the call begins, until pass returns false.
+func (a *API) eachEvent(ctx context.Context, r *request, after uint64, pass func(history.Event) bool) (execution uint64, err error) {
+	execution, err = r.number("execution", 0, 0, 1<<62)
+	if err != nil {
+		return 0, err
+	}
+	id := r.PathValue("id")
+	status, err := a.config.Client.Get(ctx, id, r.readOptions()...)
+	if err != nil {
+		return 0, err
+	}
+	if execution == 0 {
+		execution = status.Execution
+	}
+	last := status.LastEventID
+	switch {
+	case execution > status.Execution:
+		return 0, &statusError{http.StatusNotFound, "not_found", "there is no such execution"}
+	case execution < status.Execution:
+		if last, err = a.lastEventOf(ctx, r, id, execution); err != nil {
+			return 0, err
+		}
+	}
+	if after >= last {
+		return execution, nil
+	}
+	for e, err := range a.config.Client.Watch(ctx, id, history.Position{Execution: execution, EventID: after + 1}) {
+		if err != nil {
+			return execution, err
+		}
+		if e.Execution != execution || !pass(e) || e.EventID >= last {
+			break
+		}
+	}
+	return execution, nil
+}
+
+// lastEventOf returns the number of events of an execution that is not the latest.
+func (a *API) lastEventOf(ctx context.Context, r *request, id string, execution uint64) (uint64, error) {
+	executions, err := a.config.Client.Executions(ctx, id, r.readOptions()...)
+	if err != nil {
+		return 0, err
+	}
+	for _, x := range executions {
+		if x.Number == execution {
+			return x.Events, nil
+		}
+	}
+	return 0, &statusError{http.StatusNotFound, "not_found", "there is no such execution"}
+}
+
+// readPayload returns the payload of one event, however large.
+func (a *API) readPayload(ctx context.Context, r *request) (any, error) {
+	event, err := r.number("event", 0, 1, 1<<62)
+	if err != nil {
+		return nil, err
+	}
+	var found *eventView
+	if _, err := a.eachEvent(ctx, r, event-1, func(e history.Event) bool {
+		found = a.eventViewOf(e, true, true)
+		return false
+	}); err != nil {
+		return nil, err
+	}
+	if found == nil {
+		return nil, &statusError{http.StatusNotFound, "not_found", "there is no such event"}
+	}
+	return found, nil
+}
+
+// watchInstance sends the events of an instance as server-sent events until its run ends.
+func (a *API) watchInstance(w http.ResponseWriter, r *request) error {
+	from := history.Position{}
+	if id := r.Header.Get("Last-Event-ID"); id != "" {
+		if err := json.Unmarshal([]byte("["+id+"]"), &[]any{&from.Execution, &from.EventID}); err != nil {
+			return &replay.InvalidError{Field: "Last-Event-ID", Reason: "must be an id of this stream"}
+		}
+	}
+	ctx, cancel := context.WithCancel(r.context())
+	defer cancel()
+	if _, err := a.config.Client.Get(ctx, r.PathValue("id"), cluster.Stale()); err != nil {
+		return err
+	}
+	release, err := a.streams.enter()
+	if err != nil {
+		return err
+	}
+	defer release()
+	out := newEventWriter(w)
+	for e, err := range a.config.Client.Watch(ctx, r.PathValue("id"), from) {
+		if err != nil {
+			out.send("error", "", errorAnswerOf(err))
+			return nil
+		}
+		next := e.Next()
+		if out.send("event", positionText(next), a.eventViewOf(e, true, true)) != nil {
+			return nil // the client has gone
+		}
+	}
+	out.send("end", "", struct{}{})
+	return nil
+}

@@ -1,0 +1,191 @@
+package api
+
+import (
+	"context"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/bulk"
+	"github.com/tenuto-dev/tenuto/cluster/filter"
+	"github.com/tenuto-dev/tenuto/cluster/operate"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// jobBody is the body that starts a bulk job.
+type jobBody struct {
+	Filter      string            `json:"filter"`
+	Action      string            `json:"action"`
+	Arguments   map[string]string `json:"arguments"`
+	Rate        float64           `json:"rate"` // instances per second; 0: the default
+	Concurrency int               `json:"concurrency"`
+	ID          string            `json:"id"`
+	RequestID   string            `json:"request_id"`
+	Reason      string            `json:"reason"`
+	DryRun      bool              `json:"dry_run"`
+}
+
+// previewAnswer is what a job would visit.
+type previewAnswer struct {
+	Count     int                   `json:"count"`
+	Estimated bool                  `json:"estimated,omitempty"`
+	States    map[cluster.State]int `json:"states,omitempty"`
+	Sample    []sampleView          `json:"sample"`
+}
+
+type sampleView struct {
+	ID    string        `json:"id"`
+	Name  string        `json:"name"`
+	State cluster.State `json:"state"`
+}
+
+// startJob starts a bulk job, or returns what it would visit.
+func (a *API) startJob(ctx context.Context, r *request) (any, error) {
+	var body jobBody
+	if err := r.decodeBody(&body); err != nil {
+		return nil, err
+	}
+	job := bulk.Job{
+		ID: body.ID, Action: body.Action, Arguments: body.Arguments, Reason: body.Reason, Rate: body.Rate, Concurrency: body.Concurrency,
+	}
+	var err error
+	if job.Filter, err = filter.Parse(body.Filter, time.Now()); err != nil {
+		return nil, err
+	}
+	if err := r.authorizeJob(&job, body.DryRun); err != nil {
+		return nil, err
+	}
+	if body.DryRun {
+		return a.preview(ctx, job)
+	}
+	var options []replay.Option
+	if body.RequestID != "" {
+		options = append(options, cluster.RequestID(body.RequestID))
+	}
+	id, err := bulk.Start(operate.WithReason(ctx, body.Reason), a.config.Client, job, options...)
+	if err != nil {
+		return nil, err
+	}
+	return startAnswer{ID: id}, nil
+}
+
+func (a *API) preview(ctx context.Context, job bulk.Job) (any, error) {
+	p, err := bulk.DryRun(ctx, a.config.Client, job)
+	if err != nil {
+		return nil, err
+	}
+	answer := previewAnswer{Count: p.Count, Estimated: p.Estimated, States: p.States, Sample: []sampleView{}}
+	for _, in := range p.Sample {
+		answer.Sample = append(answer.Sample, sampleView{in.ID, in.Name, in.State})
+	}
+	return answer, nil
+}
+
+// authorizeJob asks the same rights as the cluster asks of a program that starts the job.
+func (r *request) authorizeJob(job *bulk.Job, dryRun bool) error {
+	if err := r.authorize(cluster.ActionList, ""); err != nil || dryRun {
+		return err
+	}
+	for _, known := range bulk.Actions() {
+		if known.Name == job.Action {
+			if err := r.authorize(cluster.Action(known.Right), ""); err != nil {
+				return err
+			}
+		}
+	}
+	return r.authorize(cluster.ActionStart, job.ID)
+}
+
+// jobView is a bulk job as answers have it.
+type jobView struct {
+	ID           string            `json:"id"`
+	State        string            `json:"state"`
+	Action       string            `json:"action,omitempty"`
+	Arguments    map[string]string `json:"arguments,omitempty"`
+	Filter       string            `json:"filter"`
+	Reason       string            `json:"reason,omitempty"`
+	Principal    string            `json:"principal,omitempty"`
+	Note         string            `json:"note,omitempty"`
+	StartedAt    *time.Time        `json:"started_at,omitempty"`
+	Rate         float64           `json:"rate,omitempty"`  // the bound
+	Speed        float64           `json:"speed,omitempty"` // instances per second
+	Matching     int               `json:"matching"`
+	Estimated    bool              `json:"estimated,omitempty"`
+	Visited      int               `json:"visited"`
+	Done         int               `json:"done"`
+	Refused      int               `json:"refused"`
+	Unknown      int               `json:"unknown"`
+	Remaining    int               `json:"remaining"`
+	Refusals     []refusalView     `json:"refusals,omitempty"`
+	RefusalsKept int               `json:"refusals_kept,omitempty"`
+	Error        *errorView        `json:"error,omitempty"`
+}
+
+type refusalView struct {
+	ID      string    `json:"id"`
+	Unknown bool      `json:"unknown,omitempty"` // the job may have acted
+	Error   errorView `json:"error"`
+}
+
+func (v *jobView) add(p *bulk.Progress) {
+	job := &p.Job
+	v.State, v.Action, v.Arguments, v.Filter, v.Reason = string(p.State), job.Action, job.Arguments, filter.Format(job.Filter), job.Reason
+	v.Principal, v.Note, v.StartedAt, v.Rate, v.Speed = p.Principal, p.Note, timeOf(p.Started), job.Rate, p.Speed
+	v.Matching, v.Estimated, v.Done, v.Refused, v.Unknown, v.Remaining = p.Matched, p.Estimated, p.Done, p.Refused, p.Unknown, p.Remaining
+	v.Visited, v.RefusalsKept, v.Error = p.Done+p.Refused+p.Unknown, p.RefusalsKept, errorViewOf(p.Err)
+}
+
+// jobsAnswer is a page of jobs.
+type jobsAnswer struct {
+	Jobs []*jobView `json:"jobs"`
+	Next string     `json:"next"`
+}
+
+func (a *API) listJobs(ctx context.Context, r *request) (any, error) {
+	page, err := bulk.List(ctx, a.config.Client, cluster.Filter{}, r.FormValue("after"), pageDefault)
+	if err != nil {
+		return nil, err
+	}
+	answer := jobsAnswer{Jobs: []*jobView{}, Next: page.Next}
+	for _, j := range page.Jobs {
+		v := &jobView{ID: j.ID, State: string(j.State), Error: errorViewOf(j.Err)}
+		if j.Progress != nil {
+			v.add(j.Progress)
+		}
+		answer.Jobs = append(answer.Jobs, v)
+	}
+	return answer, nil
+}
+
+func (a *API) getJob(ctx context.Context, r *request) (any, error) {
+	id := r.PathValue("id")
+	p, err := bulk.Get(ctx, a.config.Client, id)
+	if err != nil {
+		return nil, err
+	}
+	v := &jobView{ID: id}
+	v.add(p)
+	if p.RefusalsKept == 0 {
+		return v, nil
+	}
+	page, err := bulk.Refusals(ctx, a.config.Client, id, r.FormValue("after"), pageDefault)
+	if err != nil {
+		return nil, err
+	}
+	for _, refusal := range page.Refusals {
+		unknown := refusal.Code == "unknown_outcome" || refusal.Code == "internal" || refusal.Code == "forgotten"
+		v.Refusals = append(v.Refusals, refusalView{refusal.InstanceID, unknown, errorView{refusal.Code, refusal.Message}})
+	}
+	return v, nil
+}
+
+func pauseJob(ctx context.Context, c *cluster.Client, id, reason string) error {
+	return bulk.Pause(ctx, c, id, reason)
+}
+
+func resumeJob(ctx context.Context, c *cluster.Client, id, reason string) error {
+	return bulk.Resume(ctx, c, id, reason)
+}
+
+func stopJob(ctx context.Context, c *cluster.Client, id, reason string) error {
+	return bulk.Stop(ctx, c, id, reason)
+}

@@ -1,0 +1,90 @@
+package api
+
+import (
+	"context"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// operationView is an open operation as answers have it.
+type operationView struct {
+	EventID        uint64     `json:"event_id"`
+	Execution      uint64     `json:"execution,omitempty"`
+	Type           string     `json:"type"`
+	Name           string     `json:"name,omitempty"`
+	Since          *time.Time `json:"since,omitempty"`
+	State          string     `json:"state,omitempty"`
+	FailedAttempts int        `json:"failed_attempts,omitempty"`
+	LastError      *errorView `json:"last_error,omitempty"`
+	NextAttempt    *time.Time `json:"next_attempt,omitempty"`
+	FireAt         *time.Time `json:"fire_at,omitempty"`
+	ChildID        string     `json:"child_id,omitempty"`
+	Receiver       string     `json:"receiver,omitempty"`
+	Held           bool       `json:"held,omitempty"`
+	PausedBy       string     `json:"paused_by,omitempty"`
+	PausedReason   string     `json:"paused_reason,omitempty"`
+	PausedSince    *time.Time `json:"paused_since,omitempty"`
+	Buffered       int        `json:"buffered,omitempty"`
+	Heartbeat      *payload   `json:"heartbeat,omitempty"`
+}
+
+type pendingAnswer struct {
+	Operations []operationView `json:"operations"`
+}
+
+func (a *API) listPending(ctx context.Context, r *request) (any, error) {
+	open, err := a.config.Client.Pending(ctx, r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	answer := pendingAnswer{Operations: []operationView{}}
+	for _, o := range open {
+		answer.Operations = append(answer.Operations, operationView{
+			EventID: o.EventID, Execution: o.Execution, Type: o.EventType, Name: o.Name, Since: timeOf(o.Since), State: string(o.State),
+			FailedAttempts: o.FailedAttempts, LastError: errorViewOf(o.LastError), NextAttempt: timeOf(o.NextAttempt),
+			FireAt: timeOf(o.FireAt), ChildID: o.ChildID, Receiver: o.Receiver, Held: o.Held,
+			PausedBy: o.PausedBy, PausedReason: o.PausedReason, PausedSince: timeOf(o.PausedSince), Buffered: o.Buffered,
+			Heartbeat: a.heartbeatOf(o),
+		})
+	}
+	return answer, nil
+}
+
+func (a *API) heartbeatOf(o *cluster.OpenOperation) *payload {
+	return a.payloadOf(replay.PayloadInfo{Kind: "activity", Name: o.Name, Part: "details"}, false, o.Heartbeat)
+}
+
+// coroutineView is where a coroutine of an instance is.
+type coroutineView struct {
+	Call     string          `json:"call,omitempty"` // "": the instance is hung
+	WaitsFor []operationView `json:"waits_for,omitempty"`
+	Since    *time.Time      `json:"since"`
+	Source   string          `json:"source,omitempty"`
+	Stack    string          `json:"stack"`
+}
+
+type stackAnswer struct {
+	Coroutines []coroutineView `json:"coroutines"`
+}
+
+func (a *API) showStack(ctx context.Context, r *request) (any, error) {
+	coroutines, err := a.config.Client.Stack(ctx, r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	answer := stackAnswer{Coroutines: []coroutineView{}}
+	for _, c := range coroutines {
+		v := coroutineView{Call: c.Call, Since: timeOf(c.Since), Source: c.Source, Stack: c.Stack}
+		for _, awaited := range c.WaitsFor {
+			o := operationView{EventID: awaited.EventID, Type: awaited.Type, Name: awaited.Name, ChildID: awaited.Instance}
+			if awaited.Type == "MessageSent" {
+				o.ChildID, o.Receiver = "", awaited.Instance
+			}
+			v.WaitsFor = append(v.WaitsFor, o)
+		}
+		answer.Coroutines = append(answer.Coroutines, v)
+	}
+	return answer, nil
+}

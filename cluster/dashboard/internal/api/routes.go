@@ -1,0 +1,91 @@
+package api
+
+import (
+	"context"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/operate"
+)
+
+func (a *API) readRoutes() []route {
+	return []route{
+		{pattern: "GET /overview", serve: a.showOverview, action: cluster.ActionList},
+		{pattern: "GET /instances", serve: a.listInstances, action: cluster.ActionList},
+		{pattern: "GET /instances/count", serve: a.countInstances, action: cluster.ActionList},
+		{pattern: "GET /instances/{id}", serve: a.getInstance, action: cluster.ActionGet},
+		{pattern: "GET /instances/{id}/history", serve: a.readHistory, action: cluster.ActionHistory},
+		{pattern: "GET /instances/{id}/payload", serve: a.readPayload, action: cluster.ActionHistory},
+		{pattern: "GET /instances/{id}/timeline", serve: a.readTimeline, action: cluster.ActionHistory},
+		{pattern: "GET /instances/{id}/watch", stream: a.watchInstance, action: cluster.ActionHistory},
+		{pattern: "GET /instances/{id}/pending", serve: a.listPending, action: cluster.ActionGet},
+		{pattern: "GET /instances/{id}/stack", serve: a.showStack, action: cluster.ActionGet},
+		{pattern: "GET /instances/{id}/children", serve: a.listChildren, action: cluster.ActionList},
+		{pattern: "GET /instances/{id}/query/{name}", serve: a.queryInstance, action: cluster.ActionQuery},
+		{pattern: "GET /instances/{id}/kv/{name}", serve: a.readKV, action: cluster.ActionGet},
+		{pattern: "GET /jobs", serve: a.listJobs, action: cluster.ActionList},
+		{pattern: "GET /jobs/{id}", serve: a.getJob, action: cluster.ActionQuery},
+		{pattern: "GET /schedules", serve: a.listSchedules, action: cluster.ActionList},
+		{pattern: "GET /schedules/{id}", serve: a.getSchedule, action: cluster.ActionQuery},
+		{pattern: "GET /cluster", serve: a.showCluster, action: cluster.ActionSeeMembers},
+	}
+}
+
+func (a *API) changeRoutes() []route {
+	const operation = "POST /instances/{id}/operations/{execution}/{event}/"
+	return []route{
+		{pattern: "POST /instances", serve: a.startInstance}, // the ID is in the body
+		{pattern: "POST /instances/{id}/events/{name}", serve: a.sendEvent, action: cluster.ActionSend},
+		{pattern: "POST /instances/{id}/updates/{name}", serve: a.updateInstance, action: cluster.ActionUpdate},
+		{pattern: "POST /instances/{id}/cancel", serve: change(cancelInstance), action: cluster.ActionCancel},
+		{pattern: "POST /instances/{id}/terminate", serve: change(terminateInstance), action: cluster.ActionTerminate},
+		{pattern: "POST /instances/{id}/suspend", serve: change(suspendInstance), action: cluster.ActionSuspend},
+		{pattern: "POST /instances/{id}/resume", serve: change(resumeInstance), action: cluster.ActionResume},
+		{pattern: "POST /instances/{id}/retry", serve: change(retryInstance), action: cluster.ActionRetry},
+		{pattern: "POST /instances/{id}/purge", serve: a.purgeInstance, action: cluster.ActionPurge},
+		{pattern: "POST /instances/{id}/rerun", serve: a.copyInstance(a.rerun), action: operate.ActionRerun},
+		{pattern: "POST /instances/{id}/rewind", serve: a.copyInstance(a.rewind), action: operate.ActionRewind},
+		{pattern: "POST /instances/{id}/fork", serve: a.copyInstance(a.fork), action: operate.ActionFork},
+		{pattern: operation + "retry-now", serve: a.simpleControl(operate.RetryNow), action: operate.ActionRetryNow},
+		{pattern: operation + "hold", serve: a.simpleControl(operate.Hold), action: operate.ActionHold},
+		{pattern: operation + "release", serve: a.simpleControl(operate.Release), action: operate.ActionRelease},
+		{pattern: operation + "fire-now", serve: a.simpleControl(operate.FireNow), action: operate.ActionFireNow},
+		{pattern: operation + "adjust", serve: a.control(a.adjust), action: operate.ActionAdjust},
+		{pattern: operation + "complete", serve: a.control(a.complete), action: operate.ActionComplete},
+		{pattern: operation + "fail", serve: a.control(a.fail), action: operate.ActionFail},
+		{pattern: "POST /activities/{name}/pause", serve: a.pauseActivity(operate.PauseActivity), action: operate.ActionPauseActivity},
+		{pattern: "POST /activities/{name}/resume", serve: a.pauseActivity(operate.ResumeActivity), action: operate.ActionResumeActivity},
+		{pattern: "POST /bulk", serve: a.startJob}, // the action is in the body
+		{pattern: "POST /jobs/{id}/pause", serve: change(pauseJob), action: cluster.ActionUpdate},
+		{pattern: "POST /jobs/{id}/resume", serve: change(resumeJob), action: cluster.ActionUpdate},
+		{pattern: "POST /jobs/{id}/stop", serve: change(stopJob), action: cluster.ActionUpdate},
+		{pattern: "POST /schedules/{id}/pause", serve: change(pauseSchedule), action: cluster.ActionUpdate},
+		{pattern: "POST /schedules/{id}/resume", serve: change(resumeSchedule), action: cluster.ActionUpdate},
+		{pattern: "POST /schedules/{id}/trigger", serve: a.triggerSchedule, action: cluster.ActionUpdate},
+		{pattern: "POST /schedules/{id}/backfill", serve: a.backfillSchedule, action: cluster.ActionUpdate},
+		{pattern: "POST /cluster/nodes/{id}/remove", serve: change(removeNode), action: cluster.ActionRemoveMember},
+	}
+}
+
+func cancelInstance(ctx context.Context, c *cluster.Client, id, reason string) error {
+	return c.Cancel(ctx, id, reason)
+}
+
+func terminateInstance(ctx context.Context, c *cluster.Client, id, reason string) error {
+	return c.Terminate(ctx, id, reason)
+}
+
+func suspendInstance(ctx context.Context, c *cluster.Client, id, reason string) error {
+	return c.Suspend(ctx, id, reason)
+}
+
+func resumeInstance(ctx context.Context, c *cluster.Client, id, reason string) error {
+	return c.Resume(ctx, id, reason)
+}
+
+func retryInstance(ctx context.Context, c *cluster.Client, id, _ string) error {
+	return c.Retry(ctx, id)
+}
+
+func removeNode(ctx context.Context, c *cluster.Client, id, _ string) error {
+	return c.RemoveNode(ctx, id)
+}

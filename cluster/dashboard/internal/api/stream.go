@@ -1,0 +1,281 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/history"
+)
+
+const (
+	topicsMax     = 20               // of one stream
+	sendInterval  = time.Second / 2  // between two messages of a topic
+	aliveInterval = 15 * time.Second // between two messages of a stream, at most
+	writeTimeout  = 10 * time.Second
+)
+
+// streams are the topics that are followed now. Streams of one topic share its work.
+type streams struct {
+	max int
+
+	mu     sync.Mutex
+	open   int
+	topics map[string]*topic
+}
+
+func newStreams(most int) *streams { return &streams{max: most, topics: map[string]*topic{}} }
+
+// enter counts a stream until release is called. The error says that there are too many.
+func (s *streams) enter() (release func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open >= s.max {
+		return nil, &statusError{http.StatusServiceUnavailable, "too_many_streams", fmt.Sprintf("%d streams are open, the maximum", s.max)}
+	}
+	s.open++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.open--
+	}, nil
+}
+
+// topic is what some streams follow. Its producer runs while it has subscribers.
+type topic struct {
+	cancel      context.CancelFunc
+	ended       chan struct{} // closed when the producer has returned
+	mu          sync.Mutex
+	subscribers map[*subscriber]bool
+	state       *message // the latest of kind "state", for new subscribers
+}
+
+// message is an event of a stream.
+type message struct {
+	kind string // the last part of its name
+	data []byte
+}
+
+// publisher passes messages of a topic to its subscribers.
+type publisher func(kind string, data any)
+
+func (t *topic) publish(kind string, data any) {
+	text, err := json.Marshal(data)
+	if err != nil {
+		return // views are always valid
+	}
+	m := message{kind, text}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if kind == "state" {
+		t.state = &m
+	}
+	for s := range t.subscribers {
+		s.add(t, m)
+	}
+}
+
+// follow subscribes to a topic, and begins its producer if it is the first to do so. leave ends the
+// subscription, and waits for the end of the producer if it was the last.
+func (s *streams) follow(name string, to *subscriber, produce func(context.Context, publisher)) (leave func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.topics[name]
+	if t == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		t = &topic{cancel: cancel, ended: make(chan struct{}), subscribers: map[*subscriber]bool{}}
+		s.topics[name] = t
+		go func() {
+			defer close(t.ended)
+			produce(ctx, t.publish)
+		}()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.subscribers[to] = true
+	to.names[t] = name
+	if t.state != nil {
+		to.add(t, *t.state)
+	}
+	return func() { s.leave(name, t, to) }
+}
+
+func (s *streams) leave(name string, t *topic, to *subscriber) {
+	s.mu.Lock()
+	t.mu.Lock()
+	delete(t.subscribers, to)
+	last := len(t.subscribers) == 0
+	if last {
+		delete(s.topics, name)
+	}
+	t.mu.Unlock()
+	s.mu.Unlock()
+	if last {
+		t.cancel()
+		<-t.ended
+	}
+}
+
+// subscriber is a stream. It holds at most one message for each kind of each topic: a reader that is
+// slow gets the latest state.
+type subscriber struct {
+	names map[*topic]string
+	wake  chan struct{} // holds one value while there are messages
+
+	mu      sync.Mutex
+	waiting map[string]json.RawMessage // by the name of the event
+	order   []string
+}
+
+func newSubscriber() *subscriber {
+	return &subscriber{names: map[*topic]string{}, wake: make(chan struct{}, 1), waiting: map[string]json.RawMessage{}}
+}
+
+// add keeps a message until it is sent. Events of a history that meet others become the note that the
+// history has changed, so that the reader reads it.
+func (s *subscriber) add(t *topic, m message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := s.names[t] + "-" + m.kind
+	if _, waits := s.waiting[name]; waits && m.kind == "events" {
+		name, m.data = s.names[t]+"-changed", []byte("{}")
+	}
+	if _, waits := s.waiting[name]; !waits {
+		s.order = append(s.order, name)
+	}
+	s.waiting[name] = m.data
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what waits, in order.
+func (s *subscriber) take() (names []string, data map[string]json.RawMessage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names, data = s.order, s.waiting
+	s.order, s.waiting = nil, map[string]json.RawMessage{}
+	return names, data
+}
+
+// eventWriter writes server-sent events.
+type eventWriter struct {
+	w    http.ResponseWriter
+	rest *http.ResponseController
+	text bytes.Buffer
+}
+
+// newEventWriter begins a stream.
+func newEventWriter(w http.ResponseWriter) *eventWriter {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no") // a proxy must not hold events back
+	out := &eventWriter{w: w, rest: http.NewResponseController(w)}
+	out.comment()
+	return out
+}
+
+func (o *eventWriter) comment() error {
+	o.text.WriteString(":\n\n")
+	return o.flush()
+}
+
+// send writes an event. The error means that the client has gone.
+func (o *eventWriter) send(name, id string, data any) error {
+	text, err := json.Marshal(data)
+	if err != nil {
+		return err
+	}
+	o.write(name, id, text)
+	return o.flush()
+}
+
+func (o *eventWriter) write(name, id string, data []byte) {
+	if id != "" {
+		fmt.Fprintf(&o.text, "id: %s\n", id)
+	}
+	fmt.Fprintf(&o.text, "event: %s\ndata: %s\n\n", name, data)
+}
+
+func (o *eventWriter) flush() error {
+	_ = o.rest.SetWriteDeadline(time.Now().Add(writeTimeout)) // some writers have no deadline
+	_, err := o.w.Write(o.text.Bytes())
+	o.text.Reset()
+	if err != nil {
+		return err
+	}
+	return o.rest.Flush()
+}
+
+func errorAnswerOf(err error) errorAnswer {
+	_, detail := answerOf(err)
+	return errorAnswer{detail}
+}
+
+func positionText(p history.Position) string { return fmt.Sprintf("%d,%d", p.Execution, p.EventID) }
+
+// serveEvents serves the topics that a page follows.
+func (a *API) serveEvents(w http.ResponseWriter, r *request) error {
+	if err := r.ParseForm(); err != nil {
+		return &replay.InvalidError{Field: "topics", Reason: err.Error()}
+	}
+	names := r.Form["topics"]
+	if len(names) == 0 || len(names) > topicsMax {
+		return &replay.InvalidError{Field: "topics", Reason: fmt.Sprintf("must occur 1 to %d times", topicsMax)}
+	}
+	producers := map[string]func(context.Context, publisher){}
+	for _, name := range names {
+		produce, err := a.producer(r, name)
+		if err != nil {
+			return err
+		}
+		producers[name] = produce
+	}
+	release, err := a.streams.enter()
+	if err != nil {
+		return err
+	}
+	defer release()
+	s := newSubscriber()
+	for name, produce := range producers {
+		defer a.streams.follow(name, s, produce)()
+	}
+	out := newEventWriter(w)
+	alive := time.NewTicker(aliveInterval)
+	defer alive.Stop()
+	for {
+		select {
+		case <-r.Context().Done():
+			return nil
+		case <-alive.C:
+			if out.comment() != nil {
+				return nil
+			}
+		case <-s.wake:
+			names, data := s.take()
+			for _, name := range names {
+				out.write(name, "", data[name])
+			}
+			if out.flush() != nil || !wait(r.Context(), sendInterval) {
+				return nil
+			}
+		}
+	}
+}
+
+// wait waits, false if the context ends meanwhile.
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,200 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/filter"
+	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/history"
+)
+
+const (
+	readInterval  = time.Second     // between two reads for a topic
+	retryInterval = 2 * time.Second // after an error
+	eventsAtOnce  = 500             // of a history in one message
+)
+
+// producer returns what publishes a topic, if the user may follow it. Topics are "overview",
+// "cluster", "code", "instance:ID" and "list:FILTER".
+func (a *API) producer(r *request, name string) (func(context.Context, publisher), error) {
+	kind, argument, _ := strings.Cut(name, ":")
+	switch kind {
+	case "overview":
+		return a.follows(a.overview), r.authorize(cluster.ActionList, "")
+	case "cluster":
+		return a.follows(a.cluster), r.authorize(cluster.ActionSeeMembers, "")
+	case "code":
+		return a.follows(a.cluster), r.authorize(cluster.ActionSeeMembers, "")
+	case "list":
+		f, err := filter.Parse(argument, time.Now())
+		if err != nil {
+			return nil, err
+		}
+		return func(ctx context.Context, publish publisher) { a.followList(ctx, f, publish) }, r.authorize(cluster.ActionList, "")
+	case "instance":
+		return func(ctx context.Context, publish publisher) { a.followInstance(ctx, argument, publish) },
+			r.authorize(cluster.ActionHistory, argument)
+	}
+	return nil, &replay.InvalidError{Field: "topics", Reason: `must be "overview", "cluster", "code", "instance:ID" or "list:FILTER"`}
+}
+
+// follows publishes a state whenever it has changed.
+func (a *API) follows(read func(ctx context.Context) (any, error)) func(context.Context, publisher) {
+	return func(ctx context.Context, publish publisher) {
+		var last []byte
+		for pause := readInterval; ; {
+			state, err := read(ctx)
+			if pause = readInterval; err != nil {
+				pause = retryInterval
+				publish("error", errorAnswerOf(err))
+			} else if text, _ := json.Marshal(state); !bytes.Equal(text, last) {
+				publish("state", state)
+				last = text
+			}
+			if !wait(ctx, pause) {
+				return
+			}
+		}
+	}
+}
+
+// followList tells when the first page of a list has changed.
+func (a *API) followList(ctx context.Context, f cluster.Filter, publish publisher) {
+	var last []byte
+	for {
+		page, err := a.config.Client.List(ctx, f, "", pageDefault, cluster.Stale())
+		if err == nil {
+			views := []*instanceView{}
+			for _, s := range page.Instances {
+				v := viewOf(s)
+				v.AppliedIndex = 0
+				views = append(views, v)
+			}
+			text, _ := json.Marshal(views)
+			if last != nil && !bytes.Equal(text, last) {
+				publish("changed", struct{}{})
+			}
+			last = text
+		}
+		if !wait(ctx, readInterval) {
+			return
+		}
+	}
+}
+
+// eventsMessage holds new events of an instance.
+type eventsMessage struct {
+	Events []*eventView `json:"events"`
+}
+
+// followInstance publishes the events of an instance as they are committed. It tells when what the
+// history does not show has changed: attempts of open activities, and why the instance does not proceed.
+func (a *API) followInstance(ctx context.Context, id string, publish publisher) {
+	ctx, cancel := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	events := make(chan *eventView, eventsAtOnce)
+	defer func() {
+		cancel()
+		<-watched
+	}()
+	go func() {
+		defer close(watched)
+		a.watchEvents(ctx, id, events)
+	}()
+	read := time.NewTicker(2 * readInterval)
+	defer read.Stop()
+	var last []byte
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-events:
+			publish("events", eventsMessage{collect(e, events)})
+		case <-read.C:
+			if text := a.unrecorded(ctx, id); text != nil && !bytes.Equal(text, last) {
+				if last != nil {
+					publish("changed", struct{}{})
+				}
+				last = text
+			}
+		}
+	}
+}
+
+// collect returns an event and those that wait behind it.
+func collect(first *eventView, events <-chan *eventView) []*eventView {
+	all := []*eventView{first}
+	for len(all) < eventsAtOnce {
+		select {
+		case e := <-events:
+			all = append(all, e)
+		default:
+			return all
+		}
+	}
+	return all
+}
+
+// watchEvents passes the events that come, also those of later runs, until the context ends.
+func (a *API) watchEvents(ctx context.Context, id string, events chan<- *eventView) {
+	var from history.Position
+	for {
+		if from.Execution == 0 {
+			if status, err := a.config.Client.Get(ctx, id, cluster.Stale()); err == nil {
+				from = history.Position{Execution: status.Execution, EventID: status.LastEventID + 1}
+				if status.Ended() {
+					from = history.Position{Execution: status.Execution + 1, EventID: 1}
+				}
+			}
+		}
+		if from.Execution != 0 {
+			for e, err := range a.config.Client.Watch(ctx, id, from) {
+				if err != nil {
+					break
+				}
+				if from = e.Next(); e.Type.EndsExecution() && e.Type != history.OrchestrationContinuedAsNew {
+					from = history.Position{Execution: e.Execution + 1, EventID: 1}
+				}
+				select {
+				case events <- a.eventViewOf(e, true, false):
+				case <-ctx.Done():
+					return
+				}
+			}
+		}
+		if !wait(ctx, retryInterval) {
+			return
+		}
+	}
+}
+
+// unrecorded returns what the history does not show of a running instance; nil if it is not known.
+func (a *API) unrecorded(ctx context.Context, id string) []byte {
+	status, err := a.config.Client.Get(ctx, id, cluster.Stale())
+	if err != nil {
+		return nil
+	}
+	shown := struct {
+		State   cluster.State
+		Pending []string
+	}{State: status.State}
+	if !status.Ended() {
+		ctx, cancel := context.WithTimeout(ctx, retryInterval)
+		defer cancel()
+		open, err := a.config.Client.Pending(ctx, id)
+		if err != nil {
+			return nil
+		}
+		for _, o := range open[:min(len(open), eventsAtOnce)] {
+			text, _ := json.Marshal([]any{o.EventID, o.State, o.FailedAttempts, o.Held, o.PausedBy, o.NextAttempt, o.Buffered})
+			shown.Pending = append(shown.Pending, string(text))
+		}
+	}
+	text, _ := json.Marshal(shown)
+	return text
+}

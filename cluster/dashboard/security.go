@@ -1,0 +1,62 @@
+package dashboard
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// contentPolicy permits the dashboard's own scripts and styles, and nothing else.
+const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+	"font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// protect refuses requests that a page of another site has caused, and sets the headers that bound what
+// pages may do.
+func protect(hosts []string, next http.Handler) http.Handler {
+	sameOrigin := http.NewCrossOriginProtection().Handler(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := w.Header()
+		header.Set("Content-Security-Policy", contentPolicy)
+		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("X-Frame-Options", "DENY")
+		header.Set("Referrer-Policy", "no-referrer")
+		header.Set("Cross-Origin-Opener-Policy", "same-origin")
+		header.Set("Cross-Origin-Resource-Policy", "same-origin")
+		if !isHostAllowed(hosts, r) {
+			http.Error(w, "The dashboard is not served under this host name. Add it to dashboard.Options.Hosts.", http.StatusMisdirectedRequest)
+			return
+		}
+		sameOrigin.ServeHTTP(w, r)
+	})
+}
+
+// isHostAllowed reports whether the host name of a request is one of hosts. Without any, a request to a
+// loopback address must name that address: a name that resolves to it may be another site's.
+func isHostAllowed(hosts []string, r *http.Request) bool {
+	name := hostname(r.Host)
+	if len(hosts) > 0 {
+		return slices.ContainsFunc(hosts, func(h string) bool { return strings.EqualFold(h, name) })
+	}
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if local == nil {
+		return true
+	}
+	address, err := netip.ParseAddrPort(local.String())
+	if err != nil || !address.Addr().Unmap().IsLoopback() {
+		return true
+	}
+	if ip, err := netip.ParseAddr(name); err == nil {
+		return ip.Unmap().IsLoopback()
+	}
+	return strings.EqualFold(name, "localhost")
+}
+
+// hostname returns a host without its port and brackets.
+func hostname(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		return name
+	}
+	return strings.Trim(host, "[]")
+}
