@@ -98,6 +98,11 @@ func (a *API) startInstance(ctx context.Context, r *request) (any, error) {
 	if err := r.authorize(cluster.ActionStart, body.ID); err != nil {
 		return nil, err
 	}
+	if body.Reuse == "terminate" {
+		if err := r.authorize(cluster.ActionTerminate, body.ID); err != nil {
+			return nil, err
+		}
+	}
 	handle := replay.Orchestration[json.RawMessage, json.RawMessage](body.Name)
 	run, err := cluster.StartRun(operate.WithReason(ctx, body.Reason), a.config.Client, handle, body.ID, orNull(body.Input), options...)
 	if err != nil {
