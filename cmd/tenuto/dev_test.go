@@ -3,7 +3,10 @@ package main
 import (
 	"bufio"
 	"context"
+	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tenuto-dev/tenuto/cluster/dashboard"
 )
 
 // freeAddress returns a loopback address on which nothing listens.
@@ -139,5 +144,67 @@ func TestDev_RemovesTemporaryDirectory(t *testing.T) {
 				yield(entry.Name())
 			}
 		}), err)
+	}
+}
+
+// sessionOf returns what the dashboard at a URL says about its user.
+func sessionOf(t *testing.T, url string) string {
+	t.Helper()
+	response, err := http.Get(url + "api/session")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint(response.StatusCode, " ", string(text))
+}
+
+// "tenuto ui" and "tenuto dev" serve the dashboard at the URLs that they print, and at no other path.
+func TestUI_ServesDashboardOnLoopback(t *testing.T) {
+	address := freeAddress(t)
+	node := startDev(t, nil, "-listen", address)
+	ofNode := regexp.MustCompile(`http://\S+/`).FindString(node.printed)
+	if got := sessionOf(t, ofNode); !strings.HasPrefix(got, "200 ") || !strings.Contains(got, `"read_only":false`) {
+		t.Errorf("tenuto dev: %s", got)
+	}
+	ui := exec.CommandContext(t.Context(), os.Args[0], "ui", "-addr", address, "-listen", "127.0.0.1:0", "-as", "ada", "-read-only")
+	ui.Env = append(os.Environ(), asCommand+"=1")
+	stderr, err := ui.StderrPipe()
+	if err == nil {
+		err = ui.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(stderr)
+	lines.Scan()
+	url := regexp.MustCompile(`http://\S+/`).FindString(lines.Text())
+	if url == "" {
+		t.Fatalf("tenuto ui writes %q", lines.Text())
+	}
+	if got := sessionOf(t, url); !strings.HasPrefix(got, "200 ") || !strings.Contains(got, `"principal":"ada","read_only":true`) {
+		t.Errorf("tenuto ui: %s", got)
+	}
+	if got := sessionOf(t, regexp.MustCompile(`[^/]+/$`).ReplaceAllString(url, "")); !strings.HasPrefix(got, "404 ") {
+		t.Errorf("without the random path: %s", got)
+	}
+	if err := ui.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	for lines.Scan() {
+	}
+	if err := ui.Wait(); err != nil {
+		t.Errorf("after an interrupt: %v", err)
+	}
+}
+
+func TestUI_RefusesOtherAddresses(t *testing.T) {
+	for _, address := range []string{"0.0.0.0:7480", ":7480", "192.0.2.1:7480", "example.com:80", "127.0.0.1"} {
+		if _, err := openDashboard(nil, address, dashboard.Options{}); err == nil || !strings.Contains(err.Error(), "is not a loopback address") {
+			t.Errorf("%s: %v", address, err)
+		}
 	}
 }

@@ -38,6 +38,9 @@ var clusterCommands = []command{
 var toolCommands = []command{
 	{"dev", "", "run a node with sample orchestrations, to try things out", 0, 0, noNames, false, dev, `
 The node serves plaintext on loopback, so everyone on the machine may call it.`},
+	{"ui", "", "show the cluster in a browser", 0, 0, noNames, false, ui, `
+It serves the dashboard on loopback, to all who know the URL that it prints. Changes are recorded
+with the name of the user of the machine, or that of -as.`},
 	{"cert", "", "make an authority and certificates of nodes and clients, to try things out", 0, 0, noNames, false, cert, `
 Existing files are never overwritten; an existing authority signs further certificates.`},
 	{"profile list", "", "list the profiles", 0, 0, noNames, false, listProfiles, ""},

@@ -46,7 +46,7 @@ func TestVerbs(t *testing.T) {
 		return
 	}
 	for _, c := range allCommands() {
-		if !l.used[c.name] && c.name != "dev" { // it has a test of its own
+		if !l.used[c.name] && c.name != "dev" && c.name != "ui" { // they have tests of their own
 			t.Errorf("no test has run %q with success", c.name)
 		}
 	}

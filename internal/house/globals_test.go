@@ -24,6 +24,7 @@ import (
 	_ "github.com/tenuto-dev/tenuto/cluster"
 	_ "github.com/tenuto-dev/tenuto/cluster/bulk"
 	_ "github.com/tenuto-dev/tenuto/cluster/clustertest"
+	_ "github.com/tenuto-dev/tenuto/cluster/dashboard"
 	_ "github.com/tenuto-dev/tenuto/cluster/filter"
 	_ "github.com/tenuto-dev/tenuto/cluster/operate"
 	_ "github.com/tenuto-dev/tenuto/cluster/prometheus"

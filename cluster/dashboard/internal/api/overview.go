@@ -41,7 +41,7 @@ func (a *API) showOverview(ctx context.Context, r *request) (any, error) {
 	return answer, err
 }
 
-// overview is showOverview for whoever may see members.
+// overview is showOverview for those who may see members.
 func (a *API) overview(ctx context.Context) (any, error) {
 	answer, err := a.overviewOf(ctx)
 	if err == nil {
