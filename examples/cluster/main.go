@@ -1,5 +1,5 @@
 // Command cluster starts three nodes on this machine, each in its own process, keeps them
-// busy with orchestrations, and lets you kill them.
+// busy with orchestrations, shows them in a browser, and lets you kill them.
 //
 //	go run ./examples/cluster
 //	go run ./examples/cluster -script "wait; kill leader; wait; restart; wait"
@@ -11,6 +11,9 @@
 //	restart                  start killed processes, continue paused ones
 //	wait                     until 20 more orchestrations have ended
 //	quit                     (or end of input) wait for all orchestrations, print a summary
+//
+// The first line is the URL of the dashboard. Errands keep the nodes busy; parcels fail, are retried and
+// wait for signatures, so that there is something to see and to repair.
 //
 // The program prints a line each second, and at each change, with the leader and the number of
 // orchestrations. At the end it prints how many orchestrations were started, finished and lost. It
@@ -27,6 +30,7 @@
 // # What to look at
 //
 //   - node.go contains what a node needs: a name, a directory, the peers, the code.
+//   - dashboard.go is all that a program needs to show a cluster.
 //   - The client (load.go) runs in a process without a node and uses cluster.Dial. It finds the
 //     leader, and the next one after a failover. A waiting call continues at another node.
 //   - Kill the leader: the others notice within half a second and elect one of themselves,
@@ -99,12 +103,23 @@ func run(ctx context.Context, commands io.Reader, out io.Writer) error {
 		return err
 	}
 	defer client.Close()
-	c := &console{nodes: nodes, client: client, load: startLoad(working, client), out: log.New(out, "", 0)}
+	logger := log.New(out, "", 0)
+	showing, cancel := context.WithCancel(working)
+	defer cancel()
+	dashboardEnded, err := serveDashboard(showing, client, logger)
+	if err != nil {
+		return err
+	}
+	parcelsEnded := sendParcels(showing, client)
+	c := &console{nodes: nodes, client: client, load: startLoad(working, client), out: logger}
 	stopWatch := c.watch(working)
 	c.readCommands(ctx, commands)
 	err = nodes.restart() // so that started orchestrations can end
 	summary, failed := c.load.finish(working)
 	stopWatch()
+	cancel()
+	parcelsEnded()
+	dashboardEnded()
 	c.out.Print(summary)
 	return errors.Join(err, failed)
 }
