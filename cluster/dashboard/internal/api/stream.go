@@ -97,8 +97,8 @@ func (s *streams) follow(name string, to *subscriber, produce func(context.Conte
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	to.join(t, name)
 	t.subscribers[to] = true
-	to.names[t] = name
 	if t.state != nil {
 		to.add(t, *t.state)
 	}
@@ -124,16 +124,23 @@ func (s *streams) leave(name string, t *topic, to *subscriber) {
 // subscriber is a stream. It holds at most one message for each kind of each topic: a reader that is
 // slow gets the latest state.
 type subscriber struct {
-	names map[*topic]string
-	wake  chan struct{} // holds one value while there are messages
+	wake chan struct{} // holds one value while there are messages
 
 	mu      sync.Mutex
+	names   map[*topic]string
 	waiting map[string]json.RawMessage // by the name of the event
 	order   []string
 }
 
 func newSubscriber() *subscriber {
 	return &subscriber{names: map[*topic]string{}, wake: make(chan struct{}, 1), waiting: map[string]json.RawMessage{}}
+}
+
+// join names the events of a topic. Producers of other topics may add messages meanwhile.
+func (s *subscriber) join(t *topic, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.names[t] = name
 }
 
 // add keeps a message until it is sent. Events of a history that meet others become the note that the
