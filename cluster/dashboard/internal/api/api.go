@@ -46,6 +46,7 @@ type route struct {
 	pattern string
 	serve   func(ctx context.Context, r *request) (any, error)
 	action  cluster.Action // "": serve asks the rights itself, or none are needed
+	general bool           // the action concerns no single instance, whatever "id" is in the path
 	stream  func(w http.ResponseWriter, r *request) error
 }
 
@@ -83,7 +84,11 @@ func (a *API) handler(of route) http.HandlerFunc {
 			err = a.checkChange(w, r)
 		}
 		if err == nil && of.action != "" {
-			err = req.authorize(of.action, r.PathValue("id"))
+			id := r.PathValue("id")
+			if of.general {
+				id = "" // an ID that is not the object of the action must not decide about it
+			}
+			err = req.authorize(of.action, id)
 		}
 		if err != nil {
 			writeError(w, err)

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/internal/schedules"
 	"github.com/tenuto-dev/tenuto/cluster/operate"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -94,6 +96,9 @@ func (a *API) startInstance(ctx context.Context, r *request) (any, error) {
 	options, err := body.options()
 	if err != nil {
 		return nil, err
+	}
+	if strings.HasPrefix(body.Name, schedules.ReservedPrefix) { // a job acts: its rights are those of its action
+		return nil, &replay.InvalidError{Field: "name", Reason: "begins with " + strconv.Quote(schedules.ReservedPrefix) + ", which is reserved"}
 	}
 	if err := r.authorize(cluster.ActionStart, body.ID); err != nil {
 		return nil, err
@@ -199,7 +204,7 @@ type copyAnswer struct {
 	Execution uint64 `json:"execution"`
 }
 
-func (a *API) copyInstance(copy func(ctx context.Context, id string, body *copyBody, options []operate.CopyOption) (*operate.Run, error)) func(context.Context, *request) (any, error) {
+func (a *API) copyInstance(action cluster.Action, copy func(ctx context.Context, id string, body *copyBody, options []operate.CopyOption) (*operate.Run, error)) func(context.Context, *request) (any, error) {
 	return func(ctx context.Context, r *request) (any, error) {
 		var body copyBody
 		if err := r.decodeBody(&body); err != nil {
@@ -218,12 +223,24 @@ func (a *API) copyInstance(copy func(ctx context.Context, id string, body *copyB
 		if len(body.Input) > 0 {
 			options = append(options, operate.OtherInput(body.Input))
 		}
+		if err := r.authorizeTarget(action, body.ID); err != nil {
+			return nil, err
+		}
 		run, err := copy(ctx, r.PathValue("id"), &body, options)
 		if err != nil {
 			return nil, err
 		}
 		return copyAnswer{run.InstanceID, run.Execution}, nil
 	}
+}
+
+// authorizeTarget returns an error if the user may not begin a run with the ID of a fork, as nodes ask
+// for the calls of remote clients. "" stands for a random ID.
+func (r *request) authorizeTarget(action cluster.Action, id string) error {
+	if action != operate.ActionFork || id == "" {
+		return nil
+	}
+	return r.authorize(action, id)
 }
 
 func (a *API) rerun(ctx context.Context, id string, body *copyBody, options []operate.CopyOption) (*operate.Run, error) {

@@ -19,7 +19,7 @@ func (a *API) readRoutes() []route {
 		{pattern: "GET /instances/{id}/watch", stream: a.watchInstance, action: cluster.ActionHistory},
 		{pattern: "GET /instances/{id}/pending", serve: a.listPending, action: cluster.ActionGet},
 		{pattern: "GET /instances/{id}/stack", serve: a.showStack, action: cluster.ActionGet},
-		{pattern: "GET /instances/{id}/children", serve: a.listChildren, action: cluster.ActionList},
+		{pattern: "GET /instances/{id}/children", serve: a.listChildren, action: cluster.ActionList, general: true},
 		{pattern: "GET /instances/{id}/query/{name}", serve: a.queryInstance, action: cluster.ActionQuery},
 		{pattern: "GET /instances/{id}/kv/{name}", serve: a.readKV, action: cluster.ActionGet},
 		{pattern: "GET /jobs", serve: a.listJobs, action: cluster.ActionList},
@@ -42,9 +42,9 @@ func (a *API) changeRoutes() []route {
 		{pattern: "POST /instances/{id}/resume", serve: change(resumeInstance), action: cluster.ActionResume},
 		{pattern: "POST /instances/{id}/retry", serve: change(retryInstance), action: cluster.ActionRetry},
 		{pattern: "POST /instances/{id}/purge", serve: a.purgeInstance, action: cluster.ActionPurge},
-		{pattern: "POST /instances/{id}/rerun", serve: a.copyInstance(a.rerun), action: operate.ActionRerun},
-		{pattern: "POST /instances/{id}/rewind", serve: a.copyInstance(a.rewind), action: operate.ActionRewind},
-		{pattern: "POST /instances/{id}/fork", serve: a.copyInstance(a.fork), action: operate.ActionFork},
+		{pattern: "POST /instances/{id}/rerun", serve: a.copyInstance(operate.ActionRerun, a.rerun), action: operate.ActionRerun},
+		{pattern: "POST /instances/{id}/rewind", serve: a.copyInstance(operate.ActionRewind, a.rewind), action: operate.ActionRewind},
+		{pattern: "POST /instances/{id}/fork", serve: a.copyInstance(operate.ActionFork, a.fork), action: operate.ActionFork},
 		{pattern: operation + "retry-now", serve: a.simpleControl(operate.RetryNow), action: operate.ActionRetryNow},
 		{pattern: operation + "hold", serve: a.simpleControl(operate.Hold), action: operate.ActionHold},
 		{pattern: operation + "release", serve: a.simpleControl(operate.Release), action: operate.ActionRelease},
@@ -62,7 +62,7 @@ func (a *API) changeRoutes() []route {
 		{pattern: "POST /schedules/{id}/resume", serve: change(resumeSchedule), action: cluster.ActionUpdate},
 		{pattern: "POST /schedules/{id}/trigger", serve: a.triggerSchedule, action: cluster.ActionUpdate},
 		{pattern: "POST /schedules/{id}/backfill", serve: a.backfillSchedule, action: cluster.ActionUpdate},
-		{pattern: "POST /cluster/nodes/{id}/remove", serve: change(removeNode), action: cluster.ActionRemoveMember},
+		{pattern: "POST /cluster/nodes/{id}/remove", serve: change(removeNode), action: cluster.ActionRemoveMember, general: true},
 	}
 }
 

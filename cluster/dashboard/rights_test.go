@@ -1,0 +1,167 @@
+package dashboard_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/dashboard"
+	"github.com/tenuto-dev/tenuto/cluster/operate"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+var echo = replay.Orchestration[string, string]("echo")
+
+// nodeKeys are the keys of one node, with an authority of its own.
+type nodeKeys struct{ keys *cluster.Keys }
+
+func (n nodeKeys) Keys() (*cluster.Keys, error) { return n.keys, nil }
+
+func newNodeKeys(t *testing.T) nodeKeys {
+	t.Helper()
+	template := x509.Certificate{NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), BasicConstraintsValid: true}
+	root, node := template, template
+	root.SerialNumber, root.IsCA, root.KeyUsage = big.NewInt(1), true, x509.KeyUsageCertSign
+	node.SerialNumber, node.URIs = big.NewInt(2), []*url.URL{{Scheme: "tenuto", Host: "tenuto", Path: "/node/n1"}}
+	node.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
+	rootKey, nodeKey := newKey(t), newKey(t)
+	authority := sign(t, &root, &root, rootKey, rootKey)
+	leaf := sign(t, &node, authority, nodeKey, rootKey)
+	roots := x509.NewCertPool()
+	roots.AddCert(authority)
+	return nodeKeys{&cluster.Keys{
+		Certificate: &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: nodeKey, Leaf: leaf}, Roots: roots,
+	}}
+}
+
+func newKey(t *testing.T) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func sign(t *testing.T, template, parent *x509.Certificate, key, by *ecdsa.PrivateKey) *x509.Certificate {
+	t.Helper()
+	encoded, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := x509.ParseCertificate(encoded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certificate
+}
+
+// rightsServer serves the dashboard of a node whose user may do what permits says.
+func rightsServer(t *testing.T, permits func(action cluster.Action, instance string) bool, options dashboard.Options) (*cluster.Client, *httptest.Server) {
+	t.Helper()
+	node, err := cluster.Start(t.Context(), cluster.Config{
+		NodeID: "n1", InMemory: true, TLS: newNodeKeys(t),
+		Definitions: []replay.Definition{echo.Bind(func(_ *replay.Context, text string) (string, error) { return text, nil })},
+		Authorize: func(_ context.Context, caller cluster.Principal, action cluster.Action, instance string) error {
+			if caller.Kind == operate.PrincipalUser && permits(action, instance) {
+				return nil
+			}
+			return errors.New("not permitted")
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := node.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	options.Principal = func(*http.Request) (string, error) { return "mallory", nil }
+	server := httptest.NewServer(dashboard.Handler(node.Client(), options))
+	t.Cleanup(server.Close)
+	return node.Client(), server
+}
+
+// request sends a request of the user, and returns the status and the body of its answer.
+func request(t *testing.T, server *httptest.Server, method, path, body string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Tenuto-Request", "1")
+	answer, err := server.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(text)
+}
+
+func completeRun(t *testing.T, client *cluster.Client, id string) {
+	t.Helper()
+	if _, err := cluster.Call(t.Context(), client, echo, id, "x"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A bulk job needs the right of its action. A start does not ask for it, so it cannot begin a job.
+func TestRights_StartBeginsNoJob(t *testing.T) {
+	client, server := rightsServer(t, func(action cluster.Action, _ string) bool { return action != cluster.ActionPurge }, dashboard.Options{})
+	completeRun(t, client, "victim")
+	if status, text := request(t, server, "POST", "/api/bulk", `{"filter":"name=echo","action":"purge"}`); status != http.StatusForbidden {
+		t.Errorf("bulk: %d %s; want 403", status, text)
+	}
+	job := `{"name":"tenuto.bulk","id":"j","input":{"Job":{"Filter":{"Name":"echo"},"Action":"purge","Reason":"r"}}}`
+	if status, text := request(t, server, "POST", "/api/instances", job); status != http.StatusBadRequest || !strings.Contains(text, `"field":"name"`) {
+		t.Errorf("start: %d %s; want 400 for the name", status, text)
+	}
+	if _, err := client.Get(t.Context(), "j"); !errors.Is(err, cluster.ErrNotFound) {
+		t.Errorf("the job: %v; want ErrNotFound", err)
+	}
+}
+
+// A fork needs the right to both IDs.
+func TestRights_ForkAsksForItsTarget(t *testing.T) {
+	client, server := rightsServer(t, func(_ cluster.Action, instance string) bool { return strings.HasPrefix(instance, "mallory-") }, dashboard.Options{})
+	completeRun(t, client, "mallory-1")
+	fork := `{"event_id":1,"id":%q}`
+	if status, text := request(t, server, "POST", "/api/instances/mallory-1/fork", fmt.Sprintf(fork, "alice-1")); status != http.StatusForbidden {
+		t.Errorf("fork to the ID of another user: %d %s; want 403", status, text)
+	}
+	if _, err := client.Get(t.Context(), "alice-1"); !errors.Is(err, cluster.ErrNotFound) {
+		t.Errorf("the run of the other user: %v; want ErrNotFound", err)
+	}
+	if status, text := request(t, server, "POST", "/api/instances/mallory-1/fork", fmt.Sprintf(fork, "mallory-2")); status != http.StatusOK {
+		t.Errorf("fork to an own ID: %d %s; want 200", status, text)
+	}
+}
+
+// The ID of a node, or of a parent, is not the ID of the instance that an action concerns.
+func TestRights_GeneralActionsHaveNoInstance(t *testing.T) {
+	_, server := rightsServer(t, func(_ cluster.Action, instance string) bool { return strings.HasPrefix(instance, "mallory-") }, dashboard.Options{})
+	for _, call := range [][2]string{{"POST", "/api/cluster/nodes/mallory-1/remove"}, {"GET", "/api/instances/mallory-1/children"}} {
+		if status, text := request(t, server, call[0], call[1], "{}"); status != http.StatusForbidden {
+			t.Errorf("%s: %d %s; want 403", call, status, text)
+		}
+	}
+}
