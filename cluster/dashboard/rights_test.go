@@ -1,6 +1,7 @@
 package dashboard_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -15,6 +16,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -164,4 +166,40 @@ func TestRights_GeneralActionsHaveNoInstance(t *testing.T) {
 			t.Errorf("%s: %d %s; want 403", call, status, text)
 		}
 	}
+}
+
+// The members are not shown to a user without the right to see them, neither at once nor live, though
+// another user follows the overview with them.
+func TestRights_OverviewTopicHidesMembers(t *testing.T) {
+	var sees atomic.Bool
+	_, server := rightsServer(t, func(action cluster.Action, _ string) bool { return action == cluster.ActionList || sees.Load() }, dashboard.Options{})
+	sees.Store(true)
+	if text := firstState(t, server); !strings.Contains(text, `"address"`) {
+		t.Errorf("the overview of a user with the right: %s; want the members", text)
+	}
+	sees.Store(false)
+	if text := firstState(t, server); strings.Contains(text, `"address"`) {
+		t.Errorf("the overview of a user without the right: %s", text)
+	}
+}
+
+// firstState follows the overview until the test ends, and returns its first state.
+func firstState(t *testing.T, server *httptest.Server) string {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), "GET", server.URL+"/api/events?topics=overview", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := server.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { answer.Body.Close() })
+	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
+		if state, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+			return state
+		}
+	}
+	t.Fatal("the stream has ended without a state")
+	return ""
 }

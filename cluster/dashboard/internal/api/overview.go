@@ -35,11 +35,14 @@ type attentionView struct {
 
 func (a *API) showOverview(ctx context.Context, r *request) (any, error) {
 	answer, err := a.overviewOf(ctx)
-	if err == nil && r.authorize(cluster.ActionSeeMembers, "") == nil {
+	if err == nil && r.seesMembers() {
 		err = a.addCluster(ctx, answer)
 	}
 	return answer, err
 }
+
+// seesMembers reports whether the user may see the members of the cluster.
+func (r *request) seesMembers() bool { return r.authorize(cluster.ActionSeeMembers, "") == nil }
 
 // overview is showOverview for those who may see members.
 func (a *API) overview(ctx context.Context) (any, error) {

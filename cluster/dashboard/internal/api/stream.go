@@ -80,16 +80,16 @@ func (t *topic) publish(kind string, data any) {
 	}
 }
 
-// follow subscribes to a topic, and begins its producer if it is the first to do so. leave ends the
+// follow subscribes to the topic with a key, whose events get the name, and begins its producer if it is the first to do so. leave ends the
 // subscription, and waits for the end of the producer if it was the last.
-func (s *streams) follow(name string, to *subscriber, produce func(context.Context, publisher)) (leave func()) {
+func (s *streams) follow(key, name string, to *subscriber, produce func(context.Context, publisher)) (leave func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := s.topics[name]
+	t := s.topics[key]
 	if t == nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		t = &topic{cancel: cancel, ended: make(chan struct{}), subscribers: map[*subscriber]bool{}}
-		s.topics[name] = t
+		s.topics[key] = t
 		go func() {
 			defer close(t.ended)
 			produce(ctx, t.publish)
@@ -102,16 +102,16 @@ func (s *streams) follow(name string, to *subscriber, produce func(context.Conte
 	if t.state != nil {
 		to.add(t, *t.state)
 	}
-	return func() { s.leave(name, t, to) }
+	return func() { s.leave(key, t, to) }
 }
 
-func (s *streams) leave(name string, t *topic, to *subscriber) {
+func (s *streams) leave(key string, t *topic, to *subscriber) {
 	s.mu.Lock()
 	t.mu.Lock()
 	delete(t.subscribers, to)
 	last := len(t.subscribers) == 0
 	if last {
-		delete(s.topics, name)
+		delete(s.topics, key)
 	}
 	t.mu.Unlock()
 	s.mu.Unlock()
@@ -235,13 +235,17 @@ func (a *API) serveEvents(w http.ResponseWriter, r *request) error {
 	if len(names) == 0 || len(names) > topicsMax {
 		return &replay.InvalidError{Field: "topics", Reason: fmt.Sprintf("must occur 1 to %d times", topicsMax)}
 	}
-	producers := map[string]func(context.Context, publisher){}
+	type followed struct {
+		key     string
+		produce func(context.Context, publisher)
+	}
+	topics := map[string]followed{}
 	for _, name := range names {
-		produce, err := a.producer(r, name)
+		key, produce, err := a.producer(r, name)
 		if err != nil {
 			return err
 		}
-		producers[name] = produce
+		topics[name] = followed{key, produce}
 	}
 	release, err := a.streams.enter()
 	if err != nil {
@@ -249,8 +253,8 @@ func (a *API) serveEvents(w http.ResponseWriter, r *request) error {
 	}
 	defer release()
 	s := newSubscriber()
-	for name, produce := range producers {
-		defer a.streams.follow(name, s, produce)()
+	for name, topic := range topics {
+		defer a.streams.follow(topic.key, name, s, topic.produce)()
 	}
 	out := newEventWriter(w)
 	alive := time.NewTicker(aliveInterval)

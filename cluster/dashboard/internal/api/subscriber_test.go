@@ -22,9 +22,9 @@ func TestStreams_FollowWhileAnotherTopicPublishes(t *testing.T) {
 	quiet := func(ctx context.Context, _ publisher) { <-ctx.Done() }
 	for range rounds {
 		to := newSubscriber()
-		leaveBusy := s.follow("busy", to, busy)
+		leaveBusy := s.follow("busy", "busy", to, busy)
 		<-published
-		leaveQuiet := s.follow("quiet", to, quiet)
+		leaveQuiet := s.follow("quiet", "quiet", to, quiet)
 		<-published
 		leaveQuiet()
 		leaveBusy()

@@ -19,28 +19,33 @@ const (
 	eventsAtOnce  = 500             // of a history in one message
 )
 
-// producer returns what publishes a topic, if the user may follow it. Topics are "overview",
+// producer returns what publishes a topic, if the user may follow it. Streams share the work for topics
+// with the same key: users with other rights are shown another overview. Topics are "overview",
 // "cluster", "code", "instance:ID" and "list:FILTER".
-func (a *API) producer(r *request, name string) (func(context.Context, publisher), error) {
+func (a *API) producer(r *request, name string) (key string, produce func(context.Context, publisher), err error) {
 	kind, argument, _ := strings.Cut(name, ":")
 	switch kind {
 	case "overview":
-		return a.follows(a.overview), r.authorize(cluster.ActionList, "")
+		if !r.seesMembers() {
+			read := func(ctx context.Context) (any, error) { return a.overviewOf(ctx) }
+			return "overview without members", a.follows(read), r.authorize(cluster.ActionList, "")
+		}
+		return name, a.follows(a.overview), r.authorize(cluster.ActionList, "")
 	case "cluster":
-		return a.follows(a.cluster), r.authorize(cluster.ActionSeeMembers, "")
+		return name, a.follows(a.cluster), r.authorize(cluster.ActionSeeMembers, "")
 	case "code":
-		return a.follows(a.cluster), r.authorize(cluster.ActionSeeMembers, "")
+		return name, a.follows(a.cluster), r.authorize(cluster.ActionSeeMembers, "")
 	case "list":
 		f, err := filter.Parse(argument, time.Now())
 		if err != nil {
-			return nil, err
+			return "", nil, err
 		}
-		return func(ctx context.Context, publish publisher) { a.followList(ctx, f, publish) }, r.authorize(cluster.ActionList, "")
+		return name, func(ctx context.Context, publish publisher) { a.followList(ctx, f, publish) }, r.authorize(cluster.ActionList, "")
 	case "instance":
-		return func(ctx context.Context, publish publisher) { a.followInstance(ctx, argument, publish) },
+		return name, func(ctx context.Context, publish publisher) { a.followInstance(ctx, argument, publish) },
 			r.authorize(cluster.ActionHistory, argument)
 	}
-	return nil, &replay.InvalidError{Field: "topics", Reason: `must be "overview", "cluster", "code", "instance:ID" or "list:FILTER"`}
+	return "", nil, &replay.InvalidError{Field: "topics", Reason: `must be "overview", "cluster", "code", "instance:ID" or "list:FILTER"`}
 }
 
 // follows publishes a state whenever it has changed.
