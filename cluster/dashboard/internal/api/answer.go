@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -54,16 +55,22 @@ var errorStatuses = []struct {
 	{operate.ErrUnknownOperation, http.StatusNotFound, "unknown_operation"},
 	{cluster.ErrBusy, http.StatusTooManyRequests, "busy"},
 	{cluster.ErrProtocol, http.StatusConflict, "protocol"},
+	{cluster.ErrRequestIDReused, http.StatusConflict, "request_id_reused"},
+	{cluster.ErrUpdateAborted, http.StatusConflict, "aborted"},
+	{cluster.ErrNotMember, http.StatusNotFound, "not_member"},
+	{cluster.ErrLastVoter, http.StatusConflict, "last_voter"},
+	{cluster.ErrMembershipChanging, http.StatusConflict, "membership_changing"},
 }
 
-// writeError writes an error as the answer.
-func writeError(w http.ResponseWriter, err error) {
+// writeError writes an error as the answer, and returns its status.
+func writeError(w http.ResponseWriter, err error) (status int) {
 	status, detail := answerOf(err)
 	var busy *cluster.BusyError
 	if errors.As(err, &busy) {
 		w.Header().Set("Retry-After", strconv.Itoa(int(max(busy.RetryAfter.Round(time.Second)/time.Second, 1))))
 	}
 	writeJSON(w, status, errorAnswer{detail})
+	return status
 }
 
 func answerOf(err error) (status int, detail errorDetail) {
@@ -75,7 +82,6 @@ func answerOf(err error) (status int, detail errorDetail) {
 		unavailable *cluster.UnavailableError
 		large       *http.MaxBytesError
 		tooLarge    *replay.PayloadTooLargeError
-		kind        *operate.KindError
 	)
 	switch {
 	case errors.As(err, &own):
@@ -90,9 +96,6 @@ func answerOf(err error) (status int, detail errorDetail) {
 	case errors.As(err, &invalid):
 		detail.Code, detail.Field = "invalid", invalid.Field
 		return http.StatusBadRequest, detail
-	case errors.As(err, &kind):
-		detail.Code = "wrong_kind"
-		return http.StatusConflict, detail
 	case errors.As(err, &unavailable):
 		detail.Code, detail.Outcome = "unavailable", "none"
 		if !unavailable.NotExecuted {
@@ -106,11 +109,33 @@ func answerOf(err error) (status int, detail errorDetail) {
 			return known.status, detail
 		}
 	}
+	if status, code := refusalOf(err); status != 0 {
+		detail.Code = code
+		return status, detail
+	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		detail.Code = "unavailable"
 		return http.StatusServiceUnavailable, detail
 	}
 	return http.StatusInternalServerError, detail
+}
+
+// refusalOf returns the answer for an error of a type of its own that says why a call was not served, or
+// that the code of an instance returned; 0 for others.
+func refusalOf(err error) (status int, code string) {
+	switch {
+	case errors.As(err, new(*operate.KindError)):
+		return http.StatusConflict, "wrong_kind"
+	case errors.As(err, new(*operate.CopyError)):
+		return http.StatusConflict, "cannot_copy"
+	case errors.As(err, new(*cluster.RejectedError)): // by the validation of an update
+		return http.StatusConflict, "rejected"
+	case errors.As(err, new(*replay.NotRegisteredError)): // an orchestration, a query or an update
+		return http.StatusNotFound, "not_registered"
+	case errors.As(err, new(*replay.Error)):
+		return http.StatusConflict, "failed"
+	}
+	return 0, ""
 }
 
 func writeJSON(w http.ResponseWriter, status int, answer any) {
@@ -130,7 +155,7 @@ func (r *request) decodeBody(into any) error {
 	err := decoder.Decode(into)
 	var large *http.MaxBytesError
 	switch {
-	case err == nil && decoder.More():
+	case err == nil && !errors.Is(decoder.Decode(&json.RawMessage{}), io.EOF):
 		return &replay.InvalidError{Field: "body", Reason: "must be one JSON object"}
 	case err == nil, r.ContentLength == 0:
 		return nil

@@ -91,21 +91,28 @@ func (a *API) handler(of route) http.HandlerFunc {
 			err = req.authorize(of.action, id)
 		}
 		if err != nil {
-			writeError(w, err)
+			refuse(a.config.Logger, w, r, err)
 			return
 		}
 		if of.stream != nil {
 			if err := of.stream(w, req); err != nil {
-				writeError(w, err)
+				refuse(a.config.Logger, w, r, err)
 			}
 			return
 		}
 		answer, err := of.serve(req.context(), req)
 		if err != nil {
-			writeError(w, err)
+			refuse(a.config.Logger, w, r, err)
 			return
 		}
 		writeJSON(w, http.StatusOK, answer)
+	}
+}
+
+// refuse writes an error as the answer, and logs it if it is internal.
+func refuse(logger *slog.Logger, w http.ResponseWriter, r *http.Request, err error) {
+	if status := writeError(w, err); status == http.StatusInternalServerError {
+		logger.Error("request of the dashboard failed", "method", r.Method, "path", r.URL.Path, "error", err)
 	}
 }
 

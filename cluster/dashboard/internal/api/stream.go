@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -118,6 +120,20 @@ func (s *streams) leave(key string, t *topic, to *subscriber) {
 	if last {
 		t.cancel()
 		<-t.ended
+	}
+}
+
+// recovering returns a producer that ends with an error if code of the user, such as a codec or
+// Options.Redact, panics. No HTTP server recovers panics of goroutines that streams share.
+func recovering(logger *slog.Logger, produce func(context.Context, publisher)) func(context.Context, publisher) {
+	return func(ctx context.Context, publish publisher) {
+		defer func() {
+			if cause := recover(); cause != nil {
+				logger.Error("stream of the dashboard panicked, and its topic has ended", "panic", cause, "stack", string(debug.Stack()))
+				publish("error", errorAnswer{errorDetail{Code: "internal", Message: "the topic has ended: its reader panicked"}})
+			}
+		}()
+		produce(ctx, publish)
 	}
 }
 
@@ -245,7 +261,7 @@ func (a *API) serveEvents(w http.ResponseWriter, r *request) error {
 		if err != nil {
 			return err
 		}
-		topics[name] = followed{key, produce}
+		topics[name] = followed{key, recovering(a.config.Logger, produce)}
 	}
 	release, err := a.streams.enter()
 	if err != nil {

@@ -109,7 +109,7 @@ func (a *API) followInstance(ctx context.Context, id string, publish publisher) 
 	}()
 	go func() {
 		defer close(watched)
-		a.watchEvents(ctx, id, events)
+		recovering(a.config.Logger, func(ctx context.Context, _ publisher) { a.watchEvents(ctx, id, events) })(ctx, publish)
 	}()
 	read := time.NewTicker(2 * readInterval)
 	defer read.Stop()

@@ -1,0 +1,28 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// Requests that fail with an internal error are logged; those that the caller can mend are not.
+func TestHandler_LogsInternalErrors(t *testing.T) {
+	for err, logged := range map[error]bool{
+		errors.New("disk on fire"):                    true,
+		&statusError{404, "not_found", "none such"}:   false,
+		&statusError{500, "internal", "out of order"}: true,
+	} {
+		var log bytes.Buffer
+		a := &API{config: Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
+		serve := a.handler(route{serve: func(context.Context, *request) (any, error) { return nil, err }})
+		serve(httptest.NewRecorder(), httptest.NewRequest("GET", "/session", nil))
+		if got := strings.Contains(log.String(), err.Error()); got != logged {
+			t.Errorf("%v: logged %t; want %t", err, got, logged)
+		}
+	}
+}
