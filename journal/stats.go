@@ -50,6 +50,16 @@ type Stats struct {
 	// SnapshotTime is how long each of its own snapshots took, from the request until it was on
 	// disk and the log was truncated, in nanoseconds.
 	SnapshotTime Histogram
+	// SnapshotIndex, SnapshotAt and SnapshotBytes are the index of the newest snapshot, when it was
+	// completed here, and its size; zero values if there is none, or if that is unknown.
+	SnapshotIndex uint64
+	SnapshotAt    time.Time
+	SnapshotBytes int64
+
+	// ClockOffset is the wall clock less cluster time, which follows the leader's wall clock. It is 0
+	// unless ClockKnown.
+	ClockOffset time.Duration
+	ClockKnown  bool
 
 	// StateRebuilds is how often Open replaced a damaged or outdated state by a snapshot.
 	// StateFetches is how often that snapshot had to come from another node. Each is 0 or 1.
@@ -152,5 +162,10 @@ func (j *Journal) Stats() Stats {
 	log := j.logs.Checked.Stats()
 	s.LogBytes, s.LogEntries, s.LogSinceSnapshot = log.WrittenBytes, log.Entries, log.BytesSinceSnapshot
 	s.Snapshots = j.snapshots.Count()
+	latest := j.snapshots.Latest()
+	s.SnapshotIndex, s.SnapshotAt, s.SnapshotBytes = latest.Index, latest.Time, latest.Bytes
+	if offset, known := j.clock.Offset(); known {
+		s.ClockOffset, s.ClockKnown = offset, true
+	}
 	return s
 }

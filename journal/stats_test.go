@@ -21,19 +21,32 @@ func TestSnapshot_TakenByBytesTruncatesLog(t *testing.T) {
 		s := j.Stats()
 		return s.Snapshots > 0 && s.LogSinceSnapshot < snapshotBytes && s.LogEntries < 60
 	})
-	if s := j.Stats(); s.SnapshotFailures > 0 || s.SnapshotTime.Count == 0 {
-		t.Errorf("%d snapshots, %d failures", s.Snapshots, s.SnapshotFailures)
+	taken := j.Stats()
+	if taken.SnapshotFailures > 0 || taken.SnapshotTime.Count == 0 {
+		t.Errorf("%d snapshots, %d failures", taken.Snapshots, taken.SnapshotFailures)
+	}
+	if taken.SnapshotIndex == 0 || taken.SnapshotIndex > j.AppliedIndex() || taken.SnapshotBytes == 0 || time.Since(taken.SnapshotAt) > time.Minute {
+		t.Errorf("the newest snapshot ends at %d, has %d bytes, and is from %v", taken.SnapshotIndex, taken.SnapshotBytes, taken.SnapshotAt)
 	}
 	closeJournal(t, j)
 	again := openJournal(t, c)
 	awaitLeadership(t, again)
-	if s := again.Stats(); s.LogSinceSnapshot > 2*snapshotBytes {
-		t.Errorf("%d bytes were replayed", s.LogSinceSnapshot)
+	if s := again.Stats(); s.LogSinceSnapshot > 2*snapshotBytes || s.SnapshotIndex < taken.SnapshotIndex || s.SnapshotBytes == 0 || s.SnapshotAt.IsZero() {
+		t.Errorf("%d bytes were replayed; the newest snapshot ends at %d, has %d bytes, and is from %v", s.LogSinceSnapshot, s.SnapshotIndex, s.SnapshotBytes, s.SnapshotAt)
 	}
 	for i := range 100 {
 		if last := lastEvent(t, again, fmt.Sprintf("i-%03d", i)); last != 3 {
 			t.Errorf("i-%03d has %d events", i, last)
 		}
+	}
+}
+
+// A leader knows how far its wall clock is ahead of cluster time.
+func TestStats_ClockOffset(t *testing.T) {
+	j := openJournal(t, Config{Dir: t.TempDir(), WallClock: func() time.Time { return time.Now().Add(time.Hour) }})
+	awaitLeadership(t, j)
+	if s := j.Stats(); !s.ClockKnown || s.ClockOffset < -time.Minute || s.ClockOffset > 2*time.Hour {
+		t.Errorf("the offset is %v, known %t", s.ClockOffset, s.ClockKnown)
 	}
 }
 

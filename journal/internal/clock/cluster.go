@@ -167,6 +167,15 @@ func (c *Clock) takeSample() (saved Sample, current bool) {
 	return Sample{Epoch: c.epoch, Time: c.base, Wall: wall}, c.current
 }
 
+// Offset returns the wall clock of this node less cluster time, false while the cluster time is not
+// current.
+func (c *Clock) Offset() (offset time.Duration, current bool) {
+	wall := c.wall().UnixNano()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Duration(wall - c.timeAt(time.Now()).UnixNano()), c.current
+}
+
 // reading returns this node's Reading.
 func (c *Clock) reading() Reading {
 	wall := c.wall().UnixNano()

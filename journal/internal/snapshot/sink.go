@@ -21,6 +21,9 @@ type Sink struct {
 // ID implements raft.SnapshotSink.
 func (s *Sink) ID() string { return s.manifest.ID }
 
+// Size returns the size of the snapshot in bytes. It is called after Close.
+func (s *Sink) Size() int64 { return s.manifest.streamSize() }
+
 // Checkpoint writes the state of a machine.
 func (s *Sink) Checkpoint(machine *state.Machine) error {
 	c := s.store

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
@@ -120,6 +121,16 @@ func (st *Store) List() ([]*raft.SnapshotMeta, error) {
 		metas = append(metas, m.meta())
 	}
 	return metas, nil
+}
+
+// completedAt returns when the manifest of a snapshot was written, the last step; zero if that cannot
+// be read.
+func (st *Store) completedAt(id string) time.Time {
+	info, err := st.FS.Stat(st.FS.PathJoin(st.Dir, id, ManifestFile))
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
 }
 
 // Manifests returns the intact manifests of the snapshots, newest first, and quarantines the other
