@@ -56,6 +56,7 @@ type Node struct {
 	// Goroutines of worker streams, including the streams that this node opens.
 	workerStreams sync.WaitGroup
 
+	rates   *telemetry.Rates
 	metrics *telemetry.Metrics
 	tracing *telemetry.Tracing // nil: off
 
@@ -122,8 +123,9 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 	n.recoverer = server.Recoverer{Logger: config.Logger, Node: config.NodeID}
 	n.answerLimiter = admission.NewAnswerLimiter(admission.AnswersInFlightBytesMax)
 	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.rates = telemetry.NewRates(time.Now)
 	n.metrics = telemetry.NewMetrics(telemetry.Config{
-		Node: config.NodeID, Partitions: config.Partitions, Definitions: definitions, Closed: ErrClosed,
+		Node: config.NodeID, Partitions: config.Partitions, Definitions: definitions, Closed: ErrClosed, Rates: n.rates,
 	}, telemetrySource{n})
 	n.tracing = telemetry.NewTracing(config.NodeID, config.TracerProvider, telemetrySource{n}.readEvent)
 	n.dialer = &transport.Dialer{

@@ -52,6 +52,7 @@ type Config struct {
 	Partitions  int
 	Definitions []replay.Definition
 	Closed      error // that Attach returns after Close
+	Rates       *Rates
 }
 
 // Metrics records the metrics of a node for any number of meter providers. Observables are read
@@ -130,16 +131,13 @@ func (m *Metrics) JournalObservers(partition int) journal.Observers {
 
 // countCommitted counts the starts of runs and the ends of executions.
 func (m *Metrics) countCommitted(instance string, events []*journalpb.Event) {
-	sets := *m.sets.Load()
-	if len(sets) == 0 {
-		return
-	}
 	started := events[0].GetOrchestrationStarted()
 	outcome := outcomeOf(events[len(events)-1])
 	if started == nil && outcome == "" {
 		return
 	}
-	for _, set := range sets {
+	m.config.Rates.count(started != nil, outcome)
+	for _, set := range *m.sets.Load() {
 		if !set.ended.Enabled(context.Background()) {
 			continue
 		}
