@@ -1,6 +1,10 @@
 package actors
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/tenuto-dev/tenuto/actors/activity"
+)
 
 // Stats are the metrics of a [System]. Counters start at 0 when the system is made.
 type Stats struct {
@@ -30,12 +34,14 @@ type Stats struct {
 	// is how many of them have nothing to do.
 	Live int
 	Idle int
-	// MessagesInFlight is the number of external messages that wait for a turn or its commit.
+	// MessagesInFlight is the number of external messages that wait for a turn or its commit, and
+	// MessageBytesInFlight their size.
 	// TurnsInFlight is the number of turns whose appends are not decided. TurnsWaiting is the
 	// number of instances that wait because Config.TurnsMax turns are in flight.
-	MessagesInFlight int
-	TurnsInFlight    int
-	TurnsWaiting     int
+	MessagesInFlight     int
+	MessageBytesInFlight int
+	TurnsInFlight        int
+	TurnsWaiting         int
 	// TimersDeferred is the number of partitions that defer due timers because too many instances
 	// are busy.
 	TimersDeferred int
@@ -89,6 +95,7 @@ func (s *System) Stats(partitions ...*Partition) Stats {
 		stats.Idle += partition.idle.Len()
 		stats.Blocked += partition.code.Blocked()
 		stats.MessagesInFlight += partition.admission.inFlight.messages
+		stats.MessageBytesInFlight += partition.admission.inFlight.bytes
 		stats.TurnsInFlight += partition.turnLimiter.InFlight()
 		stats.TurnsWaiting += partition.turnLimiter.Waiting()
 		if partition.timersDeferred {
@@ -115,4 +122,30 @@ type ActivityCounts struct {
 func (s *System) ActivityCounts() ActivityCounts {
 	c := s.activities.Counts()
 	return ActivityCounts{Local: c.Local, Remote: c.Remote, Reassigned: c.Reassigned, AsWorker: s.worker.Begun()}
+}
+
+// ActivityUse is what the activities of this node use, by name. Callers must not change the maps.
+type ActivityUse struct {
+	Counts    map[string]activity.NameCounts // of the partitions that it leads
+	Paused    map[string]bool
+	Limits    map[string]int // bodies at once on this node
+	Slots     int            // bodies of all names at once on this node
+	FreeSlots int
+}
+
+// ActivityUse returns what the activities use now. Its cost depends on the number of their names.
+func (s *System) ActivityUse() ActivityUse {
+	use := ActivityUse{Limits: s.config.ActivityLimits}
+	use.Counts, use.Paused = s.activities.CountByName()
+	use.Slots, use.FreeSlots = s.worker.Slots()
+	return use
+}
+
+// Bounds are the bounds of the load of one partition; see [Config].
+type Bounds struct{ InFlight, InFlightBytes, Turns, Resident int }
+
+// Bounds returns the bounds of the load of one partition.
+func (s *System) Bounds() Bounds {
+	c := &s.config
+	return Bounds{c.InFlightMax, c.InFlightBytesMax, c.TurnsMax, c.ResidentMax}
 }

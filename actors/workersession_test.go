@@ -160,6 +160,10 @@ func TestScheduler_SpreadsWhenLeaderIsFull(t *testing.T) {
 		if l, a, b := c.attemptsOn("leader"), c.attemptsOn("a"), c.attemptsOn("b"); l != 2 || a != 5 || b != 3 {
 			t.Errorf("ran %d, %d and %d", l, a, b)
 		}
+		use := n.system.ActivityUse()
+		if want := (activity.NameCounts{Open: 20, Queued: 10, Running: 10}); use.Counts["work"] != want || use.Slots != 2 || use.FreeSlots != 0 {
+			t.Errorf("the use is %+v; want %+v for work", use, want)
+		}
 		for i := range 20 {
 			n.output(fmt.Sprintf("c%d", i))
 		}
@@ -168,6 +172,9 @@ func TestScheduler_SpreadsWhenLeaderIsFull(t *testing.T) {
 		}
 		if counts := n.system.ActivityCounts(); counts.Local+counts.Remote != 20 || counts.Remote < 12 {
 			t.Errorf("counted %+v", counts)
+		}
+		if use := n.system.ActivityUse(); len(use.Counts) != 0 || use.FreeSlots != 2 {
+			t.Errorf("the use at the end is %+v", use)
 		}
 	})
 }
@@ -221,6 +228,10 @@ func TestWorkerLost_ActivitiesReassigned(t *testing.T) {
 					t.Errorf("took %v", elapsed)
 				}
 				conn.close()
+				waitIdle()
+				if use := n.system.ActivityUse(); len(use.Counts) != 0 {
+					t.Errorf("the use at the end is %+v", use)
+				}
 				if again := n.system.ActivityCounts().Reassigned; again != 3 || c.attemptsOn("a") != 3 {
 					t.Errorf("%d reassigned, %d by the worker", again, c.attemptsOn("a"))
 				}

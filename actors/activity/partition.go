@@ -98,13 +98,14 @@ type Partition struct {
 	buckets  map[string]*tokenBucket // of limited activities
 	tasks    map[operation.Key]*task // that have not ended
 	sessions []*workerSession
+	byName   map[string]*nameCounts // of the tasks
 }
 
 // Lead opens a partition. The caller must call Close.
 func (s *Scheduler) Lead(config PartitionConfig) *Partition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := &Partition{scheduler: s, config: config, buckets: newTokenBuckets(s.rates), tasks: make(map[operation.Key]*task)}
+	p := &Partition{scheduler: s, config: config, buckets: newTokenBuckets(s.rates), tasks: make(map[operation.Key]*task), byName: make(map[string]*nameCounts)}
 	s.partitions[p] = true
 	return p
 }
@@ -154,7 +155,7 @@ func (p *Partition) Cancel(ref *journalpb.OperationRef) {
 		if t == nil {
 			return nil
 		}
-		delete(p.tasks, key)
+		p.deleteTask(key, t)
 		return t.cancel(ErrClosed)
 	})
 }
@@ -177,7 +178,7 @@ func (p *Partition) Close() {
 				then = append(then, resolve)
 			}
 		}
-		p.sessions, p.tasks = nil, nil
+		p.sessions, p.tasks, p.byName = nil, nil, nil
 		return func() {
 			for _, f := range then {
 				f()

@@ -4,7 +4,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tenuto-dev/tenuto/actors/internal/operation"
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
@@ -87,7 +86,7 @@ func (s *Scheduler) tryAddTask(t *task) bool {
 	if t.partition.isClosed() {
 		return false
 	}
-	t.partition.tasks[operation.KeyOf(t.ref)] = t
+	t.partition.addTask(t)
 	return true
 }
 

@@ -53,6 +53,7 @@ type task struct {
 	traceContext string           // for the tracer of the node that runs the attempt
 
 	// The scheduler's lock guards the fields below.
+	counts          *nameCounts                // of its name; set before an attempt begins
 	options         *journalpb.ActivityOptions // of the call, or of the last adjustment; never changed
 	state           State
 	held            bool   // no attempt begins
@@ -334,7 +335,7 @@ func (t *task) remove() waiters {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if key := operation.KeyOf(t.ref); t.partition.tasks[key] == t {
-		delete(t.partition.tasks, key)
+		t.partition.deleteTask(key, t)
 	}
 	return t.removeWaiters()
 }

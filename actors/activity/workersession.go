@@ -225,6 +225,9 @@ func (w *workerSession) assign(t *task) {
 
 // addAttempt counts an attempt as running on the worker. The scheduler's lock is held.
 func (w *workerSession) addAttempt(a *attempt) {
+	if a.session == nil {
+		a.task.counts.running++
+	}
 	a.session, a.workerLost = w, false
 	if _, limited := w.registration.Limits[a.name()]; limited {
 		w.runningByName[a.name()]++
@@ -234,6 +237,9 @@ func (w *workerSession) addAttempt(a *attempt) {
 // removeAttempt removes an attempt that the worker no longer runs, or whose result is not wanted.
 // The scheduler's lock is held.
 func (w *workerSession) removeAttempt(a *attempt) {
+	if a.session != nil {
+		a.task.counts.running--
+	}
 	a.session = nil
 	if _, limited := w.registration.Limits[a.name()]; limited {
 		w.runningByName[a.name()]--

@@ -57,6 +57,13 @@ func (w *Worker) HasFree(name string) bool {
 	return w.slots.hasFree(name)
 }
 
+// Slots returns how many bodies may run at once, and how many more could now.
+func (w *Worker) Slots() (all, free int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.slots.max, max(w.slots.max-w.slots.used, 0)
+}
+
 // start starts an attempt in a free slot. w.mu is held.
 func (w *Worker) start(a *Attempt) {
 	w.slots.addRunning(a.Info.Name)
