@@ -133,6 +133,7 @@ func (c *Client) Internal(access.Key) (access.Door, error) {
 		},
 		Encode:    c.encode,
 		Converter: c.converter,
+		Reports:   c.transport.reports,
 	}
 	if local, ok := c.transport.(*router); ok {
 		door.Authorize = local.authorizeUser
@@ -151,6 +152,8 @@ type caller interface {
 	// follow passes the events of a run to pass, from a position on, until pass returns false or
 	// the run has ended.
 	follow(ctx context.Context, id string, from history.Position, pass func(recordedEvent) bool) error
+	// reports returns what each member reports of itself.
+	reports(ctx context.Context) ([]access.NodeReport, error)
 	release() error
 }
 

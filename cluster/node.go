@@ -71,6 +71,8 @@ type Node struct {
 	cancel    context.CancelFunc
 	watchDone chan struct{} // closed when the context given to Start is no longer watched
 
+	startedAt time.Time
+
 	stopping  atomic.Bool // set when the node begins to stop
 	stopOnce  sync.Once
 	closeOnce sync.Once
@@ -105,6 +107,7 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 	}
 	n := &Node{
 		config:     config,
+		startedAt:  time.Now(),
 		failed:     make(chan struct{}),
 		opened:     make(chan struct{}),
 		openFailed: make(chan struct{}),

@@ -249,6 +249,14 @@ func managementKinds() map[reflect.Type]requestKind {
 			},
 			fanOut: (*scatterGather).fanOutMembers,
 		},
+		reflect.TypeFor[*clusterpb.Request_NodeReport](): {
+			readOnly: true,
+			actions:  needs(ActionSeeMembers),
+			check: func(r *clusterpb.Request, _ payloadLimit) error {
+				return checkText("node ID", r.GetNodeReport().GetNode(), 1, nodeIDMax)
+			},
+			local: (*replicaCalls).reportNode,
+		},
 		reflect.TypeFor[*clusterpb.Request_RemoveMember](): {
 			actions: needs(ActionRemoveMember),
 			check: func(r *clusterpb.Request, _ payloadLimit) error {

@@ -173,6 +173,10 @@ func requestsByKind() map[string][]*clusterpb.Request {
 		"transfer_leadership": {
 			{Call: &clusterpb.Request_TransferLeadership{TransferLeadership: &clusterpb.TransferLeadershipRequest{From: "a", To: "b"}}},
 		},
+		"node_report": {
+			{Call: &clusterpb.Request_NodeReport{NodeReport: &clusterpb.NodeReportRequest{Node: "n1"}}},
+			{Call: &clusterpb.Request_NodeReport{NodeReport: &clusterpb.NodeReportRequest{Node: "other"}}},
+		},
 		"pending": {running(&clusterpb.Request{Call: &clusterpb.Request_Pending{Pending: new(clusterpb.PendingRequest)}})},
 		"wait":    {ended(&clusterpb.Request{Call: &clusterpb.Request_Wait{Wait: new(clusterpb.WaitRequest)}})},
 		"watch": {

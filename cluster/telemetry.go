@@ -2,11 +2,16 @@ package cluster
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/cluster/internal/access"
+	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
+	"github.com/tenuto-dev/tenuto/cluster/internal/report"
 	"github.com/tenuto-dev/tenuto/cluster/internal/telemetry"
 	"github.com/tenuto-dev/tenuto/journal/state/index"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
@@ -123,4 +128,95 @@ func (t telemetrySource) OrchestrationOf(instance string) (name string, ok bool)
 // readEvent reads an event of this node's replica.
 func (t telemetrySource) readEvent(instance string, execution, eventID uint64) (*journalpb.Event, error) {
 	return t.node.partitionOf(instance).journal.Event(instance, execution, eventID)
+}
+
+// reportNode answers what this node knows of itself.
+func (r *replicaCalls) reportNode(_ context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	if asked := request.GetNodeReport().Node; asked != r.node.config.NodeID {
+		return nil, fmt.Errorf("%w: %.100q is not at the address of %q", ErrNotMember, asked, r.node.config.NodeID)
+	}
+	return &clusterpb.Response{Result: &clusterpb.Response_NodeReport{NodeReport: telemetrySource{r.node}.report()}}, nil
+}
+
+// report returns what the node knows of itself. It asks no other node and waits for no disk.
+func (t telemetrySource) report() *clusterpb.NodeReport {
+	n, c, sample := t.node, t.node.config, t.Sample()
+	r := &clusterpb.NodeReport{
+		Node: c.NodeID, Address: c.address(), Version: moduleVersion(), Revision: report.Revision(), Protocol: c.protocol,
+		Uptime: int64(time.Since(n.startedAt)), Tags: c.Tags,
+		Overload: report.Overload(sample, n.system.Bounds(), len(n.ledPartitions())), Rates: report.Rates(n.rates.Read()),
+	}
+	if err := n.Health().Ready(); err != nil {
+		r.NotReady = err.Error()
+	}
+	for i, g := range n.partitions {
+		health := g.health()
+		p := &clusterpb.PartitionReport{
+			Role: string(health.Role), Leader: health.Leader, Term: health.Term, Applied: health.Applied, Behind: health.Behind,
+			Lag: int64(health.Lag), SinceContact: int64(health.SinceContact), DiskFull: health.DiskFull, OtherDirectory: health.OtherDirectory,
+		}
+		report.SetStats(p, &sample.Partitions[i].Journal)
+		r.Partitions = append(r.Partitions, p)
+	}
+	if n.dialer.TLSSource != nil {
+		report.SetExpiry(r, n.dialer.TLSSource.Expires())
+	}
+	rates := make(map[string]report.Rate)
+	for name, rate := range n.settings.current.Load().ActivityRates {
+		rates[name] = report.Rate(rate)
+	}
+	report.SetCode(r, c.orchestrationCode())
+	report.SetActivities(r, c.activityNames(), n.system.ActivityUse(), rates)
+	return r
+}
+
+// reports implements caller. It asks the members that this node knows, and always this node.
+func (r *router) reports(ctx context.Context) ([]access.NodeReport, error) {
+	select {
+	case <-r.node.closing:
+		return nil, ErrClosed
+	default:
+	}
+	addresses := map[string]string{r.node.config.NodeID: r.node.config.address()}
+	for _, m := range r.node.partitions[0].journal.Members() {
+		addresses[m.Node] = m.Address
+	}
+	return report.Collect(ctx, addresses, func(ctx context.Context, node, address string) (*clusterpb.NodeReport, error) {
+		request := nodeReportRequest(node, r.node.config.protocol)
+		if request.Node = r.node.config.NodeID; node == request.Node {
+			return reportOf(r.node.dispatcher.serve(ctx, request))
+		}
+		return reportOf(r.node.peers.ask(ctx, address, request))
+	}), nil
+}
+
+// reports implements caller. It asks the members that one node knows.
+func (r *remoteTransport) reports(ctx context.Context) ([]access.NodeReport, error) {
+	ctx, cancel := context.WithTimeout(ctx, report.Timeout)
+	defer cancel()
+	response, err := r.callWithRetry(ctx, membersRequest(), admission.Retrier{}, r.askAnyNode)
+	if err != nil {
+		return nil, err
+	}
+	addresses := make(map[string]string)
+	for _, m := range response.GetMembers().GetMembers() {
+		addresses[m.Node] = m.Address
+	}
+	return report.Collect(ctx, addresses, func(ctx context.Context, node, address string) (*clusterpb.NodeReport, error) {
+		return reportOf(r.callNode(ctx, address, nodeReportRequest(node, protocolVersion)))
+	}), nil
+}
+
+func nodeReportRequest(node string, protocol uint32) *clusterpb.Request {
+	r := &clusterpb.Request{Call: &clusterpb.Request_NodeReport{NodeReport: &clusterpb.NodeReportRequest{Node: node}}}
+	r.Protocol = requestProtocol(protocol, r)
+	return r
+}
+
+// reportOf returns the report in a response.
+func reportOf(response *clusterpb.Response) (*clusterpb.NodeReport, error) {
+	if failure := response.GetFailure(); failure != nil {
+		return nil, fromFailure(failure)
+	}
+	return response.GetNodeReport(), nil
 }

@@ -65,7 +65,8 @@ func requiredProtocol(r *clusterpb.Request) uint32 {
 		uses = usesListOptions(call.List)
 	case *clusterpb.Request_Complete:
 		uses = call.Complete.GetSignedToken() != ""
-	case *clusterpb.Request_Operate, *clusterpb.Request_PauseActivity, *clusterpb.Request_TransferLeadership, *clusterpb.Request_Copy:
+	case *clusterpb.Request_Operate, *clusterpb.Request_PauseActivity, *clusterpb.Request_TransferLeadership, *clusterpb.Request_Copy,
+		*clusterpb.Request_NodeReport:
 		uses = true
 	}
 	if uses || r.Principal != "" || r.User != "" || r.Reason != "" {

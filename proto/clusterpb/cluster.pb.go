@@ -387,6 +387,7 @@ type Request struct {
 	//	*Request_PauseActivity
 	//	*Request_Copy
 	//	*Request_TransferLeadership
+	//	*Request_NodeReport
 	Call          isRequest_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -815,6 +816,15 @@ func (x *Request) GetTransferLeadership() *TransferLeadershipRequest {
 	return nil
 }
 
+func (x *Request) GetNodeReport() *NodeReportRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_NodeReport); ok {
+			return x.NodeReport
+		}
+	}
+	return nil
+}
+
 type isRequest_Call interface {
 	isRequest_Call()
 }
@@ -947,6 +957,10 @@ type Request_TransferLeadership struct {
 	TransferLeadership *TransferLeadershipRequest `protobuf:"bytes,82,opt,name=transfer_leadership,json=transferLeadership,proto3,oneof"`
 }
 
+type Request_NodeReport struct {
+	NodeReport *NodeReportRequest `protobuf:"bytes,84,opt,name=node_report,json=nodeReport,proto3,oneof"`
+}
+
 func (*Request_Start) isRequest_Call() {}
 
 func (*Request_Send) isRequest_Call() {}
@@ -1010,6 +1024,8 @@ func (*Request_PauseActivity) isRequest_Call() {}
 func (*Request_Copy) isRequest_Call() {}
 
 func (*Request_TransferLeadership) isRequest_Call() {}
+
+func (*Request_NodeReport) isRequest_Call() {}
 
 type StartRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -2611,6 +2627,7 @@ type Response struct {
 	//	*Response_PauseActivity
 	//	*Response_Copy
 	//	*Response_TransferLeadership
+	//	*Response_NodeReport
 	Result        isResponse_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2969,6 +2986,15 @@ func (x *Response) GetTransferLeadership() *TransferLeadershipResult {
 	return nil
 }
 
+func (x *Response) GetNodeReport() *NodeReport {
+	if x != nil {
+		if x, ok := x.Result.(*Response_NodeReport); ok {
+			return x.NodeReport
+		}
+	}
+	return nil
+}
+
 type isResponse_Result interface {
 	isResponse_Result()
 }
@@ -3101,6 +3127,10 @@ type Response_TransferLeadership struct {
 	TransferLeadership *TransferLeadershipResult `protobuf:"bytes,82,opt,name=transfer_leadership,json=transferLeadership,proto3,oneof"`
 }
 
+type Response_NodeReport struct {
+	NodeReport *NodeReport `protobuf:"bytes,84,opt,name=node_report,json=nodeReport,proto3,oneof"`
+}
+
 func (*Response_Start) isResponse_Result() {}
 
 func (*Response_Send) isResponse_Result() {}
@@ -3164,6 +3194,8 @@ func (*Response_PauseActivity) isResponse_Result() {}
 func (*Response_Copy) isResponse_Result() {}
 
 func (*Response_TransferLeadership) isResponse_Result() {}
+
+func (*Response_NodeReport) isResponse_Result() {}
 
 type ControlResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -6811,6 +6843,806 @@ func (x *CrossMessageResult) GetEnd() *journalpb.Event {
 	return nil
 }
 
+// NodeReportRequest asks one node what it knows of itself. Older builds answer that the call is
+// unknown. Protocol 4.
+type NodeReportRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Another node that answers at the address rejects the request.
+	Node          string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeReportRequest) Reset() {
+	*x = NodeReportRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[81]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeReportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeReportRequest) ProtoMessage() {}
+
+func (x *NodeReportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[81]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeReportRequest.ProtoReflect.Descriptor instead.
+func (*NodeReportRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
+}
+
+func (x *NodeReportRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+// NodeReport is what a node knows of itself, without asking another node or waiting for a disk. It
+// has at most 256 KiB. Durations are in nanoseconds, times in Unix nanoseconds; 0 means none.
+type NodeReport struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Node    string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Address string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// Of the module in the program, and of the commit that the program was built from; empty if the
+	// program does not state it.
+	Version  string `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	Revision string `protobuf:"bytes,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	Protocol uint32 `protobuf:"varint,5,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	// The time since the start of the node.
+	Uptime int64 `protobuf:"varint,6,opt,name=uptime,proto3" json:"uptime,omitempty"`
+	// Why the node is not ready; empty if it is.
+	NotReady string `protobuf:"bytes,7,opt,name=not_ready,json=notReady,proto3" json:"not_ready,omitempty"`
+	// In order of their numbers.
+	Partitions []*PartitionReport `protobuf:"bytes,8,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	// When the node's certificate expires.
+	CertificateExpires int64           `protobuf:"varint,9,opt,name=certificate_expires,json=certificateExpires,proto3" json:"certificate_expires,omitempty"`
+	Overload           *OverloadReport `protobuf:"bytes,10,opt,name=overload,proto3" json:"overload,omitempty"`
+	Rates              *RateReport     `protobuf:"bytes,11,opt,name=rates,proto3" json:"rates,omitempty"`
+	// The code of the node, without that which every node has, in order of names and versions. The
+	// last of them are omitted if all would take too much room.
+	Orchestrations        []*OrchestrationCode `protobuf:"bytes,12,rep,name=orchestrations,proto3" json:"orchestrations,omitempty"`
+	OrchestrationsOmitted uint32               `protobuf:"varint,13,opt,name=orchestrations_omitted,json=orchestrationsOmitted,proto3" json:"orchestrations_omitted,omitempty"`
+	// The activities that the node has code for, those that are open in the partitions that it leads,
+	// and those with a rate or a limit or paused, in order of names.
+	Activities        []*ActivityReport `protobuf:"bytes,14,rep,name=activities,proto3" json:"activities,omitempty"`
+	ActivitiesOmitted uint32            `protobuf:"varint,15,opt,name=activities_omitted,json=activitiesOmitted,proto3" json:"activities_omitted,omitempty"`
+	// How many bodies of activities may run on the node at once, and how many more now.
+	Slots         uint32   `protobuf:"varint,16,opt,name=slots,proto3" json:"slots,omitempty"`
+	FreeSlots     uint32   `protobuf:"varint,17,opt,name=free_slots,json=freeSlots,proto3" json:"free_slots,omitempty"`
+	Tags          []string `protobuf:"bytes,18,rep,name=tags,proto3" json:"tags,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeReport) Reset() {
+	*x = NodeReport{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[82]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeReport) ProtoMessage() {}
+
+func (x *NodeReport) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[82]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeReport.ProtoReflect.Descriptor instead.
+func (*NodeReport) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
+}
+
+func (x *NodeReport) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *NodeReport) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *NodeReport) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *NodeReport) GetRevision() string {
+	if x != nil {
+		return x.Revision
+	}
+	return ""
+}
+
+func (x *NodeReport) GetProtocol() uint32 {
+	if x != nil {
+		return x.Protocol
+	}
+	return 0
+}
+
+func (x *NodeReport) GetUptime() int64 {
+	if x != nil {
+		return x.Uptime
+	}
+	return 0
+}
+
+func (x *NodeReport) GetNotReady() string {
+	if x != nil {
+		return x.NotReady
+	}
+	return ""
+}
+
+func (x *NodeReport) GetPartitions() []*PartitionReport {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+func (x *NodeReport) GetCertificateExpires() int64 {
+	if x != nil {
+		return x.CertificateExpires
+	}
+	return 0
+}
+
+func (x *NodeReport) GetOverload() *OverloadReport {
+	if x != nil {
+		return x.Overload
+	}
+	return nil
+}
+
+func (x *NodeReport) GetRates() *RateReport {
+	if x != nil {
+		return x.Rates
+	}
+	return nil
+}
+
+func (x *NodeReport) GetOrchestrations() []*OrchestrationCode {
+	if x != nil {
+		return x.Orchestrations
+	}
+	return nil
+}
+
+func (x *NodeReport) GetOrchestrationsOmitted() uint32 {
+	if x != nil {
+		return x.OrchestrationsOmitted
+	}
+	return 0
+}
+
+func (x *NodeReport) GetActivities() []*ActivityReport {
+	if x != nil {
+		return x.Activities
+	}
+	return nil
+}
+
+func (x *NodeReport) GetActivitiesOmitted() uint32 {
+	if x != nil {
+		return x.ActivitiesOmitted
+	}
+	return 0
+}
+
+func (x *NodeReport) GetSlots() uint32 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
+func (x *NodeReport) GetFreeSlots() uint32 {
+	if x != nil {
+		return x.FreeSlots
+	}
+	return 0
+}
+
+func (x *NodeReport) GetTags() []string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+// PartitionReport is a node's state in one partition.
+type PartitionReport struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Role    string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	Leader  string                 `protobuf:"bytes,2,opt,name=leader,proto3" json:"leader,omitempty"`
+	Term    uint64                 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
+	Applied uint64                 `protobuf:"varint,4,opt,name=applied,proto3" json:"applied,omitempty"`
+	Behind  uint64                 `protobuf:"varint,5,opt,name=behind,proto3" json:"behind,omitempty"`
+	// See cluster.PartitionHealth; negative: none since the start.
+	Lag          int64 `protobuf:"varint,6,opt,name=lag,proto3" json:"lag,omitempty"`
+	SinceContact int64 `protobuf:"varint,7,opt,name=since_contact,json=sinceContact,proto3" json:"since_contact,omitempty"`
+	// Of the synced writes of the log since the start: upper bounds of quantiles of their durations.
+	DiskWrites   uint64 `protobuf:"varint,8,opt,name=disk_writes,json=diskWrites,proto3" json:"disk_writes,omitempty"`
+	DiskWriteP50 int64  `protobuf:"varint,9,opt,name=disk_write_p50,json=diskWriteP50,proto3" json:"disk_write_p50,omitempty"`
+	DiskWriteP99 int64  `protobuf:"varint,10,opt,name=disk_write_p99,json=diskWriteP99,proto3" json:"disk_write_p99,omitempty"`
+	// How many writes took too long, and how long the current one has taken if it does.
+	DiskStalls uint64 `protobuf:"varint,11,opt,name=disk_stalls,json=diskStalls,proto3" json:"disk_stalls,omitempty"`
+	DiskHangs  int64  `protobuf:"varint,12,opt,name=disk_hangs,json=diskHangs,proto3" json:"disk_hangs,omitempty"`
+	DiskFull   bool   `protobuf:"varint,13,opt,name=disk_full,json=diskFull,proto3" json:"disk_full,omitempty"`
+	// The wall clock less cluster time, which follows the leader's wall clock; absent until the node
+	// knows cluster time.
+	ClockOffset *int64 `protobuf:"varint,14,opt,name=clock_offset,json=clockOffset,proto3,oneof" json:"clock_offset,omitempty"`
+	// The newest snapshot.
+	SnapshotIndex uint64 `protobuf:"varint,15,opt,name=snapshot_index,json=snapshotIndex,proto3" json:"snapshot_index,omitempty"`
+	SnapshotTime  int64  `protobuf:"varint,16,opt,name=snapshot_time,json=snapshotTime,proto3" json:"snapshot_time,omitempty"`
+	SnapshotBytes int64  `protobuf:"varint,17,opt,name=snapshot_bytes,json=snapshotBytes,proto3" json:"snapshot_bytes,omitempty"`
+	// Since the start.
+	SnapshotFailures uint64 `protobuf:"varint,18,opt,name=snapshot_failures,json=snapshotFailures,proto3" json:"snapshot_failures,omitempty"`
+	// Other nodes reject this one; see cluster.ErrOtherDirectory.
+	OtherDirectory bool `protobuf:"varint,19,opt,name=other_directory,json=otherDirectory,proto3" json:"other_directory,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *PartitionReport) Reset() {
+	*x = PartitionReport{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[83]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PartitionReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PartitionReport) ProtoMessage() {}
+
+func (x *PartitionReport) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[83]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PartitionReport.ProtoReflect.Descriptor instead.
+func (*PartitionReport) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
+}
+
+func (x *PartitionReport) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *PartitionReport) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
+}
+
+func (x *PartitionReport) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *PartitionReport) GetApplied() uint64 {
+	if x != nil {
+		return x.Applied
+	}
+	return 0
+}
+
+func (x *PartitionReport) GetBehind() uint64 {
+	if x != nil {
+		return x.Behind
+	}
+	return 0
+}
+
+func (x *PartitionReport) GetLag() int64 {
+	if x != nil {
+		return x.Lag
+	}
+	return 0
+}
+
+func (x *PartitionReport) GetSinceContact() int64 {
+	if x != nil {
+		return x.SinceContact
+	}
+	return 0
+}
+
+func (x *PartitionReport) GetDiskWrites() uint64 {
+	if x != nil {
+		return x.DiskWrites
+	}
+	return 0
+}
+
+func (x *PartitionReport) GetDiskWriteP50() int64 {
+	if x != nil {
+		return x.DiskWriteP50
+	}
+	return 0
+}
+
+func (x *PartitionReport) GetDiskWriteP99() int64 {
+	if x != nil {
+		return x.DiskWriteP99
+	}
+	return 0
+}
+
+func (x *PartitionReport) GetDiskStalls() uint64 {
+	if x != nil {
+		return x.DiskStalls
+	}
+	return 0
+}
+
+func (x *PartitionReport) GetDiskHangs() int64 {
+	if x != nil {
+		return x.DiskHangs
+	}
+	return 0
+}
+
+func (x *PartitionReport) GetDiskFull() bool {
+	if x != nil {
+		return x.DiskFull
+	}
+	return false
+}
+
+func (x *PartitionReport) GetClockOffset() int64 {
+	if x != nil && x.ClockOffset != nil {
+		return *x.ClockOffset
+	}
+	return 0
+}
+
+func (x *PartitionReport) GetSnapshotIndex() uint64 {
+	if x != nil {
+		return x.SnapshotIndex
+	}
+	return 0
+}
+
+func (x *PartitionReport) GetSnapshotTime() int64 {
+	if x != nil {
+		return x.SnapshotTime
+	}
+	return 0
+}
+
+func (x *PartitionReport) GetSnapshotBytes() int64 {
+	if x != nil {
+		return x.SnapshotBytes
+	}
+	return 0
+}
+
+func (x *PartitionReport) GetSnapshotFailures() uint64 {
+	if x != nil {
+		return x.SnapshotFailures
+	}
+	return 0
+}
+
+func (x *PartitionReport) GetOtherDirectory() bool {
+	if x != nil {
+		return x.OtherDirectory
+	}
+	return false
+}
+
+// OverloadReport is the use of what bounds the load of a node, in all partitions that it leads.
+type OverloadReport struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Messages from outside that wait for their turn or its commit.
+	Messages        uint32 `protobuf:"varint,1,opt,name=messages,proto3" json:"messages,omitempty"`
+	MessagesMax     uint32 `protobuf:"varint,2,opt,name=messages_max,json=messagesMax,proto3" json:"messages_max,omitempty"`
+	MessageBytes    uint64 `protobuf:"varint,3,opt,name=message_bytes,json=messageBytes,proto3" json:"message_bytes,omitempty"`
+	MessageBytesMax uint64 `protobuf:"varint,4,opt,name=message_bytes_max,json=messageBytesMax,proto3" json:"message_bytes_max,omitempty"`
+	// Turns whose appends are not decided, and instances that wait for one.
+	Turns        uint32 `protobuf:"varint,5,opt,name=turns,proto3" json:"turns,omitempty"`
+	TurnsMax     uint32 `protobuf:"varint,6,opt,name=turns_max,json=turnsMax,proto3" json:"turns_max,omitempty"`
+	TurnsWaiting uint32 `protobuf:"varint,7,opt,name=turns_waiting,json=turnsWaiting,proto3" json:"turns_waiting,omitempty"`
+	// Instances in memory, those of them that are idle, and how many of these stay in memory.
+	Live    uint32 `protobuf:"varint,8,opt,name=live,proto3" json:"live,omitempty"`
+	Idle    uint32 `protobuf:"varint,9,opt,name=idle,proto3" json:"idle,omitempty"`
+	IdleMax uint32 `protobuf:"varint,10,opt,name=idle_max,json=idleMax,proto3" json:"idle_max,omitempty"`
+	// Starts that wait on this node until a leader accepts more, and those that it has shed.
+	StartsWaiting uint32 `protobuf:"varint,11,opt,name=starts_waiting,json=startsWaiting,proto3" json:"starts_waiting,omitempty"`
+	StartsShed    uint64 `protobuf:"varint,12,opt,name=starts_shed,json=startsShed,proto3" json:"starts_shed,omitempty"`
+	// Messages rejected since the start, by the bound that was reached.
+	RejectedInstance uint64 `protobuf:"varint,13,opt,name=rejected_instance,json=rejectedInstance,proto3" json:"rejected_instance,omitempty"`
+	RejectedInFlight uint64 `protobuf:"varint,14,opt,name=rejected_in_flight,json=rejectedInFlight,proto3" json:"rejected_in_flight,omitempty"`
+	RejectedDelay    uint64 `protobuf:"varint,15,opt,name=rejected_delay,json=rejectedDelay,proto3" json:"rejected_delay,omitempty"`
+	// Instances whose code has run for too long without reaching a durable call.
+	Hung          uint32 `protobuf:"varint,16,opt,name=hung,proto3" json:"hung,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OverloadReport) Reset() {
+	*x = OverloadReport{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[84]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OverloadReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OverloadReport) ProtoMessage() {}
+
+func (x *OverloadReport) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[84]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OverloadReport.ProtoReflect.Descriptor instead.
+func (*OverloadReport) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
+}
+
+func (x *OverloadReport) GetMessages() uint32 {
+	if x != nil {
+		return x.Messages
+	}
+	return 0
+}
+
+func (x *OverloadReport) GetMessagesMax() uint32 {
+	if x != nil {
+		return x.MessagesMax
+	}
+	return 0
+}
+
+func (x *OverloadReport) GetMessageBytes() uint64 {
+	if x != nil {
+		return x.MessageBytes
+	}
+	return 0
+}
+
+func (x *OverloadReport) GetMessageBytesMax() uint64 {
+	if x != nil {
+		return x.MessageBytesMax
+	}
+	return 0
+}
+
+func (x *OverloadReport) GetTurns() uint32 {
+	if x != nil {
+		return x.Turns
+	}
+	return 0
+}
+
+func (x *OverloadReport) GetTurnsMax() uint32 {
+	if x != nil {
+		return x.TurnsMax
+	}
+	return 0
+}
+
+func (x *OverloadReport) GetTurnsWaiting() uint32 {
+	if x != nil {
+		return x.TurnsWaiting
+	}
+	return 0
+}
+
+func (x *OverloadReport) GetLive() uint32 {
+	if x != nil {
+		return x.Live
+	}
+	return 0
+}
+
+func (x *OverloadReport) GetIdle() uint32 {
+	if x != nil {
+		return x.Idle
+	}
+	return 0
+}
+
+func (x *OverloadReport) GetIdleMax() uint32 {
+	if x != nil {
+		return x.IdleMax
+	}
+	return 0
+}
+
+func (x *OverloadReport) GetStartsWaiting() uint32 {
+	if x != nil {
+		return x.StartsWaiting
+	}
+	return 0
+}
+
+func (x *OverloadReport) GetStartsShed() uint64 {
+	if x != nil {
+		return x.StartsShed
+	}
+	return 0
+}
+
+func (x *OverloadReport) GetRejectedInstance() uint64 {
+	if x != nil {
+		return x.RejectedInstance
+	}
+	return 0
+}
+
+func (x *OverloadReport) GetRejectedInFlight() uint64 {
+	if x != nil {
+		return x.RejectedInFlight
+	}
+	return 0
+}
+
+func (x *OverloadReport) GetRejectedDelay() uint64 {
+	if x != nil {
+		return x.RejectedDelay
+	}
+	return 0
+}
+
+func (x *OverloadReport) GetHung() uint32 {
+	if x != nil {
+		return x.Hung
+	}
+	return 0
+}
+
+// RateReport counts what happened in the partitions while the node led them, in steps of equal
+// length. The last element of each list is the step in progress.
+type RateReport struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The end of the last step.
+	End  int64 `protobuf:"varint,1,opt,name=end,proto3" json:"end,omitempty"`
+	Step int64 `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
+	// Runs that began, executions that ended, and those of them that failed.
+	Started       []uint32 `protobuf:"varint,3,rep,packed,name=started,proto3" json:"started,omitempty"`
+	Ended         []uint32 `protobuf:"varint,4,rep,packed,name=ended,proto3" json:"ended,omitempty"`
+	Failed        []uint32 `protobuf:"varint,5,rep,packed,name=failed,proto3" json:"failed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RateReport) Reset() {
+	*x = RateReport{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[85]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RateReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RateReport) ProtoMessage() {}
+
+func (x *RateReport) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[85]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RateReport.ProtoReflect.Descriptor instead.
+func (*RateReport) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
+}
+
+func (x *RateReport) GetEnd() int64 {
+	if x != nil {
+		return x.End
+	}
+	return 0
+}
+
+func (x *RateReport) GetStep() int64 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *RateReport) GetStarted() []uint32 {
+	if x != nil {
+		return x.Started
+	}
+	return nil
+}
+
+func (x *RateReport) GetEnded() []uint32 {
+	if x != nil {
+		return x.Ended
+	}
+	return nil
+}
+
+func (x *RateReport) GetFailed() []uint32 {
+	if x != nil {
+		return x.Failed
+	}
+	return nil
+}
+
+type ActivityReport struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	HasCode bool                   `protobuf:"varint,2,opt,name=has_code,json=hasCode,proto3" json:"has_code,omitempty"`
+	// Of the partitions that the node leads: activities that are scheduled and not ended, those of
+	// them that wait for a worker, and those with an attempt on a worker.
+	Open    uint32 `protobuf:"varint,3,opt,name=open,proto3" json:"open,omitempty"`
+	Queued  uint32 `protobuf:"varint,4,opt,name=queued,proto3" json:"queued,omitempty"`
+	Running uint32 `protobuf:"varint,5,opt,name=running,proto3" json:"running,omitempty"`
+	// How many attempts begin per second in the whole cluster; 0: any number.
+	Rate  float64 `protobuf:"fixed64,6,opt,name=rate,proto3" json:"rate,omitempty"`
+	Burst uint32  `protobuf:"varint,7,opt,name=burst,proto3" json:"burst,omitempty"`
+	// How many bodies may run on the node at once; 0: any number.
+	Limit         uint32 `protobuf:"varint,8,opt,name=limit,proto3" json:"limit,omitempty"`
+	Paused        bool   `protobuf:"varint,9,opt,name=paused,proto3" json:"paused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ActivityReport) Reset() {
+	*x = ActivityReport{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[86]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ActivityReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ActivityReport) ProtoMessage() {}
+
+func (x *ActivityReport) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[86]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ActivityReport.ProtoReflect.Descriptor instead.
+func (*ActivityReport) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
+}
+
+func (x *ActivityReport) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ActivityReport) GetHasCode() bool {
+	if x != nil {
+		return x.HasCode
+	}
+	return false
+}
+
+func (x *ActivityReport) GetOpen() uint32 {
+	if x != nil {
+		return x.Open
+	}
+	return 0
+}
+
+func (x *ActivityReport) GetQueued() uint32 {
+	if x != nil {
+		return x.Queued
+	}
+	return 0
+}
+
+func (x *ActivityReport) GetRunning() uint32 {
+	if x != nil {
+		return x.Running
+	}
+	return 0
+}
+
+func (x *ActivityReport) GetRate() float64 {
+	if x != nil {
+		return x.Rate
+	}
+	return 0
+}
+
+func (x *ActivityReport) GetBurst() uint32 {
+	if x != nil {
+		return x.Burst
+	}
+	return 0
+}
+
+func (x *ActivityReport) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ActivityReport) GetPaused() bool {
+	if x != nil {
+		return x.Paused
+	}
+	return false
+}
+
 // OfferLeadershipRequest asks a node whether it would lead another partition.
 type OfferLeadershipRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -6820,7 +7652,7 @@ type OfferLeadershipRequest struct {
 
 func (x *OfferLeadershipRequest) Reset() {
 	*x = OfferLeadershipRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_clusterpb_cluster_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6832,7 +7664,7 @@ func (x *OfferLeadershipRequest) String() string {
 func (*OfferLeadershipRequest) ProtoMessage() {}
 
 func (x *OfferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_clusterpb_cluster_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6845,7 +7677,7 @@ func (x *OfferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*OfferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
 }
 
 type OfferLeadershipResult struct {
@@ -6857,7 +7689,7 @@ type OfferLeadershipResult struct {
 
 func (x *OfferLeadershipResult) Reset() {
 	*x = OfferLeadershipResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_clusterpb_cluster_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6869,7 +7701,7 @@ func (x *OfferLeadershipResult) String() string {
 func (*OfferLeadershipResult) ProtoMessage() {}
 
 func (x *OfferLeadershipResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_clusterpb_cluster_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6882,7 +7714,7 @@ func (x *OfferLeadershipResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferLeadershipResult.ProtoReflect.Descriptor instead.
 func (*OfferLeadershipResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *OfferLeadershipResult) GetAccepted() bool {
@@ -6902,7 +7734,7 @@ type CommitIndexRequest struct {
 
 func (x *CommitIndexRequest) Reset() {
 	*x = CommitIndexRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_clusterpb_cluster_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6914,7 +7746,7 @@ func (x *CommitIndexRequest) String() string {
 func (*CommitIndexRequest) ProtoMessage() {}
 
 func (x *CommitIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_clusterpb_cluster_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6927,7 +7759,7 @@ func (x *CommitIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitIndexRequest.ProtoReflect.Descriptor instead.
 func (*CommitIndexRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
 }
 
 type CommitIndexResult struct {
@@ -6938,7 +7770,7 @@ type CommitIndexResult struct {
 
 func (x *CommitIndexResult) Reset() {
 	*x = CommitIndexResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_clusterpb_cluster_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6950,7 +7782,7 @@ func (x *CommitIndexResult) String() string {
 func (*CommitIndexResult) ProtoMessage() {}
 
 func (x *CommitIndexResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_clusterpb_cluster_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6963,7 +7795,7 @@ func (x *CommitIndexResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitIndexResult.ProtoReflect.Descriptor instead.
 func (*CommitIndexResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{90}
 }
 
 // FromWorker is a message from a worker to a leader. Without any field it is a keep-alive.
@@ -6984,7 +7816,7 @@ type FromWorker struct {
 
 func (x *FromWorker) Reset() {
 	*x = FromWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[85]
+	mi := &file_clusterpb_cluster_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6996,7 +7828,7 @@ func (x *FromWorker) String() string {
 func (*FromWorker) ProtoMessage() {}
 
 func (x *FromWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[85]
+	mi := &file_clusterpb_cluster_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7009,7 +7841,7 @@ func (x *FromWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromWorker.ProtoReflect.Descriptor instead.
 func (*FromWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *FromWorker) GetMessage() isFromWorker_Message {
@@ -7135,7 +7967,7 @@ type RegisterWorker struct {
 
 func (x *RegisterWorker) Reset() {
 	*x = RegisterWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[86]
+	mi := &file_clusterpb_cluster_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7147,7 +7979,7 @@ func (x *RegisterWorker) String() string {
 func (*RegisterWorker) ProtoMessage() {}
 
 func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[86]
+	mi := &file_clusterpb_cluster_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7160,7 +7992,7 @@ func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterWorker.ProtoReflect.Descriptor instead.
 func (*RegisterWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *RegisterWorker) GetProtocol() uint32 {
@@ -7223,7 +8055,7 @@ type OrchestrationCode struct {
 
 func (x *OrchestrationCode) Reset() {
 	*x = OrchestrationCode{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_clusterpb_cluster_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7235,7 +8067,7 @@ func (x *OrchestrationCode) String() string {
 func (*OrchestrationCode) ProtoMessage() {}
 
 func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_clusterpb_cluster_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7248,7 +8080,7 @@ func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCode.ProtoReflect.Descriptor instead.
 func (*OrchestrationCode) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *OrchestrationCode) GetName() string {
@@ -7275,7 +8107,7 @@ type AttemptID struct {
 
 func (x *AttemptID) Reset() {
 	*x = AttemptID{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_clusterpb_cluster_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7287,7 +8119,7 @@ func (x *AttemptID) String() string {
 func (*AttemptID) ProtoMessage() {}
 
 func (x *AttemptID) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_clusterpb_cluster_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7300,7 +8132,7 @@ func (x *AttemptID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptID.ProtoReflect.Descriptor instead.
 func (*AttemptID) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *AttemptID) GetRef() *journalpb.OperationRef {
@@ -7329,7 +8161,7 @@ type RunningAttempt struct {
 
 func (x *RunningAttempt) Reset() {
 	*x = RunningAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_clusterpb_cluster_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7341,7 +8173,7 @@ func (x *RunningAttempt) String() string {
 func (*RunningAttempt) ProtoMessage() {}
 
 func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_clusterpb_cluster_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7354,7 +8186,7 @@ func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningAttempt.ProtoReflect.Descriptor instead.
 func (*RunningAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *RunningAttempt) GetAttempt() *AttemptID {
@@ -7388,7 +8220,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[90]
+	mi := &file_clusterpb_cluster_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7400,7 +8232,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[90]
+	mi := &file_clusterpb_cluster_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7413,7 +8245,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{90}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *Heartbeat) GetAttempt() *AttemptID {
@@ -7446,7 +8278,7 @@ type AttemptResult struct {
 
 func (x *AttemptResult) Reset() {
 	*x = AttemptResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[91]
+	mi := &file_clusterpb_cluster_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7458,7 +8290,7 @@ func (x *AttemptResult) String() string {
 func (*AttemptResult) ProtoMessage() {}
 
 func (x *AttemptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[91]
+	mi := &file_clusterpb_cluster_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7471,7 +8303,7 @@ func (x *AttemptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptResult.ProtoReflect.Descriptor instead.
 func (*AttemptResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{91}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *AttemptResult) GetAttempt() *AttemptID {
@@ -7524,7 +8356,7 @@ type ToWorker struct {
 
 func (x *ToWorker) Reset() {
 	*x = ToWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[92]
+	mi := &file_clusterpb_cluster_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7536,7 +8368,7 @@ func (x *ToWorker) String() string {
 func (*ToWorker) ProtoMessage() {}
 
 func (x *ToWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[92]
+	mi := &file_clusterpb_cluster_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7549,7 +8381,7 @@ func (x *ToWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToWorker.ProtoReflect.Descriptor instead.
 func (*ToWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{92}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *ToWorker) GetMessage() isToWorker_Message {
@@ -7636,7 +8468,7 @@ type AssignAttempt struct {
 
 func (x *AssignAttempt) Reset() {
 	*x = AssignAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_clusterpb_cluster_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7648,7 +8480,7 @@ func (x *AssignAttempt) String() string {
 func (*AssignAttempt) ProtoMessage() {}
 
 func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_clusterpb_cluster_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7661,7 +8493,7 @@ func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignAttempt.ProtoReflect.Descriptor instead.
 func (*AssignAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *AssignAttempt) GetAttempt() *AttemptID {
@@ -7752,7 +8584,7 @@ type CancelAttempt struct {
 
 func (x *CancelAttempt) Reset() {
 	*x = CancelAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_clusterpb_cluster_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7764,7 +8596,7 @@ func (x *CancelAttempt) String() string {
 func (*CancelAttempt) ProtoMessage() {}
 
 func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_clusterpb_cluster_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7777,7 +8609,7 @@ func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelAttempt.ProtoReflect.Descriptor instead.
 func (*CancelAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *CancelAttempt) GetAttempt() *AttemptID {
@@ -7798,7 +8630,7 @@ var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xa9\x14\n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xf2\x14\n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
@@ -7853,7 +8685,9 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\aoperate\x18F \x01(\v2!.tenuto.cluster.v1.OperateRequestH\x00R\aoperate\x12P\n" +
 	"\x0epause_activity\x18G \x01(\v2'.tenuto.cluster.v1.PauseActivityRequestH\x00R\rpauseActivity\x124\n" +
 	"\x04copy\x18P \x01(\v2\x1e.tenuto.cluster.v1.CopyRequestH\x00R\x04copy\x12_\n" +
-	"\x13transfer_leadership\x18R \x01(\v2,.tenuto.cluster.v1.TransferLeadershipRequestH\x00R\x12transferLeadershipB\x06\n" +
+	"\x13transfer_leadership\x18R \x01(\v2,.tenuto.cluster.v1.TransferLeadershipRequestH\x00R\x12transferLeadership\x12G\n" +
+	"\vnode_report\x18T \x01(\v2$.tenuto.cluster.v1.NodeReportRequestH\x00R\n" +
+	"nodeReportB\x06\n" +
 	"\x04callB\x0e\n" +
 	"\f_first_index\"\xb2\x05\n" +
 	"\fStartRequest\x12\x12\n" +
@@ -8004,7 +8838,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0eHistoryRequest\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\"\n" +
 	"\rfrom_event_id\x18\x02 \x01(\x04R\vfromEventId\x12\x14\n" +
-	"\x05paged\x18\x03 \x01(\bR\x05paged\"\x82\x12\n" +
+	"\x05paged\x18\x03 \x01(\bR\x05paged\"\xc4\x12\n" +
 	"\bResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x124\n" +
 	"\afailure\x18\x02 \x01(\v2\x1a.tenuto.cluster.v1.FailureR\afailure\x12#\n" +
@@ -8047,7 +8881,9 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\aoperate\x18F \x01(\v2 .tenuto.cluster.v1.OperateResultH\x00R\aoperate\x12O\n" +
 	"\x0epause_activity\x18G \x01(\v2&.tenuto.cluster.v1.PauseActivityResultH\x00R\rpauseActivity\x123\n" +
 	"\x04copy\x18P \x01(\v2\x1d.tenuto.cluster.v1.CopyResultH\x00R\x04copy\x12^\n" +
-	"\x13transfer_leadership\x18R \x01(\v2+.tenuto.cluster.v1.TransferLeadershipResultH\x00R\x12transferLeadershipB\b\n" +
+	"\x13transfer_leadership\x18R \x01(\v2+.tenuto.cluster.v1.TransferLeadershipResultH\x00R\x12transferLeadership\x12@\n" +
+	"\vnode_report\x18T \x01(\v2\x1d.tenuto.cluster.v1.NodeReportH\x00R\n" +
+	"nodeReportB\b\n" +
 	"\x06result\"\x0f\n" +
 	"\rControlResult\"\xf8\x03\n" +
 	"\x0eOperateRequest\x12:\n" +
@@ -8340,7 +9176,96 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\afailure\x18\x01 \x01(\tR\afailure\x12\x18\n" +
 	"\adropped\x18\x02 \x01(\bR\adropped\x127\n" +
 	"\binstance\x18\x03 \x01(\v2\x1b.tenuto.journal.v1.InstanceR\binstance\x12*\n" +
-	"\x03end\x18\x04 \x01(\v2\x18.tenuto.journal.v1.EventR\x03end\"\x18\n" +
+	"\x03end\x18\x04 \x01(\v2\x18.tenuto.journal.v1.EventR\x03end\"'\n" +
+	"\x11NodeReportRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"\xea\x05\n" +
+	"\n" +
+	"NodeReport\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\x12\x1a\n" +
+	"\brevision\x18\x04 \x01(\tR\brevision\x12\x1a\n" +
+	"\bprotocol\x18\x05 \x01(\rR\bprotocol\x12\x16\n" +
+	"\x06uptime\x18\x06 \x01(\x03R\x06uptime\x12\x1b\n" +
+	"\tnot_ready\x18\a \x01(\tR\bnotReady\x12B\n" +
+	"\n" +
+	"partitions\x18\b \x03(\v2\".tenuto.cluster.v1.PartitionReportR\n" +
+	"partitions\x12/\n" +
+	"\x13certificate_expires\x18\t \x01(\x03R\x12certificateExpires\x12=\n" +
+	"\boverload\x18\n" +
+	" \x01(\v2!.tenuto.cluster.v1.OverloadReportR\boverload\x123\n" +
+	"\x05rates\x18\v \x01(\v2\x1d.tenuto.cluster.v1.RateReportR\x05rates\x12L\n" +
+	"\x0eorchestrations\x18\f \x03(\v2$.tenuto.cluster.v1.OrchestrationCodeR\x0eorchestrations\x125\n" +
+	"\x16orchestrations_omitted\x18\r \x01(\rR\x15orchestrationsOmitted\x12A\n" +
+	"\n" +
+	"activities\x18\x0e \x03(\v2!.tenuto.cluster.v1.ActivityReportR\n" +
+	"activities\x12-\n" +
+	"\x12activities_omitted\x18\x0f \x01(\rR\x11activitiesOmitted\x12\x14\n" +
+	"\x05slots\x18\x10 \x01(\rR\x05slots\x12\x1d\n" +
+	"\n" +
+	"free_slots\x18\x11 \x01(\rR\tfreeSlots\x12\x12\n" +
+	"\x04tags\x18\x12 \x03(\tR\x04tags\"\x86\x05\n" +
+	"\x0fPartitionReport\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\x12\x16\n" +
+	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x12\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\x12\x18\n" +
+	"\aapplied\x18\x04 \x01(\x04R\aapplied\x12\x16\n" +
+	"\x06behind\x18\x05 \x01(\x04R\x06behind\x12\x10\n" +
+	"\x03lag\x18\x06 \x01(\x03R\x03lag\x12#\n" +
+	"\rsince_contact\x18\a \x01(\x03R\fsinceContact\x12\x1f\n" +
+	"\vdisk_writes\x18\b \x01(\x04R\n" +
+	"diskWrites\x12$\n" +
+	"\x0edisk_write_p50\x18\t \x01(\x03R\fdiskWriteP50\x12$\n" +
+	"\x0edisk_write_p99\x18\n" +
+	" \x01(\x03R\fdiskWriteP99\x12\x1f\n" +
+	"\vdisk_stalls\x18\v \x01(\x04R\n" +
+	"diskStalls\x12\x1d\n" +
+	"\n" +
+	"disk_hangs\x18\f \x01(\x03R\tdiskHangs\x12\x1b\n" +
+	"\tdisk_full\x18\r \x01(\bR\bdiskFull\x12&\n" +
+	"\fclock_offset\x18\x0e \x01(\x03H\x00R\vclockOffset\x88\x01\x01\x12%\n" +
+	"\x0esnapshot_index\x18\x0f \x01(\x04R\rsnapshotIndex\x12#\n" +
+	"\rsnapshot_time\x18\x10 \x01(\x03R\fsnapshotTime\x12%\n" +
+	"\x0esnapshot_bytes\x18\x11 \x01(\x03R\rsnapshotBytes\x12+\n" +
+	"\x11snapshot_failures\x18\x12 \x01(\x04R\x10snapshotFailures\x12'\n" +
+	"\x0fother_directory\x18\x13 \x01(\bR\x0eotherDirectoryB\x0f\n" +
+	"\r_clock_offset\"\x99\x04\n" +
+	"\x0eOverloadReport\x12\x1a\n" +
+	"\bmessages\x18\x01 \x01(\rR\bmessages\x12!\n" +
+	"\fmessages_max\x18\x02 \x01(\rR\vmessagesMax\x12#\n" +
+	"\rmessage_bytes\x18\x03 \x01(\x04R\fmessageBytes\x12*\n" +
+	"\x11message_bytes_max\x18\x04 \x01(\x04R\x0fmessageBytesMax\x12\x14\n" +
+	"\x05turns\x18\x05 \x01(\rR\x05turns\x12\x1b\n" +
+	"\tturns_max\x18\x06 \x01(\rR\bturnsMax\x12#\n" +
+	"\rturns_waiting\x18\a \x01(\rR\fturnsWaiting\x12\x12\n" +
+	"\x04live\x18\b \x01(\rR\x04live\x12\x12\n" +
+	"\x04idle\x18\t \x01(\rR\x04idle\x12\x19\n" +
+	"\bidle_max\x18\n" +
+	" \x01(\rR\aidleMax\x12%\n" +
+	"\x0estarts_waiting\x18\v \x01(\rR\rstartsWaiting\x12\x1f\n" +
+	"\vstarts_shed\x18\f \x01(\x04R\n" +
+	"startsShed\x12+\n" +
+	"\x11rejected_instance\x18\r \x01(\x04R\x10rejectedInstance\x12,\n" +
+	"\x12rejected_in_flight\x18\x0e \x01(\x04R\x10rejectedInFlight\x12%\n" +
+	"\x0erejected_delay\x18\x0f \x01(\x04R\rrejectedDelay\x12\x12\n" +
+	"\x04hung\x18\x10 \x01(\rR\x04hung\"z\n" +
+	"\n" +
+	"RateReport\x12\x10\n" +
+	"\x03end\x18\x01 \x01(\x03R\x03end\x12\x12\n" +
+	"\x04step\x18\x02 \x01(\x03R\x04step\x12\x18\n" +
+	"\astarted\x18\x03 \x03(\rR\astarted\x12\x14\n" +
+	"\x05ended\x18\x04 \x03(\rR\x05ended\x12\x16\n" +
+	"\x06failed\x18\x05 \x03(\rR\x06failed\"\xdd\x01\n" +
+	"\x0eActivityReport\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
+	"\bhas_code\x18\x02 \x01(\bR\ahasCode\x12\x12\n" +
+	"\x04open\x18\x03 \x01(\rR\x04open\x12\x16\n" +
+	"\x06queued\x18\x04 \x01(\rR\x06queued\x12\x18\n" +
+	"\arunning\x18\x05 \x01(\rR\arunning\x12\x12\n" +
+	"\x04rate\x18\x06 \x01(\x01R\x04rate\x12\x14\n" +
+	"\x05burst\x18\a \x01(\rR\x05burst\x12\x14\n" +
+	"\x05limit\x18\b \x01(\rR\x05limit\x12\x16\n" +
+	"\x06paused\x18\t \x01(\bR\x06paused\"\x18\n" +
 	"\x16OfferLeadershipRequest\"3\n" +
 	"\x15OfferLeadershipResult\x12\x1a\n" +
 	"\baccepted\x18\x01 \x01(\bR\baccepted\"\x14\n" +
@@ -8434,7 +9359,7 @@ func file_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 100)
+var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 106)
 var file_clusterpb_cluster_proto_goTypes = []any{
 	(ReusePolicy)(0),                  // 0: tenuto.cluster.v1.ReusePolicy
 	(CodeList)(0),                     // 1: tenuto.cluster.v1.CodeList
@@ -8522,38 +9447,44 @@ var file_clusterpb_cluster_proto_goTypes = []any{
 	(*CrossMessage)(nil),              // 83: tenuto.cluster.v1.CrossMessage
 	(*CrossMessagesResult)(nil),       // 84: tenuto.cluster.v1.CrossMessagesResult
 	(*CrossMessageResult)(nil),        // 85: tenuto.cluster.v1.CrossMessageResult
-	(*OfferLeadershipRequest)(nil),    // 86: tenuto.cluster.v1.OfferLeadershipRequest
-	(*OfferLeadershipResult)(nil),     // 87: tenuto.cluster.v1.OfferLeadershipResult
-	(*CommitIndexRequest)(nil),        // 88: tenuto.cluster.v1.CommitIndexRequest
-	(*CommitIndexResult)(nil),         // 89: tenuto.cluster.v1.CommitIndexResult
-	(*FromWorker)(nil),                // 90: tenuto.cluster.v1.FromWorker
-	(*RegisterWorker)(nil),            // 91: tenuto.cluster.v1.RegisterWorker
-	(*OrchestrationCode)(nil),         // 92: tenuto.cluster.v1.OrchestrationCode
-	(*AttemptID)(nil),                 // 93: tenuto.cluster.v1.AttemptID
-	(*RunningAttempt)(nil),            // 94: tenuto.cluster.v1.RunningAttempt
-	(*Heartbeat)(nil),                 // 95: tenuto.cluster.v1.Heartbeat
-	(*AttemptResult)(nil),             // 96: tenuto.cluster.v1.AttemptResult
-	(*ToWorker)(nil),                  // 97: tenuto.cluster.v1.ToWorker
-	(*AssignAttempt)(nil),             // 98: tenuto.cluster.v1.AssignAttempt
-	(*CancelAttempt)(nil),             // 99: tenuto.cluster.v1.CancelAttempt
-	nil,                               // 100: tenuto.cluster.v1.StartRequest.TagsEntry
-	nil,                               // 101: tenuto.cluster.v1.ListRequest.TagsEntry
-	nil,                               // 102: tenuto.cluster.v1.ListRequest.AttributesEntry
-	nil,                               // 103: tenuto.cluster.v1.Status.TagsEntry
-	nil,                               // 104: tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	(*journalpb.Payload)(nil),         // 105: tenuto.journal.v1.Payload
-	(*journalpb.Header)(nil),          // 106: tenuto.journal.v1.Header
-	(*journalpb.RetryPolicy)(nil),     // 107: tenuto.journal.v1.RetryPolicy
-	(*journalpb.Error)(nil),           // 108: tenuto.journal.v1.Error
-	(*journalpb.ValueSet)(nil),        // 109: tenuto.journal.v1.ValueSet
-	(*journalpb.ActivityOptions)(nil), // 110: tenuto.journal.v1.ActivityOptions
-	(*journalpb.OperationRef)(nil),    // 111: tenuto.journal.v1.OperationRef
-	(*journalpb.AttributeSet)(nil),    // 112: tenuto.journal.v1.AttributeSet
-	(*journalpb.Operation)(nil),       // 113: tenuto.journal.v1.Operation
-	(*journalpb.PausedActivity)(nil),  // 114: tenuto.journal.v1.PausedActivity
-	(*journalpb.JoinToken)(nil),       // 115: tenuto.journal.v1.JoinToken
-	(*journalpb.Event)(nil),           // 116: tenuto.journal.v1.Event
-	(*journalpb.Instance)(nil),        // 117: tenuto.journal.v1.Instance
+	(*NodeReportRequest)(nil),         // 86: tenuto.cluster.v1.NodeReportRequest
+	(*NodeReport)(nil),                // 87: tenuto.cluster.v1.NodeReport
+	(*PartitionReport)(nil),           // 88: tenuto.cluster.v1.PartitionReport
+	(*OverloadReport)(nil),            // 89: tenuto.cluster.v1.OverloadReport
+	(*RateReport)(nil),                // 90: tenuto.cluster.v1.RateReport
+	(*ActivityReport)(nil),            // 91: tenuto.cluster.v1.ActivityReport
+	(*OfferLeadershipRequest)(nil),    // 92: tenuto.cluster.v1.OfferLeadershipRequest
+	(*OfferLeadershipResult)(nil),     // 93: tenuto.cluster.v1.OfferLeadershipResult
+	(*CommitIndexRequest)(nil),        // 94: tenuto.cluster.v1.CommitIndexRequest
+	(*CommitIndexResult)(nil),         // 95: tenuto.cluster.v1.CommitIndexResult
+	(*FromWorker)(nil),                // 96: tenuto.cluster.v1.FromWorker
+	(*RegisterWorker)(nil),            // 97: tenuto.cluster.v1.RegisterWorker
+	(*OrchestrationCode)(nil),         // 98: tenuto.cluster.v1.OrchestrationCode
+	(*AttemptID)(nil),                 // 99: tenuto.cluster.v1.AttemptID
+	(*RunningAttempt)(nil),            // 100: tenuto.cluster.v1.RunningAttempt
+	(*Heartbeat)(nil),                 // 101: tenuto.cluster.v1.Heartbeat
+	(*AttemptResult)(nil),             // 102: tenuto.cluster.v1.AttemptResult
+	(*ToWorker)(nil),                  // 103: tenuto.cluster.v1.ToWorker
+	(*AssignAttempt)(nil),             // 104: tenuto.cluster.v1.AssignAttempt
+	(*CancelAttempt)(nil),             // 105: tenuto.cluster.v1.CancelAttempt
+	nil,                               // 106: tenuto.cluster.v1.StartRequest.TagsEntry
+	nil,                               // 107: tenuto.cluster.v1.ListRequest.TagsEntry
+	nil,                               // 108: tenuto.cluster.v1.ListRequest.AttributesEntry
+	nil,                               // 109: tenuto.cluster.v1.Status.TagsEntry
+	nil,                               // 110: tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	(*journalpb.Payload)(nil),         // 111: tenuto.journal.v1.Payload
+	(*journalpb.Header)(nil),          // 112: tenuto.journal.v1.Header
+	(*journalpb.RetryPolicy)(nil),     // 113: tenuto.journal.v1.RetryPolicy
+	(*journalpb.Error)(nil),           // 114: tenuto.journal.v1.Error
+	(*journalpb.ValueSet)(nil),        // 115: tenuto.journal.v1.ValueSet
+	(*journalpb.ActivityOptions)(nil), // 116: tenuto.journal.v1.ActivityOptions
+	(*journalpb.OperationRef)(nil),    // 117: tenuto.journal.v1.OperationRef
+	(*journalpb.AttributeSet)(nil),    // 118: tenuto.journal.v1.AttributeSet
+	(*journalpb.Operation)(nil),       // 119: tenuto.journal.v1.Operation
+	(*journalpb.PausedActivity)(nil),  // 120: tenuto.journal.v1.PausedActivity
+	(*journalpb.JoinToken)(nil),       // 121: tenuto.journal.v1.JoinToken
+	(*journalpb.Event)(nil),           // 122: tenuto.journal.v1.Event
+	(*journalpb.Instance)(nil),        // 123: tenuto.journal.v1.Instance
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
 	6,   // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
@@ -8576,8 +9507,8 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	78,  // 17: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
 	66,  // 18: tenuto.cluster.v1.Request.issue_token:type_name -> tenuto.cluster.v1.IssueTokenRequest
 	82,  // 19: tenuto.cluster.v1.Request.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesRequest
-	86,  // 20: tenuto.cluster.v1.Request.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipRequest
-	88,  // 21: tenuto.cluster.v1.Request.commit_index:type_name -> tenuto.cluster.v1.CommitIndexRequest
+	92,  // 20: tenuto.cluster.v1.Request.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipRequest
+	94,  // 21: tenuto.cluster.v1.Request.commit_index:type_name -> tenuto.cluster.v1.CommitIndexRequest
 	7,   // 22: tenuto.cluster.v1.Request.start_batch:type_name -> tenuto.cluster.v1.StartBatchRequest
 	80,  // 23: tenuto.cluster.v1.Request.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberRequest
 	68,  // 24: tenuto.cluster.v1.Request.list_tokens:type_name -> tenuto.cluster.v1.ListTokensRequest
@@ -8588,134 +9519,141 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	36,  // 29: tenuto.cluster.v1.Request.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityRequest
 	32,  // 30: tenuto.cluster.v1.Request.copy:type_name -> tenuto.cluster.v1.CopyRequest
 	34,  // 31: tenuto.cluster.v1.Request.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipRequest
-	105, // 32: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
-	100, // 33: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
-	0,   // 34: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
-	25,  // 35: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
-	106, // 36: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
-	107, // 37: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	17,  // 38: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
-	8,   // 39: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
-	6,   // 40: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
-	10,  // 41: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
-	28,  // 42: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
-	2,   // 43: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
-	101, // 44: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
-	102, // 45: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
-	13,  // 46: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
-	14,  // 47: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
-	105, // 48: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
-	105, // 49: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
-	108, // 50: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
-	105, // 51: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
-	106, // 52: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
-	108, // 53: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
-	109, // 54: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
-	23,  // 55: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
-	108, // 56: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
-	105, // 57: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	106, // 58: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
-	41,  // 59: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
-	46,  // 60: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
-	47,  // 61: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
-	48,  // 62: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
-	49,  // 63: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
-	29,  // 64: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
-	38,  // 65: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
-	40,  // 66: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
-	16,  // 67: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
-	18,  // 68: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
-	22,  // 69: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
-	20,  // 70: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
-	53,  // 71: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
-	55,  // 72: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
-	58,  // 73: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
-	61,  // 74: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
-	64,  // 75: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
-	77,  // 76: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
-	79,  // 77: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
-	67,  // 78: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
-	84,  // 79: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
-	87,  // 80: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
-	89,  // 81: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
-	9,   // 82: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
-	81,  // 83: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
-	69,  // 84: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
-	71,  // 85: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
-	73,  // 86: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
-	75,  // 87: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
-	31,  // 88: tenuto.cluster.v1.Response.operate:type_name -> tenuto.cluster.v1.OperateResult
-	37,  // 89: tenuto.cluster.v1.Response.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityResult
-	33,  // 90: tenuto.cluster.v1.Response.copy:type_name -> tenuto.cluster.v1.CopyResult
-	35,  // 91: tenuto.cluster.v1.Response.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipResult
-	3,   // 92: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
-	105, // 93: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
-	108, // 94: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
-	110, // 95: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
-	4,   // 96: tenuto.cluster.v1.CopyRequest.kind:type_name -> tenuto.cluster.v1.CopyRequest.Kind
-	105, // 97: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
-	50,  // 98: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
-	39,  // 99: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
-	45,  // 100: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
-	44,  // 101: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
-	108, // 102: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
-	43,  // 103: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
-	42,  // 104: tenuto.cluster.v1.Failure.copy_refusal:type_name -> tenuto.cluster.v1.CopyRefusal
-	18,  // 105: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
-	50,  // 106: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	105, // 107: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	108, // 108: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
-	51,  // 109: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	111, // 110: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	103, // 111: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	105, // 112: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
-	112, // 113: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	105, // 114: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
-	108, // 115: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
-	56,  // 116: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
-	113, // 117: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
-	114, // 118: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
-	50,  // 119: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
-	60,  // 120: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
-	62,  // 121: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
-	60,  // 122: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
-	65,  // 123: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
-	115, // 124: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
-	83,  // 125: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
-	116, // 126: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
-	111, // 127: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
-	85,  // 128: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
-	117, // 129: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
-	116, // 130: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
-	91,  // 131: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
-	94,  // 132: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
-	95,  // 133: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
-	96,  // 134: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	104, // 135: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	92,  // 136: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	1,   // 137: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
-	111, // 138: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	93,  // 139: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	93,  // 140: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	105, // 141: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	93,  // 142: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	105, // 143: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	108, // 144: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	105, // 145: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	98,  // 146: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
-	99,  // 147: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
-	93,  // 148: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	93,  // 149: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	105, // 150: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
-	108, // 151: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
-	105, // 152: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
-	106, // 153: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
-	93,  // 154: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	155, // [155:155] is the sub-list for method output_type
-	155, // [155:155] is the sub-list for method input_type
-	155, // [155:155] is the sub-list for extension type_name
-	155, // [155:155] is the sub-list for extension extendee
-	0,   // [0:155] is the sub-list for field type_name
+	86,  // 32: tenuto.cluster.v1.Request.node_report:type_name -> tenuto.cluster.v1.NodeReportRequest
+	111, // 33: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
+	106, // 34: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
+	0,   // 35: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
+	25,  // 36: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
+	112, // 37: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
+	113, // 38: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	17,  // 39: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
+	8,   // 40: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
+	6,   // 41: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
+	10,  // 42: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
+	28,  // 43: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
+	2,   // 44: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
+	107, // 45: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	108, // 46: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
+	13,  // 47: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
+	14,  // 48: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
+	111, // 49: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
+	111, // 50: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
+	114, // 51: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
+	111, // 52: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
+	112, // 53: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
+	114, // 54: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
+	115, // 55: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
+	23,  // 56: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
+	114, // 57: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
+	111, // 58: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	112, // 59: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
+	41,  // 60: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
+	46,  // 61: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
+	47,  // 62: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
+	48,  // 63: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
+	49,  // 64: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
+	29,  // 65: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
+	38,  // 66: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
+	40,  // 67: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
+	16,  // 68: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
+	18,  // 69: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
+	22,  // 70: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
+	20,  // 71: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
+	53,  // 72: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
+	55,  // 73: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
+	58,  // 74: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
+	61,  // 75: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
+	64,  // 76: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
+	77,  // 77: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
+	79,  // 78: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
+	67,  // 79: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
+	84,  // 80: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
+	93,  // 81: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
+	95,  // 82: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
+	9,   // 83: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
+	81,  // 84: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
+	69,  // 85: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
+	71,  // 86: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
+	73,  // 87: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
+	75,  // 88: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
+	31,  // 89: tenuto.cluster.v1.Response.operate:type_name -> tenuto.cluster.v1.OperateResult
+	37,  // 90: tenuto.cluster.v1.Response.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityResult
+	33,  // 91: tenuto.cluster.v1.Response.copy:type_name -> tenuto.cluster.v1.CopyResult
+	35,  // 92: tenuto.cluster.v1.Response.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipResult
+	87,  // 93: tenuto.cluster.v1.Response.node_report:type_name -> tenuto.cluster.v1.NodeReport
+	3,   // 94: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
+	111, // 95: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
+	114, // 96: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
+	116, // 97: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
+	4,   // 98: tenuto.cluster.v1.CopyRequest.kind:type_name -> tenuto.cluster.v1.CopyRequest.Kind
+	111, // 99: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
+	50,  // 100: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
+	39,  // 101: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
+	45,  // 102: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
+	44,  // 103: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
+	114, // 104: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
+	43,  // 105: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
+	42,  // 106: tenuto.cluster.v1.Failure.copy_refusal:type_name -> tenuto.cluster.v1.CopyRefusal
+	18,  // 107: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
+	50,  // 108: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
+	111, // 109: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	114, // 110: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	51,  // 111: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
+	117, // 112: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	109, // 113: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	111, // 114: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
+	118, // 115: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	111, // 116: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	114, // 117: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	56,  // 118: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
+	119, // 119: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	120, // 120: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
+	50,  // 121: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
+	60,  // 122: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
+	62,  // 123: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
+	60,  // 124: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
+	65,  // 125: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
+	121, // 126: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
+	83,  // 127: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
+	122, // 128: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
+	117, // 129: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
+	85,  // 130: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
+	123, // 131: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
+	122, // 132: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
+	88,  // 133: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
+	89,  // 134: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
+	90,  // 135: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
+	98,  // 136: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	91,  // 137: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
+	97,  // 138: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
+	100, // 139: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
+	101, // 140: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
+	102, // 141: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	110, // 142: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	98,  // 143: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	1,   // 144: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
+	117, // 145: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	99,  // 146: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	99,  // 147: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	111, // 148: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	99,  // 149: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	111, // 150: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	114, // 151: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	111, // 152: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	104, // 153: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
+	105, // 154: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
+	99,  // 155: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	99,  // 156: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	111, // 157: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
+	114, // 158: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
+	111, // 159: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
+	112, // 160: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
+	99,  // 161: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	162, // [162:162] is the sub-list for method output_type
+	162, // [162:162] is the sub-list for method input_type
+	162, // [162:162] is the sub-list for extension type_name
+	162, // [162:162] is the sub-list for extension extendee
+	0,   // [0:162] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }
@@ -8756,6 +9694,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*Request_PauseActivity)(nil),
 		(*Request_Copy)(nil),
 		(*Request_TransferLeadership)(nil),
+		(*Request_NodeReport)(nil),
 	}
 	file_clusterpb_cluster_proto_msgTypes[3].OneofWrappers = []any{}
 	file_clusterpb_cluster_proto_msgTypes[23].OneofWrappers = []any{
@@ -8791,8 +9730,10 @@ func file_clusterpb_cluster_proto_init() {
 		(*Response_PauseActivity)(nil),
 		(*Response_Copy)(nil),
 		(*Response_TransferLeadership)(nil),
+		(*Response_NodeReport)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[85].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[83].OneofWrappers = []any{}
+	file_clusterpb_cluster_proto_msgTypes[91].OneofWrappers = []any{
 		(*FromWorker_Register)(nil),
 		(*FromWorker_RunningAttempt)(nil),
 		(*FromWorker_FreeSlots)(nil),
@@ -8800,7 +9741,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*FromWorker_Result)(nil),
 		(*FromWorker_Drain)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[92].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[98].OneofWrappers = []any{
 		(*ToWorker_AssignAttempt)(nil),
 		(*ToWorker_CancelAttempt)(nil),
 		(*ToWorker_Ack)(nil),
@@ -8811,7 +9752,7 @@ func file_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_clusterpb_cluster_proto_rawDesc), len(file_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   100,
+			NumMessages:   106,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -33,6 +33,17 @@ type Door struct {
 	// to an action on an instance, "" for an action that concerns no single instance. It is nil for a
 	// client of cluster.Dial: nodes check the calls of its program, and know no rights of its users.
 	Authorize func(ctx context.Context, user, action, instance string) error
+	// Reports returns what each member reports of itself, in order of node IDs, when ctx ends or after
+	// 2 s at the latest. The error is that of finding the members.
+	Reports func(ctx context.Context) ([]NodeReport, error)
+}
+
+// A NodeReport is what a node reports of itself.
+type NodeReport struct {
+	Node, Address string
+	Report        *clusterpb.NodeReport
+	// Err is why there is no report: the node did not answer, or it runs an older build.
+	Err error
 }
 
 // userKey is the key of a user's name in a context.

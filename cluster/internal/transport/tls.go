@@ -47,6 +47,17 @@ func (t *TLSSource) Current() (*Keys, error) {
 	return keys, err
 }
 
+// Expires returns when the certificate in use expires. It does not ask the source.
+func (t *TLSSource) Expires() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	certificate, err := x509.ParseCertificate(t.keys.Certificate.Certificate[0])
+	if err != nil { // verified before
+		return time.Time{}
+	}
+	return certificate.NotAfter
+}
+
 // refresh returns the keys to use: the source's, or the last valid ones if the source's are not
 // valid. rejected is why the source's keys are not used, unless that was returned before.
 func (t *TLSSource) refresh(value *Keys, sourceErr error) (keys *Keys, rejected, err error) {
