@@ -53,6 +53,8 @@ var errorStatuses = []struct {
 	{operate.ErrHeld, http.StatusConflict, "held"},
 	{operate.ErrNotBackingOff, http.StatusConflict, "not_backing_off"},
 	{operate.ErrUnknownOperation, http.StatusNotFound, "unknown_operation"},
+	{cluster.ErrNotMember, http.StatusNotFound, "not_member"},
+	{cluster.ErrLastVoter, http.StatusConflict, "last_voter"},
 	{cluster.ErrBusy, http.StatusTooManyRequests, "busy"},
 	{cluster.ErrProtocol, http.StatusConflict, "protocol"},
 	{cluster.ErrRequestIDReused, http.StatusConflict, "request_id_reused"},

@@ -213,7 +213,7 @@ func (a *API) session(ctx context.Context, r *request) (any, error) {
 var actions = []cluster.Action{
 	cluster.ActionStart, cluster.ActionSend, cluster.ActionCancel, cluster.ActionTerminate, cluster.ActionSuspend,
 	cluster.ActionResume, cluster.ActionRetry, cluster.ActionUpdate, cluster.ActionPurge, cluster.ActionGet, cluster.ActionHistory,
-	cluster.ActionQuery, cluster.ActionList, cluster.ActionSeeMembers, cluster.ActionRemoveMember, cluster.ActionSeeSettings,
+	cluster.ActionQuery, cluster.ActionList, cluster.ActionSeeMembers, cluster.ActionRemoveMember, cluster.ActionSeeSettings, cluster.ActionSeeTokens,
 	operate.ActionRerun, operate.ActionRewind, operate.ActionFork, operate.ActionRetryNow, operate.ActionHold,
 	operate.ActionRelease, operate.ActionAdjust, operate.ActionComplete, operate.ActionFail, operate.ActionFireNow,
 	operate.ActionPauseActivity, operate.ActionResumeActivity, operate.ActionTransfer,

@@ -1,57 +1,194 @@
 package api
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"slices"
+	"strconv"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/internal/access"
+	"github.com/tenuto-dev/tenuto/cluster/operate"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// membersTimeout bounds the wait for a leader that knows the members.
-const membersTimeout = 2 * time.Second
+// Bounds of the wait for a leader that knows the members, and for the reports of nodes. An overview
+// does without nodes that do not answer soon.
+const (
+	membersTimeout  = 2 * time.Second
+	overviewTimeout = 250 * time.Millisecond
+)
 
-// clusterAnswer is the cluster as its leaders see it.
+// clusterAnswer is the cluster as its leaders and its nodes see it.
 type clusterAnswer struct {
-	Nodes []nodeView `json:"nodes"`
+	Nodes      []*nodeView       `json:"nodes"`
+	Settings   *cluster.Settings `json:"settings,omitempty"`
+	JoinTokens []tokenView       `json:"join_tokens,omitempty"`
+
+	reports []access.NodeReport
 }
 
+// nodeView is a member as its leader sees it, and what it reports of itself.
 type nodeView struct {
 	ID          string           `json:"id"`
 	Address     string           `json:"address"`
-	Voter       bool             `json:"voter"`
-	LeaderOf    []int            `json:"leader_of"` // partitions, from 0
+	Voter       *bool            `json:"voter,omitempty"` // absent: unknown
+	LeaderOf    []int            `json:"leader_of"`       // partitions, from 0
 	Behind      *uint64          `json:"behind,omitempty"`
-	Liveness    cluster.Liveness `json:"liveness"`
+	Liveness    cluster.Liveness `json:"liveness,omitempty"`
 	LastContact float64          `json:"last_contact_seconds"`
+	// Report is false for a node that does not answer, absent for one of an earlier build.
+	Report      *bool  `json:"report,omitempty"`
+	ReportError string `json:"report_error,omitempty"`
+	nodeReport
 }
 
-func (a *API) showCluster(ctx context.Context, r *request) (any, error) { return a.cluster(ctx) }
+type tokenView struct {
+	ID      string     `json:"id"`
+	Expires *time.Time `json:"expires_at"`
+	UsedBy  string     `json:"node,omitempty"`
+}
 
+// showCluster answers with the settings and join tokens, too, if the user may see them.
+func (a *API) showCluster(ctx context.Context, r *request) (any, error) {
+	ctx, cancel := context.WithTimeout(ctx, membersTimeout)
+	defer cancel()
+	answer, err := a.nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if r.authorize(cluster.ActionSeeSettings, "") == nil {
+		if settings, err := a.config.Client.Settings(ctx); err == nil {
+			answer.Settings = &settings
+		}
+	}
+	if r.authorize(cluster.ActionSeeTokens, "") == nil {
+		if tokens, err := a.config.Client.JoinTokens(ctx); err == nil {
+			for _, t := range tokens {
+				answer.JoinTokens = append(answer.JoinTokens, tokenView{t.ID, timeOf(t.Expires), t.UsedBy})
+			}
+		}
+	}
+	return answer, nil
+}
+
+// cluster is showCluster for those who may see members.
 func (a *API) cluster(ctx context.Context) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, membersTimeout)
 	defer cancel()
-	return a.members(ctx)
+	return a.nodes(ctx)
 }
 
-func (a *API) members(ctx context.Context) (*clusterAnswer, error) {
+// nodes returns the members and their reports. It fails only if neither can be had before ctx ends.
+func (a *API) nodes(ctx context.Context) (*clusterAnswer, error) {
+	door, err := a.config.Client.Internal(access.Key{})
+	if err != nil {
+		return nil, err
+	}
+	answer := &clusterAnswer{Nodes: []*nodeView{}}
+	var members []cluster.Member
+	var membersErr, reportsErr error
+	var asking errgroup.Group
+	asking.Go(func() error { members, membersErr = a.config.Client.Members(ctx); return nil })
+	asking.Go(func() error { answer.reports, reportsErr = door.Reports(ctx); return nil })
+	_ = asking.Wait()
+	if membersErr != nil && reportsErr != nil {
+		return nil, membersErr
+	}
+	for _, m := range members {
+		answer.Nodes = append(answer.Nodes, memberViewOf(m))
+	}
+	for _, r := range answer.reports {
+		at := slices.IndexFunc(answer.Nodes, func(v *nodeView) bool { return v.ID == r.Node })
+		switch {
+		case at >= 0:
+			answer.Nodes[at].add(r)
+		case membersErr != nil: // otherwise it is no longer a member
+			v := &nodeView{ID: r.Node, Address: r.Address, LeaderOf: []int{}}
+			v.add(r)
+			answer.Nodes = append(answer.Nodes, v)
+		}
+	}
+	slices.SortFunc(answer.Nodes, func(a, b *nodeView) int { return cmp.Compare(a.ID, b.ID) })
+	return answer, nil
+}
+
+func memberViewOf(m cluster.Member) *nodeView {
+	v := &nodeView{ID: m.NodeID, Address: m.Address, Voter: &m.Voter, LeaderOf: m.LeadsPartitions, Liveness: m.Liveness}
+	if m.BehindKnown {
+		v.Behind = &m.Behind
+	}
+	switch {
+	case m.Leader && v.LeaderOf == nil:
+		v.LeaderOf = []int{0}
+	case v.LeaderOf == nil:
+		v.LeaderOf = []int{}
+	}
+	// A page that follows the cluster is sent what has changed: a time that always grows has not.
+	if m.Liveness != cluster.MemberAlive {
+		v.LastContact = m.LastContact.Round(time.Second).Seconds()
+	}
+	return v
+}
+
+// add adds the report of the node, or why there is none.
+func (v *nodeView) add(r access.NodeReport) {
+	has := r.Report != nil
+	switch {
+	case has:
+		v.Report, v.nodeReport = &has, nodeReportOf(r.Report)
+		if v.Liveness == "" {
+			v.Liveness = cluster.MemberAlive
+		}
+	case errors.Is(r.Err, cluster.ErrProtocol):
+		v.ReportError = "the node runs an earlier build"
+	default:
+		v.Report, v.ReportError = &has, r.Err.Error()
+	}
+}
+
+// transferBody is the body of a transfer of leadership.
+type transferBody struct {
+	To     string `json:"to"` // "": the node that lags least
+	Reason string `json:"reason"`
+}
+
+// transferPartition transfers the leadership of one partition.
+func (a *API) transferPartition(ctx context.Context, r *request) (any, error) {
+	number, err := strconv.Atoi(r.PathValue("partition"))
+	if err != nil || number < 0 {
+		return nil, &replay.InvalidError{Field: "partition", Reason: "must be a number from 0"}
+	}
+	var body transferBody
+	if err := r.decodeBody(&body); err != nil {
+		return nil, err
+	}
 	members, err := a.config.Client.Members(ctx)
 	if err != nil {
 		return nil, err
 	}
-	answer := &clusterAnswer{Nodes: []nodeView{}}
-	for _, m := range members {
-		v := nodeView{ID: m.NodeID, Address: m.Address, Voter: m.Voter, LeaderOf: m.LeadsPartitions, Liveness: m.Liveness}
-		if m.BehindKnown {
-			v.Behind = &m.Behind
-		}
-		if m.Leader && v.LeaderOf == nil {
-			v.LeaderOf = []int{0}
-		}
-		// A page that follows the cluster is sent what has changed: a time that always grows has not.
-		if m.Liveness != cluster.MemberAlive {
-			v.LastContact = m.LastContact.Round(time.Second).Seconds()
-		}
-		answer.Nodes = append(answer.Nodes, v)
+	leader := slices.IndexFunc(members, func(m cluster.Member) bool { return slices.Contains(memberViewOf(m).LeaderOf, number) })
+	if leader < 0 {
+		return nil, &replay.InvalidError{Field: "partition", Reason: "has no leader, or does not exist"}
 	}
-	return answer, nil
+	if members[leader].NodeID == body.To {
+		return accepted{}, nil
+	}
+	request := &clusterpb.Request{Partition: uint32(number + 1), Call: &clusterpb.Request_TransferLeadership{
+		TransferLeadership: &clusterpb.TransferLeadershipRequest{From: members[leader].NodeID, To: body.To},
+	}}
+	door, err := a.config.Client.Internal(access.Key{})
+	if err != nil {
+		return nil, err
+	}
+	if err := door.Check(request); err != nil {
+		return nil, err
+	}
+	_, err = door.Call(operate.WithReason(ctx, body.Reason), request)
+	return accepted{}, err
 }

@@ -14,7 +14,9 @@ import (
 type overviewAnswer struct {
 	Counts    []stateCount    `json:"counts"`
 	Attention []attentionView `json:"attention"`
-	Cluster   *clusterAnswer  `json:"cluster,omitempty"` // absent without the right to see members
+	// Rates and Cluster are absent without the right to see members.
+	Rates   *ratesView     `json:"rates,omitempty"`
+	Cluster *clusterAnswer `json:"cluster,omitempty"`
 }
 
 type stateCount struct {
@@ -36,7 +38,7 @@ type attentionView struct {
 func (a *API) showOverview(ctx context.Context, r *request) (any, error) {
 	answer, err := a.overviewOf(ctx)
 	if err == nil && r.seesMembers() {
-		err = a.addCluster(ctx, answer)
+		a.addCluster(ctx, answer)
 	}
 	return answer, err
 }
@@ -48,7 +50,7 @@ func (r *request) seesMembers() bool { return r.authorize(cluster.ActionSeeMembe
 func (a *API) overview(ctx context.Context) (any, error) {
 	answer, err := a.overviewOf(ctx)
 	if err == nil {
-		err = a.addCluster(ctx, answer)
+		a.addCluster(ctx, answer)
 	}
 	return answer, err
 }
@@ -102,19 +104,46 @@ func (a *API) addFirst(ctx context.Context, o *overviewAnswer, kind, text, title
 	return nil
 }
 
-// addCluster adds the members, and what is wrong with them.
-func (a *API) addCluster(ctx context.Context, o *overviewAnswer) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, membersTimeout)
+// addCluster adds the members, the rates that they report, and what is wrong with them.
+func (a *API) addCluster(ctx context.Context, o *overviewAnswer) {
+	ctx, cancel := context.WithTimeout(ctx, overviewTimeout)
 	defer cancel()
-	if o.Cluster, err = a.members(ctx); err != nil {
+	found, err := a.nodes(ctx)
+	if err != nil {
 		o.Attention = append(o.Attention, attentionView{Kind: "member", Title: "The members cannot be read", Text: err.Error()})
-		o.Cluster, err = nil, nil
-		return nil
+		return
 	}
-	for _, n := range o.Cluster.Nodes {
-		if n.Liveness == cluster.MemberUnreachable {
-			o.Attention = append(o.Attention, attentionView{Kind: "member", Title: fmt.Sprintf("Node %s does not answer", n.ID)})
-		}
+	o.Cluster, o.Rates = found, sumRates(found.reports)
+	for _, n := range found.Nodes {
+		o.Attention = append(o.Attention, n.attention(time.Now())...)
 	}
-	return nil
+}
+
+// certificateSoon is how long before its end a certificate needs attention.
+const certificateSoon = 14 * 24 * time.Hour
+
+// attention returns what is wrong with a node.
+func (v *nodeView) attention(now time.Time) (all []attentionView) {
+	add := func(kind, title, text string) {
+		all = append(all, attentionView{Kind: kind, Title: fmt.Sprintf(title, v.ID), Text: text})
+	}
+	full, hangs := false, false
+	for _, p := range v.Partitions {
+		full, hangs = full || p.Disk.Full, hangs || p.Disk.HangsSeconds > 0
+	}
+	switch {
+	case v.Liveness == cluster.MemberUnreachable, v.Report != nil && !*v.Report:
+		add("member", "Node %s does not answer", "")
+	case full:
+		add("disk", "The disk of node %s is full", "")
+	case hangs:
+		add("disk", "A write on the disk of node %s hangs", "")
+	case v.NotReady != "":
+		add("member", "Node %s is not ready", v.NotReady)
+	}
+	if expires := v.CertificateExpires; expires != nil && expires.Sub(now) < certificateSoon {
+		add("certificate", "The certificate of node %s expires soon", "")
+		all[len(all)-1].Text = "at " + expires.Format(time.RFC3339)
+	}
+	return all
 }

@@ -26,6 +26,7 @@ func (a *API) readRoutes() []route {
 		{pattern: "GET /jobs/{id}", serve: a.getJob, action: cluster.ActionQuery},
 		{pattern: "GET /schedules", serve: a.listSchedules, action: cluster.ActionList},
 		{pattern: "GET /schedules/{id}", serve: a.getSchedule, action: cluster.ActionQuery},
+		{pattern: "GET /code", serve: a.showCode, action: cluster.ActionSeeMembers},
 		{pattern: "GET /cluster", serve: a.showCluster, action: cluster.ActionSeeMembers},
 	}
 }
@@ -63,6 +64,7 @@ func (a *API) changeRoutes() []route {
 		{pattern: "POST /schedules/{id}/trigger", serve: a.triggerSchedule, action: cluster.ActionUpdate},
 		{pattern: "POST /schedules/{id}/backfill", serve: a.backfillSchedule, action: cluster.ActionUpdate},
 		{pattern: "POST /cluster/nodes/{id}/remove", serve: change(removeNode), action: cluster.ActionRemoveMember, general: true},
+		{pattern: "POST /cluster/partitions/{partition}/transfer", serve: a.transferPartition, action: operate.ActionTransfer},
 	}
 }
 

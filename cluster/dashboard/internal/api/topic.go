@@ -34,7 +34,7 @@ func (a *API) producer(r *request, name string) (key string, produce func(contex
 	case "cluster":
 		return name, a.follows(a.cluster), r.authorize(cluster.ActionSeeMembers, "")
 	case "code":
-		return name, a.follows(a.cluster), r.authorize(cluster.ActionSeeMembers, "")
+		return name, a.follows(a.code), r.authorize(cluster.ActionSeeMembers, "")
 	case "list":
 		f, err := filter.Parse(argument, time.Now())
 		if err != nil {

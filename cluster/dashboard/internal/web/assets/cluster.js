@@ -109,9 +109,18 @@ const tokenColumns = [
   { id: 'expires', label: 'Expires', cell: (each) => html`<${Time} value=${each.expires_at ?? each.expires} />` },
 ];
 
+// The stream has no settings and join tokens: not everyone may see them.
+let fetched = {};
+
+async function load(signal) {
+  const data = await get(['cluster'], {}, signal);
+  fetched = { settings: data.settings, join_tokens: data.join_tokens };
+  return data;
+}
+
 function Cluster() {
-  const cluster = useFetched('cluster', (signal) => get(['cluster'], {}, signal), 'cluster',
-    (kind, data) => (kind === 'state' && data.nodes ? data : undefined));
+  const cluster = useFetched('cluster', load, 'cluster',
+    (kind, data) => (kind === 'state' && data.nodes ? { ...fetched, ...data } : undefined));
   return html`<div class="page-head"><h1>Cluster</h1></div>
     <${Fetched} result=${cluster} what="Asking the nodes">${(data) => html`
       <div class="node-cards">${data.nodes.map((node) => html`<${NodeCard} key=${node.id} node=${node} nodes=${data.nodes} reload=${cluster.reload} />`)}</div>

@@ -1,0 +1,225 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/clustertest"
+	"github.com/tenuto-dev/tenuto/cluster/internal/access"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+var (
+	greet   = replay.Activity[string, string]("greet")
+	welcome = replay.Orchestration[string, string]("welcome")
+	word    = replay.Event[string]("word")
+)
+
+// welcomeDefinitions is an orchestration in version 2 that waits for an event, and an activity.
+func welcomeDefinitions() []replay.Definition {
+	return []replay.Definition{
+		greet.Bind(func(_ context.Context, name string) (string, error) { return "hello " + name, nil }),
+		welcome.Bind(func(ctx *replay.Context, name string) (string, error) {
+			if _, err := word.Wait(ctx); err != nil {
+				return "", err
+			}
+			return greet.Call(ctx, name)
+		}, replay.Version("2")),
+	}
+}
+
+// newAPI returns the API of a client, for a user.
+func newAPI(client *cluster.Client) *API {
+	return New(Config{Client: client, StreamsMax: 10, Principal: func(*http.Request) (string, error) { return "alice", nil }})
+}
+
+// fetch makes a call and decodes its answer.
+func fetch[A any](t *testing.T, of *API, method, path, body string, wantStatus int) (answer A) {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
+	r.Header.Set("Tenuto-Request", "1")
+	w := httptest.NewRecorder()
+	of.ServeHTTP(w, r)
+	if w.Code != wantStatus {
+		t.Fatalf("%s %s: status %d: %s", method, path, w.Code, w.Body)
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
+		t.Fatalf("%s %s: %v: %s", method, path, err, w.Body)
+	}
+	return answer
+}
+
+// The cluster shows what every node reports of itself, and the overview the rates of all.
+func TestCluster_ShowsReports(t *testing.T) {
+	c := clustertest.New(t, 3, clustertest.Definitions(welcomeDefinitions()...))
+	if _, err := cluster.StartRun(t.Context(), c.Client(0), welcome, "w", "x"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		c.Eventually(fmt.Sprintf("node %d is ready", i), func() bool { return c.Node(i).Health().Ready() == nil })
+	}
+	a := newAPI(c.Client(0))
+	shown := fetch[clusterAnswer](t, a, "GET", "/cluster", "", http.StatusOK)
+	if len(shown.Nodes) != 3 || shown.Settings == nil {
+		t.Fatalf("%d nodes, settings %v", len(shown.Nodes), shown.Settings)
+	}
+	leaders := 0
+	for _, n := range shown.Nodes {
+		if n.Report == nil || !*n.Report || n.Liveness != cluster.MemberAlive || n.NotReady != "" || n.UptimeSeconds < 0 || n.Slots == 0 {
+			t.Errorf("%+v", n)
+		}
+		for _, p := range n.Partitions {
+			if p.Term == 0 || p.Applied == 0 || p.Leader == "" || p.LagSeconds == nil || p.ClockOffsetSeconds == nil || p.Disk.WriteP99Seconds == 0 {
+				t.Errorf("%s: %+v", n.ID, p)
+			}
+		}
+		leaders += len(n.LeaderOf)
+	}
+	if leaders != len(shown.Nodes[0].Partitions) {
+		t.Errorf("%d partitions are led", leaders)
+	}
+	overview := fetch[overviewAnswer](t, a, "GET", "/overview", "", http.StatusOK)
+	if r := overview.Rates; r == nil || r.StepSeconds != 10 || len(r.Started) != 360 || sumAll(r.Started) != 1 || sumAll(r.Ended) != 0 {
+		t.Errorf("rates: %+v", r)
+	}
+}
+
+func sumAll(counts []uint64) (sum uint64) {
+	for _, n := range counts {
+		sum += n
+	}
+	return sum
+}
+
+// A node that does not answer is shown, and needs attention, and the overview does not wait for it.
+func TestCluster_NodeThatDoesNotAnswer(t *testing.T) {
+	c := clustertest.New(t, 3, clustertest.Definitions(welcomeDefinitions()...))
+	a := newAPI(c.Client(c.Leader()))
+	gone := (c.Leader() + 1) % 3
+	c.Kill(gone)
+	shown := fetch[clusterAnswer](t, a, "GET", "/cluster", "", http.StatusOK)
+	if n := shown.Nodes[gone]; len(shown.Nodes) != 3 || n.Report == nil || *n.Report || n.ReportError == "" || len(n.Partitions) != 0 {
+		t.Errorf("%+v", n)
+	}
+	overview := fetch[overviewAnswer](t, a, "GET", "/overview", "", http.StatusOK)
+	want := fmt.Sprintf("Node n%d does not answer", gone)
+	if !slices.ContainsFunc(overview.Attention, func(v attentionView) bool { return v.Kind == "member" && v.Title == want }) {
+		t.Errorf("attention: %+v", overview.Attention)
+	}
+}
+
+// What of a node needs attention.
+func TestNodeView_Attention(t *testing.T) {
+	now := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
+	soon, late, yes, no := now.Add(13*24*time.Hour), now.Add(15*24*time.Hour), true, false
+	for want, v := range map[string]*nodeView{
+		"":                                       {Report: &yes, nodeReport: nodeReport{CertificateExpires: &late}},
+		"certificate of node n expires soon":     {Report: &yes, nodeReport: nodeReport{CertificateExpires: &soon}},
+		"Node n does not answer":                 {Report: &no},
+		"Node n is not ready":                    {Report: &yes, nodeReport: nodeReport{NotReady: "behind"}},
+		"disk of node n is full":                 {nodeReport: nodeReport{NotReady: "x", Partitions: []partitionView{{Disk: diskView{Full: true}}}}},
+		"A write on the disk of node n hangs":    {nodeReport: nodeReport{NotReady: "x", Partitions: []partitionView{{Disk: diskView{HangsSeconds: 1}}}}},
+		"Node n does not answer (by the leader)": {Liveness: cluster.MemberUnreachable},
+	} {
+		v.ID = "n"
+		found := v.attention(now)
+		want, _, _ = strings.Cut(want, " (")
+		if (want == "") != (len(found) == 0) || len(found) > 1 || len(found) == 1 && !strings.Contains(found[0].Title, want) {
+			t.Errorf("%+v; want %q", found, want)
+		}
+	}
+}
+
+// Rates of nodes whose wall clocks are a step apart are added where they belong.
+func TestSumRates_AlignsSteps(t *testing.T) {
+	const step = int64(10 * time.Second)
+	report := func(end int64, started ...uint32) access.NodeReport {
+		empty := make([]uint32, len(started))
+		return access.NodeReport{Report: &clusterpb.NodeReport{Rates: &clusterpb.RateReport{End: end * step, Step: step, Started: started, Ended: empty, Failed: empty}}}
+	}
+	sum := sumRates([]access.NodeReport{report(7, 1, 2, 3), {}, report(8, 10, 20, 30)})
+	if !slices.Equal(sum.Started, []uint64{12, 23, 30}) || !sum.End.Equal(time.Unix(80, 0)) {
+		t.Errorf("%+v", sum)
+	}
+	if sumRates([]access.NodeReport{{}}) != nil {
+		t.Error("rates without reports")
+	}
+}
+
+// The code shows which nodes have it, how many instances need it, and what no node has.
+func TestCode_ShowsNodesAndInstances(t *testing.T) {
+	c := clustertest.New(t, 3, clustertest.Definitions(welcomeDefinitions()...))
+	for i := range 3 {
+		if _, err := cluster.StartRun(t.Context(), c.Client(0), welcome, fmt.Sprint("w", i), "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := cluster.Send(t.Context(), c.Client(0), "w0", word, "go"); err != nil {
+		t.Fatal(err)
+	}
+	a := newAPI(c.Client(0))
+	var code codeAnswer
+	c.Eventually("one of three has ended", func() bool {
+		code = fetch[codeAnswer](t, a, "GET", "/code", "", http.StatusOK)
+		return len(code.Definitions) == 1 && code.Definitions[0].Instances == 2
+	})
+	if d := code.Definitions[0]; d.Name != "welcome" || d.Version != "2" || !slices.Equal(d.Nodes, []string{"n0", "n1", "n2"}) {
+		t.Errorf("%+v", d)
+	}
+	if len(code.Activities) != 1 || code.Activities[0].Name != "greet" || len(code.Activities[0].Nodes) != 3 || len(code.Workers) != 3 || code.Omitted != 0 {
+		t.Errorf("%+v", code)
+	}
+}
+
+// Code that no node has is known only if every node has reported all of its code.
+func TestCodeIndex_Unserved(t *testing.T) {
+	node := func(name string, versions ...string) access.NodeReport {
+		r := &clusterpb.NodeReport{Node: name}
+		for _, v := range versions {
+			r.Orchestrations = append(r.Orchestrations, &clusterpb.OrchestrationCode{Name: "o", Version: v})
+		}
+		return access.NodeReport{Node: name, Report: r}
+	}
+	index := func(reports ...access.NodeReport) *codeAnswer {
+		code := newCodeIndex()
+		for _, r := range reports {
+			code.add(r)
+		}
+		code.count("o", "1", 5)
+		code.count("o", "2", 7)
+		code.count("tenuto.bulk", "", 1)
+		return code.answer()
+	}
+	answer := index(node("a", "1"), node("b", "1", "3"))
+	if !slices.Equal(answer.Unserved, []unservedView{{"o", "2", 7}}) || len(answer.Definitions) != 2 || answer.Definitions[0].Instances != 5 {
+		t.Errorf("%+v", answer)
+	}
+	if answer := index(node("a", "1"), access.NodeReport{Node: "b"}); len(answer.Unserved) != 0 || !slices.Equal(answer.Unknown, []string{"b"}) {
+		t.Errorf("a node has not reported: %+v", answer)
+	}
+}
+
+// A transfer makes another node lead one partition.
+func TestTransferPartition(t *testing.T) {
+	c := clustertest.New(t, 3)
+	a := newAPI(c.Client(0))
+	to := fmt.Sprintf("n%d", (c.Leader()+1)%3)
+	fetch[accepted](t, a, "POST", "/cluster/partitions/0/transfer", fmt.Sprintf(`{"to": %q, "reason": "test"}`, to), http.StatusOK)
+	c.Eventually(to+" leads", func() bool { return c.Node(0).Leader() == to })
+	fetch[accepted](t, a, "POST", "/cluster/partitions/0/transfer", fmt.Sprintf(`{"to": %q}`, to), http.StatusOK)
+	for path, want := range map[string]int{"/cluster/partitions/9/transfer": http.StatusBadRequest, "/cluster/partitions/x/transfer": http.StatusBadRequest} {
+		fetch[errorAnswer](t, a, "POST", path, `{}`, want)
+	}
+	if e := fetch[errorAnswer](t, a, "POST", "/cluster/partitions/0/transfer", `{"to": "n9"}`, http.StatusNotFound); e.Error.Code != "not_member" {
+		t.Errorf("%+v", e)
+	}
+}
