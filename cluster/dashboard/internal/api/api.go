@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/internal/access"
@@ -32,6 +33,7 @@ type API struct {
 	config  Config
 	mux     *http.ServeMux
 	streams *streams
+	cluster clusterAPI // must not be copied
 }
 
 // request is a call whose user is known.
@@ -52,7 +54,9 @@ type route struct {
 
 // New returns the API.
 func New(config Config) *API {
-	a := &API{config: config, mux: http.NewServeMux(), streams: newStreams(config.StreamsMax)}
+	a := &API{config: config, mux: http.NewServeMux(), streams: newStreams(config.StreamsMax), cluster: clusterAPI{
+		client: config.Client, schedules: scheduleChecker{client: config.Client, now: time.Now},
+	}}
 	for _, r := range a.routes() {
 		a.mux.HandleFunc(r.pattern, a.handler(r))
 	}

@@ -24,6 +24,12 @@ const (
 	overviewTimeout = 250 * time.Millisecond
 )
 
+// clusterAPI serves what concerns the whole cluster: the overview, its nodes and their code.
+type clusterAPI struct {
+	client    *cluster.Client
+	schedules scheduleChecker
+}
+
 // clusterAnswer is the cluster as its leaders and its nodes see it.
 type clusterAnswer struct {
 	Nodes      []*nodeView       `json:"nodes"`
@@ -55,7 +61,7 @@ type tokenView struct {
 }
 
 // showCluster answers with the settings and join tokens, too, if the user may see them.
-func (a *API) showCluster(ctx context.Context, r *request) (any, error) {
+func (a *clusterAPI) showCluster(ctx context.Context, r *request) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, membersTimeout)
 	defer cancel()
 	answer, err := a.nodes(ctx)
@@ -63,12 +69,12 @@ func (a *API) showCluster(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	if r.authorize(cluster.ActionSeeSettings, "") == nil {
-		if settings, err := a.config.Client.Settings(ctx); err == nil {
+		if settings, err := a.client.Settings(ctx); err == nil {
 			answer.Settings = &settings
 		}
 	}
 	if r.authorize(cluster.ActionSeeTokens, "") == nil {
-		if tokens, err := a.config.Client.JoinTokens(ctx); err == nil {
+		if tokens, err := a.client.JoinTokens(ctx); err == nil {
 			for _, t := range tokens {
 				answer.JoinTokens = append(answer.JoinTokens, tokenView{t.ID, timeOf(t.Expires), t.UsedBy})
 			}
@@ -78,15 +84,15 @@ func (a *API) showCluster(ctx context.Context, r *request) (any, error) {
 }
 
 // cluster is showCluster for those who may see members.
-func (a *API) cluster(ctx context.Context) (any, error) {
+func (a *clusterAPI) cluster(ctx context.Context) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, membersTimeout)
 	defer cancel()
 	return a.nodes(ctx)
 }
 
 // nodes returns the members and their reports. It fails only if neither can be had before ctx ends.
-func (a *API) nodes(ctx context.Context) (*clusterAnswer, error) {
-	door, err := a.config.Client.Internal(access.Key{})
+func (a *clusterAPI) nodes(ctx context.Context) (*clusterAnswer, error) {
+	door, err := a.client.Internal(access.Key{})
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +100,7 @@ func (a *API) nodes(ctx context.Context) (*clusterAnswer, error) {
 	var members []cluster.Member
 	var membersErr, reportsErr error
 	var asking errgroup.Group
-	asking.Go(func() error { members, membersErr = a.config.Client.Members(ctx); return nil })
+	asking.Go(func() error { members, membersErr = a.client.Members(ctx); return nil })
 	asking.Go(func() error { answer.reports, reportsErr = door.Reports(ctx); return nil })
 	_ = asking.Wait()
 	if membersErr != nil && reportsErr != nil {
@@ -159,7 +165,7 @@ type transferBody struct {
 }
 
 // transferPartition transfers the leadership of one partition.
-func (a *API) transferPartition(ctx context.Context, r *request) (any, error) {
+func (a *clusterAPI) transferPartition(ctx context.Context, r *request) (any, error) {
 	number, err := strconv.Atoi(r.PathValue("partition"))
 	if err != nil || number < 0 {
 		return nil, &replay.InvalidError{Field: "partition", Reason: "must be a number from 0"}
@@ -168,7 +174,7 @@ func (a *API) transferPartition(ctx context.Context, r *request) (any, error) {
 	if err := r.decodeBody(&body); err != nil {
 		return nil, err
 	}
-	members, err := a.config.Client.Members(ctx)
+	members, err := a.client.Members(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +188,7 @@ func (a *API) transferPartition(ctx context.Context, r *request) (any, error) {
 	request := &clusterpb.Request{Partition: uint32(number + 1), Call: &clusterpb.Request_TransferLeadership{
 		TransferLeadership: &clusterpb.TransferLeadershipRequest{From: members[leader].NodeID, To: body.To},
 	}}
-	door, err := a.config.Client.Internal(access.Key{})
+	door, err := a.client.Internal(access.Key{})
 	if err != nil {
 		return nil, err
 	}

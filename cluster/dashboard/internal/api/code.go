@@ -67,10 +67,10 @@ const ownPrefix = "tenuto."
 // openStates are the states of instances that have not ended.
 var openStates = []cluster.State{cluster.Running, cluster.Suspended, cluster.Stalled, cluster.Hung, cluster.WaitingForCode}
 
-func (a *API) showCode(ctx context.Context, _ *request) (any, error) { return a.code(ctx) }
+func (a *clusterAPI) showCode(ctx context.Context, _ *request) (any, error) { return a.code(ctx) }
 
-func (a *API) code(ctx context.Context) (any, error) {
-	door, err := a.config.Client.Internal(access.Key{})
+func (a *clusterAPI) code(ctx context.Context) (any, error) {
+	door, err := a.client.Internal(access.Key{})
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (a *API) code(ctx context.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	groups, err := a.config.Client.CountBy(ctx, cluster.Filter{States: openStates}, []string{"name", "version"}, cluster.Stale())
+	groups, err := a.client.CountBy(ctx, cluster.Filter{States: openStates}, []string{"name", "version"}, cluster.Stale())
 	if err != nil {
 		return nil, err
 	}

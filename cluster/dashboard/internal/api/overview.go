@@ -35,8 +35,8 @@ type attentionView struct {
 	Text       string     `json:"text,omitempty"`
 }
 
-func (a *API) showOverview(ctx context.Context, r *request) (any, error) {
-	answer, err := a.overviewOf(ctx)
+func (a *clusterAPI) showOverview(ctx context.Context, r *request) (any, error) {
+	answer, err := a.overviewOf(ctx, schedulesSoon)
 	if err == nil && r.seesMembers() {
 		a.addCluster(ctx, answer)
 	}
@@ -46,17 +46,18 @@ func (a *API) showOverview(ctx context.Context, r *request) (any, error) {
 // seesMembers reports whether the user may see the members of the cluster.
 func (r *request) seesMembers() bool { return r.authorize(cluster.ActionSeeMembers, "") == nil }
 
-// overview is showOverview for those who may see members.
-func (a *API) overview(ctx context.Context) (any, error) {
-	answer, err := a.overviewOf(ctx)
+// overview is showOverview for those who may see members, and do not wait for it.
+func (a *clusterAPI) overview(ctx context.Context) (any, error) {
+	answer, err := a.overviewOf(ctx, overviewTimeout)
 	if err == nil {
 		a.addCluster(ctx, answer)
 	}
 	return answer, err
 }
 
-func (a *API) overviewOf(ctx context.Context) (*overviewAnswer, error) {
-	groups, err := a.config.Client.CountBy(ctx, cluster.Filter{}, []string{"state"}, cluster.Stale())
+// overviewOf returns an overview without the nodes. It waits for schedules for at most schedulesWait.
+func (a *clusterAPI) overviewOf(ctx context.Context, schedulesWait time.Duration) (*overviewAnswer, error) {
+	groups, err := a.client.CountBy(ctx, cluster.Filter{}, []string{"state"}, cluster.Stale())
 	if err != nil {
 		return nil, err
 	}
@@ -67,10 +68,14 @@ func (a *API) overviewOf(ctx context.Context) (*overviewAnswer, error) {
 	for _, state := range []cluster.State{cluster.Stalled, cluster.Hung, cluster.WaitingForCode} {
 		answer.addState(state)
 	}
-	if err := a.addFirst(ctx, answer, "failing", "failing>=3 order=created", "Activities fail again and again"); err != nil {
+	if err := a.addFailing(ctx, answer); err != nil {
 		return nil, err
 	}
-	return answer, a.addFirst(ctx, answer, "oldest_waiting", "state=running order=updated", "The longest without progress")
+	if err := a.addOldest(ctx, answer); err != nil {
+		return nil, err
+	}
+	answer.Attention = append(answer.Attention, a.schedules.attention(ctx, schedulesWait)...)
+	return answer, nil
 }
 
 // addState adds the instances in a state that needs someone to act.
@@ -85,27 +90,8 @@ func (o *overviewAnswer) addState(state cluster.State) {
 	})
 }
 
-// addFirst adds the first instance of a list, if there is one.
-func (a *API) addFirst(ctx context.Context, o *overviewAnswer, kind, text, title string) error {
-	f, err := filter.Parse(text, time.Now())
-	if err != nil {
-		return err
-	}
-	page, err := a.config.Client.List(ctx, f, "", 1, cluster.Stale())
-	if err != nil || len(page.Instances) == 0 {
-		return err
-	}
-	first := page.Instances[0]
-	view := attentionView{Kind: kind, Title: title, Filter: text, Text: first.InstanceID, Since: timeOf(first.UpdatedAt)}
-	if kind == "oldest_waiting" {
-		view.Filter, view.InstanceID, view.Text = "", first.InstanceID, first.Name+" "+first.InstanceID
-	}
-	o.Attention = append(o.Attention, view)
-	return nil
-}
-
 // addCluster adds the members, the rates that they report, and what is wrong with them.
-func (a *API) addCluster(ctx context.Context, o *overviewAnswer) {
+func (a *clusterAPI) addCluster(ctx context.Context, o *overviewAnswer) {
 	ctx, cancel := context.WithTimeout(ctx, overviewTimeout)
 	defer cancel()
 	found, err := a.nodes(ctx)

@@ -9,7 +9,7 @@ import (
 
 func (a *API) readRoutes() []route {
 	return []route{
-		{pattern: "GET /overview", serve: a.showOverview, action: cluster.ActionList},
+		{pattern: "GET /overview", serve: a.cluster.showOverview, action: cluster.ActionList},
 		{pattern: "GET /instances", serve: a.listInstances, action: cluster.ActionList},
 		{pattern: "GET /instances/count", serve: a.countInstances, action: cluster.ActionList},
 		{pattern: "GET /instances/{id}", serve: a.getInstance, action: cluster.ActionGet},
@@ -26,8 +26,8 @@ func (a *API) readRoutes() []route {
 		{pattern: "GET /jobs/{id}", serve: a.getJob, action: cluster.ActionQuery},
 		{pattern: "GET /schedules", serve: a.listSchedules, action: cluster.ActionList},
 		{pattern: "GET /schedules/{id}", serve: a.getSchedule, action: cluster.ActionQuery},
-		{pattern: "GET /code", serve: a.showCode, action: cluster.ActionSeeMembers},
-		{pattern: "GET /cluster", serve: a.showCluster, action: cluster.ActionSeeMembers},
+		{pattern: "GET /code", serve: a.cluster.showCode, action: cluster.ActionSeeMembers},
+		{pattern: "GET /cluster", serve: a.cluster.showCluster, action: cluster.ActionSeeMembers},
 	}
 }
 
@@ -64,7 +64,7 @@ func (a *API) changeRoutes() []route {
 		{pattern: "POST /schedules/{id}/trigger", serve: a.triggerSchedule, action: cluster.ActionUpdate},
 		{pattern: "POST /schedules/{id}/backfill", serve: a.backfillSchedule, action: cluster.ActionUpdate},
 		{pattern: "POST /cluster/nodes/{id}/remove", serve: change(removeNode), action: cluster.ActionRemoveMember, general: true},
-		{pattern: "POST /cluster/partitions/{partition}/transfer", serve: a.transferPartition, action: operate.ActionTransfer},
+		{pattern: "POST /cluster/partitions/{partition}/transfer", serve: a.cluster.transferPartition, action: operate.ActionTransfer},
 	}
 }
 

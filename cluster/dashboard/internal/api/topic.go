@@ -27,14 +27,14 @@ func (a *API) producer(r *request, name string) (key string, produce func(contex
 	switch kind {
 	case "overview":
 		if !r.seesMembers() {
-			read := func(ctx context.Context) (any, error) { return a.overviewOf(ctx) }
+			read := func(ctx context.Context) (any, error) { return a.cluster.overviewOf(ctx, overviewTimeout) }
 			return "overview without members", a.follows(read), r.authorize(cluster.ActionList, "")
 		}
-		return name, a.follows(a.overview), r.authorize(cluster.ActionList, "")
+		return name, a.follows(a.cluster.overview), r.authorize(cluster.ActionList, "")
 	case "cluster":
-		return name, a.follows(a.cluster), r.authorize(cluster.ActionSeeMembers, "")
+		return name, a.follows(a.cluster.cluster), r.authorize(cluster.ActionSeeMembers, "")
 	case "code":
-		return name, a.follows(a.code), r.authorize(cluster.ActionSeeMembers, "")
+		return name, a.follows(a.cluster.code), r.authorize(cluster.ActionSeeMembers, "")
 	case "list":
 		f, err := filter.Parse(argument, time.Now())
 		if err != nil {
