@@ -60,7 +60,7 @@ function NodeCard({ node, nodes, reload }) {
       ['Lag', live.tone !== 'bad' && html`<span class=${lag.tone}>${lag.text}</span>`],
       ['Disk writes', diskOf(node) && html`<${Disk} node=${node} />`],
       ['Clock offset', offset !== undefined && html`<span class=${Math.abs(offset) > clockFar ? 'bad' : ''}>${duration(offset)}</span>`],
-      ['Last snapshot', live.tone !== 'bad' && html`<${Snapshot} snapshot=${snapshot} />`],
+      ['Last snapshot', node.partitions && html`<${Snapshot} snapshot=${snapshot} />`],
       ['Certificate expires', node.certificate_expires && html`<${Certificate} value=${node.certificate_expires} />`],
       ['Slots', slots && `${count(slots.used)} of ${count(slots.total)} in use`],
       ['Load', node.overload && html`<${Load} node=${node} />`],
@@ -96,8 +96,8 @@ function Partitions({ nodes, reload }) {
   const columns = [
     { id: 'partition', label: 'Partition', cell: (row) => html`<strong>${row.partition}</strong>` },
     ...nodes.map((node) => ({ id: `at-${node.id}`, label: node.id, cell: (row) => html`<${Replica} each=${row.byNode[node.id]} />` })),
-    { id: 'term', label: 'Term', numeric: true, cell: (row) => count(row.term) },
-    { id: 'applied', label: 'Applied index', numeric: true, cell: (row) => count(row.applied) },
+    { id: 'term', label: 'Term', numeric: true, cell: (row) => (row.term ? count(row.term) : '–') },
+    { id: 'applied', label: 'Applied index', numeric: true, cell: (row) => (row.applied ? count(row.applied) : '–') },
     { id: 'actions', label: 'Actions', actions: true, cell: (row) => html`<${TransferMenu} row=${row} nodes=${nodes} onDone=${reload} />` },
   ];
   return html`<${Table} columns=${columns} rows=${rows} rowKey=${(row) => row.partition} label="Partitions" />`;

@@ -56,7 +56,7 @@ function Instances() {
     const answer = await get(['instances'], { filter, after, limit: String(Math.max(limit ?? 0, pageSize)) }, signal);
     return { items: answer.instances ?? [], next: answer.next };
   });
-  const topic = `list:${filter}`;
+  const topic = pages.error?.status === 400 ? null : `list:${filter}`; // a wrong filter cannot be followed
   const counted = useFetched(filter, (signal) => get(['instances', 'count'], { filter: withoutOrder(filter) }, signal), topic);
   const selection = useSelection(pages.rows, (row) => row.id);
   const selectable = may('cancel') || may('terminate') || may('suspend') || may('purge');

@@ -46,6 +46,7 @@ function Details({ job, reload }) {
 function Job({ id }) {
   const job = useFetched(id, (signal) => get(['jobs', id], {}, signal), `instance:${id}`);
   return html`<p class="crumb"><a href=${pageURL(['jobs'])}>Bulk jobs</a></p>
+    ${!job.data && html`<h1>${id}</h1>`}
     <${Fetched} result=${job} what="Loading the job">${(data) => html`<${Details} job=${data} reload=${job.reload} />`}<//>`;
 }
 

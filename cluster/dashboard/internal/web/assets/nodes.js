@@ -23,8 +23,8 @@ function NodeLine({ node }) {
       ${led.length > 0 && html`<span class="quiet">leads ${led.length === 1 ? 'partition' : 'partitions'} ${led.join(', ')}</span>`}</div>
     ${live.tone !== 'bad' && html`<dl class="node-facts">
       <div><dt>Lag</dt><dd class=${lag.tone}>${lag.text}</dd></div>
-      <div><dt>Disk writes</dt><dd class=${disk?.tone}>${disk?.text ?? 'unknown'}</dd></div>
-      <div><dt>Load</dt><dd><${Meter} value=${load.share} label=${`Load: ${load.text}`} tone=${load.tone} /> ${load.text}</dd></div>
+      ${disk && html`<div><dt>Disk writes</dt><dd class=${disk.tone}>${disk.text}</dd></div>`}
+      ${load && html`<div><dt>Load</dt><dd><${Meter} value=${load.share} label=${`Load: ${load.text}`} tone=${load.tone} /> ${load.text}</dd></div>`}
     </dl>`}
   </li>`;
 }

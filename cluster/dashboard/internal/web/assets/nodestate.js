@@ -2,7 +2,8 @@
 //
 // Exports:
 //   livenessOf(node)       {tone, text}
-//   partitionsOf(node)     [{partition, role, leader, term, applied, behind, lag_seconds, …}]
+//   partitionsOf(node)     [{partition, role, leader, term, applied, behind, lag_seconds, …}]; without a
+//                          report, those that it leads
 //   leads(node)            the partitions that the node leads
 //   diskOf(node)           {tone, text, stalls} of the disk of the worst partition; null if unknown
 //   lagOf(node)            {tone, text} of the partition that is behind most
@@ -10,7 +11,7 @@
 //   snapshotOf(node)       the oldest of the last snapshots of its partitions; undefined if unknown
 //   slotsOf(node)          {used, total}; null if unknown
 //   boundsOf(node)         [{name, used, max, share, tone}] of what bounds its load, the most used first
-//   overloadOf(node)       {tone, text, share} of the first of them
+//   overloadOf(node)       {tone, text, share} of the first of them; null if unknown
 
 import { count, duration } from './format.js';
 
@@ -30,7 +31,8 @@ export function livenessOf(node) {
 
 export function partitionsOf(node) {
   if (Array.isArray(node.partitions)) return node.partitions;
-  return Object.entries(node.partitions ?? {}).map(([partition, each]) => ({ partition: Number(partition), ...each }));
+  if (!node.partitions) return (node.leader_of ?? []).map((partition) => ({ partition, role: 'leader' }));
+  return Object.entries(node.partitions).map(([partition, each]) => ({ partition: Number(partition), ...each }));
 }
 
 // A value of the node itself and of its partitions, where there is one.
@@ -94,6 +96,7 @@ export function boundsOf(node) {
 }
 
 export function overloadOf(node) {
+  if (!node.overload) return null;
   const [worst] = boundsOf(node);
   if (!worst || worst.used === 0) return { tone: 'good', share: 0, text: 'idle' };
   return { tone: worst.tone, share: worst.share, text: `${Math.round(worst.share * 100)}% of ${worst.name}` };

@@ -57,6 +57,7 @@ function Details({ schedule, reload }) {
 function Schedule({ id }) {
   const schedule = useFetched(id, (signal) => get(['schedules', id], {}, signal), `instance:${id}`);
   return html`<p class="crumb"><a href=${pageURL(['schedules'])}>Schedules</a></p>
+    ${!schedule.data && html`<h1>${id}</h1>`}
     <${Fetched} result=${schedule} what="Loading the schedule">${(data) => html`<${Details} schedule=${data} reload=${schedule.reload} />`}<//>`;
 }
 
