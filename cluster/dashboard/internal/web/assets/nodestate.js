@@ -21,8 +21,8 @@ const fine = ['alive', 'live', 'up', 'self', 'reachable', 'ready'];
 
 export function livenessOf(node) {
   if (node.report === false || node.liveness === 'unreachable') {
-    const since = node.last_contact_seconds > 0 ? `, last ${duration(node.last_contact_seconds)} ago` : '';
-    return { tone: 'bad', text: `does not answer${since}` };
+    const since = node.last_contact_seconds > 0 ? ` for ${duration(Math.round(node.last_contact_seconds))}` : '';
+    return { tone: 'bad', text: `no answer${since}` };
   }
   if (node.not_ready) return { tone: 'warn', text: 'not ready' };
   const text = node.liveness || 'alive';
