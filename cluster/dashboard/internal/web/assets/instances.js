@@ -27,8 +27,8 @@ const columns = [
   { id: 'name', label: 'Orchestration', cell: (row) => html`${row.name} <span class="quiet nowrap">${row.version}</span>` },
   { id: 'created', label: 'Started', sortable: true, cell: (row) => html`<${Time} value=${row.created_at} />` },
   { id: 'updated', label: 'Last event', sortable: true, cell: (row) => html`<${Time} value=${row.updated_at} />` },
-  { id: 'texts', label: 'Tags, attributes', wide: true, cell: (row) => html`<${Texts} values=${row.tags} filter="tag" />
-    ${' '}<${Texts} values=${row.attributes} filter="attr" />` },
+  { id: 'texts', label: 'Tags, attributes', wide: true, cell: (row) => (row.tags || row.attributes) && html`
+    <${Texts} values=${row.tags} filter="tag" />${' '}<${Texts} values=${row.attributes} filter="attr" />` },
 ];
 
 const orders = { id: 'ID', created: 'Start', updated: 'Last event', ended: 'End (ended ones)', timer: 'Next timer' };
