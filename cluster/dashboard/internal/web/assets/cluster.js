@@ -49,7 +49,7 @@ function NodeCard({ node, nodes, reload }) {
   const led = leads(node);
   return html`<article class="panel node" aria-labelledby=${`node-${node.id}`} data-row tabindex="-1">
     <header class="row"><h2 id=${`node-${node.id}`}>${node.id}</h2><${Badge} tone=${live.tone}>${live.text}<//>
-      ${node.not_ready && html`<span class="bad">${node.not_ready}</span>`}
+      ${(node.not_ready || node.report_error) && html`<span class="bad">${node.not_ready || node.report_error}</span>`}
       ${node.voter === false && html`<${Badge}>no vote<//>`}${node.draining && html`<${Badge} tone="warn">draining<//>`}
       <span class="end"><${NodeActions} node=${node} count=${nodes.length} onDone=${reload} /></span></header>
     <${Facts} items=${[

@@ -95,6 +95,9 @@ function Code() {
       const definitions = (data.definitions ?? []).filter((each) => each.kind !== 'activity');
       const nodes = new Set([...definitions, ...(data.activities ?? [])].flatMap((each) => each.nodes ?? [])).size;
       return html`<${Unserved} list=${data.unserved} />
+        ${data.unknown?.length > 0 && html`<div class="notice tone-warn" role="status"><p>What these nodes have is not known,
+          as they gave no report: ${data.unknown.join(', ')}.</p></div>`}
+        ${data.omitted > 0 && html`<p class="quiet">${count(data.omitted)} names are left out of the nodes' reports.</p>`}
         <${Part} id="definitions" title="Orchestrations" rows=${definitions} columns=${definitionColumns(nodes)}
           rowKey=${(each) => `${each.name} ${each.version}`} empty=${html`<${Empty} title="No node has registered an orchestration.">
             Register one with <code>replay.Register</code> before the node starts.<//>`} />

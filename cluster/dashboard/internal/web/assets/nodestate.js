@@ -20,10 +20,11 @@ const longLag = 5; // s
 const fine = ['alive', 'live', 'up', 'self', 'reachable', 'ready'];
 
 export function livenessOf(node) {
-  if (node.report === false || node.liveness === 'unreachable') {
+  if (node.liveness === 'unreachable' || (node.report === false && !node.liveness)) {
     const since = node.last_contact_seconds > 0 ? ` for ${duration(Math.round(node.last_contact_seconds))}` : '';
     return { tone: 'bad', text: `no answer${since}` };
   }
+  if (node.report === false) return { tone: 'warn', text: 'no report' };
   if (node.not_ready) return { tone: 'warn', text: 'not ready' };
   const text = node.liveness || 'alive';
   return { tone: fine.includes(text) ? 'good' : 'warn', text };

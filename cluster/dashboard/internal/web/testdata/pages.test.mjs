@@ -65,6 +65,7 @@ test('payloads say what they are', () => {
 test('a node is as bad as its worst part', () => {
   assert.equal(nodes.livenessOf({ liveness: 'alive' }).tone, 'good');
   assert.equal(nodes.livenessOf({ liveness: 'unreachable', last_contact_seconds: 70 }).text, 'no answer for 1 min 10 s');
+  assert.equal(nodes.livenessOf({ liveness: 'alive', report: false }).text, 'no report');
   assert.equal(nodes.diskOf({ disk: { full: true } }).tone, 'bad');
   assert.equal(nodes.diskOf({ disk: { write_p99_seconds: 0.2 } }).tone, 'warn');
   assert.equal(nodes.overloadOf({ overload: { a: { used: 1, max: 10 }, b: { used: 95, max: 100 } } }).text, '95% of b');
