@@ -6,7 +6,7 @@
 //                   oldest first, the last one in progress. The arrow keys move the cursor.
 
 import { html, useState } from './lib/htm-preact.js';
-import { absolute, relative, short } from './format.js';
+import { absolute, duration, relative, short } from './format.js';
 
 const series = [
   { name: 'started', label: 'Starts' },
@@ -16,6 +16,7 @@ const series = [
 
 const height = 54;
 const headroom = 4;
+const shownAtLeast = 60; // steps
 
 /** A round number that is not below the value. */
 function niceMax(value) {
@@ -27,6 +28,15 @@ function niceMax(value) {
 // The last step is in progress: its count would look like a drop.
 function perSecond(counts, step) {
   return (counts ?? []).slice(0, -1).map((each) => each / step);
+}
+
+/** Without the steps before the first count, which nodes that started lately do not have. */
+function trimmed(rates) {
+  const length = rates.started?.length ?? 0;
+  const counted = (step) => series.some(({ name }) => rates[name]?.[step] > 0);
+  let first = 0;
+  while (first < length - shownAtLeast - 1 && !counted(first)) first++;
+  return { ...rates, ...Object.fromEntries(series.map(({ name }) => [name, (rates[name] ?? []).slice(first)])) };
 }
 
 function paths(values, max) {
@@ -42,7 +52,8 @@ function timeAt(rates, length, index) {
   return new Date(Date.parse(rates.end) - (length - index) * rates.step_seconds * 1000).toISOString();
 }
 
-export function Rates({ rates }) {
+export function Rates({ rates: reported }) {
+  const rates = trimmed(reported);
   const [at, setAt] = useState(null);
   const length = Math.max(0, (rates.started?.length ?? 0) - 1);
   if (length < 2) return html`<p class="quiet">The nodes have counted nothing yet.</p>`;
@@ -66,7 +77,7 @@ export function Rates({ rates }) {
     aria-valuemax=${length - 1} aria-valuenow=${shown} aria-valuetext=${`${absolute(time)}: ${reading}`}
     onPointerMove=${point} onPointerLeave=${() => setAt(null)} onKeyDown=${keys}>
     ${series.map((each, i) => html`<${Series} key=${each.name} each=${each} values=${values[i]} at=${at} shown=${shown} />`)}
-    <div class="rates-axis"><span>1 h ago</span>
+    <div class="rates-axis"><span>${duration(length * rates.step_seconds)} ago</span>
       <span class="rates-time">${at === null ? 'per second, mean of 10 s' : `${absolute(time)} (${relative(time)})`}</span><span>now</span></div>
   </div>`;
 }

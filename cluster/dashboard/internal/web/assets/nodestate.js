@@ -100,5 +100,5 @@ export function overloadOf(node) {
   if (!node.overload) return null;
   const [worst] = boundsOf(node);
   if (!worst || worst.used === 0) return { tone: 'good', share: 0, text: 'idle' };
-  return { tone: worst.tone, share: worst.share, text: `${Math.round(worst.share * 100)}% of ${worst.name}` };
+  return { tone: worst.tone, share: worst.share, text: `${worst.share < 0.01 ? '< 1' : Math.round(worst.share * 100)}% of ${worst.name}` };
 }
