@@ -80,7 +80,7 @@ function Overview() {
       <${Attention} items=${data.attention} />
       <${Counts} counts=${data.counts} />
       <div class="columns">
-        <section aria-labelledby="rates"><h2 id="rates">Last hour</h2><div class="panel"><${Rates} rates=${data.rates ?? {}} /></div></section>
+        <section aria-labelledby="rates"><h2 id="rates">Rates</h2><div class="panel"><${Rates} rates=${data.rates ?? {}} /></div></section>
         <section aria-labelledby="nodes"><h2 id="nodes"><a href=${pageURL(['cluster'])}>Cluster</a></h2>
           <${NodeStrip} nodes=${data.cluster?.nodes ?? []} /></section>
       </div>`}<//>`;
