@@ -34,7 +34,7 @@ function Body({ id, history, event, onSelect, actions }) {
     ['Name', event.name],
     ['Time', `${absolute(event.time, true)}, ${relative(event.time)}`],
     ['Operation', others.length ? html`${others.map((other) => html`<${EventLink} history=${history} eventId=${other} onSelect=${onSelect} /> `)}` : null],
-    ...fieldsOf(event, (time) => absolute(time, true)).map(([name, text]) => [name, name === 'child id' ? html`<a href=${pageURL(['instances', text])}>${text}</a>` : text]),
+    ...fieldsOf(event, (time) => absolute(time, true)).map(([name, text]) => [name, linked(name, text)]),
   ];
   const copies = canCopyTo(event);
   return html`
@@ -48,6 +48,8 @@ function Body({ id, history, event, onSelect, actions }) {
       <${Copy} text=${JSON.stringify(event, null, 2)} label="Copy as JSON" />
     </div>`;
 }
+
+const linked = (name, text) => (name === 'child id' || name === 'receiver' ? html`<a href=${pageURL(['instances', text])}>${text}</a>` : text);
 
 function EventLink({ history, eventId, onSelect }) {
   const event = history.events.get(eventId);

@@ -1,7 +1,8 @@
 // Reads the history of an execution in pages and keeps it up to date.
 //
 // Exports:
-//   useHistory(id, execution, last)   {history, revision, need(first, last), add(events), all(signal, progress), error, retry}
+//   useHistory(id, execution, last)   {history, revision, need(first, last), add(events),
+//                                     all(signal, progress), error, retry}
 
 import { useEffect, useRef, useState } from './lib/htm-preact.js';
 import { get } from './api.js';

@@ -139,10 +139,15 @@ function Row({ id, index, event, before, active, selected, isRelated, onSelect, 
       ${event ? html`
         <td role="cell"><span class=${`history-type event-${toneOf(event.type)}`}>${event.type}</span></td>
         <td role="cell" class="history-time"><time datetime=${event.time} title=${absolute(event.time, true)}>${sinceText(event, before)}</time></td>
-        <td role="cell" class="history-what">${event.source_event_id ? html`<span class="history-pair" title="Ends or cancels the operation of that event">←${event.source_event_id}</span> ` : null}
+        <td role="cell" class="history-what"><${Pair} event=${event} />
           ${event.name ? html`<strong>${event.name}</strong> ` : null}<span class="quiet">${summarize(event, absolute)}</span></td>`
     : html`<td role="cell" class="quiet" colspan="3">Loading…</td>`}
     </tr>`;
+}
+
+function Pair({ event }) {
+  const source = event.source_event_id;
+  return source ? html`<span class="history-pair" title="Ends or cancels the operation of that event">←${source}</span> ` : null;
 }
 
 // sinceText is the clock time, and how long after the event before it.

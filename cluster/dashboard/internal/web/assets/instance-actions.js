@@ -134,8 +134,9 @@ async function purge(id) {
 /** Asks for the point of a rewind or a fork and begins the run. */
 async function copy(verb, { id, state, last_event_id: last }, execution, eventId, onDone) {
   const isFork = verb === 'fork';
+  const latest = Math.max(1, last - (hasEnded(state) ? 1 : 0));
   const fields = [{
-    name: 'event_id', label: 'Last event to keep', type: 'number', required: true, value: String(eventId || Math.max(1, last - (hasEnded(state) ? 1 : 0))),
+    name: 'event_id', label: 'Last event to keep', type: 'number', required: true, value: String(eventId || latest),
     help: 'The code goes on after it. What was open there runs again.',
   }];
   if (isFork) {

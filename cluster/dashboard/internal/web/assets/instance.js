@@ -33,7 +33,8 @@ function Instance({ id, topic, status, reload }) {
   const execution = Number(pinned) || status.execution;
   const isLatest = execution === status.execution;
   const ended = hasEnded(status.state) || !isLatest;
-  const history = useHistory(id, execution, isLatest ? status.last_event_id : executionsOf(status).find((e) => e.number === execution)?.events || 0);
+  const earlier = executionsOf(status).find((e) => e.number === execution);
+  const history = useHistory(id, execution, isLatest ? status.last_event_id : earlier?.events || 0);
   const timeline = useTimeline(id, execution, tab === 'timeline');
   const pending = usePending(id, status, topic, timeline);
   const onEvents = (events) => {
@@ -112,7 +113,8 @@ function usePageKeys(setTab) {
 /** Reads what is open, again when the instance changes and while attempts may fail. */
 function usePending(id, status, topic, timeline) {
   const open = !hasEnded(status.state);
-  const pending = useFetched(`${id} ${open}`, (signal) => (open ? get(['instances', id, 'pending'], {}, signal) : Promise.resolve({ operations: [] })), open ? topic : null);
+  const load = (signal) => (open ? get(['instances', id, 'pending'], {}, signal) : Promise.resolve({ operations: [] }));
+  const pending = useFetched(`${id} ${open}`, load, open ? topic : null);
   useEffect(() => {
     if (!open) {
       return undefined;

@@ -55,7 +55,8 @@ function StateOf({ operation }) {
     ${held && state !== 'held' ? html`<${Badge} tone="warn">held<//> ` : null}
     ${failed ? html`<span class="pending-attempts">${failed} failed</span> ` : null}
     ${buffered ? html`<span>${buffered} buffered</span>` : null}
-    ${operation.paused_by || operation.paused_reason ? html`<span class="quiet">paused by ${operation.paused_by || 'an operator'}${operation.paused_reason ? `: ${operation.paused_reason}` : ''}</span>` : null}
+    ${state === 'paused' || operation.paused_reason ? html`<span class="quiet">paused by ${operation.paused_by || 'an operator'}
+      ${operation.paused_reason ? `: ${operation.paused_reason}` : ''}</span>` : null}
     ${heartbeat ? html`<div>heartbeat <${Payload} value=${heartbeat} name="heartbeat" /></div>` : null}`;
 }
 
@@ -70,6 +71,6 @@ function Problem({ operation }) {
 function Buttons({ id, operation, onDone }) {
   const actions = operationActions(id, operation, onDone);
   return html`<span class="pending-buttons">${actions.map(({ label, act, danger }) => html`
-    <button type="button" class=${danger ? 'small danger' : 'small'} key=${label} aria-label=${`${label}: ${operation.name || typeNames[operation.type]} event ${operation.event_id}`}
-      onClick=${act}>${label}</button>`)}</span>`;
+    <button type="button" class=${danger ? 'small danger' : 'small'} key=${label} onClick=${act}
+      aria-label=${`${label}: ${operation.name || typeNames[operation.type]} event ${operation.event_id}`}>${label}</button>`)}</span>`;
 }

@@ -42,14 +42,13 @@ function Coroutines({ id, version, onSelect }) {
 }
 
 function Coroutine({ coroutine, onSelect }) {
-  const waits = listOf(coroutine.waits_for || coroutine.waiting_for);
+  const waits = listOf(coroutine.waits_for || coroutine.waiting_for || (coroutine.event_id && { event_id: coroutine.event_id }));
   return html`
     <li class="stack-coroutine">
       <h2>${coroutine.name || coroutine.call || 'The code runs and does not reach a durable call'}</h2>
       <p>${coroutine.since ? html`since <${Time} value=${coroutine.since} precise />` : null}
         ${coroutine.source ? html` at <code>${coroutine.source}</code>` : null}</p>
       ${waits.length ? html`<p>waits for ${waits.map((w, i) => html`${i ? ', ' : ''}<${Awaited} what=${w} onSelect=${onSelect} />`)}</p>` : null}
-      ${coroutine.event_id && !waits.some((w) => w.event_id === coroutine.event_id) ? html`<p>waits for <${Awaited} what=${{ event_id: coroutine.event_id }} onSelect=${onSelect} /></p>` : null}
       <${Frames} coroutine=${coroutine} />
     </li>`;
 }
