@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log"
 	"net"
 	"net/http"
@@ -31,6 +30,6 @@ func serveDashboard(ctx context.Context, client *cluster.Client, out *log.Logger
 		_ = server.Serve(listener) // ends when the server is closed
 	}()
 	context.AfterFunc(ctx, func() { _ = server.Close() })
-	out.Print(fmt.Sprintf("the dashboard: http://%s/", listener.Addr()))
+	out.Printf("the dashboard: http://%s/", listener.Addr())
 	return func() { <-ended }, nil
 }

@@ -88,7 +88,7 @@ func (b *startBody) options() (options []replay.Option, err error) {
 	return options, nil
 }
 
-func (a *API) startInstance(ctx context.Context, r *request) (any, error) {
+func (a *changeAPI) startInstance(ctx context.Context, r *request) (any, error) {
 	var body startBody
 	if err := r.decodeBody(&body); err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (b *messageBody) options() (options []replay.Option) {
 	return options
 }
 
-func (a *API) sendEvent(ctx context.Context, r *request) (any, error) {
+func (a *changeAPI) sendEvent(ctx context.Context, r *request) (any, error) {
 	var body messageBody
 	if err := r.decodeBody(&body); err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ type outputAnswer struct {
 	Output *payload `json:"output"`
 }
 
-func (a *API) updateInstance(ctx context.Context, r *request) (any, error) {
+func (a *changeAPI) updateInstance(ctx context.Context, r *request) (any, error) {
 	var body messageBody
 	if err := r.decodeBody(&body); err != nil {
 		return nil, err
@@ -165,7 +165,7 @@ type purgeAnswer struct {
 	Purged int `json:"purged"`
 }
 
-func (a *API) purgeInstance(ctx context.Context, r *request) (any, error) {
+func (a *changeAPI) purgeInstance(ctx context.Context, r *request) (any, error) {
 	var body reasonBody
 	if err := r.decodeBody(&body); err != nil {
 		return nil, err
@@ -204,7 +204,7 @@ type copyAnswer struct {
 	Execution uint64 `json:"execution"`
 }
 
-func (a *API) copyInstance(action cluster.Action, copy func(ctx context.Context, id string, body *copyBody, options []operate.CopyOption) (*operate.Run, error)) func(context.Context, *request) (any, error) {
+func (a *changeAPI) copyInstance(action cluster.Action, copy func(ctx context.Context, id string, body *copyBody, options []operate.CopyOption) (*operate.Run, error)) func(context.Context, *request) (any, error) {
 	return func(ctx context.Context, r *request) (any, error) {
 		var body copyBody
 		if err := r.decodeBody(&body); err != nil {
@@ -243,14 +243,14 @@ func (r *request) authorizeTarget(action cluster.Action, id string) error {
 	return r.authorize(action, id)
 }
 
-func (a *API) rerun(ctx context.Context, id string, body *copyBody, options []operate.CopyOption) (*operate.Run, error) {
+func (a *changeAPI) rerun(ctx context.Context, id string, body *copyBody, options []operate.CopyOption) (*operate.Run, error) {
 	return operate.Rerun(ctx, a.config.Client, id, body.Reason, options...)
 }
 
-func (a *API) rewind(ctx context.Context, id string, body *copyBody, options []operate.CopyOption) (*operate.Run, error) {
+func (a *changeAPI) rewind(ctx context.Context, id string, body *copyBody, options []operate.CopyOption) (*operate.Run, error) {
 	return operate.Rewind(ctx, a.config.Client, id, operate.ToEvent(uint64(body.EventID)), body.Reason, options...)
 }
 
-func (a *API) fork(ctx context.Context, id string, body *copyBody, options []operate.CopyOption) (*operate.Run, error) {
+func (a *changeAPI) fork(ctx context.Context, id string, body *copyBody, options []operate.CopyOption) (*operate.Run, error) {
 	return operate.Fork(ctx, a.config.Client, id, body.ID, operate.ToEvent(uint64(body.EventID)), body.Reason, options...)
 }

@@ -58,7 +58,7 @@ func (b *controlBody) options() (options []replay.Option) {
 }
 
 // control returns the serve function of an action on an open operation.
-func (a *API) control(run func(ctx context.Context, op operate.Operation, body *controlBody) error) func(context.Context, *request) (any, error) {
+func (a *changeAPI) control(run func(ctx context.Context, op operate.Operation, body *controlBody) error) func(context.Context, *request) (any, error) {
 	return func(ctx context.Context, r *request) (any, error) {
 		var body controlBody
 		if err := r.decodeBody(&body); err != nil {
@@ -85,17 +85,17 @@ func pathNumber(r *request, name string) (uint64, error) {
 }
 
 // simpleControl returns an action that takes a reason alone.
-func (a *API) simpleControl(run func(ctx context.Context, c *cluster.Client, op operate.Operation, reason string) error) func(context.Context, *request) (any, error) {
+func (a *changeAPI) simpleControl(run func(ctx context.Context, c *cluster.Client, op operate.Operation, reason string) error) func(context.Context, *request) (any, error) {
 	return a.control(func(ctx context.Context, op operate.Operation, body *controlBody) error {
 		return run(ctx, a.config.Client, op, body.Reason)
 	})
 }
 
-func (a *API) complete(ctx context.Context, op operate.Operation, body *controlBody) error {
+func (a *changeAPI) complete(ctx context.Context, op operate.Operation, body *controlBody) error {
 	return operate.Complete(ctx, a.config.Client, op, orNull(body.Output), body.Reason)
 }
 
-func (a *API) fail(ctx context.Context, op operate.Operation, body *controlBody) error {
+func (a *changeAPI) fail(ctx context.Context, op operate.Operation, body *controlBody) error {
 	if body.Error == nil || body.Error.Message == "" {
 		return &replay.InvalidError{Field: "error.message", Reason: "must not be empty"}
 	}
@@ -103,12 +103,12 @@ func (a *API) fail(ctx context.Context, op operate.Operation, body *controlBody)
 	return operate.Fail(ctx, a.config.Client, op, failure, body.Reason)
 }
 
-func (a *API) adjust(ctx context.Context, op operate.Operation, body *controlBody) error {
+func (a *changeAPI) adjust(ctx context.Context, op operate.Operation, body *controlBody) error {
 	return operate.Adjust(ctx, a.config.Client, op, body.Reason, body.options()...)
 }
 
 // pauseActivity returns the serve function of the pause of an activity, or of its end.
-func (a *API) pauseActivity(run func(ctx context.Context, c *cluster.Client, activity, reason string) error) func(context.Context, *request) (any, error) {
+func (a *changeAPI) pauseActivity(run func(ctx context.Context, c *cluster.Client, activity, reason string) error) func(context.Context, *request) (any, error) {
 	return func(ctx context.Context, r *request) (any, error) {
 		var body reasonBody
 		if err := r.decodeBody(&body); err != nil {

@@ -89,7 +89,7 @@ type historyAnswer struct {
 // answerBytesMax is about the size from which a part of a history takes no further event.
 const answerBytesMax = 4 << 20
 
-func (a *API) readHistory(ctx context.Context, r *request) (any, error) {
+func (a *historyAPI) readHistory(ctx context.Context, r *request) (any, error) {
 	limit, err := r.number("limit", pageDefault, 1, 5000)
 	if err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func (a *API) readHistory(ctx context.Context, r *request) (any, error) {
 
 // eachEvent passes the events of the execution that a request names to pass, after an event and up to
 // the last that is known when the call begins, until pass returns false.
-func (a *API) eachEvent(ctx context.Context, r *request, after uint64, pass func(history.Event) bool) (execution uint64, err error) {
+func (a *historyAPI) eachEvent(ctx context.Context, r *request, after uint64, pass func(history.Event) bool) (execution uint64, err error) {
 	execution, err = r.number("execution", 0, 0, 1<<62)
 	if err != nil {
 		return 0, err
@@ -156,7 +156,7 @@ func (a *API) eachEvent(ctx context.Context, r *request, after uint64, pass func
 }
 
 // lastEventOf returns the number of events of an execution that is not the latest.
-func (a *API) lastEventOf(ctx context.Context, r *request, id string, execution uint64) (uint64, error) {
+func (a *historyAPI) lastEventOf(ctx context.Context, r *request, id string, execution uint64) (uint64, error) {
 	executions, err := a.config.Client.Executions(ctx, id, r.readOptions()...)
 	if err != nil {
 		return 0, err
@@ -170,7 +170,7 @@ func (a *API) lastEventOf(ctx context.Context, r *request, id string, execution 
 }
 
 // readPayload returns the payload of one event, however large.
-func (a *API) readPayload(ctx context.Context, r *request) (any, error) {
+func (a *historyAPI) readPayload(ctx context.Context, r *request) (any, error) {
 	event, err := r.number("event", 0, 1, 1<<62)
 	if err != nil {
 		return nil, err
@@ -189,7 +189,7 @@ func (a *API) readPayload(ctx context.Context, r *request) (any, error) {
 }
 
 // watchInstance sends the events of an instance as server-sent events until its run ends.
-func (a *API) watchInstance(w http.ResponseWriter, r *request) error {
+func (a *historyAPI) watchInstance(w http.ResponseWriter, r *request) error {
 	from := history.Position{}
 	if id := r.Header.Get("Last-Event-ID"); id != "" {
 		if err := json.Unmarshal([]byte("["+id+"]"), &[]any{&from.Execution, &from.EventID}); err != nil {

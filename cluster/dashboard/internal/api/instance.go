@@ -83,7 +83,7 @@ func (r *request) filter() (cluster.Filter, error) {
 	return filter.Parse(r.FormValue("filter"), time.Now())
 }
 
-func (a *API) listInstances(ctx context.Context, r *request) (any, error) {
+func (a *instanceAPI) listInstances(ctx context.Context, r *request) (any, error) {
 	f, err := r.filter()
 	if err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (a *API) listInstances(ctx context.Context, r *request) (any, error) {
 }
 
 // pageOf returns the page of a list that the parameters "after" and "limit" select.
-func (a *API) pageOf(ctx context.Context, r *request, f cluster.Filter) (*instancesAnswer, error) {
+func (a *instanceAPI) pageOf(ctx context.Context, r *request, f cluster.Filter) (*instancesAnswer, error) {
 	limit, err := r.number("limit", pageDefault, 1, pageMax)
 	if err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ type groupView struct {
 	Count  uint64   `json:"count"`
 }
 
-func (a *API) countInstances(ctx context.Context, r *request) (any, error) {
+func (a *instanceAPI) countInstances(ctx context.Context, r *request) (any, error) {
 	f, err := r.filter()
 	if err != nil {
 		return nil, err
@@ -141,7 +141,7 @@ func (a *API) countInstances(ctx context.Context, r *request) (any, error) {
 	return answer, nil
 }
 
-func (a *API) getInstance(ctx context.Context, r *request) (any, error) {
+func (a *instanceAPI) getInstance(ctx context.Context, r *request) (any, error) {
 	id := r.PathValue("id")
 	status, err := a.config.Client.Get(ctx, id, r.readOptions()...)
 	if err != nil {
@@ -167,7 +167,7 @@ type childrenAnswer struct {
 	Next     string          `json:"next"`
 }
 
-func (a *API) listChildren(ctx context.Context, r *request) (any, error) {
+func (a *instanceAPI) listChildren(ctx context.Context, r *request) (any, error) {
 	page, err := a.pageOf(ctx, r, cluster.Filter{ParentID: r.PathValue("id")})
 	if err != nil {
 		return nil, err
@@ -175,7 +175,7 @@ func (a *API) listChildren(ctx context.Context, r *request) (any, error) {
 	return childrenAnswer{page.Instances, page.Next}, nil
 }
 
-func (a *API) queryInstance(ctx context.Context, r *request) (any, error) {
+func (a *instanceAPI) queryInstance(ctx context.Context, r *request) (any, error) {
 	input, name := json.RawMessage(r.FormValue("input")), r.PathValue("name")
 	if len(input) > 0 && !json.Valid(input) {
 		return nil, &replay.InvalidError{Field: "input", Reason: "must be JSON"}
@@ -193,7 +193,7 @@ type kvAnswer struct {
 	Values map[string]*payload `json:"values"`
 }
 
-func (a *API) readKV(ctx context.Context, r *request) (any, error) {
+func (a *instanceAPI) readKV(ctx context.Context, r *request) (any, error) {
 	name := r.PathValue("name")
 	entries, err := cluster.ReadKV(ctx, a.config.Client, r.PathValue("id"), replay.KV[json.RawMessage](name), r.readOptions()...)
 	if err != nil {

@@ -34,7 +34,7 @@ type pendingAnswer struct {
 	Operations []operationView `json:"operations"`
 }
 
-func (a *API) listPending(ctx context.Context, r *request) (any, error) {
+func (a *instanceAPI) listPending(ctx context.Context, r *request) (any, error) {
 	open, err := a.config.Client.Pending(ctx, r.PathValue("id"))
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (a *API) listPending(ctx context.Context, r *request) (any, error) {
 	return answer, nil
 }
 
-func (a *API) heartbeatOf(o *cluster.OpenOperation) *payload {
+func (a *instanceAPI) heartbeatOf(o *cluster.OpenOperation) *payload {
 	return a.payloadOf(replay.PayloadInfo{Kind: "activity", Name: o.Name, Part: "details"}, false, o.Heartbeat)
 }
 
@@ -69,7 +69,7 @@ type stackAnswer struct {
 	Coroutines []coroutineView `json:"coroutines"`
 }
 
-func (a *API) showStack(ctx context.Context, r *request) (any, error) {
+func (a *instanceAPI) showStack(ctx context.Context, r *request) (any, error) {
 	coroutines, err := a.config.Client.Stack(ctx, r.PathValue("id"))
 	if err != nil {
 		return nil, err
