@@ -22,7 +22,7 @@ TIMES ?= 10
 CHAOSFLAGS ?=
 
 # The modules, except bench/peers, which compiles for minutes (see the target peers).
-MODULES := . bench internal/chaos internal/tools replay/vet
+MODULES := . bench internal/browser internal/chaos internal/tools replay/vet
 
 # Programs of other modules run at the root: paths in their flags are relative to it.
 WORKSPACE := GOWORK='$(CURDIR)/go.work'
@@ -214,6 +214,16 @@ powercut: # Simulate 25 power cuts of the journal's disk (needs root)
 .PHONY: partitions
 partitions: ## Run the tests of cluster with four partitions and -race
 	TENUTO_TEST_PARTITIONS=4 go test -race -count 1 -timeout $(TIMEOUT) $(TESTFLAGS) ./cluster
+
+# Tests in a browser take minutes, so that they are not part of test.
+.PHONY: browser
+browser: ## Test the dashboard's pages in Chromium (Debian: apt-get install chromium)
+	TENUTO_BROWSER=1 go -C internal/browser test -count 1 -timeout 6m $(TESTFLAGS) .
+
+.PHONY: screenshots
+screenshots: # Write pictures of the dashboard's pages, light and dark, to .bin/screenshots
+	TENUTO_BROWSER=1 TENUTO_SCREENSHOTS='$(CURDIR)/.bin/screenshots' \
+		go -C internal/browser test -count 1 -timeout 6m -run '^TestScreenshots$$' .
 
 .PHONY: bulk
 bulk: # Cancel 100,000 instances while leaders are killed (minutes)

@@ -41,6 +41,7 @@ var allowedImports = map[string][]string{
 	"proto/clusterpb":   {"proto/journalpb"},
 	"proto/journalpb":   {},
 	"internal":          {},
+	"internal/browser":  {"cluster", "replay", "replay/history"},
 	"internal/chaos":    {"cluster", "cluster/prometheus", "replay", "replay/engine", "replay/history", "proto/journalpb", "internal/eventpb", "internal/harness", "internal/slots"},
 	// The time that leaders record and compare with what was recorded.
 	"internal/clustertime": {},
@@ -71,6 +72,7 @@ var restrictedModules = []struct {
 	{"golang.org/x/tools", []string{"replay/vet"}},
 	{"github.com/golangci", []string{"replay/vet"}},
 	{"google.golang.org/grpc", []string{"cluster", "proto/clusterpb", "proto/journalpb"}},
+	{"github.com/chromedp", []string{"internal/browser"}},
 	{"github.com/anishathalye/porcupine", []string{"internal/chaos"}},
 	{"github.com/prometheus", []string{"cluster/prometheus"}},
 	{"go.opentelemetry.io/otel/sdk", []string{"cluster/prometheus"}},
