@@ -13,7 +13,8 @@
 //  2. Each read and each change asks the Config.Authorize of the client's node about the user, with a
 //     cluster.Principal of the kind operate.PrincipalUser. Histories show who changed what, and why.
 //  3. A page of another site can neither change nor read anything: GET changes nothing, changes need a
-//     header that a form cannot send, and Options.Hosts keeps out names that were not meant.
+//     header that a form cannot send. Names that were not meant are kept out on loopback, elsewhere by
+//     Options.Hosts.
 //  4. Payloads, IDs and errors are shown as text. The Content-Security-Policy allows no inline script.
 //  5. The handler sets no cookies and loads nothing from other hosts.
 //
