@@ -173,6 +173,7 @@ func TestScheduler_SpreadsWhenLeaderIsFull(t *testing.T) {
 		if counts := n.system.ActivityCounts(); counts.Local+counts.Remote != 20 || counts.Remote < 12 {
 			t.Errorf("counted %+v", counts)
 		}
+		waitIdle()
 		if use := n.system.ActivityUse(); len(use.Counts) != 0 || use.FreeSlots != 2 {
 			t.Errorf("the use at the end is %+v", use)
 		}
@@ -229,7 +230,8 @@ func TestWorkerLost_ActivitiesReassigned(t *testing.T) {
 				}
 				conn.close()
 				waitIdle()
-				if use := n.system.ActivityUse(); len(use.Counts) != 0 {
+				waitIdle()
+		if use := n.system.ActivityUse(); len(use.Counts) != 0 {
 					t.Errorf("the use at the end is %+v", use)
 				}
 				if again := n.system.ActivityCounts().Reassigned; again != 3 || c.attemptsOn("a") != 3 {

@@ -16,7 +16,7 @@ import (
 // ErrNotAuthorized means that the caller lacks the right to make the call. Nothing was done.
 var ErrNotAuthorized = errors.New("tenuto: not authorized")
 
-// A PrincipalKind says what a certificate is for.
+// A PrincipalKind says what a certificate is for, or who else a [Principal] is.
 type PrincipalKind string
 
 const (

@@ -23,6 +23,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/dashboard"
 	"github.com/tenuto-dev/tenuto/cluster/operate"
+	"github.com/tenuto-dev/tenuto/cluster/schedule"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -165,6 +166,22 @@ func TestRights_GeneralActionsHaveNoInstance(t *testing.T) {
 		if status, text := request(t, server, call[0], call[1], "{}"); status != http.StatusForbidden {
 			t.Errorf("%s: %d %s; want 403", call, status, text)
 		}
+	}
+}
+
+// A list of jobs or schedules shows of each no more than the user may ask it.
+func TestRights_ListsHideWhatQueriesShow(t *testing.T) {
+	client, server := rightsServer(t, func(action cluster.Action, instance string) bool {
+		return action != cluster.ActionQuery || instance == "open"
+	}, dashboard.Options{})
+	for _, id := range []string{"open", "secret"} {
+		if err := schedule.Create(t.Context(), client, id, schedule.Spec{Cron: []string{"@daily"}}, echo, "input of "+id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	status, text := request(t, server, "GET", "/api/schedules", "")
+	if status != http.StatusOK || !strings.Contains(text, "input of open") || !strings.Contains(text, `"id":"secret"`) || strings.Contains(text, "input of secret") {
+		t.Errorf("%d %s", status, text)
 	}
 }
 

@@ -148,7 +148,7 @@ func (a *API) listJobs(ctx context.Context, r *request) (any, error) {
 	answer := jobsAnswer{Jobs: []*jobView{}, Next: page.Next}
 	for _, j := range page.Jobs {
 		v := &jobView{ID: j.ID, State: string(j.State), Error: errorViewOf(j.Err)}
-		if j.Progress != nil {
+		if j.Progress != nil && r.authorize(cluster.ActionQuery, j.ID) == nil {
 			v.add(j.Progress)
 		}
 		answer.Jobs = append(answer.Jobs, v)

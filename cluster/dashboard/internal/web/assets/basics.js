@@ -22,8 +22,8 @@ import { quote } from './filtertext.js';
 
 const tones = {
   running: 'busy', completed: 'good', failed: 'bad', terminated: 'quiet', canceled: 'quiet',
-  stalled: 'bad', hung: 'bad', suspended: 'warn', paused: 'warn', 'waiting-for-code': 'warn',
-  'continued-as-new': 'quiet', stopped: 'quiet',
+  stalled: 'bad', hung: 'bad', suspended: 'warn', paused: 'warn', 'waiting for code': 'warn',
+  'continued as new': 'quiet', stopped: 'quiet',
 };
 
 export function StateBadge({ state }) {

@@ -18,11 +18,11 @@ const atOnce = 4; // calls in flight for selected rows
 // action: the word of the API; right: that of the session; on: the states that accept it; noReason:
 // nothing records one.
 const actions = [
-  { action: 'cancel', right: 'cancel', label: 'Cancel', on: ['running', 'hung', 'suspended', 'waiting-for-code', 'stalled'] },
-  { action: 'terminate', right: 'terminate', label: 'Terminate', danger: true, on: ['running', 'hung', 'stalled', 'suspended', 'waiting-for-code'] },
-  { action: 'suspend', right: 'suspend', label: 'Suspend', on: ['running', 'hung', 'waiting-for-code'] },
+  { action: 'cancel', right: 'cancel', label: 'Cancel', on: ['running', 'hung', 'suspended', 'waiting for code', 'stalled'] },
+  { action: 'terminate', right: 'terminate', label: 'Terminate', danger: true, on: ['running', 'hung', 'stalled', 'suspended', 'waiting for code'] },
+  { action: 'suspend', right: 'suspend', label: 'Suspend', on: ['running', 'hung', 'waiting for code'] },
   { action: 'resume', right: 'resume', label: 'Resume', on: ['suspended'] },
-  { action: 'retry', right: 'retry', label: 'Retry', on: ['stalled', 'waiting-for-code'], selectedOnly: true, noReason: true },
+  { action: 'retry', right: 'retry', label: 'Retry', on: ['stalled', 'waiting for code'], selectedOnly: true, noReason: true },
   { action: 'retry-now', right: 'retry now', label: 'Retry activities now', on: ['running'], jobOnly: true },
   { action: 'hold', right: 'hold', label: 'Hold operations', on: ['running'], jobOnly: true },
   { action: 'release', right: 'release', label: 'Release operations', on: ['running'], jobOnly: true },

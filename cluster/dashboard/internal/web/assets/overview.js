@@ -15,7 +15,7 @@ const kinds = {
   hung: ['bad', 'hung'],
   member: ['bad', 'cluster'],
   disk: ['bad', 'disk'],
-  'waiting-for-code': ['warn', 'waiting for code'],
+  'waiting for code': ['warn', 'waiting for code'],
   failing: ['warn', 'failing'],
   schedule_missed: ['warn', 'schedule'],
   certificate: ['warn', 'certificate'],
@@ -23,7 +23,7 @@ const kinds = {
 };
 
 const states = [
-  'running', 'stalled', 'hung', 'suspended', 'waiting-for-code', 'completed', 'failed', 'canceled', 'terminated',
+  'running', 'stalled', 'hung', 'suspended', 'waiting for code', 'completed', 'failed', 'canceled', 'terminated',
 ];
 
 function target(item) {
@@ -58,7 +58,7 @@ function AttentionItem({ item }) {
 
 function Counts({ counts }) {
   const byState = Object.fromEntries((counts ?? []).map((each) => [each.state, each.count]));
-  const known = [...states, ...Object.keys(byState).filter((state) => !states.includes(state) && state !== 'continued-as-new')];
+  const known = [...states, ...Object.keys(byState).filter((state) => !states.includes(state) && state !== 'continued as new')];
   const total = Object.values(byState).reduce((sum, each) => sum + each, 0);
   return html`<section aria-labelledby="counts"><h2 id="counts">Instances</h2>
     ${total === 0
@@ -66,7 +66,7 @@ function Counts({ counts }) {
           ${' '}<code>tenuto start</code>, or with <code>POST api/instances</code>.<//>`
       : html`<div class="tiles">
         ${known.map((state) => html`<a class=${`tile ${byState[state] ? '' : 'zero'}`} key=${state}
-          href=${pageURL(['instances'], { filter: `state=${state} order=-updated` })}>
+          href=${pageURL(['instances'], { filter: `state=${state.replaceAll(' ', '-')} order=-updated` })}>
           <span class="tile-count">${count(byState[state] ?? 0)}</span><${StateBadge} state=${state} /></a>`)}
       </div>`}
   </section>`;
