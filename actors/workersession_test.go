@@ -231,7 +231,7 @@ func TestWorkerLost_ActivitiesReassigned(t *testing.T) {
 				conn.close()
 				waitIdle()
 				waitIdle()
-		if use := n.system.ActivityUse(); len(use.Counts) != 0 {
+				if use := n.system.ActivityUse(); len(use.Counts) != 0 {
 					t.Errorf("the use at the end is %+v", use)
 				}
 				if again := n.system.ActivityCounts().Reassigned; again != 3 || c.attemptsOn("a") != 3 {
