@@ -230,7 +230,6 @@ func TestWorkerLost_ActivitiesReassigned(t *testing.T) {
 				}
 				conn.close()
 				waitIdle()
-				waitIdle()
 				if use := n.system.ActivityUse(); len(use.Counts) != 0 {
 					t.Errorf("the use at the end is %+v", use)
 				}
