@@ -34,6 +34,8 @@ type Clock struct {
 	mu            sync.Mutex
 	base          clustertime.Time // the cluster time at baseAt
 	baseAt        time.Time        // with the reading of the monotonic clock
+	offset        time.Duration    // of the wall clock at the latest sample
+	isSampled     bool
 	lag           time.Duration    // of base behind the wall clock; 0 unless this node leads
 	epoch         uint64           // of the leader whose time this is
 	recorded      clustertime.Time // the latest recorded time that was applied here
@@ -161,19 +163,20 @@ func (c *Clock) takeSample() (saved Sample, current bool) {
 	defer c.mu.Unlock()
 	now := time.Now()
 	c.base, c.baseAt, c.lag = c.timeAt(now), now, 0
+	c.offset, c.isSampled = time.Duration(wall-c.base.UnixNano()), true
 	if c.leading {
 		c.lag = time.Duration(max(0, wall-c.base.UnixNano()))
 	}
 	return Sample{Epoch: c.epoch, Time: c.base, Wall: wall}, c.current
 }
 
-// Offset returns the wall clock of this node less cluster time, false while the cluster time is not
-// current.
+// Offset returns the wall clock of this node less cluster time at the latest sample, false before one
+// and while the cluster time is not current. It does not read the wall clock, which in further
+// partitions is the time of the first and may have to be waited for.
 func (c *Clock) Offset() (offset time.Duration, current bool) {
-	wall := c.wall().UnixNano()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return time.Duration(wall - c.timeAt(time.Now()).UnixNano()), c.current
+	return c.offset, c.current && c.isSampled
 }
 
 // reading returns this node's Reading.
