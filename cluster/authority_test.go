@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -19,6 +17,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tenuto-dev/tenuto/cluster/internal/keytest"
 )
 
 // An authority signs certificates for tests.
@@ -30,36 +30,14 @@ type authority struct {
 
 func newAuthority(t testing.TB) *authority {
 	t.Helper()
-	a := &authority{t: t, key: newKey(t)}
+	a := &authority{t: t, key: keytest.NewKey(t)}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
-	a.certificate = signCertificate(t, template, template, a.key, a.key)
+	a.certificate = keytest.Sign(t, template, template, a.key, a.key)
 	return a
-}
-
-func newKey(t testing.TB) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-func signCertificate(t testing.TB, template, parent *x509.Certificate, key, by *ecdsa.PrivateKey) *x509.Certificate {
-	t.Helper()
-	encoded, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, by)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := x509.ParseCertificate(encoded)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return certificate
 }
 
 // issue returns a certificate with these identities, modified by changes.
@@ -80,8 +58,8 @@ func (a *authority) issue(identities []string, changes ...func(*x509.Certificate
 	for _, change := range changes {
 		change(template)
 	}
-	key := newKey(a.t)
-	certificate := signCertificate(a.t, template, a.certificate, key, a.key)
+	key := keytest.NewKey(a.t)
+	certificate := keytest.Sign(a.t, template, a.certificate, key, a.key)
 	return &tls.Certificate{Certificate: [][]byte{certificate.Raw}, PrivateKey: key, Leaf: certificate}
 }
 

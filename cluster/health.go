@@ -113,6 +113,14 @@ func (n *Node) Health() Health {
 	return h
 }
 
+// all returns the health in each partition.
+func (h Health) all() []PartitionHealth {
+	if h.Partitions == nil {
+		return []PartitionHealth{h.PartitionHealth}
+	}
+	return h.Partitions
+}
+
 func (pa *partition) health() PartitionHealth {
 	s := pa.journal.Status()
 	h := PartitionHealth{

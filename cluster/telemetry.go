@@ -140,20 +140,19 @@ func (r *replicaCalls) reportNode(_ context.Context, request *clusterpb.Request)
 
 // report returns what the node knows of itself. It asks no other node and waits for no disk.
 func (t telemetrySource) report() *clusterpb.NodeReport {
-	n, c, sample := t.node, t.node.config, t.Sample()
+	n, c, sample, health := t.node, t.node.config, t.Sample(), t.node.Health()
 	r := &clusterpb.NodeReport{
 		Node: c.NodeID, Address: c.address(), Version: moduleVersion(), Revision: report.Revision(), Protocol: c.protocol,
 		Uptime: int64(time.Since(n.startedAt)), Tags: c.Tags,
 		Overload: report.Overload(sample, n.system.Bounds(), len(n.ledPartitions())), Rates: report.Rates(n.rates.Read()),
 	}
-	if err := n.Health().Ready(); err != nil {
+	if err := health.Ready(); err != nil {
 		r.NotReady = err.Error()
 	}
-	for i, g := range n.partitions {
-		health := g.health()
+	for i, of := range health.all() {
 		p := &clusterpb.PartitionReport{
-			Role: string(health.Role), Leader: health.Leader, Term: health.Term, Applied: health.Applied, Behind: health.Behind,
-			Lag: int64(health.Lag), SinceContact: int64(health.SinceContact), DiskFull: health.DiskFull, OtherDirectory: health.OtherDirectory,
+			Role: string(of.Role), Leader: of.Leader, Term: of.Term, Applied: of.Applied, Behind: of.Behind,
+			Lag: int64(of.Lag), SinceContact: int64(of.SinceContact), DiskFull: of.DiskFull, OtherDirectory: of.OtherDirectory,
 		}
 		report.SetStats(p, &sample.Partitions[i].Journal)
 		r.Partitions = append(r.Partitions, p)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/journal"
@@ -187,7 +188,7 @@ func decodeVersionError(wire *clusterpb.VersionMismatch) *VersionError {
 const modulePath = "github.com/tenuto-dev/tenuto"
 
 // moduleVersion returns the version of this module in the program.
-func moduleVersion() string {
+var moduleVersion = sync.OnceValue(func() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"
@@ -198,4 +199,4 @@ func moduleVersion() string {
 		}
 	}
 	return "unknown"
-}
+})

@@ -91,31 +91,36 @@ func asAda(*http.Request) (string, error) { return "ada", nil }
 // do sends a request to the API and returns the status and the body.
 func (l *lab) do(method, path, body string, header ...string) (int, string) {
 	l.t.Helper()
-	request, err := http.NewRequestWithContext(l.t.Context(), method, l.server.URL+prefix+"/api/"+path, strings.NewReader(body))
+	return request(l.t, l.server, method, prefix+"/api/"+path, body, header...)
+}
+
+// request sends a request of the user, and returns the status and the body of its answer. It checks
+// the headers that every answer has.
+func request(t *testing.T, server *httptest.Server, method, path, body string, header ...string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, strings.NewReader(body))
 	if err != nil {
-		l.t.Fatal(err)
+		t.Fatal(err)
 	}
-	if method == http.MethodPost {
-		request.Header.Set("Tenuto-Request", "1")
-	}
+	r.Header.Set("Tenuto-Request", "1")
 	for i := 0; i < len(header); i += 2 {
-		if request.Header.Set(header[i], header[i+1]); header[i] == "Host" {
-			request.Host = header[i+1]
+		if r.Header.Set(header[i], header[i+1]); header[i] == "Host" {
+			r.Host = header[i+1]
 		}
 	}
-	response, err := l.server.Client().Do(request)
+	answer, err := server.Client().Do(r)
 	if err != nil {
-		l.t.Fatal(err)
+		t.Fatal(err)
 	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
 	if err != nil {
-		l.t.Fatal(err)
+		t.Fatal(err)
 	}
-	if response.Header.Get("X-Content-Type-Options") != "nosniff" || !strings.Contains(response.Header.Get("Content-Security-Policy"), "script-src 'self';") {
-		l.t.Errorf("%s: headers %v", path, response.Header)
+	if answer.Header.Get("X-Content-Type-Options") != "nosniff" || !strings.Contains(answer.Header.Get("Content-Security-Policy"), "script-src 'self';") {
+		t.Errorf("%s: headers %v", path, answer.Header)
 	}
-	return response.StatusCode, string(text)
+	return answer.StatusCode, string(text)
 }
 
 // get returns the answer of a read, which must succeed.
@@ -380,20 +385,26 @@ type stream struct {
 
 func (l *lab) stream(path string) *stream {
 	l.t.Helper()
-	ctx, cancel := context.WithCancel(l.t.Context())
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, l.server.URL+prefix+"/api/"+path, nil)
+	return openStream(l.t, l.server, prefix+"/api/"+path)
+}
+
+// openStream follows a stream until the test ends.
+func openStream(t *testing.T, server *httptest.Server, path string) *stream {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+path, nil)
 	if err != nil {
-		l.t.Fatal(err)
+		t.Fatal(err)
 	}
-	response, err := l.server.Client().Do(request)
+	answer, err := server.Client().Do(r)
 	if err != nil {
-		l.t.Fatal(err)
+		t.Fatal(err)
 	}
-	l.t.Cleanup(func() {
+	t.Cleanup(func() {
 		cancel()
-		response.Body.Close()
+		answer.Body.Close()
 	})
-	return &stream{l.t, bufio.NewScanner(response.Body), cancel, response.StatusCode}
+	return &stream{t, bufio.NewScanner(answer.Body), cancel, answer.StatusCode}
 }
 
 // await reads up to an event with that name, and data that contains a text.

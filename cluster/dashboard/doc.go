@@ -13,8 +13,8 @@
 //  2. Each read and each change asks the Config.Authorize of the client's node about the user, with a
 //     cluster.Principal of the kind operate.PrincipalUser. Histories show who changed what, and why.
 //  3. A page of another site can neither change nor read anything: GET changes nothing, changes need a
-//     header that a form cannot send. Names that were not meant are kept out on loopback, elsewhere by
-//     Options.Hosts.
+//     header that a form cannot send. Names that were not meant are kept out on loopback, on other
+//     addresses by Options.Hosts.
 //  4. Payloads, IDs and errors are shown as text. The Content-Security-Policy allows no inline script.
 //  5. The handler sets no cookies and loads nothing from other hosts.
 //
@@ -23,5 +23,5 @@
 //   - That pages show the latest state: they read the replica of the client's node, and follow it.
 //   - That a client of cluster.Dial knows the rights of users: nodes check what its program may do.
 //     Refuse requests in Options.Principal.
-//   - That the handler authenticates anybody: Options.Principal, or a handler around it, does.
+//   - That the handler authenticates users: Options.Principal, or a handler around it, does.
 package dashboard

@@ -1,7 +1,6 @@
 package dashboard_test
 
 import (
-	"bufio"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -22,20 +21,12 @@ func TestEvents_PanicEndsTheTopicAlone(t *testing.T) {
 		Redact: func(replay.PayloadInfo) bool { panic("redact") }, Logger: slog.New(slog.DiscardHandler),
 	})
 	completeRun(t, client, "i")
-	r, err := http.NewRequestWithContext(t.Context(), "GET", server.URL+"/api/events?topics=instance:i", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := server.Client().Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
+	stream := openStream(t, server, "/api/events?topics=instance:i")
 	found := make(chan bool, 1)
 	go func() {
 		defer close(found)
-		for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
-			if lines.Text() == "event: instance:i-error" {
+		for stream.lines.Scan() {
+			if stream.lines.Text() == "event: instance:i-error" {
 				found <- true
 				return
 			}

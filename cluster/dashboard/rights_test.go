@@ -1,16 +1,11 @@
 package dashboard_test
 
 import (
-	"bufio"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
@@ -22,6 +17,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/dashboard"
+	"github.com/tenuto-dev/tenuto/cluster/internal/keytest"
 	"github.com/tenuto-dev/tenuto/cluster/operate"
 	"github.com/tenuto-dev/tenuto/cluster/schedule"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -41,36 +37,14 @@ func newNodeKeys(t *testing.T) nodeKeys {
 	root.SerialNumber, root.IsCA, root.KeyUsage = big.NewInt(1), true, x509.KeyUsageCertSign
 	node.SerialNumber, node.URIs = big.NewInt(2), []*url.URL{{Scheme: "tenuto", Host: "tenuto", Path: "/node/n1"}}
 	node.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
-	rootKey, nodeKey := newKey(t), newKey(t)
-	authority := sign(t, &root, &root, rootKey, rootKey)
-	leaf := sign(t, &node, authority, nodeKey, rootKey)
+	rootKey, nodeKey := keytest.NewKey(t), keytest.NewKey(t)
+	authority := keytest.Sign(t, &root, &root, rootKey, rootKey)
+	leaf := keytest.Sign(t, &node, authority, nodeKey, rootKey)
 	roots := x509.NewCertPool()
 	roots.AddCert(authority)
 	return nodeKeys{&cluster.Keys{
 		Certificate: &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: nodeKey, Leaf: leaf}, Roots: roots,
 	}}
-}
-
-func newKey(t *testing.T) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-func sign(t *testing.T, template, parent *x509.Certificate, key, by *ecdsa.PrivateKey) *x509.Certificate {
-	t.Helper()
-	encoded, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, by)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := x509.ParseCertificate(encoded)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return certificate
 }
 
 // rightsServer serves the dashboard of a node whose user may do what permits says.
@@ -98,26 +72,6 @@ func rightsServer(t *testing.T, permits func(action cluster.Action, instance str
 	server := httptest.NewServer(dashboard.Handler(node.Client(), options))
 	t.Cleanup(server.Close)
 	return node.Client(), server
-}
-
-// request sends a request of the user, and returns the status and the body of its answer.
-func request(t *testing.T, server *httptest.Server, method, path, body string) (int, string) {
-	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Tenuto-Request", "1")
-	answer, err := server.Client().Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer.StatusCode, string(text)
 }
 
 func completeRun(t *testing.T, client *cluster.Client, id string) {
@@ -203,20 +157,5 @@ func TestRights_OverviewTopicHidesMembers(t *testing.T) {
 // firstState follows the overview until the test ends, and returns its first state.
 func firstState(t *testing.T, server *httptest.Server) string {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), "GET", server.URL+"/api/events?topics=overview", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := server.Client().Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { answer.Body.Close() })
-	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
-		if state, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
-			return state
-		}
-	}
-	t.Fatal("the stream has ended without a state")
-	return ""
+	return openStream(t, server, "/api/events?topics=overview").await("overview-state", "")
 }

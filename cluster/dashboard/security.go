@@ -40,17 +40,13 @@ func isHostAllowed(hosts []string, r *http.Request) bool {
 		return slices.ContainsFunc(hosts, func(h string) bool { return strings.EqualFold(h, name) })
 	}
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	if local == nil {
-		return true
-	}
-	address, err := netip.ParseAddrPort(local.String())
-	if err != nil || !address.Addr().Unmap().IsLoopback() {
-		return true
-	}
-	if ip, err := netip.ParseAddr(name); err == nil {
-		return ip.Unmap().IsLoopback()
-	}
-	return strings.EqualFold(name, "localhost")
+	return local == nil || !isLoopback(hostname(local.String())) || isLoopback(name)
+}
+
+// isLoopback reports whether a host is a loopback address or its usual name.
+func isLoopback(host string) bool {
+	address, err := netip.ParseAddr(host)
+	return err == nil && address.Unmap().IsLoopback() || strings.EqualFold(host, "localhost")
 }
 
 // hostname returns a host without its port and brackets.

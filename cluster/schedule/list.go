@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/internal/instances"
 	"github.com/tenuto-dev/tenuto/cluster/internal/schedules"
 )
 
@@ -40,7 +41,7 @@ const describesMax = 16
 func List(ctx context.Context, client *cluster.Client, filter cluster.Filter, after string, limit int) (*Page, error) {
 	filter.Name = schedules.Name
 	if len(filter.States) == 0 {
-		filter.States = []cluster.State{cluster.Running, cluster.Suspended, cluster.Stalled, cluster.Hung, cluster.WaitingForCode}
+		filter.States = instances.OpenStates()
 	}
 	found, err := client.List(ctx, filter, after, limit)
 	if err != nil {

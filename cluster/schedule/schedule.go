@@ -108,7 +108,8 @@ func Trigger(ctx context.Context, client *cluster.Client, id string, overlap Ove
 // from and excludes before: at most 1,000. The overlap policy applies; "" means [BufferAll]. On a
 // paused schedule too, runs start, buffered ones among them. A due time whose run has not been
 // purged starts nothing: its outcome becomes [Exists]. The answer says for each due time
-// whether its run was started, buffered or skipped.
+// whether its run was started, buffered or skipped. The instances of started runs may not exist yet
+// when Backfill returns.
 //
 // Errors: [*replay.InvalidError] for an interval that is empty, ends in the future, or has too many
 // due times; those of [cluster.CallUpdate].

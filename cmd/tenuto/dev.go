@@ -140,7 +140,7 @@ type shownDashboard struct {
 // users of the machine, who can connect too, do not know it, and no cookie or password is needed.
 func openDashboard(client *cluster.Client, address string, options dashboard.Options) (*shownDashboard, error) {
 	if host, _, err := net.SplitHostPort(address); err != nil || !isLoopback(host) {
-		return nil, &usageError{fmt.Sprintf("%q is not a loopback address: elsewhere, a program must authenticate users and mount the handler of package cluster/dashboard", address)}
+		return nil, &usageError{fmt.Sprintf("%q is not a loopback address: on others, a program must authenticate users and mount the handler of package cluster/dashboard", address)}
 	}
 	listener, err := net.Listen("tcp", address)
 	if err != nil {

@@ -417,7 +417,8 @@ func testSchedules(l *lab) {
 	l.tenuto("schedule", "backfill", "yearly", "2024-12-31T00:00:00Z", "2026-01-02T00:00:00Z", "-dry-run", "-utc").
 		expect(l.t, statusOK, "would start greet for 2024-12-31T23:00:00Z\nwould start greet for 2025-12-31T23:00:00Z\n")
 	l.ok("schedule", "backfill", "yearly", "2024-12-31T00:00:00Z", "2026-01-02T00:00:00Z")
-	l.tenuto("get", "yearly-2024-12-31T23:00:00Z").expect(l.t, statusOK)
+	l.state("yearly-2024-12-31T23:00:00Z", cluster.Completed)
+	l.tenuto("get", "yearly-2024-12-31T23:00:00Z").expect(l.t, statusOK, "completed")
 	l.ok("schedule", "delete", "yearly")
 	l.tenuto("schedule", "delete", "yearly", "-dry-run").expect(l.t, statusRejected, "ended")
 }

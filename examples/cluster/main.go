@@ -12,8 +12,8 @@
 //	wait                     until 20 more orchestrations have ended
 //	quit                     (or end of input) wait for all orchestrations, print a summary
 //
-// The first line is the URL of the dashboard. Errands keep the nodes busy; parcels fail, are retried and
-// wait for signatures, so that there is something to see and to repair.
+// The first line is the URL of the dashboard. Errands keep the nodes busy; shipments fail, are
+// retried and wait for signatures, so that there is something to see and to repair.
 //
 // The program prints a line each second, and at each change, with the leader and the number of
 // orchestrations. At the end it prints how many orchestrations were started, finished and lost. It
@@ -110,7 +110,7 @@ func run(ctx context.Context, commands io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	parcelsEnded := sendParcels(showing, client)
+	shipmentsEnded := sendShipments(showing, client)
 	c := &console{nodes: nodes, client: client, load: startLoad(working, client), out: logger}
 	stopWatch := c.watch(working)
 	c.readCommands(ctx, commands)
@@ -118,7 +118,7 @@ func run(ctx context.Context, commands io.Reader, out io.Writer) error {
 	summary, failed := c.load.finish(working)
 	stopWatch()
 	cancel()
-	parcelsEnded()
+	shipmentsEnded()
 	dashboardEnded()
 	c.out.Print(summary)
 	return errors.Join(err, failed)

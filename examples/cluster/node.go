@@ -52,7 +52,7 @@ func runNode(encoded string) error {
 	step := func(context.Context, string) (string, error) { return settings.ID, nil }
 	config := cluster.Config{
 		NodeID: settings.ID, Listen: settings.Address, Dir: settings.Dir, Peers: settings.Peers,
-		Definitions: append(parcelDefinitions(), Step.Bind(step), Errand.Bind(errand)),
+		Definitions: append(shipmentDefinitions(), Step.Bind(step), Errand.Bind(errand)),
 		Logger:      slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}
 	node, err := cluster.Start(context.Background(), config)

@@ -104,8 +104,7 @@ func (t *facetTable) markMoved(in *instance) {
 }
 
 // unwrittenOf returns what a query compares first of an instance that is not written. An instance that
-// runs changes later: only its ID, creation, tags and parent are
-// final.
+// runs changes later: only its ID, creation, tags and parent are final.
 func unwrittenOf(in *instance) index.Unwritten[*instance] {
 	u := index.NewUnwritten(in, in.id, in.created)
 	for key, value := range in.tags {

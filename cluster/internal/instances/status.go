@@ -110,6 +110,11 @@ func mismatchOf(p *actors.Partition, instance string) *replay.Mismatch {
 	return mismatch
 }
 
+// OpenStates returns the states of instances that have not ended.
+func OpenStates() []actors.State {
+	return []actors.State{actors.StateRunning, actors.StateSuspended, actors.StateStalled, actors.StateHung, actors.StateWaitingForCode}
+}
+
 // StateOf returns the recorded state of an instance, which all replicas show.
 func StateOf(known *journalpb.Instance) actors.State {
 	return actors.State(state.RunState(known.Status, known.Condition.GetKind(), known.Suspended).String())

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"runtime/debug"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
@@ -128,7 +129,7 @@ func Rates(counts *telemetry.RateCounts) *clusterpb.RateReport {
 
 // Revision returns the commit that the program was built from, with "+modified" if its source was
 // changed since; "" if the program does not state it.
-func Revision() string {
+var Revision = sync.OnceValue(func() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return ""
@@ -142,4 +143,4 @@ func Revision() string {
 		revision += "+modified"
 	}
 	return revision
-}
+})

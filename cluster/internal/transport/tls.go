@@ -24,8 +24,9 @@ type TLSSource struct {
 	checkOwner func(Principal) error // rejects keys of another owner
 
 	mu             sync.Mutex
-	keys           *Keys  // the last valid ones
-	rejectedReason string // why newer keys are not valid; each reason is logged once
+	keys           *Keys     // the last valid ones
+	expires        time.Time // when their certificate expires
+	rejectedReason string    // why newer keys are not valid; each reason is logged once
 }
 
 // NewTLSSource returns a TLS source, or an error if its keys are not valid now. owner returns an
@@ -51,11 +52,7 @@ func (t *TLSSource) Current() (*Keys, error) {
 func (t *TLSSource) Expires() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	certificate, err := x509.ParseCertificate(t.keys.Certificate.Certificate[0])
-	if err != nil { // verified before
-		return time.Time{}
-	}
-	return certificate.NotAfter
+	return t.expires
 }
 
 // refresh returns the keys to use: the source's, or the last valid ones if the source's are not
@@ -63,12 +60,13 @@ func (t *TLSSource) Expires() time.Time {
 func (t *TLSSource) refresh(value *Keys, sourceErr error) (keys *Keys, rejected, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	expires := t.expires
 	if sourceErr == nil && (value == nil || value != t.keys) {
-		sourceErr = t.verify(value)
+		expires, sourceErr = t.verify(value)
 	}
 	switch {
 	case sourceErr == nil:
-		t.keys, t.rejectedReason = value, ""
+		t.keys, t.expires, t.rejectedReason = value, expires, ""
 		return value, nil, nil
 	case t.keys == nil:
 		return nil, nil, sourceErr
@@ -79,16 +77,16 @@ func (t *TLSSource) refresh(value *Keys, sourceErr error) (keys *Keys, rejected,
 	return t.keys, rejected, nil
 }
 
-// verify returns an error for keys that peers would reject.
-func (t *TLSSource) verify(keys *Keys) error {
+// verify returns when the certificate of keys expires, or an error for keys that peers would reject.
+func (t *TLSSource) verify(keys *Keys) (expires time.Time, err error) {
 	if keys == nil || keys.Certificate == nil || len(keys.Certificate.Certificate) == 0 || keys.Roots == nil {
-		return errors.New("no certificate or no authorities")
+		return time.Time{}, errors.New("no certificate or no authorities")
 	}
 	var chain []*x509.Certificate
 	for _, encoded := range keys.Certificate.Certificate {
 		certificate, err := x509.ParseCertificate(encoded)
 		if err != nil {
-			return fmt.Errorf("parse certificate: %w", err)
+			return time.Time{}, fmt.Errorf("parse certificate: %w", err)
 		}
 		chain = append(chain, certificate)
 	}
@@ -97,9 +95,9 @@ func (t *TLSSource) verify(keys *Keys) error {
 		_, err = t.verifyChain(chain, keys.Roots, x509.ExtKeyUsageServerAuth)
 	}
 	if err != nil {
-		return err
+		return time.Time{}, err
 	}
-	return t.checkOwner(owner)
+	return chain[0].NotAfter, t.checkOwner(owner)
 }
 
 // verifyChain returns the owner of the first certificate of a chain, if the chain ends at an

@@ -23,6 +23,10 @@ type statusError struct {
 
 func (e *statusError) Error() string { return e.message }
 
+func notFound(message string) error {
+	return &statusError{http.StatusNotFound, "not_found", message}
+}
+
 // errorAnswer is the body of an answer that is an error.
 type errorAnswer struct {
 	Error errorDetail `json:"error"`
@@ -59,8 +63,6 @@ var errorStatuses = []struct {
 	{cluster.ErrProtocol, http.StatusConflict, "protocol"},
 	{cluster.ErrRequestIDReused, http.StatusConflict, "request_id_reused"},
 	{cluster.ErrUpdateAborted, http.StatusConflict, "aborted"},
-	{cluster.ErrNotMember, http.StatusNotFound, "not_member"},
-	{cluster.ErrLastVoter, http.StatusConflict, "last_voter"},
 	{cluster.ErrMembershipChanging, http.StatusConflict, "membership_changing"},
 }
 

@@ -61,7 +61,7 @@ func New(config Config) *API {
 		a.mux.HandleFunc(r.pattern, a.handler(r))
 	}
 	a.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, &statusError{http.StatusNotFound, "not_found", "the API has no such path, or not with this method"})
+		writeError(w, notFound("the API has no such path, or not with this method"))
 	})
 	return a
 }
@@ -82,7 +82,6 @@ func (a *API) routes() []route {
 func (a *API) handler(of route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
-		w.Header().Set("X-Content-Type-Options", "nosniff")
 		req, err := a.identify(r)
 		if err == nil && r.Method == http.MethodPost {
 			err = a.checkChange(w, r)
@@ -164,7 +163,7 @@ func (r *request) context() context.Context {
 }
 
 // authorize returns an error if the user may not do something to an instance; the ID is "" for an
-// action that concerns none. A client of cluster.Dial asks nobody here: the nodes check its calls.
+// action that concerns none. For a client of cluster.Dial, the nodes check the calls instead.
 func (r *request) authorize(action cluster.Action, id string) error {
 	if r.user == "" {
 		return nil
@@ -199,10 +198,9 @@ func (r *request) number(name string, fallback, least, most uint64) (uint64, err
 
 // sessionAnswer says who the user is and what the user may do.
 type sessionAnswer struct {
-	Principal   string          `json:"principal,omitempty"`
-	ReadOnly    bool            `json:"read_only"`
-	Actions     map[string]bool `json:"actions"` // on an instance that the rules do not single out
-	ClusterTime string          `json:"cluster_time,omitempty"`
+	Principal string          `json:"principal,omitempty"`
+	ReadOnly  bool            `json:"read_only"`
+	Actions   map[string]bool `json:"actions"` // on an instance that the rules do not single out
 }
 
 func (a *API) session(ctx context.Context, r *request) (any, error) {

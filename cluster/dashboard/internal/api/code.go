@@ -9,6 +9,8 @@ import (
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/internal/access"
+	"github.com/tenuto-dev/tenuto/cluster/internal/instances"
+	"github.com/tenuto-dev/tenuto/cluster/internal/schedules"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
@@ -61,12 +63,6 @@ type workerView struct {
 	Tags  []string `json:"tags,omitempty"`
 }
 
-// ownPrefix begins the names of orchestrations that every node has.
-const ownPrefix = "tenuto."
-
-// openStates are the states of instances that have not ended.
-var openStates = []cluster.State{cluster.Running, cluster.Suspended, cluster.Stalled, cluster.Hung, cluster.WaitingForCode}
-
 func (a *clusterAPI) showCode(ctx context.Context, _ *request) (any, error) { return a.code(ctx) }
 
 func (a *clusterAPI) code(ctx context.Context) (any, error) {
@@ -78,7 +74,7 @@ func (a *clusterAPI) code(ctx context.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	groups, err := a.client.CountBy(ctx, cluster.Filter{States: openStates}, []string{"name", "version"}, cluster.Stale())
+	groups, err := a.client.CountBy(ctx, cluster.Filter{States: instances.OpenStates()}, []string{"name", "version"}, cluster.Stale())
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +126,7 @@ func (c *codeIndex) add(r access.NodeReport) {
 }
 
 func (c *codeIndex) addActivity(node string, r *clusterpb.ActivityReport) {
-	if strings.HasPrefix(r.Name, ownPrefix) {
+	if strings.HasPrefix(r.Name, schedules.ReservedPrefix) {
 		return
 	}
 	v := c.activities[r.Name]
@@ -148,7 +144,7 @@ func (c *codeIndex) addActivity(node string, r *clusterpb.ActivityReport) {
 
 // count adds the open instances of an orchestration in a version.
 func (c *codeIndex) count(name, version string, instances uint64) {
-	if strings.HasPrefix(name, ownPrefix) {
+	if strings.HasPrefix(name, schedules.ReservedPrefix) {
 		return
 	}
 	if served := c.definitions[nameVersion{name, version}]; served != nil {

@@ -135,7 +135,7 @@ func (a *historyAPI) eachEvent(ctx context.Context, r *request, after uint64, pa
 	last := status.LastEventID
 	switch {
 	case execution > status.Execution:
-		return 0, &statusError{http.StatusNotFound, "not_found", "there is no such execution"}
+		return 0, notFound("there is no such execution")
 	case execution < status.Execution:
 		if last, err = a.lastEventOf(ctx, r, id, execution); err != nil {
 			return 0, err
@@ -166,7 +166,7 @@ func (a *historyAPI) lastEventOf(ctx context.Context, r *request, id string, exe
 			return x.Events, nil
 		}
 	}
-	return 0, &statusError{http.StatusNotFound, "not_found", "there is no such execution"}
+	return 0, notFound("there is no such execution")
 }
 
 // readPayload returns the payload of one event, however large.
@@ -183,7 +183,7 @@ func (a *historyAPI) readPayload(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	if found == nil {
-		return nil, &statusError{http.StatusNotFound, "not_found", "there is no such event"}
+		return nil, notFound("there is no such event")
 	}
 	return found, nil
 }

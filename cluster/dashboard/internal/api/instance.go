@@ -101,11 +101,16 @@ func (a *instanceAPI) pageOf(ctx context.Context, r *request, f cluster.Filter) 
 	if err != nil {
 		return nil, err
 	}
-	answer := &instancesAnswer{Instances: []*instanceView{}, Next: page.Next, AppliedIndex: page.AppliedIndex}
+	return &instancesAnswer{viewsOf(page), page.Next, page.AppliedIndex}, nil
+}
+
+// viewsOf returns the instances of a page.
+func viewsOf(page *cluster.Page) []*instanceView {
+	views := []*instanceView{}
 	for _, s := range page.Instances {
-		answer.Instances = append(answer.Instances, viewOf(s))
+		views = append(views, viewOf(s))
 	}
-	return answer, nil
+	return views
 }
 
 // countAnswer is a count by the dimensions that were asked for.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
@@ -82,8 +83,9 @@ func (t *topic) publish(kind string, data any) {
 	}
 }
 
-// follow subscribes to the topic with a key, whose events get the name, and begins its producer if it is the first to do so. leave ends the
-// subscription, and waits for the end of the producer if it was the last.
+// follow subscribes to the topic with a key, whose events get the name, and begins its producer if it
+// is the first to do so. leave ends the subscription, and waits for the end of the producer if it was
+// the last.
 func (s *streams) follow(key, name string, to *subscriber, produce func(context.Context, publisher)) (leave func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -296,13 +298,4 @@ func (a *API) serveEvents(w http.ResponseWriter, r *request) error {
 }
 
 // wait waits, false if the context ends meanwhile.
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}
+func wait(ctx context.Context, d time.Duration) bool { return admission.Sleep(ctx, nil, d) == nil }

@@ -48,18 +48,28 @@ func (a *API) producer(r *request, name string) (key string, produce func(contex
 	return "", nil, &replay.InvalidError{Field: "topics", Reason: `must be "overview", "cluster", "code", "instance:ID" or "list:FILTER"`}
 }
 
+// A comparison detects changes of what a topic shows.
+type comparison struct{ last []byte }
+
+// next takes what is shown now, and reports whether it differs from the last, and whether it is the first.
+func (c *comparison) next(shown any) (text []byte, changed, first bool) {
+	text, _ = json.Marshal(shown) // views are always valid
+	changed, first = !bytes.Equal(text, c.last), c.last == nil
+	c.last = text
+	return text, changed, first
+}
+
 // follows publishes a state whenever it has changed.
 func (a *API) follows(read func(ctx context.Context) (any, error)) func(context.Context, publisher) {
 	return func(ctx context.Context, publish publisher) {
-		var last []byte
+		var states comparison
 		for pause := readInterval; ; {
 			state, err := read(ctx)
 			if pause = readInterval; err != nil {
 				pause = retryInterval
 				publish("error", errorAnswerOf(err))
-			} else if text, _ := json.Marshal(state); !bytes.Equal(text, last) {
-				publish("state", state)
-				last = text
+			} else if text, changed, _ := states.next(state); changed {
+				publish("state", json.RawMessage(text))
 			}
 			if !wait(ctx, pause) {
 				return
@@ -70,21 +80,13 @@ func (a *API) follows(read func(ctx context.Context) (any, error)) func(context.
 
 // followList tells when the first page of a list has changed.
 func (a *API) followList(ctx context.Context, f cluster.Filter, publish publisher) {
-	var last []byte
+	var pages comparison
 	for {
 		page, err := a.config.Client.List(ctx, f, "", pageDefault, cluster.Stale())
 		if err == nil {
-			views := []*instanceView{}
-			for _, s := range page.Instances {
-				v := viewOf(s)
-				v.AppliedIndex = 0
-				views = append(views, v)
-			}
-			text, _ := json.Marshal(views)
-			if last != nil && !bytes.Equal(text, last) {
+			if _, changed, first := pages.next(viewsOf(page)); changed && !first {
 				publish("changed", struct{}{})
 			}
-			last = text
 		}
 		if !wait(ctx, readInterval) {
 			return
@@ -113,7 +115,7 @@ func (a *API) followInstance(ctx context.Context, id string, publish publisher) 
 	}()
 	read := time.NewTicker(2 * readInterval)
 	defer read.Stop()
-	var last []byte
+	var unrecorded comparison
 	for {
 		select {
 		case <-ctx.Done():
@@ -121,11 +123,10 @@ func (a *API) followInstance(ctx context.Context, id string, publish publisher) 
 		case e := <-events:
 			publish("events", eventsMessage{collect(e, events)})
 		case <-read.C:
-			if text := a.unrecorded(ctx, id); text != nil && !bytes.Equal(text, last) {
-				if last != nil {
+			if shown := a.unrecorded(ctx, id); shown != nil {
+				if _, changed, first := unrecorded.next(shown); changed && !first {
 					publish("changed", struct{}{})
 				}
-				last = text
 			}
 		}
 	}
@@ -178,28 +179,30 @@ func (a *API) watchEvents(ctx context.Context, id string, events chan<- *eventVi
 	}
 }
 
-// unrecorded returns what the history does not show of a running instance; nil if it is not known.
-func (a *API) unrecorded(ctx context.Context, id string) []byte {
+// unrecordedState is what the history does not show of an instance.
+type unrecordedState struct {
+	State   cluster.State
+	Pending [][]any
+}
+
+// unrecorded returns what the history does not show of an instance; nil if it is not known.
+func (a *API) unrecorded(ctx context.Context, id string) *unrecordedState {
 	status, err := a.config.Client.Get(ctx, id, cluster.Stale())
 	if err != nil {
 		return nil
 	}
-	shown := struct {
-		State   cluster.State
-		Pending []string
-	}{State: status.State}
-	if !status.Ended() {
-		ctx, cancel := context.WithTimeout(ctx, retryInterval)
-		defer cancel()
-		open, err := a.config.Client.Pending(ctx, id)
-		if err != nil {
-			return nil
-		}
-		for _, o := range open[:min(len(open), eventsAtOnce)] {
-			text, _ := json.Marshal([]any{o.EventID, o.State, o.FailedAttempts, o.Held, o.PausedBy, o.NextAttempt, o.Buffered})
-			shown.Pending = append(shown.Pending, string(text))
-		}
+	shown := &unrecordedState{State: status.State}
+	if status.Ended() {
+		return shown
 	}
-	text, _ := json.Marshal(shown)
-	return text
+	ctx, cancel := context.WithTimeout(ctx, retryInterval)
+	defer cancel()
+	open, err := a.config.Client.Pending(ctx, id)
+	if err != nil {
+		return nil
+	}
+	for _, o := range open[:min(len(open), eventsAtOnce)] {
+		shown.Pending = append(shown.Pending, []any{o.EventID, o.State, o.FailedAttempts, o.Held, o.PausedBy, o.NextAttempt, o.Buffered})
+	}
+	return shown
 }

@@ -12,31 +12,31 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// Parcels give the dashboard something to show: activities that fail and are retried, children, timers,
-// waits for events, failed runs and a schedule.
+// Shipments give the dashboard something to show: activities that fail and are retried, children,
+// timers, waits for events, failed runs and a schedule.
 var (
 	Weigh    = replay.Activity[int, int]("weigh")
 	Deliver  = replay.Activity[int, string]("deliver")
 	Signed   = replay.Event[string]("signed")
-	Parcel   = replay.Orchestration[int, string]("parcel")
+	Shipment = replay.Orchestration[int, string]("shipment")
 	Label    = replay.Orchestration[int, string]("label")
-	Count    = replay.Orchestration[string, int]("count-parcels")
+	Count    = replay.Orchestration[string, int]("count-shipments")
 	Weight   = replay.Attribute[int]("weight")
 	delivery = replay.Retry(replay.RetryPolicy{InitialInterval: time.Second, MaxAttempts: 4})
 )
 
-var errNobodyAtHome = replay.NewError("nobody-home", "nobody opened the door")
+var errNotAtHome = replay.NewError("not-at-home", "the recipient is not at home")
 
-func parcelDefinitions() []replay.Definition {
+func shipmentDefinitions() []replay.Definition {
 	return []replay.Definition{
 		Weigh.Bind(func(_ context.Context, number int) (int, error) { return 100 + number%900, nil }),
 		Deliver.Bind(func(ctx context.Context, number int) (string, error) {
 			if attempt := replay.ActivityInfo(ctx).Number; attempt <= number%5 {
-				return "", fmt.Errorf("attempt %d: %w", attempt, errNobodyAtHome)
+				return "", fmt.Errorf("attempt %d: %w", attempt, errNotAtHome)
 			}
 			return "delivered", nil
 		}),
-		Parcel.Bind(parcel),
+		Shipment.Bind(shipment),
 		Label.Bind(func(ctx *replay.Context, number int) (string, error) {
 			return fmt.Sprint("depot ", number%3), ctx.Sleep(time.Second)
 		}),
@@ -44,8 +44,8 @@ func parcelDefinitions() []replay.Definition {
 	}
 }
 
-// parcel weighs a parcel, prints its label in a child, delivers, and waits for a signature.
-func parcel(ctx *replay.Context, number int) (string, error) {
+// shipment weighs a shipment, prints its label in a child, delivers, and waits for a signature.
+func shipment(ctx *replay.Context, number int) (string, error) {
 	grams, err := Weigh.Call(ctx, number)
 	if err != nil {
 		return "", err
@@ -72,9 +72,9 @@ func parcel(ctx *replay.Context, number int) (string, error) {
 	return result, nil
 }
 
-// sendParcels starts a parcel each second, signs some of them, and counts them by a schedule, until the
-// context ends.
-func sendParcels(ctx context.Context, client *cluster.Client) (wait func()) {
+// sendShipments starts a shipment each second, signs some of them, and counts them by a schedule,
+// until the context ends.
+func sendShipments(ctx context.Context, client *cluster.Client) (wait func()) {
 	var sending sync.WaitGroup
 	sending.Go(func() {
 		spec := schedule.Spec{Every: 10 * time.Second}
@@ -84,10 +84,10 @@ func sendParcels(ctx context.Context, client *cluster.Client) (wait func()) {
 		ticker := time.NewTicker(time.Second)
 		defer ticker.Stop()
 		for number := 1; ; number++ {
-			_, _ = cluster.StartRun(ctx, client, Parcel, parcelID(number), number, cluster.Attach(),
-				replay.Summary(fmt.Sprintf("Parcel %d, from depot %d", number, number%3)), cluster.Tags(map[string]string{"depot": fmt.Sprint(number % 3)}))
+			_, _ = cluster.StartRun(ctx, client, Shipment, shipmentID(number), number, cluster.Attach(),
+				replay.Summary(fmt.Sprintf("Shipment %d, from depot %d", number, number%3)), cluster.Tags(map[string]string{"depot": fmt.Sprint(number % 3)}))
 			if number%3 == 0 && number > 10 {
-				_ = cluster.Send(ctx, client, parcelID(number-10), Signed, "signed by a neighbor")
+				_ = cluster.Send(ctx, client, shipmentID(number-10), Signed, "signed by a neighbor")
 			}
 			select {
 			case <-ticker.C:
@@ -99,4 +99,4 @@ func sendParcels(ctx context.Context, client *cluster.Client) (wait func()) {
 	return sending.Wait
 }
 
-func parcelID(number int) string { return fmt.Sprintf("parcel-%d", number) }
+func shipmentID(number int) string { return fmt.Sprintf("shipment-%d", number) }

@@ -1,0 +1,2 @@
+// Package keytest makes keys and certificates for tests.
+package keytest
