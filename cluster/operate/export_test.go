@@ -1,0 +1,4 @@
+package operate
+
+// PlanDrainOf is planDrain for tests.
+var PlanDrainOf = planDrain
