@@ -181,6 +181,26 @@ func describeTransfer(ctx context.Context, client *cluster.Client, s streams, c 
 	return nil
 }
 
+// drain moves everything that a node leads to other nodes.
+func drain(flags *flag.FlagSet) action {
+	c := changeFlags(flags, confirmNever)
+	return withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, args []string) error {
+		do := operate.Drain
+		if c.dryRun {
+			do = operate.PlanDrain
+		}
+		moved, err := do(ctx, client, args[0])
+		for _, m := range moved {
+			result := changed{ID: args[0], detail: fmt.Sprintf("partition %d to %s", m.Partition, m.To)}
+			err = errors.Join(err, c.report(s, result))
+		}
+		if err == nil && !c.dryRun {
+			printMessage(s, fmt.Sprintf("partitions handed over: %d", len(moved)))
+		}
+		return err
+	})
+}
+
 // adopt records the directory that a node has now.
 func adopt(flags *flag.FlagSet) action {
 	c := changeFlags(flags, confirmAlways)

@@ -30,6 +30,8 @@ var clusterCommands = []command{
 	{"health", "", "say whether all nodes answer and one leads; status 1 if not", 0, 0, noNames, false, health, ""},
 	{"remove", "NODE", "remove a node from the cluster for good", 1, 1, nodeIDs, true, remove, ""},
 	{"transfer", "[NODE]", "make a node lead, by default the one that lags least", 0, 1, nodeIDs, true, transfer, ""},
+	{"drain", "NODE", "move everything that a node leads to nodes that have caught up", 1, 1, nodeIDs, true, drain, `
+The node keeps its votes and may lead again later: to restart it, stop it right afterwards.`},
 	{"adopt", "NODE IDENTITY", "record the new directory of a node that lost its own", 2, 2, nodeIDs, true, adopt, ""},
 	{"token", "", "issue, list or revoke join tokens", 0, 0, noNames, true, token, ""},
 	{"settings", "[NAME=VALUE...]", "show the settings of the cluster, or change some", 0, -1, noNames, true, settings, ""},

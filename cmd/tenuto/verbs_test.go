@@ -451,6 +451,10 @@ func testCluster(l *lab) {
 	l.tenuto("transfer", "n9").expect(l.t, statusNotFound, "n9")
 	l.tenuto("transfer", next).expect(l.t, statusOK, "partitions handed over: 1")
 	l.tenuto("members").expect(l.t, statusOK, next+"    "+l.Addresses()[(leader+1)%3]+"  leader")
+	l.tenuto("drain", next, "-dry-run").expect(l.t, statusOK, "would drain "+next+": partition 0 to n")
+	l.tenuto("drain", "n9").expect(l.t, statusNotFound, "n9")
+	l.tenuto("drain", next).expect(l.t, statusOK, "partitions handed over: 1")
+	l.tenuto("drain", next).expect(l.t, statusOK, "partitions handed over: 0")
 	l.tenuto("adopt", "n1", "0123", "-dry-run").expect(l.t, statusOK, "would adopt n1: the recorded directory is ")
 	l.tenuto("adopt", "n1", strings.Repeat("0", 32), "-yes").expect(l.t, statusRejected, "still answers")
 }
