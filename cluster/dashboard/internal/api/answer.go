@@ -132,6 +132,8 @@ func refusalOf(err error) (status int, code string) {
 		return http.StatusConflict, "wrong_kind"
 	case errors.As(err, new(*operate.CopyError)):
 		return http.StatusConflict, "cannot_copy"
+	case errors.As(err, new(*operate.NoSuccessorError)):
+		return http.StatusConflict, "no_successor"
 	case errors.As(err, new(*cluster.RejectedError)): // by the validation of an update
 		return http.StatusConflict, "rejected"
 	case errors.As(err, new(*replay.NotRegisteredError)): // an orchestration, a query or an update

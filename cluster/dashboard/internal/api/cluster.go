@@ -198,3 +198,37 @@ func (a *clusterAPI) transferPartition(ctx context.Context, r *request) (any, er
 	_, err = door.Call(operate.WithReason(ctx, body.Reason), request)
 	return accepted{}, err
 }
+
+// drainBody is the body of a drain.
+type drainBody struct {
+	Reason string `json:"reason"`
+	DryRun bool   `json:"dry_run"` // only answer with what would be moved
+}
+
+// drainAnswer is what a drain has moved, or would move.
+type drainAnswer struct {
+	Moved []movedPartition `json:"moved"`
+}
+
+type movedPartition struct {
+	Partition int    `json:"partition"`
+	To        string `json:"to"`
+}
+
+// drainNode moves the leadership of all partitions that a node leads.
+func (a *clusterAPI) drainNode(ctx context.Context, r *request) (any, error) {
+	var body drainBody
+	if err := r.decodeBody(&body); err != nil {
+		return nil, err
+	}
+	do := operate.Drain
+	if body.DryRun {
+		do = operate.PlanDrain
+	}
+	moved, err := do(operate.WithReason(ctx, body.Reason), a.client, r.PathValue("id"))
+	answer := drainAnswer{Moved: []movedPartition{}}
+	for _, m := range moved {
+		answer.Moved = append(answer.Moved, movedPartition(m))
+	}
+	return answer, err
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/clustertest"
 	"github.com/tenuto-dev/tenuto/cluster/internal/access"
+	"github.com/tenuto-dev/tenuto/cluster/operate"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -220,6 +221,34 @@ func TestTransferPartition(t *testing.T) {
 		fetch[errorAnswer](t, a, "POST", path, `{}`, want)
 	}
 	if e := fetch[errorAnswer](t, a, "POST", "/cluster/partitions/0/transfer", `{"to": "n9"}`, http.StatusNotFound); e.Error.Code != "not_member" {
+		t.Errorf("%+v", e)
+	}
+}
+
+// A drain moves what a node leads; a dry run only says what would be moved.
+func TestDrainNode(t *testing.T) {
+	c := clustertest.New(t, 3)
+	a := newAPI(c.Client(0))
+	leader := fmt.Sprintf("n%d", c.Leader())
+	path := "/cluster/nodes/" + leader + "/drain"
+	c.Eventually("the others have caught up", func() bool {
+		plan, err := operate.PlanDrain(t.Context(), c.Client(0), leader)
+		return err == nil && len(plan) == 1
+	})
+	planned := fetch[drainAnswer](t, a, "POST", path, `{"dry_run": true}`, http.StatusOK)
+	if len(planned.Moved) != 1 || planned.Moved[0].To == leader || c.Node(0).Leader() != leader {
+		t.Errorf("planned %+v; %s leads", planned, c.Node(0).Leader())
+	}
+	moved := fetch[drainAnswer](t, a, "POST", path, `{"reason": "test"}`, http.StatusOK)
+	if len(moved.Moved) != 1 {
+		t.Fatalf("moved %+v", moved)
+	}
+	c.Eventually("the leader has changed", func() bool { return c.Node(0).Leader() == moved.Moved[0].To })
+	again := fetch[drainAnswer](t, a, "POST", path, `{}`, http.StatusOK)
+	if again.Moved == nil || len(again.Moved) != 0 {
+		t.Errorf("repeated: %+v", again)
+	}
+	if e := fetch[errorAnswer](t, a, "POST", "/cluster/nodes/n9/drain", `{}`, http.StatusNotFound); e.Error.Code != "not_member" {
 		t.Errorf("%+v", e)
 	}
 }

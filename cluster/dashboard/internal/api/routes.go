@@ -73,6 +73,7 @@ func (a *API) changeRoutes() []route {
 		{pattern: "POST /schedules/{id}/trigger", serve: a.triggerSchedule, action: cluster.ActionUpdate},
 		{pattern: "POST /schedules/{id}/backfill", serve: a.backfillSchedule, action: cluster.ActionUpdate},
 		{pattern: "POST /cluster/nodes/{id}/remove", serve: change(removeNode), action: cluster.ActionRemoveMember, general: true},
+		{pattern: "POST /cluster/nodes/{id}/drain", serve: a.cluster.drainNode, action: operate.ActionTransfer, general: true},
 		{pattern: "POST /cluster/partitions/{partition}/transfer", serve: a.cluster.transferPartition, action: operate.ActionTransfer},
 	}
 }

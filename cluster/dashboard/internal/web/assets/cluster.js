@@ -51,7 +51,7 @@ function NodeCard({ node, nodes, reload }) {
     <header class="row"><h2 id=${`node-${node.id}`}>${node.id}</h2><${Badge} tone=${live.tone}>${live.text}<//>
       ${(node.not_ready || node.report_error) && html`<span class="bad">${node.not_ready || node.report_error}</span>`}
       ${node.voter === false && html`<${Badge}>no vote<//>`}${node.draining && html`<${Badge} tone="warn">draining<//>`}
-      <span class="end"><${NodeActions} node=${node} count=${nodes.length} onDone=${reload} /></span></header>
+      <span class="end"><${NodeActions} node=${node} nodes=${nodes} onDone=${reload} /></span></header>
     <${Facts} items=${[
       ['Address', node.address && html`<span class="mono">${node.address}</span>`],
       ['Version', (node.version || node.revision) && html`<span class="mono">${node.version || node.revision.slice(0, 12)}</span>`],

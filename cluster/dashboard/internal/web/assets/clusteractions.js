@@ -1,7 +1,7 @@
-// Changes of the cluster. Each asks for a confirmation; removing and draining a node for its ID.
+// Changes of the cluster. Each asks for a confirmation that says what happens; removing a node for its ID.
 //
 // Exports:
-//   NodeActions({node, count, onDone})       drain, remove
+//   NodeActions({node, nodes, onDone})       drain, remove
 //   TransferMenu({row, nodes, onDone})       leadership of a partition to another node
 
 import { html } from './lib/htm-preact.js';
@@ -9,14 +9,22 @@ import { may, post } from './api.js';
 import { ask, Menu, notify } from './components.js';
 import { leads, livenessOf } from './nodestate.js';
 
-function remove(node, total, onDone) {
-  const left = total - 1;
-  const spare = Math.max(0, Math.ceil(left / 2) - 1);
+// What is left without a node: how many voters, and how many of them may fail.
+function Left({ node, nodes }) {
+  const voters = nodes.filter((each) => each.id !== node.id && each.voter !== false);
+  const down = voters.filter((each) => livenessOf(each).tone === 'bad').length;
+  const spare = Math.max(0, Math.ceil(voters.length / 2) - 1);
+  return html`<p>Voters left: ${voters.map((each) => each.id).join(', ') || 'none'}. The cluster then tolerates
+    ${' '}${spare === 1 ? '1 failed node' : `${spare || 'no'} failed nodes`}${down > 0 && `; ${down} of them ${down === 1 ? 'does' : 'do'} not answer now`}.</p>`;
+}
+
+function remove(node, nodes, onDone) {
+  const led = leads(node);
   return ask({
     title: `Remove the node ${node.id}`,
     text: html`<p>The node leaves the cluster for good. It can come back only with an empty data directory.</p>
-      <p>${left === 1 ? 'One node is left' : `${left} nodes are left`}; they survive the loss of
-        ${' '}${spare || 'none'} of them.</p>
+      <${Left} node=${node} nodes=${nodes} />
+      ${led.length > 0 && html`<p>It leads ${led.length === 1 ? 'partition' : 'partitions'} ${led.join(', ')}: drain it first.</p>`}
       ${livenessOf(node).tone !== 'bad' && html`<p>It is in use now. Stop its process first if you can.</p>`}`,
     reason: true,
     typed: node.id,
@@ -30,25 +38,32 @@ function remove(node, total, onDone) {
   });
 }
 
+function Moves({ node, moved }) {
+  if (moved.length === 0) return html`<p>${node.id} leads nothing: nothing would move.</p>`;
+  return html`<ul>${moved.map((each) => html`<li key=${each.partition}>Partition ${each.partition} moves to ${each.to}.</li>`)}</ul>`;
+}
+
 function drain(node, onDone) {
+  const path = ['cluster', 'nodes', node.id, 'drain'];
   return ask({
     title: `Drain the node ${node.id}`,
-    text: html`<p>It gives its partitions to other nodes and takes no new activities. Those in progress end first.</p>`,
+    text: html`<p>Other nodes become the leaders of what it leads. It keeps its votes, and may lead again later: to restart it,
+      stop it right afterwards.</p>`,
     reason: true,
-    typed: node.id,
     confirm: 'Drain the node',
+    preview: async (values) => html`<${Moves} node=${node} moved=${(await post(path, { ...values, dry_run: true })).moved} />`,
     run: async (values) => {
-      await post(['cluster', 'nodes', node.id, 'drain'], values);
-      notify(`The node ${node.id} drains.`);
+      const { moved } = await post(path, values);
+      notify(`Partitions moved from ${node.id}: ${moved.length}.`);
       onDone();
     },
   });
 }
 
-export function NodeActions({ node, count, onDone }) {
+export function NodeActions({ node, nodes, onDone }) {
   return html`<${Menu} label=${html`Actions<span class="visually-hidden"> of ${node.id}</span>`} items=${[
-    { label: 'Drain…', hidden: !may('drain') || livenessOf(node).tone === 'bad', act: () => drain(node, onDone) },
-    { label: 'Remove…', danger: true, hidden: !may('remove member') || count < 2, act: () => remove(node, count, onDone) },
+    { label: 'Drain…', hidden: !may('transfer leadership') || livenessOf(node).tone === 'bad', act: () => drain(node, onDone) },
+    { label: 'Remove…', danger: true, hidden: !may('remove member') || nodes.length < 2, act: () => remove(node, nodes, onDone) },
   ]} />`;
 }
 
