@@ -1,10 +1,10 @@
-// The code that nodes have: definitions with their versions, activities with queues and rates, workers.
+// The code that nodes have: definitions with their versions, activities with their rates and limits, workers.
 
 import { html } from './lib/htm-preact.js';
 import { get, may, pageURL, post } from './api.js';
 import { ask, Badge, Empty, Fetched, Meter, notify, Table } from './components.js';
 import { quote } from './filtertext.js';
-import { count, duration, short } from './format.js';
+import { count, short } from './format.js';
 import { useFetched } from './live.js';
 import { mount } from './page.js';
 
@@ -59,19 +59,13 @@ function rateOf(each) {
 const activityColumns = (nodes, reload) => [
   { id: 'name', label: 'Activity', cell: (each) => html`${each.name}${each.paused && html` <${Badge} tone="warn">paused<//>`}` },
   { id: 'nodes', label: 'Nodes that have it', cell: (each) => html`<${NodesOf} nodes=${each.nodes} all=${nodes} />` },
+  { id: 'open', label: 'Open', numeric: true, cell: (each) => count(each.open ?? 0) },
   { id: 'running', label: 'Running', numeric: true, cell: (each) => html`${count(each.running ?? 0)}${each.limit > 0 && html` <small class="nowrap">limit ${count(each.limit)} per node</small>`}` },
   { id: 'queued', label: 'Queued', numeric: true, cell: (each) => html`<a href=${pageURL(['instances'], { filter: `waiting=activity:${quote(each.name)}` })}>${count(each.queued ?? 0)}</a>` },
   { id: 'rate', label: 'Rate', cell: rateOf },
   { id: 'actions', label: 'Actions', actions: true, cell: (each) => may(each.paused ? 'resume activity' : 'pause activity') && html`
     <button type="button" class="small" aria-label=${`${each.paused ? 'Resume' : 'Pause'} ${each.name}`}
       onClick=${() => pauseOrResume(each, reload)}>${each.paused ? 'Resume…' : 'Pause…'}</button>` },
-];
-
-const queueColumns = [
-  { id: 'name', label: 'Queue', cell: (each) => html`${each.activity ?? each.name}${each.tag && html` <span class="quiet">tag ${each.tag}</span>`}` },
-  { id: 'node', label: 'Leader', cell: (each) => each.node ?? '' },
-  { id: 'length', label: 'Waiting', numeric: true, cell: (each) => count(each.length ?? each.queued ?? 0) },
-  { id: 'oldest', label: 'Longest wait', numeric: true, cell: (each) => duration(each.oldest_seconds) || '–' },
 ];
 
 const workerColumns = [
@@ -81,6 +75,8 @@ const workerColumns = [
     const tone = each.slots > 0 && each.free === 0 ? 'warn' : 'busy';
     return html`<${Meter} value=${used} max=${each.slots} tone=${tone} label=${`${used} of ${each.slots} slots in use`} /> ${count(used)} of ${count(each.slots)}`;
   } },
+  { id: 'free', label: 'Free', numeric: true, cell: (each) => count(each.free ?? 0) },
+  { id: 'tags', label: 'Tags', cell: (each) => each.tags?.join(', ') || html`<span class="quiet">none</span>` },
 ];
 
 function Part({ id, title, rows, columns, rowKey, empty }) {
@@ -103,12 +99,8 @@ function Code() {
             Register one with <code>replay.Register</code> before the node starts.<//>`} />
         <${Part} id="activities" title="Activities" rows=${data.activities} columns=${activityColumns(nodes, code.reload)}
           rowKey=${(each) => each.name} empty=${html`<${Empty} title="No node has registered an activity." />`} />
-        <div class="columns">
-          ${data.queues?.length > 0 && html`<${Part} id="queues" title="Queues" rows=${data.queues} columns=${queueColumns}
-            rowKey=${(each) => `${each.activity ?? each.name} ${each.tag ?? ''} ${each.node ?? ''} ${each.partition ?? ''}`} />`}
-          <${Part} id="workers" title="Workers" rows=${data.workers} columns=${workerColumns} rowKey=${(each) => each.node}
-            empty=${html`<${Empty} title="No worker is connected.">Activities wait until one is.<//>`} />
-        </div>`;
+        <${Part} id="workers" title="Workers" rows=${data.workers} columns=${workerColumns} rowKey=${(each) => each.node}
+          empty=${html`<${Empty} title="No worker is connected.">Activities wait until one is.<//>`} />`;
     }}<//>`;
 }
 
