@@ -44,6 +44,7 @@ type flushState struct {
 	durable    uint64 // the index that is on disk for certain
 	waiters    []waiter
 	unpaced    bool // see DisablePacing
+	searched   bool // flushForSearches was called since the last flush began
 	flushes    sync.WaitGroup
 
 	blockers   int // callers of blockFlushes that wait
@@ -295,16 +296,31 @@ func (fl *flusher) Advance(index, term uint64) error {
 	}
 }
 
+// searchedMax is how many dirty instances there may be before a flush begins if there are searches,
+// which examine each of them.
+const searchedMax = 16 << 10
+
+// flushForSearches begins a flush if there are many dirty instances, and hurries the one in progress.
+func (fl *flusher) flushForSearches() {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	fl.searched = true
+	fl.startFlushIfDue()
+}
+
+// slowsSearches reports whether there are searches, and many dirty instances for them to examine.
+func (fl *flusher) slowsSearches() bool { return fl.searched && len(fl.dirty) > searchedMax }
+
 // isFlushDue reports whether enough is dirty for a flush.
 func (fl *flusher) isFlushDue() bool {
 	o := &fl.options
 	return fl.dirtyBytes >= o.FlushBytes || fl.entries >= o.FlushEntries
 }
 
-// startFlushIfDue starts a flush if one is due or awaited, no other is in progress, and the last
-// entry is applied completely. fl.mu must be held.
+// startFlushIfDue starts a flush if one is due, awaited or wanted by searches, no other is in
+// progress, and the last entry is applied completely. fl.mu must be held.
 func (fl *flusher) startFlushIfDue() {
-	if fl.current != nil || fl.partial || !fl.isFlushDue() && len(fl.waiters) == 0 && !fl.isBuildDue() {
+	if fl.current != nil || fl.partial || !fl.isFlushDue() && len(fl.waiters) == 0 && !fl.slowsSearches() && !fl.isBuildDue() {
 		return
 	}
 	f := &flush{
@@ -314,7 +330,7 @@ func (fl *flusher) startFlushIfDue() {
 	}
 	f.meta.indexGeneration = fl.indexState.generation
 	fl.generation++
-	fl.entries, fl.dirtyBytes = 0, 0
+	fl.entries, fl.dirtyBytes, fl.searched = 0, 0, false
 	fl.dirty, fl.removals, fl.chainedChanges = nil, nil, nil
 	f.frozen = make([]frozenInstance, 0, len(f.instances))
 	fl.current = f
@@ -420,6 +436,9 @@ func (fl *flusher) pauseShare() float64 {
 	}
 	o := &fl.options
 	dirty := max(float64(fl.dirtyBytes)/float64(o.FlushBytes), float64(fl.entries)/float64(o.FlushEntries))
+	if fl.searched && fl.current != nil {
+		dirty = max(dirty, float64(len(fl.dirty)+len(fl.current.instances))/searchedMax-1)
+	}
 	return max(1-dirty, 0)
 }
 

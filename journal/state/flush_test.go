@@ -1,6 +1,13 @@
 package state
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tenuto-dev/tenuto/journal/state/index"
+)
 
 func TestFlush_PauseShrinksAsDirtyGrows(t *testing.T) {
 	m := New()
@@ -50,6 +57,48 @@ func TestFlush_StartsAtFlushShare(t *testing.T) {
 			if m.isFlushDue() != moment.due {
 				t.Errorf("%+v, with %+v: %v", c.options, moment, m.isFlushDue())
 			}
+		}
+	}
+}
+
+// A query has dirty instances flushed if there are many, so that the next ones need not examine them.
+func TestFlush_BeginsWhenQueryMeetsManyDirtyInstances(t *testing.T) {
+	m := openMachine(t, roomyOptions(vfs.NewMem()))
+	applyEpoch(t, m)
+	for i := range searchedMax + 1 {
+		if err := applyAppend(m, fmt.Sprintf("a%06d", i), segmentOf(1, 1, started("x"))); err != nil {
+			t.Fatal(err)
+		}
+		if i < searchedMax-1 {
+			continue
+		}
+		if _, err := m.Query(t.Context(), &index.Query{}, nil, 1); err != nil {
+			t.Fatal(err)
+		}
+		m.flushes.Wait()
+		if flushed := len(m.dirty) == 0; flushed != (i == searchedMax) {
+			t.Errorf("after a query with %d dirty instances, flushed is %v", i+1, flushed)
+		}
+	}
+}
+
+// A flush pauses less while searches examine the instances that it writes.
+func TestFlush_PauseShrinksForSearches(t *testing.T) {
+	m := New()
+	m.options = Options{}.withDefaults()
+	for _, c := range []struct {
+		instances, dirty int
+		searched         bool
+		want             float64
+	}{
+		{4 * searchedMax, 4 * searchedMax, false, 1},
+		{searchedMax, 0, true, 1},
+		{searchedMax, searchedMax / 2, true, 0.5},
+		{2 * searchedMax, 0, true, 0},
+	} {
+		m.current, m.dirty, m.searched = &flush{instances: make([]*instance, c.instances)}, make([]*instance, c.dirty), c.searched
+		if got := m.pauseShare(); got != c.want {
+			t.Errorf("with %+v: %v", c, got)
 		}
 	}
 }

@@ -267,6 +267,9 @@ func (s *search) run() error {
 		if err != nil || !indexed {
 			return err
 		}
+		if s.dirtyCount() > searchedMax {
+			s.flushForSearches()
+		}
 		if changed = s.searchDirty(); s.ctx.Err() != nil {
 			return nil // the context is no reason to fail the store
 		}
@@ -452,6 +455,14 @@ func (s *search) searchDirty() *index.First {
 		})
 	}
 	return first
+}
+
+// dirtyCount returns how many instances were dirty at the capture.
+func (s *search) dirtyCount() (n int) {
+	for _, f := range s.dirty {
+		n += len(f.dirty) + len(f.flushing)
+	}
+	return n
 }
 
 // eachUnwritten visits instances that pass a filter, a few under each lock, until the context ends.
