@@ -17,12 +17,13 @@ var (
 	twice  = replay.Orchestration[int, int]("twice")
 )
 
-func startNode(t *testing.T) *cluster.Node {
+func startNode(t *testing.T, config cluster.Config) *cluster.Node {
 	t.Helper()
-	node, err := cluster.Start(t.Context(), cluster.Config{InMemory: true, Definitions: []replay.Definition{
+	config.Definitions = []replay.Definition{
 		double.Bind(func(_ context.Context, n int) (int, error) { return 2 * n, nil }),
 		twice.Bind(func(ctx *replay.Context, n int) (int, error) { return double.Call(ctx, n) }),
-	}})
+	}
+	node, err := cluster.Start(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +38,7 @@ func scrape(handler http.Handler) *httptest.ResponseRecorder {
 }
 
 func TestHandler_ShowsMetricsUntilNodeClosed(t *testing.T) {
-	node := startNode(t)
+	node := startNode(t, cluster.Config{InMemory: true})
 	handler := Handler(node)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -72,7 +73,7 @@ func TestHandler_ShowsMetricsUntilNodeClosed(t *testing.T) {
 }
 
 func TestHandler_ClosedNodeAnswers503(t *testing.T) {
-	node := startNode(t)
+	node := startNode(t, cluster.Config{InMemory: true})
 	if err := node.Close(); err != nil {
 		t.Fatal(err)
 	}
