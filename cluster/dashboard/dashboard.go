@@ -16,7 +16,7 @@ import (
 type Options struct {
 	// Principal returns the name of the user who sends a request: 1 to 256 bytes of UTF-8 without
 	// control characters. An error, or "", is answered with 401. It is called for each request to the
-	// API, concurrently. Without it there are no users: everything can be read, and nothing changed.
+	// API, and every 15 s for each open stream, concurrently. Without it there are no users: everything can be read, and nothing changed.
 	Principal func(r *http.Request) (string, error)
 	// ReadOnly refuses all changes.
 	ReadOnly bool
@@ -43,12 +43,14 @@ const streamsDefault = 1000
 // before the client is closed.
 func Handler(client *cluster.Client, options Options) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/api/", http.StripPrefix("/api", api.New(api.Config{
+	calls := http.StripPrefix("/api", rooted(api.New(api.Config{
 		Client: client, Principal: options.Principal, ReadOnly: options.ReadOnly, Redact: options.Redact,
 		StreamsMax: cmp.Or(max(options.StreamsMax, 0), streamsDefault), Logger: cmp.Or(options.Logger, slog.Default()),
 	})))
+	mux.Handle("/api/", calls)
+	mux.Handle("/api", calls) // no redirect: it would lack the prefix
 	mux.Handle("/", web.Handler())
-	return protect(options.Hosts, rooted(mux))
+	return rooted(protect(options.Hosts, mux))
 }
 
 // rooted makes paths without a leading slash, as http.StripPrefix leaves them, begin at the root.

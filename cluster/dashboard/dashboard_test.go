@@ -338,11 +338,11 @@ func TestHandler_RefusesChangesThatMayNotBeMade(t *testing.T) {
 		"read-only":             {dashboard.Options{Principal: asAda, ReadOnly: true}, nil, 403, "read_only"},
 		"unknown user":          {dashboard.Options{Principal: func(*http.Request) (string, error) { return "", errors.New("log in") }}, nil, 401, "log in"},
 		"empty user":            {dashboard.Options{Principal: func(*http.Request) (string, error) { return "", nil }}, nil, 401, "unauthenticated"},
-		"another site's script": {dashboard.Options{Principal: asAda}, []string{"Sec-Fetch-Site", "cross-site"}, 403, "cross-origin"},
-		"another site's origin": {dashboard.Options{Principal: asAda}, []string{"Origin", "https://evil.example"}, 403, "cross-origin"},
+		"another site's script": {dashboard.Options{Principal: asAda}, []string{"Sec-Fetch-Site", "cross-site"}, 403, `"code":"cross_origin"`},
+		"another site's origin": {dashboard.Options{Principal: asAda}, []string{"Origin", "https://evil.example"}, 403, `"code":"cross_origin"`},
 		"a form":                {dashboard.Options{Principal: asAda}, []string{"Tenuto-Request", ""}, 403, "Tenuto-Request"},
-		"another site's name":   {dashboard.Options{Principal: asAda}, []string{"Host", "evil.example"}, 421, "host name"},
-		"a host not listed":     {dashboard.Options{Principal: asAda, Hosts: []string{"ops.example"}}, nil, 421, "host name"},
+		"another site's name":   {dashboard.Options{Principal: asAda}, []string{"Host", "evil.example"}, 421, `"code":"host_not_allowed"`},
+		"a host not listed":     {dashboard.Options{Principal: asAda, Hosts: []string{"ops.example"}}, nil, 421, `"code":"host_not_allowed"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, 1, c.options)
@@ -354,6 +354,25 @@ func TestHandler_RefusesChangesThatMayNotBeMade(t *testing.T) {
 				t.Errorf("%d instances, %v", n, err)
 			}
 		})
+	}
+}
+
+// A redirect of the handler would lack the prefix under which it is mounted.
+func TestHandler_PathOfTheAPIWithoutSlashIsNoRedirect(t *testing.T) {
+	l := newLab(t, 1, dashboard.Options{})
+	if status, text := request(t, l.server, http.MethodGet, prefix+"/api", ""); status != http.StatusNotFound || !strings.Contains(text, `"code":"not_found"`) {
+		t.Errorf("%d %s", status, text)
+	}
+}
+
+// Pages show times relative to the clock of the server, whatever the browser's says.
+func TestAPI_SessionHasTheTimeOfTheServer(t *testing.T) {
+	l := newLab(t, 1, dashboard.Options{})
+	before := time.Now()
+	_, text := l.do(http.MethodGet, "session", "")
+	var answer struct{ Time time.Time }
+	if err := json.Unmarshal([]byte(text), &answer); err != nil || answer.Time.Before(before.Round(0)) || answer.Time.After(time.Now()) {
+		t.Errorf("%s: %v", text, err)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/tenuto-dev/tenuto/cluster/dashboard/internal/api"
 )
 
 // contentPolicy permits the dashboard's own scripts and styles, and nothing else.
@@ -15,7 +17,11 @@ const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; 
 // protect refuses requests that a page of another site has caused, and sets the headers that bound what
 // pages may do.
 func protect(hosts []string, next http.Handler) http.Handler {
-	sameOrigin := http.NewCrossOriginProtection().Handler(next)
+	protection := http.NewCrossOriginProtection()
+	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, r, http.StatusForbidden, "cross_origin", "A page of another site has sent the request.")
+	}))
+	sameOrigin := protection.Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()
 		header.Set("Content-Security-Policy", contentPolicy)
@@ -25,11 +31,21 @@ func protect(hosts []string, next http.Handler) http.Handler {
 		header.Set("Cross-Origin-Opener-Policy", "same-origin")
 		header.Set("Cross-Origin-Resource-Policy", "same-origin")
 		if !isHostAllowed(hosts, r) {
-			http.Error(w, "The dashboard is not served under this host name. Add it to dashboard.Options.Hosts.", http.StatusMisdirectedRequest)
+			refuse(w, r, http.StatusMisdirectedRequest, "host_not_allowed",
+				"The dashboard is not served under this host name. Add it to dashboard.Options.Hosts.")
 			return
 		}
 		sameOrigin.ServeHTTP(w, r)
 	})
+}
+
+// refuse answers with an error: of the API in its form, of pages as text.
+func refuse(w http.ResponseWriter, r *http.Request, status int, code, message string) {
+	if strings.HasPrefix(r.URL.Path, "/api/") {
+		api.Refuse(w, status, code, message)
+		return
+	}
+	http.Error(w, message, status)
 }
 
 // isHostAllowed reports whether the host name of a request is one of hosts. Without any, a request to a

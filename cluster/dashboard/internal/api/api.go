@@ -34,6 +34,8 @@ type API struct {
 	mux     *http.ServeMux
 	streams *streams
 	cluster clusterAPI // must not be copied
+	// recheck is how often the rights of an open stream are asked again.
+	recheck time.Duration
 }
 
 // request is a call whose user is known.
@@ -54,7 +56,7 @@ type route struct {
 
 // New returns the API.
 func New(config Config) *API {
-	a := &API{config: config, mux: http.NewServeMux(), streams: newStreams(config.StreamsMax), cluster: clusterAPI{
+	a := &API{config: config, mux: http.NewServeMux(), streams: newStreams(config.StreamsMax), recheck: aliveInterval, cluster: clusterAPI{
 		client: config.Client, schedules: scheduleChecker{client: config.Client, now: time.Now},
 	}}
 	for _, r := range a.routes() {
@@ -64,6 +66,11 @@ func New(config Config) *API {
 		writeError(w, notFound("the API has no such path, or not with this method"))
 	})
 	return a
+}
+
+// Refuse answers a request that the API must not see.
+func Refuse(w http.ResponseWriter, status int, code, message string) {
+	writeError(w, &statusError{status, code, message})
 }
 
 // ServeHTTP implements [http.Handler]. The path is below "api/".
@@ -198,13 +205,14 @@ func (r *request) number(name string, fallback, least, most uint64) (uint64, err
 
 // sessionAnswer says who the user is and what the user may do.
 type sessionAnswer struct {
+	Time      time.Time       `json:"time"` // of the server's clock
 	Principal string          `json:"principal,omitempty"`
 	ReadOnly  bool            `json:"read_only"`
 	Actions   map[string]bool `json:"actions"` // on an instance that the rules do not single out
 }
 
 func (a *API) session(ctx context.Context, r *request) (any, error) {
-	answer := sessionAnswer{Principal: r.user, ReadOnly: a.isReadOnly(), Actions: map[string]bool{}}
+	answer := sessionAnswer{Time: time.Now(), Principal: r.user, ReadOnly: a.isReadOnly(), Actions: map[string]bool{}}
 	for _, action := range actions {
 		answer.Actions[string(action)] = r.authorize(action, "") == nil
 	}

@@ -191,14 +191,13 @@ func (a *historyAPI) readPayload(ctx context.Context, r *request) (any, error) {
 // watchInstance sends the events of an instance as server-sent events until its run ends.
 func (a *historyAPI) watchInstance(w http.ResponseWriter, r *request) error {
 	from := history.Position{}
-	if id := r.Header.Get("Last-Event-ID"); id != "" {
-		if err := json.Unmarshal([]byte("["+id+"]"), &[]any{&from.Execution, &from.EventID}); err != nil {
+	if last := r.Header.Get("Last-Event-ID"); last != "" {
+		if err := json.Unmarshal([]byte("["+last+"]"), &[]any{&from.Execution, &from.EventID}); err != nil {
 			return &replay.InvalidError{Field: "Last-Event-ID", Reason: "must be an id of this stream"}
 		}
 	}
-	ctx, cancel := context.WithCancel(r.context())
-	defer cancel()
-	if _, err := a.config.Client.Get(ctx, r.PathValue("id"), cluster.Stale()); err != nil {
+	id := r.PathValue("id")
+	if _, err := a.config.Client.Get(r.context(), id, cluster.Stale()); err != nil {
 		return err
 	}
 	release, err := a.streams.enter()
@@ -206,8 +205,10 @@ func (a *historyAPI) watchInstance(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	defer release()
+	ctx, end := a.whilePermitted(r, func(r *request) error { return r.authorize(cluster.ActionHistory, id) })
+	defer end()
 	out := newEventWriter(w)
-	for e, err := range a.config.Client.Watch(ctx, r.PathValue("id"), from) {
+	for e, err := range a.config.Client.Watch(ctx, id, from) {
 		if err != nil {
 			out.send("error", "", errorAnswerOf(err))
 			return nil

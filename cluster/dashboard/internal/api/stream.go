@@ -244,6 +244,48 @@ func errorAnswerOf(err error) errorAnswer {
 
 func positionText(p history.Position) string { return fmt.Sprintf("%d,%d", p.Execution, p.EventID) }
 
+// followedTopic is a topic of one stream.
+type followedTopic struct {
+	key     string
+	produce func(context.Context, publisher)
+}
+
+// followed returns topics, if the user may follow all of them.
+func (a *API) followed(r *request, names []string) (map[string]followedTopic, error) {
+	topics := map[string]followedTopic{}
+	for _, name := range names {
+		key, produce, err := a.producer(r, name)
+		if err != nil {
+			return nil, err
+		}
+		topics[name] = followedTopic{key, recovering(a.config.Logger, produce)}
+	}
+	return topics, nil
+}
+
+// whilePermitted returns a context for a stream. It ends when the request does, or when its user is no
+// longer known, may do less, or a check fails: a client that connects again is told why. end waits for
+// the last check.
+func (a *API) whilePermitted(r *request, check func(*request) error) (ctx context.Context, end func()) {
+	ctx, cancel := context.WithCancel(r.context())
+	ended := make(chan struct{})
+	sawMembers := r.seesMembers()
+	go func() {
+		defer close(ended)
+		defer cancel()
+		for wait(ctx, a.recheck) {
+			again, err := a.identify(r.Request)
+			if err != nil || again.user != r.user || again.seesMembers() != sawMembers || check(again) != nil {
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		cancel()
+		<-ended
+	}
+}
+
 // serveEvents serves the topics that a page follows.
 func (a *API) serveEvents(w http.ResponseWriter, r *request) error {
 	if err := r.ParseForm(); err != nil {
@@ -253,23 +295,20 @@ func (a *API) serveEvents(w http.ResponseWriter, r *request) error {
 	if len(names) == 0 || len(names) > topicsMax {
 		return &replay.InvalidError{Field: "topics", Reason: fmt.Sprintf("must occur 1 to %d times", topicsMax)}
 	}
-	type followed struct {
-		key     string
-		produce func(context.Context, publisher)
-	}
-	topics := map[string]followed{}
-	for _, name := range names {
-		key, produce, err := a.producer(r, name)
-		if err != nil {
-			return err
-		}
-		topics[name] = followed{key, recovering(a.config.Logger, produce)}
+	topics, err := a.followed(r, names)
+	if err != nil {
+		return err
 	}
 	release, err := a.streams.enter()
 	if err != nil {
 		return err
 	}
 	defer release()
+	ctx, end := a.whilePermitted(r, func(r *request) error {
+		_, err := a.followed(r, names)
+		return err
+	})
+	defer end()
 	s := newSubscriber()
 	for name, topic := range topics {
 		defer a.streams.follow(topic.key, name, s, topic.produce)()
@@ -279,7 +318,7 @@ func (a *API) serveEvents(w http.ResponseWriter, r *request) error {
 	defer alive.Stop()
 	for {
 		select {
-		case <-r.Context().Done():
+		case <-ctx.Done():
 			return nil
 		case <-alive.C:
 			if out.comment() != nil {
@@ -290,7 +329,7 @@ func (a *API) serveEvents(w http.ResponseWriter, r *request) error {
 			for _, name := range names {
 				out.write(name, "", data[name])
 			}
-			if out.flush() != nil || !wait(r.Context(), sendInterval) {
+			if out.flush() != nil || !wait(ctx, sendInterval) {
 				return nil
 			}
 		}

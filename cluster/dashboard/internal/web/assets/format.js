@@ -1,8 +1,8 @@
 // Times, durations, numbers and payloads as text and as elements. Payloads only become text nodes.
 //
 // Exports:
-//   now()                      cluster time in ms, estimated
-//   setClusterTime(text)       tells this module the cluster time of an answer
+//   now()                      time of the server in ms, estimated
+//   setServerTime(text)        tells this module the time of an answer, by the server's clock
 //   absolute(time, precise)    '2026-01-02 15:04:05', in the chosen zone; precise: with ms
 //   relative(time)             '5 min ago', 'in 3 s'
 //   duration(seconds)          '350 ms', '1.2 s', '3 min 4 s', '2 d 3 h'
@@ -17,13 +17,13 @@
 import { html, useEffect, useState } from './lib/htm-preact.js';
 import { usePrefs, prefs } from './prefs.js';
 
-let offset = 0; // ms from the browser's clock to cluster time
+let offset = 0; // ms from the browser's clock to the server's
 
 export function now() {
   return Date.now() + offset;
 }
 
-export function setClusterTime(text) {
+export function setServerTime(text) {
   const time = Date.parse(text);
   if (!Number.isNaN(time)) offset = time - Date.now();
 }

@@ -9,7 +9,7 @@ import { html, render, useEffect, useState } from './lib/htm-preact.js';
 import { session } from './api.js';
 import { ErrorNotice, Menu } from './basics.js';
 import { Overlays } from './dialog.js';
-import { setClusterTime } from './format.js';
+import { setServerTime } from './format.js';
 import { Keys } from './keys.js';
 import { useConnection } from './live.js';
 import { choices, setPref, usePrefs } from './prefs.js';
@@ -25,7 +25,7 @@ export function mount(Page) {
 function Root({ page, id }) {
   const [state, setState] = useState({ session: null, error: null });
   const load = () => session().then((answer) => {
-    setClusterTime(answer.cluster_time);
+    setServerTime(answer.time);
     setState({ session: answer, error: null });
   }, (error) => setState({ session: null, error }));
   useEffect(() => {
