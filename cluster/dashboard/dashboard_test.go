@@ -445,16 +445,31 @@ func (s *stream) await(name, text string) string {
 func TestEvents_ShowChanges(t *testing.T) {
 	l := newLab(t, 3, dashboard.Options{Principal: asAda})
 	l.start("a", "paid")
-	s := l.stream("events?topics=overview&topics=instance:a&topics=list:name%3Dorder&topics=cluster")
+	s := l.stream("events?topics=overview&topics=instance:a&topics=cluster")
 	s.await("overview-state", `"running"`)
+	list := l.stream("events?topics=list:name%3Dorder")
+	list.await("list:name=order-changed", "{}") // the first, for changes since the page read the list
 	l.start("b", "paid")
-	s.await("list:name=order-changed", "{}")
+	list.await("list:name=order-changed", "{}")
 	leader := l.Leader()
 	if leader != 0 {
 		l.Kill(leader) // the stream is that of node 0, and goes on
 	}
 	l.post("instances/a/events/paid", `{"data":"cash"}`)
 	s.await("instance:a-events", "OrchestrationCompleted")
+}
+
+// A page reads an instance or a list before it follows it: what changed in between must not be missed,
+// also by a page that joins later.
+func TestEvents_NewStreamIsToldToReadAgain(t *testing.T) {
+	l := newLab(t, 1, dashboard.Options{Principal: asAda})
+	l.start("a", "paid")
+	for range 2 {
+		s := l.stream("events?topics=instance:a")
+		s.await("instance:a-changed", "{}")
+		s = l.stream("events?topics=list:name%3Dorder")
+		s.await("list:name=order-changed", "{}")
+	}
 }
 
 func TestEvents_StreamsAreBounded(t *testing.T) {

@@ -55,7 +55,7 @@ type topic struct {
 	ended       chan struct{} // closed when the producer has returned
 	mu          sync.Mutex
 	subscribers map[*subscriber]bool
-	state       *message // the latest of kind "state", for new subscribers
+	latest      *message // of kind "state" or "changed", for new subscribers
 }
 
 // message is an event of a stream.
@@ -75,8 +75,8 @@ func (t *topic) publish(kind string, data any) {
 	m := message{kind, text}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if kind == "state" {
-		t.state = &m
+	if kind == "state" || kind == "changed" {
+		t.latest = &m
 	}
 	for s := range t.subscribers {
 		s.add(t, m)
@@ -103,8 +103,8 @@ func (s *streams) follow(key, name string, to *subscriber, produce func(context.
 	defer t.mu.Unlock()
 	to.join(t, name)
 	t.subscribers[to] = true
-	if t.state != nil {
-		to.add(t, *t.state)
+	if t.latest != nil {
+		to.add(t, *t.latest)
 	}
 	return func() { s.leave(key, t, to) }
 }

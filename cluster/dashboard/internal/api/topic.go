@@ -51,12 +51,12 @@ func (a *API) producer(r *request, name string) (key string, produce func(contex
 // A comparison detects changes of what a topic shows.
 type comparison struct{ last []byte }
 
-// next takes what is shown now, and reports whether it differs from the last, and whether it is the first.
-func (c *comparison) next(shown any) (text []byte, changed, first bool) {
+// next takes what is shown now, and reports whether it differs from the last. The first does.
+func (c *comparison) next(shown any) (text []byte, changed bool) {
 	text, _ = json.Marshal(shown) // views are always valid
-	changed, first = !bytes.Equal(text, c.last), c.last == nil
+	changed = !bytes.Equal(text, c.last)
 	c.last = text
-	return text, changed, first
+	return text, changed
 }
 
 // follows publishes a state whenever it has changed.
@@ -68,7 +68,7 @@ func (a *API) follows(read func(ctx context.Context) (any, error)) func(context.
 			if pause = readInterval; err != nil {
 				pause = retryInterval
 				publish("error", errorAnswerOf(err))
-			} else if text, changed, _ := states.next(state); changed {
+			} else if text, changed := states.next(state); changed {
 				publish("state", json.RawMessage(text))
 			}
 			if !wait(ctx, pause) {
@@ -78,13 +78,14 @@ func (a *API) follows(read func(ctx context.Context) (any, error)) func(context.
 	}
 }
 
-// followList tells when the first page of a list has changed.
+// followList tells when the first page of a list has changed, and once at the beginning: it may have
+// changed since the reader read it.
 func (a *API) followList(ctx context.Context, f cluster.Filter, publish publisher) {
 	var pages comparison
 	for {
 		page, err := a.config.Client.List(ctx, f, "", pageDefault, cluster.Stale())
 		if err == nil {
-			if _, changed, first := pages.next(viewsOf(page)); changed && !first {
+			if _, changed := pages.next(viewsOf(page)); changed {
 				publish("changed", struct{}{})
 			}
 		}
@@ -101,7 +102,12 @@ type eventsMessage struct {
 
 // followInstance publishes the events of an instance as they are committed. It tells when what the
 // history does not show has changed: attempts of open activities, and why the instance does not proceed.
+// It tells so at the beginning too, so that a reader gets the events before the first that it publishes.
 func (a *API) followInstance(ctx context.Context, id string, publish publisher) {
+	from, ok := a.nextPosition(ctx, id)
+	if !ok {
+		return
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	watched := make(chan struct{})
 	events := make(chan *eventView, eventsAtOnce)
@@ -111,8 +117,9 @@ func (a *API) followInstance(ctx context.Context, id string, publish publisher) 
 	}()
 	go func() {
 		defer close(watched)
-		recovering(a.config.Logger, func(ctx context.Context, _ publisher) { a.watchEvents(ctx, id, events) })(ctx, publish)
+		recovering(a.config.Logger, func(ctx context.Context, _ publisher) { a.watchEvents(ctx, id, from, events) })(ctx, publish)
 	}()
+	publish("changed", struct{}{})
 	read := time.NewTicker(2 * readInterval)
 	defer read.Stop()
 	var unrecorded comparison
@@ -124,7 +131,7 @@ func (a *API) followInstance(ctx context.Context, id string, publish publisher) 
 			publish("events", eventsMessage{collect(e, events)})
 		case <-read.C:
 			if shown := a.unrecorded(ctx, id); shown != nil {
-				if _, changed, first := unrecorded.next(shown); changed && !first {
+				if _, changed := unrecorded.next(shown); changed {
 					publish("changed", struct{}{})
 				}
 			}
@@ -146,31 +153,36 @@ func collect(first *eventView, events <-chan *eventView) []*eventView {
 	return all
 }
 
-// watchEvents passes the events that come, also those of later runs, until the context ends.
-func (a *API) watchEvents(ctx context.Context, id string, events chan<- *eventView) {
-	var from history.Position
+// nextPosition returns the position of the next event of an instance, once it exists; false if the
+// context ends before.
+func (a *API) nextPosition(ctx context.Context, id string) (history.Position, bool) {
 	for {
-		if from.Execution == 0 {
-			if status, err := a.config.Client.Get(ctx, id, cluster.Stale()); err == nil {
-				from = history.Position{Execution: status.Execution, EventID: status.LastEventID + 1}
-				if status.Ended() {
-					from = history.Position{Execution: status.Execution + 1, EventID: 1}
-				}
-			}
+		status, err := a.config.Client.Get(ctx, id, cluster.Stale())
+		switch {
+		case err == nil && status.Ended():
+			return history.Position{Execution: status.Execution + 1, EventID: 1}, true
+		case err == nil:
+			return history.Position{Execution: status.Execution, EventID: status.LastEventID + 1}, true
+		case !wait(ctx, retryInterval):
+			return history.Position{}, false
 		}
-		if from.Execution != 0 {
-			for e, err := range a.config.Client.Watch(ctx, id, from) {
-				if err != nil {
-					break
-				}
-				if from = e.Next(); e.Type.EndsExecution() && e.Type != history.OrchestrationContinuedAsNew {
-					from = history.Position{Execution: e.Execution + 1, EventID: 1}
-				}
-				select {
-				case events <- a.eventViewOf(e, true, false):
-				case <-ctx.Done():
-					return
-				}
+	}
+}
+
+// watchEvents passes the events from a position on, also those of later runs, until the context ends.
+func (a *API) watchEvents(ctx context.Context, id string, from history.Position, events chan<- *eventView) {
+	for {
+		for e, err := range a.config.Client.Watch(ctx, id, from) {
+			if err != nil {
+				break
+			}
+			if from = e.Next(); e.Type.EndsExecution() && e.Type != history.OrchestrationContinuedAsNew {
+				from = history.Position{Execution: e.Execution + 1, EventID: 1}
+			}
+			select {
+			case events <- a.eventViewOf(e, true, false):
+			case <-ctx.Done():
+				return
 			}
 		}
 		if !wait(ctx, retryInterval) {
