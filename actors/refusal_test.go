@@ -131,20 +131,33 @@ func TestRefusal_SameInMemoryAndEvicted(t *testing.T) {
 	})
 }
 
+// deliverTogether delivers messages to an instance while another instance has the only turn, so
+// that they are in one batch. The node needs TurnsMax 1 and the code of collect.
+func (n *node) deliverTogether(id string, messages ...actors.Message) (replies []*reply) {
+	n.t.Helper()
+	n.journal.holdAppends()
+	before := n.start("before "+id, "collect", "")
+	waitIdle()
+	for _, m := range messages {
+		replies = append(replies, n.deliver(id, m))
+	}
+	n.journal.releaseAppends()
+	before.want(nil)
+	return replies
+}
+
 // An event that was not sent with the start is checked, also if neither has a request ID and both
 // are in one batch.
 func TestRefusal_InBatchOfStart(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
-		n := lead(t, newTestJournal(), actors.Config{}, collect())
+		n := lead(t, newTestJournal(), actors.Config{TurnsMax: 1}, collect())
 		start, sent := startWith(n, "collect", "xx", 4, "")
-		n.partition.Deliver("c", start)
-		replies := []*reply{n.deliver("c", sent), n.deliver("c", checkedWord(t, 5, ""))}
-		replies[0].want(nil) // one commit with the start
-		replies[1].want(actors.ErrEnded)
+		replies := n.deliverTogether("c", start, sent, checkedWord(t, 5, ""))
+		replies[1].want(nil) // one commit with the start
+		replies[2].want(actors.ErrEnded)
 		start, _ = startWith(n, "collect", "xx", 4, "")
 		start.Sent = nil
-		n.partition.Deliver("d", start)
-		n.deliver("d", checkedWord(t, 5, "")).wantRefused("string")
+		n.deliverTogether("d", start, checkedWord(t, 5, ""))[1].wantRefused("string")
 	})
 }
 
@@ -175,11 +188,9 @@ func TestRefusal_InBatchOfEvictedInstance(t *testing.T) {
 		first := lead(t, j, actors.Config{}, code)
 		first.start("c", "counted", "xx").want(nil)
 		first.close()
-		n := lead(t, j, actors.Config{}, code)
-		replies := []*reply{
-			n.deliver("c", checkedWord(t, 1, "")), n.deliver("c", checkedWord(t, "a", "")), n.deliver("c", checkedWord(t, true, "")),
-			n.deliver("c", checkedWord(t, "b", "")), n.deliver("c", checkedWord(t, 2, "")),
-		}
+		n := lead(t, j, actors.Config{TurnsMax: 1}, code, collect())
+		replies := n.deliverTogether("c", checkedWord(t, 1, ""), checkedWord(t, "a", ""), checkedWord(t, true, ""),
+			checkedWord(t, "b", ""), checkedWord(t, 2, ""))
 		for i, r := range replies {
 			if i%2 == 0 {
 				r.wantRefused("string")

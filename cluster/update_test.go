@@ -540,8 +540,12 @@ func TestRequestID_StartWithOtherInputIsRejected(t *testing.T) {
 	node := startNode(t, Config{Dir: dir, Definitions: ledgerDefinitions()})
 	check := func() {
 		t.Helper()
-		if _, err := StartRun(ctx, node.Client(), doubled, "d", 1, RequestID("r")); err != nil {
-			t.Error(err)
+		run, err := StartRun(ctx, node.Client(), doubled, "d", 1, RequestID("r"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := run.Wait(ctx); err != nil { // ReuseWhenEnded needs the end
+			t.Fatal(err)
 		}
 		if _, err := StartRun(ctx, node.Client(), doubled, "d", 2, RequestID("r")); !errors.Is(err, ErrRequestIDReused) {
 			t.Errorf("with another input: %v", err)

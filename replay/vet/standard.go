@@ -85,9 +85,9 @@ var standardRules = map[string]packageRules{
 		"Replace": clusterCall, "Resume": clusterCall, "Trigger": clusterCall, "Update": clusterCall, "Times": zone},
 	bulkPath: {"DryRun": clusterCall, "Get": clusterCall, "List": clusterCall, "Pause": clusterCall, "Refusals": clusterCall, "Resume": clusterCall,
 		"Start": clusterCall, "Stop": clusterCall},
-	operatePath: {"Adjust": clusterCall, "Audit": clusterCall, "Complete": clusterCall, "Fail": clusterCall, "FireNow": clusterCall, "Fork": clusterCall,
-		"Hold": clusterCall, "PauseActivity": clusterCall, "Pauses": clusterCall, "Release": clusterCall, "Rerun": clusterCall,
-		"ResumeActivity": clusterCall, "RetryNow": clusterCall, "Rewind": clusterCall, "TransferLeadership": clusterCall},
+	operatePath: {"Adjust": clusterCall, "Audit": clusterCall, "Complete": clusterCall, "Drain": clusterCall, "Fail": clusterCall, "FireNow": clusterCall, "Fork": clusterCall,
+		"Hold": clusterCall, "PauseActivity": clusterCall, "Pauses": clusterCall, "PlanDrain": clusterCall, "Release": clusterCall,
+		"Rerun": clusterCall, "ResumeActivity": clusterCall, "RetryNow": clusterCall, "Rewind": clusterCall, "TransferLeadership": clusterCall},
 
 	"fmt": {"Print": printing, "Printf": printing, "Println": printing, "Scan": externalIO, "Scanf": externalIO, "Scanln": externalIO},
 	"log": {"Print": printing, "Printf": printing, "Println": printing, "Output": printing,
