@@ -10,10 +10,12 @@ import (
 
 	"github.com/tenuto-dev/tenuto/actors/activity"
 	"github.com/tenuto-dev/tenuto/cluster/internal/completion"
+	"github.com/tenuto-dev/tenuto/internal/eventpb"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 // ErrActivityClosed means that the attempt named by the token no longer counts, or never existed:
@@ -225,6 +227,11 @@ type OpenOperation struct {
 	// last of them.
 	FailedAttempts int
 	LastError      error
+	// Failures are the latest of the failed attempts, at most 20, in their order. Earlier builds did
+	// not record them. AttemptStarted is when the attempt began that runs or is pending; zero if
+	// there is none.
+	Failures       []history.FailedAttempt
+	AttemptStarted time.Time
 	// Held says that an operator holds the activity or the timer; see package cluster/operate. The
 	// state of an activity is then "held", unless an attempt runs or the activity backs off.
 	Held bool
@@ -280,6 +287,7 @@ func newOpenOperation(wire *clusterpb.OpenOperation, converter engine.PayloadCon
 		State:          activity.State(wire.GetState()),
 		FailedAttempts: int(attempt.GetFailed()),
 		LastError:      converter.DecodeError(attempt.GetLastError()),
+		Failures:       eventpb.Failures(attempt.GetFailedAttempts()),
 		heartbeat:      attempt.GetHeartbeat(),
 		converter:      converter,
 	}
@@ -289,6 +297,9 @@ func newOpenOperation(wire *clusterpb.OpenOperation, converter engine.PayloadCon
 	o.Held = open.GetHeld()
 	if paused := wire.GetPaused(); paused != nil {
 		o.PausedBy, o.PausedReason, o.PausedSince = paused.Principal, paused.Reason, time.Unix(0, paused.Since)
+	}
+	if at := wire.GetAttemptStartedAt(); at != 0 {
+		o.AttemptStarted = time.Unix(0, at)
 	}
 	if at := open.GetFireAt(); at != 0 {
 		o.FireAt = time.Unix(0, at)

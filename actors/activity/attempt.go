@@ -88,18 +88,19 @@ func (t *task) markPending() {
 
 // fail ends the current attempt and decides whether there is another. The scheduler's lock is held.
 func (t *task) fail(failure, cause error) (then func()) {
-	t.failedAttempts = t.current.number
-	t.lastError = engine.EncodeError(failure)
+	failed := t.current
+	t.failedAttempts, t.failures = failed.number, t.failures.withLast(engine.EncodeError(failure))
 	t.cancelAttempt(cause)
 	delay, again := engine.RetryAfter(t.options, t.failedAttempts, failure, rand.Float64())
 	t.nextDue = t.now().Add(delay)
 	if !again {
-		return t.end(failedEvent(failure, t.failedAttempts), nil)
+		return t.end(t.failures.addTo(failedEvent(failure, t.failedAttempts), failed), nil)
 	}
 	if deadline := t.closeDeadline(); !deadline.IsZero() && !t.nextDue.Before(deadline) {
-		return t.end(failedEvent(&replay.TimeoutError{Kind: replay.TimeoutScheduleToClose, Err: failure}, t.failedAttempts), nil)
+		timeout := &replay.TimeoutError{Kind: replay.TimeoutScheduleToClose, Err: failure}
+		return t.end(t.failures.addTo(failedEvent(timeout, t.failedAttempts), failed), nil)
 	}
-	t.state = BackingOff
+	t.state, t.failures = BackingOff, t.failures.withAttempt(failed, t.now())
 	t.record()
 	number := t.failedAttempts
 	return func() {

@@ -37,7 +37,8 @@ func (c *Completion) event() *journalpb.Event {
 func (p *Partition) matchesCompletion(event *journalpb.Event, c *Completion) bool {
 	reported, expected := p.decodedBody(event), p.decodedBody(c.event())
 	if done := expected.GetActivityCompleted(); done != nil {
-		return proto.Equal(reported.GetActivityCompleted(), done)
+		recorded := reported.GetActivityCompleted()
+		return recorded != nil && recorded.Attempts == done.Attempts && proto.Equal(recorded.Result, done.Result)
 	}
 	recorded, failed := reported.GetActivityFailed(), expected.GetActivityFailed()
 	if recorded == nil || recorded.Attempts != failed.Attempts {
@@ -102,7 +103,7 @@ func (p *Partition) completeTask(t *task, c *Completion, reporter waiter) (then 
 		if c.Error != nil {
 			then = t.fail(engine.DecodeError(c.Error), replay.ErrActivityCanceled)
 		} else {
-			then = t.end(completedEvent(c.Result, c.Attempt), replay.ErrActivityCanceled)
+			then = t.end(t.failures.addTo(completedEvent(c.Result, c.Attempt), t.current), replay.ErrActivityCanceled)
 		}
 		if t.state == Ending {
 			t.outcome.Origin = c.Origin
@@ -121,7 +122,7 @@ func (t *task) attemptOutcome() *journalpb.Event {
 	if t.state == Ending {
 		return t.outcome
 	}
-	return failedEventFrom(t.lastError, t.failedAttempts)
+	return failedEventFrom(t.failures.last(), t.failedAttempts)
 }
 
 // completeAgain handles a completion of an attempt that already ended with outcome. It accepts an

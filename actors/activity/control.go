@@ -13,6 +13,10 @@ type Attempts struct {
 	Failed int
 	// Begun is the number of the attempt that runs or is pending; Failed if there is none.
 	Begun int
+	// Earlier are the failed attempts before that one, and when it began.
+	Earlier *journalpb.FailedAttempts
+	// StartedAt is when that one began, Unix nanoseconds; 0 if there is none.
+	StartedAt int64
 }
 
 // AttemptsOf returns how far the attempts of an activity have come.
@@ -24,9 +28,9 @@ func (p *Partition) AttemptsOf(ref *journalpb.OperationRef) Attempts {
 	if t == nil {
 		return Attempts{}
 	}
-	a := Attempts{State: t.state, Failed: t.failedAttempts, Begun: t.failedAttempts}
+	a := Attempts{State: t.state, Failed: t.failedAttempts, Begun: t.failedAttempts, Earlier: t.failures.until(t.current)}
 	if t.current != nil {
-		a.Begun = t.current.number
+		a.Begun, a.StartedAt = t.current.number, t.current.startedAt.UnixNano()
 	}
 	return a
 }
@@ -96,16 +100,16 @@ func (t *task) adjust(options *journalpb.ActivityOptions) (then func()) {
 
 // lastFailureIsFinal reports whether the present options permit no attempt after the last failure.
 func lastFailureIsFinal(t *task) bool {
-	if t.lastError == nil || t.failedAttempts == 0 {
+	if t.failures.last() == nil || t.failedAttempts == 0 {
 		return false
 	}
-	_, again := engine.RetryAfter(t.options, t.failedAttempts, engine.DecodeError(t.lastError), 0)
+	_, again := engine.RetryAfter(t.options, t.failedAttempts, engine.DecodeError(t.failures.last()), 0)
 	return !again
 }
 
 // endWithLastFailure ends a task whose last failure is final. The scheduler's lock is held.
 func endWithLastFailure(t *task) (then func()) {
-	return t.end(failedEvent(engine.DecodeError(t.lastError), t.failedAttempts), nil)
+	return t.end(t.failures.addTo(failedEvent(engine.DecodeError(t.failures.last()), t.failedAttempts), nil), nil)
 }
 
 // hasPassed reports whether a deadline under the present options has passed: an adjustment may have

@@ -63,7 +63,7 @@ type task struct {
 	recordNumber    uint32 // the number of the latest record
 	retryNow        uint32 // the number of an attempt that begins without a backoff; 0: none
 	failedAttempts  int
-	lastError       *journalpb.Error
+	failures        *failures          // nil if no attempt has failed
 	details         *journalpb.Payload // of the last heartbeat
 	current         *attempt           // the attempt that counts; nil between attempts
 	nextDue         clustertime.Time   // when the next attempt is due, while backing off
@@ -138,7 +138,7 @@ func (s *Scheduler) submit(t *task, retained *journalpb.Attempt) {
 		t.started = retained != nil
 		t.state = Queued
 		t.failedAttempts = int(retained.GetFailed())
-		t.lastError, t.details = retained.GetLastError(), retained.GetHeartbeat()
+		t.failures, t.details = failuresOf(retained), retained.GetHeartbeat()
 		t.scheduleTimeouts()
 		if at := retained.GetNextAt(); at != 0 {
 			t.nextDue = clustertime.FromUnixNano(at)
@@ -269,9 +269,11 @@ func (t *task) propose(record uint32, delay time.Duration) {
 		Ref:       t.ref,
 		Epoch:     t.partition.config.Epoch,
 		Failed:    uint32(t.failedAttempts),
-		LastError: t.lastError,
+		LastError: t.failures.last(),
 		Heartbeat: t.details,
 		Pending:   t.state == Pending,
+
+		FailedAttempts: t.failures.list(),
 	}
 	if t.current != nil {
 		retained.StartedAt = t.current.startedAt.UnixNano()

@@ -114,9 +114,9 @@ func (t *task) expire(applies func() bool, timeout *replay.TimeoutError) {
 			made = t.current.number
 		}
 		if timeout.Kind == replay.TimeoutScheduleToClose {
-			timeout.Err = engine.DecodeError(t.lastError)
+			timeout.Err = engine.DecodeError(t.failures.last())
 		}
-		return t.end(failedEvent(timeout, made), timeout)
+		return t.end(t.failures.addTo(failedEvent(timeout, made), t.current), timeout)
 	})
 }
 

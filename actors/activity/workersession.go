@@ -213,7 +213,7 @@ func (w *workerSession) assign(t *task) {
 	assign.Name = t.scheduled.Name
 	assign.Input = t.scheduled.Input
 	assign.Scheduled = t.scheduledAt.UnixNano()
-	assign.LastError = t.lastError
+	assign.LastError = t.failures.last()
 	assign.Details = t.details
 	assign.Trace = t.traceContext
 	assign.TimeLeft = int64(t.timeLeft(a))

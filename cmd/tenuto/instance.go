@@ -80,7 +80,7 @@ func newOperation(o *cluster.OpenOperation) operation {
 		FireAt: timeOrNil(o.FireAt), Child: o.ChildID, Receiver: o.Receiver,
 		State: string(o.State), FailedAttempts: o.FailedAttempts, LastError: errorText(o.LastError), NextAttempt: timeOrNil(o.NextAttempt),
 		Held: o.Held, PausedBy: o.PausedBy, PausedReason: o.PausedReason, PausedSince: timeOrNil(o.PausedSince),
-		Buffered: o.Buffered,
+		Buffered: o.Buffered, Failures: newFailedAttempts(o.Failures), AttemptStarted: timeOrNil(o.AttemptStarted),
 	}
 }
 

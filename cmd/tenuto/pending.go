@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cmd/tenuto/internal/output"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 // An operation is an open operation, with the fields that apply to its type.
@@ -31,6 +32,26 @@ type operation struct {
 	PausedBy     string     `json:"pausedBy,omitempty"`
 	PausedReason string     `json:"pausedReason,omitempty"`
 	PausedSince  *time.Time `json:"pausedSince,omitempty"`
+	// The latest failed attempts, and when the present attempt began.
+	Failures       []failedAttempt `json:"failures,omitempty"`
+	AttemptStarted *time.Time      `json:"attemptStarted,omitempty"`
+}
+
+// failedAttempt is a failed attempt of an activity.
+type failedAttempt struct {
+	Number    int       `json:"number"`
+	StartedAt time.Time `json:"startedAt"`
+	EndedAt   time.Time `json:"endedAt"`
+	Code      string    `json:"code,omitempty"`
+	Message   string    `json:"message"`
+}
+
+func newFailedAttempts(failures []history.FailedAttempt) []failedAttempt {
+	var all []failedAttempt
+	for _, f := range failures {
+		all = append(all, failedAttempt(f))
+	}
+	return all
 }
 
 func pending(flags *flag.FlagSet) action {
@@ -80,6 +101,7 @@ func operationColumns(times output.Times) []output.Column[*operation] {
 		{Name: "EXECUTION", Wide: true, Cell: func(o *operation) string { return fmt.Sprint(o.Execution) }},
 		{Name: "SINCE", Wide: true, Cell: func(o *operation) string { return times.Cell(o.Since) }},
 		{Name: "OTHER", Wide: true, Cell: func(o *operation) string { return output.Cell(cmp.Or(o.Child, o.Receiver)) }},
+		{Name: "RUNS-SINCE", Wide: true, Cell: func(o *operation) string { return at(o.AttemptStarted) }},
 		{Name: "PAUSED-BY", Wide: true, Cell: func(o *operation) string { return output.Cell(o.PausedBy) }},
 		{Name: "PAUSED-REASON", Wide: true, Cell: func(o *operation) string { return output.Cell(o.PausedReason) }},
 	}

@@ -29,17 +29,20 @@ type watchedEvent struct {
 	Receiver  string            `json:"receiver,omitempty"`
 	FireAt    *time.Time        `json:"fireAt,omitempty"`
 	Attempts  int               `json:"attempts,omitempty"`
-	Value     json.RawMessage   `json:"value,omitempty"` // the payload
-	Error     string            `json:"error,omitempty"`
-	Principal string            `json:"principal,omitempty"`
-	Reason    string            `json:"reason,omitempty"`
+	// Of several attempts: the failed ones, and when the last one began.
+	Failures           []failedAttempt `json:"failures,omitempty"`
+	LastAttemptStarted *time.Time      `json:"lastAttemptStarted,omitempty"`
+	Value              json.RawMessage `json:"value,omitempty"` // the payload
+	Error              string          `json:"error,omitempty"`
+	Principal          string          `json:"principal,omitempty"`
+	Reason             string          `json:"reason,omitempty"`
 }
 
 func newWatchedEvent(instance string, e history.Event) *watchedEvent {
 	w := &watchedEvent{
 		Instance: instance, Execution: e.Execution, EventID: e.EventID, Time: e.Time.UTC(), Type: e.Type, Name: e.Name,
 		Source: e.SourceEventID, Operation: e.Operation(), Child: e.Child(), Receiver: e.Receiver(), FireAt: timeOrNil(e.FireAt()),
-		Attempts: e.Attempts(), Error: errorText(e.Err()), Principal: e.Principal, Reason: e.Reason,
+		Attempts: e.Attempts(), Failures: newFailedAttempts(e.Failures()), LastAttemptStarted: timeOrNil(e.LastAttemptStarted()), Error: errorText(e.Err()), Principal: e.Principal, Reason: e.Reason,
 	}
 	if err := e.Decode(&w.Value); err != nil {
 		w.Value = nil

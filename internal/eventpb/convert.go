@@ -37,3 +37,9 @@ func Messages(events []history.Event) []*journalpb.Event {
 	}
 	return messages
 }
+
+// Failures returns the failed attempts that the record of an open activity has.
+func Failures(recorded *journalpb.FailedAttempts) []history.FailedAttempt {
+	end := &journalpb.ActivityFailed{FailedAttempts: recorded}
+	return newEvent(0, &journalpb.Event{Body: &journalpb.Event_ActivityFailed{ActivityFailed: end}}).Failures()
+}

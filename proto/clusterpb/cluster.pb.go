@@ -5095,9 +5095,11 @@ type OpenOperation struct {
 	// The operation stands for external events that no code has subscribed to: how many there are.
 	Buffered uint64 `protobuf:"varint,6,opt,name=buffered,proto3" json:"buffered,omitempty"`
 	// Of an activity: the pause of all activities of its name; absent if there is none.
-	Paused        *journalpb.PausedActivity `protobuf:"bytes,70,opt,name=paused,proto3" json:"paused,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Paused *journalpb.PausedActivity `protobuf:"bytes,70,opt,name=paused,proto3" json:"paused,omitempty"`
+	// Of an activity: when the present attempt began, Unix nanoseconds; 0 if none runs or is pending.
+	AttemptStartedAt int64 `protobuf:"varint,71,opt,name=attempt_started_at,json=attemptStartedAt,proto3" json:"attempt_started_at,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *OpenOperation) Reset() {
@@ -5177,6 +5179,13 @@ func (x *OpenOperation) GetPaused() *journalpb.PausedActivity {
 		return x.Paused
 	}
 	return nil
+}
+
+func (x *OpenOperation) GetAttemptStartedAt() int64 {
+	if x != nil {
+		return x.AttemptStartedAt
+	}
+	return 0
 }
 
 // WaitRequest waits for the end of a run, for a bounded time, at any node.
@@ -9055,7 +9064,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\rPendingResult\x12@\n" +
 	"\n" +
 	"operations\x18\x01 \x03(\v2 .tenuto.cluster.v1.OpenOperationR\n" +
-	"operations\"\xfe\x01\n" +
+	"operations\"\xac\x02\n" +
 	"\rOpenOperation\x12:\n" +
 	"\toperation\x18\x01 \x01(\v2\x1c.tenuto.journal.v1.OperationR\toperation\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -9063,7 +9072,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05state\x18\x04 \x01(\tR\x05state\x12\x1a\n" +
 	"\breceiver\x18\x05 \x01(\tR\breceiver\x12\x1a\n" +
 	"\bbuffered\x18\x06 \x01(\x04R\bbuffered\x129\n" +
-	"\x06paused\x18F \x01(\v2!.tenuto.journal.v1.PausedActivityR\x06paused\"X\n" +
+	"\x06paused\x18F \x01(\v2!.tenuto.journal.v1.PausedActivityR\x06paused\x12,\n" +
+	"\x12attempt_started_at\x18G \x01(\x03R\x10attemptStartedAt\"X\n" +
 	"\vWaitRequest\x12'\n" +
 	"\x0ffirst_execution\x18\x01 \x01(\x04R\x0efirstExecution\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\"?\n" +

@@ -245,7 +245,7 @@ func (x OperationControlled_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OperationControlled_Kind.Descriptor instead.
 func (OperationControlled_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{36, 0}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{38, 0}
 }
 
 // Payload is a user's value in the journal: bytes and the name of their encoding. An empty
@@ -2246,11 +2246,13 @@ func (x *ActivityScheduled) GetOptions() *ActivityOptions {
 }
 
 type ActivityCompleted struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Result        *Payload               `protobuf:"bytes,1,opt,name=result,proto3" json:"result,omitempty"`
-	Attempts      uint32                 `protobuf:"varint,2,opt,name=attempts,proto3" json:"attempts,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Result   *Payload               `protobuf:"bytes,1,opt,name=result,proto3" json:"result,omitempty"`
+	Attempts uint32                 `protobuf:"varint,2,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	// Absent if none failed.
+	FailedAttempts *FailedAttempts `protobuf:"bytes,3,opt,name=failed_attempts,json=failedAttempts,proto3" json:"failed_attempts,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ActivityCompleted) Reset() {
@@ -2297,12 +2299,21 @@ func (x *ActivityCompleted) GetAttempts() uint32 {
 	return 0
 }
 
+func (x *ActivityCompleted) GetFailedAttempts() *FailedAttempts {
+	if x != nil {
+		return x.FailedAttempts
+	}
+	return nil
+}
+
 type ActivityFailed struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Error         *Error                 `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
-	Attempts      uint32                 `protobuf:"varint,2,opt,name=attempts,proto3" json:"attempts,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Error    *Error                 `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	Attempts uint32                 `protobuf:"varint,2,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	// The attempts before the one that this event ends.
+	FailedAttempts *FailedAttempts `protobuf:"bytes,3,opt,name=failed_attempts,json=failedAttempts,proto3" json:"failed_attempts,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ActivityFailed) Reset() {
@@ -2349,6 +2360,149 @@ func (x *ActivityFailed) GetAttempts() uint32 {
 	return 0
 }
 
+func (x *ActivityFailed) GetFailedAttempts() *FailedAttempts {
+	if x != nil {
+		return x.FailedAttempts
+	}
+	return nil
+}
+
+// FailedAttempts says when the failed attempts of an activity ran. Replays ignore it. Earlier builds do not
+// record it.
+type FailedAttempts struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The latest 20 at most, in their order.
+	Attempts []*FailedAttempt `protobuf:"bytes,1,rep,name=attempts,proto3" json:"attempts,omitempty"`
+	// When the attempt after them began, Unix nanoseconds; 0 if there was none.
+	NextStartedAt int64 `protobuf:"varint,2,opt,name=next_started_at,json=nextStartedAt,proto3" json:"next_started_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FailedAttempts) Reset() {
+	*x = FailedAttempts{}
+	mi := &file_journalpb_journal_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FailedAttempts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FailedAttempts) ProtoMessage() {}
+
+func (x *FailedAttempts) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FailedAttempts.ProtoReflect.Descriptor instead.
+func (*FailedAttempts) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *FailedAttempts) GetAttempts() []*FailedAttempt {
+	if x != nil {
+		return x.Attempts
+	}
+	return nil
+}
+
+func (x *FailedAttempts) GetNextStartedAt() int64 {
+	if x != nil {
+		return x.NextStartedAt
+	}
+	return 0
+}
+
+// FailedAttempt is an attempt that another one followed, or was to follow.
+type FailedAttempt struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// From 1.
+	Number uint32 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// Unix nanoseconds, in the leader's cluster time.
+	StartedAt int64 `protobuf:"varint,2,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	EndedAt   int64 `protobuf:"varint,3,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
+	// Of its error. The message has at most 200 bytes; with a codec, it says only that it is encoded.
+	Code          string `protobuf:"bytes,4,opt,name=code,proto3" json:"code,omitempty"`
+	Message       string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FailedAttempt) Reset() {
+	*x = FailedAttempt{}
+	mi := &file_journalpb_journal_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FailedAttempt) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FailedAttempt) ProtoMessage() {}
+
+func (x *FailedAttempt) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FailedAttempt.ProtoReflect.Descriptor instead.
+func (*FailedAttempt) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *FailedAttempt) GetNumber() uint32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *FailedAttempt) GetStartedAt() int64 {
+	if x != nil {
+		return x.StartedAt
+	}
+	return 0
+}
+
+func (x *FailedAttempt) GetEndedAt() int64 {
+	if x != nil {
+		return x.EndedAt
+	}
+	return 0
+}
+
+func (x *FailedAttempt) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *FailedAttempt) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 type TimerCreated struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unix nanoseconds.
@@ -2359,7 +2513,7 @@ type TimerCreated struct {
 
 func (x *TimerCreated) Reset() {
 	*x = TimerCreated{}
-	mi := &file_journalpb_journal_proto_msgTypes[22]
+	mi := &file_journalpb_journal_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2371,7 +2525,7 @@ func (x *TimerCreated) String() string {
 func (*TimerCreated) ProtoMessage() {}
 
 func (x *TimerCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[22]
+	mi := &file_journalpb_journal_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2384,7 +2538,7 @@ func (x *TimerCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimerCreated.ProtoReflect.Descriptor instead.
 func (*TimerCreated) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{22}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TimerCreated) GetFireAt() int64 {
@@ -2404,7 +2558,7 @@ type TimerFired struct {
 
 func (x *TimerFired) Reset() {
 	*x = TimerFired{}
-	mi := &file_journalpb_journal_proto_msgTypes[23]
+	mi := &file_journalpb_journal_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2416,7 +2570,7 @@ func (x *TimerFired) String() string {
 func (*TimerFired) ProtoMessage() {}
 
 func (x *TimerFired) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[23]
+	mi := &file_journalpb_journal_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2429,7 +2583,7 @@ func (x *TimerFired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimerFired.ProtoReflect.Descriptor instead.
 func (*TimerFired) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{23}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TimerFired) GetFireAt() int64 {
@@ -2448,7 +2602,7 @@ type ExternalSubscribed struct {
 
 func (x *ExternalSubscribed) Reset() {
 	*x = ExternalSubscribed{}
-	mi := &file_journalpb_journal_proto_msgTypes[24]
+	mi := &file_journalpb_journal_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2460,7 +2614,7 @@ func (x *ExternalSubscribed) String() string {
 func (*ExternalSubscribed) ProtoMessage() {}
 
 func (x *ExternalSubscribed) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[24]
+	mi := &file_journalpb_journal_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2473,7 +2627,7 @@ func (x *ExternalSubscribed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalSubscribed.ProtoReflect.Descriptor instead.
 func (*ExternalSubscribed) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{24}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ExternalSubscribed) GetName() string {
@@ -2496,7 +2650,7 @@ type ExternalEvent struct {
 
 func (x *ExternalEvent) Reset() {
 	*x = ExternalEvent{}
-	mi := &file_journalpb_journal_proto_msgTypes[25]
+	mi := &file_journalpb_journal_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2508,7 +2662,7 @@ func (x *ExternalEvent) String() string {
 func (*ExternalEvent) ProtoMessage() {}
 
 func (x *ExternalEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[25]
+	mi := &file_journalpb_journal_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2521,7 +2675,7 @@ func (x *ExternalEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalEvent.ProtoReflect.Descriptor instead.
 func (*ExternalEvent) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{25}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ExternalEvent) GetName() string {
@@ -2571,7 +2725,7 @@ type SubOrchestrationScheduled struct {
 
 func (x *SubOrchestrationScheduled) Reset() {
 	*x = SubOrchestrationScheduled{}
-	mi := &file_journalpb_journal_proto_msgTypes[26]
+	mi := &file_journalpb_journal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2583,7 +2737,7 @@ func (x *SubOrchestrationScheduled) String() string {
 func (*SubOrchestrationScheduled) ProtoMessage() {}
 
 func (x *SubOrchestrationScheduled) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[26]
+	mi := &file_journalpb_journal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2596,7 +2750,7 @@ func (x *SubOrchestrationScheduled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubOrchestrationScheduled.ProtoReflect.Descriptor instead.
 func (*SubOrchestrationScheduled) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{26}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SubOrchestrationScheduled) GetName() string {
@@ -2664,7 +2818,7 @@ type SubOrchestrationCompleted struct {
 
 func (x *SubOrchestrationCompleted) Reset() {
 	*x = SubOrchestrationCompleted{}
-	mi := &file_journalpb_journal_proto_msgTypes[27]
+	mi := &file_journalpb_journal_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2676,7 +2830,7 @@ func (x *SubOrchestrationCompleted) String() string {
 func (*SubOrchestrationCompleted) ProtoMessage() {}
 
 func (x *SubOrchestrationCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[27]
+	mi := &file_journalpb_journal_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2689,7 +2843,7 @@ func (x *SubOrchestrationCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubOrchestrationCompleted.ProtoReflect.Descriptor instead.
 func (*SubOrchestrationCompleted) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{27}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SubOrchestrationCompleted) GetResult() *Payload {
@@ -2708,7 +2862,7 @@ type SubOrchestrationFailed struct {
 
 func (x *SubOrchestrationFailed) Reset() {
 	*x = SubOrchestrationFailed{}
-	mi := &file_journalpb_journal_proto_msgTypes[28]
+	mi := &file_journalpb_journal_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2720,7 +2874,7 @@ func (x *SubOrchestrationFailed) String() string {
 func (*SubOrchestrationFailed) ProtoMessage() {}
 
 func (x *SubOrchestrationFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[28]
+	mi := &file_journalpb_journal_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2733,7 +2887,7 @@ func (x *SubOrchestrationFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubOrchestrationFailed.ProtoReflect.Descriptor instead.
 func (*SubOrchestrationFailed) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{28}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SubOrchestrationFailed) GetError() *Error {
@@ -2759,7 +2913,7 @@ type OrchestrationChained struct {
 
 func (x *OrchestrationChained) Reset() {
 	*x = OrchestrationChained{}
-	mi := &file_journalpb_journal_proto_msgTypes[29]
+	mi := &file_journalpb_journal_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2771,7 +2925,7 @@ func (x *OrchestrationChained) String() string {
 func (*OrchestrationChained) ProtoMessage() {}
 
 func (x *OrchestrationChained) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[29]
+	mi := &file_journalpb_journal_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2784,7 +2938,7 @@ func (x *OrchestrationChained) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationChained.ProtoReflect.Descriptor instead.
 func (*OrchestrationChained) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{29}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *OrchestrationChained) GetName() string {
@@ -2841,7 +2995,7 @@ type CancelRequested struct {
 
 func (x *CancelRequested) Reset() {
 	*x = CancelRequested{}
-	mi := &file_journalpb_journal_proto_msgTypes[30]
+	mi := &file_journalpb_journal_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2853,7 +3007,7 @@ func (x *CancelRequested) String() string {
 func (*CancelRequested) ProtoMessage() {}
 
 func (x *CancelRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[30]
+	mi := &file_journalpb_journal_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2866,7 +3020,7 @@ func (x *CancelRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequested.ProtoReflect.Descriptor instead.
 func (*CancelRequested) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{30}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CancelRequested) GetEventName() string {
@@ -2888,7 +3042,7 @@ type SideEffectRecorded struct {
 
 func (x *SideEffectRecorded) Reset() {
 	*x = SideEffectRecorded{}
-	mi := &file_journalpb_journal_proto_msgTypes[31]
+	mi := &file_journalpb_journal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2900,7 +3054,7 @@ func (x *SideEffectRecorded) String() string {
 func (*SideEffectRecorded) ProtoMessage() {}
 
 func (x *SideEffectRecorded) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[31]
+	mi := &file_journalpb_journal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2913,7 +3067,7 @@ func (x *SideEffectRecorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SideEffectRecorded.ProtoReflect.Descriptor instead.
 func (*SideEffectRecorded) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{31}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SideEffectRecorded) GetLabel() string {
@@ -2946,7 +3100,7 @@ type StatusSet struct {
 
 func (x *StatusSet) Reset() {
 	*x = StatusSet{}
-	mi := &file_journalpb_journal_proto_msgTypes[32]
+	mi := &file_journalpb_journal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2958,7 +3112,7 @@ func (x *StatusSet) String() string {
 func (*StatusSet) ProtoMessage() {}
 
 func (x *StatusSet) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[32]
+	mi := &file_journalpb_journal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2971,7 +3125,7 @@ func (x *StatusSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusSet.ProtoReflect.Descriptor instead.
 func (*StatusSet) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{32}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StatusSet) GetValue() *Payload {
@@ -2993,7 +3147,7 @@ type AttributeSet struct {
 
 func (x *AttributeSet) Reset() {
 	*x = AttributeSet{}
-	mi := &file_journalpb_journal_proto_msgTypes[33]
+	mi := &file_journalpb_journal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3005,7 +3159,7 @@ func (x *AttributeSet) String() string {
 func (*AttributeSet) ProtoMessage() {}
 
 func (x *AttributeSet) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[33]
+	mi := &file_journalpb_journal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3018,7 +3172,7 @@ func (x *AttributeSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttributeSet.ProtoReflect.Descriptor instead.
 func (*AttributeSet) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{33}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AttributeSet) GetName() string {
@@ -3053,7 +3207,7 @@ type AttributeValue struct {
 
 func (x *AttributeValue) Reset() {
 	*x = AttributeValue{}
-	mi := &file_journalpb_journal_proto_msgTypes[34]
+	mi := &file_journalpb_journal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3065,7 +3219,7 @@ func (x *AttributeValue) String() string {
 func (*AttributeValue) ProtoMessage() {}
 
 func (x *AttributeValue) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[34]
+	mi := &file_journalpb_journal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3078,7 +3232,7 @@ func (x *AttributeValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttributeValue.ProtoReflect.Descriptor instead.
 func (*AttributeValue) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{34}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AttributeValue) GetKind() isAttributeValue_Kind {
@@ -3181,7 +3335,7 @@ type ValueSet struct {
 
 func (x *ValueSet) Reset() {
 	*x = ValueSet{}
-	mi := &file_journalpb_journal_proto_msgTypes[35]
+	mi := &file_journalpb_journal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3193,7 +3347,7 @@ func (x *ValueSet) String() string {
 func (*ValueSet) ProtoMessage() {}
 
 func (x *ValueSet) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[35]
+	mi := &file_journalpb_journal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3206,7 +3360,7 @@ func (x *ValueSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueSet.ProtoReflect.Descriptor instead.
 func (*ValueSet) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{35}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ValueSet) GetMap() string {
@@ -3251,7 +3405,7 @@ type OperationControlled struct {
 
 func (x *OperationControlled) Reset() {
 	*x = OperationControlled{}
-	mi := &file_journalpb_journal_proto_msgTypes[36]
+	mi := &file_journalpb_journal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3263,7 +3417,7 @@ func (x *OperationControlled) String() string {
 func (*OperationControlled) ProtoMessage() {}
 
 func (x *OperationControlled) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[36]
+	mi := &file_journalpb_journal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3276,7 +3430,7 @@ func (x *OperationControlled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperationControlled.ProtoReflect.Descriptor instead.
 func (*OperationControlled) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{36}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *OperationControlled) GetEventId() uint64 {
@@ -3338,7 +3492,7 @@ type HistoryCopied struct {
 
 func (x *HistoryCopied) Reset() {
 	*x = HistoryCopied{}
-	mi := &file_journalpb_journal_proto_msgTypes[37]
+	mi := &file_journalpb_journal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3350,7 +3504,7 @@ func (x *HistoryCopied) String() string {
 func (*HistoryCopied) ProtoMessage() {}
 
 func (x *HistoryCopied) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[37]
+	mi := &file_journalpb_journal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3363,7 +3517,7 @@ func (x *HistoryCopied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryCopied.ProtoReflect.Descriptor instead.
 func (*HistoryCopied) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{37}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *HistoryCopied) GetSource() *CopiedPart {
@@ -3403,7 +3557,7 @@ type MessageSent struct {
 
 func (x *MessageSent) Reset() {
 	*x = MessageSent{}
-	mi := &file_journalpb_journal_proto_msgTypes[38]
+	mi := &file_journalpb_journal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3415,7 +3569,7 @@ func (x *MessageSent) String() string {
 func (*MessageSent) ProtoMessage() {}
 
 func (x *MessageSent) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[38]
+	mi := &file_journalpb_journal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3428,7 +3582,7 @@ func (x *MessageSent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageSent.ProtoReflect.Descriptor instead.
 func (*MessageSent) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{38}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *MessageSent) GetInstance() string {
@@ -3468,7 +3622,7 @@ type MessageDelivered struct {
 
 func (x *MessageDelivered) Reset() {
 	*x = MessageDelivered{}
-	mi := &file_journalpb_journal_proto_msgTypes[39]
+	mi := &file_journalpb_journal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3480,7 +3634,7 @@ func (x *MessageDelivered) String() string {
 func (*MessageDelivered) ProtoMessage() {}
 
 func (x *MessageDelivered) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[39]
+	mi := &file_journalpb_journal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3493,7 +3647,7 @@ func (x *MessageDelivered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageDelivered.ProtoReflect.Descriptor instead.
 func (*MessageDelivered) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{39}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{41}
 }
 
 // MessageRejected: the receiver has not recorded the message and never will.
@@ -3506,7 +3660,7 @@ type MessageRejected struct {
 
 func (x *MessageRejected) Reset() {
 	*x = MessageRejected{}
-	mi := &file_journalpb_journal_proto_msgTypes[40]
+	mi := &file_journalpb_journal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3518,7 +3672,7 @@ func (x *MessageRejected) String() string {
 func (*MessageRejected) ProtoMessage() {}
 
 func (x *MessageRejected) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[40]
+	mi := &file_journalpb_journal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3531,7 +3685,7 @@ func (x *MessageRejected) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageRejected.ProtoReflect.Descriptor instead.
 func (*MessageRejected) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{40}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *MessageRejected) GetError() *Error {
@@ -3553,7 +3707,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_journalpb_journal_proto_msgTypes[41]
+	mi := &file_journalpb_journal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3565,7 +3719,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[41]
+	mi := &file_journalpb_journal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3578,7 +3732,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{41}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Entry) GetFormat() uint32 {
@@ -3607,7 +3761,7 @@ type ChecksummedRecord struct {
 
 func (x *ChecksummedRecord) Reset() {
 	*x = ChecksummedRecord{}
-	mi := &file_journalpb_journal_proto_msgTypes[42]
+	mi := &file_journalpb_journal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3619,7 +3773,7 @@ func (x *ChecksummedRecord) String() string {
 func (*ChecksummedRecord) ProtoMessage() {}
 
 func (x *ChecksummedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[42]
+	mi := &file_journalpb_journal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3632,7 +3786,7 @@ func (x *ChecksummedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChecksummedRecord.ProtoReflect.Descriptor instead.
 func (*ChecksummedRecord) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{42}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ChecksummedRecord) GetRecord() []byte {
@@ -3668,7 +3822,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_journalpb_journal_proto_msgTypes[43]
+	mi := &file_journalpb_journal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3680,7 +3834,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[43]
+	mi := &file_journalpb_journal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3693,7 +3847,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{43}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Record) GetCommand() isRecord_Command {
@@ -3828,7 +3982,7 @@ type Append struct {
 
 func (x *Append) Reset() {
 	*x = Append{}
-	mi := &file_journalpb_journal_proto_msgTypes[44]
+	mi := &file_journalpb_journal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3840,7 +3994,7 @@ func (x *Append) String() string {
 func (*Append) ProtoMessage() {}
 
 func (x *Append) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[44]
+	mi := &file_journalpb_journal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3853,7 +4007,7 @@ func (x *Append) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Append.ProtoReflect.Descriptor instead.
 func (*Append) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{44}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Append) GetInstance() string {
@@ -3890,7 +4044,7 @@ type Segment struct {
 
 func (x *Segment) Reset() {
 	*x = Segment{}
-	mi := &file_journalpb_journal_proto_msgTypes[45]
+	mi := &file_journalpb_journal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3902,7 +4056,7 @@ func (x *Segment) String() string {
 func (*Segment) ProtoMessage() {}
 
 func (x *Segment) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[45]
+	mi := &file_journalpb_journal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3915,7 +4069,7 @@ func (x *Segment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Segment.ProtoReflect.Descriptor instead.
 func (*Segment) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{45}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Segment) GetExecution() uint64 {
@@ -3957,14 +4111,15 @@ type Attempt struct {
 	// It must not be started again.
 	Pending bool `protobuf:"varint,7,opt,name=pending,proto3" json:"pending,omitempty"`
 	// When the attempt after the failed ones began, Unix nanoseconds; 0 if not recorded.
-	StartedAt     int64 `protobuf:"varint,8,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	StartedAt      int64           `protobuf:"varint,8,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	FailedAttempts *FailedAttempts `protobuf:"bytes,9,opt,name=failed_attempts,json=failedAttempts,proto3" json:"failed_attempts,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_journalpb_journal_proto_msgTypes[46]
+	mi := &file_journalpb_journal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3976,7 +4131,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[46]
+	mi := &file_journalpb_journal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3989,7 +4144,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{46}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Attempt) GetRef() *OperationRef {
@@ -4048,6 +4203,13 @@ func (x *Attempt) GetStartedAt() int64 {
 	return 0
 }
 
+func (x *Attempt) GetFailedAttempts() *FailedAttempts {
+	if x != nil {
+		return x.FailedAttempts
+	}
+	return nil
+}
+
 // Purge removes ended instances and everything kept of them.
 type Purge struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4060,7 +4222,7 @@ type Purge struct {
 
 func (x *Purge) Reset() {
 	*x = Purge{}
-	mi := &file_journalpb_journal_proto_msgTypes[47]
+	mi := &file_journalpb_journal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4072,7 +4234,7 @@ func (x *Purge) String() string {
 func (*Purge) ProtoMessage() {}
 
 func (x *Purge) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[47]
+	mi := &file_journalpb_journal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4085,7 +4247,7 @@ func (x *Purge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Purge.ProtoReflect.Descriptor instead.
 func (*Purge) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{47}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Purge) GetEpoch() uint64 {
@@ -4114,7 +4276,7 @@ type Epoch struct {
 
 func (x *Epoch) Reset() {
 	*x = Epoch{}
-	mi := &file_journalpb_journal_proto_msgTypes[48]
+	mi := &file_journalpb_journal_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4126,7 +4288,7 @@ func (x *Epoch) String() string {
 func (*Epoch) ProtoMessage() {}
 
 func (x *Epoch) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[48]
+	mi := &file_journalpb_journal_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4139,7 +4301,7 @@ func (x *Epoch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Epoch.ProtoReflect.Descriptor instead.
 func (*Epoch) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{48}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Epoch) GetNode() string {
@@ -4192,7 +4354,7 @@ type MetadataChange struct {
 
 func (x *MetadataChange) Reset() {
 	*x = MetadataChange{}
-	mi := &file_journalpb_journal_proto_msgTypes[49]
+	mi := &file_journalpb_journal_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4204,7 +4366,7 @@ func (x *MetadataChange) String() string {
 func (*MetadataChange) ProtoMessage() {}
 
 func (x *MetadataChange) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[49]
+	mi := &file_journalpb_journal_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4217,7 +4379,7 @@ func (x *MetadataChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetadataChange.ProtoReflect.Descriptor instead.
 func (*MetadataChange) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{49}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *MetadataChange) GetEpoch() uint64 {
@@ -4318,7 +4480,7 @@ type SetCondition struct {
 
 func (x *SetCondition) Reset() {
 	*x = SetCondition{}
-	mi := &file_journalpb_journal_proto_msgTypes[50]
+	mi := &file_journalpb_journal_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4330,7 +4492,7 @@ func (x *SetCondition) String() string {
 func (*SetCondition) ProtoMessage() {}
 
 func (x *SetCondition) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[50]
+	mi := &file_journalpb_journal_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4343,7 +4505,7 @@ func (x *SetCondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCondition.ProtoReflect.Descriptor instead.
 func (*SetCondition) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{50}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SetCondition) GetInstance() string {
@@ -4425,7 +4587,7 @@ type CopyHistory struct {
 
 func (x *CopyHistory) Reset() {
 	*x = CopyHistory{}
-	mi := &file_journalpb_journal_proto_msgTypes[51]
+	mi := &file_journalpb_journal_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4437,7 +4599,7 @@ func (x *CopyHistory) String() string {
 func (*CopyHistory) ProtoMessage() {}
 
 func (x *CopyHistory) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[51]
+	mi := &file_journalpb_journal_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4450,7 +4612,7 @@ func (x *CopyHistory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyHistory.ProtoReflect.Descriptor instead.
 func (*CopyHistory) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{51}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *CopyHistory) GetEpoch() uint64 {
@@ -4581,7 +4743,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_journalpb_journal_proto_msgTypes[52]
+	mi := &file_journalpb_journal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4593,7 +4755,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[52]
+	mi := &file_journalpb_journal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4606,7 +4768,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{52}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Condition) GetKind() ConditionKind {
@@ -4666,7 +4828,7 @@ type JoinToken struct {
 
 func (x *JoinToken) Reset() {
 	*x = JoinToken{}
-	mi := &file_journalpb_journal_proto_msgTypes[53]
+	mi := &file_journalpb_journal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4678,7 +4840,7 @@ func (x *JoinToken) String() string {
 func (*JoinToken) ProtoMessage() {}
 
 func (x *JoinToken) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[53]
+	mi := &file_journalpb_journal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4691,7 +4853,7 @@ func (x *JoinToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinToken.ProtoReflect.Descriptor instead.
 func (*JoinToken) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{53}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *JoinToken) GetKey() []byte {
@@ -4739,7 +4901,7 @@ type PartitionMetadata struct {
 
 func (x *PartitionMetadata) Reset() {
 	*x = PartitionMetadata{}
-	mi := &file_journalpb_journal_proto_msgTypes[54]
+	mi := &file_journalpb_journal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4751,7 +4913,7 @@ func (x *PartitionMetadata) String() string {
 func (*PartitionMetadata) ProtoMessage() {}
 
 func (x *PartitionMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[54]
+	mi := &file_journalpb_journal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4764,7 +4926,7 @@ func (x *PartitionMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionMetadata.ProtoReflect.Descriptor instead.
 func (*PartitionMetadata) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{54}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *PartitionMetadata) GetClock() int64 {
@@ -4846,7 +5008,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_journalpb_journal_proto_msgTypes[55]
+	mi := &file_journalpb_journal_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4858,7 +5020,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[55]
+	mi := &file_journalpb_journal_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4871,7 +5033,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{55}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Settings) GetActivityRates() []*ActivityRate {
@@ -4987,7 +5149,7 @@ type PausedActivity struct {
 
 func (x *PausedActivity) Reset() {
 	*x = PausedActivity{}
-	mi := &file_journalpb_journal_proto_msgTypes[56]
+	mi := &file_journalpb_journal_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4999,7 +5161,7 @@ func (x *PausedActivity) String() string {
 func (*PausedActivity) ProtoMessage() {}
 
 func (x *PausedActivity) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[56]
+	mi := &file_journalpb_journal_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5012,7 +5174,7 @@ func (x *PausedActivity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PausedActivity.ProtoReflect.Descriptor instead.
 func (*PausedActivity) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{56}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *PausedActivity) GetActivity() string {
@@ -5056,7 +5218,7 @@ type ActivityRate struct {
 
 func (x *ActivityRate) Reset() {
 	*x = ActivityRate{}
-	mi := &file_journalpb_journal_proto_msgTypes[57]
+	mi := &file_journalpb_journal_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5068,7 +5230,7 @@ func (x *ActivityRate) String() string {
 func (*ActivityRate) ProtoMessage() {}
 
 func (x *ActivityRate) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[57]
+	mi := &file_journalpb_journal_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5081,7 +5243,7 @@ func (x *ActivityRate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityRate.ProtoReflect.Descriptor instead.
 func (*ActivityRate) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{57}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ActivityRate) GetActivity() string {
@@ -5148,7 +5310,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_journalpb_journal_proto_msgTypes[58]
+	mi := &file_journalpb_journal_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5160,7 +5322,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[58]
+	mi := &file_journalpb_journal_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5173,7 +5335,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{58}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Instance) GetInstance() string {
@@ -5343,7 +5505,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_journalpb_journal_proto_msgTypes[59]
+	mi := &file_journalpb_journal_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5355,7 +5517,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[59]
+	mi := &file_journalpb_journal_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5368,7 +5530,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{59}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Operation) GetRef() *OperationRef {
@@ -5449,7 +5611,7 @@ type ChainedStart struct {
 
 func (x *ChainedStart) Reset() {
 	*x = ChainedStart{}
-	mi := &file_journalpb_journal_proto_msgTypes[60]
+	mi := &file_journalpb_journal_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5461,7 +5623,7 @@ func (x *ChainedStart) String() string {
 func (*ChainedStart) ProtoMessage() {}
 
 func (x *ChainedStart) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[60]
+	mi := &file_journalpb_journal_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5474,7 +5636,7 @@ func (x *ChainedStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChainedStart.ProtoReflect.Descriptor instead.
 func (*ChainedStart) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{60}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ChainedStart) GetRef() *OperationRef {
@@ -5511,7 +5673,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_journalpb_journal_proto_msgTypes[61]
+	mi := &file_journalpb_journal_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5523,7 +5685,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[61]
+	mi := &file_journalpb_journal_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5536,7 +5698,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{61}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *SnapshotHeader) GetFormat() uint32 {
@@ -5581,7 +5743,7 @@ type InstanceSnapshot struct {
 
 func (x *InstanceSnapshot) Reset() {
 	*x = InstanceSnapshot{}
-	mi := &file_journalpb_journal_proto_msgTypes[62]
+	mi := &file_journalpb_journal_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5593,7 +5755,7 @@ func (x *InstanceSnapshot) String() string {
 func (*InstanceSnapshot) ProtoMessage() {}
 
 func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[62]
+	mi := &file_journalpb_journal_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5606,7 +5768,7 @@ func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceSnapshot.ProtoReflect.Descriptor instead.
 func (*InstanceSnapshot) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{62}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *InstanceSnapshot) GetInstance() string {
@@ -5798,13 +5960,25 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x11ActivityScheduled\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
 	"\x05input\x18\x02 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05input\x12<\n" +
-	"\aoptions\x18\x03 \x01(\v2\".tenuto.journal.v1.ActivityOptionsR\aoptions\"c\n" +
+	"\aoptions\x18\x03 \x01(\v2\".tenuto.journal.v1.ActivityOptionsR\aoptions\"\xaf\x01\n" +
 	"\x11ActivityCompleted\x122\n" +
 	"\x06result\x18\x01 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x06result\x12\x1a\n" +
-	"\battempts\x18\x02 \x01(\rR\battempts\"\\\n" +
+	"\battempts\x18\x02 \x01(\rR\battempts\x12J\n" +
+	"\x0ffailed_attempts\x18\x03 \x01(\v2!.tenuto.journal.v1.FailedAttemptsR\x0efailedAttempts\"\xa8\x01\n" +
 	"\x0eActivityFailed\x12.\n" +
 	"\x05error\x18\x01 \x01(\v2\x18.tenuto.journal.v1.ErrorR\x05error\x12\x1a\n" +
-	"\battempts\x18\x02 \x01(\rR\battempts\"'\n" +
+	"\battempts\x18\x02 \x01(\rR\battempts\x12J\n" +
+	"\x0ffailed_attempts\x18\x03 \x01(\v2!.tenuto.journal.v1.FailedAttemptsR\x0efailedAttempts\"v\n" +
+	"\x0eFailedAttempts\x12<\n" +
+	"\battempts\x18\x01 \x03(\v2 .tenuto.journal.v1.FailedAttemptR\battempts\x12&\n" +
+	"\x0fnext_started_at\x18\x02 \x01(\x03R\rnextStartedAt\"\x8f\x01\n" +
+	"\rFailedAttempt\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\rR\x06number\x12\x1d\n" +
+	"\n" +
+	"started_at\x18\x02 \x01(\x03R\tstartedAt\x12\x19\n" +
+	"\bended_at\x18\x03 \x01(\x03R\aendedAt\x12\x12\n" +
+	"\x04code\x18\x04 \x01(\tR\x04code\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\"'\n" +
 	"\fTimerCreated\x12\x17\n" +
 	"\afire_at\x18\x01 \x01(\x03R\x06fireAt\"%\n" +
 	"\n" +
@@ -5910,7 +6084,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\aSegment\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12$\n" +
 	"\x0efirst_event_id\x18\x02 \x01(\x04R\ffirstEventId\x12\x16\n" +
-	"\x06events\x18\x03 \x03(\fR\x06events\"\xaf\x02\n" +
+	"\x06events\x18\x03 \x03(\fR\x06events\"\xfb\x02\n" +
 	"\aAttempt\x121\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1f.tenuto.journal.v1.OperationRefR\x03ref\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x16\n" +
@@ -5921,7 +6095,8 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\theartbeat\x18\x06 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\theartbeat\x12\x18\n" +
 	"\apending\x18\a \x01(\bR\apending\x12\x1d\n" +
 	"\n" +
-	"started_at\x18\b \x01(\x03R\tstartedAt\";\n" +
+	"started_at\x18\b \x01(\x03R\tstartedAt\x12J\n" +
+	"\x0ffailed_attempts\x18\t \x01(\v2!.tenuto.journal.v1.FailedAttemptsR\x0efailedAttempts\";\n" +
 	"\x05Purge\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1c\n" +
 	"\tinstances\x18\x02 \x03(\tR\tinstances\"1\n" +
@@ -6104,7 +6279,7 @@ func file_journalpb_journal_proto_rawDescGZIP() []byte {
 }
 
 var file_journalpb_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
+var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_journalpb_journal_proto_goTypes = []any{
 	(ClosePolicy)(0),                     // 0: tenuto.journal.v1.ClosePolicy
 	(ConditionKind)(0),                   // 1: tenuto.journal.v1.ConditionKind
@@ -6132,49 +6307,51 @@ var file_journalpb_journal_proto_goTypes = []any{
 	(*ActivityScheduled)(nil),            // 23: tenuto.journal.v1.ActivityScheduled
 	(*ActivityCompleted)(nil),            // 24: tenuto.journal.v1.ActivityCompleted
 	(*ActivityFailed)(nil),               // 25: tenuto.journal.v1.ActivityFailed
-	(*TimerCreated)(nil),                 // 26: tenuto.journal.v1.TimerCreated
-	(*TimerFired)(nil),                   // 27: tenuto.journal.v1.TimerFired
-	(*ExternalSubscribed)(nil),           // 28: tenuto.journal.v1.ExternalSubscribed
-	(*ExternalEvent)(nil),                // 29: tenuto.journal.v1.ExternalEvent
-	(*SubOrchestrationScheduled)(nil),    // 30: tenuto.journal.v1.SubOrchestrationScheduled
-	(*SubOrchestrationCompleted)(nil),    // 31: tenuto.journal.v1.SubOrchestrationCompleted
-	(*SubOrchestrationFailed)(nil),       // 32: tenuto.journal.v1.SubOrchestrationFailed
-	(*OrchestrationChained)(nil),         // 33: tenuto.journal.v1.OrchestrationChained
-	(*CancelRequested)(nil),              // 34: tenuto.journal.v1.CancelRequested
-	(*SideEffectRecorded)(nil),           // 35: tenuto.journal.v1.SideEffectRecorded
-	(*StatusSet)(nil),                    // 36: tenuto.journal.v1.StatusSet
-	(*AttributeSet)(nil),                 // 37: tenuto.journal.v1.AttributeSet
-	(*AttributeValue)(nil),               // 38: tenuto.journal.v1.AttributeValue
-	(*ValueSet)(nil),                     // 39: tenuto.journal.v1.ValueSet
-	(*OperationControlled)(nil),          // 40: tenuto.journal.v1.OperationControlled
-	(*HistoryCopied)(nil),                // 41: tenuto.journal.v1.HistoryCopied
-	(*MessageSent)(nil),                  // 42: tenuto.journal.v1.MessageSent
-	(*MessageDelivered)(nil),             // 43: tenuto.journal.v1.MessageDelivered
-	(*MessageRejected)(nil),              // 44: tenuto.journal.v1.MessageRejected
-	(*Entry)(nil),                        // 45: tenuto.journal.v1.Entry
-	(*ChecksummedRecord)(nil),            // 46: tenuto.journal.v1.ChecksummedRecord
-	(*Record)(nil),                       // 47: tenuto.journal.v1.Record
-	(*Append)(nil),                       // 48: tenuto.journal.v1.Append
-	(*Segment)(nil),                      // 49: tenuto.journal.v1.Segment
-	(*Attempt)(nil),                      // 50: tenuto.journal.v1.Attempt
-	(*Purge)(nil),                        // 51: tenuto.journal.v1.Purge
-	(*Epoch)(nil),                        // 52: tenuto.journal.v1.Epoch
-	(*MetadataChange)(nil),               // 53: tenuto.journal.v1.MetadataChange
-	(*SetCondition)(nil),                 // 54: tenuto.journal.v1.SetCondition
-	(*CopyHistory)(nil),                  // 55: tenuto.journal.v1.CopyHistory
-	(*Condition)(nil),                    // 56: tenuto.journal.v1.Condition
-	(*JoinToken)(nil),                    // 57: tenuto.journal.v1.JoinToken
-	(*PartitionMetadata)(nil),            // 58: tenuto.journal.v1.PartitionMetadata
-	(*Settings)(nil),                     // 59: tenuto.journal.v1.Settings
-	(*PausedActivity)(nil),               // 60: tenuto.journal.v1.PausedActivity
-	(*ActivityRate)(nil),                 // 61: tenuto.journal.v1.ActivityRate
-	(*Instance)(nil),                     // 62: tenuto.journal.v1.Instance
-	(*Operation)(nil),                    // 63: tenuto.journal.v1.Operation
-	(*ChainedStart)(nil),                 // 64: tenuto.journal.v1.ChainedStart
-	(*SnapshotHeader)(nil),               // 65: tenuto.journal.v1.SnapshotHeader
-	(*InstanceSnapshot)(nil),             // 66: tenuto.journal.v1.InstanceSnapshot
-	nil,                                  // 67: tenuto.journal.v1.OrchestrationStarted.TagsEntry
-	nil,                                  // 68: tenuto.journal.v1.Instance.TagsEntry
+	(*FailedAttempts)(nil),               // 26: tenuto.journal.v1.FailedAttempts
+	(*FailedAttempt)(nil),                // 27: tenuto.journal.v1.FailedAttempt
+	(*TimerCreated)(nil),                 // 28: tenuto.journal.v1.TimerCreated
+	(*TimerFired)(nil),                   // 29: tenuto.journal.v1.TimerFired
+	(*ExternalSubscribed)(nil),           // 30: tenuto.journal.v1.ExternalSubscribed
+	(*ExternalEvent)(nil),                // 31: tenuto.journal.v1.ExternalEvent
+	(*SubOrchestrationScheduled)(nil),    // 32: tenuto.journal.v1.SubOrchestrationScheduled
+	(*SubOrchestrationCompleted)(nil),    // 33: tenuto.journal.v1.SubOrchestrationCompleted
+	(*SubOrchestrationFailed)(nil),       // 34: tenuto.journal.v1.SubOrchestrationFailed
+	(*OrchestrationChained)(nil),         // 35: tenuto.journal.v1.OrchestrationChained
+	(*CancelRequested)(nil),              // 36: tenuto.journal.v1.CancelRequested
+	(*SideEffectRecorded)(nil),           // 37: tenuto.journal.v1.SideEffectRecorded
+	(*StatusSet)(nil),                    // 38: tenuto.journal.v1.StatusSet
+	(*AttributeSet)(nil),                 // 39: tenuto.journal.v1.AttributeSet
+	(*AttributeValue)(nil),               // 40: tenuto.journal.v1.AttributeValue
+	(*ValueSet)(nil),                     // 41: tenuto.journal.v1.ValueSet
+	(*OperationControlled)(nil),          // 42: tenuto.journal.v1.OperationControlled
+	(*HistoryCopied)(nil),                // 43: tenuto.journal.v1.HistoryCopied
+	(*MessageSent)(nil),                  // 44: tenuto.journal.v1.MessageSent
+	(*MessageDelivered)(nil),             // 45: tenuto.journal.v1.MessageDelivered
+	(*MessageRejected)(nil),              // 46: tenuto.journal.v1.MessageRejected
+	(*Entry)(nil),                        // 47: tenuto.journal.v1.Entry
+	(*ChecksummedRecord)(nil),            // 48: tenuto.journal.v1.ChecksummedRecord
+	(*Record)(nil),                       // 49: tenuto.journal.v1.Record
+	(*Append)(nil),                       // 50: tenuto.journal.v1.Append
+	(*Segment)(nil),                      // 51: tenuto.journal.v1.Segment
+	(*Attempt)(nil),                      // 52: tenuto.journal.v1.Attempt
+	(*Purge)(nil),                        // 53: tenuto.journal.v1.Purge
+	(*Epoch)(nil),                        // 54: tenuto.journal.v1.Epoch
+	(*MetadataChange)(nil),               // 55: tenuto.journal.v1.MetadataChange
+	(*SetCondition)(nil),                 // 56: tenuto.journal.v1.SetCondition
+	(*CopyHistory)(nil),                  // 57: tenuto.journal.v1.CopyHistory
+	(*Condition)(nil),                    // 58: tenuto.journal.v1.Condition
+	(*JoinToken)(nil),                    // 59: tenuto.journal.v1.JoinToken
+	(*PartitionMetadata)(nil),            // 60: tenuto.journal.v1.PartitionMetadata
+	(*Settings)(nil),                     // 61: tenuto.journal.v1.Settings
+	(*PausedActivity)(nil),               // 62: tenuto.journal.v1.PausedActivity
+	(*ActivityRate)(nil),                 // 63: tenuto.journal.v1.ActivityRate
+	(*Instance)(nil),                     // 64: tenuto.journal.v1.Instance
+	(*Operation)(nil),                    // 65: tenuto.journal.v1.Operation
+	(*ChainedStart)(nil),                 // 66: tenuto.journal.v1.ChainedStart
+	(*SnapshotHeader)(nil),               // 67: tenuto.journal.v1.SnapshotHeader
+	(*InstanceSnapshot)(nil),             // 68: tenuto.journal.v1.InstanceSnapshot
+	nil,                                  // 69: tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	nil,                                  // 70: tenuto.journal.v1.Instance.TagsEntry
 }
 var file_journalpb_journal_proto_depIdxs = []int32{
 	5,   // 0: tenuto.journal.v1.Error.cause:type_name -> tenuto.journal.v1.Error
@@ -6195,33 +6372,33 @@ var file_journalpb_journal_proto_depIdxs = []int32{
 	23,  // 15: tenuto.journal.v1.Event.activity_scheduled:type_name -> tenuto.journal.v1.ActivityScheduled
 	24,  // 16: tenuto.journal.v1.Event.activity_completed:type_name -> tenuto.journal.v1.ActivityCompleted
 	25,  // 17: tenuto.journal.v1.Event.activity_failed:type_name -> tenuto.journal.v1.ActivityFailed
-	26,  // 18: tenuto.journal.v1.Event.timer_created:type_name -> tenuto.journal.v1.TimerCreated
-	27,  // 19: tenuto.journal.v1.Event.timer_fired:type_name -> tenuto.journal.v1.TimerFired
-	28,  // 20: tenuto.journal.v1.Event.external_subscribed:type_name -> tenuto.journal.v1.ExternalSubscribed
-	29,  // 21: tenuto.journal.v1.Event.external_event:type_name -> tenuto.journal.v1.ExternalEvent
-	30,  // 22: tenuto.journal.v1.Event.sub_orchestration_scheduled:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
-	31,  // 23: tenuto.journal.v1.Event.sub_orchestration_completed:type_name -> tenuto.journal.v1.SubOrchestrationCompleted
-	32,  // 24: tenuto.journal.v1.Event.sub_orchestration_failed:type_name -> tenuto.journal.v1.SubOrchestrationFailed
-	33,  // 25: tenuto.journal.v1.Event.orchestration_chained:type_name -> tenuto.journal.v1.OrchestrationChained
-	34,  // 26: tenuto.journal.v1.Event.cancel_requested:type_name -> tenuto.journal.v1.CancelRequested
-	35,  // 27: tenuto.journal.v1.Event.side_effect_recorded:type_name -> tenuto.journal.v1.SideEffectRecorded
-	36,  // 28: tenuto.journal.v1.Event.status_set:type_name -> tenuto.journal.v1.StatusSet
-	42,  // 29: tenuto.journal.v1.Event.message_sent:type_name -> tenuto.journal.v1.MessageSent
-	43,  // 30: tenuto.journal.v1.Event.message_delivered:type_name -> tenuto.journal.v1.MessageDelivered
-	44,  // 31: tenuto.journal.v1.Event.message_rejected:type_name -> tenuto.journal.v1.MessageRejected
-	37,  // 32: tenuto.journal.v1.Event.attribute_set:type_name -> tenuto.journal.v1.AttributeSet
-	39,  // 33: tenuto.journal.v1.Event.value_set:type_name -> tenuto.journal.v1.ValueSet
-	40,  // 34: tenuto.journal.v1.Event.operation_controlled:type_name -> tenuto.journal.v1.OperationControlled
-	41,  // 35: tenuto.journal.v1.Event.history_copied:type_name -> tenuto.journal.v1.HistoryCopied
+	28,  // 18: tenuto.journal.v1.Event.timer_created:type_name -> tenuto.journal.v1.TimerCreated
+	29,  // 19: tenuto.journal.v1.Event.timer_fired:type_name -> tenuto.journal.v1.TimerFired
+	30,  // 20: tenuto.journal.v1.Event.external_subscribed:type_name -> tenuto.journal.v1.ExternalSubscribed
+	31,  // 21: tenuto.journal.v1.Event.external_event:type_name -> tenuto.journal.v1.ExternalEvent
+	32,  // 22: tenuto.journal.v1.Event.sub_orchestration_scheduled:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
+	33,  // 23: tenuto.journal.v1.Event.sub_orchestration_completed:type_name -> tenuto.journal.v1.SubOrchestrationCompleted
+	34,  // 24: tenuto.journal.v1.Event.sub_orchestration_failed:type_name -> tenuto.journal.v1.SubOrchestrationFailed
+	35,  // 25: tenuto.journal.v1.Event.orchestration_chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	36,  // 26: tenuto.journal.v1.Event.cancel_requested:type_name -> tenuto.journal.v1.CancelRequested
+	37,  // 27: tenuto.journal.v1.Event.side_effect_recorded:type_name -> tenuto.journal.v1.SideEffectRecorded
+	38,  // 28: tenuto.journal.v1.Event.status_set:type_name -> tenuto.journal.v1.StatusSet
+	44,  // 29: tenuto.journal.v1.Event.message_sent:type_name -> tenuto.journal.v1.MessageSent
+	45,  // 30: tenuto.journal.v1.Event.message_delivered:type_name -> tenuto.journal.v1.MessageDelivered
+	46,  // 31: tenuto.journal.v1.Event.message_rejected:type_name -> tenuto.journal.v1.MessageRejected
+	39,  // 32: tenuto.journal.v1.Event.attribute_set:type_name -> tenuto.journal.v1.AttributeSet
+	41,  // 33: tenuto.journal.v1.Event.value_set:type_name -> tenuto.journal.v1.ValueSet
+	42,  // 34: tenuto.journal.v1.Event.operation_controlled:type_name -> tenuto.journal.v1.OperationControlled
+	43,  // 35: tenuto.journal.v1.Event.history_copied:type_name -> tenuto.journal.v1.HistoryCopied
 	4,   // 36: tenuto.journal.v1.OrchestrationStarted.input:type_name -> tenuto.journal.v1.Payload
 	7,   // 37: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
-	29,  // 38: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	67,  // 39: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	31,  // 38: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	69,  // 39: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
 	4,   // 40: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
 	20,  // 41: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
 	14,  // 42: tenuto.journal.v1.OrchestrationStarted.request_id_marks:type_name -> tenuto.journal.v1.RequestIdMark
-	37,  // 43: tenuto.journal.v1.OrchestrationStarted.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	39,  // 44: tenuto.journal.v1.OrchestrationStarted.values:type_name -> tenuto.journal.v1.ValueSet
+	39,  // 43: tenuto.journal.v1.OrchestrationStarted.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	41,  // 44: tenuto.journal.v1.OrchestrationStarted.values:type_name -> tenuto.journal.v1.ValueSet
 	6,   // 45: tenuto.journal.v1.OrchestrationStarted.headers:type_name -> tenuto.journal.v1.Header
 	8,   // 46: tenuto.journal.v1.OrchestrationStarted.retry:type_name -> tenuto.journal.v1.RetryPolicy
 	5,   // 47: tenuto.journal.v1.OrchestrationStarted.last_failure:type_name -> tenuto.journal.v1.Error
@@ -6229,74 +6406,78 @@ var file_journalpb_journal_proto_depIdxs = []int32{
 	4,   // 49: tenuto.journal.v1.OrchestrationCompleted.output:type_name -> tenuto.journal.v1.Payload
 	5,   // 50: tenuto.journal.v1.OrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
 	4,   // 51: tenuto.journal.v1.OrchestrationContinuedAsNew.input:type_name -> tenuto.journal.v1.Payload
-	29,  // 52: tenuto.journal.v1.OrchestrationContinuedAsNew.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	31,  // 52: tenuto.journal.v1.OrchestrationContinuedAsNew.inbox:type_name -> tenuto.journal.v1.ExternalEvent
 	5,   // 53: tenuto.journal.v1.OrchestrationContinuedAsNew.retried:type_name -> tenuto.journal.v1.Error
 	4,   // 54: tenuto.journal.v1.ActivityScheduled.input:type_name -> tenuto.journal.v1.Payload
 	9,   // 55: tenuto.journal.v1.ActivityScheduled.options:type_name -> tenuto.journal.v1.ActivityOptions
 	4,   // 56: tenuto.journal.v1.ActivityCompleted.result:type_name -> tenuto.journal.v1.Payload
-	5,   // 57: tenuto.journal.v1.ActivityFailed.error:type_name -> tenuto.journal.v1.Error
-	4,   // 58: tenuto.journal.v1.ExternalEvent.data:type_name -> tenuto.journal.v1.Payload
-	6,   // 59: tenuto.journal.v1.ExternalEvent.headers:type_name -> tenuto.journal.v1.Header
-	4,   // 60: tenuto.journal.v1.SubOrchestrationScheduled.input:type_name -> tenuto.journal.v1.Payload
-	0,   // 61: tenuto.journal.v1.SubOrchestrationScheduled.close_policy:type_name -> tenuto.journal.v1.ClosePolicy
-	6,   // 62: tenuto.journal.v1.SubOrchestrationScheduled.headers:type_name -> tenuto.journal.v1.Header
-	8,   // 63: tenuto.journal.v1.SubOrchestrationScheduled.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	4,   // 64: tenuto.journal.v1.SubOrchestrationCompleted.result:type_name -> tenuto.journal.v1.Payload
-	5,   // 65: tenuto.journal.v1.SubOrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
-	4,   // 66: tenuto.journal.v1.OrchestrationChained.input:type_name -> tenuto.journal.v1.Payload
-	6,   // 67: tenuto.journal.v1.OrchestrationChained.headers:type_name -> tenuto.journal.v1.Header
-	4,   // 68: tenuto.journal.v1.SideEffectRecorded.value:type_name -> tenuto.journal.v1.Payload
-	5,   // 69: tenuto.journal.v1.SideEffectRecorded.error:type_name -> tenuto.journal.v1.Error
-	4,   // 70: tenuto.journal.v1.StatusSet.value:type_name -> tenuto.journal.v1.Payload
-	38,  // 71: tenuto.journal.v1.AttributeSet.value:type_name -> tenuto.journal.v1.AttributeValue
-	4,   // 72: tenuto.journal.v1.ValueSet.value:type_name -> tenuto.journal.v1.Payload
-	3,   // 73: tenuto.journal.v1.OperationControlled.kind:type_name -> tenuto.journal.v1.OperationControlled.Kind
-	9,   // 74: tenuto.journal.v1.OperationControlled.options:type_name -> tenuto.journal.v1.ActivityOptions
-	13,  // 75: tenuto.journal.v1.HistoryCopied.source:type_name -> tenuto.journal.v1.CopiedPart
-	29,  // 76: tenuto.journal.v1.HistoryCopied.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	29,  // 77: tenuto.journal.v1.MessageSent.event:type_name -> tenuto.journal.v1.ExternalEvent
-	20,  // 78: tenuto.journal.v1.MessageSent.cancel:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
-	5,   // 79: tenuto.journal.v1.MessageRejected.error:type_name -> tenuto.journal.v1.Error
-	46,  // 80: tenuto.journal.v1.Entry.records:type_name -> tenuto.journal.v1.ChecksummedRecord
-	48,  // 81: tenuto.journal.v1.Record.append:type_name -> tenuto.journal.v1.Append
-	52,  // 82: tenuto.journal.v1.Record.epoch:type_name -> tenuto.journal.v1.Epoch
-	50,  // 83: tenuto.journal.v1.Record.attempt:type_name -> tenuto.journal.v1.Attempt
-	51,  // 84: tenuto.journal.v1.Record.purge:type_name -> tenuto.journal.v1.Purge
-	53,  // 85: tenuto.journal.v1.Record.metadata_change:type_name -> tenuto.journal.v1.MetadataChange
-	54,  // 86: tenuto.journal.v1.Record.set_condition:type_name -> tenuto.journal.v1.SetCondition
-	55,  // 87: tenuto.journal.v1.Record.copy_history:type_name -> tenuto.journal.v1.CopyHistory
-	49,  // 88: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
-	7,   // 89: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
-	5,   // 90: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
-	4,   // 91: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
-	57,  // 92: tenuto.journal.v1.MetadataChange.issued:type_name -> tenuto.journal.v1.JoinToken
-	57,  // 93: tenuto.journal.v1.MetadataChange.used:type_name -> tenuto.journal.v1.JoinToken
-	56,  // 94: tenuto.journal.v1.SetCondition.condition:type_name -> tenuto.journal.v1.Condition
-	11,  // 95: tenuto.journal.v1.CopyHistory.origin:type_name -> tenuto.journal.v1.Origin
-	4,   // 96: tenuto.journal.v1.CopyHistory.input:type_name -> tenuto.journal.v1.Payload
-	1,   // 97: tenuto.journal.v1.Condition.kind:type_name -> tenuto.journal.v1.ConditionKind
-	57,  // 98: tenuto.journal.v1.PartitionMetadata.tokens:type_name -> tenuto.journal.v1.JoinToken
-	61,  // 99: tenuto.journal.v1.Settings.activity_rates:type_name -> tenuto.journal.v1.ActivityRate
-	60,  // 100: tenuto.journal.v1.Settings.paused_activities:type_name -> tenuto.journal.v1.PausedActivity
-	2,   // 101: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
-	7,   // 102: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
-	68,  // 103: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
-	56,  // 104: tenuto.journal.v1.Instance.condition:type_name -> tenuto.journal.v1.Condition
-	37,  // 105: tenuto.journal.v1.Instance.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	7,   // 106: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
-	50,  // 107: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
-	7,   // 108: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
-	33,  // 109: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
-	30,  // 110: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
-	58,  // 111: tenuto.journal.v1.SnapshotHeader.metadata:type_name -> tenuto.journal.v1.PartitionMetadata
-	49,  // 112: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
-	50,  // 113: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
-	56,  // 114: tenuto.journal.v1.InstanceSnapshot.condition:type_name -> tenuto.journal.v1.Condition
-	115, // [115:115] is the sub-list for method output_type
-	115, // [115:115] is the sub-list for method input_type
-	115, // [115:115] is the sub-list for extension type_name
-	115, // [115:115] is the sub-list for extension extendee
-	0,   // [0:115] is the sub-list for field type_name
+	26,  // 57: tenuto.journal.v1.ActivityCompleted.failed_attempts:type_name -> tenuto.journal.v1.FailedAttempts
+	5,   // 58: tenuto.journal.v1.ActivityFailed.error:type_name -> tenuto.journal.v1.Error
+	26,  // 59: tenuto.journal.v1.ActivityFailed.failed_attempts:type_name -> tenuto.journal.v1.FailedAttempts
+	27,  // 60: tenuto.journal.v1.FailedAttempts.attempts:type_name -> tenuto.journal.v1.FailedAttempt
+	4,   // 61: tenuto.journal.v1.ExternalEvent.data:type_name -> tenuto.journal.v1.Payload
+	6,   // 62: tenuto.journal.v1.ExternalEvent.headers:type_name -> tenuto.journal.v1.Header
+	4,   // 63: tenuto.journal.v1.SubOrchestrationScheduled.input:type_name -> tenuto.journal.v1.Payload
+	0,   // 64: tenuto.journal.v1.SubOrchestrationScheduled.close_policy:type_name -> tenuto.journal.v1.ClosePolicy
+	6,   // 65: tenuto.journal.v1.SubOrchestrationScheduled.headers:type_name -> tenuto.journal.v1.Header
+	8,   // 66: tenuto.journal.v1.SubOrchestrationScheduled.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	4,   // 67: tenuto.journal.v1.SubOrchestrationCompleted.result:type_name -> tenuto.journal.v1.Payload
+	5,   // 68: tenuto.journal.v1.SubOrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
+	4,   // 69: tenuto.journal.v1.OrchestrationChained.input:type_name -> tenuto.journal.v1.Payload
+	6,   // 70: tenuto.journal.v1.OrchestrationChained.headers:type_name -> tenuto.journal.v1.Header
+	4,   // 71: tenuto.journal.v1.SideEffectRecorded.value:type_name -> tenuto.journal.v1.Payload
+	5,   // 72: tenuto.journal.v1.SideEffectRecorded.error:type_name -> tenuto.journal.v1.Error
+	4,   // 73: tenuto.journal.v1.StatusSet.value:type_name -> tenuto.journal.v1.Payload
+	40,  // 74: tenuto.journal.v1.AttributeSet.value:type_name -> tenuto.journal.v1.AttributeValue
+	4,   // 75: tenuto.journal.v1.ValueSet.value:type_name -> tenuto.journal.v1.Payload
+	3,   // 76: tenuto.journal.v1.OperationControlled.kind:type_name -> tenuto.journal.v1.OperationControlled.Kind
+	9,   // 77: tenuto.journal.v1.OperationControlled.options:type_name -> tenuto.journal.v1.ActivityOptions
+	13,  // 78: tenuto.journal.v1.HistoryCopied.source:type_name -> tenuto.journal.v1.CopiedPart
+	31,  // 79: tenuto.journal.v1.HistoryCopied.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	31,  // 80: tenuto.journal.v1.MessageSent.event:type_name -> tenuto.journal.v1.ExternalEvent
+	20,  // 81: tenuto.journal.v1.MessageSent.cancel:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	5,   // 82: tenuto.journal.v1.MessageRejected.error:type_name -> tenuto.journal.v1.Error
+	48,  // 83: tenuto.journal.v1.Entry.records:type_name -> tenuto.journal.v1.ChecksummedRecord
+	50,  // 84: tenuto.journal.v1.Record.append:type_name -> tenuto.journal.v1.Append
+	54,  // 85: tenuto.journal.v1.Record.epoch:type_name -> tenuto.journal.v1.Epoch
+	52,  // 86: tenuto.journal.v1.Record.attempt:type_name -> tenuto.journal.v1.Attempt
+	53,  // 87: tenuto.journal.v1.Record.purge:type_name -> tenuto.journal.v1.Purge
+	55,  // 88: tenuto.journal.v1.Record.metadata_change:type_name -> tenuto.journal.v1.MetadataChange
+	56,  // 89: tenuto.journal.v1.Record.set_condition:type_name -> tenuto.journal.v1.SetCondition
+	57,  // 90: tenuto.journal.v1.Record.copy_history:type_name -> tenuto.journal.v1.CopyHistory
+	51,  // 91: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
+	7,   // 92: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
+	5,   // 93: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
+	4,   // 94: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
+	26,  // 95: tenuto.journal.v1.Attempt.failed_attempts:type_name -> tenuto.journal.v1.FailedAttempts
+	59,  // 96: tenuto.journal.v1.MetadataChange.issued:type_name -> tenuto.journal.v1.JoinToken
+	59,  // 97: tenuto.journal.v1.MetadataChange.used:type_name -> tenuto.journal.v1.JoinToken
+	58,  // 98: tenuto.journal.v1.SetCondition.condition:type_name -> tenuto.journal.v1.Condition
+	11,  // 99: tenuto.journal.v1.CopyHistory.origin:type_name -> tenuto.journal.v1.Origin
+	4,   // 100: tenuto.journal.v1.CopyHistory.input:type_name -> tenuto.journal.v1.Payload
+	1,   // 101: tenuto.journal.v1.Condition.kind:type_name -> tenuto.journal.v1.ConditionKind
+	59,  // 102: tenuto.journal.v1.PartitionMetadata.tokens:type_name -> tenuto.journal.v1.JoinToken
+	63,  // 103: tenuto.journal.v1.Settings.activity_rates:type_name -> tenuto.journal.v1.ActivityRate
+	62,  // 104: tenuto.journal.v1.Settings.paused_activities:type_name -> tenuto.journal.v1.PausedActivity
+	2,   // 105: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
+	7,   // 106: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
+	70,  // 107: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
+	58,  // 108: tenuto.journal.v1.Instance.condition:type_name -> tenuto.journal.v1.Condition
+	39,  // 109: tenuto.journal.v1.Instance.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	7,   // 110: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
+	52,  // 111: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
+	7,   // 112: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
+	35,  // 113: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	32,  // 114: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
+	60,  // 115: tenuto.journal.v1.SnapshotHeader.metadata:type_name -> tenuto.journal.v1.PartitionMetadata
+	51,  // 116: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
+	52,  // 117: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
+	58,  // 118: tenuto.journal.v1.InstanceSnapshot.condition:type_name -> tenuto.journal.v1.Condition
+	119, // [119:119] is the sub-list for method output_type
+	119, // [119:119] is the sub-list for method input_type
+	119, // [119:119] is the sub-list for extension type_name
+	119, // [119:119] is the sub-list for extension extendee
+	0,   // [0:119] is the sub-list for field type_name
 }
 
 func init() { file_journalpb_journal_proto_init() }
@@ -6336,14 +6517,14 @@ func file_journalpb_journal_proto_init() {
 		(*Event_OperationControlled)(nil),
 		(*Event_HistoryCopied)(nil),
 	}
-	file_journalpb_journal_proto_msgTypes[34].OneofWrappers = []any{
+	file_journalpb_journal_proto_msgTypes[36].OneofWrappers = []any{
 		(*AttributeValue_Text)(nil),
 		(*AttributeValue_Flag)(nil),
 		(*AttributeValue_Integer)(nil),
 		(*AttributeValue_Number)(nil),
 		(*AttributeValue_Time)(nil),
 	}
-	file_journalpb_journal_proto_msgTypes[43].OneofWrappers = []any{
+	file_journalpb_journal_proto_msgTypes[45].OneofWrappers = []any{
 		(*Record_Append)(nil),
 		(*Record_Epoch)(nil),
 		(*Record_Attempt)(nil),
@@ -6358,7 +6539,7 @@ func file_journalpb_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_journalpb_journal_proto_rawDesc), len(file_journalpb_journal_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   65,
+			NumMessages:   67,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

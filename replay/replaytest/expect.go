@@ -130,7 +130,10 @@ func withoutTimes(event history.Event) history.Event {
 		stripError(body.OrchestrationContinuedAsNew.Retried)
 	case *journalpb.Event_OrchestrationFailed:
 		stripError(body.OrchestrationFailed.Error)
+	case *journalpb.Event_ActivityCompleted:
+		body.ActivityCompleted.FailedAttempts = nil // their number counts, which is another field
 	case *journalpb.Event_ActivityFailed:
+		body.ActivityFailed.FailedAttempts = nil
 		stripError(body.ActivityFailed.Error)
 	case *journalpb.Event_SubOrchestrationFailed:
 		stripError(body.SubOrchestrationFailed.Error)

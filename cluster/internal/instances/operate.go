@@ -202,11 +202,15 @@ func (i *Inputs) closingEvent(p *actors.Partition, ref *journalpb.OperationRef, 
 			SubOrchestrationCompleted: &journalpb.SubOrchestrationCompleted{Result: r.Result},
 		}}
 	}
-	attempts := uint32(i.attemptsOf(p, ref).Begun)
+	attempts := i.attemptsOf(p, ref)
 	if failed {
-		return &journalpb.Event{Body: &journalpb.Event_ActivityFailed{ActivityFailed: &journalpb.ActivityFailed{Error: r.Error, Attempts: attempts}}}
+		return &journalpb.Event{Body: &journalpb.Event_ActivityFailed{ActivityFailed: &journalpb.ActivityFailed{
+			Error: r.Error, Attempts: uint32(attempts.Begun), FailedAttempts: attempts.Earlier,
+		}}}
 	}
-	return &journalpb.Event{Body: &journalpb.Event_ActivityCompleted{ActivityCompleted: &journalpb.ActivityCompleted{Result: r.Result, Attempts: attempts}}}
+	return &journalpb.Event{Body: &journalpb.Event_ActivityCompleted{ActivityCompleted: &journalpb.ActivityCompleted{
+		Result: r.Result, Attempts: uint32(attempts.Begun), FailedAttempts: attempts.Earlier,
+	}}}
 }
 
 // attemptsOf returns how far the attempts of an activity have come. While the operation is not
@@ -214,8 +218,8 @@ func (i *Inputs) closingEvent(p *actors.Partition, ref *journalpb.OperationRef, 
 func (i *Inputs) attemptsOf(p *actors.Partition, ref *journalpb.OperationRef) activity.Attempts {
 	attempts := p.AttemptsOf(ref)
 	if attempts.State == "" {
-		failed := int(i.openOperation(ref).GetAttempt().GetFailed())
-		attempts.Failed, attempts.Begun = failed, failed
+		recorded := i.openOperation(ref).GetAttempt()
+		attempts.Failed, attempts.Begun, attempts.Earlier = int(recorded.GetFailed()), int(recorded.GetFailed()), recorded.GetFailedAttempts()
 	}
 	return attempts
 }

@@ -31,6 +31,7 @@ func (re *Reads) Pending(ctx context.Context, p *actors.Partition, instance stri
 			name, deadlineShown = deadlineName, true
 		}
 		var paused *journalpb.PausedActivity
+		attempts := p.AttemptsOf(open.Ref)
 		if scheduled := event.GetActivityScheduled(); scheduled != nil {
 			paused = re.PauseOf(scheduled.Name)
 		}
@@ -39,8 +40,10 @@ func (re *Reads) Pending(ctx context.Context, p *actors.Partition, instance stri
 			Operation: open,
 			Name:      name,
 			Since:     event.Timestamp,
-			State:     string(p.AttemptsOf(open.Ref).State),
+			State:     string(attempts.State),
 			Receiver:  event.GetMessageSent().GetInstance(),
+
+			AttemptStartedAt: attempts.StartedAt,
 		})
 	}
 	result.Operations = append(result.Operations, re.bufferedEvents(instance)...)

@@ -20,17 +20,19 @@ type eventView struct {
 	SourceEventID uint64     `json:"source_event_id,omitempty"` // of the operation that it ends
 	Operation     uint64     `json:"operation,omitempty"`       // on which an operator acted
 	Name          string     `json:"name,omitempty"`
-	Attempts      int        `json:"attempts,omitempty"`
-	FireAt        *time.Time `json:"fire_at,omitempty"`
-	ChildID       string     `json:"child_id,omitempty"`
-	Receiver      string     `json:"receiver,omitempty"`
-	Error         *errorView `json:"error,omitempty"`
-	Principal     string     `json:"principal,omitempty"`
-	Reason        string     `json:"reason,omitempty"`
-	Input         *payload   `json:"input,omitempty"`
-	Output        *payload   `json:"output,omitempty"`
-	Value         *payload   `json:"value,omitempty"`
-	Data          *payload   `json:"data,omitempty"`
+	// AttemptCount and Attempts are those of a timeline's row.
+	AttemptCount int           `json:"attempt_count,omitempty"`
+	Attempts     []attemptView `json:"attempts,omitempty"`
+	FireAt       *time.Time    `json:"fire_at,omitempty"`
+	ChildID      string        `json:"child_id,omitempty"`
+	Receiver     string        `json:"receiver,omitempty"`
+	Error        *errorView    `json:"error,omitempty"`
+	Principal    string        `json:"principal,omitempty"`
+	Reason       string        `json:"reason,omitempty"`
+	Input        *payload      `json:"input,omitempty"`
+	Output       *payload      `json:"output,omitempty"`
+	Value        *payload      `json:"value,omitempty"`
+	Data         *payload      `json:"data,omitempty"`
 }
 
 // part says what the payload of an event is.
@@ -57,7 +59,7 @@ var parts = map[history.EventType]part{
 func (a *API) eventViewOf(e history.Event, payloads, whole bool) *eventView {
 	v := &eventView{
 		Execution: e.Execution, EventID: e.EventID, Type: string(e.Type), Time: timeOf(e.Time), SourceEventID: e.SourceEventID,
-		Operation: e.Operation(), Name: e.Name, Attempts: e.Attempts(), FireAt: timeOf(e.FireAt()), ChildID: e.Child(),
+		Operation: e.Operation(), Name: e.Name, AttemptCount: e.Attempts(), Attempts: endedAttempts(e), FireAt: timeOf(e.FireAt()), ChildID: e.Child(),
 		Receiver: e.Receiver(), Error: errorViewOf(e.Err()), Principal: e.Principal, Reason: e.Reason,
 	}
 	p, ok := parts[e.Type]

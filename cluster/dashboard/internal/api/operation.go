@@ -6,6 +6,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 // operationView is an open operation as answers have it.
@@ -18,16 +19,52 @@ type operationView struct {
 	State          string     `json:"state,omitempty"`
 	FailedAttempts int        `json:"failed_attempts,omitempty"`
 	LastError      *errorView `json:"last_error,omitempty"`
-	NextAttempt    *time.Time `json:"next_attempt,omitempty"`
-	FireAt         *time.Time `json:"fire_at,omitempty"`
-	ChildID        string     `json:"child_id,omitempty"`
-	Receiver       string     `json:"receiver,omitempty"`
-	Held           bool       `json:"held,omitempty"`
-	PausedBy       string     `json:"paused_by,omitempty"`
-	PausedReason   string     `json:"paused_reason,omitempty"`
-	PausedSince    *time.Time `json:"paused_since,omitempty"`
-	Buffered       int        `json:"buffered,omitempty"`
-	Heartbeat      *payload   `json:"heartbeat,omitempty"`
+	// Attempts are the latest failed ones and the one that runs or is pending.
+	Attempts     []attemptView `json:"attempts,omitempty"`
+	NextAttempt  *time.Time    `json:"next_attempt,omitempty"`
+	FireAt       *time.Time    `json:"fire_at,omitempty"`
+	ChildID      string        `json:"child_id,omitempty"`
+	Receiver     string        `json:"receiver,omitempty"`
+	Held         bool          `json:"held,omitempty"`
+	PausedBy     string        `json:"paused_by,omitempty"`
+	PausedReason string        `json:"paused_reason,omitempty"`
+	PausedSince  *time.Time    `json:"paused_since,omitempty"`
+	Buffered     int           `json:"buffered,omitempty"`
+	Heartbeat    *payload      `json:"heartbeat,omitempty"`
+}
+
+// attemptView is an attempt of an activity.
+type attemptView struct {
+	Number int        `json:"number"` // from 1
+	From   *time.Time `json:"from"`
+	To     *time.Time `json:"to"`              // null while it runs
+	Error  *errorView `json:"error,omitempty"` // why it failed; of the last attempt, the event has it
+}
+
+func failedAttempts(failures []history.FailedAttempt) []attemptView {
+	var all []attemptView
+	for _, f := range failures {
+		all = append(all, attemptView{f.Number, timeOf(f.StartedAt), timeOf(f.EndedAt), &errorView{Code: f.Code, Message: f.Message}})
+	}
+	return all
+}
+
+// openAttempts returns the known attempts of an open activity.
+func openAttempts(o *cluster.OpenOperation) []attemptView {
+	all := failedAttempts(o.Failures)
+	if !o.AttemptStarted.IsZero() {
+		all = append(all, attemptView{Number: o.FailedAttempts + 1, From: timeOf(o.AttemptStarted)})
+	}
+	return all
+}
+
+// endedAttempts returns the known attempts of the activity that an event ends: none if there was one.
+func endedAttempts(e history.Event) []attemptView {
+	all := failedAttempts(e.Failures())
+	if started := e.LastAttemptStarted(); !started.IsZero() {
+		all = append(all, attemptView{e.Attempts(), timeOf(started), timeOf(e.Time), errorViewOf(e.Err())})
+	}
+	return all
 }
 
 type pendingAnswer struct {
@@ -43,7 +80,7 @@ func (a *instanceAPI) listPending(ctx context.Context, r *request) (any, error) 
 	for _, o := range open {
 		answer.Operations = append(answer.Operations, operationView{
 			EventID: o.EventID, Execution: o.Execution, Type: o.EventType, Name: o.Name, Since: timeOf(o.Since), State: string(o.State),
-			FailedAttempts: o.FailedAttempts, LastError: errorViewOf(o.LastError), NextAttempt: timeOf(o.NextAttempt),
+			FailedAttempts: o.FailedAttempts, LastError: errorViewOf(o.LastError), Attempts: openAttempts(o), NextAttempt: timeOf(o.NextAttempt),
 			FireAt: timeOf(o.FireAt), ChildID: o.ChildID, Receiver: o.Receiver, Held: o.Held,
 			PausedBy: o.PausedBy, PausedReason: o.PausedReason, PausedSince: timeOf(o.PausedSince), Buffered: o.Buffered,
 			Heartbeat: a.heartbeatOf(o),

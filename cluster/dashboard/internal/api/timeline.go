@@ -20,15 +20,18 @@ type timelineAnswer struct {
 
 // timelineRow is an operation.
 type timelineRow struct {
-	EventID  uint64     `json:"event_id"`
-	Kind     string     `json:"kind"` // activity, timer, event, child or message
-	Name     string     `json:"name,omitempty"`
-	From     *time.Time `json:"from"`
-	To       *time.Time `json:"to"` // null while it is open
-	Outcome  string     `json:"outcome,omitempty"`
-	Attempts int        `json:"attempt_count,omitempty"` // of an activity that has ended
-	ChildID  string     `json:"child_id,omitempty"`
-	Receiver string     `json:"receiver,omitempty"`
+	EventID uint64     `json:"event_id"`
+	Kind    string     `json:"kind"` // activity, timer, event, child or message
+	Name    string     `json:"name,omitempty"`
+	From    *time.Time `json:"from"`
+	To      *time.Time `json:"to"` // null while it is open
+	Outcome string     `json:"outcome,omitempty"`
+	// AttemptCount is how many attempts an activity took that has ended. Attempts are the known ones of
+	// several: the latest 21 at most.
+	AttemptCount int           `json:"attempt_count,omitempty"`
+	Attempts     []attemptView `json:"attempts,omitempty"`
+	ChildID      string        `json:"child_id,omitempty"`
+	Receiver     string        `json:"receiver,omitempty"`
 }
 
 // timelineMark is a moment.
@@ -134,5 +137,5 @@ func (t *timeline) end(e history.Event, at *time.Time) {
 	if row == nil || !ends || row.To != nil {
 		return
 	}
-	row.To, row.Outcome, row.Attempts = at, outcome, e.Attempts()
+	row.To, row.Outcome, row.AttemptCount, row.Attempts = at, outcome, e.Attempts(), endedAttempts(e)
 }

@@ -214,7 +214,7 @@ func (a *API) unrecorded(ctx context.Context, id string) *unrecordedState {
 		return nil
 	}
 	for _, o := range open[:min(len(open), eventsAtOnce)] {
-		shown.Pending = append(shown.Pending, []any{o.EventID, o.State, o.FailedAttempts, o.Held, o.PausedBy, o.NextAttempt, o.Buffered})
+		shown.Pending = append(shown.Pending, []any{o.EventID, o.State, o.FailedAttempts, o.AttemptStarted, o.Held, o.PausedBy, o.NextAttempt, o.Buffered})
 	}
 	return shown
 }

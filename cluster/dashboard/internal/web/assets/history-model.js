@@ -109,7 +109,18 @@ export function isPayload(field, value) {
 export function fieldsOf(event, formatTime = (time) => time) {
   return Object.entries(event)
     .filter(([field, value]) => !columns.has(field) && !isPayload(field, value) && value !== '' && value !== null && value !== undefined)
-    .map(([field, value]) => [field.replaceAll('_', ' '), isTime.test(value) ? formatTime(value) : textOf(value)]);
+    .map(([field, value]) => {
+      if (field === 'attempts') {
+        return ['known attempts', value.map((attempt) => attemptText(attempt, formatTime)).join('; ')];
+      }
+      return [names[field] || field.replaceAll('_', ' '), isTime.test(value) ? formatTime(value) : textOf(value)];
+    });
+}
+
+const names = { attempt_count: 'attempts' };
+
+function attemptText({ number, from, to, error }, formatTime) {
+  return `${number}: ${formatTime(from)} to ${formatTime(to)}${error ? `, ${textOf(error)}` : ''}`;
 }
 
 function textOf(value) {
@@ -134,7 +145,7 @@ export function payloadText(payload, max = 200) {
   return text.length > max ? text.slice(0, max) + '…' : text;
 }
 
-const quiet = new Set(['principal', 'reason', 'request id', 'headers', 'options', 'trace']);
+const quiet = new Set(['known attempts', 'principal', 'reason', 'request id', 'headers', 'options', 'trace']);
 
 /** Returns what an event says, as one line: its error, fields and payloads. */
 export function summarize(event, formatTime) {

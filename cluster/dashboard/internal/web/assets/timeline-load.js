@@ -13,8 +13,6 @@ import { get } from './api.js';
 import { follow } from './live.js';
 import { annotate, createTimeline, extend } from './timeline-model.js';
 
-const reloadMax = 2000; // operations of a timeline that is read again when attempts change
-
 const catchUpBy = 1000; // events that one request reads
 
 let early = null;
@@ -108,16 +106,12 @@ export function useTimeline(id, execution, wanted) {
       changed();
     }
   };
-  // addPending shows what is open, and reads attempts again where they are known one by one.
+  // addPending shows what is open, and the attempts of open activities.
   const addPending = (operations) => {
     const timeline = model.current;
-    if (!timeline || !annotate(timeline, operations)) {
-      return;
+    if (timeline && annotate(timeline, operations)) {
+      changed();
     }
-    if (operations.some((o) => timeline.byEvent.get(o.event_id)?.attempts.length) && timeline.rows.length < reloadMax) {
-      read();
-    }
-    changed();
   };
   return { ...state, add, catchUp, annotate: addPending, reload: () => needed.current && read() };
 }

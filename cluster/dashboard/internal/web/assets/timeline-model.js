@@ -106,12 +106,7 @@ function newRow(row) {
     from: milliseconds(row.from),
     to: milliseconds(row.to),
     outcome: row.outcome || 'open',
-    attempts: (row.attempts || []).map((attempt) => ({
-      number: attempt.number,
-      from: milliseconds(attempt.from),
-      to: milliseconds(attempt.to),
-      error: errorText(attempt.error),
-    })),
+    attempts: attemptsOf(row.attempts),
     attemptCount: row.attempt_count || 0,
     childId: row.child_id || '',
     receiver: row.receiver || '',
@@ -121,6 +116,15 @@ function newRow(row) {
     failedAttempts: 0,
     lastError: '',
   };
+}
+
+function attemptsOf(attempts) {
+  return (attempts || []).map((attempt) => ({
+    number: attempt.number,
+    from: milliseconds(attempt.from),
+    to: milliseconds(attempt.to),
+    error: errorText(attempt.error),
+  }));
 }
 
 function newMark(mark) {
@@ -181,12 +185,8 @@ function closeRow(timeline, event, time) {
   row.to = time;
   row.outcome = closes[event.type];
   row.closedBy = event.event_id;
-  row.attemptCount = event.attempts || row.attemptCount;
-  const last = row.attempts[row.attempts.length - 1];
-  if (last && last.to === null) {
-    last.to = time;
-    last.error = row.outcome === 'failed' ? errorText(event.error) : '';
-  }
+  row.attemptCount = event.attempt_count || row.attemptCount;
+  row.attempts = attemptsOf(event.attempts);
   return true;
 }
 
@@ -213,8 +213,9 @@ export function annotate(timeline, operations) {
     }
     const failed = operation.failed_attempts || 0;
     const state = operation.held ? 'held' : operation.state || '';
-    if (state !== row.state || failed !== row.failedAttempts) {
-      Object.assign(row, { state, failedAttempts: failed, lastError: errorText(operation.last_error), attemptCount: Math.max(row.attemptCount, failed) });
+    const attempts = attemptsOf(operation.attempts);
+    if (state !== row.state || failed !== row.failedAttempts || attempts.length !== row.attempts.length) {
+      Object.assign(row, { state, failedAttempts: failed, lastError: errorText(operation.last_error), attempts });
       changed = true;
     }
   }
@@ -253,7 +254,8 @@ export function segmentsOf(row, now) {
   for (const [i, attempt] of row.attempts.entries()) {
     const from = Math.max(at, attempt.from === null ? at : attempt.from);
     if (from > at) {
-      segments.push({ from: at, to: from, tone: i ? 'backoff' : 'queued' });
+      const omitted = !i && attempt.number > 1; // only the latest attempts are recorded
+      segments.push({ from: at, to: from, tone: i || omitted ? 'backoff' : 'queued', several: omitted });
     }
     const last = i === row.attempts.length - 1;
     const to = attempt.to === null ? (last ? end : from) : attempt.to;

@@ -45,7 +45,8 @@ test('a timer and a child have tones of their own', () => {
 
 test('an event that comes live ends its operation', () => {
   const timeline = sample();
-  assert.ok(model.applyEvent(timeline, { event_id: 6, type: 'ActivityCompleted', time: at(90), source_event_id: 2, attempts: 2 }));
+  assert.ok(model.applyEvent(timeline, { event_id: 6, type: 'ActivityCompleted', time: at(90), source_event_id: 2, attempt_count: 2,
+    attempts: [{ number: 1, from: at(20), to: at(30), error: { code: 'bank', message: 'down' } }, { number: 2, from: at(50), to: at(90) }] }));
   const row = timeline.byEvent.get(2);
   assert.equal(row.outcome, 'completed');
   assert.equal(row.to, ms(90));
@@ -75,7 +76,7 @@ test('an activity without known attempts shows what is pending', () => {
   const [row] = timeline.rows;
   assert.deepEqual(model.segmentsOf(row, ms(9)).map((s) => [s.tone, s.several]), [['backoff', true]]);
   assert.equal(model.describeRow(row, ms(9), (s) => `${s} s`), 'activity, open for 0.008 s, backing off, 3 failed, last error smtp: later');
-  model.applyEvent(timeline, { event_id: 3, type: 'ActivityCompleted', time: at(9), source_event_id: 2, attempts: 4 });
+  model.applyEvent(timeline, { event_id: 3, type: 'ActivityCompleted', time: at(9), source_event_id: 2, attempt_count: 4 });
   assert.equal(model.attemptsText(row), '4 attempts');
 });
 
@@ -169,7 +170,7 @@ test('all events of an operation are related', () => {
 });
 
 test('payloads and fields of an event are told apart', () => {
-  const event = { event_id: 2, type: 'ActivityFailed', time: at(0), input: { json: { a: 1 } }, error: { code: 'bank', message: 'down' }, attempts: 3, principal: 'gw' };
+  const event = { event_id: 2, type: 'ActivityFailed', time: at(0), input: { json: { a: 1 } }, error: { code: 'bank', message: 'down' }, attempt_count: 3, principal: 'gw' };
   assert.deepEqual(history.payloadsOf(event).map((p) => p.field), ['input']);
   assert.equal(history.summarize(event), 'input {"a":1} · bank: down · attempts 3 · by gw');
   assert.ok(history.matches(event, ['bank', 'failed']));
