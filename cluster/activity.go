@@ -145,29 +145,42 @@ func nameAttempt(token string, request *clusterpb.CompleteRequest) (instance, of
 // request. The end of a request's context ends its call. A token in a URL is a secret: do not log
 // it.
 func (n *Node) CompletionHandler() http.Handler {
-	client := n.Client()
-	return completion.NewHandler(completion.Config{
-		Verify: func(ctx context.Context, token string) (instance string, err error) {
-			if err := n.check(); err != nil {
-				return "", err
-			}
-			ctx, cancel := context.WithTimeout(ctx, verifyWaitMax)
-			defer cancel()
-			attempt, err := n.tokens.verify(ctx, token)
-			if err != nil {
-				return "", err
-			}
-			return attempt.Instance, nil
+	return completion.NewHandler(nodeCompletions(n))
+}
+
+// nodeCompletions says how a handler of completions works on a node, which verifies tokens itself.
+func nodeCompletions(n *Node) completion.Config {
+	config := clientCompletions(n.Client(), func() int { return n.settings.payloadMax() })
+	config.Verify = func(ctx context.Context, token string) (instance string, err error) {
+		if err := n.check(); err != nil {
+			return "", err
+		}
+		ctx, cancel := context.WithTimeout(ctx, verifyWaitMax)
+		defer cancel()
+		attempt, err := n.tokens.verify(ctx, token)
+		if err != nil {
+			return "", err
+		}
+		return attempt.Instance, nil
+	}
+	return config
+}
+
+// clientCompletions says how a handler of completions reaches the cluster through a client.
+func clientCompletions(c *Client, bodyMax func() int) completion.Config {
+	return completion.Config{
+		Verify: func(_ context.Context, token string) (instance string, err error) {
+			return engine.UnverifiedInstance(token)
 		},
 		Complete: func(ctx context.Context, token string, value json.RawMessage) error {
-			return completeJSON(ctx, client, token, value)
+			return completeJSON(ctx, c, token, value)
 		},
 		Fail: func(ctx context.Context, token string, failure error) error {
-			return FailActivity(ctx, client, token, failure)
+			return FailActivity(ctx, c, token, failure)
 		},
-		BodyMax:       func() int { return n.settings.payloadMax() },
+		BodyMax:       bodyMax,
 		IsUnavailable: isUnavailable,
-	})
+	}
 }
 
 // verifyWaitMax bounds how long a request waits until this node can verify tokens.

@@ -135,8 +135,11 @@ func (c *Client) Internal(access.Key) (access.Door, error) {
 		Converter: c.converter,
 		Reports:   c.transport.reports,
 	}
-	if local, ok := c.transport.(*router); ok {
-		door.Authorize = local.authorizeUser
+	switch transport := c.transport.(type) {
+	case *router:
+		door.Authorize, door.Completions = transport.authorizeUser, nodeCompletions(transport.node)
+	case *remoteTransport:
+		door.Completions = clientCompletions(c, transport.payloadMax)
 	}
 	return door, nil
 }

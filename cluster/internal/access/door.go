@@ -3,6 +3,7 @@ package access
 import (
 	"context"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/completion"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -33,6 +34,8 @@ type Door struct {
 	// to an action on an instance, "" for an action that concerns no single instance. It is nil for a
 	// client of cluster.Dial: nodes check the calls of its program, and know no rights of its users.
 	Authorize func(ctx context.Context, user, action, instance string) error
+	// Completions is how a handler of completions by signed tokens reaches the cluster.
+	Completions completion.Config
 	// Reports returns what each member reports of itself, in order of node IDs, when ctx ends or after
 	// 2 s at the latest. The error is that of finding the members.
 	Reports func(ctx context.Context) ([]NodeReport, error)

@@ -2,7 +2,8 @@
 //
 // # Guarantees
 //
-//  1. A body is read only after the signature and the expiry of the token were verified.
+//  1. A body is read only after the signature and the expiry of the token were verified, if this is a
+//     node.
 //  2. At most 128 requests are served concurrently, 4 for one instance, each with a body of bounded
 //     size that arrives within 10 s and a call of at most 10 s. Further requests are rejected
 //     immediately.

@@ -37,7 +37,8 @@ const reservedCodes = "tenuto."
 
 // Config says how a handler reaches the cluster.
 type Config struct {
-	// Verify returns the instance of a signed token that this node finds valid. It returns soon.
+	// Verify returns the instance of a signed token that this node finds valid. It returns soon. A
+	// client without a node checks the form only: nodes verify the token before anything is recorded.
 	Verify func(ctx context.Context, token string) (instance string, err error)
 	// Complete and Fail end the attempt that a token names. Both verify the token again.
 	Complete func(ctx context.Context, token string, value json.RawMessage) error
@@ -46,6 +47,8 @@ type Config struct {
 	BodyMax func() int
 	// IsUnavailable reports whether an error means that the request may succeed later.
 	IsUnavailable func(error) bool
+	// Reject answers with an error. Defaults to text.
+	Reject func(w http.ResponseWriter, status int, message string)
 }
 
 // Reasons for answers that do not come from the cluster.
@@ -72,6 +75,9 @@ type handler struct {
 
 // NewHandler returns a handler of POST /complete/{token} and POST /fail/{token}.
 func NewHandler(config Config) http.Handler {
+	if config.Reject == nil {
+		config.Reject = func(w http.ResponseWriter, status int, message string) { http.Error(w, message, status) }
+	}
 	h := &handler{Config: config, slots: make(chan struct{}, requestsMax), instances: make(map[string]int)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /complete/{token}", h.serve(h.complete))
@@ -204,31 +210,37 @@ func decodeFailure(body []byte) (*replay.Error, error) {
 
 // reject answers a request that did nothing, or whose outcome is unknown.
 func (h *handler) reject(w http.ResponseWriter, err error) {
+	status, message := h.answer(err)
+	if status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", retryAfter(err))
+	}
+	h.Reject(w, status, message)
+}
+
+func (h *handler) answer(err error) (status int, message string) {
 	var wrong *requestError
 	var large *replay.PayloadTooLargeError
 	switch {
 	case errors.As(err, new(*replay.TokenError)):
-		http.Error(w, "no such token", http.StatusNotFound)
+		return http.StatusNotFound, "no such token"
 	case errors.Is(err, engine.ErrTokenExpired):
-		http.Error(w, "the token has expired", http.StatusGone)
+		return http.StatusGone, "the token has expired"
 	case errors.Is(err, activity.ErrClosed):
-		http.Error(w, "the attempt has already ended, or does not exist any more", http.StatusConflict)
+		return http.StatusConflict, "the attempt has already ended, or does not exist any more"
 	case errors.As(err, &wrong):
-		http.Error(w, wrong.reason, http.StatusBadRequest)
+		return http.StatusBadRequest, wrong.reason
 	case errors.Is(err, errTooLarge), errors.As(err, &large):
 		most := h.BodyMax()
 		if large != nil {
 			most = large.Max // of the leader, which may be smaller
 		}
-		http.Error(w, fmt.Sprintf("the value is too large: at most %d bytes are allowed", most), http.StatusRequestEntityTooLarge)
+		return http.StatusRequestEntityTooLarge, fmt.Sprintf("the value is too large: at most %d bytes are allowed", most)
 	case errors.Is(err, errSlowBody):
-		http.Error(w, errSlowBody.Error(), http.StatusRequestTimeout)
+		return http.StatusRequestTimeout, errSlowBody.Error()
 	case errors.Is(err, errTooManyRequests), errors.Is(err, actors.ErrBusy), h.IsUnavailable(err):
-		w.Header().Set("Retry-After", retryAfter(err))
-		http.Error(w, "not available now: repeat the request", http.StatusServiceUnavailable)
-	default:
-		http.Error(w, "internal error", http.StatusInternalServerError)
+		return http.StatusServiceUnavailable, "not available now: repeat the request"
 	}
+	return http.StatusInternalServerError, "internal error"
 }
 
 // retryAfter returns when to repeat a request, in seconds.

@@ -62,6 +62,10 @@ func New(config Config) *API {
 	for _, r := range a.routes() {
 		a.mux.HandleFunc(r.pattern, a.handler(r))
 	}
+	complete := a.completionHandler()
+	for _, pattern := range completionPatterns {
+		a.mux.HandleFunc(pattern, complete)
+	}
 	a.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, notFound("the API has no such path, or not with this method"))
 	})
