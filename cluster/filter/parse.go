@@ -47,6 +47,8 @@ type word struct {
 	op     string
 	value  string
 	quoted bool
+	// valueAt is the offset of the value, 0 without an operator.
+	valueAt int
 }
 
 func (p *parser) errorAt(start, end int, reason string) error {
@@ -93,6 +95,7 @@ func (p *parser) readWord(w *word) (reason string) {
 		return unknownWord(w)
 	}
 	p.at += len(w.op)
+	w.valueAt = p.at
 	if w.quoted = p.at < len(p.text) && p.text[p.at] == '"'; !w.quoted {
 		n := lengthOfWord(p.text[p.at:])
 		w.value = p.text[p.at : p.at+n]
@@ -172,6 +175,7 @@ type knownWord struct {
 	keyed     bool
 	isTime    bool
 	operators string
+	about     string // what it selects
 	apply     func(p *parser, w *word) (reason string)
 }
 
@@ -180,35 +184,35 @@ var words map[string]knownWord
 
 func init() {
 	words = map[string]knownWord{
-		"state":   {operators: " = ", apply: (*parser).applyStates},
-		"name":    textWord(func(f *cluster.Filter) *string { return &f.Name }),
-		"version": textWord(func(f *cluster.Filter) *string { return &f.Version }),
-		"parent":  textWord(func(f *cluster.Filter) *string { return &f.ParentID }),
-		"error":   textWord(func(f *cluster.Filter) *string { return &f.ErrorCode }),
-		"id":      {operators: " = ", apply: (*parser).applyID},
-		"tag":     mapWord(func(f *cluster.Filter) *map[string]string { return &f.Tags }),
-		"attr":    mapWord(func(f *cluster.Filter) *map[string]string { return &f.Attributes }),
-		"created": timeWord(func(f *cluster.Filter) (*time.Time, *time.Time) { return &f.CreatedFrom, &f.CreatedBefore }),
-		"updated": timeWord(func(f *cluster.Filter) (*time.Time, *time.Time) { return &f.UpdatedFrom, &f.UpdatedBefore }),
-		"ended":   timeWord(func(f *cluster.Filter) (*time.Time, *time.Time) { return &f.EndedFrom, &f.EndedBefore }),
-		"since":   timeWord(func(f *cluster.Filter) (*time.Time, *time.Time) { return &f.WaitingFrom, &f.WaitingBefore }),
-		"waiting": {operators: " = ", apply: (*parser).applyWaiting},
-		"failing": {operators: " >= ", apply: (*parser).applyFailing},
-		"order":   {operators: " = ", apply: (*parser).applyOrder},
+		"state":   {operators: " = ", apply: (*parser).applyStates, about: "states, with commas between them"},
+		"name":    textWord("name of the orchestration", func(f *cluster.Filter) *string { return &f.Name }),
+		"version": textWord("version of the orchestration", func(f *cluster.Filter) *string { return &f.Version }),
+		"parent":  textWord("ID of the parent", func(f *cluster.Filter) *string { return &f.ParentID }),
+		"error":   textWord("error code of the end", func(f *cluster.Filter) *string { return &f.ErrorCode }),
+		"id":      {operators: " = ", apply: (*parser).applyID, about: "beginning of the ID, with * at its end"},
+		"tag":     mapWord("a tag: tag.KEY=VALUE", func(f *cluster.Filter) *map[string]string { return &f.Tags }),
+		"attr":    mapWord("an attribute: attr.KEY=VALUE", func(f *cluster.Filter) *map[string]string { return &f.Attributes }),
+		"created": timeWord("when the instance was created", func(f *cluster.Filter) (*time.Time, *time.Time) { return &f.CreatedFrom, &f.CreatedBefore }),
+		"updated": timeWord("when the last event was recorded", func(f *cluster.Filter) (*time.Time, *time.Time) { return &f.UpdatedFrom, &f.UpdatedBefore }),
+		"ended":   timeWord("when the instance ended", func(f *cluster.Filter) (*time.Time, *time.Time) { return &f.EndedFrom, &f.EndedBefore }),
+		"since":   timeWord("since when it waits", func(f *cluster.Filter) (*time.Time, *time.Time) { return &f.WaitingFrom, &f.WaitingBefore }),
+		"waiting": {operators: " = ", apply: (*parser).applyWaiting, about: "what the instance waits for"},
+		"failing": {operators: " >= ", apply: (*parser).applyFailing, about: "failed attempts of an open activity"},
+		"order":   {operators: " = ", apply: (*parser).applyOrder, about: "order of the list"},
 
-		wordFailingError: textWord(func(f *cluster.Filter) *string { return &f.FailingCode }),
+		wordFailingError: textWord("error code of the last failed attempt", func(f *cluster.Filter) *string { return &f.FailingCode }),
 	}
 }
 
-func textWord(field func(*cluster.Filter) *string) knownWord {
-	return knownWord{operators: " = ", apply: func(p *parser, w *word) string {
+func textWord(about string, field func(*cluster.Filter) *string) knownWord {
+	return knownWord{operators: " = ", about: about, apply: func(p *parser, w *word) string {
 		*field(&p.filter) = w.value
 		return ""
 	}}
 }
 
-func mapWord(field func(*cluster.Filter) *map[string]string) knownWord {
-	return knownWord{keyed: true, operators: " = ", apply: func(p *parser, w *word) string {
+func mapWord(about string, field func(*cluster.Filter) *map[string]string) knownWord {
+	return knownWord{keyed: true, about: about, operators: " = ", apply: func(p *parser, w *word) string {
 		values := field(&p.filter)
 		if *values == nil {
 			*values = make(map[string]string)
@@ -218,8 +222,8 @@ func mapWord(field func(*cluster.Filter) *map[string]string) knownWord {
 	}}
 }
 
-func timeWord(fields func(*cluster.Filter) (from, before *time.Time)) knownWord {
-	return knownWord{isTime: true, operators: " < > >= ", apply: func(p *parser, w *word) string {
+func timeWord(about string, fields func(*cluster.Filter) (from, before *time.Time)) knownWord {
+	return knownWord{isTime: true, about: about, operators: " < > >= ", apply: func(p *parser, w *word) string {
 		from, before := fields(&p.filter)
 		return p.applyTime(w, from, before)
 	}}

@@ -34,6 +34,7 @@ type API struct {
 	mux     *http.ServeMux
 	streams *streams
 	cluster clusterAPI // must not be copied
+	values  filterValues
 	// recheck is how often the rights of an open stream are asked again.
 	recheck time.Duration
 }
@@ -58,7 +59,7 @@ type route struct {
 func New(config Config) *API {
 	a := &API{config: config, mux: http.NewServeMux(), streams: newStreams(config.StreamsMax), recheck: aliveInterval, cluster: clusterAPI{
 		client: config.Client, schedules: scheduleChecker{client: config.Client, now: time.Now},
-	}}
+	}, values: filterValues{client: config.Client}}
 	for _, r := range a.routes() {
 		a.mux.HandleFunc(r.pattern, a.handler(r))
 	}

@@ -20,6 +20,7 @@ func (a *API) readRoutes() []route {
 		{pattern: "GET /overview", serve: a.cluster.showOverview, action: cluster.ActionList},
 		{pattern: "GET /instances", serve: in.listInstances, action: cluster.ActionList},
 		{pattern: "GET /instances/count", serve: in.countInstances, action: cluster.ActionList},
+		{pattern: "GET /filter/complete", serve: in.completeFilter, action: cluster.ActionList},
 		{pattern: "GET /instances/{id}", serve: in.getInstance, action: cluster.ActionGet},
 		{pattern: "GET /instances/{id}/history", serve: of.readHistory, action: cluster.ActionHistory},
 		{pattern: "GET /instances/{id}/payload", serve: of.readPayload, action: cluster.ActionHistory},
