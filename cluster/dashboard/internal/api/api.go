@@ -46,15 +46,6 @@ type request struct {
 	user string
 }
 
-// A route is one call of the API.
-type route struct {
-	pattern string
-	serve   func(ctx context.Context, r *request) (any, error)
-	action  cluster.Action // "": serve asks the rights itself, or none are needed
-	general bool           // the action concerns no single instance, whatever "id" is in the path
-	stream  func(w http.ResponseWriter, r *request) error
-}
-
 // New returns the API.
 func New(config Config) *API {
 	a := &API{config: config, mux: http.NewServeMux(), streams: newStreams(config.StreamsMax), recheck: aliveInterval, cluster: clusterAPI{
@@ -83,8 +74,9 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTT
 
 func (a *API) routes() []route {
 	all := []route{
-		{pattern: "GET /session", serve: a.session},
-		{pattern: "GET /events", stream: a.serveEvents},
+		{pattern: "GET /session", about: "Says who the user is and what the user may do.", service: answers(a.session)},
+		{pattern: "GET /openapi.json", about: "Describes the API in OpenAPI 3.1.", stream: a.serveDocument},
+		{pattern: "GET /events", about: "Sends what has changed of topics, as server-sent events.", query: "topics", stream: a.serveEvents},
 	}
 	all = append(all, a.readRoutes()...)
 	return append(all, a.changeRoutes()...)
@@ -97,6 +89,9 @@ func (a *API) handler(of route) http.HandlerFunc {
 		req, err := a.identify(r)
 		if err == nil && r.Method == http.MethodPost {
 			err = a.checkChange(w, r)
+		}
+		if err == nil {
+			err = of.checkQuery(r)
 		}
 		if err == nil && of.action != "" {
 			id := r.PathValue("id")
@@ -115,7 +110,7 @@ func (a *API) handler(of route) http.HandlerFunc {
 			}
 			return
 		}
-		answer, err := of.serve(req.context(), req)
+		answer, err := of.run(req.context(), req)
 		if err != nil {
 			refuse(a.config.Logger, w, r, err)
 			return
@@ -216,8 +211,8 @@ type sessionAnswer struct {
 	Actions   map[string]bool `json:"actions"` // on an instance that the rules do not single out
 }
 
-func (a *API) session(ctx context.Context, r *request) (any, error) {
-	answer := sessionAnswer{Time: time.Now(), Principal: r.user, ReadOnly: a.isReadOnly(), Actions: map[string]bool{}}
+func (a *API) session(ctx context.Context, r *request) (*sessionAnswer, error) {
+	answer := &sessionAnswer{Time: time.Now(), Principal: r.user, ReadOnly: a.isReadOnly(), Actions: map[string]bool{}}
 	for _, action := range actions {
 		answer.Actions[string(action)] = r.authorize(action, "") == nil
 	}

@@ -21,15 +21,11 @@ type reasonBody struct {
 // accepted is the answer of a change without a result.
 type accepted struct{}
 
-// change returns the serve function of a change of an instance that takes a reason.
-func change(run func(ctx context.Context, c *cluster.Client, id, reason string) error) func(context.Context, *request) (any, error) {
-	return func(ctx context.Context, r *request) (any, error) {
-		var body reasonBody
-		if err := r.decodeBody(&body); err != nil {
-			return nil, err
-		}
-		return accepted{}, run(operate.WithReason(ctx, body.Reason), r.api.config.Client, r.PathValue("id"), body.Reason)
-	}
+// change serves a change of an instance that takes a reason.
+func change(run func(ctx context.Context, c *cluster.Client, id, reason string) error) service {
+	return takes(func(ctx context.Context, r *request, body *reasonBody) (*accepted, error) {
+		return &accepted{}, run(operate.WithReason(ctx, body.Reason), r.api.config.Client, r.PathValue("id"), body.Reason)
+	})
 }
 
 // orNull returns a JSON value, null if it is absent.
@@ -88,11 +84,7 @@ func (b *startBody) options() (options []replay.Option, err error) {
 	return options, nil
 }
 
-func (a *changeAPI) startInstance(ctx context.Context, r *request) (any, error) {
-	var body startBody
-	if err := r.decodeBody(&body); err != nil {
-		return nil, err
-	}
+func (a *changeAPI) startInstance(ctx context.Context, r *request, body *startBody) (*startAnswer, error) {
 	options, err := body.options()
 	if err != nil {
 		return nil, err
@@ -113,7 +105,7 @@ func (a *changeAPI) startInstance(ctx context.Context, r *request) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	return startAnswer{run.ID, run.Attached}, nil
+	return &startAnswer{run.ID, run.Attached}, nil
 }
 
 // messageBody is the body of an event or an update.
@@ -131,14 +123,10 @@ func (b *messageBody) options() (options []replay.Option) {
 	return options
 }
 
-func (a *changeAPI) sendEvent(ctx context.Context, r *request) (any, error) {
-	var body messageBody
-	if err := r.decodeBody(&body); err != nil {
-		return nil, err
-	}
+func (a *changeAPI) sendEvent(ctx context.Context, r *request, body *messageBody) (*accepted, error) {
 	event := replay.Event[json.RawMessage](r.PathValue("name"))
 	ctx = operate.WithReason(ctx, body.Reason)
-	return accepted{}, cluster.Send(ctx, a.config.Client, r.PathValue("id"), event, orNull(body.Data), body.options()...)
+	return &accepted{}, cluster.Send(ctx, a.config.Client, r.PathValue("id"), event, orNull(body.Data), body.options()...)
 }
 
 // outputAnswer is what the code has answered.
@@ -146,11 +134,7 @@ type outputAnswer struct {
 	Output *payload `json:"output"`
 }
 
-func (a *changeAPI) updateInstance(ctx context.Context, r *request) (any, error) {
-	var body messageBody
-	if err := r.decodeBody(&body); err != nil {
-		return nil, err
-	}
+func (a *changeAPI) updateInstance(ctx context.Context, r *request, body *messageBody) (*outputAnswer, error) {
 	name := r.PathValue("name")
 	handle := replay.Update[json.RawMessage, json.RawMessage](name)
 	ctx = operate.WithReason(ctx, body.Reason)
@@ -158,20 +142,16 @@ func (a *changeAPI) updateInstance(ctx context.Context, r *request) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	return outputAnswer{a.valueOf(replay.PayloadInfo{Kind: "update", Name: name, Part: "result"}, output)}, nil
+	return &outputAnswer{a.valueOf(replay.PayloadInfo{Kind: "update", Name: name, Part: "result"}, output)}, nil
 }
 
 type purgeAnswer struct {
 	Purged int `json:"purged"`
 }
 
-func (a *changeAPI) purgeInstance(ctx context.Context, r *request) (any, error) {
-	var body reasonBody
-	if err := r.decodeBody(&body); err != nil {
-		return nil, err
-	}
+func (a *changeAPI) purgeInstance(ctx context.Context, r *request, body *reasonBody) (*purgeAnswer, error) {
 	n, err := a.config.Client.Purge(operate.WithReason(ctx, body.Reason), r.PathValue("id"))
-	return purgeAnswer{n}, err
+	return &purgeAnswer{n}, err
 }
 
 // copyBody is the body of a rerun, a rewind or a fork.
@@ -204,12 +184,9 @@ type copyAnswer struct {
 	Execution uint64 `json:"execution"`
 }
 
-func (a *changeAPI) copyInstance(action cluster.Action, copy func(ctx context.Context, id string, body *copyBody, options []operate.CopyOption) (*operate.Run, error)) func(context.Context, *request) (any, error) {
-	return func(ctx context.Context, r *request) (any, error) {
-		var body copyBody
-		if err := r.decodeBody(&body); err != nil {
-			return nil, err
-		}
+// copyInstance serves a rerun, a rewind or a fork.
+func (a *changeAPI) copyInstance(action cluster.Action, copy func(ctx context.Context, id string, body *copyBody, options []operate.CopyOption) (*operate.Run, error)) service {
+	return takes(func(ctx context.Context, r *request, body *copyBody) (*copyAnswer, error) {
 		var options []operate.CopyOption
 		if body.Execution != 0 {
 			options = append(options, operate.OfExecution(body.Execution))
@@ -226,12 +203,12 @@ func (a *changeAPI) copyInstance(action cluster.Action, copy func(ctx context.Co
 		if err := r.authorizeTarget(action, body.ID); err != nil {
 			return nil, err
 		}
-		run, err := copy(ctx, r.PathValue("id"), &body, options)
+		run, err := copy(ctx, r.PathValue("id"), body, options)
 		if err != nil {
 			return nil, err
 		}
-		return copyAnswer{run.InstanceID, run.Execution}, nil
-	}
+		return &copyAnswer{run.InstanceID, run.Execution}, nil
+	})
 }
 
 // authorizeTarget returns an error if the user may not begin a run with the ID of a fork, as nodes ask

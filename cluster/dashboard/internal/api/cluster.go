@@ -61,7 +61,7 @@ type tokenView struct {
 }
 
 // showCluster answers with the settings and join tokens, too, if the user may see them.
-func (a *clusterAPI) showCluster(ctx context.Context, r *request) (any, error) {
+func (a *clusterAPI) showCluster(ctx context.Context, r *request) (*clusterAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, membersTimeout)
 	defer cancel()
 	answer, err := a.nodes(ctx)
@@ -84,7 +84,7 @@ func (a *clusterAPI) showCluster(ctx context.Context, r *request) (any, error) {
 }
 
 // cluster is showCluster for those who may see members.
-func (a *clusterAPI) cluster(ctx context.Context) (any, error) {
+func (a *clusterAPI) cluster(ctx context.Context) (*clusterAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, membersTimeout)
 	defer cancel()
 	return a.nodes(ctx)
@@ -165,14 +165,10 @@ type transferBody struct {
 }
 
 // transferPartition transfers the leadership of one partition.
-func (a *clusterAPI) transferPartition(ctx context.Context, r *request) (any, error) {
+func (a *clusterAPI) transferPartition(ctx context.Context, r *request, body *transferBody) (*accepted, error) {
 	number, err := strconv.Atoi(r.PathValue("partition"))
 	if err != nil || number < 0 {
 		return nil, &replay.InvalidError{Field: "partition", Reason: "must be a number from 0"}
-	}
-	var body transferBody
-	if err := r.decodeBody(&body); err != nil {
-		return nil, err
 	}
 	members, err := a.client.Members(ctx)
 	if err != nil {
@@ -183,7 +179,7 @@ func (a *clusterAPI) transferPartition(ctx context.Context, r *request) (any, er
 		return nil, &replay.InvalidError{Field: "partition", Reason: "has no leader, or does not exist"}
 	}
 	if members[leader].NodeID == body.To {
-		return accepted{}, nil
+		return &accepted{}, nil
 	}
 	request := &clusterpb.Request{Partition: uint32(number + 1), Call: &clusterpb.Request_TransferLeadership{
 		TransferLeadership: &clusterpb.TransferLeadershipRequest{From: members[leader].NodeID, To: body.To},
@@ -196,7 +192,7 @@ func (a *clusterAPI) transferPartition(ctx context.Context, r *request) (any, er
 		return nil, err
 	}
 	_, err = door.Call(operate.WithReason(ctx, body.Reason), request)
-	return accepted{}, err
+	return &accepted{}, err
 }
 
 // drainBody is the body of a drain.
@@ -216,17 +212,13 @@ type movedPartition struct {
 }
 
 // drainNode moves the leadership of all partitions that a node leads.
-func (a *clusterAPI) drainNode(ctx context.Context, r *request) (any, error) {
-	var body drainBody
-	if err := r.decodeBody(&body); err != nil {
-		return nil, err
-	}
+func (a *clusterAPI) drainNode(ctx context.Context, r *request, body *drainBody) (*drainAnswer, error) {
 	do := operate.Drain
 	if body.DryRun {
 		do = operate.PlanDrain
 	}
 	moved, err := do(operate.WithReason(ctx, body.Reason), a.client, r.PathValue("id"))
-	answer := drainAnswer{Moved: []movedPartition{}}
+	answer := &drainAnswer{Moved: []movedPartition{}}
 	for _, m := range moved {
 		answer.Moved = append(answer.Moved, movedPartition(m))
 	}

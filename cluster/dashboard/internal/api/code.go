@@ -63,9 +63,11 @@ type workerView struct {
 	Tags  []string `json:"tags,omitempty"`
 }
 
-func (a *clusterAPI) showCode(ctx context.Context, _ *request) (any, error) { return a.code(ctx) }
+func (a *clusterAPI) showCode(ctx context.Context, _ *request) (*codeAnswer, error) {
+	return a.code(ctx)
+}
 
-func (a *clusterAPI) code(ctx context.Context) (any, error) {
+func (a *clusterAPI) code(ctx context.Context) (*codeAnswer, error) {
 	door, err := a.client.Internal(access.Key{})
 	if err != nil {
 		return nil, err

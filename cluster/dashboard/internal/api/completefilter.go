@@ -39,14 +39,14 @@ type filterError struct {
 	Offset  int    `json:"offset"` // in UTF-16 code units
 }
 
-func (a *instanceAPI) completeFilter(ctx context.Context, r *request) (any, error) {
+func (a *instanceAPI) completeFilter(ctx context.Context, r *request) (*suggestionsAnswer, error) {
 	text := r.FormValue("text")
 	cursor, err := r.number("cursor", uint64(len(text)), 0, 1<<20)
 	if err != nil {
 		return nil, err
 	}
 	start, suggestions := filter.Complete(text, bytesOf(text, int(cursor)), a.values.of(ctx, r))
-	answer := suggestionsAnswer{Suggestions: []suggestionView{}}
+	answer := &suggestionsAnswer{Suggestions: []suggestionView{}}
 	for _, s := range suggestions {
 		kind := "value"
 		if strings.ContainsAny(s.Text[len(s.Text)-1:], "=<>.") {
@@ -111,7 +111,7 @@ func (v *filterValues) waiting(kind string, seesMembers bool) (names []string) {
 	return names
 }
 
-// read reads all values. Pages give up requests while the user types, which must not leave values out.
+// read reads all values. Pages abandon requests while the user types, which must not leave values out.
 // v.mu is held.
 func (v *filterValues) read(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), membersTimeout)

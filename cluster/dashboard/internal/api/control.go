@@ -10,12 +10,21 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// controlBody is the body of an action on an open operation.
-type controlBody struct {
+// completeBody is the body of a completion by an operator.
+type completeBody struct {
 	Reason string          `json:"reason"`
-	Output json.RawMessage `json:"output"` // of complete
-	Error  *errorView      `json:"error"`  // of fail
-	// Of adjust; 0: unchanged.
+	Output json.RawMessage `json:"output"`
+}
+
+// failBody is the body of a failure by an operator.
+type failBody struct {
+	Reason string     `json:"reason"`
+	Error  *errorView `json:"error"`
+}
+
+// adjustBody is the body of an adjustment. Timeouts of 0 stay as they are.
+type adjustBody struct {
+	Reason          string     `json:"reason"`
 	StartToClose    float64    `json:"start_to_close_seconds"`
 	ScheduleToClose float64    `json:"schedule_to_close_seconds"`
 	ScheduleToStart float64    `json:"schedule_to_start_seconds"`
@@ -34,7 +43,7 @@ type retryBody struct {
 func secondsOf(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // options returns the options of an adjustment.
-func (b *controlBody) options() (options []replay.Option) {
+func (b *adjustBody) options() (options []replay.Option) {
 	for _, timeout := range []struct {
 		seconds float64
 		option  func(time.Duration) replay.Option
@@ -57,13 +66,9 @@ func (b *controlBody) options() (options []replay.Option) {
 	return options
 }
 
-// control returns the serve function of an action on an open operation.
-func (a *changeAPI) control(run func(ctx context.Context, op operate.Operation, body *controlBody) error) func(context.Context, *request) (any, error) {
-	return func(ctx context.Context, r *request) (any, error) {
-		var body controlBody
-		if err := r.decodeBody(&body); err != nil {
-			return nil, err
-		}
+// control serves an action on an open operation.
+func control[B any](run func(ctx context.Context, op operate.Operation, body *B) error) service {
+	return takes(func(ctx context.Context, r *request, body *B) (*accepted, error) {
 		op := operate.Operation{InstanceID: r.PathValue("id")}
 		var err error
 		if op.Execution, err = pathNumber(r, "execution"); err != nil {
@@ -72,8 +77,8 @@ func (a *changeAPI) control(run func(ctx context.Context, op operate.Operation, 
 		if op.EventID, err = pathNumber(r, "event"); err != nil {
 			return nil, err
 		}
-		return accepted{}, run(ctx, op, &body)
-	}
+		return &accepted{}, run(ctx, op, body)
+	})
 }
 
 func pathNumber(r *request, name string) (uint64, error) {
@@ -84,18 +89,18 @@ func pathNumber(r *request, name string) (uint64, error) {
 	return uint64(n), nil
 }
 
-// simpleControl returns an action that takes a reason alone.
-func (a *changeAPI) simpleControl(run func(ctx context.Context, c *cluster.Client, op operate.Operation, reason string) error) func(context.Context, *request) (any, error) {
-	return a.control(func(ctx context.Context, op operate.Operation, body *controlBody) error {
+// simpleControl serves an action that takes a reason alone.
+func (a *changeAPI) simpleControl(run func(ctx context.Context, c *cluster.Client, op operate.Operation, reason string) error) service {
+	return control(func(ctx context.Context, op operate.Operation, body *reasonBody) error {
 		return run(ctx, a.config.Client, op, body.Reason)
 	})
 }
 
-func (a *changeAPI) complete(ctx context.Context, op operate.Operation, body *controlBody) error {
+func (a *changeAPI) complete(ctx context.Context, op operate.Operation, body *completeBody) error {
 	return operate.Complete(ctx, a.config.Client, op, orNull(body.Output), body.Reason)
 }
 
-func (a *changeAPI) fail(ctx context.Context, op operate.Operation, body *controlBody) error {
+func (a *changeAPI) fail(ctx context.Context, op operate.Operation, body *failBody) error {
 	if body.Error == nil || body.Error.Message == "" {
 		return &replay.InvalidError{Field: "error.message", Reason: "must not be empty"}
 	}
@@ -103,17 +108,13 @@ func (a *changeAPI) fail(ctx context.Context, op operate.Operation, body *contro
 	return operate.Fail(ctx, a.config.Client, op, failure, body.Reason)
 }
 
-func (a *changeAPI) adjust(ctx context.Context, op operate.Operation, body *controlBody) error {
+func (a *changeAPI) adjust(ctx context.Context, op operate.Operation, body *adjustBody) error {
 	return operate.Adjust(ctx, a.config.Client, op, body.Reason, body.options()...)
 }
 
-// pauseActivity returns the serve function of the pause of an activity, or of its end.
-func (a *changeAPI) pauseActivity(run func(ctx context.Context, c *cluster.Client, activity, reason string) error) func(context.Context, *request) (any, error) {
-	return func(ctx context.Context, r *request) (any, error) {
-		var body reasonBody
-		if err := r.decodeBody(&body); err != nil {
-			return nil, err
-		}
-		return accepted{}, run(ctx, a.config.Client, r.PathValue("name"), body.Reason)
-	}
+// pauseActivity serves the pause of an activity, or its end.
+func (a *changeAPI) pauseActivity(run func(ctx context.Context, c *cluster.Client, activity, reason string) error) service {
+	return takes(func(ctx context.Context, r *request, body *reasonBody) (*accepted, error) {
+		return &accepted{}, run(ctx, a.config.Client, r.PathValue("name"), body.Reason)
+	})
 }

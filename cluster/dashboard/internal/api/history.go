@@ -91,7 +91,7 @@ type historyAnswer struct {
 // answerBytesMax is about the size from which a part of a history takes no further event.
 const answerBytesMax = 4 << 20
 
-func (a *historyAPI) readHistory(ctx context.Context, r *request) (any, error) {
+func (a *historyAPI) readHistory(ctx context.Context, r *request) (*historyAnswer, error) {
 	limit, err := r.number("limit", pageDefault, 1, 5000)
 	if err != nil {
 		return nil, err
@@ -172,7 +172,7 @@ func (a *historyAPI) lastEventOf(ctx context.Context, r *request, id string, exe
 }
 
 // readPayload returns the payload of one event, however large.
-func (a *historyAPI) readPayload(ctx context.Context, r *request) (any, error) {
+func (a *historyAPI) readPayload(ctx context.Context, r *request) (*eventView, error) {
 	event, err := r.number("event", 0, 1, 1<<62)
 	if err != nil {
 		return nil, err

@@ -83,7 +83,7 @@ func (r *request) filter() (cluster.Filter, error) {
 	return filter.Parse(r.FormValue("filter"), time.Now())
 }
 
-func (a *instanceAPI) listInstances(ctx context.Context, r *request) (any, error) {
+func (a *instanceAPI) listInstances(ctx context.Context, r *request) (*instancesAnswer, error) {
 	f, err := r.filter()
 	if err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ type groupView struct {
 	Count  uint64   `json:"count"`
 }
 
-func (a *instanceAPI) countInstances(ctx context.Context, r *request) (any, error) {
+func (a *instanceAPI) countInstances(ctx context.Context, r *request) (*countAnswer, error) {
 	f, err := r.filter()
 	if err != nil {
 		return nil, err
@@ -132,13 +132,13 @@ func (a *instanceAPI) countInstances(ctx context.Context, r *request) (any, erro
 	dimensions := r.Form["by"]
 	if len(dimensions) == 0 {
 		count, err := a.config.Client.Count(ctx, f, r.readOptions()...)
-		return countAnswer{Count: count}, err
+		return &countAnswer{Count: count}, err
 	}
 	groups, err := a.config.Client.CountBy(ctx, f, dimensions, r.readOptions()...)
 	if err != nil {
 		return nil, err
 	}
-	answer := countAnswer{}
+	answer := &countAnswer{}
 	for _, g := range groups {
 		answer.Count += int(g.Count)
 		answer.Groups = append(answer.Groups, groupView{g.Values, uint64(g.Count)})
@@ -146,7 +146,7 @@ func (a *instanceAPI) countInstances(ctx context.Context, r *request) (any, erro
 	return answer, nil
 }
 
-func (a *instanceAPI) getInstance(ctx context.Context, r *request) (any, error) {
+func (a *instanceAPI) getInstance(ctx context.Context, r *request) (*instanceView, error) {
 	id := r.PathValue("id")
 	status, err := a.config.Client.Get(ctx, id, r.readOptions()...)
 	if err != nil {
@@ -172,15 +172,15 @@ type childrenAnswer struct {
 	Next     string          `json:"next"`
 }
 
-func (a *instanceAPI) listChildren(ctx context.Context, r *request) (any, error) {
+func (a *instanceAPI) listChildren(ctx context.Context, r *request) (*childrenAnswer, error) {
 	page, err := a.pageOf(ctx, r, cluster.Filter{ParentID: r.PathValue("id")})
 	if err != nil {
 		return nil, err
 	}
-	return childrenAnswer{page.Instances, page.Next}, nil
+	return &childrenAnswer{page.Instances, page.Next}, nil
 }
 
-func (a *instanceAPI) queryInstance(ctx context.Context, r *request) (any, error) {
+func (a *instanceAPI) queryInstance(ctx context.Context, r *request) (*outputAnswer, error) {
 	input, name := json.RawMessage(r.FormValue("input")), r.PathValue("name")
 	if len(input) > 0 && !json.Valid(input) {
 		return nil, &replay.InvalidError{Field: "input", Reason: "must be JSON"}
@@ -190,7 +190,7 @@ func (a *instanceAPI) queryInstance(ctx context.Context, r *request) (any, error
 	if err != nil {
 		return nil, err
 	}
-	return outputAnswer{a.valueOf(replay.PayloadInfo{Kind: "query", Name: name, Part: "result"}, value)}, nil
+	return &outputAnswer{a.valueOf(replay.PayloadInfo{Kind: "query", Name: name, Part: "result"}, value)}, nil
 }
 
 // kvAnswer holds the entries of a key-value map of an instance.
@@ -198,13 +198,13 @@ type kvAnswer struct {
 	Values map[string]*payload `json:"values"`
 }
 
-func (a *instanceAPI) readKV(ctx context.Context, r *request) (any, error) {
+func (a *instanceAPI) readKV(ctx context.Context, r *request) (*kvAnswer, error) {
 	name := r.PathValue("name")
 	entries, err := cluster.ReadKV(ctx, a.config.Client, r.PathValue("id"), replay.KV[json.RawMessage](name), r.readOptions()...)
 	if err != nil {
 		return nil, err
 	}
-	answer := kvAnswer{Values: map[string]*payload{}}
+	answer := &kvAnswer{Values: map[string]*payload{}}
 	for key, value := range entries {
 		answer.Values[key] = a.valueOf(replay.PayloadInfo{Kind: "orchestration", Name: name, Part: "value"}, value)
 	}

@@ -38,12 +38,14 @@ type sampleView struct {
 	State cluster.State `json:"state"`
 }
 
+// jobAnswer is the ID of a job that was started, or what it would visit.
+type jobAnswer struct {
+	ID string `json:"id,omitempty"`
+	*previewAnswer
+}
+
 // startJob starts a bulk job, or returns what it would visit.
-func (a *API) startJob(ctx context.Context, r *request) (any, error) {
-	var body jobBody
-	if err := r.decodeBody(&body); err != nil {
-		return nil, err
-	}
+func (a *API) startJob(ctx context.Context, r *request, body *jobBody) (*jobAnswer, error) {
 	job := bulk.Job{
 		ID: body.ID, Action: body.Action, Arguments: body.Arguments, Reason: body.Reason, Rate: body.Rate, Concurrency: body.Concurrency,
 	}
@@ -65,19 +67,19 @@ func (a *API) startJob(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return startAnswer{ID: id}, nil
+	return &jobAnswer{ID: id}, nil
 }
 
-func (a *API) preview(ctx context.Context, job bulk.Job) (any, error) {
+func (a *API) preview(ctx context.Context, job bulk.Job) (*jobAnswer, error) {
 	p, err := bulk.DryRun(ctx, a.config.Client, job)
 	if err != nil {
 		return nil, err
 	}
-	answer := previewAnswer{Count: p.Count, Estimated: p.Estimated, States: p.States, Sample: []sampleView{}}
+	answer := &previewAnswer{Count: p.Count, Estimated: p.Estimated, States: p.States, Sample: []sampleView{}}
 	for _, in := range p.Sample {
 		answer.Sample = append(answer.Sample, sampleView{in.ID, in.Name, in.State})
 	}
-	return answer, nil
+	return &jobAnswer{previewAnswer: answer}, nil
 }
 
 // authorizeJob asks the same rights as the cluster asks of a program that starts the job.
@@ -117,6 +119,7 @@ type jobView struct {
 	Remaining    int               `json:"remaining"`
 	Refusals     []refusalView     `json:"refusals,omitempty"`
 	RefusalsKept int               `json:"refusals_kept,omitempty"`
+	RefusalsNext string            `json:"refusals_next,omitempty"` // the parameter "after" of the next page of them
 	Error        *errorView        `json:"error,omitempty"`
 }
 
@@ -140,12 +143,12 @@ type jobsAnswer struct {
 	Next string     `json:"next"`
 }
 
-func (a *API) listJobs(ctx context.Context, r *request) (any, error) {
+func (a *API) listJobs(ctx context.Context, r *request) (*jobsAnswer, error) {
 	page, err := bulk.List(ctx, a.config.Client, cluster.Filter{}, r.FormValue("after"), pageDefault)
 	if err != nil {
 		return nil, err
 	}
-	answer := jobsAnswer{Jobs: []*jobView{}, Next: page.Next}
+	answer := &jobsAnswer{Jobs: []*jobView{}, Next: page.Next}
 	for _, j := range page.Jobs {
 		v := &jobView{ID: j.ID, State: string(j.State), Error: errorViewOf(j.Err)}
 		if j.Progress != nil && r.authorize(cluster.ActionQuery, j.ID) == nil {
@@ -156,7 +159,7 @@ func (a *API) listJobs(ctx context.Context, r *request) (any, error) {
 	return answer, nil
 }
 
-func (a *API) getJob(ctx context.Context, r *request) (any, error) {
+func (a *API) getJob(ctx context.Context, r *request) (*jobView, error) {
 	id := r.PathValue("id")
 	p, err := bulk.Get(ctx, a.config.Client, id)
 	if err != nil {
@@ -171,6 +174,7 @@ func (a *API) getJob(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	v.RefusalsNext = page.Next
 	for _, refusal := range page.Refusals {
 		unknown := refusal.Code == "unknown_outcome" || refusal.Code == "internal" || refusal.Code == "forgotten"
 		v.Refusals = append(v.Refusals, refusalView{refusal.InstanceID, unknown, errorView{refusal.Code, refusal.Message}})

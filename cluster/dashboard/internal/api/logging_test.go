@@ -19,7 +19,7 @@ func TestHandler_LogsInternalErrors(t *testing.T) {
 	} {
 		var log bytes.Buffer
 		a := &API{config: Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
-		serve := a.handler(route{serve: func(context.Context, *request) (any, error) { return nil, err }})
+		serve := a.handler(route{service: answers(func(context.Context, *request) (*accepted, error) { return nil, err })})
 		serve(httptest.NewRecorder(), httptest.NewRequest("GET", "/session", nil))
 		if got := strings.Contains(log.String(), err.Error()); got != logged {
 			t.Errorf("%v: logged %t; want %t", err, got, logged)

@@ -71,12 +71,12 @@ type pendingAnswer struct {
 	Operations []operationView `json:"operations"`
 }
 
-func (a *instanceAPI) listPending(ctx context.Context, r *request) (any, error) {
+func (a *instanceAPI) listPending(ctx context.Context, r *request) (*pendingAnswer, error) {
 	open, err := a.config.Client.Pending(ctx, r.PathValue("id"))
 	if err != nil {
 		return nil, err
 	}
-	answer := pendingAnswer{Operations: []operationView{}}
+	answer := &pendingAnswer{Operations: []operationView{}}
 	for _, o := range open {
 		answer.Operations = append(answer.Operations, operationView{
 			EventID: o.EventID, Execution: o.Execution, Type: o.EventType, Name: o.Name, Since: timeOf(o.Since), State: string(o.State),
@@ -106,12 +106,12 @@ type stackAnswer struct {
 	Coroutines []coroutineView `json:"coroutines"`
 }
 
-func (a *instanceAPI) showStack(ctx context.Context, r *request) (any, error) {
+func (a *instanceAPI) showStack(ctx context.Context, r *request) (*stackAnswer, error) {
 	coroutines, err := a.config.Client.Stack(ctx, r.PathValue("id"))
 	if err != nil {
 		return nil, err
 	}
-	answer := stackAnswer{Coroutines: []coroutineView{}}
+	answer := &stackAnswer{Coroutines: []coroutineView{}}
 	for _, c := range coroutines {
 		v := coroutineView{Call: c.Call, Since: timeOf(c.Since), Source: c.Source, Stack: c.Stack}
 		for _, awaited := range c.WaitsFor {

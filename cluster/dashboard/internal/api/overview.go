@@ -35,7 +35,7 @@ type attentionView struct {
 	Text       string     `json:"text,omitempty"`
 }
 
-func (a *clusterAPI) showOverview(ctx context.Context, r *request) (any, error) {
+func (a *clusterAPI) showOverview(ctx context.Context, r *request) (*overviewAnswer, error) {
 	answer, err := a.overviewOf(ctx, schedulesSoon)
 	if err == nil && r.seesMembers() {
 		a.addCluster(ctx, answer)
@@ -47,7 +47,7 @@ func (a *clusterAPI) showOverview(ctx context.Context, r *request) (any, error) 
 func (r *request) seesMembers() bool { return r.authorize(cluster.ActionSeeMembers, "") == nil }
 
 // overview is showOverview for those who may see members, and do not wait for it.
-func (a *clusterAPI) overview(ctx context.Context) (any, error) {
+func (a *clusterAPI) overview(ctx context.Context) (*overviewAnswer, error) {
 	answer, err := a.overviewOf(ctx, overviewTimeout)
 	if err == nil {
 		a.addCluster(ctx, answer)

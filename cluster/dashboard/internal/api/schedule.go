@@ -78,12 +78,12 @@ type schedulesAnswer struct {
 	Next      string          `json:"next"`
 }
 
-func (a *API) listSchedules(ctx context.Context, r *request) (any, error) {
+func (a *API) listSchedules(ctx context.Context, r *request) (*schedulesAnswer, error) {
 	page, err := schedule.List(ctx, a.config.Client, cluster.Filter{}, r.FormValue("after"), pageDefault)
 	if err != nil {
 		return nil, err
 	}
-	answer := schedulesAnswer{Schedules: []*scheduleView{}, Next: page.Next}
+	answer := &schedulesAnswer{Schedules: []*scheduleView{}, Next: page.Next}
 	for _, s := range page.Schedules {
 		v := &scheduleView{ID: s.ID, State: s.State, Error: errorViewOf(s.Err)}
 		if s.Description != nil && r.authorize(cluster.ActionQuery, s.ID) == nil {
@@ -94,7 +94,7 @@ func (a *API) listSchedules(ctx context.Context, r *request) (any, error) {
 	return answer, nil
 }
 
-func (a *API) getSchedule(ctx context.Context, r *request) (any, error) {
+func (a *API) getSchedule(ctx context.Context, r *request) (*scheduleView, error) {
 	d, err := schedule.Describe(ctx, a.config.Client, r.PathValue("id"))
 	if err != nil {
 		return nil, err
@@ -120,16 +120,13 @@ type runsBody struct {
 	Reason  string           `json:"reason"`
 }
 
-func (a *API) triggerSchedule(ctx context.Context, r *request) (any, error) {
-	var body runsBody
-	if err := r.decodeBody(&body); err != nil {
-		return nil, err
-	}
+func (a *API) triggerSchedule(ctx context.Context, r *request, body *runsBody) (*runView, error) {
 	run, err := schedule.Trigger(operate.WithReason(ctx, body.Reason), a.config.Client, r.PathValue("id"), body.Overlap)
 	if err != nil {
 		return nil, err
 	}
-	return runViewOf(run), nil
+	view := runViewOf(run)
+	return &view, nil
 }
 
 // backfillAnswer lists the runs of the due times of an interval.
@@ -138,16 +135,12 @@ type backfillAnswer struct {
 	Runs  []runView `json:"runs"`
 }
 
-func (a *API) backfillSchedule(ctx context.Context, r *request) (any, error) {
-	var body runsBody
-	if err := r.decodeBody(&body); err != nil {
-		return nil, err
-	}
+func (a *API) backfillSchedule(ctx context.Context, r *request, body *runsBody) (*backfillAnswer, error) {
 	runs, err := schedule.Backfill(operate.WithReason(ctx, body.Reason), a.config.Client, r.PathValue("id"), body.From, body.Until, body.Overlap)
 	if err != nil {
 		return nil, err
 	}
-	answer := backfillAnswer{Count: len(runs), Runs: []runView{}}
+	answer := &backfillAnswer{Count: len(runs), Runs: []runView{}}
 	for _, run := range runs {
 		answer.Runs = append(answer.Runs, runViewOf(run))
 	}

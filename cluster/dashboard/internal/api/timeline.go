@@ -84,7 +84,7 @@ type timeline struct {
 	waiting map[string][]*timelineRow // subscriptions that no event has ended, by name, oldest first
 }
 
-func (a *historyAPI) readTimeline(ctx context.Context, r *request) (any, error) {
+func (a *historyAPI) readTimeline(ctx context.Context, r *request) (*timelineAnswer, error) {
 	t := &timeline{rows: map[uint64]*timelineRow{}, waiting: map[string][]*timelineRow{}}
 	t.Rows, t.Marks = []*timelineRow{}, []timelineMark{}
 	var err error

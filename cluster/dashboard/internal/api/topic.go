@@ -27,14 +27,14 @@ func (a *API) producer(r *request, name string) (key string, produce func(contex
 	switch kind {
 	case "overview":
 		if !r.seesMembers() {
-			read := func(ctx context.Context) (any, error) { return a.cluster.overviewOf(ctx, overviewTimeout) }
-			return "overview without members", a.follows(read), r.authorize(cluster.ActionList, "")
+			read := func(ctx context.Context) (*overviewAnswer, error) { return a.cluster.overviewOf(ctx, overviewTimeout) }
+			return "overview without members", follows(read), r.authorize(cluster.ActionList, "")
 		}
-		return name, a.follows(a.cluster.overview), r.authorize(cluster.ActionList, "")
+		return name, follows(a.cluster.overview), r.authorize(cluster.ActionList, "")
 	case "cluster":
-		return name, a.follows(a.cluster.cluster), r.authorize(cluster.ActionSeeMembers, "")
+		return name, follows(a.cluster.cluster), r.authorize(cluster.ActionSeeMembers, "")
 	case "code":
-		return name, a.follows(a.cluster.code), r.authorize(cluster.ActionSeeMembers, "")
+		return name, follows(a.cluster.code), r.authorize(cluster.ActionSeeMembers, "")
 	case "list":
 		f, err := filter.Parse(argument, time.Now())
 		if err != nil {
@@ -60,7 +60,7 @@ func (c *comparison) next(shown any) (text []byte, changed bool) {
 }
 
 // follows publishes a state whenever it has changed.
-func (a *API) follows(read func(ctx context.Context) (any, error)) func(context.Context, publisher) {
+func follows[A any](read func(ctx context.Context) (A, error)) func(context.Context, publisher) {
 	return func(ctx context.Context, publish publisher) {
 		var states comparison
 		for pause := readInterval; ; {

@@ -41,7 +41,7 @@ function Body({ id, history, event, onSelect, actions }) {
     <${Facts} items=${facts} />
     ${payloadsOf(event).map(({ field, value }) => html`
       <div class="history-payload" key=${`${event.event_id} ${field}`}><h3>${field.replaceAll('_', ' ')}</h3>
-        <${Payload} value=${value} name=${field} open href=${apiURL(['instances', id, 'history', history.execution, event.event_id, 'payload', field])} /></div>`)}
+        <${Payload} value=${value} name=${field} open href=${apiURL(['instances', id, 'payload'], { execution: history.execution, event: event.event_id })} /></div>`)}
     <div class="history-actions">
       ${copies && actions.rewind ? html`<button type="button" onClick=${() => actions.rewind(event.event_id)}>Rewind to here…</button>` : null}
       ${copies && actions.fork ? html`<button type="button" onClick=${() => actions.fork(event.event_id)}>Fork here…</button>` : null}

@@ -2,10 +2,10 @@
 
 import { html } from './lib/htm-preact.js';
 import { get, pageURL } from './api.js';
-import { Badge, Facts, Fetched, StateBadge, Table } from './components.js';
+import { Badge, Facts, Fetched, More, StateBadge, Table, usePages } from './components.js';
 import { count, duration, Payload, Time } from './format.js';
 import { isOver, JobActions, Progress } from './jobparts.js';
-import { useFetched } from './live.js';
+import { useFetched, useReload } from './live.js';
 import { mount } from './page.js';
 
 const columns = [
@@ -15,12 +15,12 @@ const columns = [
 ];
 
 function remaining(job) {
-  const left = (job.total ?? job.matching ?? 0) - (job.visited ?? 0);
-  return job.state === 'running' && left > 0 && job.rate > 0 ? `about ${duration(left / job.rate)}` : '';
+  const left = (job.matching ?? 0) - (job.visited ?? 0);
+  const speed = job.speed || job.rate;
+  return job.state === 'running' && left > 0 && speed > 0 ? `about ${duration(left / speed)}` : '';
 }
 
 function Details({ job, reload }) {
-  const refusals = job.refusals ?? [];
   return html`<div class="page-head"><h1>${job.action} <small>bulk job</small></h1><${StateBadge} state=${job.state} />
       <div class="end"><${JobActions} job=${job} onDone=${reload} /></div></div>
     <section class="panel stack"><${Progress} job=${job} />
@@ -31,16 +31,24 @@ function Details({ job, reload }) {
         ['Rate', job.rate && `${count(job.rate)} per second`],
         ['Time left', remaining(job)],
         ['Started', job.started_at && html`<${Time} value=${job.started_at} />`],
-        ['Ended', isOver(job) && job.ended_at && html`<${Time} value=${job.ended_at} />`],
         ['Principal', job.principal],
         ['Reason', job.reason],
         ['Arguments', job.arguments && Object.keys(job.arguments).length > 0 && html`<${Payload} value=${{ json: job.arguments }} name="arguments" />`],
       ]} /></section>
-    <section aria-labelledby="refusals"><h2 id="refusals">Not acted on</h2>
-      ${refusals.length === 0
-        ? html`<p class="quiet">${isOver(job) ? 'The job acted on every instance that it visited.' : 'Nothing so far.'}</p>`
-        : html`<${Table} columns=${columns} rows=${refusals} rowKey=${(each) => each.id} label="Instances not acted on"
-            href=${(each) => pageURL(['instances', each.id])} />`}</section>`;
+    <${Refusals} job=${job} />`;
+}
+
+function Refusals({ job }) {
+  const pages = usePages(job.id, async ({ after, signal }) => {
+    const answer = await get(['jobs', job.id], { after }, signal);
+    return { items: answer.refusals ?? [], next: answer.refusals_next };
+  });
+  useReload(`instance:${job.id}`, pages.reload);
+  return html`<section aria-labelledby="refusals"><h2 id="refusals">Not acted on</h2>
+    ${pages.rows.length === 0 && pages.done && html`<p class="quiet">${isOver(job) ? 'The job acted on every instance that it visited.' : 'Nothing so far.'}</p>`}
+    ${pages.rows.length > 0 && html`<${Table} columns=${columns} rows=${pages.rows} rowKey=${(each) => each.id} label="Instances not acted on"
+      href=${(each) => pageURL(['instances', each.id])} />`}
+    <${More} pages=${pages} what="instances" /></section>`;
 }
 
 function Job({ id }) {

@@ -1,0 +1,66 @@
+package api
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// A route is one call of the API.
+type route struct {
+	pattern string
+	about   string // one sentence for the document of the API
+	query   string // the names of the parameters in the query, with spaces between them
+	service
+	action  cluster.Action // "": the service asks the rights itself, or none are needed
+	general bool           // the action concerns no single instance, whatever "id" is in the path
+	stream  func(w http.ResponseWriter, r *request) error
+}
+
+// A service answers a call. The types are those of its body, nil without one, and of its answer.
+type service struct {
+	run          func(ctx context.Context, r *request) (any, error)
+	body, answer reflect.Type
+}
+
+// answers makes a service of a function for a call without a body.
+func answers[A any](serve func(ctx context.Context, r *request) (*A, error)) service {
+	return service{answer: reflect.TypeFor[A](), run: func(ctx context.Context, r *request) (any, error) { return serve(ctx, r) }}
+}
+
+// takes makes a service of a function for a call with a body, which may be empty.
+func takes[B, A any](serve func(ctx context.Context, r *request, body *B) (*A, error)) service {
+	return service{body: reflect.TypeFor[B](), answer: reflect.TypeFor[A](), run: func(ctx context.Context, r *request) (any, error) {
+		body := new(B)
+		if err := r.decodeBody(body); err != nil {
+			return nil, err
+		}
+		return serve(ctx, r, body)
+	}}
+}
+
+// checkQuery returns an error for a parameter that a route does not have: ignoring a misspelt filter
+// would answer with all instances.
+func (of *route) checkQuery(r *http.Request) error {
+	if err := r.ParseForm(); err != nil {
+		return &replay.InvalidError{Field: "query", Reason: err.Error()}
+	}
+	known := strings.Fields(of.query)
+	for _, name := range slices.Sorted(maps.Keys(r.URL.Query())) {
+		if slices.Contains(known, name) {
+			continue
+		}
+		reason := "is no parameter of this call, which has none"
+		if len(known) > 0 {
+			reason = "is no parameter of this call: it has " + strings.Join(known, ", ")
+		}
+		return &replay.InvalidError{Field: name, Reason: reason}
+	}
+	return nil
+}
