@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -46,13 +47,14 @@ func takes[B, A any](serve func(ctx context.Context, r *request, body *B) (*A, e
 }
 
 // checkQuery returns an error for a parameter that a route does not have: ignoring a misspelt filter
-// would answer with all instances.
+// would answer with all instances. It does not read the body, which may be declared as a form.
 func (of *route) checkQuery(r *http.Request) error {
-	if err := r.ParseForm(); err != nil {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
 		return &replay.InvalidError{Field: "query", Reason: err.Error()}
 	}
 	known := strings.Fields(of.query)
-	for _, name := range slices.Sorted(maps.Keys(r.URL.Query())) {
+	for _, name := range slices.Sorted(maps.Keys(query)) {
 		if slices.Contains(known, name) {
 			continue
 		}
