@@ -52,9 +52,10 @@ func (f *failures) withLast(record *journalpb.Error) *failures {
 // withAttempt returns the failures with an attempt that another one will follow. Its error is the
 // last one.
 func (f *failures) withAttempt(a *attempt, ended clustertime.Time) *failures {
+	text := engine.DecodeError(f.lastError).Error()
 	added := &journalpb.FailedAttempt{
 		Number: uint32(a.number), StartedAt: a.startedAt.UnixNano(), EndedAt: ended.UnixNano(), Code: f.lastError.Code,
-		Message: truncated(engine.DecodeError(f.lastError).Error()),
+		Message: strings.ToValidUTF8(text[:min(len(text), failureMessageMax)], ""),
 	}
 	earlier := f.list().GetAttempts()
 	earlier = earlier[max(0, len(earlier)+1-failuresMax):]
@@ -84,12 +85,4 @@ func (f *failures) addTo(event *journalpb.Event, last *attempt) *journalpb.Event
 		body.ActivityFailed.FailedAttempts = attempts
 	}
 	return event
-}
-
-// truncated returns the beginning of a text.
-func truncated(text string) string {
-	if len(text) <= failureMessageMax {
-		return text
-	}
-	return strings.ToValidUTF8(text[:failureMessageMax], "")
 }

@@ -1,7 +1,6 @@
 package filter
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -105,9 +104,7 @@ func (c *completer) addWords(before string) {
 func (c *completer) addValues(w word, head string) {
 	switch known := words[w.field]; {
 	case known.isTime:
-		for _, age := range map[string][]string{"<": {"15m", "1h", "1d", "7d"}, ">": {"15m", "1h", "1d", "7d"}}[w.op] {
-			c.add(head+age, map[string]string{"<": "less than that long ago", ">": "more than that long ago"}[w.op])
-		}
+		c.addAges(head, w.op)
 	case w.field == "state":
 		c.addStates(head, w.value)
 	case w.field == "order":
@@ -128,6 +125,17 @@ func (c *completer) addValues(w word, head string) {
 	}
 }
 
+// addAges adds ages. Only times follow ">=".
+func (c *completer) addAges(head, op string) {
+	about := map[string]string{"<": "less than that long ago", ">": "more than that long ago"}[op]
+	if about == "" {
+		return
+	}
+	for _, age := range []string{"15m", "1h", "1d", "7d"} {
+		c.add(head+age, about)
+	}
+}
+
 // addStates adds a state to those that are given, if they are valid.
 func (c *completer) addStates(head, value string) {
 	given := strings.Split(value, ",")
@@ -144,11 +152,10 @@ func (c *completer) addStates(head, value string) {
 }
 
 func (c *completer) addWaiting(head, value string) {
-	kind, _, named := strings.Cut(value, ":")
-	switch {
-	case named && (kind == "timer" || kind != anyKind && !slices.Contains(instances.WaitingKinds(), kind)):
-		return
-	case named:
+	if kind, _, named := strings.Cut(value, ":"); named {
+		if kind == "timer" || kind != anyKind && !slices.Contains(instances.WaitingKinds(), kind) {
+			return
+		}
 		for _, name := range c.values("waiting", kind) {
 			c.add(head+quote(kind+":"+name, ""), "")
 		}
@@ -183,5 +190,5 @@ func plain(text string) string {
 			return text[:at] + value
 		}
 	}
-	return text[:at] + cmp.Or(strings.Trim(quoted, `"`), "")
+	return text[:at] + strings.Trim(quoted, `"`)
 }

@@ -42,7 +42,8 @@ func newWatchedEvent(instance string, e history.Event) *watchedEvent {
 	w := &watchedEvent{
 		Instance: instance, Execution: e.Execution, EventID: e.EventID, Time: e.Time.UTC(), Type: e.Type, Name: e.Name,
 		Source: e.SourceEventID, Operation: e.Operation(), Child: e.Child(), Receiver: e.Receiver(), FireAt: timeOrNil(e.FireAt()),
-		Attempts: e.Attempts(), Failures: newFailedAttempts(e.Failures()), LastAttemptStarted: timeOrNil(e.LastAttemptStarted()), Error: errorText(e.Err()), Principal: e.Principal, Reason: e.Reason,
+		Attempts: e.Attempts(), Failures: newFailedAttempts(e.Failures()), LastAttemptStarted: timeOrNil(e.LastAttemptStarted()),
+		Error: errorText(e.Err()), Principal: e.Principal, Reason: e.Reason,
 	}
 	if err := e.Decode(&w.Value); err != nil {
 		w.Value = nil

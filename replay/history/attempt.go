@@ -19,8 +19,9 @@ type FailedAttempt struct {
 }
 
 // Failures returns the failed attempts of the activity that an ActivityCompleted or ActivityFailed
-// event ends: the latest 20 at most, in their order, without the attempt that the event itself ends.
-// It returns none for every other event, and for events that earlier builds recorded.
+// event ends: the latest 20 at most, in their order. The attempt whose failure ends the activity is not
+// among them, unless the activity ended later, between two attempts. Failures returns none for every
+// other event, and for events that earlier builds recorded.
 func (e Event) Failures() []FailedAttempt {
 	var all []FailedAttempt
 	for _, a := range e.failedAttempts().GetAttempts() {

@@ -30,8 +30,8 @@ func (re *Reads) Pending(ctx context.Context, p *actors.Partition, instance stri
 		if !deadlineShown && re.isDeadline(open.Ref, event) {
 			name, deadlineShown = deadlineName, true
 		}
-		var paused *journalpb.PausedActivity
 		attempts := p.AttemptsOf(open.Ref)
+		var paused *journalpb.PausedActivity
 		if scheduled := event.GetActivityScheduled(); scheduled != nil {
 			paused = re.PauseOf(scheduled.Name)
 		}
