@@ -21,7 +21,8 @@ EACH ?= 40
 TIMES ?= 10
 CHAOSFLAGS ?=
 
-# The modules, except bench/peers, which compiles for minutes (see the target peers).
+# The modules, except bench/peers, which compiles for minutes (see the target peers), and rulecheck
+# (see the target rules).
 MODULES := . bench internal/browser internal/chaos internal/tools replay/vet
 
 # Programs of other modules run at the root: paths in their flags are relative to it.
@@ -72,7 +73,7 @@ quick: ## Run the tests of the root module with -short and without -race
 	go test -short -timeout $(TIMEOUT) $(TESTFLAGS) ./...
 
 .PHONY: check
-check: fmt vet lint build cross modules generated ## Run everything in test but the tests
+check: fmt vet lint build cross modules rules generated ## Run everything in test but the tests
 
 .PHONY: fmt
 fmt: # Fail if a file is not formatted
@@ -125,6 +126,12 @@ modules: cross # Type-check the module bench/peers
 	@echo '== bench/peers'
 	@cd bench/peers && ../../.bin/crosscheck -on "$$(go env GOOS)/$$(go env GOARCH)" ./...
 
+.PHONY: rules
+rules: # Parse the alerting rules and the Grafana dashboard as Prometheus does
+	@echo '== rulecheck'
+	@go -C internal/tools/rulecheck vet .
+	@go -C internal/tools/rulecheck run . '$(CURDIR)/cluster/docs/alerts.yaml' '$(CURDIR)/cluster/docs/grafana.json'
+
 .PHONY: peers
 peers: # Run go vet and go build on bench/peers (minutes the first time)
 	CGO_ENABLED=0 go -C bench/peers vet ./...
@@ -161,24 +168,26 @@ generated: # Fail if generated code and schemas differ
 		[ "$$before" = "$$(cksum proto/*/*.pb.go)" ] || stale; \
 	fi
 
-LIBRARY := cluster/dashboard/internal/web/assets/lib
+VENDORED := cluster/dashboard/internal/web/assets/lib internal/browser/axe
 
-# The tests of the package compare the files with the checksums; so does this.
+# The tests of the packages compare the files with the checksums; so does this.
 .PHONY: vendor
-vendor: # Fetch the dashboard's library again, as its SOURCES says (needs npm)
+vendor: # Fetch the scripts of npm packages again, as their SOURCES say (needs npm)
 	@set -eu; \
 	at=$$(mktemp -d); \
 	trap 'rm -rf "$$at"' EXIT; \
-	grep -v '^#' $(LIBRARY)/SOURCES | while read -r file package path sum; do \
-		archive=$$(npm pack --silent --pack-destination "$$at" "$$package"); \
-		tar -xzf "$$at/$$archive" -C "$$at"; \
-		got=$$(sha256sum <"$$at/package/$$path"); \
-		if [ "$${got%% *}" != "$$sum" ]; then \
-			echo "$$path of $$package has another checksum than SOURCES says: $${got%% *}" >&2; \
-			exit 1; \
-		fi; \
-		cp "$$at/package/$$path" "$(LIBRARY)/$$file"; \
-		rm -rf "$$at/package"; \
+	for library in $(VENDORED); do \
+		grep -v '^#' "$$library/SOURCES" | while read -r file package path sum; do \
+			archive=$$(npm pack --silent --pack-destination "$$at" "$$package"); \
+			tar -xzf "$$at/$$archive" -C "$$at"; \
+			got=$$(sha256sum <"$$at/package/$$path"); \
+			if [ "$${got%% *}" != "$$sum" ]; then \
+				echo "$$path of $$package has another checksum than SOURCES says: $${got%% *}" >&2; \
+				exit 1; \
+			fi; \
+			cp "$$at/package/$$path" "$$library/$$file"; \
+			rm -rf "$$at/package"; \
+		done || exit 1; \
 	done
 
 .PHONY: fuzz
