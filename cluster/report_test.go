@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,9 @@ import (
 
 	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
+
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/tenuto-dev/tenuto/cluster/internal/access"
 	"github.com/tenuto-dev/tenuto/cluster/internal/telemetry"
@@ -85,6 +89,19 @@ func checkReport(t *testing.T, node *Node, r *clusterpb.NodeReport) {
 	}
 	if expires := time.Unix(0, r.CertificateExpires); time.Until(expires) <= 0 {
 		t.Errorf("%s: the certificate expires at %v", node.ID(), expires)
+	}
+	reader := sdk.NewManualReader()
+	if err := node.AddMeterProvider(sdk.NewMeterProvider(sdk.WithReader(reader))); err != nil {
+		t.Fatal(err)
+	}
+	metrics := collectMetrics(t, reader)
+	remaining := sumMetric(metrics["tenuto.certificate.remaining"])
+	if want := time.Until(time.Unix(0, r.CertificateExpires)).Seconds(); math.Abs(remaining-want) > 60 {
+		t.Errorf("%s: the certificate expires in %.0f s according to the metric, want %.0f", node.ID(), remaining, want)
+	}
+	offsets, _ := metrics["tenuto.clock.offset"].Data.(metricdata.Gauge[float64])
+	if len(offsets.DataPoints) != len(r.Partitions) {
+		t.Errorf("%s: clock offsets of %d partitions, want %d", node.ID(), len(offsets.DataPoints), len(r.Partitions))
 	}
 	if len(r.Rates.Started) != telemetry.RateSteps || r.Slots == 0 || r.FreeSlots != r.Slots {
 		t.Errorf("%s: %d steps, %d of %d slots free", node.ID(), len(r.Rates.Started), r.FreeSlots, r.Slots)

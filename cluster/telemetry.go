@@ -81,6 +81,9 @@ func (t telemetrySource) Sample() *telemetry.Sample {
 		led = append(led, g.actorPartition.Load())
 	}
 	s := &telemetry.Sample{Ready: n.Health().Ready() == nil, Actors: n.system.Stats(led...), Attempts: n.system.ActivityCounts()}
+	if n.dialer.TLSSource != nil {
+		s.CertificateExpires = n.dialer.TLSSource.Expires()
+	}
 	for _, g := range n.partitions {
 		s.StartsShed += g.startLimiter.Rejected()
 		s.StartsWaiting += g.startLimiter.Queued()
@@ -157,9 +160,7 @@ func (t telemetrySource) report() *clusterpb.NodeReport {
 		report.SetStats(p, &sample.Partitions[i].Journal)
 		r.Partitions = append(r.Partitions, p)
 	}
-	if n.dialer.TLSSource != nil {
-		report.SetExpiry(r, n.dialer.TLSSource.Expires())
-	}
+	report.SetExpiry(r, sample.CertificateExpires)
 	rates := make(map[string]report.Rate)
 	for name, rate := range n.settings.current.Load().ActivityRates {
 		rates[name] = report.Rate(rate)

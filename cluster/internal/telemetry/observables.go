@@ -1,6 +1,8 @@
 package telemetry
 
 import (
+	"time"
+
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/tenuto-dev/tenuto/actors"
@@ -78,6 +80,8 @@ var observables = []observable{
 	{"tenuto.activity.attempts.reassigned", "{attempt}", observableCounter, "Attempts started again because their worker was lost.", readOne(func(s *Sample) uint64 { return s.Attempts.Reassigned })},
 
 	{"tenuto.node.ready", "{node}", observableGauge, "Whether the node is ready.", readOne(func(s *Sample) float64 { return boolToFloat(s.Ready) })},
+	{"tenuto.certificate.remaining", "s", observableGauge, "Time until the node's certificate expires, negative afterwards.", readCertificate},
+	{"tenuto.clock.offset", "s", observableGauge, "The node's wall clock less the cluster time.", readClockOffset},
 	{"tenuto.raft.role", "{node}", observableGauge, "1 for the node's role, 0 for the others.", readRole},
 	{"tenuto.raft.term", "{term}", observableGauge, "The node's current term.", readEach(func(g *PartitionSample) uint64 { return g.Term })},
 	{"tenuto.raft.applied", "{entry}", observableGauge, "Index of the last entry applied.", readEach(func(g *PartitionSample) uint64 { return g.Applied })},
@@ -119,6 +123,22 @@ func readAttempts(s *Sample, report func(float64, ...attribute.KeyValue)) {
 	report(float64(s.Attempts.Local), locationKey.String("here"))
 	report(float64(s.Attempts.Remote), locationKey.String("worker"))
 	report(float64(s.Attempts.AsWorker), locationKey.String("here for another"))
+}
+
+// readCertificate reports nothing of a node without a certificate.
+func readCertificate(s *Sample, report func(float64, ...attribute.KeyValue)) {
+	if !s.CertificateExpires.IsZero() {
+		report(time.Until(s.CertificateExpires).Seconds())
+	}
+}
+
+// readClockOffset reports nothing of partitions whose cluster time the node does not know yet.
+func readClockOffset(s *Sample, report func(float64, ...attribute.KeyValue)) {
+	for i := range s.Partitions {
+		if g := &s.Partitions[i]; g.Journal.ClockKnown {
+			report(g.Journal.ClockOffset.Seconds(), g.attributes...)
+		}
+	}
 }
 
 func readRole(s *Sample, report func(float64, ...attribute.KeyValue)) {

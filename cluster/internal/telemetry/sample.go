@@ -18,6 +18,8 @@ type Sample struct {
 	StartsShed    uint64
 	StartsWaiting int // in the start queue
 	Partitions    []PartitionSample
+	// CertificateExpires is when the node's certificate expires, the zero time if it has none.
+	CertificateExpires time.Time
 }
 
 // A PartitionSample is the part of a sample that belongs to one partition.
