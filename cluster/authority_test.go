@@ -3,85 +3,30 @@ package cluster
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"log/slog"
-	"math/big"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster/internal/keytest"
 )
 
 // An authority signs certificates for tests.
-type authority struct {
-	t           testing.TB
-	certificate *x509.Certificate
-	key         *ecdsa.PrivateKey
-}
+type authority struct{ *keytest.Authority }
 
-func newAuthority(t testing.TB) *authority {
+func newAuthority(t testing.TB) authority {
 	t.Helper()
-	a := &authority{t: t, key: keytest.NewKey(t)}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	a.certificate = keytest.Sign(t, template, template, a.key, a.key)
-	return a
-}
-
-// issue returns a certificate with these identities, modified by changes.
-func (a *authority) issue(identities []string, changes ...func(*x509.Certificate)) *tls.Certificate {
-	a.t.Helper()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "n1"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
-	}
-	for _, identity := range identities {
-		uri, err := url.Parse(identity)
-		if err != nil {
-			a.t.Fatal(err)
-		}
-		template.URIs = append(template.URIs, uri)
-	}
-	for _, change := range changes {
-		change(template)
-	}
-	key := keytest.NewKey(a.t)
-	certificate := keytest.Sign(a.t, template, a.certificate, key, a.key)
-	return &tls.Certificate{Certificate: [][]byte{certificate.Raw}, PrivateKey: key, Leaf: certificate}
-}
-
-func (a *authority) node(id string) *tls.Certificate {
-	a.t.Helper()
-	return a.issue([]string{"tenuto://" + clusterIDDefault + "/node/" + id})
-}
-
-func (a *authority) client(name string) *tls.Certificate {
-	a.t.Helper()
-	return a.issue([]string{"tenuto://" + clusterIDDefault + "/client/" + name})
-}
-
-func (a *authority) roots() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(a.certificate)
-	return pool
+	return authority{keytest.NewAuthority(t)}
 }
 
 // keys returns a source with a certificate that trusts this authority.
-func (a *authority) keys(certificate *tls.Certificate) *replaceableKeys {
-	return &replaceableKeys{keys: &Keys{Certificate: certificate, Roots: a.roots()}}
+func (a authority) keys(certificate *tls.Certificate) *replaceableKeys {
+	return &replaceableKeys{keys: &Keys{Certificate: certificate, Roots: a.Roots()}}
 }
 
 // replaceableKeys is a source whose keys a test replaces.
@@ -103,7 +48,7 @@ func (r *replaceableKeys) replace(keys *Keys) {
 }
 
 // writeKeyFiles writes a certificate, its key and authorities to files.
-func writeKeyFiles(t testing.TB, dir string, certificate *tls.Certificate, authorities ...*authority) (paths [3]string) {
+func writeKeyFiles(t testing.TB, dir string, certificate *tls.Certificate, authorities ...authority) (paths [3]string) {
 	t.Helper()
 	key, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey)
 	if err != nil {
@@ -111,7 +56,7 @@ func writeKeyFiles(t testing.TB, dir string, certificate *tls.Certificate, autho
 	}
 	var roots []byte
 	for _, a := range authorities {
-		roots = append(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.certificate.Raw})...)
+		roots = append(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.Certificate.Raw})...)
 	}
 	content := [][]byte{
 		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Certificate[0]}),
@@ -163,7 +108,7 @@ func (l *logRecorder) countLines(text string) int {
 
 // startWithTLS starts three nodes with certificates of an authority, and returns them and their
 // logs.
-func startWithTLS(t *testing.T, a *authority, change func(i int, config *Config)) ([]*Node, []*logRecorder) {
+func startWithTLS(t *testing.T, a authority, change func(i int, config *Config)) ([]*Node, []*logRecorder) {
 	t.Helper()
 	peers := loopbackPeers(t, 3)
 	var nodes []*Node
@@ -171,7 +116,7 @@ func startWithTLS(t *testing.T, a *authority, change func(i int, config *Config)
 	for i := range peers {
 		log := new(logRecorder)
 		config := peerConfig(t, peers, i, definitions()...)
-		config.TLS, config.Logger = a.keys(a.node(peers[i].NodeID)), log.logger()
+		config.TLS, config.Logger = a.keys(a.Node(peers[i].NodeID)), log.logger()
 		if change != nil {
 			change(i, &config)
 		}

@@ -38,7 +38,7 @@ func TestAuthorize_SeesActionOfBulkJob(t *testing.T) {
 			return nil
 		}
 	})
-	client := dialSecured(t, trusted, trusted.client("gw"), nodes...)
+	client := dialSecured(t, trusted, trusted.Client("gw"), nodes...)
 	ctx := testContext(t)
 	if _, err := StartRun(ctx, client, waiter, "i", "x"); err != nil {
 		t.Fatal(err)

@@ -27,7 +27,7 @@ func TestAuthorize_NoCopyOfBulkJob(t *testing.T) {
 		}
 	})
 	ctx := testContext(t)
-	root, gw := dialSecured(t, trusted, trusted.client("root"), nodes...), dialSecured(t, trusted, trusted.client("gw"), nodes...)
+	root, gw := dialSecured(t, trusted, trusted.Client("root"), nodes...), dialSecured(t, trusted, trusted.Client("gw"), nodes...)
 	if _, err := StartRun(ctx, root, waiter, "i", "x"); err != nil {
 		t.Fatal(err)
 	}

@@ -120,7 +120,7 @@ func TestCallServer_RejectsBadRequests(t *testing.T) {
 func TestMux_EarlyMembersAreNotLogged(t *testing.T) {
 	checkGoroutineLeaks(t)
 	trusted, log, opened := newAuthority(t), new(logRecorder), make(chan struct{})
-	tlsSource, err := newTLSSource(trusted.keys(trusted.node("n1")), "tenuto", func(Principal) error { return nil }, testLogger())
+	tlsSource, err := newTLSSource(trusted.keys(trusted.Node("n1")), "tenuto", func(Principal) error { return nil }, testLogger())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestMux_EarlyMembersAreNotLogged(t *testing.T) {
 	}
 	defer mux.Close()
 	isAdmitted := func(id string) bool {
-		conn, err := attackOverTLS(trusted.node(id), transport.Raft)(mux.Addr().String())
+		conn, err := attackOverTLS(trusted.Node(id), transport.Raft)(mux.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,7 +163,7 @@ func TestMux_RejectionSaysWhy(t *testing.T) {
 	dialerOf := func(id string, secured bool) *transport.Dialer {
 		d := &transport.Dialer{Links: transport.NewLinks(func(string) bool { return true }, 1), NodeAt: func(string) string { return "" }}
 		if secured {
-			tlsSource, err := newTLSSource(trusted.keys(trusted.node(id)), "tenuto", func(Principal) error { return nil }, testLogger())
+			tlsSource, err := newTLSSource(trusted.keys(trusted.Node(id)), "tenuto", func(Principal) error { return nil }, testLogger())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -247,7 +247,7 @@ func TestNode_RollingRestartLogsNoError(t *testing.T) {
 				logs[config.NodeID] = new(logRecorder)
 				config.Logger = logs[config.NodeID].logger()
 				if secured {
-					config.TLS = authority.keys(authority.node(config.NodeID))
+					config.TLS = authority.keys(authority.Node(config.NodeID))
 				}
 			})
 			f.leader()

@@ -40,7 +40,7 @@ func TestPanic_InAuthorizeFailsOnlyThatCall(t *testing.T) {
 		}
 	})
 	ctx, leader := testContext(t), leaderOf(t, nodes)
-	client := dialSecured(t, trusted, trusted.client("app"), leader)
+	client := dialSecured(t, trusted, trusted.Client("app"), leader)
 	all := new(logRecorder)
 	_, err := StartRun(ctx, client, doubled, "panic", 1)
 	for _, log := range logs {

@@ -50,7 +50,7 @@ func TestPrincipal_OfRemoteClients(t *testing.T) {
 			return nil
 		}
 	})
-	client := dialSecured(t, trusted, trusted.client("gw"), nodes...)
+	client := dialSecured(t, trusted, trusted.Client("gw"), nodes...)
 	ctx := testContext(t)
 	door, err := client.Internal(access.Key{})
 	if err != nil {
@@ -105,7 +105,7 @@ func TestAuthorize_ForkNamesBothInstances(t *testing.T) {
 			return nil
 		}
 	})
-	client := dialSecured(t, trusted, trusted.client("gw"), nodes...)
+	client := dialSecured(t, trusted, trusted.Client("gw"), nodes...)
 	ctx := testContext(t)
 	if _, err := StartRun(ctx, client, waiter, "i", "x"); err != nil {
 		t.Fatal(err)
@@ -175,7 +175,7 @@ func TestAuthorize_UsersOfNode(t *testing.T) {
 	if err := door.Authorize(ctx, "al\nice", "cancel", "i"); !errors.As(err, new(*replay.InvalidError)) {
 		t.Errorf("a name with a line break: %v; want an InvalidError", err)
 	}
-	remote, err := dialSecured(t, trusted, trusted.client("alice"), nodes...).Internal(access.Key{})
+	remote, err := dialSecured(t, trusted, trusted.Client("alice"), nodes...).Internal(access.Key{})
 	if err != nil || remote.Authorize != nil {
 		t.Errorf("a remote client decides about users (%v)", err)
 	}

@@ -43,7 +43,7 @@ func TestReports_OfAllNodes(t *testing.T) {
 	trusted := newAuthority(t)
 	nodes, _ := startWithTLS(t, trusted, nil)
 	ctx := testContext(t)
-	remote := dialSecured(t, trusted, trusted.client("gw"), nodes...)
+	remote := dialSecured(t, trusted, trusted.Client("gw"), nodes...)
 	if _, err := Call(ctx, remote, doubled, "i", 1); err != nil {
 		t.Fatal(err)
 	}

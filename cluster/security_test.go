@@ -170,16 +170,16 @@ func TestRaftTransport_RejectsForgedFrames(t *testing.T) {
 	nodes, logs := startWithTLS(t, trusted, nil)
 	ctx := testContext(t)
 	before := recordKnownState(t, nodes)
-	node := func(identity ...string) *tls.Certificate { return trusted.issue(identity) }
+	node := func(identity ...string) *tls.Certificate { return trusted.Issue(identity) }
 	changed := func(change func(*x509.Certificate)) *tls.Certificate {
-		return trusted.issue([]string{"tenuto://tenuto/node/n2"}, change)
+		return trusted.Issue([]string{"tenuto://tenuto/node/n2"}, change)
 	}
 	attacks := map[string]attacker{
 		"in plaintext":                          attackInPlaintext,
 		"without a certificate":                 attackOverTLS(nil, transport.Raft),
-		"with a client's":                       attackOverTLS(trusted.client("n2"), transport.Raft),
-		"with that of a node that is no member": attackOverTLS(trusted.node("n9"), transport.Raft),
-		"of another authority":                  attackOverTLS(others.node("n2"), transport.Raft),
+		"with a client's":                       attackOverTLS(trusted.Client("n2"), transport.Raft),
+		"with that of a node that is no member": attackOverTLS(trusted.Node("n9"), transport.Raft),
+		"of another authority":                  attackOverTLS(others.Node("n2"), transport.Raft),
 		"that has expired":                      attackOverTLS(changed(withValidity(-2*time.Hour, -time.Minute)), transport.Raft),
 		"that is not yet valid":                 attackOverTLS(changed(withValidity(time.Hour, 2*time.Hour)), transport.Raft),
 		"that is for servers only":              attackOverTLS(changed(withKeyUsage(x509.ExtKeyUsageServerAuth)), transport.Raft),
@@ -188,9 +188,9 @@ func TestRaftTransport_RejectsForgedFrames(t *testing.T) {
 		"with two identities":                   attackOverTLS(node("tenuto://tenuto/node/n2", "tenuto://tenuto/client/x"), transport.Raft),
 		"with an unknown role":                  attackOverTLS(node("tenuto://tenuto/admin/n2"), transport.Raft),
 		"with a path for a name":                attackOverTLS(node("tenuto://tenuto/node/n9/../n2"), transport.Raft),
-		"by TLS 1.2":                            attackOverTLS(trusted.node("n2"), transport.Raft, func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }),
-		"without a protocol":                    attackOverTLS(trusted.node("n2"), transport.Raft, func(c *tls.Config) { c.NextProtos = nil }),
-		"with another protocol":                 attackOverTLS(trusted.node("n2"), transport.Raft, func(c *tls.Config) { c.NextProtos = []string{"h2"} }),
+		"by TLS 1.2":                            attackOverTLS(trusted.Node("n2"), transport.Raft, func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }),
+		"without a protocol":                    attackOverTLS(trusted.Node("n2"), transport.Raft, func(c *tls.Config) { c.NextProtos = nil }),
+		"with another protocol":                 attackOverTLS(trusted.Node("n2"), transport.Raft, func(c *tls.Config) { c.NextProtos = []string{"h2"} }),
 	}
 	for name, attack := range attacks {
 		t.Run(name, func(t *testing.T) {
@@ -238,7 +238,7 @@ func TestRaftTransport_MemberCannotImpersonate(t *testing.T) {
 				continue
 			}
 			rejected := target.partitions[0].journal.Stats().MessagesRejected
-			if n := forge(t, attackOverTLS(trusted.node("n2"), transport.Raft), target, attempt.as, attempt.forgeries...); n > 0 {
+			if n := forge(t, attackOverTLS(trusted.Node("n2"), transport.Raft), target, attempt.as, attempt.forgeries...); n > 0 {
 				t.Errorf("%s: %s has taken %d of them", name, target.ID(), n)
 			}
 			if counted := target.partitions[0].journal.Stats().MessagesRejected - rejected; counted != uint64(len(attempt.forgeries)) {
@@ -281,18 +281,18 @@ func TestDialer_RejectsImpostorNode(t *testing.T) {
 		}()
 		return listener.Addr().String()
 	}
-	tlsSource, err := newTLSSource(trusted.keys(trusted.node("n1")), clusterIDDefault, func(Principal) error { return nil }, testLogger())
+	tlsSource, err := newTLSSource(trusted.keys(trusted.Node("n1")), clusterIDDefault, func(Principal) error { return nil }, testLogger())
 	if err != nil {
 		t.Fatal(err)
 	}
 	dialer := &transport.Dialer{TLSSource: tlsSource, Links: transport.NewLinks(nil, 1), NodeAt: func(string) string { return "n2" }}
 	for name, certificate := range map[string]*tls.Certificate{
-		"another node":                trusted.node("n3"),
-		"a client":                    trusted.client("n2"),
-		"a node of another authority": newAuthority(t).node("n2"),
-		"one that has expired":        trusted.issue([]string{"tenuto://tenuto/node/n2"}, withValidity(-2*time.Hour, -time.Minute)),
-		"a node of another cluster":   trusted.issue([]string{"tenuto://another/node/n2"}),
-		"one for clients only":        trusted.issue([]string{"tenuto://tenuto/node/n2"}, withKeyUsage(x509.ExtKeyUsageClientAuth)),
+		"another node":                trusted.Node("n3"),
+		"a client":                    trusted.Client("n2"),
+		"a node of another authority": newAuthority(t).Node("n2"),
+		"one that has expired":        trusted.Issue([]string{"tenuto://tenuto/node/n2"}, withValidity(-2*time.Hour, -time.Minute)),
+		"a node of another cluster":   trusted.Issue([]string{"tenuto://another/node/n2"}),
+		"one for clients only":        trusted.Issue([]string{"tenuto://tenuto/node/n2"}, withKeyUsage(x509.ExtKeyUsageClientAuth)),
 	} {
 		for _, required := range []transport.Purpose{transport.Raft, transport.Calls} {
 			conn, err := dialer.Dial(testContext(t), answer(&Keys{Certificate: certificate}), required)
@@ -302,7 +302,7 @@ func TestDialer_RejectsImpostorNode(t *testing.T) {
 			}
 		}
 	}
-	conn, err := dialer.Dial(testContext(t), answer(&Keys{Certificate: trusted.node("n2")}), transport.Calls)
+	conn, err := dialer.Dial(testContext(t), answer(&Keys{Certificate: trusted.Node("n2")}), transport.Calls)
 	if err != nil {
 		t.Fatalf("the node itself: %v", err)
 	}
@@ -326,7 +326,7 @@ func TestMux_CapsIdleConnections(t *testing.T) {
 	}
 	expectUnharmed(t, leader, before)
 	// A peer that completes its handshake is accepted all the same.
-	conn, err := attackOverTLS(trusted.client("app"), transport.Calls)(leader.config.Listen)
+	conn, err := attackOverTLS(trusted.Client("app"), transport.Calls)(leader.config.Listen)
 	if err != nil {
 		t.Fatal(err)
 	}

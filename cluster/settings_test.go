@@ -474,7 +474,7 @@ func TestSettings_NeedAuthorization(t *testing.T) {
 	for name, want := range map[string]struct{ see, change error }{
 		"app": {ErrNotAuthorized, ErrNotAuthorized}, "viewer": {nil, ErrNotAuthorized}, "operator": {nil, nil},
 	} {
-		client := dialNodes(t, DialConfig{TLS: authority.keys(authority.client(name))}, nodes...)
+		client := dialNodes(t, DialConfig{TLS: authority.keys(authority.Client(name))}, nodes...)
 		if _, err := client.Settings(testContext(t)); !errors.Is(err, want.see) {
 			t.Errorf("%s sees: %v", name, err)
 		}

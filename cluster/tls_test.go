@@ -24,7 +24,7 @@ import (
 )
 
 // dialSecured returns a remote client with a certificate.
-func dialSecured(t *testing.T, a *authority, certificate *tls.Certificate, nodes ...*Node) *Client {
+func dialSecured(t *testing.T, a authority, certificate *tls.Certificate, nodes ...*Node) *Client {
 	t.Helper()
 	return dialNodes(t, DialConfig{TLS: a.keys(certificate)}, nodes...)
 }
@@ -36,11 +36,11 @@ func TestTLS_RejectsUnusableKeysAtStart(t *testing.T) {
 		"no files":            KeyFiles(dir+"/a", dir+"/b", dir+"/c"),
 		"nil":                 new(replaceableKeys),
 		"nothing":             &replaceableKeys{keys: new(Keys)},
-		"another node's":      trusted.keys(trusted.node("n2")),
-		"a client's":          trusted.keys(trusted.client("n1")),
-		"another authority's": trusted.keys(others.node("n1")),
-		"another cluster's":   trusted.keys(trusted.issue([]string{"tenuto://other/node/n1"})),
-		"expired ones":        trusted.keys(trusted.issue([]string{"tenuto://tenuto/node/n1"}, withValidity(-2*time.Hour, -time.Hour))),
+		"another node's":      trusted.keys(trusted.Node("n2")),
+		"a client's":          trusted.keys(trusted.Client("n1")),
+		"another authority's": trusted.keys(others.Node("n1")),
+		"another cluster's":   trusted.keys(trusted.Issue([]string{"tenuto://other/node/n1"})),
+		"expired ones":        trusted.keys(trusted.Issue([]string{"tenuto://tenuto/node/n1"}, withValidity(-2*time.Hour, -time.Hour))),
 	} {
 		config := Config{InMemory: true, NodeID: "n1", Listen: "127.0.0.1:0", TLS: keys, Logger: testLogger()}
 		var wrong *replay.InvalidError
@@ -55,7 +55,7 @@ func TestTLS_RejectsConflictingConfig(t *testing.T) {
 	allow := func(context.Context, Principal, Action, string) error { return nil }
 	for field, config := range map[string]Config{
 		"Listen":    {InMemory: true, Listen: "0.0.0.0:0"},
-		"NodeID":    {InMemory: true, NodeID: "a/b", TLS: keys.keys(keys.node("n1"))},
+		"NodeID":    {InMemory: true, NodeID: "a/b", TLS: keys.keys(keys.Node("n1"))},
 		"ClusterID": {InMemory: true, ClusterID: "a b"},
 		"Authorize": {InMemory: true, Authorize: allow},
 	} {
@@ -127,7 +127,7 @@ func TestNode_RejectsDirectoryOfOtherCluster(t *testing.T) {
 func TestKeyFiles_ReloadOnChange(t *testing.T) {
 	first, second := newAuthority(t), newAuthority(t)
 	dir := t.TempDir()
-	paths := writeKeyFiles(t, dir, first.node("n1"), first)
+	paths := writeKeyFiles(t, dir, first.Node("n1"), first)
 	log := new(logRecorder)
 	owner := func(p Principal) error { return nil }
 	tlsSource, err := newTLSSource(KeyFiles(paths[0], paths[1], paths[2]), clusterIDDefault, owner, log.logger())
@@ -146,7 +146,7 @@ func TestKeyFiles_ReloadOnChange(t *testing.T) {
 	if again := presented(); again != old {
 		t.Errorf("%s became %s", old, again)
 	}
-	next := second.node("n1")
+	next := second.Node("n1")
 	files := writeKeyFiles(t, t.TempDir(), next, first, second)
 	for i, path := range files {
 		content, err := os.ReadFile(path)
@@ -178,14 +178,14 @@ func TestKeyFiles_ReloadOnChange(t *testing.T) {
 func TestTLS_RotatesKeysUnderLoad(t *testing.T) {
 	checkGoroutineLeaks(t)
 	first, second := newAuthority(t), newAuthority(t)
-	both := first.roots()
-	both.AddCert(second.certificate)
+	both := first.Roots()
+	both.AddCert(second.Certificate)
 	sources := make([]*replaceableKeys, 3)
 	nodes, logs := startWithTLS(t, first, func(i int, config *Config) {
 		sources[i] = config.TLS.(*replaceableKeys)
 	})
 	ctx := testContext(t)
-	clientKeys := first.keys(first.client("app"))
+	clientKeys := first.keys(first.Client("app"))
 	client := dialNodes(t, DialConfig{TLS: clientKeys}, nodes...)
 	stop := make(chan struct{})
 	var calls sync.WaitGroup
@@ -207,14 +207,14 @@ func TestTLS_RotatesKeysUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	replace := func(a *authority, roots func() *Keys) {
+	replace := func(a authority, roots func() *Keys) {
 		for i, source := range sources {
 			keys := roots()
-			keys.Certificate = a.node(nodes[i].ID())
+			keys.Certificate = a.Node(nodes[i].ID())
 			source.replace(keys)
 		}
 		keys := roots()
-		keys.Certificate = a.client("app")
+		keys.Certificate = a.Client("app")
 		clientKeys.replace(keys)
 		// Every connection is closed as if it were too old; new ones use new keys.
 		before := done.Load()
@@ -223,10 +223,10 @@ func TestTLS_RotatesKeysUnderLoad(t *testing.T) {
 		}
 		eventually(t, "calls go on", func() bool { return done.Load() > before+8 || t.Failed() })
 	}
-	replace(first, func() *Keys { return &Keys{Roots: first.roots()} })
+	replace(first, func() *Keys { return &Keys{Roots: first.Roots()} })
 	replace(first, func() *Keys { return &Keys{Roots: both} })
 	replace(second, func() *Keys { return &Keys{Roots: both} })
-	replace(second, func() *Keys { return &Keys{Roots: second.roots()} })
+	replace(second, func() *Keys { return &Keys{Roots: second.Roots()} })
 	close(stop)
 	calls.Wait()
 	expectSameHistories(t, nodes)
@@ -235,7 +235,7 @@ func TestTLS_RotatesKeysUnderLoad(t *testing.T) {
 			t.Errorf("%s: %d lines of keys that cannot be used", nodes[i].ID(), n)
 		}
 	}
-	late := dialOnce(nodes, first.keys(first.client("app")))
+	late := dialOnce(nodes, first.keys(first.Client("app")))
 	late.CallTimeout = 300 * time.Millisecond
 	if _, err := Dial(context.Background(), late); err == nil {
 		t.Error("a certificate of the authority that was taken out is still good")
@@ -268,8 +268,8 @@ func TestAuthorize_RejectsUnauthorizedCalls(t *testing.T) {
 		}
 	})
 	ctx := testContext(t)
-	writer := dialSecured(t, trusted, trusted.client("writer"), nodes...)
-	reader := dialSecured(t, trusted, trusted.client("reader"), nodes...)
+	writer := dialSecured(t, trusted, trusted.Client("writer"), nodes...)
+	reader := dialSecured(t, trusted, trusted.Client("reader"), nodes...)
 	for i, id := range []string{"open", "secret"} {
 		if got, err := Call(ctx, writer, doubled, id, i); err != nil || got != 2*i {
 			t.Fatalf("%d, %v", got, err)
@@ -306,7 +306,7 @@ func TestAuthorize_RejectsUnauthorizedCalls(t *testing.T) {
 	for _, node := range nodes {
 		callThrough(ctx, t, node, "from-"+node.ID())
 	}
-	if _, err := Dial(ctx, dialOnce(nodes, trusted.keys(trusted.client("unknown")))); !errors.Is(err, ErrNotAuthorized) {
+	if _, err := Dial(ctx, dialOnce(nodes, trusted.keys(trusted.Client("unknown")))); !errors.Is(err, ErrNotAuthorized) {
 		t.Errorf("dial: %v", err)
 	}
 }
@@ -317,10 +317,10 @@ func TestAuthorize_RejectsNonMemberNode(t *testing.T) {
 	trusted := newAuthority(t)
 	nodes, _ := startWithTLS(t, trusted, nil)
 	leaderOf(t, nodes)
-	if _, err := Dial(testContext(t), dialOnce(nodes, trusted.keys(trusted.node("n9")))); !errors.Is(err, ErrNotAuthorized) {
+	if _, err := Dial(testContext(t), dialOnce(nodes, trusted.keys(trusted.Node("n9")))); !errors.Is(err, ErrNotAuthorized) {
 		t.Errorf("a node that is no member: %v; want ErrNotAuthorized", err)
 	}
-	client := dialSecured(t, trusted, trusted.node("n2"), nodes...)
+	client := dialSecured(t, trusted, trusted.Node("n2"), nodes...)
 	if _, err := Call(testContext(t), client, doubled, "d", 1); err != nil {
 		t.Errorf("one that is: %v", err)
 	}

@@ -197,7 +197,7 @@ func TestJoinToken_DoesNotReplaceCertificate(t *testing.T) {
 	})
 	leader := leaderOf(t, nodes)
 	dial := func(name string) *Client {
-		return dialNodes(t, DialConfig{TLS: trusted.keys(trusted.client(name))}, nodes...)
+		return dialNodes(t, DialConfig{TLS: trusted.keys(trusted.Client(name))}, nodes...)
 	}
 	if _, _, err := dial("app").IssueJoinToken(testContext(t), 0); !errors.Is(err, ErrNotAuthorized) {
 		t.Errorf("a client that may not: %v", err)
@@ -211,7 +211,7 @@ func TestJoinToken_DoesNotReplaceCertificate(t *testing.T) {
 		config.Join = append(config.Join, node.config.address())
 	}
 	foreign := config
-	foreign.JoinToken, foreign.TLS = token, others.keys(others.node("n4"))
+	foreign.JoinToken, foreign.TLS = token, others.keys(others.Node("n4"))
 	soon, cancel := context.WithTimeout(testContext(t), time.Second)
 	defer cancel() // no node answers
 	if _, err := Start(soon, foreign); err == nil {
@@ -220,7 +220,7 @@ func TestJoinToken_DoesNotReplaceCertificate(t *testing.T) {
 	if members := leader.partitions[0].journal.Members(); len(members) != 3 {
 		t.Errorf("members: %v", members)
 	}
-	config.TLS, config.Dir = trusted.keys(trusted.node("n4")), t.TempDir()
+	config.TLS, config.Dir = trusted.keys(trusted.Node("n4")), t.TempDir()
 	if _, err := Start(testContext(t), config); !errors.Is(err, ErrTokenRequired) {
 		t.Errorf("with a certificate alone: %v", err)
 	}

@@ -180,7 +180,7 @@ func recordOnMajority(t *testing.T, partitions int, secure bool) (ctx context.Co
 		config := peerConfig(t, peers, i, definitions()...)
 		config.Partitions = partitions
 		if secure {
-			config.TLS, config.Settings.RequireJoinToken = authority.keys(authority.node(config.NodeID)), true
+			config.TLS, config.Settings.RequireJoinToken = authority.keys(authority.Node(config.NodeID)), true
 		}
 		configs = append(configs, config)
 	}

@@ -2,18 +2,13 @@ package dashboard_test
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"math/big"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/dashboard"
@@ -32,19 +27,8 @@ func (n nodeKeys) Keys() (*cluster.Keys, error) { return n.keys, nil }
 
 func newNodeKeys(t *testing.T) nodeKeys {
 	t.Helper()
-	template := x509.Certificate{NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), BasicConstraintsValid: true}
-	root, node := template, template
-	root.SerialNumber, root.IsCA, root.KeyUsage = big.NewInt(1), true, x509.KeyUsageCertSign
-	node.SerialNumber, node.URIs = big.NewInt(2), []*url.URL{{Scheme: "tenuto", Host: "tenuto", Path: "/node/n1"}}
-	node.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
-	rootKey, nodeKey := keytest.NewKey(t), keytest.NewKey(t)
-	authority := keytest.Sign(t, &root, &root, rootKey, rootKey)
-	leaf := keytest.Sign(t, &node, authority, nodeKey, rootKey)
-	roots := x509.NewCertPool()
-	roots.AddCert(authority)
-	return nodeKeys{&cluster.Keys{
-		Certificate: &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: nodeKey, Leaf: leaf}, Roots: roots,
-	}}
+	authority := keytest.NewAuthority(t)
+	return nodeKeys{&cluster.Keys{Certificate: authority.Node("n1"), Roots: authority.Roots()}}
 }
 
 // rightsServer serves the dashboard of a node whose user may do what permits says.

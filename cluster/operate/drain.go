@@ -74,8 +74,13 @@ func Drain(ctx context.Context, client *cluster.Client, node string) (moved []Tr
 	if err != nil {
 		return nil, err
 	}
+	return transferAll(ctx, door, node, plan)
+}
+
+// transferAll makes transfers from a node in order, until one fails, and returns those made.
+func transferAll(ctx context.Context, door access.Door, from string, plan []Transfer) (moved []Transfer, err error) {
 	for _, t := range plan {
-		if err := transfer(ctx, door, node, t.To, uint32(t.Partition+1)); err != nil {
+		if err := transfer(ctx, door, from, t.To, uint32(t.Partition+1)); err != nil {
 			return moved, fmt.Errorf("drain: partition %d to %s: %w", t.Partition, t.To, err)
 		}
 		moved = append(moved, t)

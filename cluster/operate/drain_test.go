@@ -1,13 +1,21 @@
 package operate_test
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/clustertest"
+	"github.com/tenuto-dev/tenuto/cluster/internal/access"
+	"github.com/tenuto-dev/tenuto/cluster/internal/keytest"
 	"github.com/tenuto-dev/tenuto/cluster/operate"
 )
 
@@ -21,9 +29,12 @@ func TestDrain_MovesAllPartitionsAndLosesNoCall(t *testing.T) {
 	if _, err := operate.TransferLeadership(t.Context(), client, "", "n0"); err != nil {
 		t.Fatal(err)
 	}
-	c.Eventually("n0 leads all, the others have caught up", func() bool {
+	c.Eventually("n0 leads all and would move some to n1 and some to n2", func() bool {
 		plan, err := operate.PlanDrain(t.Context(), client, "n0")
-		return err == nil && len(plan) == partitions
+		to := func(id string) bool {
+			return slices.ContainsFunc(plan, func(p operate.Transfer) bool { return p.To == id })
+		}
+		return err == nil && len(plan) == partitions && to("n1") && to("n2") && !to("n0")
 	})
 	var calls sync.WaitGroup
 	for i := range 60 {
@@ -38,12 +49,8 @@ func TestDrain_MovesAllPartitionsAndLosesNoCall(t *testing.T) {
 	if err != nil || len(moved) != partitions {
 		t.Fatalf("moved %v: %v", moved, err)
 	}
-	counts := make(map[string]int)
-	for _, m := range moved {
-		counts[m.To]++
-	}
-	if counts["n0"] != 0 || counts["n1"] == 0 || counts["n2"] == 0 {
-		t.Errorf("moved %v, want some to n1 and some to n2", moved)
+	if slices.ContainsFunc(moved, func(m operate.Transfer) bool { return m.To == "n0" }) {
+		t.Errorf("moved %v", moved)
 	}
 }
 
@@ -79,6 +86,96 @@ func TestDrain_ChoosesNoDeadNode(t *testing.T) {
 	moved, err := operate.Drain(t.Context(), c.Client(0), "n0")
 	if err != nil || len(moved) != testPartitions {
 		t.Errorf("moved %v: %v", moved, err)
+	}
+}
+
+// The plan may be older than the death of a node that it names.
+func TestDrain_ReportsWhatWasMovedBeforeTargetDied(t *testing.T) {
+	c := newCluster(t, new(service))
+	client := c.Client(0)
+	if _, err := operate.TransferLeadership(t.Context(), client, "", "n0"); err != nil {
+		t.Fatal(err)
+	}
+	door, err := client.Internal(access.Key{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Kill(2)
+	plan := []operate.Transfer{{Partition: 0, To: "n1"}, {Partition: 1, To: "n2"}}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	moved, err := operate.TransferAll(ctx, door, "n0", plan)
+	if err == nil || !strings.Contains(err.Error(), "partition 1 to n2") {
+		t.Errorf("error %v", err)
+	}
+	if !slices.Equal(moved, plan[:1]) {
+		t.Errorf("moved %v", moved)
+	}
+	c.Eventually("a second drain moves the rest", func() bool {
+		moved, err := operate.Drain(t.Context(), client, "n0")
+		return err == nil && slices.Equal(moved, []operate.Transfer{{Partition: 1, To: "n1"}})
+	})
+}
+
+// keys are a source that never changes.
+type keys struct{ always *cluster.Keys }
+
+func (k keys) Keys() (*cluster.Keys, error) { return k.always, nil }
+
+// transferRights permits a number of transfers, and everything else.
+type transferRights struct{ left, asked atomic.Int64 }
+
+func (r *transferRights) authorize(_ context.Context, caller cluster.Principal, action cluster.Action, _ string) error {
+	if caller.Kind != cluster.PrincipalClient || action != operate.ActionTransfer {
+		return nil
+	}
+	r.asked.Add(1)
+	if r.left.Add(-1) < 0 {
+		return errors.New("no transfer is left")
+	}
+	return nil
+}
+
+// newClusterWithRights makes a cluster with certificates and a client of it.
+func newClusterWithRights(t *testing.T, rights *transferRights) (*clustertest.Cluster, *cluster.Client) {
+	t.Helper()
+	authority := keytest.NewAuthority(t)
+	keysOf := func(certificate *tls.Certificate) keys {
+		return keys{&cluster.Keys{Certificate: certificate, Roots: authority.Roots()}}
+	}
+	c := clustertest.New(t, 3, clustertest.Definitions(new(service).definitions()...), clustertest.Configure(func(i int, config *cluster.Config) {
+		config.Partitions, config.Authorize = testPartitions, rights.authorize
+		config.TLS = keysOf(authority.Node(fmt.Sprint("n", i)))
+	}))
+	client, err := cluster.Dial(t.Context(), cluster.DialConfig{Addresses: c.Addresses(), TLS: keysOf(authority.Client("ops"))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c, client
+}
+
+func TestDrain_AuthorizesEachTransfer(t *testing.T) {
+	rights := new(transferRights)
+	c, client := newClusterWithRights(t, rights)
+	if _, err := operate.TransferLeadership(t.Context(), c.Client(0), "", "n0"); err != nil {
+		t.Fatal(err)
+	}
+	c.Eventually("the others have caught up", func() bool {
+		plan, err := operate.PlanDrain(t.Context(), client, "n0")
+		return err == nil && len(plan) == testPartitions
+	})
+	rights.left.Store(1)
+	moved, err := operate.Drain(t.Context(), client, "n0")
+	if !errors.Is(err, cluster.ErrNotAuthorized) || len(moved) != 1 || moved[0].Partition != 0 {
+		t.Errorf("moved %v: %v", moved, err)
+	}
+	if asked := rights.asked.Load(); asked < 2 {
+		t.Errorf("Authorize was asked %d times about a transfer", asked)
 	}
 }
 

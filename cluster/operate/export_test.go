@@ -1,4 +1,7 @@
 package operate
 
-// PlanDrainOf is planDrain for tests.
-var PlanDrainOf = planDrain
+// For tests.
+var (
+	PlanDrainOf = planDrain
+	TransferAll = transferAll
+)
