@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/clustertest"
@@ -102,15 +101,14 @@ func TestDrain_ReportsWhatWasMovedBeforeTargetDied(t *testing.T) {
 	}
 	c.Kill(2)
 	plan := []operate.Transfer{{Partition: 0, To: "n1"}, {Partition: 1, To: "n2"}}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	moved, err := operate.TransferAll(ctx, door, "n0", plan)
-	if err == nil || !strings.Contains(err.Error(), "partition 1 to n2") {
-		t.Errorf("error %v", err)
-	}
-	if !slices.Equal(moved, plan[:1]) {
-		t.Errorf("moved %v", moved)
-	}
+	// On a busy machine n0 may lose an election before, and then has less to transfer.
+	c.Eventually("the second of two transfers from n0 fails", func() bool {
+		if _, err := operate.TransferLeadership(t.Context(), client, "", "n0"); err != nil {
+			return false
+		}
+		moved, err := operate.TransferAll(t.Context(), door, "n0", plan)
+		return err != nil && strings.Contains(err.Error(), "partition 1 to n2") && slices.Equal(moved, plan[:1])
+	})
 	c.Eventually("a second drain moves the rest", func() bool {
 		moved, err := operate.Drain(t.Context(), client, "n0")
 		return err == nil && slices.Equal(moved, []operate.Transfer{{Partition: 1, To: "n1"}})
