@@ -255,6 +255,10 @@ func isChildAbandoned(r Replica, parent *journalpb.OperationRef) bool {
 			return false
 		}
 	}
+	// The replica must still show the instance after the operations were read; see Replica.
+	if _, ok := r.Instance(parent.Instance); !ok {
+		return false
+	}
 	return meta.LastEventId >= parent.EventId
 }
 

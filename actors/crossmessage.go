@@ -60,7 +60,9 @@ type OtherPartitions interface {
 	ForgetChainedStart(target string, done func(error))
 }
 
-// A Replica is the part of a [Journal] that other partitions read.
+// A Replica is the part of a [Journal] that other partitions read. It may lag. Instance may also show
+// no instance that exists, for a while. What InstanceOperations has returned may be used only if
+// Instance still shows the instance afterwards.
 type Replica interface {
 	Instance(id string) (*journalpb.Instance, bool)
 	Event(instance string, execution, eventID uint64) (*journalpb.Event, error)

@@ -133,7 +133,16 @@ func (c *Client) Internal(access.Key) (access.Door, error) {
 		},
 		Encode:    c.encode,
 		Converter: c.converter,
-		Reports:   c.transport.reports,
+		Reports: func(ctx context.Context) ([]access.NodeReport, error) {
+			return reportsOfNodes(ctx, c.transport)
+		},
+		NodeAddresses: c.transport.nodeAddresses,
+		AskNode: func(ctx context.Context, node, address string, request *clusterpb.Request) (*clusterpb.Response, error) {
+			if err := checkRequest(request, math.MaxInt); err != nil {
+				return nil, err
+			}
+			return c.transport.askNode(ctx, node, address, request)
+		},
 	}
 	switch transport := c.transport.(type) {
 	case *router:
@@ -155,8 +164,10 @@ type caller interface {
 	// follow passes the events of a run to pass, from a position on, until pass returns false or
 	// the run has ended.
 	follow(ctx context.Context, id string, from history.Position, pass func(recordedEvent) bool) error
-	// reports returns what each member reports of itself.
-	reports(ctx context.Context) ([]access.NodeReport, error)
+	// nodeAddresses returns the addresses of the members, by their IDs.
+	nodeAddresses(ctx context.Context) (map[string]string, error)
+	// askNode sends a request once to a node, which answers it itself.
+	askNode(ctx context.Context, node, address string, request *clusterpb.Request) (*clusterpb.Response, error)
 	release() error
 }
 

@@ -205,7 +205,7 @@ func (pa *partition) receiveCrossMessages(ctx context.Context, p *actors.Partiti
 			return nil, err
 		}
 	}
-	return crosspartition.Receive(ctx, p, r), nil
+	return crosspartition.Receive(ctx, p, pa.journal, r)
 }
 
 // checkCrossMessage returns an error for a message that no correct node sends.

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
+	"github.com/tenuto-dev/tenuto/cluster/internal/backup"
 	"github.com/tenuto-dev/tenuto/cluster/internal/bulk"
 	"github.com/tenuto-dev/tenuto/cluster/internal/detour"
 	"github.com/tenuto-dev/tenuto/cluster/internal/membership"
@@ -47,6 +49,7 @@ type Node struct {
 	dispatcher   dispatcher
 	replicaCalls replicaCalls
 	scatter      scatterGather
+	backups      *backup.Server // set when the partitions are open
 
 	retryBudget   admission.RetryBudget
 	answerLimiter admission.AnswerLimiter
@@ -234,6 +237,7 @@ func (n *Node) open(ctx context.Context) error {
 		}
 		return err
 	}
+	n.backups = backup.NewServer(n.backupPartitions())
 	n.settings.apply() // before this node leads a partition
 	close(n.opened)
 	n.running.Go(n.settings.follow)
@@ -476,8 +480,10 @@ func (n *Node) closeParts() {
 	n.running.Wait()
 	// This node's own worker streams end because of n.closing, the others because of n.calls.Close.
 	n.workerStreams.Wait()
+	// While the journals are open: a checkpoint that is being made waits for them.
+	backupErr := n.backups.Close()
 	// This ends leadership and the partitions with it; after that nothing appends.
-	n.closeErr = n.opener.closePartitions()
+	n.closeErr = errors.Join(n.opener.closePartitions(), backupErr)
 	n.system.Close()
 	n.peers.Close()
 	// Last, because the journals' connections come through the mux.

@@ -169,7 +169,9 @@ func TestReports_Rights(t *testing.T) {
 	ask := func(client, node string) error {
 		peerInfo := transport.AuthInfo{Peer: transport.Principal{Kind: transport.KindClient, Name: client}}
 		ctx := peer.NewContext(testContext(t), &peer.Peer{AuthInfo: peerInfo})
-		_, err := reportOf((&nodeService{nodes[0]}).Serve(ctx, nodeReportRequest(node, protocolVersion)))
+		request := &clusterpb.Request{Call: &clusterpb.Request_NodeReport{NodeReport: &clusterpb.NodeReportRequest{Node: node}}}
+		request.Protocol = protocolVersion
+		_, err := withoutFailure((&nodeService{nodes[0]}).Serve(ctx, request))
 		return err
 	}
 	if err := ask("gw", nodes[0].ID()); err != nil {

@@ -257,6 +257,28 @@ func managementKinds() map[reflect.Type]requestKind {
 			},
 			local: (*replicaCalls).reportNode,
 		},
+		reflect.TypeFor[*clusterpb.Request_BeginBackup](): {
+			readOnly: true,
+			actions:  needs("back up"),
+			check: func(r *clusterpb.Request, _ payloadLimit) error {
+				return checkText("node ID", r.GetBeginBackup().GetNode(), 1, nodeIDMax)
+			},
+			local: (*replicaCalls).beginBackup,
+		},
+		reflect.TypeFor[*clusterpb.Request_ReadBackup](): {
+			readOnly: true,
+			actions:  needs("back up"),
+			check:    func(r *clusterpb.Request, _ payloadLimit) error { return checkReadBackup(r.GetReadBackup()) },
+			local:    (*replicaCalls).readBackup,
+		},
+		reflect.TypeFor[*clusterpb.Request_EndBackup](): {
+			readOnly: true,
+			actions:  needs("back up"),
+			check: func(r *clusterpb.Request, _ payloadLimit) error {
+				return checkText("node ID", r.GetEndBackup().GetNode(), 1, nodeIDMax)
+			},
+			local: (*replicaCalls).endBackup,
+		},
 		reflect.TypeFor[*clusterpb.Request_RemoveMember](): {
 			actions: needs(ActionRemoveMember),
 			check: func(r *clusterpb.Request, _ payloadLimit) error {
@@ -349,6 +371,14 @@ func nodeKinds() map[reflect.Type]requestKind {
 		reflect.TypeFor[*clusterpb.Request_CrossMessages](): {
 			serve: func(ctx context.Context, pa *partition, p *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
 				return pa.receiveCrossMessages(ctx, p, r.GetCrossMessages())
+			},
+		},
+		reflect.TypeFor[*clusterpb.Request_RecordCut](): {
+			serve: func(ctx context.Context, pa *partition, _ *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				if err := pa.journal.RecordCut(ctx, r.GetRecordCut().Cut); err != nil {
+					return nil, err
+				}
+				return &clusterpb.Response{Result: &clusterpb.Response_RecordCut{RecordCut: new(clusterpb.CutRecorded)}}, nil
 			},
 		},
 		reflect.TypeFor[*clusterpb.Request_CommitIndex](): {

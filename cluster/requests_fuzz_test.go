@@ -177,8 +177,15 @@ func requestsByKind() map[string][]*clusterpb.Request {
 			{Call: &clusterpb.Request_NodeReport{NodeReport: &clusterpb.NodeReportRequest{Node: "n1"}}},
 			{Call: &clusterpb.Request_NodeReport{NodeReport: &clusterpb.NodeReportRequest{Node: "other"}}},
 		},
-		"pending": {running(&clusterpb.Request{Call: &clusterpb.Request_Pending{Pending: new(clusterpb.PendingRequest)}})},
-		"wait":    {ended(&clusterpb.Request{Call: &clusterpb.Request_Wait{Wait: new(clusterpb.WaitRequest)}})},
+		"begin_backup": {
+			{Call: &clusterpb.Request_BeginBackup{BeginBackup: &clusterpb.BeginBackupRequest{Node: "n1"}}},
+			{Call: &clusterpb.Request_BeginBackup{BeginBackup: &clusterpb.BeginBackupRequest{Node: "other"}}},
+		},
+		"read_backup": {{Call: &clusterpb.Request_ReadBackup{ReadBackup: &clusterpb.ReadBackupRequest{Node: "n1", Id: "x", File: "CURRENT", Size: 10}}}},
+		"end_backup":  {{Call: &clusterpb.Request_EndBackup{EndBackup: &clusterpb.EndBackupRequest{Node: "n1", Id: "x"}}}},
+		"record_cut":  {{Partition: 1, Call: &clusterpb.Request_RecordCut{RecordCut: &clusterpb.RecordCutRequest{Cut: 5}}}},
+		"pending":     {running(&clusterpb.Request{Call: &clusterpb.Request_Pending{Pending: new(clusterpb.PendingRequest)}})},
+		"wait":        {ended(&clusterpb.Request{Call: &clusterpb.Request_Wait{Wait: new(clusterpb.WaitRequest)}})},
 		"watch": {
 			ended(&clusterpb.Request{Call: &clusterpb.Request_Watch{Watch: new(clusterpb.WatchRequest)}}),
 			running(&clusterpb.Request{Call: &clusterpb.Request_Watch{Watch: new(clusterpb.WatchRequest)}}),

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
@@ -135,8 +134,8 @@ func (t telemetrySource) readEvent(instance string, execution, eventID uint64) (
 
 // reportNode answers what this node knows of itself.
 func (r *replicaCalls) reportNode(_ context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	if asked := request.GetNodeReport().Node; asked != r.node.config.NodeID {
-		return nil, fmt.Errorf("%w: %.100q is not at the address of %q", ErrNotMember, asked, r.node.config.NodeID)
+	if err := r.checkAsked(request.GetNodeReport().Node); err != nil {
+		return nil, err
 	}
 	return &clusterpb.Response{Result: &clusterpb.Response_NodeReport{NodeReport: telemetrySource{r.node}.report()}}, nil
 }
@@ -170,8 +169,8 @@ func (t telemetrySource) report() *clusterpb.NodeReport {
 	return r
 }
 
-// reports implements caller. It asks the members that this node knows, and always this node.
-func (r *router) reports(ctx context.Context) ([]access.NodeReport, error) {
+// nodeAddresses implements caller: the members that this node knows, and always this node.
+func (r *router) nodeAddresses(context.Context) (map[string]string, error) {
 	select {
 	case <-r.node.closing:
 		return nil, ErrClosed
@@ -181,19 +180,20 @@ func (r *router) reports(ctx context.Context) ([]access.NodeReport, error) {
 	for _, m := range r.node.partitions[0].journal.Members() {
 		addresses[m.Node] = m.Address
 	}
-	return report.Collect(ctx, addresses, func(ctx context.Context, node, address string) (*clusterpb.NodeReport, error) {
-		request := nodeReportRequest(node, r.node.config.protocol)
-		if request.Node = r.node.config.NodeID; node == request.Node {
-			return reportOf(r.node.dispatcher.serve(ctx, request))
-		}
-		return reportOf(r.node.peers.ask(ctx, address, request))
-	}), nil
+	return addresses, nil
 }
 
-// reports implements caller. It asks the members that one node knows.
-func (r *remoteTransport) reports(ctx context.Context) ([]access.NodeReport, error) {
-	ctx, cancel := context.WithTimeout(ctx, report.Timeout)
-	defer cancel()
+// askNode implements caller.
+func (r *router) askNode(ctx context.Context, node, address string, request *clusterpb.Request) (*clusterpb.Response, error) {
+	request.Protocol = requestProtocol(r.node.config.protocol, request)
+	if request.Node = r.node.config.NodeID; node == request.Node {
+		return withoutFailure(r.node.dispatcher.serve(ctx, request))
+	}
+	return withoutFailure(r.node.peers.ask(ctx, address, request))
+}
+
+// nodeAddresses implements caller: the members that one node knows.
+func (r *remoteTransport) nodeAddresses(ctx context.Context) (map[string]string, error) {
 	response, err := r.callWithRetry(ctx, membersRequest(), admission.Retrier{}, r.askAnyNode)
 	if err != nil {
 		return nil, err
@@ -202,21 +202,35 @@ func (r *remoteTransport) reports(ctx context.Context) ([]access.NodeReport, err
 	for _, m := range response.GetMembers().GetMembers() {
 		addresses[m.Node] = m.Address
 	}
-	return report.Collect(ctx, addresses, func(ctx context.Context, node, address string) (*clusterpb.NodeReport, error) {
-		return reportOf(r.callNode(ctx, address, nodeReportRequest(node, protocolVersion)))
-	}), nil
+	return addresses, nil
 }
 
-func nodeReportRequest(node string, protocol uint32) *clusterpb.Request {
-	r := &clusterpb.Request{Call: &clusterpb.Request_NodeReport{NodeReport: &clusterpb.NodeReportRequest{Node: node}}}
-	r.Protocol = requestProtocol(protocol, r)
-	return r
+// askNode implements caller.
+func (r *remoteTransport) askNode(ctx context.Context, _, address string, request *clusterpb.Request) (*clusterpb.Response, error) {
+	request.Protocol = requestProtocol(protocolVersion, request)
+	return withoutFailure(r.callNode(ctx, address, request))
 }
 
-// reportOf returns the report in a response.
-func reportOf(response *clusterpb.Response) (*clusterpb.NodeReport, error) {
+// withoutFailure returns the failure in a response as an error.
+func withoutFailure(response *clusterpb.Response) (*clusterpb.Response, error) {
 	if failure := response.GetFailure(); failure != nil {
 		return nil, fromFailure(failure)
 	}
-	return response.GetNodeReport(), nil
+	return response, nil
+}
+
+// reportsOfNodes returns what each member reports of itself.
+func reportsOfNodes(ctx context.Context, by caller) ([]access.NodeReport, error) {
+	ctx, cancel := context.WithTimeout(ctx, report.Timeout)
+	defer cancel()
+	addresses, err := by.nodeAddresses(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return report.Collect(ctx, addresses, func(ctx context.Context, node, address string) (*clusterpb.NodeReport, error) {
+		response, err := by.askNode(ctx, node, address, &clusterpb.Request{Call: &clusterpb.Request_NodeReport{
+			NodeReport: &clusterpb.NodeReportRequest{Node: node},
+		}})
+		return response.GetNodeReport(), err
+	}), nil
 }

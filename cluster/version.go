@@ -67,7 +67,8 @@ func requiredProtocol(r *clusterpb.Request) uint32 {
 	case *clusterpb.Request_Complete:
 		uses = call.Complete.GetSignedToken() != ""
 	case *clusterpb.Request_Operate, *clusterpb.Request_PauseActivity, *clusterpb.Request_TransferLeadership, *clusterpb.Request_Copy,
-		*clusterpb.Request_NodeReport:
+		*clusterpb.Request_NodeReport, *clusterpb.Request_BeginBackup, *clusterpb.Request_ReadBackup, *clusterpb.Request_EndBackup,
+		*clusterpb.Request_RecordCut:
 		uses = true
 	}
 	if uses || r.Principal != "" || r.User != "" || r.Reason != "" {

@@ -39,7 +39,9 @@ type Journal struct {
 	disk      *raftlog.Disk
 	logs      *raftlog.FailStopLog
 	snapshots *snapshot.Notifying
-	stats     stats
+	// snapshotsOnDisk is the store below snapshots; nil if everything is in memory.
+	snapshotsOnDisk *snapshot.Store
+	stats           stats
 
 	barriers       *barriers
 	acks           *transport.Acks
@@ -271,6 +273,7 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 			stores.snapshotsOnDisk.OnDamaged = func(err error) { _ = j.failStop.Fail(err) }
 			stores.snapshotsOnDisk.LastLocalIndex, stores.snapshotsOnDisk.HasConflict = j.lastLocalIndex, j.hasConflict
 		}
+		j.snapshotsOnDisk = stores.snapshotsOnDisk
 		j.snapshots, err = snapshot.NewNotifying(stores.snapshots, logs.Checked.RecordSnapshot)
 	}
 	if err == nil {

@@ -135,6 +135,26 @@ func (m *metadata) RecordCompletionKey(ctx context.Context, key []byte) error {
 // empty if none is recorded. The slice must not be changed. The key must not be logged.
 func (m *metadata) CompletionKey() []byte { return m.machine.CompletionKey() }
 
+// RecordCut records a cut of the cluster; see journalpb.PartitionMetadata. It must be called on the
+// leader. A cut that is not above the recorded one changes nothing.
+//
+// Errors: those of IssueToken except ErrTooManyTokens.
+func (m *metadata) RecordCut(ctx context.Context, cut uint64) error {
+	if m.machine.Cut() >= cut {
+		return nil
+	}
+	if err := m.changeMetadata(ctx, &journalpb.MetadataChange{Cut: cut}); err != nil {
+		return fmt.Errorf("record cut %d: %w", cut, err)
+	}
+	return nil
+}
+
+// Cut returns the latest cut that this node has applied, 0 before the first.
+func (m *metadata) Cut() uint64 { return m.machine.Cut() }
+
+// Lineages returns the latest lineages of the partition; see state.Machine.Lineages.
+func (m *metadata) Lineages() []*journalpb.Lineage { return m.machine.Lineages() }
+
 // Protocol returns the protocol that the cluster uses, as far as this node has applied the journal;
 // 1 at first. It never decreases.
 func (m *metadata) Protocol() uint32 { return m.machine.Protocol() }

@@ -47,7 +47,8 @@ type flushState struct {
 	searched   bool // flushForSearches was called since the last flush began
 	flushes    sync.WaitGroup
 
-	blockers   int // callers of blockFlushes that wait
+	blockers   int         // callers of blockFlushes that wait
+	cutRequest *cutRequest // nil if no checkpoint at a cut is wanted
 	indexState indexState
 
 	idle idleList
@@ -141,6 +142,7 @@ type flush struct {
 	headerBuffer []byte              // the next header is appended here
 
 	pacer store.Pacer
+	atEnd func()        // called when the flush is on disk, before the next one; nil: nothing to do
 	done  chan struct{} // closed when the flush has ended
 }
 
@@ -279,6 +281,7 @@ func (fl *flusher) Advance(index, term uint64) error {
 	}
 	fl.entries++
 	fl.evictExcess()
+	fl.serveCutRequest()
 	fl.startFlushIfDue()
 	var inFlight *flush
 	if fl.isFlushDue() {
@@ -323,10 +326,16 @@ func (fl *flusher) startFlushIfDue() {
 	if fl.current != nil || fl.partial || !fl.isFlushDue() && len(fl.waiters) == 0 && !fl.slowsSearches() && !fl.isBuildDue() {
 		return
 	}
+	fl.startFlush(nil)
+}
+
+// startFlush starts a flush; none may be in progress. It calls atEnd, unless that is nil, when the
+// flush is on disk, before the next one starts. fl.mu must be held.
+func (fl *flusher) startFlush(atEnd func()) {
 	f := &flush{
 		generation: fl.generation, meta: storeMeta{index: fl.index, term: fl.term, epoch: fl.epoch, metadata: fl.metadata},
 		instances: fl.dirty, removals: fl.removals, chainedChanges: fl.chainedChanges,
-		facets: fl.facets.takeChanged(), indexState: fl.indexState, done: make(chan struct{}),
+		facets: fl.facets.takeChanged(), indexState: fl.indexState, atEnd: atEnd, done: make(chan struct{}),
 	}
 	f.meta.indexGeneration = fl.indexState.generation
 	fl.generation++
@@ -387,6 +396,9 @@ func (fl *flusher) runFlush(f *flush) {
 	fl.forEachInBatches(f, func(in *instance) { fl.trimWritten(f, in) })
 	if fl.store.Sync() != nil {
 		return
+	}
+	if f.atEnd != nil {
+		f.atEnd()
 	}
 	fl.mu.Lock()
 	defer fl.mu.Unlock()

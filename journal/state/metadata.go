@@ -31,7 +31,12 @@ type metadata struct {
 	settings settings
 	// completionKey is the secret key for signed tokens, nil if none is recorded. It never changes.
 	completionKey []byte
+	lineages      []*journalpb.Lineage // the latest, oldest first; never changed in place
+	cut           uint64               // the latest cut, 0 before the first
 }
+
+// lineagesMax is how many lineages are kept.
+const lineagesMax = 16
 
 // settings are the settings of the cluster. The machine does not decode them.
 type settings struct {
@@ -62,6 +67,8 @@ type metadataChange struct {
 	revokedToken           []byte // the public key of a token
 	settings               settings
 	completionKey          []byte
+	lineage                *journalpb.Lineage
+	cut                    uint64
 }
 
 func (c *metadataChange) parse(b []byte) bool {
@@ -74,6 +81,7 @@ func (c *metadataChange) parse(b []byte) bool {
 		issuedToken: message.Issued, usedToken: message.Used, revokedToken: message.Revoked,
 		protocol: message.Protocol, startedInstance: message.Started,
 		settings: settings{message.Settings, message.SettingsVersion}, completionKey: message.CompletionKey,
+		lineage: message.Lineage, cut: message.Cut,
 	}
 	return true
 }
@@ -132,6 +140,11 @@ func (m metadata) apply(c *metadataChange) (metadata, error) {
 	if len(c.completionKey) > 0 && len(m.completionKey) == 0 {
 		m.completionKey = c.completionKey
 	}
+	if c.lineage != nil && err == nil {
+		kept := m.lineages[max(len(m.lineages)+1-lineagesMax, 0):]
+		m.lineages = append(slices.Clone(kept), c.lineage)
+	}
+	m.cut = max(m.cut, c.cut)
 	return m, err
 }
 
@@ -139,6 +152,7 @@ func (m metadata) message() *journalpb.PartitionMetadata {
 	message := &journalpb.PartitionMetadata{
 		Clock: m.clock.UnixNano(), Removed: m.removed, Protocol: m.protocol,
 		Settings: m.settings.encoded, SettingsVersion: m.settings.version, CompletionKey: m.completionKey,
+		Lineages: m.lineages, Cut: m.cut,
 	}
 	for _, t := range m.tokens {
 		message.Tokens = append(message.Tokens, &journalpb.JoinToken{Key: []byte(t.key), ExpiresAt: t.expires.UnixNano(), Node: t.node})
@@ -150,6 +164,7 @@ func metadataOf(message *journalpb.PartitionMetadata) metadata {
 	md := metadata{
 		clock: clustertime.FromUnixNano(message.GetClock()), removed: message.GetRemoved(), protocol: message.GetProtocol(),
 		settings: settings{message.GetSettings(), message.GetSettingsVersion()}, completionKey: message.GetCompletionKey(),
+		lineages: message.GetLineages(), cut: message.GetCut(),
 	}
 	for _, t := range message.GetTokens() {
 		md.tokens = append(md.tokens, tokenOf(t))
@@ -183,7 +198,25 @@ func (m metadata) encode() []byte {
 		b = protowire.AppendTag(b, 7, protowire.BytesType)
 		b = protowire.AppendBytes(b, m.completionKey)
 	}
+	for _, of := range m.lineages {
+		b = protowire.AppendTag(b, 8, protowire.BytesType)
+		b = protowire.AppendBytes(b, encodeLineage(of))
+	}
+	if m.cut != 0 {
+		b = appendUint(b, 9, m.cut)
+	}
 	return b
+}
+
+// encodeLineage returns the encoded Lineage, the same on every replica.
+func encodeLineage(of *journalpb.Lineage) []byte {
+	b := protowire.AppendTag(nil, 1, protowire.BytesType)
+	b = protowire.AppendString(b, of.Id)
+	b = appendUint(b, 2, uint64(of.Kind))
+	b = protowire.AppendTag(b, 3, protowire.BytesType)
+	b = protowire.AppendString(b, of.Source)
+	b = appendUint(b, 4, of.Index)
+	return appendUint(b, 5, uint64(of.Time))
 }
 
 func parseMetadata(b []byte) (metadata, error) {
@@ -231,4 +264,19 @@ func (re *reads) CompletionKey() []byte {
 	re.mu.RLock()
 	defer re.mu.RUnlock()
 	return re.metadata.completionKey
+}
+
+// Lineages returns the latest lineages of the partition, oldest first; none if it was founded and
+// never restored. They are shared and must not be changed.
+func (re *reads) Lineages() []*journalpb.Lineage {
+	re.mu.RLock()
+	defer re.mu.RUnlock()
+	return re.metadata.lineages
+}
+
+// Cut returns the latest cut of the cluster that this partition has recorded, 0 before the first.
+func (re *reads) Cut() uint64 {
+	re.mu.RLock()
+	defer re.mu.RUnlock()
+	return re.metadata.cut
 }

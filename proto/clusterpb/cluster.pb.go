@@ -388,6 +388,10 @@ type Request struct {
 	//	*Request_Copy
 	//	*Request_TransferLeadership
 	//	*Request_NodeReport
+	//	*Request_BeginBackup
+	//	*Request_ReadBackup
+	//	*Request_EndBackup
+	//	*Request_RecordCut
 	Call          isRequest_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -825,6 +829,42 @@ func (x *Request) GetNodeReport() *NodeReportRequest {
 	return nil
 }
 
+func (x *Request) GetBeginBackup() *BeginBackupRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_BeginBackup); ok {
+			return x.BeginBackup
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetReadBackup() *ReadBackupRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_ReadBackup); ok {
+			return x.ReadBackup
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetEndBackup() *EndBackupRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_EndBackup); ok {
+			return x.EndBackup
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetRecordCut() *RecordCutRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_RecordCut); ok {
+			return x.RecordCut
+		}
+	}
+	return nil
+}
+
 type isRequest_Call interface {
 	isRequest_Call()
 }
@@ -961,6 +1001,22 @@ type Request_NodeReport struct {
 	NodeReport *NodeReportRequest `protobuf:"bytes,84,opt,name=node_report,json=nodeReport,proto3,oneof"`
 }
 
+type Request_BeginBackup struct {
+	BeginBackup *BeginBackupRequest `protobuf:"bytes,85,opt,name=begin_backup,json=beginBackup,proto3,oneof"`
+}
+
+type Request_ReadBackup struct {
+	ReadBackup *ReadBackupRequest `protobuf:"bytes,86,opt,name=read_backup,json=readBackup,proto3,oneof"`
+}
+
+type Request_EndBackup struct {
+	EndBackup *EndBackupRequest `protobuf:"bytes,87,opt,name=end_backup,json=endBackup,proto3,oneof"`
+}
+
+type Request_RecordCut struct {
+	RecordCut *RecordCutRequest `protobuf:"bytes,88,opt,name=record_cut,json=recordCut,proto3,oneof"`
+}
+
 func (*Request_Start) isRequest_Call() {}
 
 func (*Request_Send) isRequest_Call() {}
@@ -1026,6 +1082,14 @@ func (*Request_Copy) isRequest_Call() {}
 func (*Request_TransferLeadership) isRequest_Call() {}
 
 func (*Request_NodeReport) isRequest_Call() {}
+
+func (*Request_BeginBackup) isRequest_Call() {}
+
+func (*Request_ReadBackup) isRequest_Call() {}
+
+func (*Request_EndBackup) isRequest_Call() {}
+
+func (*Request_RecordCut) isRequest_Call() {}
 
 type StartRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -2628,6 +2692,10 @@ type Response struct {
 	//	*Response_Copy
 	//	*Response_TransferLeadership
 	//	*Response_NodeReport
+	//	*Response_BeginBackup
+	//	*Response_ReadBackup
+	//	*Response_EndBackup
+	//	*Response_RecordCut
 	Result        isResponse_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2995,6 +3063,42 @@ func (x *Response) GetNodeReport() *NodeReport {
 	return nil
 }
 
+func (x *Response) GetBeginBackup() *BackupBegun {
+	if x != nil {
+		if x, ok := x.Result.(*Response_BeginBackup); ok {
+			return x.BeginBackup
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetReadBackup() *BackupBytes {
+	if x != nil {
+		if x, ok := x.Result.(*Response_ReadBackup); ok {
+			return x.ReadBackup
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetEndBackup() *BackupEnded {
+	if x != nil {
+		if x, ok := x.Result.(*Response_EndBackup); ok {
+			return x.EndBackup
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetRecordCut() *CutRecorded {
+	if x != nil {
+		if x, ok := x.Result.(*Response_RecordCut); ok {
+			return x.RecordCut
+		}
+	}
+	return nil
+}
+
 type isResponse_Result interface {
 	isResponse_Result()
 }
@@ -3131,6 +3235,22 @@ type Response_NodeReport struct {
 	NodeReport *NodeReport `protobuf:"bytes,84,opt,name=node_report,json=nodeReport,proto3,oneof"`
 }
 
+type Response_BeginBackup struct {
+	BeginBackup *BackupBegun `protobuf:"bytes,85,opt,name=begin_backup,json=beginBackup,proto3,oneof"`
+}
+
+type Response_ReadBackup struct {
+	ReadBackup *BackupBytes `protobuf:"bytes,86,opt,name=read_backup,json=readBackup,proto3,oneof"`
+}
+
+type Response_EndBackup struct {
+	EndBackup *BackupEnded `protobuf:"bytes,87,opt,name=end_backup,json=endBackup,proto3,oneof"`
+}
+
+type Response_RecordCut struct {
+	RecordCut *CutRecorded `protobuf:"bytes,88,opt,name=record_cut,json=recordCut,proto3,oneof"`
+}
+
 func (*Response_Start) isResponse_Result() {}
 
 func (*Response_Send) isResponse_Result() {}
@@ -3196,6 +3316,14 @@ func (*Response_Copy) isResponse_Result() {}
 func (*Response_TransferLeadership) isResponse_Result() {}
 
 func (*Response_NodeReport) isResponse_Result() {}
+
+func (*Response_BeginBackup) isResponse_Result() {}
+
+func (*Response_ReadBackup) isResponse_Result() {}
+
+func (*Response_EndBackup) isResponse_Result() {}
+
+func (*Response_RecordCut) isResponse_Result() {}
 
 type ControlResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -6607,8 +6735,10 @@ func (*AdoptMemberResult) Descriptor() ([]byte, []int) {
 // CrossMessagesRequest carries messages from one partition to another, all for instances of the
 // request's partition.
 type CrossMessagesRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Messages      []*CrossMessage        `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Messages []*CrossMessage        `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	// The latest cut that the sending partition has recorded. The receiver records it first.
+	Cut           uint64 `protobuf:"varint,2,opt,name=cut,proto3" json:"cut,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6648,6 +6778,13 @@ func (x *CrossMessagesRequest) GetMessages() []*CrossMessage {
 		return x.Messages
 	}
 	return nil
+}
+
+func (x *CrossMessagesRequest) GetCut() uint64 {
+	if x != nil {
+		return x.Cut
+	}
+	return 0
 }
 
 // CrossMessage is a message to an instance; see actors.CrossMessage.
@@ -6738,8 +6875,10 @@ func (x *CrossMessage) GetIncarnation() uint64 {
 
 // CrossMessagesResult answers each message, in their order.
 type CrossMessagesResult struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Results       []*CrossMessageResult  `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Results []*CrossMessageResult  `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	// The latest cut that the answering partition has recorded. The sender records it first.
+	Cut           uint64 `protobuf:"varint,2,opt,name=cut,proto3" json:"cut,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6779,6 +6918,13 @@ func (x *CrossMessagesResult) GetResults() []*CrossMessageResult {
 		return x.Results
 	}
 	return nil
+}
+
+func (x *CrossMessagesResult) GetCut() uint64 {
+	if x != nil {
+		return x.Cut
+	}
+	return 0
 }
 
 type CrossMessageResult struct {
@@ -6852,6 +6998,597 @@ func (x *CrossMessageResult) GetEnd() *journalpb.Event {
 	return nil
 }
 
+// BeginBackupRequest asks one node for a checkpoint of all its partitions at a new cut, which it keeps
+// until EndBackupRequest or until it was not read for a while. Protocol 4.
+type BeginBackupRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Another node that answers at the address rejects the request.
+	Node          string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeginBackupRequest) Reset() {
+	*x = BeginBackupRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[81]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeginBackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeginBackupRequest) ProtoMessage() {}
+
+func (x *BeginBackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[81]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeginBackupRequest.ProtoReflect.Descriptor instead.
+func (*BeginBackupRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
+}
+
+func (x *BeginBackupRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+type BackupBegun struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Random, 32 hexadecimal digits.
+	Id      string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Cluster string `protobuf:"bytes,2,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	// The ID of the latest lineage; empty if there is none.
+	Lineage string `protobuf:"bytes,3,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	Cut     uint64 `protobuf:"varint,4,opt,name=cut,proto3" json:"cut,omitempty"`
+	// The wall clock of the node, Unix nanoseconds.
+	Time int64 `protobuf:"varint,5,opt,name=time,proto3" json:"time,omitempty"`
+	// Of the node's build.
+	Version string `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
+	// Of the cluster.
+	Protocol      uint32             `protobuf:"varint,7,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	Partitions    []*BackupPartition `protobuf:"bytes,8,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupBegun) Reset() {
+	*x = BackupBegun{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[82]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupBegun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupBegun) ProtoMessage() {}
+
+func (x *BackupBegun) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[82]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupBegun.ProtoReflect.Descriptor instead.
+func (*BackupBegun) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
+}
+
+func (x *BackupBegun) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *BackupBegun) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *BackupBegun) GetLineage() string {
+	if x != nil {
+		return x.Lineage
+	}
+	return ""
+}
+
+func (x *BackupBegun) GetCut() uint64 {
+	if x != nil {
+		return x.Cut
+	}
+	return 0
+}
+
+func (x *BackupBegun) GetTime() int64 {
+	if x != nil {
+		return x.Time
+	}
+	return 0
+}
+
+func (x *BackupBegun) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *BackupBegun) GetProtocol() uint32 {
+	if x != nil {
+		return x.Protocol
+	}
+	return 0
+}
+
+func (x *BackupBegun) GetPartitions() []*BackupPartition {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+// BackupPartition is the checkpoint of a partition; see journal.Checkpoint.
+type BackupPartition struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	Term          uint64                 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
+	Database      string                 `protobuf:"bytes,3,opt,name=database,proto3" json:"database,omitempty"`
+	Files         []*BackupFile          `protobuf:"bytes,4,rep,name=files,proto3" json:"files,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupPartition) Reset() {
+	*x = BackupPartition{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[83]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupPartition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupPartition) ProtoMessage() {}
+
+func (x *BackupPartition) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[83]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupPartition.ProtoReflect.Descriptor instead.
+func (*BackupPartition) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
+}
+
+func (x *BackupPartition) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *BackupPartition) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *BackupPartition) GetDatabase() string {
+	if x != nil {
+		return x.Database
+	}
+	return ""
+}
+
+func (x *BackupPartition) GetFiles() []*BackupFile {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+type BackupFile struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Size          int64                  `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
+	Crc32C        uint32                 `protobuf:"varint,3,opt,name=crc32c,proto3" json:"crc32c,omitempty"`
+	Immutable     bool                   `protobuf:"varint,4,opt,name=immutable,proto3" json:"immutable,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupFile) Reset() {
+	*x = BackupFile{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[84]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupFile) ProtoMessage() {}
+
+func (x *BackupFile) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[84]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupFile.ProtoReflect.Descriptor instead.
+func (*BackupFile) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
+}
+
+func (x *BackupFile) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *BackupFile) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *BackupFile) GetCrc32C() uint32 {
+	if x != nil {
+		return x.Crc32C
+	}
+	return 0
+}
+
+func (x *BackupFile) GetImmutable() bool {
+	if x != nil {
+		return x.Immutable
+	}
+	return false
+}
+
+// ReadBackupRequest reads a part of a file. Protocol 4.
+type ReadBackupRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Id    string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	// Counted from 0.
+	Partition uint32 `protobuf:"varint,3,opt,name=partition,proto3" json:"partition,omitempty"`
+	File      string `protobuf:"bytes,4,opt,name=file,proto3" json:"file,omitempty"`
+	Offset    int64  `protobuf:"varint,5,opt,name=offset,proto3" json:"offset,omitempty"`
+	// At most 1 MiB.
+	Size          uint32 `protobuf:"varint,6,opt,name=size,proto3" json:"size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadBackupRequest) Reset() {
+	*x = ReadBackupRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[85]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadBackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadBackupRequest) ProtoMessage() {}
+
+func (x *ReadBackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[85]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadBackupRequest.ProtoReflect.Descriptor instead.
+func (*ReadBackupRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
+}
+
+func (x *ReadBackupRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ReadBackupRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ReadBackupRequest) GetPartition() uint32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *ReadBackupRequest) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *ReadBackupRequest) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *ReadBackupRequest) GetSize() uint32 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+type BackupBytes struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As many as were asked for, or fewer at the end of the file.
+	Data          []byte `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupBytes) Reset() {
+	*x = BackupBytes{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[86]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupBytes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupBytes) ProtoMessage() {}
+
+func (x *BackupBytes) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[86]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupBytes.ProtoReflect.Descriptor instead.
+func (*BackupBytes) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
+}
+
+func (x *BackupBytes) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+// EndBackupRequest removes a checkpoint. It is no error if there is none. Protocol 4.
+type EndBackupRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndBackupRequest) Reset() {
+	*x = EndBackupRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[87]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndBackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndBackupRequest) ProtoMessage() {}
+
+func (x *EndBackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[87]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndBackupRequest.ProtoReflect.Descriptor instead.
+func (*EndBackupRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
+}
+
+func (x *EndBackupRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *EndBackupRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type BackupEnded struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupEnded) Reset() {
+	*x = BackupEnded{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[88]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupEnded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupEnded) ProtoMessage() {}
+
+func (x *BackupEnded) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[88]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupEnded.ProtoReflect.Descriptor instead.
+func (*BackupEnded) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
+}
+
+// RecordCutRequest asks the leader of a partition to record a cut. Protocol 4.
+type RecordCutRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cut           uint64                 `protobuf:"varint,1,opt,name=cut,proto3" json:"cut,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecordCutRequest) Reset() {
+	*x = RecordCutRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[89]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecordCutRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecordCutRequest) ProtoMessage() {}
+
+func (x *RecordCutRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[89]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecordCutRequest.ProtoReflect.Descriptor instead.
+func (*RecordCutRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
+}
+
+func (x *RecordCutRequest) GetCut() uint64 {
+	if x != nil {
+		return x.Cut
+	}
+	return 0
+}
+
+type CutRecorded struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CutRecorded) Reset() {
+	*x = CutRecorded{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[90]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CutRecorded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CutRecorded) ProtoMessage() {}
+
+func (x *CutRecorded) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[90]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CutRecorded.ProtoReflect.Descriptor instead.
+func (*CutRecorded) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{90}
+}
+
 // NodeReportRequest asks one node what it knows of itself. Older builds answer that the call is
 // unknown. Protocol 4.
 type NodeReportRequest struct {
@@ -6864,7 +7601,7 @@ type NodeReportRequest struct {
 
 func (x *NodeReportRequest) Reset() {
 	*x = NodeReportRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_clusterpb_cluster_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6876,7 +7613,7 @@ func (x *NodeReportRequest) String() string {
 func (*NodeReportRequest) ProtoMessage() {}
 
 func (x *NodeReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_clusterpb_cluster_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6889,7 +7626,7 @@ func (x *NodeReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReportRequest.ProtoReflect.Descriptor instead.
 func (*NodeReportRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *NodeReportRequest) GetNode() string {
@@ -6938,7 +7675,7 @@ type NodeReport struct {
 
 func (x *NodeReport) Reset() {
 	*x = NodeReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_clusterpb_cluster_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6950,7 +7687,7 @@ func (x *NodeReport) String() string {
 func (*NodeReport) ProtoMessage() {}
 
 func (x *NodeReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_clusterpb_cluster_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6963,7 +7700,7 @@ func (x *NodeReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReport.ProtoReflect.Descriptor instead.
 func (*NodeReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *NodeReport) GetNode() string {
@@ -7128,7 +7865,7 @@ type PartitionReport struct {
 
 func (x *PartitionReport) Reset() {
 	*x = PartitionReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_clusterpb_cluster_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7140,7 +7877,7 @@ func (x *PartitionReport) String() string {
 func (*PartitionReport) ProtoMessage() {}
 
 func (x *PartitionReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_clusterpb_cluster_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7153,7 +7890,7 @@ func (x *PartitionReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionReport.ProtoReflect.Descriptor instead.
 func (*PartitionReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *PartitionReport) GetRole() string {
@@ -7320,7 +8057,7 @@ type OverloadReport struct {
 
 func (x *OverloadReport) Reset() {
 	*x = OverloadReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_clusterpb_cluster_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7332,7 +8069,7 @@ func (x *OverloadReport) String() string {
 func (*OverloadReport) ProtoMessage() {}
 
 func (x *OverloadReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_clusterpb_cluster_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7345,7 +8082,7 @@ func (x *OverloadReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverloadReport.ProtoReflect.Descriptor instead.
 func (*OverloadReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *OverloadReport) GetMessages() uint32 {
@@ -7477,7 +8214,7 @@ type RateReport struct {
 
 func (x *RateReport) Reset() {
 	*x = RateReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[85]
+	mi := &file_clusterpb_cluster_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7489,7 +8226,7 @@ func (x *RateReport) String() string {
 func (*RateReport) ProtoMessage() {}
 
 func (x *RateReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[85]
+	mi := &file_clusterpb_cluster_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7502,7 +8239,7 @@ func (x *RateReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RateReport.ProtoReflect.Descriptor instead.
 func (*RateReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *RateReport) GetEnd() int64 {
@@ -7561,7 +8298,7 @@ type ActivityReport struct {
 
 func (x *ActivityReport) Reset() {
 	*x = ActivityReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[86]
+	mi := &file_clusterpb_cluster_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7573,7 +8310,7 @@ func (x *ActivityReport) String() string {
 func (*ActivityReport) ProtoMessage() {}
 
 func (x *ActivityReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[86]
+	mi := &file_clusterpb_cluster_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7586,7 +8323,7 @@ func (x *ActivityReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityReport.ProtoReflect.Descriptor instead.
 func (*ActivityReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *ActivityReport) GetName() string {
@@ -7661,7 +8398,7 @@ type OfferLeadershipRequest struct {
 
 func (x *OfferLeadershipRequest) Reset() {
 	*x = OfferLeadershipRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_clusterpb_cluster_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7673,7 +8410,7 @@ func (x *OfferLeadershipRequest) String() string {
 func (*OfferLeadershipRequest) ProtoMessage() {}
 
 func (x *OfferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_clusterpb_cluster_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7686,7 +8423,7 @@ func (x *OfferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*OfferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
 }
 
 type OfferLeadershipResult struct {
@@ -7698,7 +8435,7 @@ type OfferLeadershipResult struct {
 
 func (x *OfferLeadershipResult) Reset() {
 	*x = OfferLeadershipResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_clusterpb_cluster_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7710,7 +8447,7 @@ func (x *OfferLeadershipResult) String() string {
 func (*OfferLeadershipResult) ProtoMessage() {}
 
 func (x *OfferLeadershipResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_clusterpb_cluster_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7723,7 +8460,7 @@ func (x *OfferLeadershipResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferLeadershipResult.ProtoReflect.Descriptor instead.
 func (*OfferLeadershipResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *OfferLeadershipResult) GetAccepted() bool {
@@ -7743,7 +8480,7 @@ type CommitIndexRequest struct {
 
 func (x *CommitIndexRequest) Reset() {
 	*x = CommitIndexRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_clusterpb_cluster_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7755,7 +8492,7 @@ func (x *CommitIndexRequest) String() string {
 func (*CommitIndexRequest) ProtoMessage() {}
 
 func (x *CommitIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_clusterpb_cluster_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7768,7 +8505,7 @@ func (x *CommitIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitIndexRequest.ProtoReflect.Descriptor instead.
 func (*CommitIndexRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
 }
 
 type CommitIndexResult struct {
@@ -7779,7 +8516,7 @@ type CommitIndexResult struct {
 
 func (x *CommitIndexResult) Reset() {
 	*x = CommitIndexResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[90]
+	mi := &file_clusterpb_cluster_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7791,7 +8528,7 @@ func (x *CommitIndexResult) String() string {
 func (*CommitIndexResult) ProtoMessage() {}
 
 func (x *CommitIndexResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[90]
+	mi := &file_clusterpb_cluster_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7804,7 +8541,7 @@ func (x *CommitIndexResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitIndexResult.ProtoReflect.Descriptor instead.
 func (*CommitIndexResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{90}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
 }
 
 // FromWorker is a message from a worker to a leader. Without any field it is a keep-alive.
@@ -7825,7 +8562,7 @@ type FromWorker struct {
 
 func (x *FromWorker) Reset() {
 	*x = FromWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[91]
+	mi := &file_clusterpb_cluster_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7837,7 +8574,7 @@ func (x *FromWorker) String() string {
 func (*FromWorker) ProtoMessage() {}
 
 func (x *FromWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[91]
+	mi := &file_clusterpb_cluster_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7850,7 +8587,7 @@ func (x *FromWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromWorker.ProtoReflect.Descriptor instead.
 func (*FromWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{91}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *FromWorker) GetMessage() isFromWorker_Message {
@@ -7976,7 +8713,7 @@ type RegisterWorker struct {
 
 func (x *RegisterWorker) Reset() {
 	*x = RegisterWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[92]
+	mi := &file_clusterpb_cluster_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7988,7 +8725,7 @@ func (x *RegisterWorker) String() string {
 func (*RegisterWorker) ProtoMessage() {}
 
 func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[92]
+	mi := &file_clusterpb_cluster_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8001,7 +8738,7 @@ func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterWorker.ProtoReflect.Descriptor instead.
 func (*RegisterWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{92}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *RegisterWorker) GetProtocol() uint32 {
@@ -8064,7 +8801,7 @@ type OrchestrationCode struct {
 
 func (x *OrchestrationCode) Reset() {
 	*x = OrchestrationCode{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_clusterpb_cluster_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8076,7 +8813,7 @@ func (x *OrchestrationCode) String() string {
 func (*OrchestrationCode) ProtoMessage() {}
 
 func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_clusterpb_cluster_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8089,7 +8826,7 @@ func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCode.ProtoReflect.Descriptor instead.
 func (*OrchestrationCode) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *OrchestrationCode) GetName() string {
@@ -8116,7 +8853,7 @@ type AttemptID struct {
 
 func (x *AttemptID) Reset() {
 	*x = AttemptID{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_clusterpb_cluster_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8128,7 +8865,7 @@ func (x *AttemptID) String() string {
 func (*AttemptID) ProtoMessage() {}
 
 func (x *AttemptID) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_clusterpb_cluster_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8141,7 +8878,7 @@ func (x *AttemptID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptID.ProtoReflect.Descriptor instead.
 func (*AttemptID) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *AttemptID) GetRef() *journalpb.OperationRef {
@@ -8170,7 +8907,7 @@ type RunningAttempt struct {
 
 func (x *RunningAttempt) Reset() {
 	*x = RunningAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_clusterpb_cluster_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8182,7 +8919,7 @@ func (x *RunningAttempt) String() string {
 func (*RunningAttempt) ProtoMessage() {}
 
 func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_clusterpb_cluster_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8195,7 +8932,7 @@ func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningAttempt.ProtoReflect.Descriptor instead.
 func (*RunningAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *RunningAttempt) GetAttempt() *AttemptID {
@@ -8229,7 +8966,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_clusterpb_cluster_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8241,7 +8978,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_clusterpb_cluster_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8254,7 +8991,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *Heartbeat) GetAttempt() *AttemptID {
@@ -8287,7 +9024,7 @@ type AttemptResult struct {
 
 func (x *AttemptResult) Reset() {
 	*x = AttemptResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_clusterpb_cluster_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8299,7 +9036,7 @@ func (x *AttemptResult) String() string {
 func (*AttemptResult) ProtoMessage() {}
 
 func (x *AttemptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_clusterpb_cluster_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8312,7 +9049,7 @@ func (x *AttemptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptResult.ProtoReflect.Descriptor instead.
 func (*AttemptResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *AttemptResult) GetAttempt() *AttemptID {
@@ -8365,7 +9102,7 @@ type ToWorker struct {
 
 func (x *ToWorker) Reset() {
 	*x = ToWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_clusterpb_cluster_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8377,7 +9114,7 @@ func (x *ToWorker) String() string {
 func (*ToWorker) ProtoMessage() {}
 
 func (x *ToWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_clusterpb_cluster_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8390,7 +9127,7 @@ func (x *ToWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToWorker.ProtoReflect.Descriptor instead.
 func (*ToWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *ToWorker) GetMessage() isToWorker_Message {
@@ -8477,7 +9214,7 @@ type AssignAttempt struct {
 
 func (x *AssignAttempt) Reset() {
 	*x = AssignAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_clusterpb_cluster_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8489,7 +9226,7 @@ func (x *AssignAttempt) String() string {
 func (*AssignAttempt) ProtoMessage() {}
 
 func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_clusterpb_cluster_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8502,7 +9239,7 @@ func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignAttempt.ProtoReflect.Descriptor instead.
 func (*AssignAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *AssignAttempt) GetAttempt() *AttemptID {
@@ -8593,7 +9330,7 @@ type CancelAttempt struct {
 
 func (x *CancelAttempt) Reset() {
 	*x = CancelAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_clusterpb_cluster_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8605,7 +9342,7 @@ func (x *CancelAttempt) String() string {
 func (*CancelAttempt) ProtoMessage() {}
 
 func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_clusterpb_cluster_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8618,7 +9355,7 @@ func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelAttempt.ProtoReflect.Descriptor instead.
 func (*CancelAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *CancelAttempt) GetAttempt() *AttemptID {
@@ -8639,7 +9376,7 @@ var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xf2\x14\n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\x93\x17\n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
@@ -8696,7 +9433,14 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04copy\x18P \x01(\v2\x1e.tenuto.cluster.v1.CopyRequestH\x00R\x04copy\x12_\n" +
 	"\x13transfer_leadership\x18R \x01(\v2,.tenuto.cluster.v1.TransferLeadershipRequestH\x00R\x12transferLeadership\x12G\n" +
 	"\vnode_report\x18T \x01(\v2$.tenuto.cluster.v1.NodeReportRequestH\x00R\n" +
-	"nodeReportB\x06\n" +
+	"nodeReport\x12J\n" +
+	"\fbegin_backup\x18U \x01(\v2%.tenuto.cluster.v1.BeginBackupRequestH\x00R\vbeginBackup\x12G\n" +
+	"\vread_backup\x18V \x01(\v2$.tenuto.cluster.v1.ReadBackupRequestH\x00R\n" +
+	"readBackup\x12D\n" +
+	"\n" +
+	"end_backup\x18W \x01(\v2#.tenuto.cluster.v1.EndBackupRequestH\x00R\tendBackup\x12D\n" +
+	"\n" +
+	"record_cut\x18X \x01(\v2#.tenuto.cluster.v1.RecordCutRequestH\x00R\trecordCutB\x06\n" +
 	"\x04callB\x0e\n" +
 	"\f_first_index\"\xb2\x05\n" +
 	"\fStartRequest\x12\x12\n" +
@@ -8847,7 +9591,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0eHistoryRequest\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\"\n" +
 	"\rfrom_event_id\x18\x02 \x01(\x04R\vfromEventId\x12\x14\n" +
-	"\x05paged\x18\x03 \x01(\bR\x05paged\"\xc4\x12\n" +
+	"\x05paged\x18\x03 \x01(\bR\x05paged\"\xce\x14\n" +
 	"\bResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x124\n" +
 	"\afailure\x18\x02 \x01(\v2\x1a.tenuto.cluster.v1.FailureR\afailure\x12#\n" +
@@ -8892,7 +9636,14 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04copy\x18P \x01(\v2\x1d.tenuto.cluster.v1.CopyResultH\x00R\x04copy\x12^\n" +
 	"\x13transfer_leadership\x18R \x01(\v2+.tenuto.cluster.v1.TransferLeadershipResultH\x00R\x12transferLeadership\x12@\n" +
 	"\vnode_report\x18T \x01(\v2\x1d.tenuto.cluster.v1.NodeReportH\x00R\n" +
-	"nodeReportB\b\n" +
+	"nodeReport\x12C\n" +
+	"\fbegin_backup\x18U \x01(\v2\x1e.tenuto.cluster.v1.BackupBegunH\x00R\vbeginBackup\x12A\n" +
+	"\vread_backup\x18V \x01(\v2\x1e.tenuto.cluster.v1.BackupBytesH\x00R\n" +
+	"readBackup\x12?\n" +
+	"\n" +
+	"end_backup\x18W \x01(\v2\x1e.tenuto.cluster.v1.BackupEndedH\x00R\tendBackup\x12?\n" +
+	"\n" +
+	"record_cut\x18X \x01(\v2\x1e.tenuto.cluster.v1.CutRecordedH\x00R\trecordCutB\b\n" +
 	"\x06result\"\x0f\n" +
 	"\rControlResult\"\xf8\x03\n" +
 	"\x0eOperateRequest\x12:\n" +
@@ -9170,23 +9921,65 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x12AdoptMemberRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1a\n" +
 	"\bidentity\x18\x02 \x01(\tR\bidentity\"\x13\n" +
-	"\x11AdoptMemberResult\"S\n" +
+	"\x11AdoptMemberResult\"e\n" +
 	"\x14CrossMessagesRequest\x12;\n" +
-	"\bmessages\x18\x01 \x03(\v2\x1f.tenuto.cluster.v1.CrossMessageR\bmessages\"\xee\x01\n" +
+	"\bmessages\x18\x01 \x03(\v2\x1f.tenuto.cluster.v1.CrossMessageR\bmessages\x12\x10\n" +
+	"\x03cut\x18\x02 \x01(\x04R\x03cut\"\xee\x01\n" +
 	"\fCrossMessage\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x1c\n" +
 	"\texecution\x18\x02 \x01(\x04R\texecution\x12.\n" +
 	"\x05event\x18\x03 \x01(\v2\x18.tenuto.journal.v1.EventR\x05event\x12\x16\n" +
 	"\x06attach\x18\x04 \x01(\bR\x06attach\x12:\n" +
 	"\bchild_of\x18\x05 \x01(\v2\x1f.tenuto.journal.v1.OperationRefR\achildOf\x12 \n" +
-	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\"V\n" +
+	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\"h\n" +
 	"\x13CrossMessagesResult\x12?\n" +
-	"\aresults\x18\x01 \x03(\v2%.tenuto.cluster.v1.CrossMessageResultR\aresults\"\xad\x01\n" +
+	"\aresults\x18\x01 \x03(\v2%.tenuto.cluster.v1.CrossMessageResultR\aresults\x12\x10\n" +
+	"\x03cut\x18\x02 \x01(\x04R\x03cut\"\xad\x01\n" +
 	"\x12CrossMessageResult\x12\x18\n" +
 	"\afailure\x18\x01 \x01(\tR\afailure\x12\x18\n" +
 	"\adropped\x18\x02 \x01(\bR\adropped\x127\n" +
 	"\binstance\x18\x03 \x01(\v2\x1b.tenuto.journal.v1.InstanceR\binstance\x12*\n" +
-	"\x03end\x18\x04 \x01(\v2\x18.tenuto.journal.v1.EventR\x03end\"'\n" +
+	"\x03end\x18\x04 \x01(\v2\x18.tenuto.journal.v1.EventR\x03end\"(\n" +
+	"\x12BeginBackupRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"\xf1\x01\n" +
+	"\vBackupBegun\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
+	"\acluster\x18\x02 \x01(\tR\acluster\x12\x18\n" +
+	"\alineage\x18\x03 \x01(\tR\alineage\x12\x10\n" +
+	"\x03cut\x18\x04 \x01(\x04R\x03cut\x12\x12\n" +
+	"\x04time\x18\x05 \x01(\x03R\x04time\x12\x18\n" +
+	"\aversion\x18\x06 \x01(\tR\aversion\x12\x1a\n" +
+	"\bprotocol\x18\a \x01(\rR\bprotocol\x12B\n" +
+	"\n" +
+	"partitions\x18\b \x03(\v2\".tenuto.cluster.v1.BackupPartitionR\n" +
+	"partitions\"\x8c\x01\n" +
+	"\x0fBackupPartition\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x12\n" +
+	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x1a\n" +
+	"\bdatabase\x18\x03 \x01(\tR\bdatabase\x123\n" +
+	"\x05files\x18\x04 \x03(\v2\x1d.tenuto.cluster.v1.BackupFileR\x05files\"j\n" +
+	"\n" +
+	"BackupFile\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04size\x18\x02 \x01(\x03R\x04size\x12\x16\n" +
+	"\x06crc32c\x18\x03 \x01(\rR\x06crc32c\x12\x1c\n" +
+	"\timmutable\x18\x04 \x01(\bR\timmutable\"\x95\x01\n" +
+	"\x11ReadBackupRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x1c\n" +
+	"\tpartition\x18\x03 \x01(\rR\tpartition\x12\x12\n" +
+	"\x04file\x18\x04 \x01(\tR\x04file\x12\x16\n" +
+	"\x06offset\x18\x05 \x01(\x03R\x06offset\x12\x12\n" +
+	"\x04size\x18\x06 \x01(\rR\x04size\"!\n" +
+	"\vBackupBytes\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"6\n" +
+	"\x10EndBackupRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"\r\n" +
+	"\vBackupEnded\"$\n" +
+	"\x10RecordCutRequest\x12\x10\n" +
+	"\x03cut\x18\x01 \x01(\x04R\x03cut\"\r\n" +
+	"\vCutRecorded\"'\n" +
 	"\x11NodeReportRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\"\xea\x05\n" +
 	"\n" +
@@ -9369,7 +10162,7 @@ func file_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 106)
+var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 116)
 var file_clusterpb_cluster_proto_goTypes = []any{
 	(ReusePolicy)(0),                  // 0: tenuto.cluster.v1.ReusePolicy
 	(CodeList)(0),                     // 1: tenuto.cluster.v1.CodeList
@@ -9457,44 +10250,54 @@ var file_clusterpb_cluster_proto_goTypes = []any{
 	(*CrossMessage)(nil),              // 83: tenuto.cluster.v1.CrossMessage
 	(*CrossMessagesResult)(nil),       // 84: tenuto.cluster.v1.CrossMessagesResult
 	(*CrossMessageResult)(nil),        // 85: tenuto.cluster.v1.CrossMessageResult
-	(*NodeReportRequest)(nil),         // 86: tenuto.cluster.v1.NodeReportRequest
-	(*NodeReport)(nil),                // 87: tenuto.cluster.v1.NodeReport
-	(*PartitionReport)(nil),           // 88: tenuto.cluster.v1.PartitionReport
-	(*OverloadReport)(nil),            // 89: tenuto.cluster.v1.OverloadReport
-	(*RateReport)(nil),                // 90: tenuto.cluster.v1.RateReport
-	(*ActivityReport)(nil),            // 91: tenuto.cluster.v1.ActivityReport
-	(*OfferLeadershipRequest)(nil),    // 92: tenuto.cluster.v1.OfferLeadershipRequest
-	(*OfferLeadershipResult)(nil),     // 93: tenuto.cluster.v1.OfferLeadershipResult
-	(*CommitIndexRequest)(nil),        // 94: tenuto.cluster.v1.CommitIndexRequest
-	(*CommitIndexResult)(nil),         // 95: tenuto.cluster.v1.CommitIndexResult
-	(*FromWorker)(nil),                // 96: tenuto.cluster.v1.FromWorker
-	(*RegisterWorker)(nil),            // 97: tenuto.cluster.v1.RegisterWorker
-	(*OrchestrationCode)(nil),         // 98: tenuto.cluster.v1.OrchestrationCode
-	(*AttemptID)(nil),                 // 99: tenuto.cluster.v1.AttemptID
-	(*RunningAttempt)(nil),            // 100: tenuto.cluster.v1.RunningAttempt
-	(*Heartbeat)(nil),                 // 101: tenuto.cluster.v1.Heartbeat
-	(*AttemptResult)(nil),             // 102: tenuto.cluster.v1.AttemptResult
-	(*ToWorker)(nil),                  // 103: tenuto.cluster.v1.ToWorker
-	(*AssignAttempt)(nil),             // 104: tenuto.cluster.v1.AssignAttempt
-	(*CancelAttempt)(nil),             // 105: tenuto.cluster.v1.CancelAttempt
-	nil,                               // 106: tenuto.cluster.v1.StartRequest.TagsEntry
-	nil,                               // 107: tenuto.cluster.v1.ListRequest.TagsEntry
-	nil,                               // 108: tenuto.cluster.v1.ListRequest.AttributesEntry
-	nil,                               // 109: tenuto.cluster.v1.Status.TagsEntry
-	nil,                               // 110: tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	(*journalpb.Payload)(nil),         // 111: tenuto.journal.v1.Payload
-	(*journalpb.Header)(nil),          // 112: tenuto.journal.v1.Header
-	(*journalpb.RetryPolicy)(nil),     // 113: tenuto.journal.v1.RetryPolicy
-	(*journalpb.Error)(nil),           // 114: tenuto.journal.v1.Error
-	(*journalpb.ValueSet)(nil),        // 115: tenuto.journal.v1.ValueSet
-	(*journalpb.ActivityOptions)(nil), // 116: tenuto.journal.v1.ActivityOptions
-	(*journalpb.OperationRef)(nil),    // 117: tenuto.journal.v1.OperationRef
-	(*journalpb.AttributeSet)(nil),    // 118: tenuto.journal.v1.AttributeSet
-	(*journalpb.Operation)(nil),       // 119: tenuto.journal.v1.Operation
-	(*journalpb.PausedActivity)(nil),  // 120: tenuto.journal.v1.PausedActivity
-	(*journalpb.JoinToken)(nil),       // 121: tenuto.journal.v1.JoinToken
-	(*journalpb.Event)(nil),           // 122: tenuto.journal.v1.Event
-	(*journalpb.Instance)(nil),        // 123: tenuto.journal.v1.Instance
+	(*BeginBackupRequest)(nil),        // 86: tenuto.cluster.v1.BeginBackupRequest
+	(*BackupBegun)(nil),               // 87: tenuto.cluster.v1.BackupBegun
+	(*BackupPartition)(nil),           // 88: tenuto.cluster.v1.BackupPartition
+	(*BackupFile)(nil),                // 89: tenuto.cluster.v1.BackupFile
+	(*ReadBackupRequest)(nil),         // 90: tenuto.cluster.v1.ReadBackupRequest
+	(*BackupBytes)(nil),               // 91: tenuto.cluster.v1.BackupBytes
+	(*EndBackupRequest)(nil),          // 92: tenuto.cluster.v1.EndBackupRequest
+	(*BackupEnded)(nil),               // 93: tenuto.cluster.v1.BackupEnded
+	(*RecordCutRequest)(nil),          // 94: tenuto.cluster.v1.RecordCutRequest
+	(*CutRecorded)(nil),               // 95: tenuto.cluster.v1.CutRecorded
+	(*NodeReportRequest)(nil),         // 96: tenuto.cluster.v1.NodeReportRequest
+	(*NodeReport)(nil),                // 97: tenuto.cluster.v1.NodeReport
+	(*PartitionReport)(nil),           // 98: tenuto.cluster.v1.PartitionReport
+	(*OverloadReport)(nil),            // 99: tenuto.cluster.v1.OverloadReport
+	(*RateReport)(nil),                // 100: tenuto.cluster.v1.RateReport
+	(*ActivityReport)(nil),            // 101: tenuto.cluster.v1.ActivityReport
+	(*OfferLeadershipRequest)(nil),    // 102: tenuto.cluster.v1.OfferLeadershipRequest
+	(*OfferLeadershipResult)(nil),     // 103: tenuto.cluster.v1.OfferLeadershipResult
+	(*CommitIndexRequest)(nil),        // 104: tenuto.cluster.v1.CommitIndexRequest
+	(*CommitIndexResult)(nil),         // 105: tenuto.cluster.v1.CommitIndexResult
+	(*FromWorker)(nil),                // 106: tenuto.cluster.v1.FromWorker
+	(*RegisterWorker)(nil),            // 107: tenuto.cluster.v1.RegisterWorker
+	(*OrchestrationCode)(nil),         // 108: tenuto.cluster.v1.OrchestrationCode
+	(*AttemptID)(nil),                 // 109: tenuto.cluster.v1.AttemptID
+	(*RunningAttempt)(nil),            // 110: tenuto.cluster.v1.RunningAttempt
+	(*Heartbeat)(nil),                 // 111: tenuto.cluster.v1.Heartbeat
+	(*AttemptResult)(nil),             // 112: tenuto.cluster.v1.AttemptResult
+	(*ToWorker)(nil),                  // 113: tenuto.cluster.v1.ToWorker
+	(*AssignAttempt)(nil),             // 114: tenuto.cluster.v1.AssignAttempt
+	(*CancelAttempt)(nil),             // 115: tenuto.cluster.v1.CancelAttempt
+	nil,                               // 116: tenuto.cluster.v1.StartRequest.TagsEntry
+	nil,                               // 117: tenuto.cluster.v1.ListRequest.TagsEntry
+	nil,                               // 118: tenuto.cluster.v1.ListRequest.AttributesEntry
+	nil,                               // 119: tenuto.cluster.v1.Status.TagsEntry
+	nil,                               // 120: tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	(*journalpb.Payload)(nil),         // 121: tenuto.journal.v1.Payload
+	(*journalpb.Header)(nil),          // 122: tenuto.journal.v1.Header
+	(*journalpb.RetryPolicy)(nil),     // 123: tenuto.journal.v1.RetryPolicy
+	(*journalpb.Error)(nil),           // 124: tenuto.journal.v1.Error
+	(*journalpb.ValueSet)(nil),        // 125: tenuto.journal.v1.ValueSet
+	(*journalpb.ActivityOptions)(nil), // 126: tenuto.journal.v1.ActivityOptions
+	(*journalpb.OperationRef)(nil),    // 127: tenuto.journal.v1.OperationRef
+	(*journalpb.AttributeSet)(nil),    // 128: tenuto.journal.v1.AttributeSet
+	(*journalpb.Operation)(nil),       // 129: tenuto.journal.v1.Operation
+	(*journalpb.PausedActivity)(nil),  // 130: tenuto.journal.v1.PausedActivity
+	(*journalpb.JoinToken)(nil),       // 131: tenuto.journal.v1.JoinToken
+	(*journalpb.Event)(nil),           // 132: tenuto.journal.v1.Event
+	(*journalpb.Instance)(nil),        // 133: tenuto.journal.v1.Instance
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
 	6,   // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
@@ -9517,8 +10320,8 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	78,  // 17: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
 	66,  // 18: tenuto.cluster.v1.Request.issue_token:type_name -> tenuto.cluster.v1.IssueTokenRequest
 	82,  // 19: tenuto.cluster.v1.Request.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesRequest
-	92,  // 20: tenuto.cluster.v1.Request.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipRequest
-	94,  // 21: tenuto.cluster.v1.Request.commit_index:type_name -> tenuto.cluster.v1.CommitIndexRequest
+	102, // 20: tenuto.cluster.v1.Request.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipRequest
+	104, // 21: tenuto.cluster.v1.Request.commit_index:type_name -> tenuto.cluster.v1.CommitIndexRequest
 	7,   // 22: tenuto.cluster.v1.Request.start_batch:type_name -> tenuto.cluster.v1.StartBatchRequest
 	80,  // 23: tenuto.cluster.v1.Request.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberRequest
 	68,  // 24: tenuto.cluster.v1.Request.list_tokens:type_name -> tenuto.cluster.v1.ListTokensRequest
@@ -9529,141 +10332,151 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	36,  // 29: tenuto.cluster.v1.Request.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityRequest
 	32,  // 30: tenuto.cluster.v1.Request.copy:type_name -> tenuto.cluster.v1.CopyRequest
 	34,  // 31: tenuto.cluster.v1.Request.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipRequest
-	86,  // 32: tenuto.cluster.v1.Request.node_report:type_name -> tenuto.cluster.v1.NodeReportRequest
-	111, // 33: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
-	106, // 34: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
-	0,   // 35: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
-	25,  // 36: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
-	112, // 37: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
-	113, // 38: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	17,  // 39: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
-	8,   // 40: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
-	6,   // 41: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
-	10,  // 42: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
-	28,  // 43: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
-	2,   // 44: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
-	107, // 45: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
-	108, // 46: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
-	13,  // 47: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
-	14,  // 48: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
-	111, // 49: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
-	111, // 50: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
-	114, // 51: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
-	111, // 52: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
-	112, // 53: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
-	114, // 54: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
-	115, // 55: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
-	23,  // 56: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
-	114, // 57: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
-	111, // 58: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	112, // 59: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
-	41,  // 60: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
-	46,  // 61: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
-	47,  // 62: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
-	48,  // 63: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
-	49,  // 64: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
-	29,  // 65: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
-	38,  // 66: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
-	40,  // 67: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
-	16,  // 68: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
-	18,  // 69: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
-	22,  // 70: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
-	20,  // 71: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
-	53,  // 72: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
-	55,  // 73: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
-	58,  // 74: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
-	61,  // 75: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
-	64,  // 76: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
-	77,  // 77: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
-	79,  // 78: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
-	67,  // 79: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
-	84,  // 80: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
-	93,  // 81: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
-	95,  // 82: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
-	9,   // 83: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
-	81,  // 84: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
-	69,  // 85: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
-	71,  // 86: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
-	73,  // 87: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
-	75,  // 88: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
-	31,  // 89: tenuto.cluster.v1.Response.operate:type_name -> tenuto.cluster.v1.OperateResult
-	37,  // 90: tenuto.cluster.v1.Response.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityResult
-	33,  // 91: tenuto.cluster.v1.Response.copy:type_name -> tenuto.cluster.v1.CopyResult
-	35,  // 92: tenuto.cluster.v1.Response.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipResult
-	87,  // 93: tenuto.cluster.v1.Response.node_report:type_name -> tenuto.cluster.v1.NodeReport
-	3,   // 94: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
-	111, // 95: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
-	114, // 96: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
-	116, // 97: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
-	4,   // 98: tenuto.cluster.v1.CopyRequest.kind:type_name -> tenuto.cluster.v1.CopyRequest.Kind
-	111, // 99: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
-	50,  // 100: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
-	39,  // 101: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
-	45,  // 102: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
-	44,  // 103: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
-	114, // 104: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
-	43,  // 105: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
-	42,  // 106: tenuto.cluster.v1.Failure.copy_refusal:type_name -> tenuto.cluster.v1.CopyRefusal
-	18,  // 107: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
-	50,  // 108: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	111, // 109: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	114, // 110: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
-	51,  // 111: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	117, // 112: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	109, // 113: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	111, // 114: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
-	118, // 115: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	111, // 116: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
-	114, // 117: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
-	56,  // 118: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
-	119, // 119: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
-	120, // 120: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
-	50,  // 121: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
-	60,  // 122: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
-	62,  // 123: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
-	60,  // 124: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
-	65,  // 125: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
-	121, // 126: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
-	83,  // 127: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
-	122, // 128: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
-	117, // 129: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
-	85,  // 130: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
-	123, // 131: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
-	122, // 132: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
-	88,  // 133: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
-	89,  // 134: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
-	90,  // 135: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
-	98,  // 136: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	91,  // 137: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
-	97,  // 138: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
-	100, // 139: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
-	101, // 140: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
-	102, // 141: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	110, // 142: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	98,  // 143: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	1,   // 144: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
-	117, // 145: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	99,  // 146: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	99,  // 147: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	111, // 148: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	99,  // 149: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	111, // 150: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	114, // 151: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	111, // 152: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	104, // 153: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
-	105, // 154: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
-	99,  // 155: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	99,  // 156: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	111, // 157: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
-	114, // 158: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
-	111, // 159: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
-	112, // 160: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
-	99,  // 161: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	162, // [162:162] is the sub-list for method output_type
-	162, // [162:162] is the sub-list for method input_type
-	162, // [162:162] is the sub-list for extension type_name
-	162, // [162:162] is the sub-list for extension extendee
-	0,   // [0:162] is the sub-list for field type_name
+	96,  // 32: tenuto.cluster.v1.Request.node_report:type_name -> tenuto.cluster.v1.NodeReportRequest
+	86,  // 33: tenuto.cluster.v1.Request.begin_backup:type_name -> tenuto.cluster.v1.BeginBackupRequest
+	90,  // 34: tenuto.cluster.v1.Request.read_backup:type_name -> tenuto.cluster.v1.ReadBackupRequest
+	92,  // 35: tenuto.cluster.v1.Request.end_backup:type_name -> tenuto.cluster.v1.EndBackupRequest
+	94,  // 36: tenuto.cluster.v1.Request.record_cut:type_name -> tenuto.cluster.v1.RecordCutRequest
+	121, // 37: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
+	116, // 38: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
+	0,   // 39: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
+	25,  // 40: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
+	122, // 41: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
+	123, // 42: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	17,  // 43: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
+	8,   // 44: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
+	6,   // 45: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
+	10,  // 46: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
+	28,  // 47: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
+	2,   // 48: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
+	117, // 49: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	118, // 50: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
+	13,  // 51: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
+	14,  // 52: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
+	121, // 53: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
+	121, // 54: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
+	124, // 55: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
+	121, // 56: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
+	122, // 57: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
+	124, // 58: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
+	125, // 59: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
+	23,  // 60: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
+	124, // 61: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
+	121, // 62: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	122, // 63: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
+	41,  // 64: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
+	46,  // 65: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
+	47,  // 66: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
+	48,  // 67: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
+	49,  // 68: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
+	29,  // 69: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
+	38,  // 70: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
+	40,  // 71: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
+	16,  // 72: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
+	18,  // 73: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
+	22,  // 74: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
+	20,  // 75: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
+	53,  // 76: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
+	55,  // 77: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
+	58,  // 78: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
+	61,  // 79: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
+	64,  // 80: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
+	77,  // 81: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
+	79,  // 82: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
+	67,  // 83: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
+	84,  // 84: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
+	103, // 85: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
+	105, // 86: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
+	9,   // 87: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
+	81,  // 88: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
+	69,  // 89: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
+	71,  // 90: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
+	73,  // 91: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
+	75,  // 92: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
+	31,  // 93: tenuto.cluster.v1.Response.operate:type_name -> tenuto.cluster.v1.OperateResult
+	37,  // 94: tenuto.cluster.v1.Response.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityResult
+	33,  // 95: tenuto.cluster.v1.Response.copy:type_name -> tenuto.cluster.v1.CopyResult
+	35,  // 96: tenuto.cluster.v1.Response.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipResult
+	97,  // 97: tenuto.cluster.v1.Response.node_report:type_name -> tenuto.cluster.v1.NodeReport
+	87,  // 98: tenuto.cluster.v1.Response.begin_backup:type_name -> tenuto.cluster.v1.BackupBegun
+	91,  // 99: tenuto.cluster.v1.Response.read_backup:type_name -> tenuto.cluster.v1.BackupBytes
+	93,  // 100: tenuto.cluster.v1.Response.end_backup:type_name -> tenuto.cluster.v1.BackupEnded
+	95,  // 101: tenuto.cluster.v1.Response.record_cut:type_name -> tenuto.cluster.v1.CutRecorded
+	3,   // 102: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
+	121, // 103: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
+	124, // 104: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
+	126, // 105: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
+	4,   // 106: tenuto.cluster.v1.CopyRequest.kind:type_name -> tenuto.cluster.v1.CopyRequest.Kind
+	121, // 107: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
+	50,  // 108: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
+	39,  // 109: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
+	45,  // 110: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
+	44,  // 111: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
+	124, // 112: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
+	43,  // 113: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
+	42,  // 114: tenuto.cluster.v1.Failure.copy_refusal:type_name -> tenuto.cluster.v1.CopyRefusal
+	18,  // 115: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
+	50,  // 116: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
+	121, // 117: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	124, // 118: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	51,  // 119: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
+	127, // 120: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	119, // 121: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	121, // 122: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
+	128, // 123: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	121, // 124: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	124, // 125: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	56,  // 126: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
+	129, // 127: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	130, // 128: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
+	50,  // 129: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
+	60,  // 130: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
+	62,  // 131: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
+	60,  // 132: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
+	65,  // 133: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
+	131, // 134: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
+	83,  // 135: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
+	132, // 136: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
+	127, // 137: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
+	85,  // 138: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
+	133, // 139: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
+	132, // 140: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
+	88,  // 141: tenuto.cluster.v1.BackupBegun.partitions:type_name -> tenuto.cluster.v1.BackupPartition
+	89,  // 142: tenuto.cluster.v1.BackupPartition.files:type_name -> tenuto.cluster.v1.BackupFile
+	98,  // 143: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
+	99,  // 144: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
+	100, // 145: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
+	108, // 146: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	101, // 147: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
+	107, // 148: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
+	110, // 149: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
+	111, // 150: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
+	112, // 151: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	120, // 152: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	108, // 153: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	1,   // 154: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
+	127, // 155: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	109, // 156: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	109, // 157: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	121, // 158: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	109, // 159: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	121, // 160: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	124, // 161: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	121, // 162: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	114, // 163: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
+	115, // 164: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
+	109, // 165: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	109, // 166: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	121, // 167: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
+	124, // 168: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
+	121, // 169: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
+	122, // 170: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
+	109, // 171: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	172, // [172:172] is the sub-list for method output_type
+	172, // [172:172] is the sub-list for method input_type
+	172, // [172:172] is the sub-list for extension type_name
+	172, // [172:172] is the sub-list for extension extendee
+	0,   // [0:172] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }
@@ -9705,6 +10518,10 @@ func file_clusterpb_cluster_proto_init() {
 		(*Request_Copy)(nil),
 		(*Request_TransferLeadership)(nil),
 		(*Request_NodeReport)(nil),
+		(*Request_BeginBackup)(nil),
+		(*Request_ReadBackup)(nil),
+		(*Request_EndBackup)(nil),
+		(*Request_RecordCut)(nil),
 	}
 	file_clusterpb_cluster_proto_msgTypes[3].OneofWrappers = []any{}
 	file_clusterpb_cluster_proto_msgTypes[23].OneofWrappers = []any{
@@ -9741,9 +10558,13 @@ func file_clusterpb_cluster_proto_init() {
 		(*Response_Copy)(nil),
 		(*Response_TransferLeadership)(nil),
 		(*Response_NodeReport)(nil),
+		(*Response_BeginBackup)(nil),
+		(*Response_ReadBackup)(nil),
+		(*Response_EndBackup)(nil),
+		(*Response_RecordCut)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[83].OneofWrappers = []any{}
-	file_clusterpb_cluster_proto_msgTypes[91].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[93].OneofWrappers = []any{}
+	file_clusterpb_cluster_proto_msgTypes[101].OneofWrappers = []any{
 		(*FromWorker_Register)(nil),
 		(*FromWorker_RunningAttempt)(nil),
 		(*FromWorker_FreeSlots)(nil),
@@ -9751,7 +10572,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*FromWorker_Result)(nil),
 		(*FromWorker_Drain)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[98].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[108].OneofWrappers = []any{
 		(*ToWorker_AssignAttempt)(nil),
 		(*ToWorker_CancelAttempt)(nil),
 		(*ToWorker_Ack)(nil),
@@ -9762,7 +10583,7 @@ func file_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_clusterpb_cluster_proto_rawDesc), len(file_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   106,
+			NumMessages:   116,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -248,6 +248,57 @@ func (OperationControlled_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_journalpb_journal_proto_rawDescGZIP(), []int{38, 0}
 }
 
+type Lineage_Kind int32
+
+const (
+	Lineage_KIND_UNSPECIFIED Lineage_Kind = 0
+	// From a backup.
+	Lineage_KIND_RESTORED Lineage_Kind = 1
+	// From the directory of one node, after a majority was lost.
+	Lineage_KIND_RECOVERED Lineage_Kind = 2
+)
+
+// Enum value maps for Lineage_Kind.
+var (
+	Lineage_Kind_name = map[int32]string{
+		0: "KIND_UNSPECIFIED",
+		1: "KIND_RESTORED",
+		2: "KIND_RECOVERED",
+	}
+	Lineage_Kind_value = map[string]int32{
+		"KIND_UNSPECIFIED": 0,
+		"KIND_RESTORED":    1,
+		"KIND_RECOVERED":   2,
+	}
+)
+
+func (x Lineage_Kind) Enum() *Lineage_Kind {
+	p := new(Lineage_Kind)
+	*p = x
+	return p
+}
+
+func (x Lineage_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Lineage_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_journalpb_journal_proto_enumTypes[4].Descriptor()
+}
+
+func (Lineage_Kind) Type() protoreflect.EnumType {
+	return &file_journalpb_journal_proto_enumTypes[4]
+}
+
+func (x Lineage_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Lineage_Kind.Descriptor instead.
+func (Lineage_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{52, 0}
+}
+
 // Payload is a user's value in the journal: bytes and the name of their encoding. An empty
 // content_type means "application/json".
 type Payload struct {
@@ -4348,6 +4399,12 @@ type MetadataChange struct {
 	// The key of the cluster for signed tokens, 32 random bytes, in the first partition only. It has no
 	// effect if a key is recorded. Protocol 4.
 	CompletionKey []byte `protobuf:"bytes,23,opt,name=completion_key,json=completionKey,proto3" json:"completion_key,omitempty"`
+	// A new lineage, which begins with this record. Never proposed: an offline restore or recovery
+	// applies it to the state that the lineage begins with. Protocol 4.
+	Lineage *Lineage `protobuf:"bytes,24,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	// The number of a cut; see PartitionMetadata.cut. A number that is not above the recorded one has no
+	// effect. Protocol 4.
+	Cut           uint64 `protobuf:"varint,25,opt,name=cut,proto3" json:"cut,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4459,6 +4516,102 @@ func (x *MetadataChange) GetCompletionKey() []byte {
 	return nil
 }
 
+func (x *MetadataChange) GetLineage() *Lineage {
+	if x != nil {
+		return x.Lineage
+	}
+	return nil
+}
+
+func (x *MetadataChange) GetCut() uint64 {
+	if x != nil {
+		return x.Cut
+	}
+	return 0
+}
+
+// Lineage is what the history of a partition has continued from outside of Raft's log: a backup, or
+// the directory of one node. What an earlier lineage holds after that point is lost.
+type Lineage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Random, 32 hexadecimal digits, the same in all partitions.
+	Id   string       `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Kind Lineage_Kind `protobuf:"varint,2,opt,name=kind,proto3,enum=tenuto.journal.v1.Lineage_Kind" json:"kind,omitempty"`
+	// The ID of the backup, or the node whose directory it was.
+	Source string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
+	// Of the last entry of the earlier lineage in this partition.
+	Index uint64 `protobuf:"varint,4,opt,name=index,proto3" json:"index,omitempty"`
+	// The wall clock then, Unix nanoseconds.
+	Time          int64 `protobuf:"varint,5,opt,name=time,proto3" json:"time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Lineage) Reset() {
+	*x = Lineage{}
+	mi := &file_journalpb_journal_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Lineage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Lineage) ProtoMessage() {}
+
+func (x *Lineage) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Lineage.ProtoReflect.Descriptor instead.
+func (*Lineage) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *Lineage) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Lineage) GetKind() Lineage_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return Lineage_KIND_UNSPECIFIED
+}
+
+func (x *Lineage) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Lineage) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *Lineage) GetTime() int64 {
+	if x != nil {
+		return x.Time
+	}
+	return 0
+}
+
 // SetCondition records why a running instance does not proceed, or that nothing prevents it. It is
 // rejected if the history has changed since the condition was computed. Every append to the instance
 // removes the condition.
@@ -4480,7 +4633,7 @@ type SetCondition struct {
 
 func (x *SetCondition) Reset() {
 	*x = SetCondition{}
-	mi := &file_journalpb_journal_proto_msgTypes[52]
+	mi := &file_journalpb_journal_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4492,7 +4645,7 @@ func (x *SetCondition) String() string {
 func (*SetCondition) ProtoMessage() {}
 
 func (x *SetCondition) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[52]
+	mi := &file_journalpb_journal_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4505,7 +4658,7 @@ func (x *SetCondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCondition.ProtoReflect.Descriptor instead.
 func (*SetCondition) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{52}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SetCondition) GetInstance() string {
@@ -4587,7 +4740,7 @@ type CopyHistory struct {
 
 func (x *CopyHistory) Reset() {
 	*x = CopyHistory{}
-	mi := &file_journalpb_journal_proto_msgTypes[53]
+	mi := &file_journalpb_journal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4599,7 +4752,7 @@ func (x *CopyHistory) String() string {
 func (*CopyHistory) ProtoMessage() {}
 
 func (x *CopyHistory) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[53]
+	mi := &file_journalpb_journal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4612,7 +4765,7 @@ func (x *CopyHistory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyHistory.ProtoReflect.Descriptor instead.
 func (*CopyHistory) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{53}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *CopyHistory) GetEpoch() uint64 {
@@ -4743,7 +4896,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_journalpb_journal_proto_msgTypes[54]
+	mi := &file_journalpb_journal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4755,7 +4908,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[54]
+	mi := &file_journalpb_journal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4768,7 +4921,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{54}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Condition) GetKind() ConditionKind {
@@ -4828,7 +4981,7 @@ type JoinToken struct {
 
 func (x *JoinToken) Reset() {
 	*x = JoinToken{}
-	mi := &file_journalpb_journal_proto_msgTypes[55]
+	mi := &file_journalpb_journal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4840,7 +4993,7 @@ func (x *JoinToken) String() string {
 func (*JoinToken) ProtoMessage() {}
 
 func (x *JoinToken) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[55]
+	mi := &file_journalpb_journal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4853,7 +5006,7 @@ func (x *JoinToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinToken.ProtoReflect.Descriptor instead.
 func (*JoinToken) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{55}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *JoinToken) GetKey() []byte {
@@ -4895,13 +5048,19 @@ type PartitionMetadata struct {
 	SettingsVersion uint64 `protobuf:"varint,6,opt,name=settings_version,json=settingsVersion,proto3" json:"settings_version,omitempty"`
 	// The key for signed tokens, which is secret; empty if none is recorded.
 	CompletionKey []byte `protobuf:"bytes,7,opt,name=completion_key,json=completionKey,proto3" json:"completion_key,omitempty"`
+	// The latest 16 lineages, oldest first; none if the cluster was founded and never restored.
+	Lineages []*Lineage `protobuf:"bytes,8,rep,name=lineages,proto3" json:"lineages,omitempty"`
+	// The latest cut of the cluster that this partition has recorded, 0 before the first. A message
+	// that another partition has sent after a cut is recorded here after that cut, so the states of all
+	// partitions at the same cut contain no effect of a message without the message.
+	Cut           uint64 `protobuf:"varint,9,opt,name=cut,proto3" json:"cut,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PartitionMetadata) Reset() {
 	*x = PartitionMetadata{}
-	mi := &file_journalpb_journal_proto_msgTypes[56]
+	mi := &file_journalpb_journal_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4913,7 +5072,7 @@ func (x *PartitionMetadata) String() string {
 func (*PartitionMetadata) ProtoMessage() {}
 
 func (x *PartitionMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[56]
+	mi := &file_journalpb_journal_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4926,7 +5085,7 @@ func (x *PartitionMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionMetadata.ProtoReflect.Descriptor instead.
 func (*PartitionMetadata) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{56}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *PartitionMetadata) GetClock() int64 {
@@ -4978,6 +5137,20 @@ func (x *PartitionMetadata) GetCompletionKey() []byte {
 	return nil
 }
 
+func (x *PartitionMetadata) GetLineages() []*Lineage {
+	if x != nil {
+		return x.Lineages
+	}
+	return nil
+}
+
+func (x *PartitionMetadata) GetCut() uint64 {
+	if x != nil {
+		return x.Cut
+	}
+	return 0
+}
+
 // Settings are what applies on every node of a cluster; see cluster.Settings. Defaults are recorded
 // as values, so that a build with other defaults changes nothing.
 type Settings struct {
@@ -5008,7 +5181,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_journalpb_journal_proto_msgTypes[57]
+	mi := &file_journalpb_journal_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5020,7 +5193,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[57]
+	mi := &file_journalpb_journal_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5033,7 +5206,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{57}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Settings) GetActivityRates() []*ActivityRate {
@@ -5149,7 +5322,7 @@ type PausedActivity struct {
 
 func (x *PausedActivity) Reset() {
 	*x = PausedActivity{}
-	mi := &file_journalpb_journal_proto_msgTypes[58]
+	mi := &file_journalpb_journal_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5161,7 +5334,7 @@ func (x *PausedActivity) String() string {
 func (*PausedActivity) ProtoMessage() {}
 
 func (x *PausedActivity) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[58]
+	mi := &file_journalpb_journal_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5174,7 +5347,7 @@ func (x *PausedActivity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PausedActivity.ProtoReflect.Descriptor instead.
 func (*PausedActivity) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{58}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *PausedActivity) GetActivity() string {
@@ -5218,7 +5391,7 @@ type ActivityRate struct {
 
 func (x *ActivityRate) Reset() {
 	*x = ActivityRate{}
-	mi := &file_journalpb_journal_proto_msgTypes[59]
+	mi := &file_journalpb_journal_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5230,7 +5403,7 @@ func (x *ActivityRate) String() string {
 func (*ActivityRate) ProtoMessage() {}
 
 func (x *ActivityRate) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[59]
+	mi := &file_journalpb_journal_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5243,7 +5416,7 @@ func (x *ActivityRate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityRate.ProtoReflect.Descriptor instead.
 func (*ActivityRate) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{59}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ActivityRate) GetActivity() string {
@@ -5310,7 +5483,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_journalpb_journal_proto_msgTypes[60]
+	mi := &file_journalpb_journal_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5322,7 +5495,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[60]
+	mi := &file_journalpb_journal_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5335,7 +5508,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{60}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Instance) GetInstance() string {
@@ -5505,7 +5678,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_journalpb_journal_proto_msgTypes[61]
+	mi := &file_journalpb_journal_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5517,7 +5690,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[61]
+	mi := &file_journalpb_journal_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5530,7 +5703,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{61}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Operation) GetRef() *OperationRef {
@@ -5611,7 +5784,7 @@ type ChainedStart struct {
 
 func (x *ChainedStart) Reset() {
 	*x = ChainedStart{}
-	mi := &file_journalpb_journal_proto_msgTypes[62]
+	mi := &file_journalpb_journal_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5623,7 +5796,7 @@ func (x *ChainedStart) String() string {
 func (*ChainedStart) ProtoMessage() {}
 
 func (x *ChainedStart) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[62]
+	mi := &file_journalpb_journal_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5636,7 +5809,7 @@ func (x *ChainedStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChainedStart.ProtoReflect.Descriptor instead.
 func (*ChainedStart) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{62}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ChainedStart) GetRef() *OperationRef {
@@ -5673,7 +5846,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_journalpb_journal_proto_msgTypes[63]
+	mi := &file_journalpb_journal_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5685,7 +5858,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[63]
+	mi := &file_journalpb_journal_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5698,7 +5871,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{63}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *SnapshotHeader) GetFormat() uint32 {
@@ -5743,7 +5916,7 @@ type InstanceSnapshot struct {
 
 func (x *InstanceSnapshot) Reset() {
 	*x = InstanceSnapshot{}
-	mi := &file_journalpb_journal_proto_msgTypes[64]
+	mi := &file_journalpb_journal_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5755,7 +5928,7 @@ func (x *InstanceSnapshot) String() string {
 func (*InstanceSnapshot) ProtoMessage() {}
 
 func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[64]
+	mi := &file_journalpb_journal_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5768,7 +5941,7 @@ func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceSnapshot.ProtoReflect.Descriptor instead.
 func (*InstanceSnapshot) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{64}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *InstanceSnapshot) GetInstance() string {
@@ -6102,7 +6275,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\tinstances\x18\x02 \x03(\tR\tinstances\"1\n" +
 	"\x05Epoch\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
-	"\x05clock\x18\x02 \x01(\x03R\x05clock\"\xfc\x02\n" +
+	"\x05clock\x18\x02 \x01(\x03R\x05clock\"\xc4\x03\n" +
 	"\x0eMetadataChange\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05clock\x18\x02 \x01(\x03R\x05clock\x12\x18\n" +
@@ -6114,7 +6287,19 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\arevoked\x18\x14 \x01(\fR\arevoked\x12\x1a\n" +
 	"\bsettings\x18\x15 \x01(\fR\bsettings\x12)\n" +
 	"\x10settings_version\x18\x16 \x01(\x04R\x0fsettingsVersion\x12%\n" +
-	"\x0ecompletion_key\x18\x17 \x01(\fR\rcompletionKey\"\xe0\x01\n" +
+	"\x0ecompletion_key\x18\x17 \x01(\fR\rcompletionKey\x124\n" +
+	"\alineage\x18\x18 \x01(\v2\x1a.tenuto.journal.v1.LineageR\alineage\x12\x10\n" +
+	"\x03cut\x18\x19 \x01(\x04R\x03cut\"\xd5\x01\n" +
+	"\aLineage\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x123\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\x1f.tenuto.journal.v1.Lineage.KindR\x04kind\x12\x16\n" +
+	"\x06source\x18\x03 \x01(\tR\x06source\x12\x14\n" +
+	"\x05index\x18\x04 \x01(\x04R\x05index\x12\x12\n" +
+	"\x04time\x18\x05 \x01(\x03R\x04time\"C\n" +
+	"\x04Kind\x12\x14\n" +
+	"\x10KIND_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rKIND_RESTORED\x10\x01\x12\x12\n" +
+	"\x0eKIND_RECOVERED\x10\x02\"\xe0\x01\n" +
 	"\fSetCondition\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1c\n" +
@@ -6153,7 +6338,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1d\n" +
 	"\n" +
 	"expires_at\x18\x02 \x01(\x03R\texpiresAt\x12\x12\n" +
-	"\x04node\x18\x03 \x01(\tR\x04node\"\x83\x02\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\"\xcd\x02\n" +
 	"\x11PartitionMetadata\x12\x14\n" +
 	"\x05clock\x18\x01 \x01(\x03R\x05clock\x12\x18\n" +
 	"\aremoved\x18\x02 \x03(\tR\aremoved\x124\n" +
@@ -6161,7 +6346,9 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\bprotocol\x18\x04 \x01(\rR\bprotocol\x12\x1a\n" +
 	"\bsettings\x18\x05 \x01(\fR\bsettings\x12)\n" +
 	"\x10settings_version\x18\x06 \x01(\x04R\x0fsettingsVersion\x12%\n" +
-	"\x0ecompletion_key\x18\a \x01(\fR\rcompletionKey\"\x94\x05\n" +
+	"\x0ecompletion_key\x18\a \x01(\fR\rcompletionKey\x126\n" +
+	"\blineages\x18\b \x03(\v2\x1a.tenuto.journal.v1.LineageR\blineages\x12\x10\n" +
+	"\x03cut\x18\t \x01(\x04R\x03cut\"\x94\x05\n" +
 	"\bSettings\x12F\n" +
 	"\x0eactivity_rates\x18\x01 \x03(\v2\x1f.tenuto.journal.v1.ActivityRateR\ractivityRates\x12\x19\n" +
 	"\bopen_max\x18\x02 \x01(\x04R\aopenMax\x12!\n" +
@@ -6278,206 +6465,211 @@ func file_journalpb_journal_proto_rawDescGZIP() []byte {
 	return file_journalpb_journal_proto_rawDescData
 }
 
-var file_journalpb_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
+var file_journalpb_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
 var file_journalpb_journal_proto_goTypes = []any{
 	(ClosePolicy)(0),                     // 0: tenuto.journal.v1.ClosePolicy
 	(ConditionKind)(0),                   // 1: tenuto.journal.v1.ConditionKind
 	(Status)(0),                          // 2: tenuto.journal.v1.Status
 	(OperationControlled_Kind)(0),        // 3: tenuto.journal.v1.OperationControlled.Kind
-	(*Payload)(nil),                      // 4: tenuto.journal.v1.Payload
-	(*Error)(nil),                        // 5: tenuto.journal.v1.Error
-	(*Header)(nil),                       // 6: tenuto.journal.v1.Header
-	(*OperationRef)(nil),                 // 7: tenuto.journal.v1.OperationRef
-	(*RetryPolicy)(nil),                  // 8: tenuto.journal.v1.RetryPolicy
-	(*ActivityOptions)(nil),              // 9: tenuto.journal.v1.ActivityOptions
-	(*Event)(nil),                        // 10: tenuto.journal.v1.Event
-	(*Origin)(nil),                       // 11: tenuto.journal.v1.Origin
-	(*OrchestrationStarted)(nil),         // 12: tenuto.journal.v1.OrchestrationStarted
-	(*CopiedPart)(nil),                   // 13: tenuto.journal.v1.CopiedPart
-	(*RequestIdMark)(nil),                // 14: tenuto.journal.v1.RequestIdMark
-	(*OrchestrationCompleted)(nil),       // 15: tenuto.journal.v1.OrchestrationCompleted
-	(*OrchestrationFailed)(nil),          // 16: tenuto.journal.v1.OrchestrationFailed
-	(*OrchestrationCanceled)(nil),        // 17: tenuto.journal.v1.OrchestrationCanceled
-	(*OrchestrationTerminated)(nil),      // 18: tenuto.journal.v1.OrchestrationTerminated
-	(*OrchestrationContinuedAsNew)(nil),  // 19: tenuto.journal.v1.OrchestrationContinuedAsNew
-	(*OrchestrationCancelRequested)(nil), // 20: tenuto.journal.v1.OrchestrationCancelRequested
-	(*OrchestrationSuspended)(nil),       // 21: tenuto.journal.v1.OrchestrationSuspended
-	(*OrchestrationResumed)(nil),         // 22: tenuto.journal.v1.OrchestrationResumed
-	(*ActivityScheduled)(nil),            // 23: tenuto.journal.v1.ActivityScheduled
-	(*ActivityCompleted)(nil),            // 24: tenuto.journal.v1.ActivityCompleted
-	(*ActivityFailed)(nil),               // 25: tenuto.journal.v1.ActivityFailed
-	(*FailedAttempts)(nil),               // 26: tenuto.journal.v1.FailedAttempts
-	(*FailedAttempt)(nil),                // 27: tenuto.journal.v1.FailedAttempt
-	(*TimerCreated)(nil),                 // 28: tenuto.journal.v1.TimerCreated
-	(*TimerFired)(nil),                   // 29: tenuto.journal.v1.TimerFired
-	(*ExternalSubscribed)(nil),           // 30: tenuto.journal.v1.ExternalSubscribed
-	(*ExternalEvent)(nil),                // 31: tenuto.journal.v1.ExternalEvent
-	(*SubOrchestrationScheduled)(nil),    // 32: tenuto.journal.v1.SubOrchestrationScheduled
-	(*SubOrchestrationCompleted)(nil),    // 33: tenuto.journal.v1.SubOrchestrationCompleted
-	(*SubOrchestrationFailed)(nil),       // 34: tenuto.journal.v1.SubOrchestrationFailed
-	(*OrchestrationChained)(nil),         // 35: tenuto.journal.v1.OrchestrationChained
-	(*CancelRequested)(nil),              // 36: tenuto.journal.v1.CancelRequested
-	(*SideEffectRecorded)(nil),           // 37: tenuto.journal.v1.SideEffectRecorded
-	(*StatusSet)(nil),                    // 38: tenuto.journal.v1.StatusSet
-	(*AttributeSet)(nil),                 // 39: tenuto.journal.v1.AttributeSet
-	(*AttributeValue)(nil),               // 40: tenuto.journal.v1.AttributeValue
-	(*ValueSet)(nil),                     // 41: tenuto.journal.v1.ValueSet
-	(*OperationControlled)(nil),          // 42: tenuto.journal.v1.OperationControlled
-	(*HistoryCopied)(nil),                // 43: tenuto.journal.v1.HistoryCopied
-	(*MessageSent)(nil),                  // 44: tenuto.journal.v1.MessageSent
-	(*MessageDelivered)(nil),             // 45: tenuto.journal.v1.MessageDelivered
-	(*MessageRejected)(nil),              // 46: tenuto.journal.v1.MessageRejected
-	(*Entry)(nil),                        // 47: tenuto.journal.v1.Entry
-	(*ChecksummedRecord)(nil),            // 48: tenuto.journal.v1.ChecksummedRecord
-	(*Record)(nil),                       // 49: tenuto.journal.v1.Record
-	(*Append)(nil),                       // 50: tenuto.journal.v1.Append
-	(*Segment)(nil),                      // 51: tenuto.journal.v1.Segment
-	(*Attempt)(nil),                      // 52: tenuto.journal.v1.Attempt
-	(*Purge)(nil),                        // 53: tenuto.journal.v1.Purge
-	(*Epoch)(nil),                        // 54: tenuto.journal.v1.Epoch
-	(*MetadataChange)(nil),               // 55: tenuto.journal.v1.MetadataChange
-	(*SetCondition)(nil),                 // 56: tenuto.journal.v1.SetCondition
-	(*CopyHistory)(nil),                  // 57: tenuto.journal.v1.CopyHistory
-	(*Condition)(nil),                    // 58: tenuto.journal.v1.Condition
-	(*JoinToken)(nil),                    // 59: tenuto.journal.v1.JoinToken
-	(*PartitionMetadata)(nil),            // 60: tenuto.journal.v1.PartitionMetadata
-	(*Settings)(nil),                     // 61: tenuto.journal.v1.Settings
-	(*PausedActivity)(nil),               // 62: tenuto.journal.v1.PausedActivity
-	(*ActivityRate)(nil),                 // 63: tenuto.journal.v1.ActivityRate
-	(*Instance)(nil),                     // 64: tenuto.journal.v1.Instance
-	(*Operation)(nil),                    // 65: tenuto.journal.v1.Operation
-	(*ChainedStart)(nil),                 // 66: tenuto.journal.v1.ChainedStart
-	(*SnapshotHeader)(nil),               // 67: tenuto.journal.v1.SnapshotHeader
-	(*InstanceSnapshot)(nil),             // 68: tenuto.journal.v1.InstanceSnapshot
-	nil,                                  // 69: tenuto.journal.v1.OrchestrationStarted.TagsEntry
-	nil,                                  // 70: tenuto.journal.v1.Instance.TagsEntry
+	(Lineage_Kind)(0),                    // 4: tenuto.journal.v1.Lineage.Kind
+	(*Payload)(nil),                      // 5: tenuto.journal.v1.Payload
+	(*Error)(nil),                        // 6: tenuto.journal.v1.Error
+	(*Header)(nil),                       // 7: tenuto.journal.v1.Header
+	(*OperationRef)(nil),                 // 8: tenuto.journal.v1.OperationRef
+	(*RetryPolicy)(nil),                  // 9: tenuto.journal.v1.RetryPolicy
+	(*ActivityOptions)(nil),              // 10: tenuto.journal.v1.ActivityOptions
+	(*Event)(nil),                        // 11: tenuto.journal.v1.Event
+	(*Origin)(nil),                       // 12: tenuto.journal.v1.Origin
+	(*OrchestrationStarted)(nil),         // 13: tenuto.journal.v1.OrchestrationStarted
+	(*CopiedPart)(nil),                   // 14: tenuto.journal.v1.CopiedPart
+	(*RequestIdMark)(nil),                // 15: tenuto.journal.v1.RequestIdMark
+	(*OrchestrationCompleted)(nil),       // 16: tenuto.journal.v1.OrchestrationCompleted
+	(*OrchestrationFailed)(nil),          // 17: tenuto.journal.v1.OrchestrationFailed
+	(*OrchestrationCanceled)(nil),        // 18: tenuto.journal.v1.OrchestrationCanceled
+	(*OrchestrationTerminated)(nil),      // 19: tenuto.journal.v1.OrchestrationTerminated
+	(*OrchestrationContinuedAsNew)(nil),  // 20: tenuto.journal.v1.OrchestrationContinuedAsNew
+	(*OrchestrationCancelRequested)(nil), // 21: tenuto.journal.v1.OrchestrationCancelRequested
+	(*OrchestrationSuspended)(nil),       // 22: tenuto.journal.v1.OrchestrationSuspended
+	(*OrchestrationResumed)(nil),         // 23: tenuto.journal.v1.OrchestrationResumed
+	(*ActivityScheduled)(nil),            // 24: tenuto.journal.v1.ActivityScheduled
+	(*ActivityCompleted)(nil),            // 25: tenuto.journal.v1.ActivityCompleted
+	(*ActivityFailed)(nil),               // 26: tenuto.journal.v1.ActivityFailed
+	(*FailedAttempts)(nil),               // 27: tenuto.journal.v1.FailedAttempts
+	(*FailedAttempt)(nil),                // 28: tenuto.journal.v1.FailedAttempt
+	(*TimerCreated)(nil),                 // 29: tenuto.journal.v1.TimerCreated
+	(*TimerFired)(nil),                   // 30: tenuto.journal.v1.TimerFired
+	(*ExternalSubscribed)(nil),           // 31: tenuto.journal.v1.ExternalSubscribed
+	(*ExternalEvent)(nil),                // 32: tenuto.journal.v1.ExternalEvent
+	(*SubOrchestrationScheduled)(nil),    // 33: tenuto.journal.v1.SubOrchestrationScheduled
+	(*SubOrchestrationCompleted)(nil),    // 34: tenuto.journal.v1.SubOrchestrationCompleted
+	(*SubOrchestrationFailed)(nil),       // 35: tenuto.journal.v1.SubOrchestrationFailed
+	(*OrchestrationChained)(nil),         // 36: tenuto.journal.v1.OrchestrationChained
+	(*CancelRequested)(nil),              // 37: tenuto.journal.v1.CancelRequested
+	(*SideEffectRecorded)(nil),           // 38: tenuto.journal.v1.SideEffectRecorded
+	(*StatusSet)(nil),                    // 39: tenuto.journal.v1.StatusSet
+	(*AttributeSet)(nil),                 // 40: tenuto.journal.v1.AttributeSet
+	(*AttributeValue)(nil),               // 41: tenuto.journal.v1.AttributeValue
+	(*ValueSet)(nil),                     // 42: tenuto.journal.v1.ValueSet
+	(*OperationControlled)(nil),          // 43: tenuto.journal.v1.OperationControlled
+	(*HistoryCopied)(nil),                // 44: tenuto.journal.v1.HistoryCopied
+	(*MessageSent)(nil),                  // 45: tenuto.journal.v1.MessageSent
+	(*MessageDelivered)(nil),             // 46: tenuto.journal.v1.MessageDelivered
+	(*MessageRejected)(nil),              // 47: tenuto.journal.v1.MessageRejected
+	(*Entry)(nil),                        // 48: tenuto.journal.v1.Entry
+	(*ChecksummedRecord)(nil),            // 49: tenuto.journal.v1.ChecksummedRecord
+	(*Record)(nil),                       // 50: tenuto.journal.v1.Record
+	(*Append)(nil),                       // 51: tenuto.journal.v1.Append
+	(*Segment)(nil),                      // 52: tenuto.journal.v1.Segment
+	(*Attempt)(nil),                      // 53: tenuto.journal.v1.Attempt
+	(*Purge)(nil),                        // 54: tenuto.journal.v1.Purge
+	(*Epoch)(nil),                        // 55: tenuto.journal.v1.Epoch
+	(*MetadataChange)(nil),               // 56: tenuto.journal.v1.MetadataChange
+	(*Lineage)(nil),                      // 57: tenuto.journal.v1.Lineage
+	(*SetCondition)(nil),                 // 58: tenuto.journal.v1.SetCondition
+	(*CopyHistory)(nil),                  // 59: tenuto.journal.v1.CopyHistory
+	(*Condition)(nil),                    // 60: tenuto.journal.v1.Condition
+	(*JoinToken)(nil),                    // 61: tenuto.journal.v1.JoinToken
+	(*PartitionMetadata)(nil),            // 62: tenuto.journal.v1.PartitionMetadata
+	(*Settings)(nil),                     // 63: tenuto.journal.v1.Settings
+	(*PausedActivity)(nil),               // 64: tenuto.journal.v1.PausedActivity
+	(*ActivityRate)(nil),                 // 65: tenuto.journal.v1.ActivityRate
+	(*Instance)(nil),                     // 66: tenuto.journal.v1.Instance
+	(*Operation)(nil),                    // 67: tenuto.journal.v1.Operation
+	(*ChainedStart)(nil),                 // 68: tenuto.journal.v1.ChainedStart
+	(*SnapshotHeader)(nil),               // 69: tenuto.journal.v1.SnapshotHeader
+	(*InstanceSnapshot)(nil),             // 70: tenuto.journal.v1.InstanceSnapshot
+	nil,                                  // 71: tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	nil,                                  // 72: tenuto.journal.v1.Instance.TagsEntry
 }
 var file_journalpb_journal_proto_depIdxs = []int32{
-	5,   // 0: tenuto.journal.v1.Error.cause:type_name -> tenuto.journal.v1.Error
-	4,   // 1: tenuto.journal.v1.Error.details:type_name -> tenuto.journal.v1.Payload
-	5,   // 2: tenuto.journal.v1.Error.other_causes:type_name -> tenuto.journal.v1.Error
-	8,   // 3: tenuto.journal.v1.ActivityOptions.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	6,   // 4: tenuto.journal.v1.ActivityOptions.headers:type_name -> tenuto.journal.v1.Header
-	11,  // 5: tenuto.journal.v1.Event.origin:type_name -> tenuto.journal.v1.Origin
-	12,  // 6: tenuto.journal.v1.Event.orchestration_started:type_name -> tenuto.journal.v1.OrchestrationStarted
-	15,  // 7: tenuto.journal.v1.Event.orchestration_completed:type_name -> tenuto.journal.v1.OrchestrationCompleted
-	16,  // 8: tenuto.journal.v1.Event.orchestration_failed:type_name -> tenuto.journal.v1.OrchestrationFailed
-	17,  // 9: tenuto.journal.v1.Event.orchestration_canceled:type_name -> tenuto.journal.v1.OrchestrationCanceled
-	18,  // 10: tenuto.journal.v1.Event.orchestration_terminated:type_name -> tenuto.journal.v1.OrchestrationTerminated
-	19,  // 11: tenuto.journal.v1.Event.orchestration_continued_as_new:type_name -> tenuto.journal.v1.OrchestrationContinuedAsNew
-	20,  // 12: tenuto.journal.v1.Event.orchestration_cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
-	21,  // 13: tenuto.journal.v1.Event.orchestration_suspended:type_name -> tenuto.journal.v1.OrchestrationSuspended
-	22,  // 14: tenuto.journal.v1.Event.orchestration_resumed:type_name -> tenuto.journal.v1.OrchestrationResumed
-	23,  // 15: tenuto.journal.v1.Event.activity_scheduled:type_name -> tenuto.journal.v1.ActivityScheduled
-	24,  // 16: tenuto.journal.v1.Event.activity_completed:type_name -> tenuto.journal.v1.ActivityCompleted
-	25,  // 17: tenuto.journal.v1.Event.activity_failed:type_name -> tenuto.journal.v1.ActivityFailed
-	28,  // 18: tenuto.journal.v1.Event.timer_created:type_name -> tenuto.journal.v1.TimerCreated
-	29,  // 19: tenuto.journal.v1.Event.timer_fired:type_name -> tenuto.journal.v1.TimerFired
-	30,  // 20: tenuto.journal.v1.Event.external_subscribed:type_name -> tenuto.journal.v1.ExternalSubscribed
-	31,  // 21: tenuto.journal.v1.Event.external_event:type_name -> tenuto.journal.v1.ExternalEvent
-	32,  // 22: tenuto.journal.v1.Event.sub_orchestration_scheduled:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
-	33,  // 23: tenuto.journal.v1.Event.sub_orchestration_completed:type_name -> tenuto.journal.v1.SubOrchestrationCompleted
-	34,  // 24: tenuto.journal.v1.Event.sub_orchestration_failed:type_name -> tenuto.journal.v1.SubOrchestrationFailed
-	35,  // 25: tenuto.journal.v1.Event.orchestration_chained:type_name -> tenuto.journal.v1.OrchestrationChained
-	36,  // 26: tenuto.journal.v1.Event.cancel_requested:type_name -> tenuto.journal.v1.CancelRequested
-	37,  // 27: tenuto.journal.v1.Event.side_effect_recorded:type_name -> tenuto.journal.v1.SideEffectRecorded
-	38,  // 28: tenuto.journal.v1.Event.status_set:type_name -> tenuto.journal.v1.StatusSet
-	44,  // 29: tenuto.journal.v1.Event.message_sent:type_name -> tenuto.journal.v1.MessageSent
-	45,  // 30: tenuto.journal.v1.Event.message_delivered:type_name -> tenuto.journal.v1.MessageDelivered
-	46,  // 31: tenuto.journal.v1.Event.message_rejected:type_name -> tenuto.journal.v1.MessageRejected
-	39,  // 32: tenuto.journal.v1.Event.attribute_set:type_name -> tenuto.journal.v1.AttributeSet
-	41,  // 33: tenuto.journal.v1.Event.value_set:type_name -> tenuto.journal.v1.ValueSet
-	42,  // 34: tenuto.journal.v1.Event.operation_controlled:type_name -> tenuto.journal.v1.OperationControlled
-	43,  // 35: tenuto.journal.v1.Event.history_copied:type_name -> tenuto.journal.v1.HistoryCopied
-	4,   // 36: tenuto.journal.v1.OrchestrationStarted.input:type_name -> tenuto.journal.v1.Payload
-	7,   // 37: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
-	31,  // 38: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	69,  // 39: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
-	4,   // 40: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
-	20,  // 41: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
-	14,  // 42: tenuto.journal.v1.OrchestrationStarted.request_id_marks:type_name -> tenuto.journal.v1.RequestIdMark
-	39,  // 43: tenuto.journal.v1.OrchestrationStarted.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	41,  // 44: tenuto.journal.v1.OrchestrationStarted.values:type_name -> tenuto.journal.v1.ValueSet
-	6,   // 45: tenuto.journal.v1.OrchestrationStarted.headers:type_name -> tenuto.journal.v1.Header
-	8,   // 46: tenuto.journal.v1.OrchestrationStarted.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	5,   // 47: tenuto.journal.v1.OrchestrationStarted.last_failure:type_name -> tenuto.journal.v1.Error
-	13,  // 48: tenuto.journal.v1.OrchestrationStarted.copied:type_name -> tenuto.journal.v1.CopiedPart
-	4,   // 49: tenuto.journal.v1.OrchestrationCompleted.output:type_name -> tenuto.journal.v1.Payload
-	5,   // 50: tenuto.journal.v1.OrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
-	4,   // 51: tenuto.journal.v1.OrchestrationContinuedAsNew.input:type_name -> tenuto.journal.v1.Payload
-	31,  // 52: tenuto.journal.v1.OrchestrationContinuedAsNew.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	5,   // 53: tenuto.journal.v1.OrchestrationContinuedAsNew.retried:type_name -> tenuto.journal.v1.Error
-	4,   // 54: tenuto.journal.v1.ActivityScheduled.input:type_name -> tenuto.journal.v1.Payload
-	9,   // 55: tenuto.journal.v1.ActivityScheduled.options:type_name -> tenuto.journal.v1.ActivityOptions
-	4,   // 56: tenuto.journal.v1.ActivityCompleted.result:type_name -> tenuto.journal.v1.Payload
-	26,  // 57: tenuto.journal.v1.ActivityCompleted.failed_attempts:type_name -> tenuto.journal.v1.FailedAttempts
-	5,   // 58: tenuto.journal.v1.ActivityFailed.error:type_name -> tenuto.journal.v1.Error
-	26,  // 59: tenuto.journal.v1.ActivityFailed.failed_attempts:type_name -> tenuto.journal.v1.FailedAttempts
-	27,  // 60: tenuto.journal.v1.FailedAttempts.attempts:type_name -> tenuto.journal.v1.FailedAttempt
-	4,   // 61: tenuto.journal.v1.ExternalEvent.data:type_name -> tenuto.journal.v1.Payload
-	6,   // 62: tenuto.journal.v1.ExternalEvent.headers:type_name -> tenuto.journal.v1.Header
-	4,   // 63: tenuto.journal.v1.SubOrchestrationScheduled.input:type_name -> tenuto.journal.v1.Payload
+	6,   // 0: tenuto.journal.v1.Error.cause:type_name -> tenuto.journal.v1.Error
+	5,   // 1: tenuto.journal.v1.Error.details:type_name -> tenuto.journal.v1.Payload
+	6,   // 2: tenuto.journal.v1.Error.other_causes:type_name -> tenuto.journal.v1.Error
+	9,   // 3: tenuto.journal.v1.ActivityOptions.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	7,   // 4: tenuto.journal.v1.ActivityOptions.headers:type_name -> tenuto.journal.v1.Header
+	12,  // 5: tenuto.journal.v1.Event.origin:type_name -> tenuto.journal.v1.Origin
+	13,  // 6: tenuto.journal.v1.Event.orchestration_started:type_name -> tenuto.journal.v1.OrchestrationStarted
+	16,  // 7: tenuto.journal.v1.Event.orchestration_completed:type_name -> tenuto.journal.v1.OrchestrationCompleted
+	17,  // 8: tenuto.journal.v1.Event.orchestration_failed:type_name -> tenuto.journal.v1.OrchestrationFailed
+	18,  // 9: tenuto.journal.v1.Event.orchestration_canceled:type_name -> tenuto.journal.v1.OrchestrationCanceled
+	19,  // 10: tenuto.journal.v1.Event.orchestration_terminated:type_name -> tenuto.journal.v1.OrchestrationTerminated
+	20,  // 11: tenuto.journal.v1.Event.orchestration_continued_as_new:type_name -> tenuto.journal.v1.OrchestrationContinuedAsNew
+	21,  // 12: tenuto.journal.v1.Event.orchestration_cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	22,  // 13: tenuto.journal.v1.Event.orchestration_suspended:type_name -> tenuto.journal.v1.OrchestrationSuspended
+	23,  // 14: tenuto.journal.v1.Event.orchestration_resumed:type_name -> tenuto.journal.v1.OrchestrationResumed
+	24,  // 15: tenuto.journal.v1.Event.activity_scheduled:type_name -> tenuto.journal.v1.ActivityScheduled
+	25,  // 16: tenuto.journal.v1.Event.activity_completed:type_name -> tenuto.journal.v1.ActivityCompleted
+	26,  // 17: tenuto.journal.v1.Event.activity_failed:type_name -> tenuto.journal.v1.ActivityFailed
+	29,  // 18: tenuto.journal.v1.Event.timer_created:type_name -> tenuto.journal.v1.TimerCreated
+	30,  // 19: tenuto.journal.v1.Event.timer_fired:type_name -> tenuto.journal.v1.TimerFired
+	31,  // 20: tenuto.journal.v1.Event.external_subscribed:type_name -> tenuto.journal.v1.ExternalSubscribed
+	32,  // 21: tenuto.journal.v1.Event.external_event:type_name -> tenuto.journal.v1.ExternalEvent
+	33,  // 22: tenuto.journal.v1.Event.sub_orchestration_scheduled:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
+	34,  // 23: tenuto.journal.v1.Event.sub_orchestration_completed:type_name -> tenuto.journal.v1.SubOrchestrationCompleted
+	35,  // 24: tenuto.journal.v1.Event.sub_orchestration_failed:type_name -> tenuto.journal.v1.SubOrchestrationFailed
+	36,  // 25: tenuto.journal.v1.Event.orchestration_chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	37,  // 26: tenuto.journal.v1.Event.cancel_requested:type_name -> tenuto.journal.v1.CancelRequested
+	38,  // 27: tenuto.journal.v1.Event.side_effect_recorded:type_name -> tenuto.journal.v1.SideEffectRecorded
+	39,  // 28: tenuto.journal.v1.Event.status_set:type_name -> tenuto.journal.v1.StatusSet
+	45,  // 29: tenuto.journal.v1.Event.message_sent:type_name -> tenuto.journal.v1.MessageSent
+	46,  // 30: tenuto.journal.v1.Event.message_delivered:type_name -> tenuto.journal.v1.MessageDelivered
+	47,  // 31: tenuto.journal.v1.Event.message_rejected:type_name -> tenuto.journal.v1.MessageRejected
+	40,  // 32: tenuto.journal.v1.Event.attribute_set:type_name -> tenuto.journal.v1.AttributeSet
+	42,  // 33: tenuto.journal.v1.Event.value_set:type_name -> tenuto.journal.v1.ValueSet
+	43,  // 34: tenuto.journal.v1.Event.operation_controlled:type_name -> tenuto.journal.v1.OperationControlled
+	44,  // 35: tenuto.journal.v1.Event.history_copied:type_name -> tenuto.journal.v1.HistoryCopied
+	5,   // 36: tenuto.journal.v1.OrchestrationStarted.input:type_name -> tenuto.journal.v1.Payload
+	8,   // 37: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
+	32,  // 38: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	71,  // 39: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	5,   // 40: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
+	21,  // 41: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	15,  // 42: tenuto.journal.v1.OrchestrationStarted.request_id_marks:type_name -> tenuto.journal.v1.RequestIdMark
+	40,  // 43: tenuto.journal.v1.OrchestrationStarted.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	42,  // 44: tenuto.journal.v1.OrchestrationStarted.values:type_name -> tenuto.journal.v1.ValueSet
+	7,   // 45: tenuto.journal.v1.OrchestrationStarted.headers:type_name -> tenuto.journal.v1.Header
+	9,   // 46: tenuto.journal.v1.OrchestrationStarted.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	6,   // 47: tenuto.journal.v1.OrchestrationStarted.last_failure:type_name -> tenuto.journal.v1.Error
+	14,  // 48: tenuto.journal.v1.OrchestrationStarted.copied:type_name -> tenuto.journal.v1.CopiedPart
+	5,   // 49: tenuto.journal.v1.OrchestrationCompleted.output:type_name -> tenuto.journal.v1.Payload
+	6,   // 50: tenuto.journal.v1.OrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
+	5,   // 51: tenuto.journal.v1.OrchestrationContinuedAsNew.input:type_name -> tenuto.journal.v1.Payload
+	32,  // 52: tenuto.journal.v1.OrchestrationContinuedAsNew.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	6,   // 53: tenuto.journal.v1.OrchestrationContinuedAsNew.retried:type_name -> tenuto.journal.v1.Error
+	5,   // 54: tenuto.journal.v1.ActivityScheduled.input:type_name -> tenuto.journal.v1.Payload
+	10,  // 55: tenuto.journal.v1.ActivityScheduled.options:type_name -> tenuto.journal.v1.ActivityOptions
+	5,   // 56: tenuto.journal.v1.ActivityCompleted.result:type_name -> tenuto.journal.v1.Payload
+	27,  // 57: tenuto.journal.v1.ActivityCompleted.failed_attempts:type_name -> tenuto.journal.v1.FailedAttempts
+	6,   // 58: tenuto.journal.v1.ActivityFailed.error:type_name -> tenuto.journal.v1.Error
+	27,  // 59: tenuto.journal.v1.ActivityFailed.failed_attempts:type_name -> tenuto.journal.v1.FailedAttempts
+	28,  // 60: tenuto.journal.v1.FailedAttempts.attempts:type_name -> tenuto.journal.v1.FailedAttempt
+	5,   // 61: tenuto.journal.v1.ExternalEvent.data:type_name -> tenuto.journal.v1.Payload
+	7,   // 62: tenuto.journal.v1.ExternalEvent.headers:type_name -> tenuto.journal.v1.Header
+	5,   // 63: tenuto.journal.v1.SubOrchestrationScheduled.input:type_name -> tenuto.journal.v1.Payload
 	0,   // 64: tenuto.journal.v1.SubOrchestrationScheduled.close_policy:type_name -> tenuto.journal.v1.ClosePolicy
-	6,   // 65: tenuto.journal.v1.SubOrchestrationScheduled.headers:type_name -> tenuto.journal.v1.Header
-	8,   // 66: tenuto.journal.v1.SubOrchestrationScheduled.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	4,   // 67: tenuto.journal.v1.SubOrchestrationCompleted.result:type_name -> tenuto.journal.v1.Payload
-	5,   // 68: tenuto.journal.v1.SubOrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
-	4,   // 69: tenuto.journal.v1.OrchestrationChained.input:type_name -> tenuto.journal.v1.Payload
-	6,   // 70: tenuto.journal.v1.OrchestrationChained.headers:type_name -> tenuto.journal.v1.Header
-	4,   // 71: tenuto.journal.v1.SideEffectRecorded.value:type_name -> tenuto.journal.v1.Payload
-	5,   // 72: tenuto.journal.v1.SideEffectRecorded.error:type_name -> tenuto.journal.v1.Error
-	4,   // 73: tenuto.journal.v1.StatusSet.value:type_name -> tenuto.journal.v1.Payload
-	40,  // 74: tenuto.journal.v1.AttributeSet.value:type_name -> tenuto.journal.v1.AttributeValue
-	4,   // 75: tenuto.journal.v1.ValueSet.value:type_name -> tenuto.journal.v1.Payload
+	7,   // 65: tenuto.journal.v1.SubOrchestrationScheduled.headers:type_name -> tenuto.journal.v1.Header
+	9,   // 66: tenuto.journal.v1.SubOrchestrationScheduled.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	5,   // 67: tenuto.journal.v1.SubOrchestrationCompleted.result:type_name -> tenuto.journal.v1.Payload
+	6,   // 68: tenuto.journal.v1.SubOrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
+	5,   // 69: tenuto.journal.v1.OrchestrationChained.input:type_name -> tenuto.journal.v1.Payload
+	7,   // 70: tenuto.journal.v1.OrchestrationChained.headers:type_name -> tenuto.journal.v1.Header
+	5,   // 71: tenuto.journal.v1.SideEffectRecorded.value:type_name -> tenuto.journal.v1.Payload
+	6,   // 72: tenuto.journal.v1.SideEffectRecorded.error:type_name -> tenuto.journal.v1.Error
+	5,   // 73: tenuto.journal.v1.StatusSet.value:type_name -> tenuto.journal.v1.Payload
+	41,  // 74: tenuto.journal.v1.AttributeSet.value:type_name -> tenuto.journal.v1.AttributeValue
+	5,   // 75: tenuto.journal.v1.ValueSet.value:type_name -> tenuto.journal.v1.Payload
 	3,   // 76: tenuto.journal.v1.OperationControlled.kind:type_name -> tenuto.journal.v1.OperationControlled.Kind
-	9,   // 77: tenuto.journal.v1.OperationControlled.options:type_name -> tenuto.journal.v1.ActivityOptions
-	13,  // 78: tenuto.journal.v1.HistoryCopied.source:type_name -> tenuto.journal.v1.CopiedPart
-	31,  // 79: tenuto.journal.v1.HistoryCopied.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	31,  // 80: tenuto.journal.v1.MessageSent.event:type_name -> tenuto.journal.v1.ExternalEvent
-	20,  // 81: tenuto.journal.v1.MessageSent.cancel:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
-	5,   // 82: tenuto.journal.v1.MessageRejected.error:type_name -> tenuto.journal.v1.Error
-	48,  // 83: tenuto.journal.v1.Entry.records:type_name -> tenuto.journal.v1.ChecksummedRecord
-	50,  // 84: tenuto.journal.v1.Record.append:type_name -> tenuto.journal.v1.Append
-	54,  // 85: tenuto.journal.v1.Record.epoch:type_name -> tenuto.journal.v1.Epoch
-	52,  // 86: tenuto.journal.v1.Record.attempt:type_name -> tenuto.journal.v1.Attempt
-	53,  // 87: tenuto.journal.v1.Record.purge:type_name -> tenuto.journal.v1.Purge
-	55,  // 88: tenuto.journal.v1.Record.metadata_change:type_name -> tenuto.journal.v1.MetadataChange
-	56,  // 89: tenuto.journal.v1.Record.set_condition:type_name -> tenuto.journal.v1.SetCondition
-	57,  // 90: tenuto.journal.v1.Record.copy_history:type_name -> tenuto.journal.v1.CopyHistory
-	51,  // 91: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
-	7,   // 92: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
-	5,   // 93: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
-	4,   // 94: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
-	26,  // 95: tenuto.journal.v1.Attempt.failed_attempts:type_name -> tenuto.journal.v1.FailedAttempts
-	59,  // 96: tenuto.journal.v1.MetadataChange.issued:type_name -> tenuto.journal.v1.JoinToken
-	59,  // 97: tenuto.journal.v1.MetadataChange.used:type_name -> tenuto.journal.v1.JoinToken
-	58,  // 98: tenuto.journal.v1.SetCondition.condition:type_name -> tenuto.journal.v1.Condition
-	11,  // 99: tenuto.journal.v1.CopyHistory.origin:type_name -> tenuto.journal.v1.Origin
-	4,   // 100: tenuto.journal.v1.CopyHistory.input:type_name -> tenuto.journal.v1.Payload
-	1,   // 101: tenuto.journal.v1.Condition.kind:type_name -> tenuto.journal.v1.ConditionKind
-	59,  // 102: tenuto.journal.v1.PartitionMetadata.tokens:type_name -> tenuto.journal.v1.JoinToken
-	63,  // 103: tenuto.journal.v1.Settings.activity_rates:type_name -> tenuto.journal.v1.ActivityRate
-	62,  // 104: tenuto.journal.v1.Settings.paused_activities:type_name -> tenuto.journal.v1.PausedActivity
-	2,   // 105: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
-	7,   // 106: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
-	70,  // 107: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
-	58,  // 108: tenuto.journal.v1.Instance.condition:type_name -> tenuto.journal.v1.Condition
-	39,  // 109: tenuto.journal.v1.Instance.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	7,   // 110: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
-	52,  // 111: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
-	7,   // 112: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
-	35,  // 113: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
-	32,  // 114: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
-	60,  // 115: tenuto.journal.v1.SnapshotHeader.metadata:type_name -> tenuto.journal.v1.PartitionMetadata
-	51,  // 116: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
-	52,  // 117: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
-	58,  // 118: tenuto.journal.v1.InstanceSnapshot.condition:type_name -> tenuto.journal.v1.Condition
-	119, // [119:119] is the sub-list for method output_type
-	119, // [119:119] is the sub-list for method input_type
-	119, // [119:119] is the sub-list for extension type_name
-	119, // [119:119] is the sub-list for extension extendee
-	0,   // [0:119] is the sub-list for field type_name
+	10,  // 77: tenuto.journal.v1.OperationControlled.options:type_name -> tenuto.journal.v1.ActivityOptions
+	14,  // 78: tenuto.journal.v1.HistoryCopied.source:type_name -> tenuto.journal.v1.CopiedPart
+	32,  // 79: tenuto.journal.v1.HistoryCopied.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	32,  // 80: tenuto.journal.v1.MessageSent.event:type_name -> tenuto.journal.v1.ExternalEvent
+	21,  // 81: tenuto.journal.v1.MessageSent.cancel:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	6,   // 82: tenuto.journal.v1.MessageRejected.error:type_name -> tenuto.journal.v1.Error
+	49,  // 83: tenuto.journal.v1.Entry.records:type_name -> tenuto.journal.v1.ChecksummedRecord
+	51,  // 84: tenuto.journal.v1.Record.append:type_name -> tenuto.journal.v1.Append
+	55,  // 85: tenuto.journal.v1.Record.epoch:type_name -> tenuto.journal.v1.Epoch
+	53,  // 86: tenuto.journal.v1.Record.attempt:type_name -> tenuto.journal.v1.Attempt
+	54,  // 87: tenuto.journal.v1.Record.purge:type_name -> tenuto.journal.v1.Purge
+	56,  // 88: tenuto.journal.v1.Record.metadata_change:type_name -> tenuto.journal.v1.MetadataChange
+	58,  // 89: tenuto.journal.v1.Record.set_condition:type_name -> tenuto.journal.v1.SetCondition
+	59,  // 90: tenuto.journal.v1.Record.copy_history:type_name -> tenuto.journal.v1.CopyHistory
+	52,  // 91: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
+	8,   // 92: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
+	6,   // 93: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
+	5,   // 94: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
+	27,  // 95: tenuto.journal.v1.Attempt.failed_attempts:type_name -> tenuto.journal.v1.FailedAttempts
+	61,  // 96: tenuto.journal.v1.MetadataChange.issued:type_name -> tenuto.journal.v1.JoinToken
+	61,  // 97: tenuto.journal.v1.MetadataChange.used:type_name -> tenuto.journal.v1.JoinToken
+	57,  // 98: tenuto.journal.v1.MetadataChange.lineage:type_name -> tenuto.journal.v1.Lineage
+	4,   // 99: tenuto.journal.v1.Lineage.kind:type_name -> tenuto.journal.v1.Lineage.Kind
+	60,  // 100: tenuto.journal.v1.SetCondition.condition:type_name -> tenuto.journal.v1.Condition
+	12,  // 101: tenuto.journal.v1.CopyHistory.origin:type_name -> tenuto.journal.v1.Origin
+	5,   // 102: tenuto.journal.v1.CopyHistory.input:type_name -> tenuto.journal.v1.Payload
+	1,   // 103: tenuto.journal.v1.Condition.kind:type_name -> tenuto.journal.v1.ConditionKind
+	61,  // 104: tenuto.journal.v1.PartitionMetadata.tokens:type_name -> tenuto.journal.v1.JoinToken
+	57,  // 105: tenuto.journal.v1.PartitionMetadata.lineages:type_name -> tenuto.journal.v1.Lineage
+	65,  // 106: tenuto.journal.v1.Settings.activity_rates:type_name -> tenuto.journal.v1.ActivityRate
+	64,  // 107: tenuto.journal.v1.Settings.paused_activities:type_name -> tenuto.journal.v1.PausedActivity
+	2,   // 108: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
+	8,   // 109: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
+	72,  // 110: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
+	60,  // 111: tenuto.journal.v1.Instance.condition:type_name -> tenuto.journal.v1.Condition
+	40,  // 112: tenuto.journal.v1.Instance.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	8,   // 113: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
+	53,  // 114: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
+	8,   // 115: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
+	36,  // 116: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	33,  // 117: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
+	62,  // 118: tenuto.journal.v1.SnapshotHeader.metadata:type_name -> tenuto.journal.v1.PartitionMetadata
+	52,  // 119: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
+	53,  // 120: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
+	60,  // 121: tenuto.journal.v1.InstanceSnapshot.condition:type_name -> tenuto.journal.v1.Condition
+	122, // [122:122] is the sub-list for method output_type
+	122, // [122:122] is the sub-list for method input_type
+	122, // [122:122] is the sub-list for extension type_name
+	122, // [122:122] is the sub-list for extension extendee
+	0,   // [0:122] is the sub-list for field type_name
 }
 
 func init() { file_journalpb_journal_proto_init() }
@@ -6538,8 +6730,8 @@ func file_journalpb_journal_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_journalpb_journal_proto_rawDesc), len(file_journalpb_journal_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   67,
+			NumEnums:      5,
+			NumMessages:   68,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

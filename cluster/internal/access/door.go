@@ -39,6 +39,11 @@ type Door struct {
 	// Reports returns what each member reports of itself, in order of node IDs, when ctx ends or after
 	// 2 s at the latest. The error is that of finding the members.
 	Reports func(ctx context.Context) ([]NodeReport, error)
+	// NodeAddresses returns the addresses of the members, by their IDs.
+	NodeAddresses func(ctx context.Context) (map[string]string, error)
+	// AskNode sends a request once to one node at an address, which answers it itself. It checks what
+	// Check does.
+	AskNode func(ctx context.Context, node, address string, request *clusterpb.Request) (*clusterpb.Response, error)
 }
 
 // A NodeReport is what a node reports of itself.

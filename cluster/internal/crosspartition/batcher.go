@@ -39,11 +39,12 @@ type pendingMessage struct {
 // wait.
 type batcher struct {
 	ask    func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response
+	own    Cuts // of the sending partition
 	outbox *admission.BatchQueue[pendingMessage]
 }
 
-func newBatcher(ask func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response) *batcher {
-	return &batcher{ask, admission.NewBatchQueue(MessagesMax, messageBytesMax, func(p pendingMessage) int { return proto.Size(p.message.Event) })}
+func newBatcher(ask func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response, own Cuts) *batcher {
+	return &batcher{ask, own, admission.NewBatchQueue(MessagesMax, messageBytesMax, func(p pendingMessage) int { return proto.Size(p.message.Event) })}
 }
 
 // put adds a message. After run has returned, put answers it at once with an error.
@@ -64,7 +65,7 @@ func (b *batcher) run(ctx context.Context) {
 func (b *batcher) sendBatch(ctx context.Context, batch []pendingMessage) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	crossRequest := new(clusterpb.CrossMessagesRequest)
+	crossRequest := &clusterpb.CrossMessagesRequest{Cut: b.own.Cut()}
 	for _, p := range batch {
 		crossRequest.Messages = append(crossRequest.Messages, &clusterpb.CrossMessage{
 			Instance: p.message.Instance, Execution: p.message.Execution, Event: p.message.Event,
@@ -73,8 +74,11 @@ func (b *batcher) sendBatch(ctx context.Context, batch []pendingMessage) {
 	}
 	response := b.ask(ctx, &clusterpb.Request{Call: &clusterpb.Request_CrossMessages{CrossMessages: crossRequest}})
 	results := response.GetCrossMessages().GetResults()
+	cutErr := followCut(ctx, b.own, response.GetCrossMessages().GetCut())
 	for i, p := range batch {
 		switch {
+		case cutErr != nil:
+			p.done(actors.Answer{Err: cutErr})
 		case response.GetFailure() != nil:
 			p.done(actors.Answer{Err: errors.New(response.Failure.Message)})
 		case i >= len(results):
@@ -87,9 +91,19 @@ func (b *batcher) sendBatch(ctx context.Context, batch []pendingMessage) {
 	}
 }
 
-// Receive delivers the messages of a request, on the leader of the partition that they are for. It
-// returns after all are answered, or after answerWait with the answers so far.
-func Receive(ctx context.Context, p *actors.Partition, r *clusterpb.CrossMessagesRequest) *clusterpb.Response {
+// Receive delivers the messages of a request, on the leader of the partition that they are for, whose
+// cuts are own. It returns after all are answered, or after answerWait with the answers so far. The
+// error is that of recording the sender's cut; then nothing was delivered.
+func Receive(ctx context.Context, p *actors.Partition, own Cuts, r *clusterpb.CrossMessagesRequest) (*clusterpb.Response, error) {
+	if err := followCut(ctx, own, r.Cut); err != nil {
+		return nil, err
+	}
+	result := receive(ctx, p, r)
+	result.Cut = own.Cut() // after the answers
+	return &clusterpb.Response{Result: &clusterpb.Response_CrossMessages{CrossMessages: result}}, nil
+}
+
+func receive(ctx context.Context, p *actors.Partition, r *clusterpb.CrossMessagesRequest) *clusterpb.CrossMessagesResult {
 	type answered struct {
 		at     int
 		answer actors.Answer
@@ -112,10 +126,10 @@ func Receive(ctx context.Context, p *actors.Partition, r *clusterpb.CrossMessage
 		case a := <-answers:
 			result.Results[a.at] = encodeResult(a.answer)
 		case <-ctx.Done():
-			return &clusterpb.Response{Result: &clusterpb.Response_CrossMessages{CrossMessages: result}}
+			return result
 		}
 	}
-	return &clusterpb.Response{Result: &clusterpb.Response_CrossMessages{CrossMessages: result}}
+	return result
 }
 
 func encodeResult(a actors.Answer) *clusterpb.CrossMessageResult {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
@@ -49,6 +50,7 @@ type Leader struct {
 	batchers []*batcher // by partition; nil for its own
 	// The epochs of the other partitions up to which everything was reviewed.
 	reviewedEpochs []uint64
+	hidden         atomic.Bool // a replica has hidden an instance since the last review
 }
 
 // NewLeader returns a Leader for an epoch. It must be called before the actors.Partition is opened,
@@ -61,7 +63,7 @@ func NewLeader(config Config, epoch uint64) *Leader {
 	for i, other := range config.Partitions {
 		r.reviewedEpochs[i] = other.Journal.Epoch()
 		if i != config.Partition {
-			r.batchers[i] = newBatcher(other.Ask)
+			r.batchers[i] = newBatcher(other.Ask, r.own)
 		}
 	}
 	return r
@@ -77,7 +79,7 @@ func (r *Leader) Owns(instance string) bool {
 
 // Replica implements actors.OtherPartitions.
 func (r *Leader) Replica(instance string) actors.Replica {
-	return r.Partitions[r.Owner(instance)].Journal
+	return &replica{r.Partitions[r.Owner(instance)].Journal, r}
 }
 
 // Send implements actors.OtherPartitions.
@@ -105,6 +107,7 @@ func (r *Leader) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ticker.C:
+			r.followCuts(ctx)
 			r.review()
 		case <-ctx.Done():
 			return

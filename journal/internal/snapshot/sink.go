@@ -33,8 +33,15 @@ func (s *Sink) Checkpoint(machine *state.Machine) error {
 		return err
 	}
 	s.manifest.Applied, s.manifest.AppliedTerm, s.manifest.Database = point.Index, point.Term, point.Database
-	s.manifest.Files, err = c.checksumFiles(dir, point.Database)
-	return err
+	files, checksums, err := c.checksumFiles(dir, point.Database)
+	if err != nil {
+		return err
+	}
+	s.manifest.Files = files
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.checksums = checksums
+	return nil
 }
 
 // Write implements raft.SnapshotSink: it takes the stream that Open returns.

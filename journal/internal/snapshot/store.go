@@ -307,40 +307,42 @@ func (st *Store) Install(m *Manifest, to string) error {
 // IsImmutable reports whether a file of the state is written once.
 func IsImmutable(name string) bool { return strings.HasSuffix(name, ".sst") }
 
-// checksumFiles returns the manifest entries of the files in a directory. It reads an immutable
-// file only if the checksum of the file is not known.
-func (st *Store) checksumFiles(dir, database string) ([]File, error) {
+// Checksums returns the manifest entries of the files in a directory with a checkpoint of a database.
+// It reads an immutable file only if the checksum of the file is not known.
+func (st *Store) Checksums(dir, database string) ([]File, error) {
+	all, _, err := st.checksumFiles(dir, database)
+	return all, err
+}
+
+// checksumFiles is Checksums, and returns what to know from then on.
+func (st *Store) checksumFiles(dir, database string) (all []File, now map[fileKey]uint32, err error) {
 	names, err := st.FS.List(dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	slices.Sort(names)
 	known, err := st.knownChecksums(database)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var all []File
-	now := map[fileKey]uint32{}
+	now = map[fileKey]uint32{}
 	for _, name := range names {
 		path := st.FS.PathJoin(dir, name)
 		info, err := st.FS.Stat(path)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		key := fileKey{database, name, info.Size()}
 		sum, seen := known[key]
 		if !seen || !IsImmutable(name) {
 			if key.size, sum, err = diskfile.Checksum(st.FS, path); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		}
 		now[key] = sum
 		all = append(all, File{name, key.size, sum})
 	}
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	st.checksums = now
-	return all, nil
+	return all, now, nil
 }
 
 // knownChecksums returns the known checksums of the files of a database: after a start, those in

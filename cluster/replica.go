@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/backup"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -189,4 +190,78 @@ func (r *replicaCalls) knowsMembers() bool {
 	first := r.node.partitions[0]
 	leader := first.leader()
 	return first.self() != nil && (leader == "" || first.journal.IsMember(leader))
+}
+
+// checkAsked returns an error unless a request that names a node is for this one.
+func (r *replicaCalls) checkAsked(node string) error {
+	if node != r.node.config.NodeID {
+		return fmt.Errorf("%w: %.100q is not at the address of %q", ErrNotMember, node, r.node.config.NodeID)
+	}
+	return nil
+}
+
+// backupPartitions returns the partitions as package backup uses them.
+func (n *Node) backupPartitions() (all []backup.Partition) {
+	for i, pa := range n.partitions {
+		all = append(all, backup.Partition{
+			Dir: n.config.partitionDir(i), Journal: pa.journal,
+			RecordCut: func(ctx context.Context, cut uint64) error {
+				request := &clusterpb.Request{Call: &clusterpb.Request_RecordCut{RecordCut: &clusterpb.RecordCutRequest{Cut: cut}}}
+				_, err := n.router.call(ctx, pa.prepareRequest(request))
+				return err
+			},
+		})
+	}
+	return all
+}
+
+// beginBackup makes a checkpoint of this node's replicas.
+func (r *replicaCalls) beginBackup(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	if err := r.checkAsked(request.GetBeginBackup().Node); err != nil {
+		return nil, err
+	}
+	begun, err := r.node.backups.Begin(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("begin backup: %w", err)
+	}
+	begun.Cluster, begun.Version = r.node.config.ClusterID, moduleVersion()
+	return &clusterpb.Response{Result: &clusterpb.Response_BeginBackup{BeginBackup: begun}}, nil
+}
+
+// readBackup reads a part of a file of that checkpoint.
+func (r *replicaCalls) readBackup(_ context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	read := request.GetReadBackup()
+	if err := r.checkAsked(read.Node); err != nil {
+		return nil, err
+	}
+	data, err := r.node.backups.Read(read)
+	if err != nil {
+		return nil, err
+	}
+	return &clusterpb.Response{Result: &clusterpb.Response_ReadBackup{ReadBackup: &clusterpb.BackupBytes{Data: data}}}, nil
+}
+
+// endBackup removes that checkpoint.
+func (r *replicaCalls) endBackup(_ context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	end := request.GetEndBackup()
+	if err := r.checkAsked(end.Node); err != nil {
+		return nil, err
+	}
+	if err := r.node.backups.End(end.Id); err != nil {
+		return nil, err
+	}
+	return &clusterpb.Response{Result: &clusterpb.Response_EndBackup{EndBackup: new(clusterpb.BackupEnded)}}, nil
+}
+
+func checkReadBackup(r *clusterpb.ReadBackupRequest) error {
+	err := firstError(checkText("node ID", r.GetNode(), 1, nodeIDMax), checkText("file", r.GetFile(), 1, nameMax))
+	switch {
+	case err != nil:
+		return err
+	case r.GetOffset() < 0:
+		return invalidArgument("offset", "is negative")
+	case r.GetSize() == 0 || r.GetSize() > backup.ReadMax:
+		return invalidArgument("size", fmt.Sprintf("is %d: it must be from 1 to %d", r.GetSize(), backup.ReadMax))
+	}
+	return nil
 }

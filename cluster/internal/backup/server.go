@@ -1,0 +1,235 @@
+package backup
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+)
+
+const (
+	// Lease is how long a checkpoint remains after it was read.
+	Lease = 2 * time.Minute
+	// ReadMax is the most bytes of one read.
+	ReadMax = 1 << 20
+	// cutsMax is how many cuts are made until each partition has a checkpoint at the same one.
+	cutsMax = 10
+	// dirName is the directory of a partition's checkpoint, in the directory of its journal.
+	dirName = "backup"
+)
+
+var (
+	// ErrInProgress means that the node serves another backup.
+	ErrInProgress = errors.New("tenuto: another backup of this node is in progress")
+	// ErrNotFound means that the node has no such checkpoint, for example because it has expired.
+	ErrNotFound = errors.New("tenuto: the node has no such backup; it may have expired")
+)
+
+// A Partition is a partition of the node.
+type Partition struct {
+	Dir     string // of its journal, "" if it is in memory
+	Journal *journal.Journal
+	// RecordCut makes the leader record a cut.
+	RecordCut func(ctx context.Context, cut uint64) error
+}
+
+// A Server makes one checkpoint at a time.
+type Server struct {
+	partitions []Partition
+	ctx        context.Context // ends with Close
+	cancel     context.CancelFunc
+	making     sync.Mutex // held while a checkpoint is made, and for ever after Close
+
+	mu     sync.Mutex
+	begun  *clusterpb.BackupBegun // nil: there is none
+	expiry *time.Timer            // runs while begun is set
+}
+
+// NewServer returns the server of a node, and removes what an earlier process has left.
+func NewServer(partitions []Partition) *Server {
+	s := &Server{partitions: partitions}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	_ = s.removeFiles() // Begin tries again, and returns the error
+	return s
+}
+
+// Begin makes a checkpoint. It fills in what the journals know.
+//
+// Errors: [ErrInProgress]; errors.ErrUnsupported for a node without a directory; journal.ErrCutMissed
+// if flushes have prevented ten cuts; those of recording a cut and of the stores.
+func (s *Server) Begin(ctx context.Context) (*clusterpb.BackupBegun, error) {
+	if !s.making.TryLock() {
+		return nil, ErrInProgress
+	}
+	defer s.making.Unlock()
+	if s.hasBegun() {
+		return nil, ErrInProgress
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	begun, err := s.make(ctx)
+	if err != nil {
+		return nil, errors.Join(err, s.removeFiles())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begun = begun
+	s.expiry = time.AfterFunc(Lease, func() { _ = s.End(begun.Id) })
+	return begun, nil
+}
+
+func (s *Server) hasBegun() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.begun != nil
+}
+
+func (s *Server) make(ctx context.Context) (*clusterpb.BackupBegun, error) {
+	err := s.removeFiles()
+	if err != nil {
+		return nil, err
+	}
+	for range cutsMax {
+		var begun *clusterpb.BackupBegun
+		if begun, err = s.tryCut(ctx); err == nil {
+			return begun, nil
+		}
+		if removeErr := s.removeFiles(); removeErr != nil || !errors.Is(err, journal.ErrCutMissed) {
+			return nil, errors.Join(err, removeErr)
+		}
+	}
+	return nil, err
+}
+
+// tryCut makes a checkpoint at the next cut.
+func (s *Server) tryCut(ctx context.Context) (*clusterpb.BackupBegun, error) {
+	begun := &clusterpb.BackupBegun{Id: newID(), Time: time.Now().UnixNano(), Partitions: make([]*clusterpb.BackupPartition, len(s.partitions))}
+	preparing, preparingCtx := errgroup.WithContext(ctx)
+	for _, p := range s.partitions {
+		if p.Dir == "" {
+			return nil, fmt.Errorf("back up a node that keeps everything in memory: %w", errors.ErrUnsupported)
+		}
+		begun.Cut = max(begun.Cut, p.Journal.Cut()+1)
+		preparing.Go(func() error { return p.Journal.PrepareCheckpoint(preparingCtx) })
+	}
+	if err := preparing.Wait(); err != nil {
+		return nil, err
+	}
+	cutting, ctx := errgroup.WithContext(ctx)
+	for i, p := range s.partitions {
+		cutting.Go(func() error {
+			at, err := p.Journal.CheckpointAtCut(ctx, begun.Cut, filepath.Join(p.Dir, dirName))
+			begun.Partitions[i] = encode(at)
+			return err
+		})
+		cutting.Go(func() error { return p.RecordCut(ctx, begun.Cut) })
+	}
+	if err := cutting.Wait(); err != nil {
+		return nil, err
+	}
+	first := s.partitions[0].Journal
+	if lineages := first.Lineages(); len(lineages) > 0 {
+		begun.Lineage = lineages[len(lineages)-1].Id
+	}
+	begun.Protocol = first.Protocol()
+	return begun, nil
+}
+
+func newID() string {
+	id := make([]byte, 16)
+	_, _ = rand.Read(id) // never fails
+	return hex.EncodeToString(id)
+}
+
+func encode(c *journal.Checkpoint) *clusterpb.BackupPartition {
+	if c == nil {
+		return nil
+	}
+	p := &clusterpb.BackupPartition{Index: c.Index, Term: c.Term, Database: c.Database}
+	for _, f := range c.Files {
+		p.Files = append(p.Files, &clusterpb.BackupFile{Name: f.Name, Size: f.Size, Crc32C: f.CRC32C, Immutable: f.Immutable})
+	}
+	return p
+}
+
+// Read reads a part of a file, fewer bytes at its end.
+func (s *Server) Read(r *clusterpb.ReadBackupRequest) ([]byte, error) {
+	path, err := s.pathOf(r)
+	if err != nil {
+		return nil, err
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read backup: %w", err)
+	}
+	data := make([]byte, min(r.Size, ReadMax))
+	n, err := file.ReadAt(data, r.Offset)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return data[:n], errors.Join(err, file.Close())
+}
+
+// pathOf returns the path of a file of the checkpoint, and extends the lease.
+func (s *Server) pathOf(r *clusterpb.ReadBackupRequest) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.begun == nil || s.begun.Id != r.Id || int(r.Partition) >= len(s.partitions) ||
+		r.File == "" || strings.ContainsAny(r.File, `/\`) || r.File == ".." {
+		return "", ErrNotFound
+	}
+	s.expiry.Reset(Lease)
+	return filepath.Join(s.partitions[r.Partition].Dir, dirName, r.File), nil
+}
+
+// End removes a checkpoint, if it exists.
+func (s *Server) End(id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.begun == nil || s.begun.Id != id {
+		return nil
+	}
+	return s.end()
+}
+
+// Close waits until Begin has returned, and removes the checkpoint, if there is one. Later calls of
+// Begin return [ErrInProgress]. Close must be called once.
+func (s *Server) Close() error {
+	s.cancel()
+	s.making.Lock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.begun == nil {
+		return nil
+	}
+	return s.end()
+}
+
+func (s *Server) end() error {
+	s.expiry.Stop()
+	s.begun = nil
+	return s.removeFiles()
+}
+
+func (s *Server) removeFiles() error {
+	var err error
+	for _, p := range s.partitions {
+		if p.Dir != "" {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(p.Dir, dirName)))
+		}
+	}
+	return err
+}
