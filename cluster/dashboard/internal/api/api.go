@@ -50,7 +50,7 @@ type request struct {
 func New(config Config) *API {
 	a := &API{config: config, mux: http.NewServeMux(), streams: newStreams(config.StreamsMax), recheck: aliveInterval, cluster: clusterAPI{
 		client: config.Client, schedules: scheduleChecker{client: config.Client, now: time.Now},
-	}, values: filterValues{client: config.Client}}
+	}, values: filterValues{read: func(ctx context.Context) (valueSet, bool) { return readValues(ctx, config.Client) }}}
 	for _, r := range a.routes() {
 		a.mux.HandleFunc(r.pattern, a.handler(r))
 	}
