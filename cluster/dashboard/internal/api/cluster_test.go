@@ -252,3 +252,29 @@ func TestDrainNode(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
+
+// What a job was refused has a call of its own, with pages; the job says how much there is.
+func TestJob_Refusals(t *testing.T) {
+	c := clustertest.New(t, 1, clustertest.Definitions(welcomeDefinitions()...))
+	for _, id := range []string{"w1", "w2", "w3"} {
+		if _, err := cluster.StartRun(t.Context(), c.Client(0), welcome, id, "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := newAPI(c.Client(0))
+	fetch[jobAnswer](t, a, "POST", "/bulk", `{"id":"j","action":"purge","filter":"name=welcome"}`, http.StatusOK)
+	var job jobView
+	c.Eventually("the job has ended", func() bool {
+		job = fetch[jobView](t, a, "GET", "/jobs/j", "", http.StatusOK)
+		return job.State != "running"
+	})
+	if job.Refused != 3 || job.RefusalsKept != 3 {
+		t.Fatalf("%+v", job)
+	}
+	first := fetch[refusalsAnswer](t, a, "GET", "/jobs/j/refusals?limit=2", "", http.StatusOK)
+	rest := fetch[refusalsAnswer](t, a, "GET", "/jobs/j/refusals?after="+first.Next, "", http.StatusOK)
+	if all := append(first.Refusals, rest.Refusals...); len(first.Refusals) != 2 || len(all) != 3 || all[2].Error.Message == "" || rest.Next != "" {
+		t.Errorf("%+v, %+v", first, rest)
+	}
+	fetch[errorAnswer](t, a, "GET", "/jobs/j?after=x", "", http.StatusBadRequest)
+}

@@ -117,9 +117,7 @@ type jobView struct {
 	Refused      int               `json:"refused"`
 	Unknown      int               `json:"unknown"`
 	Remaining    int               `json:"remaining"`
-	Refusals     []refusalView     `json:"refusals,omitempty"`
-	RefusalsKept int               `json:"refusals_kept,omitempty"`
-	RefusalsNext string            `json:"refusals_next,omitempty"` // the parameter "after" of the next page of them
+	RefusalsKept int               `json:"refusals_kept,omitempty"` // how many the job's refusals list
 	Error        *errorView        `json:"error,omitempty"`
 }
 
@@ -167,19 +165,34 @@ func (a *API) getJob(ctx context.Context, r *request) (*jobView, error) {
 	}
 	v := &jobView{ID: id}
 	v.add(p)
-	if p.RefusalsKept == 0 {
-		return v, nil
-	}
-	page, err := bulk.Refusals(ctx, a.config.Client, id, r.FormValue("after"), pageDefault)
+	return v, nil
+}
+
+// refusalsAnswer is a page of the instances on which a job could not act, or may have acted.
+type refusalsAnswer struct {
+	Refusals []refusalView `json:"refusals"`
+	Next     string        `json:"next"`
+}
+
+func (a *API) listRefusals(ctx context.Context, r *request) (*refusalsAnswer, error) {
+	limit, err := r.number("limit", pageDefault, 1, pageMax)
 	if err != nil {
 		return nil, err
 	}
-	v.RefusalsNext = page.Next
+	id := r.PathValue("id")
+	if err := r.authorize(cluster.ActionHistory, id); err != nil { // they are read from it
+		return nil, err
+	}
+	page, err := bulk.Refusals(ctx, a.config.Client, id, r.FormValue("after"), int(limit))
+	if err != nil {
+		return nil, err
+	}
+	answer := &refusalsAnswer{Refusals: []refusalView{}, Next: page.Next}
 	for _, refusal := range page.Refusals {
 		unknown := refusal.Code == "unknown_outcome" || refusal.Code == "internal" || refusal.Code == "forgotten"
-		v.Refusals = append(v.Refusals, refusalView{refusal.InstanceID, unknown, errorView{refusal.Code, refusal.Message}})
+		answer.Refusals = append(answer.Refusals, refusalView{refusal.InstanceID, unknown, errorView{refusal.Code, refusal.Message}})
 	}
-	return v, nil
+	return answer, nil
 }
 
 func pauseJob(ctx context.Context, c *cluster.Client, id, reason string) error {
