@@ -469,6 +469,8 @@ func TestEvents_NewStreamIsToldToReadAgain(t *testing.T) {
 		s.await("instance:a-changed", "{}")
 		s = l.stream("events?topics=list:name%3Dorder")
 		s.await("list:name=order-changed", "{}")
+		s = l.stream("events?topics=overview")
+		s.await("overview-state", `"running"`)
 	}
 }
 

@@ -76,7 +76,8 @@ func (a *API) routes() []route {
 	all := []route{
 		{pattern: "GET /session", about: "Says who the user is and what the user may do.", service: answers(a.session)},
 		{pattern: "GET /openapi.json", about: "Describes the API in OpenAPI 3.1.", stream: a.serveDocument},
-		{pattern: "GET /events", about: "Sends what has changed of topics, as server-sent events.", query: "topics", stream: a.serveEvents},
+		{pattern: "GET /events", query: "topics", stream: a.serveEvents,
+			about: "Sends what has changed of topics, as server-sent events without IDs: a stream begins with the current state of each."},
 	}
 	all = append(all, a.readRoutes()...)
 	return append(all, a.changeRoutes()...)

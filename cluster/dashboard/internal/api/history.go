@@ -2,8 +2,9 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
@@ -190,13 +191,12 @@ func (a *historyAPI) readPayload(ctx context.Context, r *request) (*eventView, e
 	return found, nil
 }
 
-// watchInstance sends the events of an instance as server-sent events until its run ends.
+// watchInstance sends the events of an instance as server-sent events until its run ends. The id of
+// each is the position after it, so a client that connects again misses none and gets none twice.
 func (a *historyAPI) watchInstance(w http.ResponseWriter, r *request) error {
-	from := history.Position{}
-	if last := r.Header.Get("Last-Event-ID"); last != "" {
-		if err := json.Unmarshal([]byte("["+last+"]"), &[]any{&from.Execution, &from.EventID}); err != nil {
-			return &replay.InvalidError{Field: "Last-Event-ID", Reason: "must be an id of this stream"}
-		}
+	from, err := r.lastPosition()
+	if err != nil {
+		return err
 	}
 	id := r.PathValue("id")
 	if _, err := a.config.Client.Get(r.context(), id, cluster.Stale()); err != nil {
@@ -222,4 +222,21 @@ func (a *historyAPI) watchInstance(w http.ResponseWriter, r *request) error {
 	}
 	out.send("end", "", struct{}{})
 	return nil
+}
+
+// lastPosition returns the position that the header Last-Event-ID names; the zero one without it.
+func (r *request) lastPosition() (from history.Position, err error) {
+	last := r.Header.Get("Last-Event-ID")
+	if last == "" {
+		return from, nil
+	}
+	execution, event, _ := strings.Cut(last, ",")
+	from.Execution, err = strconv.ParseUint(execution, 10, 64)
+	if err == nil {
+		from.EventID, err = strconv.ParseUint(event, 10, 64)
+	}
+	if err != nil || positionText(from) != last || from.Execution == 0 || from.EventID == 0 {
+		return from, &replay.InvalidError{Field: "Last-Event-ID", Reason: "must be an id of this stream"}
+	}
+	return from, nil
 }
