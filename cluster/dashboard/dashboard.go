@@ -31,12 +31,18 @@ type Options struct {
 	// StreamsMax bounds the streams of events that are open at a time; each open page has one.
 	// Defaults to 1,000.
 	StreamsMax int
+	// TopicsMax bounds the different topics that these streams follow together, such as the pages of
+	// different instances or lists: each is read about once a second. Defaults to 500.
+	TopicsMax int
 	// Logger gets requests that fail with an internal error. Defaults to slog.Default().
 	Logger *slog.Logger
 }
 
-// streamsDefault is the default of Options.StreamsMax.
-const streamsDefault = 1000
+// Defaults of Options.StreamsMax and Options.TopicsMax.
+const (
+	streamsDefault = 1000
+	topicsDefault  = 500
+)
 
 // Handler returns the handler of a dashboard. It serves at the root of its paths: mount it with
 // http.StripPrefix. It may be called concurrently, and ends with its requests: shut the server down
@@ -45,7 +51,8 @@ func Handler(client *cluster.Client, options Options) http.Handler {
 	mux := http.NewServeMux()
 	calls := http.StripPrefix("/api", rooted(api.New(api.Config{
 		Client: client, Principal: options.Principal, ReadOnly: options.ReadOnly, Redact: options.Redact,
-		StreamsMax: cmp.Or(max(options.StreamsMax, 0), streamsDefault), Logger: cmp.Or(options.Logger, slog.Default()),
+		StreamsMax: cmp.Or(max(options.StreamsMax, 0), streamsDefault),
+		TopicsMax:  cmp.Or(max(options.TopicsMax, 0), topicsDefault), Logger: cmp.Or(options.Logger, slog.Default()),
 	})))
 	mux.Handle("/api/", calls)
 	mux.Handle("/api", calls) // no redirect: it would lack the prefix

@@ -490,6 +490,18 @@ func TestEvents_StreamsAreBounded(t *testing.T) {
 	second.await("event", "OrchestrationStarted")
 }
 
+func TestEvents_TopicsAreBounded(t *testing.T) {
+	l := newLab(t, 1, dashboard.Options{Principal: asAda, TopicsMax: 2})
+	two := l.stream("events?topics=list:name%3Da&topics=list:name%3Db")
+	two.await("list:name=a-changed", "{}")
+	if third := l.stream("events?topics=list:name%3Dc"); third.status != http.StatusServiceUnavailable {
+		t.Errorf("a third topic: %d", third.status)
+	}
+	if same := l.stream("events?topics=list:name%3Da"); same.status != http.StatusOK {
+		t.Errorf("a topic that is followed already: %d", same.status)
+	}
+}
+
 func TestWatch_EndsWithTheRun(t *testing.T) {
 	l := newLab(t, 1, dashboard.Options{Principal: asAda})
 	l.start("a", "paid")

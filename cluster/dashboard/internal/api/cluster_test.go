@@ -40,7 +40,7 @@ func welcomeDefinitions() []replay.Definition {
 
 // newAPI returns the API of a client, for a user.
 func newAPI(client *cluster.Client) *API {
-	return New(Config{Client: client, StreamsMax: 10, Principal: func(*http.Request) (string, error) { return "alice", nil }})
+	return New(Config{Client: client, StreamsMax: 10, TopicsMax: 10, Principal: func(*http.Request) (string, error) { return "alice", nil }})
 }
 
 // fetch makes a call and decodes its answer.

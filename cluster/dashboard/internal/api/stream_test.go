@@ -25,7 +25,7 @@ func TestStreams_EndWhenUserIsNoLongerKnown(t *testing.T) {
 		var isKnown atomic.Bool
 		isKnown.Store(true)
 		asked := make(chan struct{}, 100)
-		a := New(Config{Client: c.Client(0), StreamsMax: 10, Principal: func(*http.Request) (string, error) {
+		a := New(Config{Client: c.Client(0), StreamsMax: 10, TopicsMax: 10, Principal: func(*http.Request) (string, error) {
 			asked <- struct{}{}
 			if !isKnown.Load() {
 				return "", errors.New("the session has ended")
