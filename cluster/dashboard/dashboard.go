@@ -20,9 +20,13 @@ type Options struct {
 	Principal func(r *http.Request) (string, error)
 	// ReadOnly refuses all changes.
 	ReadOnly bool
-	// Redact reports whether a payload is hidden. It is called for each payload that is shown,
-	// concurrently. The name in it is "" for results, whose events do not have it. Defaults to showing
-	// all payloads.
+	// Redact reports whether a payload is hidden: the input, output or status of an orchestration, the
+	// input, output or details of an activity, the data of an event, the input or result of an update,
+	// the result of a query, or the value of a side effect, a key-value map or an attribute. Its name
+	// says of which one; a payload whose name cannot be found is hidden. Errors are shown, but not the
+	// parts of hidden payloads in those of decoding; so are tags and summaries. Filters can still
+	// select by attributes. It is called for each payload that is shown, concurrently. Defaults to
+	// showing all payloads.
 	Redact func(payload replay.PayloadInfo) bool
 	// Hosts are the host names under which the dashboard is reached, without ports. Defaults to any
 	// name; on a loopback address to localhost and loopback addresses, because a page of another site

@@ -187,15 +187,3 @@ type errorView struct {
 	Code    string `json:"code,omitempty"`
 	Message string `json:"message"`
 }
-
-func errorViewOf(err error) *errorView {
-	if err == nil {
-		return nil
-	}
-	view := &errorView{Message: err.Error()}
-	var recorded *replay.Error
-	if errors.As(err, &recorded) {
-		view.Code = recorded.Code
-	}
-	return view
-}

@@ -73,7 +73,7 @@ func (v *filterValues) of(ctx context.Context, r *request) filter.ValueSource {
 		switch {
 		case field == "waiting":
 			return known.waiting(key, r.seesMembers(), mayGet())
-		case field == "failing.error" && !mayGet():
+		case field == "failing.error" && !mayGet(), field == "attr" && key != "" && r.api.config.hidesAttribute(key):
 			return nil
 		case key != "":
 			field += "." + key

@@ -33,6 +33,7 @@ function Details({ job, reload }) {
         ['Started', job.started_at && html`<${Time} value=${job.started_at} />`],
         ['Principal', job.principal],
         ['Reason', job.reason],
+        ['Hidden arguments', job.arguments_redacted?.join(', ')],
         ['Arguments', job.arguments && Object.keys(job.arguments).length > 0 && html`<${Payload} value=${{ json: job.arguments }} name="arguments" />`],
       ]} /></section>
     <${Refusals} job=${job} />`;
