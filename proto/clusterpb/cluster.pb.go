@@ -7553,8 +7553,10 @@ type ActivityReport struct {
 	Rate  float64 `protobuf:"fixed64,6,opt,name=rate,proto3" json:"rate,omitempty"`
 	Burst uint32  `protobuf:"varint,7,opt,name=burst,proto3" json:"burst,omitempty"`
 	// How many bodies may run on the node at once; 0: any number.
-	Limit         uint32 `protobuf:"varint,8,opt,name=limit,proto3" json:"limit,omitempty"`
-	Paused        bool   `protobuf:"varint,9,opt,name=paused,proto3" json:"paused,omitempty"`
+	Limit  uint32 `protobuf:"varint,8,opt,name=limit,proto3" json:"limit,omitempty"`
+	Paused bool   `protobuf:"varint,9,opt,name=paused,proto3" json:"paused,omitempty"`
+	// The longest of the queues that queued consists of, at most 20, in order of tags.
+	Queues        []*TagQueue `protobuf:"bytes,10,rep,name=queues,proto3" json:"queues,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7652,6 +7654,67 @@ func (x *ActivityReport) GetPaused() bool {
 	return false
 }
 
+func (x *ActivityReport) GetQueues() []*TagQueue {
+	if x != nil {
+		return x.Queues
+	}
+	return nil
+}
+
+// TagQueue is the activities of one name and tag that wait for a worker.
+type TagQueue struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the activities; empty for those that any node may run.
+	Tag           string `protobuf:"bytes,1,opt,name=tag,proto3" json:"tag,omitempty"`
+	Queued        uint32 `protobuf:"varint,2,opt,name=queued,proto3" json:"queued,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TagQueue) Reset() {
+	*x = TagQueue{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[87]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TagQueue) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TagQueue) ProtoMessage() {}
+
+func (x *TagQueue) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[87]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TagQueue.ProtoReflect.Descriptor instead.
+func (*TagQueue) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
+}
+
+func (x *TagQueue) GetTag() string {
+	if x != nil {
+		return x.Tag
+	}
+	return ""
+}
+
+func (x *TagQueue) GetQueued() uint32 {
+	if x != nil {
+		return x.Queued
+	}
+	return 0
+}
+
 // OfferLeadershipRequest asks a node whether it would lead another partition.
 type OfferLeadershipRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -7661,7 +7724,7 @@ type OfferLeadershipRequest struct {
 
 func (x *OfferLeadershipRequest) Reset() {
 	*x = OfferLeadershipRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_clusterpb_cluster_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7673,7 +7736,7 @@ func (x *OfferLeadershipRequest) String() string {
 func (*OfferLeadershipRequest) ProtoMessage() {}
 
 func (x *OfferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_clusterpb_cluster_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7686,7 +7749,7 @@ func (x *OfferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*OfferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
 }
 
 type OfferLeadershipResult struct {
@@ -7698,7 +7761,7 @@ type OfferLeadershipResult struct {
 
 func (x *OfferLeadershipResult) Reset() {
 	*x = OfferLeadershipResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_clusterpb_cluster_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7710,7 +7773,7 @@ func (x *OfferLeadershipResult) String() string {
 func (*OfferLeadershipResult) ProtoMessage() {}
 
 func (x *OfferLeadershipResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_clusterpb_cluster_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7723,7 +7786,7 @@ func (x *OfferLeadershipResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferLeadershipResult.ProtoReflect.Descriptor instead.
 func (*OfferLeadershipResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *OfferLeadershipResult) GetAccepted() bool {
@@ -7743,7 +7806,7 @@ type CommitIndexRequest struct {
 
 func (x *CommitIndexRequest) Reset() {
 	*x = CommitIndexRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_clusterpb_cluster_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7755,7 +7818,7 @@ func (x *CommitIndexRequest) String() string {
 func (*CommitIndexRequest) ProtoMessage() {}
 
 func (x *CommitIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_clusterpb_cluster_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7768,7 +7831,7 @@ func (x *CommitIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitIndexRequest.ProtoReflect.Descriptor instead.
 func (*CommitIndexRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{90}
 }
 
 type CommitIndexResult struct {
@@ -7779,7 +7842,7 @@ type CommitIndexResult struct {
 
 func (x *CommitIndexResult) Reset() {
 	*x = CommitIndexResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[90]
+	mi := &file_clusterpb_cluster_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7791,7 +7854,7 @@ func (x *CommitIndexResult) String() string {
 func (*CommitIndexResult) ProtoMessage() {}
 
 func (x *CommitIndexResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[90]
+	mi := &file_clusterpb_cluster_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7804,7 +7867,7 @@ func (x *CommitIndexResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitIndexResult.ProtoReflect.Descriptor instead.
 func (*CommitIndexResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{90}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{91}
 }
 
 // FromWorker is a message from a worker to a leader. Without any field it is a keep-alive.
@@ -7825,7 +7888,7 @@ type FromWorker struct {
 
 func (x *FromWorker) Reset() {
 	*x = FromWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[91]
+	mi := &file_clusterpb_cluster_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7837,7 +7900,7 @@ func (x *FromWorker) String() string {
 func (*FromWorker) ProtoMessage() {}
 
 func (x *FromWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[91]
+	mi := &file_clusterpb_cluster_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7850,7 +7913,7 @@ func (x *FromWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromWorker.ProtoReflect.Descriptor instead.
 func (*FromWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{91}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *FromWorker) GetMessage() isFromWorker_Message {
@@ -7976,7 +8039,7 @@ type RegisterWorker struct {
 
 func (x *RegisterWorker) Reset() {
 	*x = RegisterWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[92]
+	mi := &file_clusterpb_cluster_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7988,7 +8051,7 @@ func (x *RegisterWorker) String() string {
 func (*RegisterWorker) ProtoMessage() {}
 
 func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[92]
+	mi := &file_clusterpb_cluster_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8001,7 +8064,7 @@ func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterWorker.ProtoReflect.Descriptor instead.
 func (*RegisterWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{92}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *RegisterWorker) GetProtocol() uint32 {
@@ -8064,7 +8127,7 @@ type OrchestrationCode struct {
 
 func (x *OrchestrationCode) Reset() {
 	*x = OrchestrationCode{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_clusterpb_cluster_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8076,7 +8139,7 @@ func (x *OrchestrationCode) String() string {
 func (*OrchestrationCode) ProtoMessage() {}
 
 func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_clusterpb_cluster_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8089,7 +8152,7 @@ func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCode.ProtoReflect.Descriptor instead.
 func (*OrchestrationCode) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *OrchestrationCode) GetName() string {
@@ -8116,7 +8179,7 @@ type AttemptID struct {
 
 func (x *AttemptID) Reset() {
 	*x = AttemptID{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_clusterpb_cluster_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8128,7 +8191,7 @@ func (x *AttemptID) String() string {
 func (*AttemptID) ProtoMessage() {}
 
 func (x *AttemptID) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_clusterpb_cluster_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8141,7 +8204,7 @@ func (x *AttemptID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptID.ProtoReflect.Descriptor instead.
 func (*AttemptID) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *AttemptID) GetRef() *journalpb.OperationRef {
@@ -8170,7 +8233,7 @@ type RunningAttempt struct {
 
 func (x *RunningAttempt) Reset() {
 	*x = RunningAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_clusterpb_cluster_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8182,7 +8245,7 @@ func (x *RunningAttempt) String() string {
 func (*RunningAttempt) ProtoMessage() {}
 
 func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_clusterpb_cluster_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8195,7 +8258,7 @@ func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningAttempt.ProtoReflect.Descriptor instead.
 func (*RunningAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *RunningAttempt) GetAttempt() *AttemptID {
@@ -8229,7 +8292,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_clusterpb_cluster_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8241,7 +8304,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_clusterpb_cluster_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8254,7 +8317,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *Heartbeat) GetAttempt() *AttemptID {
@@ -8287,7 +8350,7 @@ type AttemptResult struct {
 
 func (x *AttemptResult) Reset() {
 	*x = AttemptResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_clusterpb_cluster_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8299,7 +8362,7 @@ func (x *AttemptResult) String() string {
 func (*AttemptResult) ProtoMessage() {}
 
 func (x *AttemptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_clusterpb_cluster_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8312,7 +8375,7 @@ func (x *AttemptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptResult.ProtoReflect.Descriptor instead.
 func (*AttemptResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *AttemptResult) GetAttempt() *AttemptID {
@@ -8365,7 +8428,7 @@ type ToWorker struct {
 
 func (x *ToWorker) Reset() {
 	*x = ToWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_clusterpb_cluster_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8377,7 +8440,7 @@ func (x *ToWorker) String() string {
 func (*ToWorker) ProtoMessage() {}
 
 func (x *ToWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_clusterpb_cluster_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8390,7 +8453,7 @@ func (x *ToWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToWorker.ProtoReflect.Descriptor instead.
 func (*ToWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *ToWorker) GetMessage() isToWorker_Message {
@@ -8477,7 +8540,7 @@ type AssignAttempt struct {
 
 func (x *AssignAttempt) Reset() {
 	*x = AssignAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_clusterpb_cluster_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8489,7 +8552,7 @@ func (x *AssignAttempt) String() string {
 func (*AssignAttempt) ProtoMessage() {}
 
 func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_clusterpb_cluster_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8502,7 +8565,7 @@ func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignAttempt.ProtoReflect.Descriptor instead.
 func (*AssignAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *AssignAttempt) GetAttempt() *AttemptID {
@@ -8593,7 +8656,7 @@ type CancelAttempt struct {
 
 func (x *CancelAttempt) Reset() {
 	*x = CancelAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_clusterpb_cluster_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8605,7 +8668,7 @@ func (x *CancelAttempt) String() string {
 func (*CancelAttempt) ProtoMessage() {}
 
 func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_clusterpb_cluster_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8618,7 +8681,7 @@ func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelAttempt.ProtoReflect.Descriptor instead.
 func (*CancelAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *CancelAttempt) GetAttempt() *AttemptID {
@@ -9265,7 +9328,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04step\x18\x02 \x01(\x03R\x04step\x12\x18\n" +
 	"\astarted\x18\x03 \x03(\rR\astarted\x12\x14\n" +
 	"\x05ended\x18\x04 \x03(\rR\x05ended\x12\x16\n" +
-	"\x06failed\x18\x05 \x03(\rR\x06failed\"\xdd\x01\n" +
+	"\x06failed\x18\x05 \x03(\rR\x06failed\"\x92\x02\n" +
 	"\x0eActivityReport\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\bhas_code\x18\x02 \x01(\bR\ahasCode\x12\x12\n" +
@@ -9275,7 +9338,12 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04rate\x18\x06 \x01(\x01R\x04rate\x12\x14\n" +
 	"\x05burst\x18\a \x01(\rR\x05burst\x12\x14\n" +
 	"\x05limit\x18\b \x01(\rR\x05limit\x12\x16\n" +
-	"\x06paused\x18\t \x01(\bR\x06paused\"\x18\n" +
+	"\x06paused\x18\t \x01(\bR\x06paused\x123\n" +
+	"\x06queues\x18\n" +
+	" \x03(\v2\x1b.tenuto.cluster.v1.TagQueueR\x06queues\"4\n" +
+	"\bTagQueue\x12\x10\n" +
+	"\x03tag\x18\x01 \x01(\tR\x03tag\x12\x16\n" +
+	"\x06queued\x18\x02 \x01(\rR\x06queued\"\x18\n" +
 	"\x16OfferLeadershipRequest\"3\n" +
 	"\x15OfferLeadershipResult\x12\x1a\n" +
 	"\baccepted\x18\x01 \x01(\bR\baccepted\"\x14\n" +
@@ -9369,7 +9437,7 @@ func file_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 106)
+var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 107)
 var file_clusterpb_cluster_proto_goTypes = []any{
 	(ReusePolicy)(0),                  // 0: tenuto.cluster.v1.ReusePolicy
 	(CodeList)(0),                     // 1: tenuto.cluster.v1.CodeList
@@ -9463,38 +9531,39 @@ var file_clusterpb_cluster_proto_goTypes = []any{
 	(*OverloadReport)(nil),            // 89: tenuto.cluster.v1.OverloadReport
 	(*RateReport)(nil),                // 90: tenuto.cluster.v1.RateReport
 	(*ActivityReport)(nil),            // 91: tenuto.cluster.v1.ActivityReport
-	(*OfferLeadershipRequest)(nil),    // 92: tenuto.cluster.v1.OfferLeadershipRequest
-	(*OfferLeadershipResult)(nil),     // 93: tenuto.cluster.v1.OfferLeadershipResult
-	(*CommitIndexRequest)(nil),        // 94: tenuto.cluster.v1.CommitIndexRequest
-	(*CommitIndexResult)(nil),         // 95: tenuto.cluster.v1.CommitIndexResult
-	(*FromWorker)(nil),                // 96: tenuto.cluster.v1.FromWorker
-	(*RegisterWorker)(nil),            // 97: tenuto.cluster.v1.RegisterWorker
-	(*OrchestrationCode)(nil),         // 98: tenuto.cluster.v1.OrchestrationCode
-	(*AttemptID)(nil),                 // 99: tenuto.cluster.v1.AttemptID
-	(*RunningAttempt)(nil),            // 100: tenuto.cluster.v1.RunningAttempt
-	(*Heartbeat)(nil),                 // 101: tenuto.cluster.v1.Heartbeat
-	(*AttemptResult)(nil),             // 102: tenuto.cluster.v1.AttemptResult
-	(*ToWorker)(nil),                  // 103: tenuto.cluster.v1.ToWorker
-	(*AssignAttempt)(nil),             // 104: tenuto.cluster.v1.AssignAttempt
-	(*CancelAttempt)(nil),             // 105: tenuto.cluster.v1.CancelAttempt
-	nil,                               // 106: tenuto.cluster.v1.StartRequest.TagsEntry
-	nil,                               // 107: tenuto.cluster.v1.ListRequest.TagsEntry
-	nil,                               // 108: tenuto.cluster.v1.ListRequest.AttributesEntry
-	nil,                               // 109: tenuto.cluster.v1.Status.TagsEntry
-	nil,                               // 110: tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	(*journalpb.Payload)(nil),         // 111: tenuto.journal.v1.Payload
-	(*journalpb.Header)(nil),          // 112: tenuto.journal.v1.Header
-	(*journalpb.RetryPolicy)(nil),     // 113: tenuto.journal.v1.RetryPolicy
-	(*journalpb.Error)(nil),           // 114: tenuto.journal.v1.Error
-	(*journalpb.ValueSet)(nil),        // 115: tenuto.journal.v1.ValueSet
-	(*journalpb.ActivityOptions)(nil), // 116: tenuto.journal.v1.ActivityOptions
-	(*journalpb.OperationRef)(nil),    // 117: tenuto.journal.v1.OperationRef
-	(*journalpb.AttributeSet)(nil),    // 118: tenuto.journal.v1.AttributeSet
-	(*journalpb.Operation)(nil),       // 119: tenuto.journal.v1.Operation
-	(*journalpb.PausedActivity)(nil),  // 120: tenuto.journal.v1.PausedActivity
-	(*journalpb.JoinToken)(nil),       // 121: tenuto.journal.v1.JoinToken
-	(*journalpb.Event)(nil),           // 122: tenuto.journal.v1.Event
-	(*journalpb.Instance)(nil),        // 123: tenuto.journal.v1.Instance
+	(*TagQueue)(nil),                  // 92: tenuto.cluster.v1.TagQueue
+	(*OfferLeadershipRequest)(nil),    // 93: tenuto.cluster.v1.OfferLeadershipRequest
+	(*OfferLeadershipResult)(nil),     // 94: tenuto.cluster.v1.OfferLeadershipResult
+	(*CommitIndexRequest)(nil),        // 95: tenuto.cluster.v1.CommitIndexRequest
+	(*CommitIndexResult)(nil),         // 96: tenuto.cluster.v1.CommitIndexResult
+	(*FromWorker)(nil),                // 97: tenuto.cluster.v1.FromWorker
+	(*RegisterWorker)(nil),            // 98: tenuto.cluster.v1.RegisterWorker
+	(*OrchestrationCode)(nil),         // 99: tenuto.cluster.v1.OrchestrationCode
+	(*AttemptID)(nil),                 // 100: tenuto.cluster.v1.AttemptID
+	(*RunningAttempt)(nil),            // 101: tenuto.cluster.v1.RunningAttempt
+	(*Heartbeat)(nil),                 // 102: tenuto.cluster.v1.Heartbeat
+	(*AttemptResult)(nil),             // 103: tenuto.cluster.v1.AttemptResult
+	(*ToWorker)(nil),                  // 104: tenuto.cluster.v1.ToWorker
+	(*AssignAttempt)(nil),             // 105: tenuto.cluster.v1.AssignAttempt
+	(*CancelAttempt)(nil),             // 106: tenuto.cluster.v1.CancelAttempt
+	nil,                               // 107: tenuto.cluster.v1.StartRequest.TagsEntry
+	nil,                               // 108: tenuto.cluster.v1.ListRequest.TagsEntry
+	nil,                               // 109: tenuto.cluster.v1.ListRequest.AttributesEntry
+	nil,                               // 110: tenuto.cluster.v1.Status.TagsEntry
+	nil,                               // 111: tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	(*journalpb.Payload)(nil),         // 112: tenuto.journal.v1.Payload
+	(*journalpb.Header)(nil),          // 113: tenuto.journal.v1.Header
+	(*journalpb.RetryPolicy)(nil),     // 114: tenuto.journal.v1.RetryPolicy
+	(*journalpb.Error)(nil),           // 115: tenuto.journal.v1.Error
+	(*journalpb.ValueSet)(nil),        // 116: tenuto.journal.v1.ValueSet
+	(*journalpb.ActivityOptions)(nil), // 117: tenuto.journal.v1.ActivityOptions
+	(*journalpb.OperationRef)(nil),    // 118: tenuto.journal.v1.OperationRef
+	(*journalpb.AttributeSet)(nil),    // 119: tenuto.journal.v1.AttributeSet
+	(*journalpb.Operation)(nil),       // 120: tenuto.journal.v1.Operation
+	(*journalpb.PausedActivity)(nil),  // 121: tenuto.journal.v1.PausedActivity
+	(*journalpb.JoinToken)(nil),       // 122: tenuto.journal.v1.JoinToken
+	(*journalpb.Event)(nil),           // 123: tenuto.journal.v1.Event
+	(*journalpb.Instance)(nil),        // 124: tenuto.journal.v1.Instance
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
 	6,   // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
@@ -9517,8 +9586,8 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	78,  // 17: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
 	66,  // 18: tenuto.cluster.v1.Request.issue_token:type_name -> tenuto.cluster.v1.IssueTokenRequest
 	82,  // 19: tenuto.cluster.v1.Request.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesRequest
-	92,  // 20: tenuto.cluster.v1.Request.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipRequest
-	94,  // 21: tenuto.cluster.v1.Request.commit_index:type_name -> tenuto.cluster.v1.CommitIndexRequest
+	93,  // 20: tenuto.cluster.v1.Request.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipRequest
+	95,  // 21: tenuto.cluster.v1.Request.commit_index:type_name -> tenuto.cluster.v1.CommitIndexRequest
 	7,   // 22: tenuto.cluster.v1.Request.start_batch:type_name -> tenuto.cluster.v1.StartBatchRequest
 	80,  // 23: tenuto.cluster.v1.Request.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberRequest
 	68,  // 24: tenuto.cluster.v1.Request.list_tokens:type_name -> tenuto.cluster.v1.ListTokensRequest
@@ -9530,33 +9599,33 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	32,  // 30: tenuto.cluster.v1.Request.copy:type_name -> tenuto.cluster.v1.CopyRequest
 	34,  // 31: tenuto.cluster.v1.Request.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipRequest
 	86,  // 32: tenuto.cluster.v1.Request.node_report:type_name -> tenuto.cluster.v1.NodeReportRequest
-	111, // 33: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
-	106, // 34: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
+	112, // 33: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
+	107, // 34: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
 	0,   // 35: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
 	25,  // 36: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
-	112, // 37: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
-	113, // 38: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	113, // 37: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
+	114, // 38: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
 	17,  // 39: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
 	8,   // 40: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
 	6,   // 41: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
 	10,  // 42: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
 	28,  // 43: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
 	2,   // 44: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
-	107, // 45: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
-	108, // 46: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
+	108, // 45: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	109, // 46: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
 	13,  // 47: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
 	14,  // 48: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
-	111, // 49: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
-	111, // 50: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
-	114, // 51: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
-	111, // 52: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
-	112, // 53: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
-	114, // 54: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
-	115, // 55: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
+	112, // 49: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
+	112, // 50: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
+	115, // 51: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
+	112, // 52: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
+	113, // 53: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
+	115, // 54: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
+	116, // 55: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
 	23,  // 56: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
-	114, // 57: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
-	111, // 58: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	112, // 59: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
+	115, // 57: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
+	112, // 58: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	113, // 59: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
 	41,  // 60: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
 	46,  // 61: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
 	47,  // 62: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
@@ -9578,8 +9647,8 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	79,  // 78: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
 	67,  // 79: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
 	84,  // 80: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
-	93,  // 81: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
-	95,  // 82: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
+	94,  // 81: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
+	96,  // 82: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
 	9,   // 83: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
 	81,  // 84: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
 	69,  // 85: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
@@ -9592,78 +9661,79 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	35,  // 92: tenuto.cluster.v1.Response.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipResult
 	87,  // 93: tenuto.cluster.v1.Response.node_report:type_name -> tenuto.cluster.v1.NodeReport
 	3,   // 94: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
-	111, // 95: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
-	114, // 96: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
-	116, // 97: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
+	112, // 95: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
+	115, // 96: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
+	117, // 97: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
 	4,   // 98: tenuto.cluster.v1.CopyRequest.kind:type_name -> tenuto.cluster.v1.CopyRequest.Kind
-	111, // 99: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
+	112, // 99: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
 	50,  // 100: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
 	39,  // 101: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
 	45,  // 102: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
 	44,  // 103: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
-	114, // 104: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
+	115, // 104: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
 	43,  // 105: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
 	42,  // 106: tenuto.cluster.v1.Failure.copy_refusal:type_name -> tenuto.cluster.v1.CopyRefusal
 	18,  // 107: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
 	50,  // 108: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	111, // 109: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	114, // 110: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	112, // 109: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	115, // 110: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
 	51,  // 111: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	117, // 112: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	109, // 113: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	111, // 114: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
-	118, // 115: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	111, // 116: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
-	114, // 117: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	118, // 112: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	110, // 113: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	112, // 114: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
+	119, // 115: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	112, // 116: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	115, // 117: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
 	56,  // 118: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
-	119, // 119: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
-	120, // 120: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
+	120, // 119: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	121, // 120: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
 	50,  // 121: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
 	60,  // 122: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
 	62,  // 123: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
 	60,  // 124: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
 	65,  // 125: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
-	121, // 126: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
+	122, // 126: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
 	83,  // 127: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
-	122, // 128: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
-	117, // 129: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
+	123, // 128: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
+	118, // 129: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
 	85,  // 130: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
-	123, // 131: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
-	122, // 132: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
+	124, // 131: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
+	123, // 132: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
 	88,  // 133: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
 	89,  // 134: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
 	90,  // 135: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
-	98,  // 136: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	99,  // 136: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
 	91,  // 137: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
-	97,  // 138: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
-	100, // 139: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
-	101, // 140: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
-	102, // 141: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	110, // 142: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	98,  // 143: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	1,   // 144: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
-	117, // 145: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	99,  // 146: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	99,  // 147: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	111, // 148: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	99,  // 149: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	111, // 150: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	114, // 151: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	111, // 152: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	104, // 153: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
-	105, // 154: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
-	99,  // 155: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	99,  // 156: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	111, // 157: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
-	114, // 158: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
-	111, // 159: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
-	112, // 160: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
-	99,  // 161: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	162, // [162:162] is the sub-list for method output_type
-	162, // [162:162] is the sub-list for method input_type
-	162, // [162:162] is the sub-list for extension type_name
-	162, // [162:162] is the sub-list for extension extendee
-	0,   // [0:162] is the sub-list for field type_name
+	92,  // 138: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
+	98,  // 139: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
+	101, // 140: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
+	102, // 141: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
+	103, // 142: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	111, // 143: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	99,  // 144: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	1,   // 145: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
+	118, // 146: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	100, // 147: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	100, // 148: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	112, // 149: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	100, // 150: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	112, // 151: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	115, // 152: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	112, // 153: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	105, // 154: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
+	106, // 155: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
+	100, // 156: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	100, // 157: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	112, // 158: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
+	115, // 159: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
+	112, // 160: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
+	113, // 161: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
+	100, // 162: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	163, // [163:163] is the sub-list for method output_type
+	163, // [163:163] is the sub-list for method input_type
+	163, // [163:163] is the sub-list for extension type_name
+	163, // [163:163] is the sub-list for extension extendee
+	0,   // [0:163] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }
@@ -9743,7 +9813,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*Response_NodeReport)(nil),
 	}
 	file_clusterpb_cluster_proto_msgTypes[83].OneofWrappers = []any{}
-	file_clusterpb_cluster_proto_msgTypes[91].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[92].OneofWrappers = []any{
 		(*FromWorker_Register)(nil),
 		(*FromWorker_RunningAttempt)(nil),
 		(*FromWorker_FreeSlots)(nil),
@@ -9751,7 +9821,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*FromWorker_Result)(nil),
 		(*FromWorker_Drain)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[98].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[99].OneofWrappers = []any{
 		(*ToWorker_AssignAttempt)(nil),
 		(*ToWorker_CancelAttempt)(nil),
 		(*ToWorker_Ack)(nil),
@@ -9762,7 +9832,7 @@ func file_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_clusterpb_cluster_proto_rawDesc), len(file_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   106,
+			NumMessages:   107,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

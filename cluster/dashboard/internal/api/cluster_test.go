@@ -181,6 +181,30 @@ func TestCode_ShowsNodesAndInstances(t *testing.T) {
 	}
 }
 
+// Activities that wait are shown by their tags, with those of all nodes together.
+func TestCode_ShowsQueuesByTag(t *testing.T) {
+	tagged := replay.Orchestration[string, string]("tagged")
+	c := clustertest.New(t, 1, clustertest.Definitions(append(welcomeDefinitions(),
+		tagged.Bind(func(ctx *replay.Context, tag string) (string, error) { return greet.Call(ctx, "x", replay.Tag(tag)) }))...))
+	for i, tag := range []string{"gpu", "arm", "gpu"} {
+		if _, err := cluster.StartRun(t.Context(), c.Client(0), tagged, fmt.Sprint("t", i), tag); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, want := newAPI(c.Client(0)), []queueView{{"arm", 1}, {"gpu", 2}}
+	c.Eventually("all wait", func() bool {
+		code := fetch[codeAnswer](t, a, "GET", "/code", "", http.StatusOK)
+		return len(code.Activities) == 1 && code.Activities[0].Queued == 3 && slices.Equal(code.Activities[0].Queues, want)
+	})
+	index := newCodeIndex()
+	for _, queues := range [][]*clusterpb.TagQueue{{{Tag: "b", Queued: 1}}, {{Tag: "", Queued: 2}, {Tag: "b", Queued: 3}}} {
+		index.addActivity("n", &clusterpb.ActivityReport{Name: "a", Queues: queues})
+	}
+	if queues := index.answer().Activities[0].Queues; !slices.Equal(queues, []queueView{{"", 2}, {"b", 4}}) {
+		t.Errorf("of two nodes: %v", queues)
+	}
+}
+
 // Code that no node has is known only if every node has reported all of its code.
 func TestCodeIndex_Unserved(t *testing.T) {
 	node := func(name string, versions ...string) access.NodeReport {

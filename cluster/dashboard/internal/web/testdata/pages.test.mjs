@@ -79,3 +79,10 @@ test('a node is as bad as its worst part', () => {
   assert.deepEqual(nodes.slotsOf({ slots: 100, free_slots: 30 }), { used: 70, total: 100 });
   assert.deepEqual(nodes.leads({ partitions: [{ partition: 0, role: 'leader' }, { partition: 1, role: 'follower' }] }), [0]);
 });
+
+test('queues by tag say whether a worker has the tag', () => {
+  const activity = { queues: [{ tag: '', queued: 1 }, { tag: 'arm', queued: 2 }, { tag: 'gpu', queued: 3 }] };
+  assert.deepEqual(nodes.queuesOf(activity, [{ node: 'a' }, { node: 'b', tags: ['gpu'] }]),
+    [{ tag: 'arm', queued: 2, served: false }, { tag: 'gpu', queued: 3, served: true }]);
+  assert.deepEqual(nodes.queuesOf({}, undefined), []);
+});
