@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -125,6 +126,9 @@ func (v *filterValues) current(ctx context.Context) valueSet {
 func (v *filterValues) renew() (known valueSet) {
 	ctx, cancel := context.WithTimeout(context.Background(), membersTimeout)
 	defer cancel()
+	v.mu.Lock()
+	known = v.known
+	v.mu.Unlock()
 	age := valuesRetry
 	defer func() { // also if a codec of the user panics
 		v.mu.Lock()
@@ -132,22 +136,18 @@ func (v *filterValues) renew() (known valueSet) {
 		close(v.reading)
 		v.known, v.reading, v.next = known, nil, time.Now().Add(age)
 	}()
-	v.mu.Lock()
-	old := v.known
-	v.mu.Unlock()
-	known = valueSet{}
 	read, complete := v.read(ctx)
+	all := valueSet{}
 	if complete {
 		age = valuesAge
 	} else {
-		for field, values := range old {
-			known[field] = values
-		}
+		maps.Copy(all, known)
 	}
 	for field, values := range read {
 		slices.Sort(values)
-		known[field] = slices.Compact(values)
+		all[field] = slices.Compact(values)
 	}
+	known = all
 	return known
 }
 
