@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -161,7 +162,7 @@ func TestScheduler_SpreadsWhenLeaderIsFull(t *testing.T) {
 			t.Errorf("ran %d, %d and %d", l, a, b)
 		}
 		use := n.system.ActivityUse()
-		if want := (activity.NameCounts{Open: 20, Queued: 10, Running: 10}); use.Counts["work"] != want || use.Slots != 2 || use.FreeSlots != 0 {
+		if want := (activity.NameCounts{Open: 20, Queued: 10, Running: 10, QueuedByTag: map[string]int{"": 10}}); !reflect.DeepEqual(use.Counts["work"], want) || use.Slots != 2 || use.FreeSlots != 0 {
 			t.Errorf("the use is %+v; want %+v for work", use, want)
 		}
 		for i := range 20 {

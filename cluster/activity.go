@@ -151,6 +151,7 @@ func (n *Node) CompletionHandler() http.Handler {
 // nodeCompletions says how a handler of completions works on a node, which verifies tokens itself.
 func nodeCompletions(n *Node) completion.Config {
 	config := clientCompletions(n.Client(), func() int { return n.settings.payloadMax() })
+	config.IsUnverified = false
 	config.Verify = func(ctx context.Context, token string) (instance string, err error) {
 		if err := n.check(); err != nil {
 			return "", err
@@ -166,7 +167,8 @@ func nodeCompletions(n *Node) completion.Config {
 	return config
 }
 
-// clientCompletions says how a handler of completions reaches the cluster through a client.
+// clientCompletions says how a handler of completions reaches the cluster through a client. Without the
+// key of a node it can bound what forged tokens cost, but not tell them from others.
 func clientCompletions(c *Client, bodyMax func() int) completion.Config {
 	return completion.Config{
 		Verify: func(_ context.Context, token string) (instance string, err error) {
@@ -180,6 +182,7 @@ func clientCompletions(c *Client, bodyMax func() int) completion.Config {
 		},
 		BodyMax:       bodyMax,
 		IsUnavailable: isUnavailable,
+		IsUnverified:  true,
 	}
 }
 

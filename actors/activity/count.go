@@ -36,11 +36,13 @@ type NameCounts struct {
 	Open    int // scheduled and not ended
 	Queued  int // of them: waiting for a slot or a worker, or paused
 	Running int // of them: with an attempt on a worker
+	// QueuedByTag is how many are queued for each tag.
+	QueuedByTag map[string]int
 }
 
 // CountByName returns the counts of the names that have open activities, and the names of the paused
-// ones, which the caller must not change. Its cost depends on the number of names, not on that of
-// activities.
+// ones, which the caller must not change. Its cost depends on the number of names and tags, not on that
+// of activities.
 func (s *Scheduler) CountByName() (counts map[string]NameCounts, paused map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,6 +57,10 @@ func (s *Scheduler) CountByName() (counts map[string]NameCounts, paused map[stri
 	for c, q := range s.queues {
 		sum := counts[c.name]
 		sum.Queued += q.tasks.Len()
+		if sum.QueuedByTag == nil {
+			sum.QueuedByTag = make(map[string]int)
+		}
+		sum.QueuedByTag[c.tag] += q.tasks.Len()
 		counts[c.name] = sum
 	}
 	return counts, s.paused

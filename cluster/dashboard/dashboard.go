@@ -20,9 +20,13 @@ type Options struct {
 	Principal func(r *http.Request) (string, error)
 	// ReadOnly refuses all changes.
 	ReadOnly bool
-	// Redact reports whether a payload is hidden. It is called for each payload that is shown,
-	// concurrently. The name in it is "" for results, whose events do not have it. Defaults to showing
-	// all payloads.
+	// Redact reports whether a payload is hidden: the input, output or status of an orchestration, the
+	// input, output or details of an activity, the data of an event, the input or result of an update,
+	// the result of a query, or the value of a side effect, a key-value map or an attribute. Its name
+	// says of which one; a payload whose name cannot be found is hidden. Errors are shown, but not the
+	// parts of hidden payloads in those of decoding; so are tags and summaries. Filters can still
+	// select by attributes. It is called for each payload that is shown, concurrently. Defaults to
+	// showing all payloads.
 	Redact func(payload replay.PayloadInfo) bool
 	// Hosts are the host names under which the dashboard is reached, without ports. Defaults to any
 	// name; on a loopback address to localhost and loopback addresses, because a page of another site
@@ -31,12 +35,18 @@ type Options struct {
 	// StreamsMax bounds the streams of events that are open at a time; each open page has one.
 	// Defaults to 1,000.
 	StreamsMax int
+	// TopicsMax bounds the different topics that these streams follow together, such as the pages of
+	// different instances or lists: each is read about once a second. Defaults to 500.
+	TopicsMax int
 	// Logger gets requests that fail with an internal error. Defaults to slog.Default().
 	Logger *slog.Logger
 }
 
-// streamsDefault is the default of Options.StreamsMax.
-const streamsDefault = 1000
+// Defaults of Options.StreamsMax and Options.TopicsMax.
+const (
+	streamsDefault = 1000
+	topicsDefault  = 500
+)
 
 // Handler returns the handler of a dashboard. It serves at the root of its paths: mount it with
 // http.StripPrefix. It may be called concurrently, and ends with its requests: shut the server down
@@ -45,7 +55,8 @@ func Handler(client *cluster.Client, options Options) http.Handler {
 	mux := http.NewServeMux()
 	calls := http.StripPrefix("/api", rooted(api.New(api.Config{
 		Client: client, Principal: options.Principal, ReadOnly: options.ReadOnly, Redact: options.Redact,
-		StreamsMax: cmp.Or(max(options.StreamsMax, 0), streamsDefault), Logger: cmp.Or(options.Logger, slog.Default()),
+		StreamsMax: cmp.Or(max(options.StreamsMax, 0), streamsDefault),
+		TopicsMax:  cmp.Or(max(options.TopicsMax, 0), topicsDefault), Logger: cmp.Or(options.Logger, slog.Default()),
 	})))
 	mux.Handle("/api/", calls)
 	mux.Handle("/api", calls) // no redirect: it would lack the prefix

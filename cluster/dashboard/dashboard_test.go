@@ -469,6 +469,8 @@ func TestEvents_NewStreamIsToldToReadAgain(t *testing.T) {
 		s.await("instance:a-changed", "{}")
 		s = l.stream("events?topics=list:name%3Dorder")
 		s.await("list:name=order-changed", "{}")
+		s = l.stream("events?topics=overview")
+		s.await("overview-state", `"running"`)
 	}
 }
 
@@ -486,6 +488,18 @@ func TestEvents_StreamsAreBounded(t *testing.T) {
 		return s.status == http.StatusOK
 	})
 	second.await("event", "OrchestrationStarted")
+}
+
+func TestEvents_TopicsAreBounded(t *testing.T) {
+	l := newLab(t, 1, dashboard.Options{Principal: asAda, TopicsMax: 2})
+	two := l.stream("events?topics=list:name%3Da&topics=list:name%3Db")
+	two.await("list:name=a-changed", "{}")
+	if third := l.stream("events?topics=list:name%3Dc"); third.status != http.StatusServiceUnavailable {
+		t.Errorf("a third topic: %d", third.status)
+	}
+	if same := l.stream("events?topics=list:name%3Da"); same.status != http.StatusOK {
+		t.Errorf("a topic that is followed already: %d", same.status)
+	}
 }
 
 func TestWatch_EndsWithTheRun(t *testing.T) {

@@ -25,15 +25,51 @@ type Suggestion struct {
 // It may return none.
 type ValueSource func(field, key string) []string
 
-// Complete returns what can replace the part of a word that ends at an offset, at most 20 suggestions:
-// words while there is no operator, then values. start is where that word begins. Offsets are in bytes;
-// one outside the text stands for its nearest end.
-func Complete(text string, offset int, values ValueSource) (start int, suggestions []Suggestion) {
-	text = text[:min(max(offset, 0), len(text))]
-	start = startOfWord(text)
-	c := &completer{typed: text[start:], values: values}
-	c.complete(text[:start])
-	return start, c.suggestions[:min(len(c.suggestions), suggestionsMax)]
+// Complete returns at most 20 suggestions for the word at an offset: words while there is no operator
+// before the offset, then values. Each of them replaces text[start:end], which begins with the word. It
+// ends with the word, but before the key of a tag or attribute and before a value if the offset is
+// before that. It is empty at the beginning of a word. Offsets are in bytes; one outside the text
+// stands for its nearest end.
+func Complete(text string, offset int, values ValueSource) (start, end int, suggestions []Suggestion) {
+	offset = min(max(offset, 0), len(text))
+	start = startOfWord(text[:offset])
+	c := &completer{typed: text[start:offset], values: values}
+	typesValue := c.complete(text[:start])
+	return start, endOfWord(text, start, offset, typesValue), c.suggestions[:min(len(c.suggestions), suggestionsMax)]
+}
+
+// endOfWord returns where the part of the word at start ends that a suggestion for the offset replaces.
+func endOfWord(text string, start, offset int, typesValue bool) int {
+	field, _, _ := strings.Cut(text[start:], ".")
+	switch beforeKey := start + len(field); {
+	case offset == start:
+		return start
+	case words[field].keyed && offset <= beforeKey && beforeKey < len(text):
+		return beforeKey + 1
+	}
+	quoted := false
+	for i := start; i < len(text); i++ {
+		switch {
+		case quoted && text[i] == '\\':
+			i++
+		case text[i] == '"':
+			quoted = !quoted
+		case quoted:
+		case i >= offset && strings.TrimSpace(text[i:i+1]) == "":
+			return i
+		case i >= offset && !typesValue && strings.IndexByte("=<>", text[i]) >= 0:
+			return i + operatorLength(text[i:])
+		}
+	}
+	return len(text)
+}
+
+// operatorLength returns the length of the operator at the beginning of a text.
+func operatorLength(text string) int {
+	if len(text) > 1 && text[0] != '=' && text[1] == '=' {
+		return 2
+	}
+	return 1
 }
 
 // startOfWord returns where the last word of a text begins. A space in quotes ends no word.
@@ -59,8 +95,8 @@ type completer struct {
 	suggestions []Suggestion
 }
 
-// complete adds the suggestions for a word after others.
-func (c *completer) complete(before string) {
+// complete adds the suggestions for a word after others, and reports whether they are for its value.
+func (c *completer) complete(before string) (typesValue bool) {
 	p := &parser{text: c.typed, seen: make(map[string]bool)}
 	var w word
 	_ = p.readWord(&w)                         // it is incomplete, so it may be invalid
@@ -77,6 +113,7 @@ func (c *completer) complete(before string) {
 	default:
 		c.addWords(before)
 	}
+	return w.op != ""
 }
 
 // addWords adds the words of filters that do not stand in the text before.

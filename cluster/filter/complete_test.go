@@ -58,17 +58,42 @@ func TestComplete(t *testing.T) {
 		{`name="a b" st`, 11, "state="},
 		{"name=größe st", 13, "state="},
 	} {
-		start, suggestions := Complete(c.text, len(c.text), someValues)
+		start, end, suggestions := Complete(c.text, len(c.text), someValues)
 		var texts []string
 		for _, s := range suggestions {
 			texts = append(texts, s.Text)
 		}
-		if got := strings.Join(texts, "|"); start != c.start || got != c.want {
-			t.Errorf("%s: from %d: %s; want from %d: %s", c.text, start, got, c.start, c.want)
+		if got := strings.Join(texts, "|"); start != c.start || end != len(c.text) || got != c.want {
+			t.Errorf("%s: from %d to %d: %s; want from %d: %s", c.text, start, end, got, c.start, c.want)
 		}
 	}
-	if _, all := Complete("state=failed name=x", 3, someValues); len(all) != 1 || all[0].Text != "state=" || all[0].Detail == "" {
-		t.Errorf("in the middle of a word: %+v", all)
+}
+
+// In the middle of a word, a suggestion leaves nothing of what it replaces, and keeps the value of a
+// word whose name is completed.
+func TestComplete_InTheMiddleOfAWord(t *testing.T) {
+	for _, c := range []struct{ before, after, want string }{
+		{"sta", "te=failed name=x", "state=failed name=x"},
+		{"fail", "ng>=3", "failing>=3"},
+		{"st", "x name=x", "state= name=x"},
+		{"name=ch", "eck", "name=checkout"},
+		{"a=b name=ch", "eck state=failed", "a=b name=checkout state=failed"},
+		{`name="check i`, `x and y" state=failed`, `name="check in" state=failed`},
+		{"tag.re", "gion=eu x", "tag.region=eu x"},
+		{`tag."a`, `=b"=x y`, `tag."a=b"=x y`},
+		{"state=f", "", "state=failed"},
+		{"ta", "g.region=eu x", "tag.region=eu x"},
+		{"tag", "", "tag."},
+		{"a=b ", "name=x", "a=b attr.name=x"},
+		{"ord", "\xff= x", "order= x"},
+	} {
+		text := c.before + c.after
+		start, end, all := Complete(text, len(c.before), someValues)
+		if len(all) == 0 {
+			t.Errorf("%s|%s: no suggestions", c.before, c.after)
+		} else if got := text[:start] + all[0].Text + text[end:]; got != c.want {
+			t.Errorf("%s|%s: %s; want %s", c.before, c.after, got, c.want)
+		}
 	}
 }
 
@@ -79,8 +104,8 @@ func FuzzComplete(f *testing.F) {
 		f.Add(text, len(text))
 	}
 	f.Fuzz(func(t *testing.T, text string, offset int) {
-		start, suggestions := Complete(text, offset, someValues)
-		if start < 0 || start > len(text) || len(suggestions) > suggestionsMax {
+		start, end, suggestions := Complete(text, offset, someValues)
+		if start < 0 || start > end || end < min(offset, len(text)) || end > len(text) || len(suggestions) > suggestionsMax {
 			t.Fatalf("%q at %d: from %d, %d suggestions", text, offset, start, len(suggestions))
 		}
 		if _, err := Parse(text[:start], now); err != nil || !utf8.ValidString(text) {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -25,7 +26,8 @@ import (
 // Bounds of requests.
 const (
 	requestsMax = 128 // concurrent
-	instanceMax = 4   // concurrent, for one instance
+	instanceMax = 4   // concurrent, for one instance; without verification for one token
+	addressMax  = 32  // concurrent, from one remote address; without verification
 	bodyTimeout = 10 * time.Second
 	callTimeout = 10 * time.Second
 	codeMax     = 128      // bytes, as for replay.NewError
@@ -37,9 +39,11 @@ const reservedCodes = "tenuto."
 
 // Config says how a handler reaches the cluster.
 type Config struct {
-	// Verify returns the instance of a signed token that this node finds valid. It returns soon. A
-	// client without a node checks the form only: nodes verify the token before anything is recorded.
+	// Verify returns the instance of a signed token that this node finds valid. It returns soon.
 	Verify func(ctx context.Context, token string) (instance string, err error)
+	// IsUnverified says that Verify checks the form only, because a client without a node has no key:
+	// nodes verify the token before anything is recorded.
+	IsUnverified bool
 	// Complete and Fail end the attempt that a token names. Both verify the token again.
 	Complete func(ctx context.Context, token string, value json.RawMessage) error
 	Fail     func(ctx context.Context, token string, failure error) error
@@ -69,8 +73,8 @@ type handler struct {
 	Config
 	slots chan struct{} // one element for each request that is served
 
-	mu        sync.Mutex
-	instances map[string]int // how many requests for each are served
+	mu      sync.Mutex
+	serving map[string]int // how many requests are served for an instance, a token or an address
 }
 
 // NewHandler returns a handler of POST /complete/{token} and POST /fail/{token}.
@@ -78,7 +82,7 @@ func NewHandler(config Config) http.Handler {
 	if config.Reject == nil {
 		config.Reject = func(w http.ResponseWriter, status int, message string) { http.Error(w, message, status) }
 	}
-	h := &handler{Config: config, slots: make(chan struct{}, requestsMax), instances: make(map[string]int)}
+	h := &handler{Config: config, slots: make(chan struct{}, requestsMax), serving: make(map[string]int)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /complete/{token}", h.serve(h.complete))
 	mux.HandleFunc("POST /fail/{token}", h.serve(h.fail))
@@ -114,10 +118,11 @@ func (h *handler) handle(w http.ResponseWriter, r *http.Request, act action) err
 	if err != nil {
 		return err
 	}
-	if !h.enter(instance) {
+	leave, ok := h.enter(r, token, instance)
+	if !ok {
 		return errTooManyRequests
 	}
-	defer h.leave(instance)
+	defer leave()
 	body, err := h.readBody(w, r)
 	if err != nil {
 		return err
@@ -127,25 +132,57 @@ func (h *handler) handle(w http.ResponseWriter, r *http.Request, act action) err
 	return act(ctx, token, body)
 }
 
-// enter reports whether a request for an instance may be served. Without this bound the holder of
-// one token could occupy all slots.
-func (h *handler) enter(instance string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.instances[instance] == instanceMax {
-		return false
+// enter reports whether a request may be served, until leave is called. Without these bounds the holder
+// of one token could occupy all slots. A forger can write the name of any instance, but no genuine
+// token, and cannot choose an address at which no answer arrives.
+func (h *handler) enter(r *http.Request, token, instance string) (leave func(), ok bool) {
+	if !h.IsUnverified {
+		return h.count("instance "+instance, instanceMax)
 	}
-	h.instances[instance]++
-	return true
+	leaveToken, ok := h.count("token "+token, instanceMax)
+	if !ok {
+		return nil, false
+	}
+	leaveAddress, ok := h.count("address "+networkOf(r.RemoteAddr), addressMax)
+	if !ok {
+		leaveToken()
+		return nil, false
+	}
+	return func() {
+		leaveAddress()
+		leaveToken()
+	}, true
 }
 
-// leave ends a request for an instance.
-func (h *handler) leave(instance string) {
+// count counts a request of a kind until leave is called; ok is false if there are too many.
+func (h *handler) count(kind string, most int) (leave func(), ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.instances[instance]--; h.instances[instance] == 0 {
-		delete(h.instances, instance)
+	if h.serving[kind] == most {
+		return nil, false
 	}
+	h.serving[kind]++
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.serving[kind]--; h.serving[kind] == 0 {
+			delete(h.serving, kind)
+		}
+	}, true
+}
+
+// networkOf returns the address of a peer without its port. Of an IPv6 address, it is the network of 64
+// bits: its owner has all addresses in it.
+func networkOf(peer string) string {
+	address, err := netip.ParseAddrPort(peer)
+	if err != nil {
+		return ""
+	}
+	ip := address.Addr().Unmap().WithZone("")
+	if ip.Is6() {
+		return netip.PrefixFrom(ip, 64).Masked().String()
+	}
+	return ip.String()
 }
 
 // readBody reads a body of JSON.

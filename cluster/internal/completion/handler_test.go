@@ -43,8 +43,10 @@ func (f *fakeCluster) end(value string) error {
 	return f.endErr
 }
 
-func (f *fakeCluster) handler() http.Handler {
-	return NewHandler(Config{
+func (f *fakeCluster) handler() http.Handler { return NewHandler(f.config()) }
+
+func (f *fakeCluster) config() Config {
+	return Config{
 		Verify: func(_ context.Context, token string) (instance string, err error) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
@@ -55,7 +57,7 @@ func (f *fakeCluster) handler() http.Handler {
 		Fail:          func(_ context.Context, _ string, failure error) error { return f.end(failure.Error()) },
 		BodyMax:       func() int { return 100 },
 		IsUnavailable: func(err error) bool { return errors.Is(err, errUnavailable) },
-	})
+	}
 }
 
 // An unreadBody fails the test when it is read.
@@ -180,6 +182,45 @@ func TestHandler_BoundsRequestsForOneInstance(t *testing.T) {
 	if response := post(h, "/complete/t3.a", strings.NewReader("1")); response.StatusCode != http.StatusNoContent {
 		t.Errorf("after the others: %s", response.Status)
 	}
+}
+
+// Without verification, forged tokens that name an instance keep no genuine one out, and one remote
+// address does not occupy all slots.
+func TestHandler_BoundsUnverifiedRequests(t *testing.T) {
+	f := &fakeCluster{entered: make(chan struct{}), leave: make(chan struct{})}
+	config := f.config()
+	config.IsUnverified = true
+	config.Verify = func(context.Context, string) (string, error) { return "a", nil } // whatever is forged
+	h := NewHandler(config)
+	send := func(token, address string, body io.Reader) int {
+		recorder, request := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/complete/t3."+token, body)
+		request.RemoteAddr = address
+		h.ServeHTTP(recorder, request)
+		return recorder.Code
+	}
+	var serving sync.WaitGroup
+	serve := func(token, address string) {
+		serving.Go(func() {
+			if status := send(token, address, strings.NewReader("1")); status != http.StatusNoContent {
+				t.Errorf("%s from %s: %d", token, address, status)
+			}
+		})
+		<-f.entered
+	}
+	for i := range addressMax {
+		serve(fmt.Sprint("forged-", i), fmt.Sprintf("[2001:db8::%x]:%d", i, 1024+i))
+	}
+	for range instanceMax {
+		serve("genuine", "192.0.2.1:443")
+	}
+	for _, refused := range [][2]string{{"forged", "[2001:db8::1:1]:443"}, {"genuine", "192.0.2.1:443"}} {
+		if status := send(refused[0], refused[1], unreadBody{t}); status != http.StatusServiceUnavailable {
+			t.Errorf("one more of %s: %d", refused, status)
+		}
+	}
+	serve("other", "[2001:db8:0:1::1]:443")
+	close(f.leave)
+	serving.Wait()
 }
 
 // A pipeListener accepts one connection in memory.

@@ -20,6 +20,8 @@ const (
 	codeBytesMax       = 112 << 10
 	activitiesBytesMax = 112 << 10
 	entryBytes         = 32
+	// queuesMax bounds the queues of one activity in a report.
+	queuesMax = 20
 )
 
 // SetCode sets the orchestrations that a node has code for.
@@ -54,6 +56,7 @@ func SetActivities(report *clusterpb.NodeReport, code []string, use actors.Activ
 	for name, counts := range use.Counts {
 		a := of(name)
 		a.Open, a.Queued, a.Running = uint32(counts.Open), uint32(counts.Queued), uint32(counts.Running)
+		a.Queues = queuesOf(counts.QueuedByTag)
 	}
 	for name, rate := range rates {
 		a := of(name)
@@ -66,9 +69,31 @@ func SetActivities(report *clusterpb.NodeReport, code []string, use actors.Activ
 		of(name).Paused = true
 	}
 	all := slices.SortedFunc(maps.Values(byName), func(a, b *clusterpb.ActivityReport) int { return cmp.Compare(a.Name, b.Name) })
-	fits := fitting(all, activitiesBytesMax, func(a *clusterpb.ActivityReport) int { return len(a.Name) + entryBytes })
+	fits := fitting(all, activitiesBytesMax, activityBytes)
 	report.Activities, report.ActivitiesOmitted = all[:fits], uint32(len(all)-fits)
 	report.Slots, report.FreeSlots = uint32(use.Slots), uint32(use.FreeSlots)
+}
+
+// queuesOf returns the longest queues, in order of tags.
+func queuesOf(queued map[string]int) (queues []*clusterpb.TagQueue) {
+	for tag, n := range queued {
+		queues = append(queues, &clusterpb.TagQueue{Tag: tag, Queued: uint32(n)})
+	}
+	slices.SortFunc(queues, func(a, b *clusterpb.TagQueue) int {
+		return cmp.Or(cmp.Compare(b.Queued, a.Queued), cmp.Compare(a.Tag, b.Tag))
+	})
+	queues = queues[:min(len(queues), queuesMax)]
+	slices.SortFunc(queues, func(a, b *clusterpb.TagQueue) int { return cmp.Compare(a.Tag, b.Tag) })
+	return queues
+}
+
+// activityBytes bounds the size of an activity in a report without entryBytes.
+func activityBytes(a *clusterpb.ActivityReport) int {
+	size := len(a.Name) + entryBytes
+	for _, q := range a.Queues {
+		size += len(q.Tag) + entryBytes
+	}
+	return size
 }
 
 // fitting returns how many of the first entries fit into a number of bytes.

@@ -17,14 +17,14 @@ import (
 
 // statusError is an error with its HTTP status.
 type statusError struct {
-	status        int
-	code, message string
+	status               int
+	code, field, message string
 }
 
 func (e *statusError) Error() string { return e.message }
 
 func notFound(message string) error {
-	return &statusError{http.StatusNotFound, "not_found", message}
+	return &statusError{status: http.StatusNotFound, code: "not_found", message: message}
 }
 
 // errorAnswer is the body of an answer that is an error.
@@ -35,7 +35,7 @@ type errorAnswer struct {
 type errorDetail struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
-	Field   string `json:"field,omitempty"`   // that is not valid
+	Field   string `json:"field,omitempty"`   // that is not valid, or of which there are too many
 	Outcome string `json:"outcome,omitempty"` // "none": nothing was done; "unknown"
 	Offset  *int   `json:"offset,omitempty"`  // in the text of a filter
 }
@@ -72,6 +72,8 @@ func writeError(w http.ResponseWriter, err error) (status int) {
 	var busy *cluster.BusyError
 	if errors.As(err, &busy) {
 		w.Header().Set("Retry-After", strconv.Itoa(int(max(busy.RetryAfter.Round(time.Second)/time.Second, 1))))
+	} else if detail.Code == "too_many_streams" || detail.Code == "too_many_topics" {
+		w.Header().Set("Retry-After", "5")
 	}
 	writeJSON(w, status, errorAnswer{detail})
 	return status
@@ -89,7 +91,7 @@ func answerOf(err error) (status int, detail errorDetail) {
 	)
 	switch {
 	case errors.As(err, &own):
-		detail.Code = own.code
+		detail.Code, detail.Field = own.code, own.field
 		return own.status, detail
 	case errors.As(err, &large), errors.As(err, &tooLarge):
 		detail.Code = "too_large"
@@ -184,16 +186,4 @@ func timeOf(t time.Time) *time.Time {
 type errorView struct {
 	Code    string `json:"code,omitempty"`
 	Message string `json:"message"`
-}
-
-func errorViewOf(err error) *errorView {
-	if err == nil {
-		return nil
-	}
-	view := &errorView{Message: err.Error()}
-	var recorded *replay.Error
-	if errors.As(err, &recorded) {
-		view.Code = recorded.Code
-	}
-	return view
 }

@@ -25,7 +25,9 @@ type Config struct {
 	Redact func(replay.PayloadInfo) bool
 	// StreamsMax bounds the streams of events that are open at a time.
 	StreamsMax int
-	Logger     *slog.Logger
+	// TopicsMax bounds the different topics that they follow together.
+	TopicsMax int
+	Logger    *slog.Logger
 }
 
 // API serves the JSON API. Its methods may be called concurrently.
@@ -48,9 +50,9 @@ type request struct {
 
 // New returns the API.
 func New(config Config) *API {
-	a := &API{config: config, mux: http.NewServeMux(), streams: newStreams(config.StreamsMax), recheck: aliveInterval, cluster: clusterAPI{
+	a := &API{config: config, mux: http.NewServeMux(), streams: newStreams(config.StreamsMax, config.TopicsMax), recheck: aliveInterval, cluster: clusterAPI{
 		client: config.Client, schedules: scheduleChecker{client: config.Client, now: time.Now},
-	}, values: filterValues{client: config.Client}}
+	}, values: filterValues{read: func(ctx context.Context) (valueSet, bool) { return readValues(ctx, config.Client) }}}
 	for _, r := range a.routes() {
 		a.mux.HandleFunc(r.pattern, a.handler(r))
 	}
@@ -66,7 +68,7 @@ func New(config Config) *API {
 
 // Refuse answers a request that the API must not see.
 func Refuse(w http.ResponseWriter, status int, code, message string) {
-	writeError(w, &statusError{status, code, message})
+	writeError(w, &statusError{status: status, code: code, message: message})
 }
 
 // ServeHTTP implements [http.Handler]. The path is below "api/".
@@ -76,7 +78,8 @@ func (a *API) routes() []route {
 	all := []route{
 		{pattern: "GET /session", about: "Says who the user is and what the user may do.", service: answers(a.session)},
 		{pattern: "GET /openapi.json", about: "Describes the API in OpenAPI 3.1.", stream: a.serveDocument},
-		{pattern: "GET /events", about: "Sends what has changed of topics, as server-sent events.", query: "topics", stream: a.serveEvents},
+		{pattern: "GET /events", query: "topics", stream: a.serveEvents,
+			about: "Sends what has changed of topics, as server-sent events without IDs: a stream begins with the current state of each."},
 	}
 	all = append(all, a.readRoutes()...)
 	return append(all, a.changeRoutes()...)
@@ -135,9 +138,9 @@ func (a *API) identify(r *http.Request) (*request, error) {
 	user, err := a.config.Principal(r)
 	switch {
 	case err != nil:
-		return nil, &statusError{http.StatusUnauthorized, "unauthenticated", err.Error()}
+		return nil, &statusError{status: http.StatusUnauthorized, code: "unauthenticated", message: err.Error()}
 	case user == "":
-		return nil, &statusError{http.StatusUnauthorized, "unauthenticated", "the request names no user"}
+		return nil, &statusError{status: http.StatusUnauthorized, code: "unauthenticated", message: "the request names no user"}
 	}
 	req.user = user
 	return req, nil
@@ -151,9 +154,9 @@ const bodyMax = 8 << 20
 func (a *API) checkChange(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case a.isReadOnly():
-		return &statusError{http.StatusForbidden, "read_only", "the dashboard is read-only"}
+		return &statusError{status: http.StatusForbidden, code: "read_only", message: "the dashboard is read-only"}
 	case r.Header.Get("Tenuto-Request") == "":
-		return &statusError{http.StatusForbidden, "cross_origin", "a change needs the header Tenuto-Request"}
+		return &statusError{status: http.StatusForbidden, code: "cross_origin", message: "a change needs the header Tenuto-Request"}
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, bodyMax)
 	return nil

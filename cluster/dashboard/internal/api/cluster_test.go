@@ -40,7 +40,7 @@ func welcomeDefinitions() []replay.Definition {
 
 // newAPI returns the API of a client, for a user.
 func newAPI(client *cluster.Client) *API {
-	return New(Config{Client: client, StreamsMax: 10, Principal: func(*http.Request) (string, error) { return "alice", nil }})
+	return New(Config{Client: client, StreamsMax: 10, TopicsMax: 10, Principal: func(*http.Request) (string, error) { return "alice", nil }})
 }
 
 // fetch makes a call and decodes its answer.
@@ -181,6 +181,30 @@ func TestCode_ShowsNodesAndInstances(t *testing.T) {
 	}
 }
 
+// Activities that wait are shown by their tags, with those of all nodes together.
+func TestCode_ShowsQueuesByTag(t *testing.T) {
+	tagged := replay.Orchestration[string, string]("tagged")
+	c := clustertest.New(t, 1, clustertest.Definitions(append(welcomeDefinitions(),
+		tagged.Bind(func(ctx *replay.Context, tag string) (string, error) { return greet.Call(ctx, "x", replay.Tag(tag)) }))...))
+	for i, tag := range []string{"gpu", "arm", "gpu"} {
+		if _, err := cluster.StartRun(t.Context(), c.Client(0), tagged, fmt.Sprint("t", i), tag); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, want := newAPI(c.Client(0)), []queueView{{"arm", 1}, {"gpu", 2}}
+	c.Eventually("all wait", func() bool {
+		code := fetch[codeAnswer](t, a, "GET", "/code", "", http.StatusOK)
+		return len(code.Activities) == 1 && code.Activities[0].Queued == 3 && slices.Equal(code.Activities[0].Queues, want)
+	})
+	index := newCodeIndex()
+	for _, queues := range [][]*clusterpb.TagQueue{{{Tag: "b", Queued: 1}}, {{Tag: "", Queued: 2}, {Tag: "b", Queued: 3}}} {
+		index.addActivity("n", &clusterpb.ActivityReport{Name: "a", Queues: queues})
+	}
+	if queues := index.answer().Activities[0].Queues; !slices.Equal(queues, []queueView{{"", 2}, {"b", 4}}) {
+		t.Errorf("of two nodes: %v", queues)
+	}
+}
+
 // Code that no node has is known only if every node has reported all of its code.
 func TestCodeIndex_Unserved(t *testing.T) {
 	node := func(name string, versions ...string) access.NodeReport {
@@ -251,4 +275,30 @@ func TestDrainNode(t *testing.T) {
 	if e := fetch[errorAnswer](t, a, "POST", "/cluster/nodes/n9/drain", `{}`, http.StatusNotFound); e.Error.Code != "not_member" {
 		t.Errorf("%+v", e)
 	}
+}
+
+// What a job was refused has a call of its own, with pages; the job says how much there is.
+func TestJob_Refusals(t *testing.T) {
+	c := clustertest.New(t, 1, clustertest.Definitions(welcomeDefinitions()...))
+	for _, id := range []string{"w1", "w2", "w3"} {
+		if _, err := cluster.StartRun(t.Context(), c.Client(0), welcome, id, "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := newAPI(c.Client(0))
+	fetch[jobAnswer](t, a, "POST", "/bulk", `{"id":"j","action":"purge","filter":"name=welcome"}`, http.StatusOK)
+	var job jobView
+	c.Eventually("the job has ended", func() bool {
+		job = fetch[jobView](t, a, "GET", "/jobs/j", "", http.StatusOK)
+		return job.State != "running"
+	})
+	if job.Refused != 3 || job.RefusalsKept != 3 {
+		t.Fatalf("%+v", job)
+	}
+	first := fetch[refusalsAnswer](t, a, "GET", "/jobs/j/refusals?limit=2", "", http.StatusOK)
+	rest := fetch[refusalsAnswer](t, a, "GET", "/jobs/j/refusals?after="+first.Next, "", http.StatusOK)
+	if all := append(first.Refusals, rest.Refusals...); len(first.Refusals) != 2 || len(all) != 3 || all[2].Error.Message == "" || rest.Next != "" {
+		t.Errorf("%+v, %+v", first, rest)
+	}
+	fetch[errorAnswer](t, a, "GET", "/jobs/j?after=x", "", http.StatusBadRequest)
 }

@@ -54,6 +54,14 @@ type activityView struct {
 	Open    uint64   `json:"open"`
 	Queued  uint64   `json:"queued"`
 	Running uint64   `json:"running"`
+	// Queues are the longest of the queues that queued consists of, in order of tags.
+	Queues []queueView `json:"queues,omitempty"`
+}
+
+// queueView is the activities of a name that wait for a worker with a tag.
+type queueView struct {
+	Tag    string `json:"tag"` // "": any worker
+	Queued uint64 `json:"queued"`
 }
 
 type workerView struct {
@@ -141,7 +149,19 @@ func (c *codeIndex) addActivity(node string, r *clusterpb.ActivityReport) {
 	}
 	v.Rate, v.Burst, v.Limit = max(v.Rate, r.Rate), max(v.Burst, r.Burst), max(v.Limit, r.Limit)
 	v.Paused = v.Paused || r.Paused
+	for _, q := range r.Queues {
+		v.addQueue(q)
+	}
 	v.Open, v.Queued, v.Running = v.Open+uint64(r.Open), v.Queued+uint64(r.Queued), v.Running+uint64(r.Running)
+}
+
+// addQueue adds a queue of a node.
+func (v *activityView) addQueue(q *clusterpb.TagQueue) {
+	at, found := slices.BinarySearchFunc(v.Queues, q.Tag, func(of queueView, tag string) int { return cmp.Compare(of.Tag, tag) })
+	if !found {
+		v.Queues = slices.Insert(v.Queues, at, queueView{Tag: q.Tag})
+	}
+	v.Queues[at].Queued += uint64(q.Queued)
 }
 
 // count adds the open instances of an orchestration in a version.

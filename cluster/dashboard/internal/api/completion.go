@@ -22,7 +22,7 @@ func (a *API) completionHandler() http.HandlerFunc {
 		}
 		config := door.Completions
 		config.Reject = func(w http.ResponseWriter, status int, message string) {
-			writeError(w, &statusError{status, completionCodes[status], message})
+			writeError(w, &statusError{status: status, code: completionCodes[status], message: message})
 		}
 		return completion.NewHandler(config), nil
 	})

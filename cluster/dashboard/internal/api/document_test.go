@@ -27,22 +27,23 @@ var update = flag.Bool("update", false, "write openapi.json")
 
 // parameters are those of paths and queries.
 var parameters = map[string]string{
-	"after":     "Where to continue: next of the page before; for a history, the event_id before the first one",
-	"by":        "A dimension to count by: state, name, version, error, tag:KEY or attr:KEY. It may occur several times.",
-	"cursor":    "The offset in the text, in UTF-16 code units (default: its end)",
-	"event":     "An event_id",
-	"execution": "The number of an execution; 0 or absent: the latest",
-	"filter":    "The text of a filter, as package cluster/filter describes it",
-	"fresh":     "true: ask the leader instead of the node's replica",
-	"id":        "An ID: of an instance, a job, a schedule or a node",
-	"input":     "The input of the query, JSON (default null)",
-	"limit":     "The most entries to answer with: 1 to 1,000, of a history 5,000 (default 100)",
-	"name":      "The name of an event, an update, a query, a map or an activity",
-	"partition": "The number of a partition, from 0",
-	"payloads":  "true: with payloads",
-	"text":      "The text of a filter that is being typed",
-	"token":     "A signed token of an attempt",
-	"topics":    "A topic: overview, cluster, code, instance:ID or list:FILTER. It may occur up to 20 times.",
+	"after":         "Where to continue: next of the page before; for a history, the event_id before the first one",
+	"by":            "A dimension to count by: state, name, version, error, tag:KEY or attr:KEY. It may occur several times.",
+	"cursor":        "The offset in the text, in UTF-16 code units (default: its end)",
+	"event":         "An event_id",
+	"execution":     "The number of an execution; 0 or absent: the latest",
+	"filter":        "The text of a filter, as package cluster/filter describes it",
+	"fresh":         "true: ask the leader instead of the node's replica",
+	"id":            "An ID: of an instance, a job, a schedule or a node",
+	"input":         "The input of the query, JSON (default null)",
+	"Last-Event-ID": "The id of the last event that the client has got: the stream continues after it, without loss or repeats",
+	"limit":         "The most entries to answer with: 1 to 1,000, of a history 5,000 (default 100)",
+	"name":          "The name of an event, an update, a query, a map or an activity",
+	"partition":     "The number of a partition, from 0",
+	"payloads":      "true: with payloads",
+	"text":          "The text of a filter that is being typed",
+	"token":         "A signed token of an attempt",
+	"topics":        "A topic: overview, cluster, code, instance:ID or list:FILTER. It may occur up to 20 times.",
 }
 
 // numeric are the parameters that are numbers. many may occur several times.
@@ -140,6 +141,9 @@ func (d *documenter) addRoute(paths object, of route, used map[string]bool) {
 	}
 	for _, name := range strings.Fields(of.query) {
 		list = append(list, d.parameter(name, "query", used))
+	}
+	if of.header != "" {
+		list = append(list, d.parameter(of.header, "header", used))
 	}
 	answer := object{"description": "The answer"}
 	status := "200"

@@ -2,8 +2,9 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
@@ -35,38 +36,42 @@ type eventView struct {
 	Data         *payload      `json:"data,omitempty"`
 }
 
-// part says what the payload of an event is.
-type part struct{ kind, field string }
-
-var parts = map[history.EventType]part{
-	history.OrchestrationStarted:        {"orchestration", "input"},
-	history.OrchestrationCompleted:      {"orchestration", "output"},
-	history.OrchestrationContinuedAsNew: {"orchestration", "input"},
-	history.OrchestrationChained:        {"orchestration", "input"},
-	history.ActivityScheduled:           {"activity", "input"},
-	history.ActivityCompleted:           {"activity", "output"},
-	history.SubOrchestrationScheduled:   {"orchestration", "input"},
-	history.SubOrchestrationCompleted:   {"orchestration", "output"},
-	history.SideEffectRecorded:          {"side effect", "value"},
-	history.StatusSet:                   {"orchestration", "value"},
-	history.AttributeSet:                {"orchestration", "value"},
-	history.ValueSet:                    {"orchestration", "value"},
-	history.ExternalEvent:               {"event", "data"},
-	history.MessageSent:                 {"event", "data"},
+// part says what the payload of an event is, with the words of replay.PayloadInfo.
+type part struct {
+	kind  string
+	field string // of an eventView
+	part  string // in the argument of Options.Redact, if it is not field
 }
 
-// eventViewOf returns an event, with its payload if it is wanted.
-func (a *API) eventViewOf(e history.Event, payloads, whole bool) *eventView {
+var parts = map[history.EventType]part{
+	history.OrchestrationStarted:        {kind: "orchestration", field: "input"},
+	history.OrchestrationCompleted:      {kind: "orchestration", field: "output"},
+	history.OrchestrationContinuedAsNew: {kind: "orchestration", field: "input"},
+	history.OrchestrationChained:        {kind: "orchestration", field: "input"},
+	history.ActivityScheduled:           {kind: "activity", field: "input"},
+	history.ActivityCompleted:           {kind: "activity", field: "output"},
+	history.SubOrchestrationScheduled:   {kind: "orchestration", field: "input"},
+	history.SubOrchestrationCompleted:   {kind: "orchestration", field: "output"},
+	history.SideEffectRecorded:          {kind: "side effect", field: "value"},
+	history.StatusSet:                   {kind: "orchestration", field: "value", part: "status"},
+	history.ValueSet:                    {kind: "key-value map", field: "value"},
+	history.ExternalEvent:               {kind: "event", field: "data"},
+	history.MessageSent:                 {kind: "event", field: "data"},
+}
+
+// view returns an event, with its payload if it is wanted.
+func (viewer *eventViewer) view(ctx context.Context, e history.Event) *eventView {
+	a := viewer.api
 	v := &eventView{
 		Execution: e.Execution, EventID: e.EventID, Type: string(e.Type), Time: timeOf(e.Time), SourceEventID: e.SourceEventID,
-		Operation: e.Operation(), Name: e.Name, AttemptCount: e.Attempts(), Attempts: endedAttempts(e), FireAt: timeOf(e.FireAt()), ChildID: e.Child(),
-		Receiver: e.Receiver(), Error: errorViewOf(e.Err()), Principal: e.Principal, Reason: e.Reason,
+		Operation: e.Operation(), Name: e.Name, AttemptCount: e.Attempts(), Attempts: a.endedAttempts(e), FireAt: timeOf(e.FireAt()), ChildID: e.Child(),
+		Receiver: e.Receiver(), Error: a.errorViewOf(e.Err()), Principal: e.Principal, Reason: e.Reason,
 	}
 	p, ok := parts[e.Type]
-	if !payloads || !ok {
+	if !viewer.payloads || !ok {
 		return v
 	}
-	shown := a.payloadOf(replay.PayloadInfo{Kind: p.kind, Name: e.Name, Part: p.field}, whole, e.Decode)
+	shown := viewer.payloadOf(ctx, e, p)
 	switch p.field {
 	case "input":
 		v.Input = shown
@@ -100,10 +105,10 @@ func (a *historyAPI) readHistory(ctx context.Context, r *request) (*historyAnswe
 	if err != nil {
 		return nil, err
 	}
-	answer := &historyAnswer{Events: []*eventView{}}
-	payloads, size := r.FormValue("payloads") == "true", 0
+	answer, size := &historyAnswer{Events: []*eventView{}}, 0
+	viewer := a.newEventViewer(r.PathValue("id"), r.FormValue("payloads") == "true", false)
 	answer.Execution, err = a.eachEvent(ctx, r, after, func(e history.Event) bool {
-		v := a.eventViewOf(e, payloads, false)
+		v := viewer.view(ctx, e)
 		answer.Events = append(answer.Events, v)
 		for _, p := range []*payload{v.Input, v.Output, v.Value, v.Data} {
 			if p != nil {
@@ -178,8 +183,9 @@ func (a *historyAPI) readPayload(ctx context.Context, r *request) (*eventView, e
 		return nil, err
 	}
 	var found *eventView
+	viewer := a.newEventViewer(r.PathValue("id"), true, true)
 	if _, err := a.eachEvent(ctx, r, event-1, func(e history.Event) bool {
-		found = a.eventViewOf(e, true, true)
+		found = viewer.view(ctx, e)
 		return false
 	}); err != nil {
 		return nil, err
@@ -190,13 +196,12 @@ func (a *historyAPI) readPayload(ctx context.Context, r *request) (*eventView, e
 	return found, nil
 }
 
-// watchInstance sends the events of an instance as server-sent events until its run ends.
+// watchInstance sends the events of an instance as server-sent events until its run ends. The id of
+// each is the position after it, so a client that connects again misses none and gets none twice.
 func (a *historyAPI) watchInstance(w http.ResponseWriter, r *request) error {
-	from := history.Position{}
-	if last := r.Header.Get("Last-Event-ID"); last != "" {
-		if err := json.Unmarshal([]byte("["+last+"]"), &[]any{&from.Execution, &from.EventID}); err != nil {
-			return &replay.InvalidError{Field: "Last-Event-ID", Reason: "must be an id of this stream"}
-		}
+	from, err := r.lastPosition()
+	if err != nil {
+		return err
 	}
 	id := r.PathValue("id")
 	if _, err := a.config.Client.Get(r.context(), id, cluster.Stale()); err != nil {
@@ -209,17 +214,34 @@ func (a *historyAPI) watchInstance(w http.ResponseWriter, r *request) error {
 	defer release()
 	ctx, end := a.whilePermitted(r, func(r *request) error { return r.authorize(cluster.ActionHistory, id) })
 	defer end()
-	out := newEventWriter(w)
+	out, viewer := newEventWriter(w), a.newEventViewer(id, true, true)
 	for e, err := range a.config.Client.Watch(ctx, id, from) {
 		if err != nil {
 			out.send("error", "", errorAnswerOf(err))
 			return nil
 		}
 		next := e.Next()
-		if out.send("event", positionText(next), a.eventViewOf(e, true, true)) != nil {
+		if out.send("event", positionText(next), viewer.view(ctx, e)) != nil {
 			return nil // the client has gone
 		}
 	}
 	out.send("end", "", struct{}{})
 	return nil
+}
+
+// lastPosition returns the position that the header Last-Event-ID names; the zero one without it.
+func (r *request) lastPosition() (from history.Position, err error) {
+	last := r.Header.Get("Last-Event-ID")
+	if last == "" {
+		return from, nil
+	}
+	execution, event, _ := strings.Cut(last, ",")
+	from.Execution, err = strconv.ParseUint(execution, 10, 64)
+	if err == nil {
+		from.EventID, err = strconv.ParseUint(event, 10, 64)
+	}
+	if err != nil || positionText(from) != last || from.Execution == 0 || from.EventID == 0 {
+		return from, &replay.InvalidError{Field: "Last-Event-ID", Reason: "must be an id of this stream"}
+	}
+	return from, nil
 }

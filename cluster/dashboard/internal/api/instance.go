@@ -3,6 +3,9 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
@@ -18,21 +21,22 @@ const (
 
 // instanceView is an instance as answers have it.
 type instanceView struct {
-	ID             string            `json:"id"`
-	Execution      uint64            `json:"execution"`
-	FirstExecution uint64            `json:"first_execution"`
-	Name           string            `json:"name"`
-	Version        string            `json:"version,omitempty"`
-	State          cluster.State     `json:"state"`
-	CreatedAt      *time.Time        `json:"created_at"`
-	UpdatedAt      *time.Time        `json:"updated_at"`
-	ParentID       string            `json:"parent_id,omitempty"`
-	Tags           map[string]string `json:"tags,omitempty"`
-	Attributes     map[string]string `json:"attributes,omitempty"`
-	Summary        string            `json:"summary,omitempty"`
-	LastEventID    uint64            `json:"last_event_id"`
-	Error          *errorView        `json:"error,omitempty"`
-	Mismatch       *mismatchView     `json:"mismatch,omitempty"`
+	ID                 string            `json:"id"`
+	Execution          uint64            `json:"execution"`
+	FirstExecution     uint64            `json:"first_execution"`
+	Name               string            `json:"name"`
+	Version            string            `json:"version,omitempty"`
+	State              cluster.State     `json:"state"`
+	CreatedAt          *time.Time        `json:"created_at"`
+	UpdatedAt          *time.Time        `json:"updated_at"`
+	ParentID           string            `json:"parent_id,omitempty"`
+	Tags               map[string]string `json:"tags,omitempty"`
+	Attributes         map[string]string `json:"attributes,omitempty"`
+	AttributesRedacted []string          `json:"attributes_redacted,omitempty"` // the names of those that are hidden
+	Summary            string            `json:"summary,omitempty"`
+	LastEventID        uint64            `json:"last_event_id"`
+	Error              *errorView        `json:"error,omitempty"`
+	Mismatch           *mismatchView     `json:"mismatch,omitempty"`
 	// Lists do not have the fields below.
 	CustomStatus *payload        `json:"custom_status,omitempty"`
 	Output       *payload        `json:"output,omitempty"`
@@ -58,13 +62,14 @@ type executionView struct {
 	UpdatedAt   *time.Time    `json:"updated_at"`
 }
 
-func viewOf(s *cluster.Status) *instanceView {
+func (a *API) viewOf(s *cluster.Status) *instanceView {
 	v := &instanceView{
 		ID: s.InstanceID, Execution: s.Execution, FirstExecution: s.FirstExecution, Name: s.Name, Version: s.Version,
 		State: s.State, CreatedAt: timeOf(s.CreatedAt), UpdatedAt: timeOf(s.UpdatedAt), ParentID: s.ParentID,
-		Tags: s.Tags, Attributes: s.Attributes, Summary: s.Summary, LastEventID: s.LastEventID, Error: errorViewOf(s.Err),
+		Tags: s.Tags, Summary: s.Summary, LastEventID: s.LastEventID, Error: a.errorViewOf(s.Err),
 		AppliedIndex: s.AppliedIndex,
 	}
+	v.Attributes, v.AttributesRedacted = a.attributesOf(s.Attributes)
 	if m := s.Mismatch; m != nil {
 		v.Mismatch = &mismatchView{string(m.Kind), m.EventID, m.Expected, m.Found, m.Source}
 	}
@@ -101,14 +106,14 @@ func (a *instanceAPI) pageOf(ctx context.Context, r *request, f cluster.Filter) 
 	if err != nil {
 		return nil, err
 	}
-	return &instancesAnswer{viewsOf(page), page.Next, page.AppliedIndex}, nil
+	return &instancesAnswer{a.viewsOf(page), page.Next, page.AppliedIndex}, nil
 }
 
 // viewsOf returns the instances of a page.
-func viewsOf(page *cluster.Page) []*instanceView {
+func (a *API) viewsOf(page *cluster.Page) []*instanceView {
 	views := []*instanceView{}
 	for _, s := range page.Instances {
-		views = append(views, viewOf(s))
+		views = append(views, a.viewOf(s))
 	}
 	return views
 }
@@ -134,6 +139,11 @@ func (a *instanceAPI) countInstances(ctx context.Context, r *request) (*countAns
 		count, err := a.config.Client.Count(ctx, f, r.readOptions()...)
 		return &countAnswer{Count: count}, err
 	}
+	for _, dimension := range dimensions {
+		if name, ok := strings.CutPrefix(dimension, "attr:"); ok && a.config.hidesAttribute(name) {
+			return nil, &statusError{http.StatusForbidden, "redacted", "by", "by: the attribute " + strconv.Quote(name) + " is hidden"}
+		}
+	}
 	groups, err := a.config.Client.CountBy(ctx, f, dimensions, r.readOptions()...)
 	if err != nil {
 		return nil, err
@@ -152,7 +162,7 @@ func (a *instanceAPI) getInstance(ctx context.Context, r *request) (*instanceVie
 	if err != nil {
 		return nil, err
 	}
-	v := viewOf(status)
+	v := a.viewOf(status)
 	info := replay.PayloadInfo{Kind: "orchestration", Name: status.Name, Part: "status"}
 	v.CustomStatus = a.payloadOf(info, true, status.CustomStatus)
 	if status.State == cluster.Completed {
@@ -206,7 +216,7 @@ func (a *instanceAPI) readKV(ctx context.Context, r *request) (*kvAnswer, error)
 	}
 	answer := &kvAnswer{Values: map[string]*payload{}}
 	for key, value := range entries {
-		answer.Values[key] = a.valueOf(replay.PayloadInfo{Kind: "orchestration", Name: name, Part: "value"}, value)
+		answer.Values[key] = a.valueOf(replay.PayloadInfo{Kind: "key-value map", Name: name, Part: "value"}, value)
 	}
 	return answer, nil
 }

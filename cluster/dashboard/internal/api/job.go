@@ -99,28 +99,27 @@ func (r *request) authorizeJob(job *bulk.Job, dryRun bool) error {
 
 // jobView is a bulk job as answers have it.
 type jobView struct {
-	ID           string            `json:"id"`
-	State        string            `json:"state"`
-	Action       string            `json:"action,omitempty"`
-	Arguments    map[string]string `json:"arguments,omitempty"`
-	Filter       string            `json:"filter"`
-	Reason       string            `json:"reason,omitempty"`
-	Principal    string            `json:"principal,omitempty"`
-	Note         string            `json:"note,omitempty"`
-	StartedAt    *time.Time        `json:"started_at,omitempty"`
-	Rate         float64           `json:"rate,omitempty"`  // the bound
-	Speed        float64           `json:"speed,omitempty"` // instances per second
-	Matching     int               `json:"matching"`
-	Estimated    bool              `json:"estimated,omitempty"`
-	Visited      int               `json:"visited"`
-	Done         int               `json:"done"`
-	Refused      int               `json:"refused"`
-	Unknown      int               `json:"unknown"`
-	Remaining    int               `json:"remaining"`
-	Refusals     []refusalView     `json:"refusals,omitempty"`
-	RefusalsKept int               `json:"refusals_kept,omitempty"`
-	RefusalsNext string            `json:"refusals_next,omitempty"` // the parameter "after" of the next page of them
-	Error        *errorView        `json:"error,omitempty"`
+	ID                string            `json:"id"`
+	State             string            `json:"state"`
+	Action            string            `json:"action,omitempty"`
+	Arguments         map[string]string `json:"arguments,omitempty"`
+	ArgumentsRedacted []string          `json:"arguments_redacted,omitempty"` // the names of those that are hidden
+	Filter            string            `json:"filter"`
+	Reason            string            `json:"reason,omitempty"`
+	Principal         string            `json:"principal,omitempty"`
+	Note              string            `json:"note,omitempty"`
+	StartedAt         *time.Time        `json:"started_at,omitempty"`
+	Rate              float64           `json:"rate,omitempty"`  // the bound
+	Speed             float64           `json:"speed,omitempty"` // instances per second
+	Matching          int               `json:"matching"`
+	Estimated         bool              `json:"estimated,omitempty"`
+	Visited           int               `json:"visited"`
+	Done              int               `json:"done"`
+	Refused           int               `json:"refused"`
+	Unknown           int               `json:"unknown"`
+	Remaining         int               `json:"remaining"`
+	RefusalsKept      int               `json:"refusals_kept,omitempty"` // how many the job's refusals list
+	Error             *errorView        `json:"error,omitempty"`
 }
 
 type refusalView struct {
@@ -129,12 +128,13 @@ type refusalView struct {
 	Error   errorView `json:"error"`
 }
 
-func (v *jobView) add(p *bulk.Progress) {
+func (v *jobView) add(a *API, p *bulk.Progress) {
 	job := &p.Job
-	v.State, v.Action, v.Arguments, v.Filter, v.Reason = string(p.State), job.Action, job.Arguments, filter.Format(job.Filter), job.Reason
+	v.State, v.Action, v.Filter, v.Reason = string(p.State), job.Action, filter.Format(job.Filter), job.Reason
+	v.Arguments, v.ArgumentsRedacted = a.argumentsOf(job.Arguments)
 	v.Principal, v.Note, v.StartedAt, v.Rate, v.Speed = p.Principal, p.Note, timeOf(p.Started), job.Rate, p.Speed
 	v.Matching, v.Estimated, v.Done, v.Refused, v.Unknown, v.Remaining = p.Matched, p.Estimated, p.Done, p.Refused, p.Unknown, p.Remaining
-	v.Visited, v.RefusalsKept, v.Error = p.Done+p.Refused+p.Unknown, p.RefusalsKept, errorViewOf(p.Err)
+	v.Visited, v.RefusalsKept, v.Error = p.Done+p.Refused+p.Unknown, p.RefusalsKept, a.errorViewOf(p.Err)
 }
 
 // jobsAnswer is a page of jobs.
@@ -150,9 +150,9 @@ func (a *API) listJobs(ctx context.Context, r *request) (*jobsAnswer, error) {
 	}
 	answer := &jobsAnswer{Jobs: []*jobView{}, Next: page.Next}
 	for _, j := range page.Jobs {
-		v := &jobView{ID: j.ID, State: string(j.State), Error: errorViewOf(j.Err)}
+		v := &jobView{ID: j.ID, State: string(j.State), Error: a.errorViewOf(j.Err)}
 		if j.Progress != nil && r.authorize(cluster.ActionQuery, j.ID) == nil {
-			v.add(j.Progress)
+			v.add(a, j.Progress)
 		}
 		answer.Jobs = append(answer.Jobs, v)
 	}
@@ -166,20 +166,46 @@ func (a *API) getJob(ctx context.Context, r *request) (*jobView, error) {
 		return nil, err
 	}
 	v := &jobView{ID: id}
-	v.add(p)
-	if p.RefusalsKept == 0 {
-		return v, nil
-	}
-	page, err := bulk.Refusals(ctx, a.config.Client, id, r.FormValue("after"), pageDefault)
+	v.add(a, p)
+	return v, nil
+}
+
+// refusalsAnswer is a page of the instances on which a job could not act, or may have acted.
+type refusalsAnswer struct {
+	Refusals []refusalView `json:"refusals"`
+	Next     string        `json:"next"`
+}
+
+func (a *API) listRefusals(ctx context.Context, r *request) (*refusalsAnswer, error) {
+	limit, err := r.number("limit", pageDefault, 1, pageMax)
 	if err != nil {
 		return nil, err
 	}
-	v.RefusalsNext = page.Next
+	id := r.PathValue("id")
+	if err := r.authorize(cluster.ActionHistory, id); err != nil { // they are read from it
+		return nil, err
+	}
+	page, err := bulk.Refusals(ctx, a.config.Client, id, r.FormValue("after"), int(limit))
+	if err != nil {
+		return nil, err
+	}
+	var hidden bool
+	if a.config.Redact != nil { // a refusal of the data of an event shows a part of it
+		p, err := bulk.Get(ctx, a.config.Client, id)
+		if err != nil {
+			return nil, err
+		}
+		hidden = a.config.hidesData(p.Job.Arguments)
+	}
+	answer := &refusalsAnswer{Refusals: []refusalView{}, Next: page.Next}
 	for _, refusal := range page.Refusals {
 		unknown := refusal.Code == "unknown_outcome" || refusal.Code == "internal" || refusal.Code == "forgotten"
-		v.Refusals = append(v.Refusals, refusalView{refusal.InstanceID, unknown, errorView{refusal.Code, refusal.Message}})
+		if hidden {
+			refusal.Message = "hidden, because it may show the data of the event"
+		}
+		answer.Refusals = append(answer.Refusals, refusalView{refusal.InstanceID, unknown, errorView{refusal.Code, refusal.Message}})
 	}
-	return v, nil
+	return answer, nil
 }
 
 func pauseJob(ctx context.Context, c *cluster.Client, id, reason string) error {

@@ -13,9 +13,9 @@ import (
 // Requests that fail with an internal error are logged; those that the caller can mend are not.
 func TestHandler_LogsInternalErrors(t *testing.T) {
 	for err, logged := range map[error]bool{
-		errors.New("disk on fire"):                    true,
-		&statusError{404, "not_found", "none such"}:   false,
-		&statusError{500, "internal", "out of order"}: true,
+		errors.New("disk on fire"): true,
+		&statusError{status: 404, code: "not_found", message: "none such"}:   false,
+		&statusError{status: 500, code: "internal", message: "out of order"}: true,
 	} {
 		var log bytes.Buffer
 		a := &API{config: Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}}

@@ -59,10 +59,10 @@ func openAttempts(o *cluster.OpenOperation) []attemptView {
 }
 
 // endedAttempts returns the known attempts of the activity that an event ends: none if there was one.
-func endedAttempts(e history.Event) []attemptView {
+func (a *API) endedAttempts(e history.Event) []attemptView {
 	all := failedAttempts(e.Failures())
 	if started := e.LastAttemptStarted(); !started.IsZero() {
-		all = append(all, attemptView{e.Attempts(), timeOf(started), timeOf(e.Time), errorViewOf(e.Err())})
+		all = append(all, attemptView{e.Attempts(), timeOf(started), timeOf(e.Time), a.errorViewOf(e.Err())})
 	}
 	return all
 }
@@ -80,7 +80,7 @@ func (a *instanceAPI) listPending(ctx context.Context, r *request) (*pendingAnsw
 	for _, o := range open {
 		answer.Operations = append(answer.Operations, operationView{
 			EventID: o.EventID, Execution: o.Execution, Type: o.EventType, Name: o.Name, Since: timeOf(o.Since), State: string(o.State),
-			FailedAttempts: o.FailedAttempts, LastError: errorViewOf(o.LastError), Attempts: openAttempts(o), NextAttempt: timeOf(o.NextAttempt),
+			FailedAttempts: o.FailedAttempts, LastError: a.errorViewOf(o.LastError), Attempts: openAttempts(o), NextAttempt: timeOf(o.NextAttempt),
 			FireAt: timeOf(o.FireAt), ChildID: o.ChildID, Receiver: o.Receiver, Held: o.Held,
 			PausedBy: o.PausedBy, PausedReason: o.PausedReason, PausedSince: timeOf(o.PausedSince), Buffered: o.Buffered,
 			Heartbeat: a.heartbeatOf(o),

@@ -22,14 +22,14 @@ type payload struct {
 // payloadOf returns the payload that decode stores; nil if there is none. whole shows also large ones.
 func (a *API) payloadOf(info replay.PayloadInfo, whole bool, decode func(into any) error) *payload {
 	var value json.RawMessage
-	if err := decode(&value); err != nil {
-		return &payload{Error: err.Error()}
-	}
+	err := decode(&value)
 	switch {
-	case value == nil:
+	case value == nil && err == nil:
 		return nil
-	case a.config.Redact != nil && a.config.Redact(info):
+	case a.config.hides(info):
 		return &payload{Redacted: true}
+	case err != nil:
+		return &payload{Error: err.Error()}
 	case !whole && len(value) > payloadMax:
 		return &payload{Truncated: true, Bytes: len(value)}
 	}

@@ -85,7 +85,7 @@ func (a *API) listSchedules(ctx context.Context, r *request) (*schedulesAnswer, 
 	}
 	answer := &schedulesAnswer{Schedules: []*scheduleView{}, Next: page.Next}
 	for _, s := range page.Schedules {
-		v := &scheduleView{ID: s.ID, State: s.State, Error: errorViewOf(s.Err)}
+		v := &scheduleView{ID: s.ID, State: s.State, Error: a.errorViewOf(s.Err)}
 		if s.Description != nil && r.authorize(cluster.ActionQuery, s.ID) == nil {
 			v.add(a, s.Description)
 		}

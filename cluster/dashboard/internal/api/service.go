@@ -18,6 +18,7 @@ type route struct {
 	pattern string
 	about   string // one sentence for the document of the API
 	query   string // the names of the parameters in the query, with spaces between them
+	header  string // the name of a header that the call reads
 	service
 	action  cluster.Action // "": the service asks the rights itself, or none are needed
 	general bool           // the action concerns no single instance, whatever "id" is in the path

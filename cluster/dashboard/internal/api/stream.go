@@ -25,21 +25,25 @@ const (
 
 // streams are the topics that are followed now. Streams of one topic share its work.
 type streams struct {
-	max int
+	max, topicsMax int // of open streams, and of topics with different keys
 
 	mu     sync.Mutex
 	open   int
 	topics map[string]*topic
 }
 
-func newStreams(most int) *streams { return &streams{max: most, topics: map[string]*topic{}} }
+func newStreams(most, topics int) *streams {
+	return &streams{max: most, topicsMax: topics, topics: map[string]*topic{}}
+}
 
 // enter counts a stream until release is called. The error says that there are too many.
 func (s *streams) enter() (release func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open >= s.max {
-		return nil, &statusError{http.StatusServiceUnavailable, "too_many_streams", fmt.Sprintf("%d streams are open, the maximum", s.max)}
+		return nil, &statusError{
+			status: http.StatusServiceUnavailable, code: "too_many_streams", message: fmt.Sprintf("%d streams are open, the maximum", s.max),
+		}
 	}
 	s.open++
 	return func() {
@@ -85,11 +89,15 @@ func (t *topic) publish(kind string, data any) {
 
 // follow subscribes to the topic with a key, whose events get the name, and begins its producer if it
 // is the first to do so. leave ends the subscription, and waits for the end of the producer if it was
-// the last.
-func (s *streams) follow(key, name string, to *subscriber, produce func(context.Context, publisher)) (leave func()) {
+// the last. The error says that there are too many topics: each has a producer that reads.
+func (s *streams) follow(key, name string, to *subscriber, produce func(context.Context, publisher)) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.topics[key]
+	if t == nil && len(s.topics) >= s.topicsMax {
+		return nil, &statusError{http.StatusServiceUnavailable, "too_many_topics", "topics",
+			fmt.Sprintf("topics: %d different ones are followed, the maximum", s.topicsMax)}
+	}
 	if t == nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		t = &topic{cancel: cancel, ended: make(chan struct{}), subscribers: map[*subscriber]bool{}}
@@ -106,7 +114,26 @@ func (s *streams) follow(key, name string, to *subscriber, produce func(context.
 	if t.latest != nil {
 		to.add(t, *t.latest)
 	}
-	return func() { s.leave(key, t, to) }
+	return func() { s.leave(key, t, to) }, nil
+}
+
+// followAll subscribes to all topics, or to none if there is an error.
+func (s *streams) followAll(topics map[string]followedTopic, to *subscriber) (leave func(), err error) {
+	var leaves []func()
+	leave = func() {
+		for _, each := range leaves {
+			each()
+		}
+	}
+	for name, topic := range topics {
+		each, err := s.follow(topic.key, name, to, topic.produce)
+		if err != nil {
+			leave()
+			return nil, err
+		}
+		leaves = append(leaves, each)
+	}
+	return leave, nil
 }
 
 func (s *streams) leave(key string, t *topic, to *subscriber) {
@@ -310,19 +337,26 @@ func (a *API) serveEvents(w http.ResponseWriter, r *request) error {
 	})
 	defer end()
 	s := newSubscriber()
-	for name, topic := range topics {
-		defer a.streams.follow(topic.key, name, s, topic.produce)()
+	leave, err := a.streams.followAll(topics, s)
+	if err != nil {
+		return err
 	}
-	out := newEventWriter(w)
+	defer leave()
+	s.sendTo(ctx, newEventWriter(w))
+	return nil
+}
+
+// sendTo sends what the subscriber gets, until the context ends or the client has gone.
+func (s *subscriber) sendTo(ctx context.Context, out *eventWriter) {
 	alive := time.NewTicker(aliveInterval)
 	defer alive.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-alive.C:
 			if out.comment() != nil {
-				return nil
+				return
 			}
 		case <-s.wake:
 			names, data := s.take()
@@ -330,7 +364,7 @@ func (a *API) serveEvents(w http.ResponseWriter, r *request) error {
 				out.write(name, "", data[name])
 			}
 			if out.flush() != nil || !wait(ctx, sendInterval) {
-				return nil
+				return
 			}
 		}
 	}

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/clustertest"
+	"github.com/tenuto-dev/tenuto/replay"
 )
 
 // An open stream ends when its user is no longer known, and a client that connects again is told why.
@@ -23,7 +25,7 @@ func TestStreams_EndWhenUserIsNoLongerKnown(t *testing.T) {
 		var isKnown atomic.Bool
 		isKnown.Store(true)
 		asked := make(chan struct{}, 100)
-		a := New(Config{Client: c.Client(0), StreamsMax: 10, Principal: func(*http.Request) (string, error) {
+		a := New(Config{Client: c.Client(0), StreamsMax: 10, TopicsMax: 10, Principal: func(*http.Request) (string, error) {
 			asked <- struct{}{}
 			if !isKnown.Load() {
 				return "", errors.New("the session has ended")
@@ -50,6 +52,43 @@ func TestStreams_EndWhenUserIsNoLongerKnown(t *testing.T) {
 		go serve()
 		if w := awaitStream(asked, ended); w.Code != http.StatusUnauthorized {
 			t.Errorf("%s, again: status %d", path, w.Code)
+		}
+	}
+}
+
+// A client that connects again gets the events after the last that it has got: none is lost or repeated.
+func TestWatch_ContinuesAfterTheLastEvent(t *testing.T) {
+	rounds := replay.Orchestration[int, int]("rounds")
+	c := clustertest.New(t, 1, clustertest.Definitions(rounds.Bind(func(ctx *replay.Context, left int) (int, error) {
+		if left > 0 {
+			return 0, rounds.ContinueAsNew(ctx, left-1)
+		}
+		return replay.SideEffect(ctx, "one", func() (int, error) { return 1, nil })
+	})))
+	if _, err := cluster.Call(t.Context(), c.Client(0), rounds, "r", 2); err != nil {
+		t.Fatal(err)
+	}
+	a := newAPI(c.Client(0))
+	watch := func(last string) *httptest.ResponseRecorder {
+		w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "GET", "/instances/r/watch", nil)
+		r.Header.Set("Last-Event-ID", last)
+		a.ServeHTTP(w, r)
+		return w
+	}
+	all := strings.SplitAfter(watch("").Body.String(), "\n\n")
+	if len(all) < 8 {
+		t.Fatalf("%d events: %q", len(all), all)
+	}
+	for i, event := range all {
+		if id, _, ok := strings.Cut(strings.TrimPrefix(event, "id: "), "\n"); ok && strings.HasPrefix(event, "id: ") {
+			if got, want := watch(id).Body.String(), all[0]+strings.Join(all[i+1:], ""); got != want {
+				t.Errorf("after %s: %q; want %q", id, got, want)
+			}
+		}
+	}
+	for _, last := range []string{"1", "1,", "1,2,3", "0,1", "1,0", "-1,1", "01,1", "[1,2]", "x"} {
+		if w := watch(last); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), `"field":"Last-Event-ID"`) {
+			t.Errorf("Last-Event-ID %q: status %d: %s", last, w.Code, w.Body)
 		}
 	}
 }

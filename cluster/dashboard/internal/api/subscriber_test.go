@@ -2,13 +2,15 @@ package api
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
 )
 
 // A stream subscribes to its topics one after the other, while those that it follows already publish.
 func TestStreams_FollowWhileAnotherTopicPublishes(t *testing.T) {
 	const rounds = 1000
-	s := newStreams(1)
+	s := newStreams(1, 2)
 	published := make(chan struct{})
 	busy := func(ctx context.Context, publish publisher) {
 		for ctx.Err() == nil {
@@ -22,9 +24,15 @@ func TestStreams_FollowWhileAnotherTopicPublishes(t *testing.T) {
 	quiet := func(ctx context.Context, _ publisher) { <-ctx.Done() }
 	for range rounds {
 		to := newSubscriber()
-		leaveBusy := s.follow("busy", "busy", to, busy)
+		leaveBusy, err := s.follow("busy", "busy", to, busy)
+		if err != nil {
+			t.Fatal(err)
+		}
 		<-published
-		leaveQuiet := s.follow("quiet", "quiet", to, quiet)
+		leaveQuiet, err := s.follow("quiet", "quiet", to, quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
 		<-published
 		leaveQuiet()
 		leaveBusy()
@@ -34,5 +42,40 @@ func TestStreams_FollowWhileAnotherTopicPublishes(t *testing.T) {
 	}
 	if len(s.topics) != 0 {
 		t.Errorf("%d topics remain", len(s.topics))
+	}
+}
+
+// Streams together follow at most so many different topics. One that would follow more follows none.
+func TestStreams_BoundTopics(t *testing.T) {
+	s := newStreams(10, 2)
+	running := make(chan struct{}, 10)
+	followed := func(names ...string) map[string]followedTopic {
+		topics := map[string]followedTopic{}
+		for _, name := range names {
+			topics[name] = followedTopic{name, func(ctx context.Context, _ publisher) {
+				running <- struct{}{}
+				<-ctx.Done()
+				<-running
+			}}
+		}
+		return topics
+	}
+	leave, err := s.followAll(followed("a"), newSubscriber())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused *statusError
+	if _, err := s.followAll(followed("b", "c"), newSubscriber()); !errors.As(err, &refused) || refused.field != "topics" ||
+		!strings.Contains(refused.message, "2") || len(s.topics) != 1 {
+		t.Errorf("three topics: %v, %d remain", err, len(s.topics))
+	}
+	leaveBoth, err := s.followAll(followed("a", "b"), newSubscriber())
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave()
+	leaveBoth()
+	if len(s.topics) != 0 || len(running) != 0 {
+		t.Errorf("%d topics and %d producers remain", len(s.topics), len(running))
 	}
 }

@@ -79,13 +79,14 @@ var markKinds = map[history.EventType]string{
 
 // timeline collects the rows and marks of an execution.
 type timeline struct {
+	api *API
 	timelineAnswer
 	rows    map[uint64]*timelineRow
 	waiting map[string][]*timelineRow // subscriptions that no event has ended, by name, oldest first
 }
 
 func (a *historyAPI) readTimeline(ctx context.Context, r *request) (*timelineAnswer, error) {
-	t := &timeline{rows: map[uint64]*timelineRow{}, waiting: map[string][]*timelineRow{}}
+	t := &timeline{api: a.API, rows: map[uint64]*timelineRow{}, waiting: map[string][]*timelineRow{}}
 	t.Rows, t.Marks = []*timelineRow{}, []timelineMark{}
 	var err error
 	t.Execution, err = a.eachEvent(ctx, r, 0, func(e history.Event) bool {
@@ -137,5 +138,5 @@ func (t *timeline) end(e history.Event, at *time.Time) {
 	if row == nil || !ends || row.To != nil {
 		return
 	}
-	row.To, row.Outcome, row.AttemptCount, row.Attempts = at, outcome, e.Attempts(), endedAttempts(e)
+	row.To, row.Outcome, row.AttemptCount, row.Attempts = at, outcome, e.Attempts(), t.api.endedAttempts(e)
 }

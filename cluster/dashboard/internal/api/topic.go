@@ -85,7 +85,7 @@ func (a *API) followList(ctx context.Context, f cluster.Filter, publish publishe
 	for {
 		page, err := a.config.Client.List(ctx, f, "", pageDefault, cluster.Stale())
 		if err == nil {
-			if _, changed := pages.next(viewsOf(page)); changed {
+			if _, changed := pages.next(a.viewsOf(page)); changed {
 				publish("changed", struct{}{})
 			}
 		}
@@ -171,6 +171,7 @@ func (a *API) nextPosition(ctx context.Context, id string) (history.Position, bo
 
 // watchEvents passes the events from a position on, also those of later runs, until the context ends.
 func (a *API) watchEvents(ctx context.Context, id string, from history.Position, events chan<- *eventView) {
+	viewer := a.newEventViewer(id, true, false)
 	for {
 		for e, err := range a.config.Client.Watch(ctx, id, from) {
 			if err != nil {
@@ -180,7 +181,7 @@ func (a *API) watchEvents(ctx context.Context, id string, from history.Position,
 				from = history.Position{Execution: e.Execution + 1, EventID: 1}
 			}
 			select {
-			case events <- a.eventViewOf(e, true, false):
+			case events <- viewer.view(ctx, e):
 			case <-ctx.Done():
 				return
 			}

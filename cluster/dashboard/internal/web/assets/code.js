@@ -6,6 +6,7 @@ import { ask, Badge, Empty, Fetched, Meter, notify, Table } from './components.j
 import { quote } from './filtertext.js';
 import { count, short } from './format.js';
 import { useFetched } from './live.js';
+import { queuesOf } from './nodestate.js';
 import { mount } from './page.js';
 
 function instancesOf(each, extra = '') {
@@ -56,12 +57,17 @@ function rateOf(each) {
   return typeof rate === 'number' ? `${short(rate)}/s${burst}` : `${short(rate.per_second)}/s${rate.burst > 1 ? `, burst ${count(rate.burst)}` : ''}`;
 }
 
-const activityColumns = (nodes, reload) => [
+function QueuesByTag({ queues }) {
+  return queues.map((each) => html`<br key=${each.tag} /><small class=${each.served ? 'quiet' : 'bad'}>${each.tag}: ${count(each.queued)}${
+    each.served ? '' : ', no worker has the tag'}</small>`);
+}
+
+const activityColumns = (nodes, workers, reload) => [
   { id: 'name', label: 'Activity', cell: (each) => html`${each.name}${each.paused && html` <${Badge} tone="warn">paused<//>`}` },
   { id: 'nodes', label: 'Nodes that have it', cell: (each) => html`<${NodesOf} nodes=${each.nodes} all=${nodes} />` },
   { id: 'open', label: 'Open', numeric: true, cell: (each) => count(each.open ?? 0) },
   { id: 'running', label: 'Running', numeric: true, cell: (each) => html`${count(each.running ?? 0)}${each.limit > 0 && html` <small class="nowrap">limit ${count(each.limit)} per node</small>`}` },
-  { id: 'queued', label: 'Queued', numeric: true, cell: (each) => html`<a href=${pageURL(['instances'], { filter: `waiting=activity:${quote(each.name)}` })}>${count(each.queued ?? 0)}</a>` },
+  { id: 'queued', label: 'Queued', numeric: true, cell: (each) => html`<a href=${pageURL(['instances'], { filter: `waiting=activity:${quote(each.name)}` })}>${count(each.queued ?? 0)}</a><${QueuesByTag} queues=${queuesOf(each, workers)} />` },
   { id: 'rate', label: 'Rate', cell: rateOf },
   { id: 'actions', label: 'Actions', actions: true, cell: (each) => may(each.paused ? 'resume activity' : 'pause activity') && html`
     <button type="button" class="small" aria-label=${`${each.paused ? 'Resume' : 'Pause'} ${each.name}`}
@@ -97,7 +103,7 @@ function Code() {
         <${Part} id="definitions" title="Orchestrations" rows=${definitions} columns=${definitionColumns(nodes)}
           rowKey=${(each) => `${each.name} ${each.version}`} empty=${html`<${Empty} title="No node has registered an orchestration.">
             Register one with <code>replay.Register</code> before the node starts.<//>`} />
-        <${Part} id="activities" title="Activities" rows=${data.activities} columns=${activityColumns(nodes, code.reload)}
+        <${Part} id="activities" title="Activities" rows=${data.activities} columns=${activityColumns(nodes, data.workers, code.reload)}
           rowKey=${(each) => each.name} empty=${html`<${Empty} title="No node has registered an activity." />`} />
         <${Part} id="workers" title="Workers" rows=${data.workers} columns=${workerColumns} rowKey=${(each) => each.node}
           empty=${html`<${Empty} title="No worker is connected.">Activities wait until one is.<//>`} />`;

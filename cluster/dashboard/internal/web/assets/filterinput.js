@@ -6,19 +6,19 @@
 
 import { html, useEffect, useRef, useState } from './lib/htm-preact.js';
 import { get } from './api.js';
-import { wordAt } from './filtertext.js';
+import { withSuggestion } from './filtertext.js';
 
 const debounce = 120; // ms
 
 function useCompletion(text, cursor, active) {
-  const [answer, setAnswer] = useState({ suggestions: [], error: null });
+  const [answer, setAnswer] = useState({ suggestions: [], error: null, text: '', start: 0, end: 0 });
   useEffect(() => {
     if (!active) return undefined;
     const abort = new AbortController();
     const timer = setTimeout(async () => {
       try {
         const found = await get(['filter', 'complete'], { text, cursor: String(cursor) }, abort.signal);
-        setAnswer({ suggestions: found.suggestions ?? [], error: found.error ?? null });
+        setAnswer({ suggestions: found.suggestions ?? [], error: found.error ?? null, text, start: found.start, end: found.end });
       } catch {
         // Completion is a help; the list itself shows what is wrong.
       }
@@ -39,7 +39,8 @@ export function FilterInput({ value, onSubmit }) {
   const [chosen, setChosen] = useState(-1);
   const [dismissed, setDismissed] = useState(false);
   useEffect(() => setText(value), [value]);
-  const { suggestions, error } = useCompletion(text, cursor, active);
+  const completed = useCompletion(text, cursor, active);
+  const { suggestions, error } = completed;
   const open = active && !dismissed && suggestions.length > 0;
   const edit = (event) => {
     setText(event.target.value);
@@ -48,15 +49,13 @@ export function FilterInput({ value, onSubmit }) {
     setDismissed(false);
   };
   const accept = (suggestion) => {
-    const start = wordAt(text, cursor);
-    const complete = !/[=<>.:,]$/.test(suggestion.text);
-    const head = text.slice(0, start) + suggestion.text + (complete ? ' ' : '');
-    setText(head + text.slice(cursor).trimStart());
-    setCursor(head.length);
+    const next = withSuggestion(text, cursor, completed, suggestion.text);
+    setText(next.text);
+    setCursor(next.cursor);
     setChosen(-1);
     requestAnimationFrame(() => {
       field.current.focus();
-      field.current.setSelectionRange(head.length, head.length);
+      field.current.setSelectionRange(next.cursor, next.cursor);
     });
   };
   const submit = () => {

@@ -5,7 +5,9 @@
 //   withOrder(filter, column)  the filter with another order; the same column again reverses it
 //   withoutOrder(filter)
 //   quote(text)                a key or a value, in quotes if it needs them
-//   wordAt(text, position)     start of the word at a position; spaces in quotes end no word
+//   withSuggestion(text, cursor, completed, suggestion)
+//                              {text, cursor} with the suggestion in place of what it completes: the
+//                              part of completed.text from completed.start to completed.end
 
 const orderWord = /(?:^|\s)order=(-?)([a-z]+)(?=\s|$)/;
 const plain = /^[^\s"=<>]+$/;
@@ -30,13 +32,13 @@ export function quote(text) {
   return plain.test(text) ? text : JSON.stringify(text);
 }
 
-export function wordAt(text, position) {
-  let start = 0;
-  let quoted = false;
-  for (let i = 0; i < position; i++) {
-    if (quoted && text[i] === '\\') i++;
-    else if (text[i] === '"') quoted = !quoted;
-    else if (text[i] === ' ' && !quoted) start = i + 1;
-  }
-  return start;
+export function withSuggestion(text, cursor, completed, suggestion) {
+  // The user may have typed since, in the same word: what precedes it and what follows it is the same.
+  const head = completed.text.slice(0, completed.start);
+  const tail = completed.text.slice(completed.end);
+  const fits = text.length >= head.length + tail.length && text.startsWith(head) && text.endsWith(tail);
+  if (!fits || cursor < head.length || cursor > text.length - tail.length) return { text, cursor };
+  const complete = !/[=<>.:,]$/.test(suggestion);
+  const before = head + suggestion + (complete ? ' ' : '');
+  return { text: before + (complete ? tail.trimStart() : tail), cursor: before.length };
 }

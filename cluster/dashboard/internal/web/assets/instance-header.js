@@ -41,6 +41,7 @@ function factsOf(status, execution, onExecution) {
     ['Execution', html`<${Executions} status=${status} execution=${execution} onExecution=${onExecution} />`],
     ['Parent', status.parent_id ? html`<a href=${pageURL(['instances', status.parent_id])}>${status.parent_id}</a>` : null],
     ['Tags', size(status.tags) ? html`<${Texts} values=${status.tags} filter="tag" />` : null],
+    ['Hidden attributes', status.attributes_redacted?.join(', ')],
     ['Attributes', size(status.attributes) ? html`<${Texts} values=${status.attributes} filter="attr" />` : null],
     ['Status', shown(status.custom_status) && status.custom_status.json !== null ? html`<${Payload} value=${status.custom_status} name="custom status" />` : null],
     ['Output', shown(status.output) ? html`<${Payload} value=${status.output} name="output" />` : null],

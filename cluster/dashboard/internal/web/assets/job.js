@@ -1,11 +1,11 @@
 // The page of one bulk job: its progress and what it could not act on.
 
-import { html } from './lib/htm-preact.js';
+import { html, useEffect, useRef } from './lib/htm-preact.js';
 import { get, pageURL } from './api.js';
 import { Badge, Facts, Fetched, More, StateBadge, Table, usePages } from './components.js';
 import { count, duration, Payload, Time } from './format.js';
 import { isOver, JobActions, Progress } from './jobparts.js';
-import { useFetched, useReload } from './live.js';
+import { useFetched } from './live.js';
 import { mount } from './page.js';
 
 const columns = [
@@ -33,17 +33,23 @@ function Details({ job, reload }) {
         ['Started', job.started_at && html`<${Time} value=${job.started_at} />`],
         ['Principal', job.principal],
         ['Reason', job.reason],
+        ['Hidden arguments', job.arguments_redacted?.join(', ')],
         ['Arguments', job.arguments && Object.keys(job.arguments).length > 0 && html`<${Payload} value=${{ json: job.arguments }} name="arguments" />`],
       ]} /></section>
     <${Refusals} job=${job} />`;
 }
 
 function Refusals({ job }) {
-  const pages = usePages(job.id, async ({ after, signal }) => {
-    const answer = await get(['jobs', job.id], { after }, signal);
-    return { items: answer.refusals ?? [], next: answer.refusals_next };
+  const pages = usePages(job.id, async ({ after, limit, signal }) => {
+    const answer = await get(['jobs', job.id, 'refusals'], { after, limit }, signal);
+    return { items: answer.refusals, next: answer.next };
   });
-  useReload(`instance:${job.id}`, pages.reload);
+  const kept = job.refusals_kept ?? 0;
+  const listed = useRef(kept);
+  useEffect(() => { // the call reads the history of the job
+    if (listed.current !== kept) pages.reload();
+    listed.current = kept;
+  }, [kept]);
   return html`<section aria-labelledby="refusals"><h2 id="refusals">Not acted on</h2>
     ${pages.rows.length === 0 && pages.done && html`<p class="quiet">${isOver(job) ? 'The job acted on every instance that it visited.' : 'Nothing so far.'}</p>`}
     ${pages.rows.length > 0 && html`<${Table} columns=${columns} rows=${pages.rows} rowKey=${(each) => each.id} label="Instances not acted on"

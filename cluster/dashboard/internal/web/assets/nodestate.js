@@ -12,6 +12,8 @@
 //   slotsOf(node)          {used, total}; null if unknown
 //   boundsOf(node)         [{name, used, max, share, tone}] of what bounds its load, the most used first
 //   overloadOf(node)       {tone, text, share} of the first of them; null if unknown
+//   queuesOf(activity, workers)  [{tag, queued, served}] of the queues that have a tag; served says
+//                          that a worker runs activities with it
 
 import { count, duration } from './format.js';
 
@@ -101,4 +103,9 @@ export function overloadOf(node) {
   const [worst] = boundsOf(node);
   if (!worst || worst.used === 0) return { tone: 'good', share: 0, text: 'idle' };
   return { tone: worst.tone, share: worst.share, text: `${worst.share < 0.01 ? '< 1' : Math.round(worst.share * 100)}% of ${worst.name}` };
+}
+
+export function queuesOf(activity, workers) {
+  const served = new Set((workers ?? []).flatMap((each) => each.tags ?? []));
+  return (activity.queues ?? []).filter((each) => each.tag).map((each) => ({ ...each, served: served.has(each.tag) }));
 }

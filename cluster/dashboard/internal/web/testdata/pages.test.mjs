@@ -23,12 +23,17 @@ test('keys and values are quoted if they need it', () => {
   assert.equal(filter.quote(''), '""');
 });
 
-test('spaces in quotes do not end a word', () => {
-  const text = 'state=failed tag.region="eu west" na';
-  assert.equal(filter.wordAt(text, 5), 0);
-  assert.equal(filter.wordAt(text, 30), 13);
-  assert.equal(filter.wordAt(text, text.length), 34);
-  assert.equal(filter.wordAt('a="x \\" y" b', 9), 0);
+test('a suggestion replaces the whole word, also if the user has typed since', () => {
+  const text = 'state=failed name=che x=y';
+  const completed = { text, start: 13, end: 21 };
+  const accept = (typed, cursor, suggestion) => filter.withSuggestion(typed, cursor, completed, suggestion);
+  assert.deepEqual(accept(text, 19, 'name=checkout'), { text: 'state=failed name=checkout x=y', cursor: 27 });
+  assert.deepEqual(accept(text, 15, 'name='), { text: 'state=failed name= x=y', cursor: 18 });
+  assert.deepEqual(accept('state=failed name=chec x=y', 22, 'name=checkout'), { text: 'state=failed name=checkout x=y', cursor: 27 });
+  assert.deepEqual(accept('name=che x=y', 8, 'name=checkout'), { text: 'name=che x=y', cursor: 8 });
+  assert.deepEqual(accept(text, 2, 'name=checkout'), { text, cursor: 2 });
+  const keyed = { text: 'sta=failed', start: 0, end: 4 };
+  assert.deepEqual(filter.withSuggestion(keyed.text, 2, keyed, 'state='), { text: 'state=failed', cursor: 6 });
 });
 
 test('durations have two units at most', () => {
@@ -73,4 +78,11 @@ test('a node is as bad as its worst part', () => {
   assert.equal(nodes.clockOf({ partitions: [{ clock_offset_seconds: 0.1 }, { clock_offset_seconds: -0.3 }] }), -0.3);
   assert.deepEqual(nodes.slotsOf({ slots: 100, free_slots: 30 }), { used: 70, total: 100 });
   assert.deepEqual(nodes.leads({ partitions: [{ partition: 0, role: 'leader' }, { partition: 1, role: 'follower' }] }), [0]);
+});
+
+test('queues by tag say whether a worker has the tag', () => {
+  const activity = { queues: [{ tag: '', queued: 1 }, { tag: 'arm', queued: 2 }, { tag: 'gpu', queued: 3 }] };
+  assert.deepEqual(nodes.queuesOf(activity, [{ node: 'a' }, { node: 'b', tags: ['gpu'] }]),
+    [{ tag: 'arm', queued: 2, served: false }, { tag: 'gpu', queued: 3, served: true }]);
+  assert.deepEqual(nodes.queuesOf({}, undefined), []);
 });
