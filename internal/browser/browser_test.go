@@ -81,8 +81,9 @@ const actionTimeout = 10 * time.Second
 
 // A tab is a tab of the browser that notes what must not happen in a page.
 type tab struct {
-	t   *testing.T
-	ctx context.Context
+	t       *testing.T
+	ctx     context.Context
+	dialogs chan struct{} // one element while a dialog is to be closed
 
 	mu       sync.Mutex
 	problems []string
@@ -96,15 +97,18 @@ func openTab(t *testing.T) *tab {
 	if shared.browser == nil {
 		t.Skip(`run with "make browser"`)
 	}
-	opened := &tab{t: t}
+	opened := &tab{t: t, dialogs: make(chan struct{}, 1)}
 	ctx, cancel := chromedp.NewContext(shared.browser, chromedp.WithListener(opened.note))
 	opened.ctx = ctx
 	if err := chromedp.Do(ctx); err != nil { // creates the tab, whose life is that of ctx
 		t.Fatal(err)
 	}
 	opened.run(command(network.Enable, network.EnableParams{}), command(log.Enable, cdp.Empty{}))
+	var closing sync.WaitGroup
+	closing.Go(opened.closeDialogs)
 	t.Cleanup(func() {
 		cancel()
+		closing.Wait()
 		opened.mu.Lock()
 		defer opened.mu.Unlock()
 		for _, problem := range opened.problems {
@@ -132,12 +136,26 @@ func (b *tab) note(event any) {
 		}
 	case *page.EventJavascriptDialogOpening:
 		b.problem("dialog: " + event.Message)
-		// A dialog blocks the page. The listener must not wait for the answer.
-		go func() { _ = b.try(command(page.HandleJavaScriptDialog, page.HandleJavaScriptDialogParams{})) }()
+		select { // the listener must not wait for the answer of the browser
+		case b.dialogs <- struct{}{}:
+		default:
+		}
 	case *network.EventRequestWillBeSent:
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.requests = append(b.requests, event.Request.URL)
+	}
+}
+
+// closeDialogs closes the dialogs of the page, which each block it, until the tab is closed.
+func (b *tab) closeDialogs() {
+	for {
+		select {
+		case <-b.dialogs:
+			_ = b.try(command(page.HandleJavaScriptDialog, page.HandleJavaScriptDialogParams{}))
+		case <-b.ctx.Done():
+			return
+		}
 	}
 }
 
