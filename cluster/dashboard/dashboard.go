@@ -31,7 +31,9 @@ type Options struct {
 	// StreamsMax bounds the streams of events that are open at a time; each open page has one.
 	// Defaults to 1,000.
 	StreamsMax int
-	// Logger gets requests that fail with an internal error. Defaults to slog.Default().
+	// Logger gets requests that fail with an internal error, and with principal and reason the changes
+	// that no history records: of members, leaders and paused activities, retries and purges. Defaults
+	// to slog.Default().
 	Logger *slog.Logger
 }
 
@@ -45,7 +47,7 @@ func Handler(client *cluster.Client, options Options) http.Handler {
 	mux := http.NewServeMux()
 	calls := http.StripPrefix("/api", rooted(api.New(api.Config{
 		Client: client, Principal: options.Principal, ReadOnly: options.ReadOnly, Redact: options.Redact,
-		StreamsMax: cmp.Or(max(options.StreamsMax, 0), streamsDefault), Logger: cmp.Or(options.Logger, slog.Default()),
+		StreamsMax: cmp.Or(max(options.StreamsMax, 0), streamsDefault), Logger: options.Logger,
 	})))
 	mux.Handle("/api/", calls)
 	mux.Handle("/api", calls) // no redirect: it would lack the prefix

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -25,7 +26,9 @@ type Config struct {
 	Redact func(replay.PayloadInfo) bool
 	// StreamsMax bounds the streams of events that are open at a time.
 	StreamsMax int
-	Logger     *slog.Logger
+	// Logger gets what no history records: changes, and requests that failed with an internal error.
+	// Defaults to slog.Default().
+	Logger *slog.Logger
 }
 
 // API serves the JSON API. Its methods may be called concurrently.
@@ -48,6 +51,7 @@ type request struct {
 
 // New returns the API.
 func New(config Config) *API {
+	config.Logger = cmp.Or(config.Logger, slog.Default())
 	a := &API{config: config, mux: http.NewServeMux(), streams: newStreams(config.StreamsMax), recheck: aliveInterval, cluster: clusterAPI{
 		client: config.Client, schedules: scheduleChecker{client: config.Client, now: time.Now},
 	}, values: filterValues{client: config.Client}}
