@@ -2,7 +2,7 @@
 
 import { html } from './lib/htm-preact.js';
 import { get, may, pageURL, post } from './api.js';
-import { ask, Badge, Empty, Fetched, Meter, notify, Table } from './components.js';
+import { ask, Badge, Empty, Fetched, logged, Meter, notify, Table } from './components.js';
 import { quote } from './filtertext.js';
 import { count, short } from './format.js';
 import { useFetched } from './live.js';
@@ -39,7 +39,7 @@ function pauseOrResume(activity, onDone) {
   return ask({
     title: `${label} the activity ${activity.name}`,
     text: html`<p>${activity.paused ? 'Its attempts begin again in the whole cluster.' : 'No attempt of it begins in the whole cluster until it is resumed. Attempts in progress go on.'}</p>`,
-    reason: true,
+    reason: activity.paused ? logged : 'It is shown where an activity waits.',
     confirm: label,
     run: async (values) => {
       await post(['activities', activity.name, verb], values);

@@ -1,7 +1,7 @@
 // The actions on one open operation, each with its dialog.
 //
 // Exports:
-//   operationActions(id, operation, onDone)   what the user may do with it: [{label, act, danger}]
+//   operationActions(id, operation, isOldest, onDone)   what the user may do with it: [{label, act, danger}]
 
 import { html } from './lib/htm-preact.js';
 import { may, post } from './api.js';
@@ -10,8 +10,11 @@ import { ask, notify } from './dialog.js';
 const timed = ['ActivityScheduled', 'TimerCreated'];
 const ending = ['ActivityScheduled', 'SubOrchestrationScheduled'];
 
-/** onDone is called after each action that was done. */
-export function operationActions(id, operation, onDone) {
+/**
+ * isOldest: no older subscription waits for the same event, and would get it first. onDone is called
+ * after each action that was done.
+ */
+export function operationActions(id, operation, isOldest, onDone) {
   const { type, held, state } = operation;
   if (!operation.event_id) {
     return [];
@@ -25,7 +28,7 @@ export function operationActions(id, operation, onDone) {
     { label: 'Hold', right: 'hold', shown: timed.includes(type) && !isHeld, ask: hold },
     { label: 'Release', right: 'release', shown: timed.includes(type) && isHeld, ask: release },
     { label: 'Adjust', right: 'adjust', shown: isActivity, ask: adjust },
-    { label: 'Complete', right: 'complete operation', shown: ending.includes(type) || type === 'ExternalSubscribed', ask: complete },
+    { label: 'Complete', right: 'complete operation', shown: ending.includes(type) || (type === 'ExternalSubscribed' && isOldest), ask: complete },
     { label: 'Fail', right: 'fail operation', shown: ending.includes(type), ask: fail, danger: true },
   ];
   return all.filter((a) => a.shown && may(a.right)).map((a) => ({

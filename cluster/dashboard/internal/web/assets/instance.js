@@ -73,7 +73,7 @@ function Instance({ id, topic, status, reload }) {
     timeline: () => html`<${TimelinePanel} timeline=${timeline} ended=${ended} onSelect=${select} selected=${selected} />`,
     history: () => html`<${History} key=${execution} id=${id} source=${history} selected=${selected} onSelect=${select} actions=${actions} />`,
     pending: () => html`<${Fetched} result=${pending} what="Loading what is open">${(data) => html`<${Pending} id=${id}
-      operations=${data.operations || []} onDone=${onDone} onSelect=${select} ended=${hasEnded(status.state)} />`}<//>`,
+      state=${status.state} operations=${data.operations || []} onDone=${onDone} onSelect=${select} />`}<//>`,
     stack: () => html`<${Stack} id=${id} state=${status.state} lastEventId=${status.last_event_id} onSelect=${select} />`,
     children: () => html`<${Children} id=${id} />`,
   };
