@@ -62,8 +62,8 @@ function drain(node, onDone) {
 
 export function NodeActions({ node, nodes, onDone }) {
   return html`<${Menu} label=${html`Actions<span class="visually-hidden"> of ${node.id}</span>`} items=${[
-    { label: 'Drain…', hidden: !may('transfer leadership') || livenessOf(node).tone === 'bad', act: () => drain(node, onDone) },
-    { label: 'Remove…', danger: true, hidden: !may('remove member') || nodes.length < 2, act: () => remove(node, nodes, onDone) },
+    { label: 'Drain…', dataAction: 'drain-node', hidden: !may('transfer leadership') || livenessOf(node).tone === 'bad', act: () => drain(node, onDone) },
+    { label: 'Remove…', dataAction: 'remove-node', danger: true, hidden: !may('remove member') || nodes.length < 2, act: () => remove(node, nodes, onDone) },
   ]} />`;
 }
 
@@ -88,5 +88,5 @@ export function TransferMenu({ row, nodes, onDone }) {
   if (!may('transfer leadership')) return null;
   const others = nodes.filter((node) => node.id !== row.leader && livenessOf(node).tone !== 'bad' && node.voter !== false);
   return html`<${Menu} label=${html`Transfer<span class="visually-hidden"> partition ${row.partition}</span>`}
-    items=${others.map((node) => ({ label: `To ${node.id}…`, act: () => transfer(row, node, onDone) }))} />`;
+    items=${others.map((node) => ({ label: `To ${node.id}…`, dataAction: 'transfer-leadership', act: () => transfer(row, node, onDone) }))} />`;
 }

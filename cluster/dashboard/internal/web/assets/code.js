@@ -64,7 +64,7 @@ const activityColumns = (nodes, reload) => [
   { id: 'queued', label: 'Queued', numeric: true, cell: (each) => html`<a href=${pageURL(['instances'], { filter: `waiting=activity:${quote(each.name)}` })}>${count(each.queued ?? 0)}</a>` },
   { id: 'rate', label: 'Rate', cell: rateOf },
   { id: 'actions', label: 'Actions', actions: true, cell: (each) => may(each.paused ? 'resume activity' : 'pause activity') && html`
-    <button type="button" class="small" aria-label=${`${each.paused ? 'Resume' : 'Pause'} ${each.name}`}
+    <button type="button" class="small" data-action=${each.paused ? 'resume-activity' : 'pause-activity'} aria-label=${`${each.paused ? 'Resume' : 'Pause'} ${each.name}`}
       onClick=${() => pauseOrResume(each, reload)}>${each.paused ? 'Resume…' : 'Pause…'}</button>` },
 ];
 

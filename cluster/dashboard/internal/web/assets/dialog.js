@@ -116,7 +116,8 @@ function Dialog({ options, close }) {
     setBusy(false);
   };
   const ready = !busy && (!options.typed || typed === options.typed);
-  const label = options.preview && !preview ? 'Show what would happen' : options.confirm ?? options.title;
+  const isLast = !options.preview || preview;
+  const label = isLast ? options.confirm ?? options.title : 'Show what would happen';
   return html`<dialog ref=${element} class="dialog" aria-labelledby="dialog-title" onClose=${() => close(null)}>
     <form onSubmit=${submit}>
       <h2 id="dialog-title">${options.title}</h2>
@@ -130,7 +131,7 @@ function Dialog({ options, close }) {
         ${error.outcome === 'unknown' ? ' The outcome is unknown: look before you repeat it.' : ''}</div>`}
       <div class="dialog-buttons">
         <button type="button" onClick=${() => close(null)}>Back</button>
-        <button type="submit" class=${options.danger ? 'primary danger' : 'primary'} disabled=${!ready}>
+        <button type="submit" class=${options.danger ? 'primary danger' : 'primary'} disabled=${!ready} data-action=${isLast ? 'confirm' : undefined}>
           ${busy ? 'Working…' : label}</button>
       </div>
     </form>

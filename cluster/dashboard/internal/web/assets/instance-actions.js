@@ -1,7 +1,7 @@
 // The actions on one instance, each with its dialog.
 //
 // Exports:
-//   instanceActions(status, onDone)   {buttons, menu: [{label, act, danger, hidden}], rewind, fork}
+//   instanceActions(status, onDone)   {buttons, menu: [{label, dataAction, act, danger, hidden}], rewind, fork}
 
 import { html } from './lib/htm-preact.js';
 import { get, may, pageURL, post } from './api.js';
@@ -36,19 +36,19 @@ export function instanceActions(status, execution, onDone) {
   const stuck = state === 'stalled' || state === 'waiting for code';
   const again = isRepeatable(status);
   const menu = [
-    { label: 'Send event…', right: 'send', shown: !ended, act: () => act(waits(state, sendDialog(id)), onDone) },
-    { label: 'Update…', right: 'update', shown: !ended, act: () => update(id, state, onDone) },
+    { label: 'Send event…', dataAction: 'send-event', right: 'send', shown: !ended, act: () => act(waits(state, sendDialog(id)), onDone) },
+    { label: 'Update…', dataAction: 'update', right: 'update', shown: !ended, act: () => update(id, state, onDone) },
     { label: 'Query…', right: 'query', shown: true, act: () => query(id) },
     { label: 'Read key-value map…', right: 'query', shown: true, act: () => readMap(id) },
-    { label: 'Suspend…', right: 'suspend', shown: !ended && !suspended, act: () => input('suspend', suspendDialog), first: true },
-    { label: 'Resume…', right: 'resume', shown: !ended && suspended, act: () => input('resume', resumeDialog), first: true },
-    { label: 'Retry…', right: 'retry', shown: stuck, act: () => simple('retry', retryDialog), first: true },
-    { label: 'Rerun…', right: 'rerun', shown: again, act: () => simple('rerun', rerunDialog(ended)), first: ended },
-    { label: 'Rewind…', right: 'rewind', shown: again, act: () => copy('rewind', status, execution, 0, onDone) },
-    { label: 'Fork…', right: 'fork', shown: isCopyable(status.name), act: () => copy('fork', status, execution, 0, onDone) },
-    { label: 'Cancel…', right: 'cancel', shown: !ended, act: () => input('cancel', cancelDialog), first: true },
-    { label: 'Terminate…', right: 'terminate', shown: !ended, danger: true, act: () => simple('terminate', terminateDialog(id)) },
-    { label: 'Purge…', right: 'purge', shown: ended, danger: true, act: () => purge(id) },
+    { label: 'Suspend…', dataAction: 'suspend', right: 'suspend', shown: !ended && !suspended, act: () => input('suspend', suspendDialog), first: true },
+    { label: 'Resume…', dataAction: 'resume', right: 'resume', shown: !ended && suspended, act: () => input('resume', resumeDialog), first: true },
+    { label: 'Retry…', dataAction: 'retry', right: 'retry', shown: stuck, act: () => simple('retry', retryDialog), first: true },
+    { label: 'Rerun…', dataAction: 'rerun', right: 'rerun', shown: again, act: () => simple('rerun', rerunDialog(ended)), first: ended },
+    { label: 'Rewind…', dataAction: 'rewind', right: 'rewind', shown: again, act: () => copy('rewind', status, execution, 0, onDone) },
+    { label: 'Fork…', dataAction: 'fork', right: 'fork', shown: isCopyable(status.name), act: () => copy('fork', status, execution, 0, onDone) },
+    { label: 'Cancel…', dataAction: 'cancel', right: 'cancel', shown: !ended, act: () => input('cancel', cancelDialog), first: true },
+    { label: 'Terminate…', dataAction: 'terminate', right: 'terminate', shown: !ended, danger: true, act: () => simple('terminate', terminateDialog(id)) },
+    { label: 'Purge…', dataAction: 'purge', right: 'purge', shown: ended, danger: true, act: () => purge(id) },
   ].filter((item) => item.shown && may(item.right));
   const begin = (verb, allowed) => (allowed && may(verb) ? (eventId) => copy(verb, status, execution, eventId, onDone) : null);
   return {

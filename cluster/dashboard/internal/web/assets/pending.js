@@ -76,7 +76,7 @@ function Problem({ operation }) {
 function Buttons({ id, operation, all, onDone }) {
   const isOldest = all.find((o) => o.type === operation.type && o.name === operation.name) === operation;
   const actions = operationActions(id, operation, isOldest, onDone);
-  return html`<span class="pending-buttons">${actions.map(({ label, act, danger }) => html`
-    <button type="button" class=${danger ? 'small danger' : 'small'} key=${label} onClick=${act}
+  return html`<span class="pending-buttons">${actions.map(({ label, dataAction, act, danger }) => html`
+    <button type="button" class=${danger ? 'small danger' : 'small'} key=${label} data-action=${dataAction} onClick=${act}
       aria-label=${`${label}: ${operation.name || typeNames[operation.type]} event ${operation.event_id}`}>${label}</button>`)}</span>`;
 }
