@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto"
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
@@ -56,7 +57,7 @@ func runShared(m *testing.M) (code int, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	begun := time.Now()
-	lab, stop, err := startLab(ctx, dir)
+	lab, stop, err := startFilledLab(ctx, dir)
 	if err != nil {
 		return 0, err
 	}
@@ -82,6 +83,7 @@ const actionTimeout = 10 * time.Second
 // A tab is a tab of the browser that notes what must not happen in a page.
 type tab struct {
 	t       *testing.T
+	lab     *lab // whose pages the tab shows
 	ctx     context.Context
 	dialogs chan struct{} // one element while a dialog is to be closed
 
@@ -94,10 +96,16 @@ type tab struct {
 // openTab opens an empty tab. At the end of the test it fails if a page reported a problem.
 func openTab(t *testing.T) *tab {
 	t.Helper()
+	return openTabOf(t, shared.lab)
+}
+
+// openTabOf opens a tab for the pages of a cluster.
+func openTabOf(t *testing.T, of *lab) *tab {
+	t.Helper()
 	if shared.browser == nil {
 		t.Skip(`run with "make browser"`)
 	}
-	opened := &tab{t: t, dialogs: make(chan struct{}, 1)}
+	opened := &tab{t: t, lab: of, dialogs: make(chan struct{}, 1)}
 	ctx, cancel := chromedp.NewContext(shared.browser, chromedp.WithListener(opened.note))
 	opened.ctx = ctx
 	if err := chromedp.Do(ctx); err != nil { // creates the tab, whose life is that of ctx
@@ -208,20 +216,34 @@ func command[P, R any](c cdp.Command[P, R], params P) chromedp.Action[chromedp.V
 // open shows a page, by its path below the prefix, and waits until its content is drawn.
 func (b *tab) open(path string) {
 	b.t.Helper()
-	b.run(chromedp.Navigate(shared.lab.url + path))
+	b.run(chromedp.Navigate(b.lab.url + path))
 	b.await("no loading notice in "+path, `document.readyState === 'complete' && !document.querySelector('main .loading')`)
 }
 
 // await waits until a JavaScript condition holds.
 func (b *tab) await(what, condition string) {
 	b.t.Helper()
-	err := b.try(chromedp.Poll[chromedp.Void]("Boolean("+condition+")", chromedp.WithPollingInterval(25*time.Millisecond), chromedp.WithPollingTimeout(0)))
-	if errors.Is(err, context.DeadlineExceeded) {
+	ctx, cancel := context.WithTimeout(b.ctx, actionTimeout)
+	defer cancel()
+	poll := chromedp.Poll[chromedp.Void]("Boolean("+condition+")", chromedp.WithPollingInterval(25*time.Millisecond), chromedp.WithPollingTimeout(0))
+	err := chromedp.Do(ctx, poll)
+	for isNavigation(err) && ctx.Err() == nil {
+		err = chromedp.Do(ctx, poll) // in the next document
+	}
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
 		text, _ := chromedp.Run(b.ctx, chromedp.Evaluate[string](`document.body.innerText.slice(0, 1500)`))
 		b.t.Fatalf("%s: not after %v; the page shows:\n%s", what, actionTimeout, text)
-	} else if err != nil {
+	default:
 		b.t.Fatalf("%s: %v", what, err)
 	}
+}
+
+// isNavigation reports whether a script failed because its document has gone.
+func isNavigation(err error) bool {
+	var refused *cdproto.Error
+	return errors.As(err, &refused) && refused.Code == -32000
 }
 
 // awaitText waits until the page shows a text.
