@@ -134,14 +134,20 @@ func (a *actor) leader() string {
 	return ""
 }
 
-// leads waits until the page shows that a node leads, and the log by whom and why.
+// leads waits until the log has by whom and why a node leads, and the page shows it.
 func (a *actor) leads(node string) {
 	a.t.Helper()
 	a.logs(operate.ActionTransfer, a.reason())
+	a.showsLeader(node)
+	a.kept()
+}
+
+// showsLeader waits until the page of the cluster shows that a node leads.
+func (a *actor) showsLeader(node string) {
+	a.t.Helper()
 	a.await(node+" leads on the page", fmt.Sprintf(
 		`[...document.querySelectorAll(%q)].some((each) => each.querySelector('dt').textContent === 'Leads' && each.querySelector('dd').textContent === '0')`,
 		cardOf(node)+" .facts > div"))
-	a.kept()
 }
 
 const chargeRow = `tr:has([aria-label$=" charge"])`

@@ -29,6 +29,13 @@ var shared struct {
 }
 
 func TestMain(m *testing.M) {
+	if config := os.Getenv(nodeEnv); config != "" {
+		if err := runNode(config); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if os.Getenv("TENUTO_BROWSER") == "" {
 		fmt.Println(`the tests in a browser run with "make browser" only`)
 		os.Exit(m.Run()) // each test skips itself

@@ -100,7 +100,7 @@ const terminateDialog = (id) => ({
 });
 
 const nameField = (label) => ({ name: 'name', label, required: true });
-const inputField = (label, help = 'JSON') => ({ name: 'input', label, type: 'json', value: 'null', help });
+const inputField = (label) => ({ name: 'input', label, type: 'json', help: 'JSON. If it is empty: null.' });
 
 const sendDialog = (id) => ({
   title: 'Send an event', confirm: 'Send', done: 'The event is recorded.',
