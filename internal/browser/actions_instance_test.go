@@ -162,10 +162,18 @@ func (a *actor) confirmFork() {
 	}
 }
 
-// stall starts an instance whose code then changes, and opens its page when it is stalled.
-func (a *actor) stall() {
+// showStalled starts an instance whose code then changes, and opens its page.
+func (a *actor) showStalled() {
 	a.t.Helper()
 	start1(a, repaired, "order", waitingEvents)
+	a.stall()
+	a.show("instances/" + a.id)
+	a.badge("main", "stalled")
+}
+
+// stall changes the code of the instance of the test, and waits until it is stalled.
+func (a *actor) stall() {
+	a.t.Helper()
 	a.lab.broken.Store(true)
 	_, err := a.lab.client.Stack(a.context(), a.id) // while the code is in memory
 	a.check(err)
@@ -179,8 +187,6 @@ func (a *actor) stall() {
 	a.check(a.lab.await(a.context(), a.id, cluster.Stalled))
 	cancel()
 	<-answered
-	a.show("instances/" + a.id)
-	a.badge("main", "stalled")
 }
 
 // moveLeader makes another node the leader.
@@ -194,7 +200,7 @@ func (l *lab) moveLeader(ctx context.Context) error {
 
 func retryStalled(a *actor) {
 	defer a.lab.broken.Store(false)
-	a.stall()
+	a.showStalled()
 	a.lab.broken.Store(false)
 	a.press(".instance-actions")
 	a.confirm()
@@ -204,7 +210,7 @@ func retryStalled(a *actor) {
 
 func rewindStalled(a *actor) {
 	defer a.lab.broken.Store(false)
-	a.stall()
+	a.showStalled()
 	a.press(".mismatch")
 	a.confirmReason()
 	a.hasExecutions(2)

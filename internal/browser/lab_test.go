@@ -213,7 +213,7 @@ func (l *lab) definitions(nodeID string, released <-chan struct{}) []replay.Defi
 			return "", err
 		}),
 	}
-	all = append(all, l.actionDefinitions()...)
+	all = append(append(all, l.actionDefinitions()...), l.hostileDefinitions()...)
 	if nodeID == "n2" {
 		all = append(all, onlyOnTwo.Bind(waitForEvent))
 	}
