@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
@@ -175,18 +176,19 @@ func (a *actor) showStalled() {
 func (a *actor) stall() {
 	a.t.Helper()
 	a.lab.broken.Store(true)
-	_, err := a.lab.client.Stack(a.context(), a.id) // while the code is in memory
-	a.check(err)
 	a.check(a.lab.moveLeader(a.context()))
 	asking, cancel := context.WithCancel(a.context())
-	answered := make(chan error)
-	go func() { // loads the instance, and has no answer while that is stalled
-		_, err := a.lab.client.Stack(asking, a.id)
-		answered <- err
-	}()
-	a.check(a.lab.await(a.context(), a.id, cluster.Stalled))
+	defer cancel()
+	var loading sync.WaitGroup
+	loading.Go(func() {
+		for asking.Err() == nil { // loads the instance, and has no answer while that is stalled
+			_, _ = a.lab.client.Stack(asking, a.id)
+		}
+	})
+	defer loading.Wait()
+	err := a.lab.await(a.context(), a.id, cluster.Stalled)
 	cancel()
-	<-answered
+	a.check(err)
 }
 
 // moveLeader makes another node the leader.

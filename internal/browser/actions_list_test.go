@@ -39,7 +39,7 @@ func listActions() []actionTest {
 		{"selected-rerun", func(a *actor) { a.changeSelected(a.isTerminated, history.HistoryCopied, cluster.Running) }},
 		{"selected-retry", func(a *actor) {
 			defer a.lab.broken.Store(false)
-			a.stall()
+			a.showStalled()
 			a.lab.broken.Store(false)
 			a.select1()
 			a.preview("1 instance")

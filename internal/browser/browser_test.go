@@ -227,30 +227,43 @@ func (b *tab) open(path string) {
 	b.await("no loading notice in "+path, `document.readyState === 'complete' && !document.querySelector('main .loading')`)
 }
 
-// await waits until a JavaScript condition holds.
+// await waits until a JavaScript condition holds, also in a document that follows the present one.
 func (b *tab) await(what, condition string) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, actionTimeout)
 	defer cancel()
-	poll := chromedp.Poll[chromedp.Void]("Boolean("+condition+")", chromedp.WithPollingInterval(25*time.Millisecond), chromedp.WithPollingTimeout(0))
-	err := chromedp.Do(ctx, poll)
-	for isNavigation(err) && ctx.Err() == nil {
-		err = chromedp.Do(ctx, poll) // in the next document
-	}
-	switch {
-	case err == nil:
-	case ctx.Err() != nil:
-		text, _ := chromedp.Run(b.ctx, chromedp.Evaluate[string](`document.body.innerText.slice(0, 1500)`))
-		b.t.Fatalf("%s: not after %v; the page shows:\n%s", what, actionTimeout, text)
-	default:
-		b.t.Fatalf("%s: %v", what, err)
+	ticker := time.NewTicker(25 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		switch holds, err := b.holds(ctx, condition); {
+		case err != nil && ctx.Err() == nil:
+			b.t.Fatalf("%s: %v", what, err)
+		case holds:
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			text, _ := chromedp.Run(b.ctx, chromedp.Evaluate[string](`document.body.innerText.slice(0, 1500)`))
+			b.t.Fatalf("%s: not after %v; the page shows:\n%s", what, actionTimeout, text)
+		}
 	}
 }
 
-// isNavigation reports whether a script failed because its document has gone.
-func isNavigation(err error) bool {
+// evaluateTimeout bounds one look at a condition. That of a page that the browser keeps for the way back
+// has no answer.
+const evaluateTimeout = 2 * time.Second
+
+// holds reports whether a condition holds now. It does not while the tab goes from one document to the next.
+func (b *tab) holds(ctx context.Context, condition string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, evaluateTimeout)
+	defer cancel()
+	holds, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("Boolean("+condition+")"))
 	var refused *cdproto.Error
-	return errors.As(err, &refused) && refused.Code == -32000
+	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &refused) && refused.Code == -32000 {
+		return false, nil
+	}
+	return holds, err
 }
 
 // awaitText waits until the page shows a text.
