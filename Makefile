@@ -227,7 +227,7 @@ partitions: ## Run the tests of cluster with four partitions and -race
 # Tests in a browser take minutes, so that they are not part of test.
 .PHONY: browser
 browser: ## Test the dashboard's pages in Chromium (Debian: apt-get install chromium)
-	TENUTO_BROWSER=1 go -C internal/browser test -count 1 -timeout 6m $(TESTFLAGS) .
+	TENUTO_BROWSER=1 go -C internal/browser test -count 1 -timeout 15m $(TESTFLAGS) .
 
 .PHONY: screenshots
 screenshots: # Write pictures of the dashboard's pages, light and dark, to .bin/screenshots

@@ -38,7 +38,9 @@ type Options struct {
 	// TopicsMax bounds the different topics that these streams follow together, such as the pages of
 	// different instances or lists: each is read about once a second. Defaults to 500.
 	TopicsMax int
-	// Logger gets requests that fail with an internal error. Defaults to slog.Default().
+	// Logger gets requests that fail with an internal error, and with principal and reason the changes
+	// that no history records: of members, leaders and paused activities, retries and purges. Defaults
+	// to slog.Default().
 	Logger *slog.Logger
 }
 
@@ -56,7 +58,7 @@ func Handler(client *cluster.Client, options Options) http.Handler {
 	calls := http.StripPrefix("/api", rooted(api.New(api.Config{
 		Client: client, Principal: options.Principal, ReadOnly: options.ReadOnly, Redact: options.Redact,
 		StreamsMax: cmp.Or(max(options.StreamsMax, 0), streamsDefault),
-		TopicsMax:  cmp.Or(max(options.TopicsMax, 0), topicsDefault), Logger: cmp.Or(options.Logger, slog.Default()),
+		TopicsMax:  cmp.Or(max(options.TopicsMax, 0), topicsDefault), Logger: options.Logger,
 	})))
 	mux.Handle("/api/", calls)
 	mux.Handle("/api", calls) // no redirect: it would lack the prefix

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto"
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
@@ -28,6 +29,13 @@ var shared struct {
 }
 
 func TestMain(m *testing.M) {
+	if config := os.Getenv(nodeEnv); config != "" {
+		if err := runNode(config); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if os.Getenv("TENUTO_BROWSER") == "" {
 		fmt.Println(`the tests in a browser run with "make browser" only`)
 		os.Exit(m.Run()) // each test skips itself
@@ -56,7 +64,7 @@ func runShared(m *testing.M) (code int, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	begun := time.Now()
-	lab, stop, err := startLab(ctx, dir)
+	lab, stop, err := startFilledLab(ctx, dir)
 	if err != nil {
 		return 0, err
 	}
@@ -81,8 +89,10 @@ const actionTimeout = 10 * time.Second
 
 // A tab is a tab of the browser that notes what must not happen in a page.
 type tab struct {
-	t   *testing.T
-	ctx context.Context
+	t       *testing.T
+	lab     *lab // whose pages the tab shows
+	ctx     context.Context
+	dialogs chan struct{} // one element while a dialog is to be closed
 
 	mu       sync.Mutex
 	problems []string
@@ -93,18 +103,27 @@ type tab struct {
 // openTab opens an empty tab. At the end of the test it fails if a page reported a problem.
 func openTab(t *testing.T) *tab {
 	t.Helper()
+	return openTabOf(t, shared.lab)
+}
+
+// openTabOf opens a tab for the pages of a cluster.
+func openTabOf(t *testing.T, of *lab) *tab {
+	t.Helper()
 	if shared.browser == nil {
 		t.Skip(`run with "make browser"`)
 	}
-	opened := &tab{t: t}
+	opened := &tab{t: t, lab: of, dialogs: make(chan struct{}, 1)}
 	ctx, cancel := chromedp.NewContext(shared.browser, chromedp.WithListener(opened.note))
 	opened.ctx = ctx
 	if err := chromedp.Do(ctx); err != nil { // creates the tab, whose life is that of ctx
 		t.Fatal(err)
 	}
 	opened.run(command(network.Enable, network.EnableParams{}), command(log.Enable, cdp.Empty{}))
+	var closing sync.WaitGroup
+	closing.Go(opened.closeDialogs)
 	t.Cleanup(func() {
 		cancel()
+		closing.Wait()
 		opened.mu.Lock()
 		defer opened.mu.Unlock()
 		for _, problem := range opened.problems {
@@ -132,12 +151,26 @@ func (b *tab) note(event any) {
 		}
 	case *page.EventJavascriptDialogOpening:
 		b.problem("dialog: " + event.Message)
-		// A dialog blocks the page. The listener must not wait for the answer.
-		go func() { _ = b.try(command(page.HandleJavaScriptDialog, page.HandleJavaScriptDialogParams{})) }()
+		select { // the listener must not wait for the answer of the browser
+		case b.dialogs <- struct{}{}:
+		default:
+		}
 	case *network.EventRequestWillBeSent:
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.requests = append(b.requests, event.Request.URL)
+	}
+}
+
+// closeDialogs closes the dialogs of the page, which each block it, until the tab is closed.
+func (b *tab) closeDialogs() {
+	for {
+		select {
+		case <-b.dialogs:
+			_ = b.try(command(page.HandleJavaScriptDialog, page.HandleJavaScriptDialogParams{}))
+		case <-b.ctx.Done():
+			return
+		}
 	}
 }
 
@@ -190,20 +223,47 @@ func command[P, R any](c cdp.Command[P, R], params P) chromedp.Action[chromedp.V
 // open shows a page, by its path below the prefix, and waits until its content is drawn.
 func (b *tab) open(path string) {
 	b.t.Helper()
-	b.run(chromedp.Navigate(shared.lab.url + path))
+	b.run(chromedp.Navigate(b.lab.url + path))
 	b.await("no loading notice in "+path, `document.readyState === 'complete' && !document.querySelector('main .loading')`)
 }
 
-// await waits until a JavaScript condition holds.
+// await waits until a JavaScript condition holds, also in a document that follows the present one.
 func (b *tab) await(what, condition string) {
 	b.t.Helper()
-	err := b.try(chromedp.Poll[chromedp.Void]("Boolean("+condition+")", chromedp.WithPollingInterval(25*time.Millisecond), chromedp.WithPollingTimeout(0)))
-	if errors.Is(err, context.DeadlineExceeded) {
-		text, _ := chromedp.Run(b.ctx, chromedp.Evaluate[string](`document.body.innerText.slice(0, 1500)`))
-		b.t.Fatalf("%s: not after %v; the page shows:\n%s", what, actionTimeout, text)
-	} else if err != nil {
-		b.t.Fatalf("%s: %v", what, err)
+	ctx, cancel := context.WithTimeout(b.ctx, actionTimeout)
+	defer cancel()
+	ticker := time.NewTicker(25 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		switch holds, err := b.holds(ctx, condition); {
+		case err != nil && ctx.Err() == nil:
+			b.t.Fatalf("%s: %v", what, err)
+		case holds:
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			text, _ := chromedp.Run(b.ctx, chromedp.Evaluate[string](`document.body.innerText.slice(0, 1500)`))
+			b.t.Fatalf("%s: not after %v; the page shows:\n%s", what, actionTimeout, text)
+		}
 	}
+}
+
+// evaluateTimeout bounds one look at a condition. That of a page that the browser keeps for the way back
+// has no answer.
+const evaluateTimeout = 2 * time.Second
+
+// holds reports whether a condition holds now. It does not while the tab goes from one document to the next.
+func (b *tab) holds(ctx context.Context, condition string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, evaluateTimeout)
+	defer cancel()
+	holds, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("Boolean("+condition+")"))
+	var refused *cdproto.Error
+	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &refused) && refused.Code == -32000 {
+		return false, nil
+	}
+	return holds, err
 }
 
 // awaitText waits until the page shows a text.

@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
@@ -41,14 +44,46 @@ var (
 	size      = replay.Attribute[int]("size")
 )
 
-// A lab is a cluster with instances of all kinds and the dashboard of it, served over HTTP.
+// A lab is a cluster of three nodes and the dashboard of it, served over HTTP.
 type lab struct {
 	nodes  []*cluster.Node
 	client *cluster.Client // remote, so that it survives each of the nodes
 	url    string          // of the overview, with a trailing slash
+	log    logBuffer       // of the dashboard
+	broken atomic.Bool     // the code of repaired does not fit its histories
 }
 
-// startLab starts the cluster. stop ends it.
+// A logBuffer keeps what is logged.
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *logBuffer) Write(line []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(line)
+}
+
+func (b *logBuffer) has(line string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Contains(b.text.String(), line)
+}
+
+// startFilledLab starts a cluster with instances of all kinds. stop ends it.
+func startFilledLab(ctx context.Context, dir string) (l *lab, stop func(), err error) {
+	if l, stop, err = startLab(ctx, dir); err != nil {
+		return nil, nil, err
+	}
+	if err := l.fill(ctx); err != nil {
+		stop()
+		return nil, nil, err
+	}
+	return l, stop, nil
+}
+
+// startLab starts a cluster. stop ends it.
 func startLab(ctx context.Context, dir string) (_ *lab, stop func(), err error) {
 	l := new(lab)
 	released := make(chan struct{})
@@ -68,7 +103,7 @@ func startLab(ctx context.Context, dir string) (_ *lab, stop func(), err error) 
 	if err != nil {
 		return nil, nil, err
 	}
-	if l.nodes, err = startNodes(ctx, dir, peers, released); err != nil {
+	if l.nodes, err = l.startNodes(ctx, dir, peers, released); err != nil {
 		return nil, nil, err
 	}
 	for _, node := range l.nodes {
@@ -82,18 +117,23 @@ func startLab(ctx context.Context, dir string) (_ *lab, stop func(), err error) 
 		return nil, nil, err
 	}
 	stops = append(stops, func() { _ = l.client.Close() })
-	mux := http.NewServeMux()
-	user := func(*http.Request) (string, error) { return "ada", nil }
-	mux.Handle(prefix, http.StripPrefix(strings.TrimSuffix(prefix, "/"),
-		dashboard.Handler(l.client, dashboard.Options{Principal: user})))
-	mux.HandleFunc("/", http.NotFound)
-	server := httptest.NewServer(mux)
+	server := serve(l.client, slog.New(slog.NewTextHandler(&l.log, nil)))
 	stops = append(stops, func() {
 		server.CloseClientConnections() // the streams of open pages do not end by themselves
 		server.Close()
 	})
 	l.url = server.URL + prefix
-	return l, stop, l.fill(ctx)
+	return l, stop, nil
+}
+
+// serve serves the dashboard of a client to the user ada.
+func serve(client *cluster.Client, log *slog.Logger) *httptest.Server {
+	mux := http.NewServeMux()
+	user := func(*http.Request) (string, error) { return "ada", nil }
+	mux.Handle(prefix, http.StripPrefix(strings.TrimSuffix(prefix, "/"),
+		dashboard.Handler(client, dashboard.Options{Principal: user, Logger: log})))
+	mux.HandleFunc("/", http.NotFound)
+	return httptest.NewServer(mux)
 }
 
 func freePeers(n int) (peers []cluster.Peer, err error) {
@@ -109,7 +149,7 @@ func freePeers(n int) (peers []cluster.Peer, err error) {
 }
 
 // startNodes starts the nodes at the same time: the cluster is founded when all run.
-func startNodes(ctx context.Context, dir string, peers []cluster.Peer, released <-chan struct{}) ([]*cluster.Node, error) {
+func (l *lab) startNodes(ctx context.Context, dir string, peers []cluster.Peer, released <-chan struct{}) ([]*cluster.Node, error) {
 	nodes := make([]*cluster.Node, len(peers))
 	errs := make([]error, len(peers))
 	ended := make(chan int)
@@ -117,7 +157,7 @@ func startNodes(ctx context.Context, dir string, peers []cluster.Peer, released 
 		go func() {
 			nodes[i], errs[i] = cluster.Start(ctx, cluster.Config{
 				NodeID: peer.NodeID, Listen: peer.Address, Peers: peers, Dir: fmt.Sprintf("%s/%s", dir, peer.NodeID),
-				Definitions: definitions(peer.NodeID, released), HungAfter: 200 * time.Millisecond,
+				Definitions: l.definitions(peer.NodeID, released), HungAfter: 200 * time.Millisecond,
 				StopGrace: time.Second, Logger: slog.New(slog.DiscardHandler),
 			})
 			ended <- i
@@ -130,7 +170,7 @@ func startNodes(ctx context.Context, dir string, peers []cluster.Peer, released 
 }
 
 // definitions are the code of a node. On n3 the code of changed differs; n2 alone has only-on-two.
-func definitions(nodeID string, released <-chan struct{}) []replay.Definition {
+func (l *lab) definitions(nodeID string, released <-chan struct{}) []replay.Definition {
 	all := []replay.Definition{
 		charge.Bind(func(_ context.Context, input string) (string, error) { return "charged " + input, nil }),
 		flaky.Bind(func(_ context.Context, input string) (string, error) {
@@ -173,6 +213,7 @@ func definitions(nodeID string, released <-chan struct{}) []replay.Definition {
 			return "", err
 		}),
 	}
+	all = append(append(all, l.actionDefinitions()...), l.hostileDefinitions()...)
 	if nodeID == "n2" {
 		all = append(all, onlyOnTwo.Bind(waitForEvent))
 	}

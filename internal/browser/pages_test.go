@@ -48,6 +48,19 @@ func TestPages_AskOnlyBelowThePrefix(t *testing.T) {
 	})
 }
 
+// The browser keeps the pages that a tab has left, which must not keep their connections: it has six
+// to a server.
+func TestPages_OneAfterTheOtherInATab(t *testing.T) {
+	b := openTab(t)
+	const live = `document.querySelector('.connection')?.textContent === 'Live'`
+	for _, path := range []string{"", "instances", "schedules", "schedules/nightly", "jobs", "jobs/job-1", "cluster", "instances/waiter-1"} {
+		b.open(path)
+		b.await(path+" is live", live)
+	}
+	b.run(chromedp.Evaluate[chromedp.Void](`history.back()`))
+	b.await("the page before, live", `location.pathname.endsWith('/cluster') && `+live)
+}
+
 // axe returns the violations that axe-core finds, one per line with an element.
 func (b *tab) axe() string {
 	b.t.Helper()

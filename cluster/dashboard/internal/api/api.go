@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -27,7 +28,9 @@ type Config struct {
 	StreamsMax int
 	// TopicsMax bounds the different topics that they follow together.
 	TopicsMax int
-	Logger    *slog.Logger
+	// Logger gets what no history records: changes, and requests that failed with an internal error.
+	// Defaults to slog.Default().
+	Logger *slog.Logger
 }
 
 // API serves the JSON API. Its methods may be called concurrently.
@@ -50,6 +53,7 @@ type request struct {
 
 // New returns the API.
 func New(config Config) *API {
+	config.Logger = cmp.Or(config.Logger, slog.Default())
 	a := &API{config: config, mux: http.NewServeMux(), streams: newStreams(config.StreamsMax, config.TopicsMax), recheck: aliveInterval, cluster: clusterAPI{
 		client: config.Client, schedules: scheduleChecker{client: config.Client, now: time.Now},
 	}, values: filterValues{read: func(ctx context.Context) (valueSet, bool) { return readValues(ctx, config.Client) }}}

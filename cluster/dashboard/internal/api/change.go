@@ -145,15 +145,6 @@ func (a *changeAPI) updateInstance(ctx context.Context, r *request, body *messag
 	return &outputAnswer{a.valueOf(replay.PayloadInfo{Kind: "update", Name: name, Part: "result"}, output)}, nil
 }
 
-type purgeAnswer struct {
-	Purged int `json:"purged"`
-}
-
-func (a *changeAPI) purgeInstance(ctx context.Context, r *request, body *reasonBody) (*purgeAnswer, error) {
-	n, err := a.config.Client.Purge(operate.WithReason(ctx, body.Reason), r.PathValue("id"))
-	return &purgeAnswer{n}, err
-}
-
 // copyBody is the body of a rerun, a rewind or a fork.
 type copyBody struct {
 	EventID    jsonNumber      `json:"event_id"` // the last event to keep

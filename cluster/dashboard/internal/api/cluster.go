@@ -191,8 +191,10 @@ func (a *clusterAPI) transferPartition(ctx context.Context, r *request, body *tr
 	if err := door.Check(request); err != nil {
 		return nil, err
 	}
-	_, err = door.Call(operate.WithReason(ctx, body.Reason), request)
-	return &accepted{}, err
+	return &accepted{}, r.logged(ctx, operate.ActionTransfer, body.Reason, func(ctx context.Context) error {
+		_, err := door.Call(ctx, request)
+		return err
+	}, "partition", number, "from", members[leader].NodeID, "to", body.To)
 }
 
 // drainBody is the body of a drain.
@@ -213,11 +215,17 @@ type movedPartition struct {
 
 // drainNode moves the leadership of all partitions that a node leads.
 func (a *clusterAPI) drainNode(ctx context.Context, r *request, body *drainBody) (*drainAnswer, error) {
-	do := operate.Drain
+	node := r.PathValue("id")
+	var moved []operate.Transfer
+	var err error
 	if body.DryRun {
-		do = operate.PlanDrain
+		moved, err = operate.PlanDrain(ctx, a.client, node)
+	} else {
+		err = r.logged(ctx, operate.ActionTransfer, body.Reason, func(ctx context.Context) (err error) {
+			moved, err = operate.Drain(ctx, a.client, node)
+			return err
+		}, "drained", node)
 	}
-	moved, err := do(operate.WithReason(ctx, body.Reason), a.client, r.PathValue("id"))
 	answer := &drainAnswer{Moved: []movedPartition{}}
 	for _, m := range moved {
 		answer.Moved = append(answer.Moved, movedPartition(m))

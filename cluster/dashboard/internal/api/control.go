@@ -111,10 +111,3 @@ func (a *changeAPI) fail(ctx context.Context, op operate.Operation, body *failBo
 func (a *changeAPI) adjust(ctx context.Context, op operate.Operation, body *adjustBody) error {
 	return operate.Adjust(ctx, a.config.Client, op, body.Reason, body.options()...)
 }
-
-// pauseActivity serves the pause of an activity, or its end.
-func (a *changeAPI) pauseActivity(run func(ctx context.Context, c *cluster.Client, activity, reason string) error) service {
-	return takes(func(ctx context.Context, r *request, body *reasonBody) (*accepted, error) {
-		return &accepted{}, run(ctx, a.config.Client, r.PathValue("name"), body.Reason)
-	})
-}

@@ -81,7 +81,7 @@ func (a *API) changeRoutes() []route {
 		{pattern: "POST /instances/{id}/resume", about: "Resumes a suspended run.",
 			service: change(resumeInstance), action: cluster.ActionResume},
 		{pattern: "POST /instances/{id}/retry", about: "Lets a stalled run try its code again.",
-			service: change(retryInstance), action: cluster.ActionRetry},
+			service: takes(to.retryInstance), action: cluster.ActionRetry},
 		{pattern: "POST /instances/{id}/purge", about: "Deletes an ended instance.",
 			service: takes(to.purgeInstance), action: cluster.ActionPurge},
 		{pattern: "POST /instances/{id}/rerun", about: "Begins a new execution with the same input, or another one.",
@@ -105,9 +105,9 @@ func (a *API) changeRoutes() []route {
 		{pattern: operation + "fail", about: "Ends an activity or a child with an error.",
 			service: control(to.fail), action: operate.ActionFail},
 		{pattern: "POST /activities/{name}/pause", about: "Begins no attempts of an activity in the whole cluster.",
-			service: to.pauseActivity(operate.PauseActivity), action: operate.ActionPauseActivity},
+			service: to.pauseActivity(operate.ActionPauseActivity, operate.PauseActivity), action: operate.ActionPauseActivity},
 		{pattern: "POST /activities/{name}/resume", about: "Ends a pause.",
-			service: to.pauseActivity(operate.ResumeActivity), action: operate.ActionResumeActivity},
+			service: to.pauseActivity(operate.ActionResumeActivity, operate.ResumeActivity), action: operate.ActionResumeActivity},
 		{pattern: "POST /bulk", about: "Starts a bulk job, or shows what it would visit.",
 			service: takes(a.startJob)}, // the action is in the body
 		{pattern: "POST /jobs/{id}/pause", about: "Pauses a bulk job.",
@@ -125,7 +125,7 @@ func (a *API) changeRoutes() []route {
 		{pattern: "POST /schedules/{id}/backfill", about: "Starts the runs of the due times of an interval.",
 			service: takes(a.backfillSchedule), action: cluster.ActionUpdate},
 		{pattern: "POST /cluster/nodes/{id}/remove", about: "Removes a node from the cluster.",
-			service: change(removeNode), action: cluster.ActionRemoveMember, general: true},
+			service: takes(a.cluster.removeNode), action: cluster.ActionRemoveMember, general: true},
 		{pattern: "POST /cluster/nodes/{id}/drain", about: "Moves the leadership of all partitions that a node leads.",
 			service: takes(a.cluster.drainNode), action: operate.ActionTransfer, general: true},
 		{pattern: "POST /cluster/partitions/{partition}/transfer", about: "Moves the leadership of a partition.",
@@ -147,12 +147,4 @@ func suspendInstance(ctx context.Context, c *cluster.Client, id, reason string) 
 
 func resumeInstance(ctx context.Context, c *cluster.Client, id, reason string) error {
 	return c.Resume(ctx, id, reason)
-}
-
-func retryInstance(ctx context.Context, c *cluster.Client, id, _ string) error {
-	return c.Retry(ctx, id)
-}
-
-func removeNode(ctx context.Context, c *cluster.Client, id, _ string) error {
-	return c.RemoveNode(ctx, id)
 }

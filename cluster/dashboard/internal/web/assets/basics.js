@@ -9,7 +9,8 @@
 //   Fetched({result, what, children})  Loading, ErrorNotice, or children(data) of useFetched's result
 //   Tabs({tabs, current, onSelect, label})  tabs: [{id, label}]; the caller draws the panel with
 //                                   id `panel-ID`, role tabpanel and aria-labelledby `tab-ID`
-//   Menu({label, items, tone})      a button that opens items: [{label, act, danger, hidden}]
+//   Menu({label, items, tone})      a button that opens items: [{label, dataAction, act, danger, hidden}];
+//                                   dataAction names what it changes, for tests
 //   Copy({text, label})             a button that copies text
 //   Meter({value, max, label, tone})   a small bar
 //   Facts({items})                  a definition list: [[label, content]]; empty contents are left out
@@ -142,7 +143,7 @@ export function Menu({ label, items, tone = '', children }) {
       ${label} <span aria-hidden="true">▾</span></button>
     ${open && html`<div class="menu-items" popover="manual">
       ${shown.map((item) => html`<button type="button" key=${item.label} class=${item.danger ? 'danger' : ''}
-        onClick=${() => { setOpen(false); item.act(); }}>${item.label}</button>`)}
+        data-action=${item.dataAction} onClick=${() => { setOpen(false); item.act(); }}>${item.label}</button>`)}
       ${children}</div>`}
   </div>`;
 }

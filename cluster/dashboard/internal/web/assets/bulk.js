@@ -15,19 +15,22 @@ import { count } from './format.js';
 
 const atOnce = 4; // calls in flight for selected rows
 
+const inProgress = ['running', 'hung', 'suspended', 'stalled', 'waiting for code'];
+const ended = ['completed', 'failed', 'canceled', 'terminated'];
+
 // action: the word of the API; right: that of the session; on: the states that accept it; noReason:
-// nothing records one.
+// nothing records one; dataAction: where it is offered.
 const actions = [
-  { action: 'cancel', right: 'cancel', label: 'Cancel', on: ['running', 'hung', 'suspended', 'waiting for code', 'stalled'] },
-  { action: 'terminate', right: 'terminate', label: 'Terminate', danger: true, on: ['running', 'hung', 'stalled', 'suspended', 'waiting for code'] },
-  { action: 'suspend', right: 'suspend', label: 'Suspend', on: ['running', 'hung', 'waiting for code'] },
-  { action: 'resume', right: 'resume', label: 'Resume', on: ['suspended'] },
-  { action: 'retry', right: 'retry', label: 'Retry', on: ['stalled', 'waiting for code'], selectedOnly: true, noReason: true },
-  { action: 'retry-now', right: 'retry now', label: 'Retry activities now', on: ['running'], jobOnly: true },
-  { action: 'hold', right: 'hold', label: 'Hold operations', on: ['running'], jobOnly: true },
-  { action: 'release', right: 'release', label: 'Release operations', on: ['running'], jobOnly: true },
-  { action: 'rerun', right: 'rerun', label: 'Rerun', on: ['running', 'suspended', 'stalled', 'hung', 'completed', 'failed', 'canceled', 'terminated'] },
-  { action: 'purge', right: 'purge', label: 'Purge', danger: true, noReason: true, on: ['completed', 'failed', 'canceled', 'terminated'] },
+  { action: 'cancel', right: 'cancel', label: 'Cancel', on: inProgress, dataAction: { selected: 'selected-cancel', all: 'all-cancel' } },
+  { action: 'terminate', right: 'terminate', label: 'Terminate', danger: true, on: inProgress, dataAction: { selected: 'selected-terminate', all: 'all-terminate' } },
+  { action: 'suspend', right: 'suspend', label: 'Suspend', on: ['running', 'hung', 'waiting for code'], dataAction: { selected: 'selected-suspend', all: 'all-suspend' } },
+  { action: 'resume', right: 'resume', label: 'Resume', on: ['suspended'], dataAction: { selected: 'selected-resume', all: 'all-resume' } },
+  { action: 'retry', right: 'retry', label: 'Retry', on: ['stalled', 'waiting for code'], noReason: true, dataAction: { selected: 'selected-retry' } },
+  { action: 'retry-now', right: 'retry now', label: 'Retry activities now', on: ['running'], dataAction: { all: 'all-retry-now' } },
+  { action: 'hold', right: 'hold', label: 'Hold operations', on: ['running'], dataAction: { all: 'all-hold' } },
+  { action: 'release', right: 'release', label: 'Release operations', on: ['running'], dataAction: { all: 'all-release' } },
+  { action: 'rerun', right: 'rerun', label: 'Rerun', on: [...inProgress, ...ended], dataAction: { selected: 'selected-rerun', all: 'all-rerun' } },
+  { action: 'purge', right: 'purge', label: 'Purge', danger: true, noReason: true, on: ended, dataAction: { selected: 'selected-purge', all: 'all-purge' } },
 ];
 
 function byState(rows) {
@@ -104,11 +107,11 @@ function askForRows(kind, selection, onDone) {
 
 export function SelectionBar({ selection, filter, total, onDone }) {
   if (selection.keys.length === 0) return null;
-  const allowed = actions.filter((kind) => !kind.jobOnly && may(kind.right));
+  const allowed = actions.filter((kind) => kind.dataAction.selected && may(kind.right));
   return html`<div class="selection" role="region" aria-label="Selection">
     <strong>${count(selection.keys.length)} selected</strong>
     ${allowed.map((kind) => html`<button type="button" key=${kind.action} class=${kind.danger ? 'danger' : ''}
-      onClick=${() => askForRows(kind, selection, onDone)}>${kind.label}…</button>`)}
+      data-action=${kind.dataAction.selected} onClick=${() => askForRows(kind, selection, onDone)}>${kind.label}…</button>`)}
     ${total > selection.keys.length && html`<${BulkMenu} filter=${filter} label=${`All ${count(total)} that match`} />`}
     <button type="button" class="plain" onClick=${selection.clear}>Clear</button>
   </div>`;
@@ -139,8 +142,8 @@ function askForFilter(kind, filter) {
 
 export function BulkMenu({ filter, label = 'Act on all that match' }) {
   const text = withoutOrder(filter);
-  const items = actions.filter((kind) => !kind.selectedOnly).map((kind) => ({
-    label: `${kind.label}…`, danger: kind.danger, hidden: !may('start') || !may(kind.right), act: () => askForFilter(kind, text),
+  const items = actions.filter((kind) => kind.dataAction.all).map((kind) => ({
+    label: `${kind.label}…`, dataAction: kind.dataAction.all, danger: kind.danger, hidden: !may('start') || !may(kind.right), act: () => askForFilter(kind, text),
   }));
   return html`<${Menu} label=${label} items=${items} />`;
 }

@@ -6,7 +6,7 @@
 
 import { html } from './lib/htm-preact.js';
 import { may, post } from './api.js';
-import { ask, Menu, notify } from './components.js';
+import { ask, logged, Menu, notify } from './components.js';
 import { leads, livenessOf } from './nodestate.js';
 
 // What is left without a node: how many voters, and how many of them may fail.
@@ -26,7 +26,7 @@ function remove(node, nodes, onDone) {
       <${Left} node=${node} nodes=${nodes} />
       ${led.length > 0 && html`<p>It leads ${led.length === 1 ? 'partition' : 'partitions'} ${led.join(', ')}: drain it first.</p>`}
       ${livenessOf(node).tone !== 'bad' && html`<p>It is in use now. Stop its process first if you can.</p>`}`,
-    reason: true,
+    reason: logged,
     typed: node.id,
     danger: true,
     confirm: 'Remove the node',
@@ -49,7 +49,7 @@ function drain(node, onDone) {
     title: `Drain the node ${node.id}`,
     text: html`<p>Other nodes become the leaders of what it leads. It keeps its votes, and may lead again later: to restart it,
       stop it right afterwards.</p>`,
-    reason: true,
+    reason: logged,
     confirm: 'Drain the node',
     preview: async (values) => html`<${Moves} node=${node} moved=${(await post(path, { ...values, dry_run: true })).moved} />`,
     run: async (values) => {
@@ -62,8 +62,8 @@ function drain(node, onDone) {
 
 export function NodeActions({ node, nodes, onDone }) {
   return html`<${Menu} label=${html`Actions<span class="visually-hidden"> of ${node.id}</span>`} items=${[
-    { label: 'Drain…', hidden: !may('transfer leadership') || livenessOf(node).tone === 'bad', act: () => drain(node, onDone) },
-    { label: 'Remove…', danger: true, hidden: !may('remove member') || nodes.length < 2, act: () => remove(node, nodes, onDone) },
+    { label: 'Drain…', dataAction: 'drain-node', hidden: !may('transfer leadership') || livenessOf(node).tone === 'bad', act: () => drain(node, onDone) },
+    { label: 'Remove…', dataAction: 'remove-node', danger: true, hidden: !may('remove member') || nodes.length < 2, act: () => remove(node, nodes, onDone) },
   ]} />`;
 }
 
@@ -73,8 +73,9 @@ function transfer(row, to, onDone) {
     text: html`<p>${to.id} becomes the leader of partition ${row.partition}${row.leader && ` instead of ${row.leader}`}.
       Its instances wait for a moment; nothing is lost.</p>
       ${leads(to).length > 0 && html`<p>${to.id} leads ${leads(to).length === 1 ? 'one other partition' : `${leads(to).length} other partitions`} already.</p>`}`,
-    reason: true,
+    reason: logged,
     confirm: 'Transfer',
+    preview: async () => html`<${Moves} node=${{ id: row.leader }} moved=${[{ partition: row.partition, to: to.id }]} />`,
     run: async (values) => {
       await post(['cluster', 'partitions', String(row.partition), 'transfer'], { ...values, to: to.id });
       notify(`Partition ${row.partition} is transferred to ${to.id}.`);
@@ -87,5 +88,5 @@ export function TransferMenu({ row, nodes, onDone }) {
   if (!may('transfer leadership')) return null;
   const others = nodes.filter((node) => node.id !== row.leader && livenessOf(node).tone !== 'bad' && node.voter !== false);
   return html`<${Menu} label=${html`Transfer<span class="visually-hidden"> partition ${row.partition}</span>`}
-    items=${others.map((node) => ({ label: `To ${node.id}…`, act: () => transfer(row, node, onDone) }))} />`;
+    items=${others.map((node) => ({ label: `To ${node.id}…`, dataAction: 'transfer-leadership', act: () => transfer(row, node, onDone) }))} />`;
 }

@@ -2,7 +2,7 @@
 
 import { html } from './lib/htm-preact.js';
 import { get, may, pageURL, post } from './api.js';
-import { ask, Badge, Empty, Fetched, Meter, notify, Table } from './components.js';
+import { ask, Badge, Empty, Fetched, logged, Meter, notify, Table } from './components.js';
 import { quote } from './filtertext.js';
 import { count, short } from './format.js';
 import { useFetched } from './live.js';
@@ -40,7 +40,7 @@ function pauseOrResume(activity, onDone) {
   return ask({
     title: `${label} the activity ${activity.name}`,
     text: html`<p>${activity.paused ? 'Its attempts begin again in the whole cluster.' : 'No attempt of it begins in the whole cluster until it is resumed. Attempts in progress go on.'}</p>`,
-    reason: true,
+    reason: activity.paused ? logged : 'It is shown where an activity waits.',
     confirm: label,
     run: async (values) => {
       await post(['activities', activity.name, verb], values);
@@ -70,7 +70,7 @@ const activityColumns = (nodes, workers, reload) => [
   { id: 'queued', label: 'Queued', numeric: true, cell: (each) => html`<a href=${pageURL(['instances'], { filter: `waiting=activity:${quote(each.name)}` })}>${count(each.queued ?? 0)}</a><${QueuesByTag} queues=${queuesOf(each, workers)} />` },
   { id: 'rate', label: 'Rate', cell: rateOf },
   { id: 'actions', label: 'Actions', actions: true, cell: (each) => may(each.paused ? 'resume activity' : 'pause activity') && html`
-    <button type="button" class="small" aria-label=${`${each.paused ? 'Resume' : 'Pause'} ${each.name}`}
+    <button type="button" class="small" data-action=${each.paused ? 'resume-activity' : 'pause-activity'} aria-label=${`${each.paused ? 'Resume' : 'Pause'} ${each.name}`}
       onClick=${() => pauseOrResume(each, reload)}>${each.paused ? 'Resume…' : 'Pause…'}</button>` },
 ];
 

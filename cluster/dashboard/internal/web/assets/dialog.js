@@ -5,13 +5,14 @@
 //     title, text      text may be an element
 //     fields           [{name, label, type, value, help, required, options, rows}]; types: text, number,
 //                      json (value parsed), area, select (options: [[value, label]]), checkbox, time
-//     reason           true: adds the field 'reason'; 'required': it must be given
+//     reason           adds the field 'reason'. true: the history records it; a text says otherwise
 //     confirm          label of the button, default the title
 //     danger           true: the button has the tone of danger
 //     typed            a text that the user must type first
 //     preview(values)  promise of an element that shows what would happen; the user sees it before
 //                      the button can be used
 //     run(values)      does it; if it throws, the dialog shows the error and stays
+//   logged         such a text, for changes that only the log shows
 //   notify(text, tone)  shows a notice for a while: good, bad or quiet
 //   Overlays()     draws both; page.js mounts it
 
@@ -19,6 +20,8 @@ import { html, useEffect, useRef, useState } from './lib/htm-preact.js';
 
 let show = () => {};
 let addNotice = () => {};
+
+export const logged = 'It is written to the log of the program that serves this page.';
 
 export function ask(options) {
   return new Promise((resolve) => show({ ...options, resolve }));
@@ -60,8 +63,8 @@ function initialValues(fields) {
 
 function fieldsOf({ fields = [], reason }) {
   if (!reason) return fields;
-  const help = 'It is recorded in the history.';
-  return [...fields, { name: 'reason', label: 'Reason', help, required: reason === 'required' }];
+  const help = reason === true ? 'It is recorded in the history.' : reason;
+  return [...fields, { name: 'reason', label: 'Reason', help }];
 }
 
 // The values as the API takes them. Fields that are empty are left out.
@@ -113,7 +116,8 @@ function Dialog({ options, close }) {
     setBusy(false);
   };
   const ready = !busy && (!options.typed || typed === options.typed);
-  const label = options.preview && !preview ? 'Show what would happen' : options.confirm ?? options.title;
+  const isLast = !options.preview || preview;
+  const label = isLast ? options.confirm ?? options.title : 'Show what would happen';
   return html`<dialog ref=${element} class="dialog" aria-labelledby="dialog-title" onClose=${() => close(null)}>
     <form onSubmit=${submit}>
       <h2 id="dialog-title">${options.title}</h2>
@@ -127,7 +131,7 @@ function Dialog({ options, close }) {
         ${error.outcome === 'unknown' ? ' The outcome is unknown: look before you repeat it.' : ''}</div>`}
       <div class="dialog-buttons">
         <button type="button" onClick=${() => close(null)}>Back</button>
-        <button type="submit" class=${options.danger ? 'primary danger' : 'primary'} disabled=${!ready}>
+        <button type="submit" class=${options.danger ? 'primary danger' : 'primary'} disabled=${!ready} data-action=${isLast ? 'confirm' : undefined}>
           ${busy ? 'Working…' : label}</button>
       </div>
     </form>

@@ -43,8 +43,8 @@ function Body({ id, history, event, onSelect, actions }) {
       <div class="history-payload" key=${`${event.event_id} ${field}`}><h3>${field.replaceAll('_', ' ')}</h3>
         <${Payload} value=${value} name=${field} open href=${apiURL(['instances', id, 'payload'], { execution: history.execution, event: event.event_id })} /></div>`)}
     <div class="history-actions">
-      ${copies && actions.rewind ? html`<button type="button" onClick=${() => actions.rewind(event.event_id)}>Rewind to here…</button>` : null}
-      ${copies && actions.fork ? html`<button type="button" onClick=${() => actions.fork(event.event_id)}>Fork here…</button>` : null}
+      ${copies && actions.rewind ? html`<button type="button" data-action="rewind-to-event" onClick=${() => actions.rewind(event.event_id)}>Rewind to here…</button>` : null}
+      ${copies && actions.fork ? html`<button type="button" data-action="fork-at-event" onClick=${() => actions.fork(event.event_id)}>Fork here…</button>` : null}
       <${Copy} text=${JSON.stringify(event, null, 2)} label="Copy as JSON" />
     </div>`;
 }

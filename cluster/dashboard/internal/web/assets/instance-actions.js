@@ -1,7 +1,7 @@
 // The actions on one instance, each with its dialog.
 //
 // Exports:
-//   instanceActions(status, onDone)   {buttons, menu: [{label, act, danger, hidden}], rewind, fork}
+//   instanceActions(status, onDone)   {buttons, menu: [{label, dataAction, act, danger, hidden}], rewind, fork}
 
 import { html } from './lib/htm-preact.js';
 import { get, may, pageURL, post } from './api.js';
@@ -9,9 +9,19 @@ import { ask, notify } from './dialog.js';
 import { Payload } from './format.js';
 
 const endStates = new Set(['completed', 'failed', 'canceled', 'terminated']);
+const waitingStates = new Set(['stalled', 'waiting for code', 'hung']);
 
 /** Reports whether an instance in a state has ended. */
 export const hasEnded = (state) => endStates.has(state);
+
+/** Reports whether an instance in a state records nothing until its code can go on. */
+export const recordsNothing = (state) => waitingStates.has(state);
+
+/** Reports whether histories of an orchestration can be copied: not those of the engine. */
+const isCopyable = (name) => !name.startsWith('tenuto.');
+
+/** Reports whether an instance can begin a new run: not while a parent waits for the present one. */
+const isRepeatable = ({ name, state, parent_id: parent }) => isCopyable(name) && (!parent || hasEnded(state));
 
 /**
  * Returns what the user may do with an instance. rewind(eventId) and fork(eventId) are null if the
@@ -21,28 +31,31 @@ export function instanceActions(status, execution, onDone) {
   const { id, state } = status;
   const ended = hasEnded(state);
   const simple = (verb, options) => act({ ...options, run: (values) => post(['instances', id, verb], values) }, onDone);
-  const suspended = state === 'suspended' || status.paused;
+  const input = (verb, options) => simple(verb, waits(state, options));
+  const suspended = state === 'suspended';
+  const stuck = state === 'stalled' || state === 'waiting for code';
+  const again = isRepeatable(status);
   const menu = [
-    { label: 'Send event…', right: 'send', shown: !ended, act: () => act(sendDialog(id), onDone) },
-    { label: 'Update…', right: 'update', shown: !ended, act: () => update(id, onDone) },
+    { label: 'Send event…', dataAction: 'send-event', right: 'send', shown: !ended, act: () => act(waits(state, sendDialog(id)), onDone) },
+    { label: 'Update…', dataAction: 'update', right: 'update', shown: !ended, act: () => update(id, state, onDone) },
     { label: 'Query…', right: 'query', shown: true, act: () => query(id) },
     { label: 'Read key-value map…', right: 'query', shown: true, act: () => readMap(id) },
-    { label: 'Suspend…', right: 'suspend', shown: !ended && !suspended, act: () => simple('suspend', suspendDialog), first: true },
-    { label: 'Resume…', right: 'resume', shown: !ended && suspended, act: () => simple('resume', resumeDialog), first: true },
-    { label: 'Retry…', right: 'retry', shown: state === 'failed', act: () => simple('retry', retryDialog), first: true },
-    { label: 'Rerun…', right: 'rerun', shown: true, act: () => simple('rerun', rerunDialog(ended)), first: ended },
-    { label: 'Rewind…', right: 'rewind', shown: true, act: () => copy('rewind', status, execution, 0, onDone) },
-    { label: 'Fork…', right: 'fork', shown: true, act: () => copy('fork', status, execution, 0, onDone) },
-    { label: 'Cancel…', right: 'cancel', shown: !ended, act: () => simple('cancel', cancelDialog), first: true },
-    { label: 'Terminate…', right: 'terminate', shown: !ended, danger: true, act: () => simple('terminate', terminateDialog(id)) },
-    { label: 'Purge…', right: 'purge', shown: ended, danger: true, act: () => purge(id) },
+    { label: 'Suspend…', dataAction: 'suspend', right: 'suspend', shown: !ended && !suspended, act: () => input('suspend', suspendDialog), first: true },
+    { label: 'Resume…', dataAction: 'resume', right: 'resume', shown: !ended && suspended, act: () => input('resume', resumeDialog), first: true },
+    { label: 'Retry…', dataAction: 'retry', right: 'retry', shown: stuck, act: () => simple('retry', retryDialog), first: true },
+    { label: 'Rerun…', dataAction: 'rerun', right: 'rerun', shown: again, act: () => simple('rerun', rerunDialog(ended)), first: ended },
+    { label: 'Rewind…', dataAction: 'rewind', right: 'rewind', shown: again, act: () => copy('rewind', status, execution, 0, onDone) },
+    { label: 'Fork…', dataAction: 'fork', right: 'fork', shown: isCopyable(status.name), act: () => copy('fork', status, execution, 0, onDone) },
+    { label: 'Cancel…', dataAction: 'cancel', right: 'cancel', shown: !ended, act: () => input('cancel', cancelDialog), first: true },
+    { label: 'Terminate…', dataAction: 'terminate', right: 'terminate', shown: !ended, danger: true, act: () => simple('terminate', terminateDialog(id)) },
+    { label: 'Purge…', dataAction: 'purge', right: 'purge', shown: ended, danger: true, act: () => purge(id) },
   ].filter((item) => item.shown && may(item.right));
-  const begin = (verb) => (may(verb) ? (eventId) => copy(verb, status, execution, eventId, onDone) : null);
+  const begin = (verb, allowed) => (allowed && may(verb) ? (eventId) => copy(verb, status, execution, eventId, onDone) : null);
   return {
     buttons: menu.filter((item) => item.first),
     menu: menu.filter((item) => !item.first),
-    rewind: begin('rewind'),
-    fork: begin('fork'),
+    rewind: begin('rewind', again),
+    fork: begin('fork', isCopyable(status.name)),
   };
 }
 
@@ -55,6 +68,15 @@ async function act({ done, ...dialog }, onDone) {
   return answer;
 }
 
+/** Returns the dialog of an input, which says so if the input is recorded later. */
+function waits(state, dialog) {
+  if (!recordsNothing(state)) {
+    return dialog;
+  }
+  const text = html`${dialog.text && html`<p>${dialog.text}</p>`}<p>The instance is ${state}: this waits until its code goes on.</p>`;
+  return { ...dialog, text };
+}
+
 const suspendDialog = {
   title: 'Suspend', confirm: 'Suspend', done: 'Suspended.',
   text: 'The code does not go on until you resume it. Activities that run continue, and events are kept for later.',
@@ -64,7 +86,10 @@ const cancelDialog = {
   title: 'Cancel the run', confirm: 'Cancel the run', done: 'Asked to cancel.', danger: true,
   text: 'The code is asked to end. It may compensate what it has done first.',
 };
-const retryDialog = { title: 'Retry', confirm: 'Retry', done: 'A new attempt of the run begins.', text: 'The failed run begins again with the same input.' };
+const retryDialog = {
+  title: 'Retry', confirm: 'Retry', done: 'The code runs again.', reason: false, // nothing would keep it
+  text: 'The code runs again on the history of the instance. The outcome differs only if the node of the leader has other code by now.',
+};
 const rerunDialog = (ended) => ({
   title: 'Rerun', confirm: 'Rerun', done: 'A new run has begun.', danger: !ended,
   text: `A new run begins with the input and the options of the latest one.${ended ? '' : ' The run in progress is terminated.'}`,
@@ -75,7 +100,7 @@ const terminateDialog = (id) => ({
 });
 
 const nameField = (label) => ({ name: 'name', label, required: true });
-const inputField = (label, help = 'JSON') => ({ name: 'input', label, type: 'json', value: 'null', help });
+const inputField = (label) => ({ name: 'input', label, type: 'json', help: 'JSON. If it is empty: null.' });
 
 const sendDialog = (id) => ({
   title: 'Send an event', confirm: 'Send', done: 'The event is recorded.',
@@ -83,13 +108,13 @@ const sendDialog = (id) => ({
   run: ({ name, ...body }) => post(['instances', id, 'events', name], body),
 });
 
-async function update(id, onDone) {
-  const answer = await act({
+async function update(id, state, onDone) {
+  const answer = await act(waits(state, {
     title: 'Update', confirm: 'Update', done: 'The update has ended.',
     text: 'The handler of the update runs in the instance and is recorded. This waits for its answer.',
     fields: [nameField('Name of the update'), inputField('Input')],
     run: ({ name, ...body }) => post(['instances', id, 'updates', name], body),
-  }, onDone);
+  }), onDone);
   if (answer) {
     show('Answer of the update', answer.output);
   }
@@ -122,9 +147,9 @@ function show(title, value) {
 
 async function purge(id) {
   const answer = await ask({
-    title: 'Purge', confirm: 'Purge', danger: true, typed: id, reason: true,
+    title: 'Purge', confirm: 'Purge', danger: true, typed: id,
     text: 'The instance and all of its histories are deleted. This cannot be undone.',
-    run: (values) => post(['instances', id, 'purge'], values),
+    run: () => post(['instances', id, 'purge']),
   });
   if (answer) {
     location.assign(pageURL(['instances']));

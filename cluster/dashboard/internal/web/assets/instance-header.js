@@ -20,7 +20,7 @@ export function Header({ status, execution, onExecution, actions, onTab }) {
         <${Copy} text=${status.id} label="Copy ID" />
       </div>
       <div class="instance-actions">
-        ${actions.buttons.map((item) => html`<button type="button" key=${item.label} onClick=${item.act}>${item.label}</button>`)}
+        ${actions.buttons.map((item) => html`<button type="button" key=${item.label} data-action=${item.dataAction} onClick=${item.act}>${item.label}</button>`)}
         <${Menu} label="Actions" items=${actions.menu} />
       </div>
       ${status.summary ? html`<p class="instance-summary">${status.summary}</p>` : null}

@@ -1,7 +1,7 @@
 // The actions on one open operation, each with its dialog.
 //
 // Exports:
-//   operationActions(id, operation, onDone)   what the user may do with it: [{label, act, danger}]
+//   operationActions(id, operation, isOldest, onDone)   what the user may do with it: [{label, dataAction, act, danger}]
 
 import { html } from './lib/htm-preact.js';
 import { may, post } from './api.js';
@@ -10,8 +10,11 @@ import { ask, notify } from './dialog.js';
 const timed = ['ActivityScheduled', 'TimerCreated'];
 const ending = ['ActivityScheduled', 'SubOrchestrationScheduled'];
 
-/** onDone is called after each action that was done. */
-export function operationActions(id, operation, onDone) {
+/**
+ * isOldest: no older subscription waits for the same event, and would get it first. onDone is called
+ * after each action that was done.
+ */
+export function operationActions(id, operation, isOldest, onDone) {
   const { type, held, state } = operation;
   if (!operation.event_id) {
     return [];
@@ -20,16 +23,16 @@ export function operationActions(id, operation, onDone) {
   const isHeld = held || state === 'held';
   const backsOff = Boolean(operation.next_attempt);
   const all = [
-    { label: 'Retry now', right: 'retry now', shown: isActivity && backsOff && !isHeld, ask: retryNow },
-    { label: 'Fire now', right: 'fire now', shown: type === 'TimerCreated' && !isHeld, ask: fireNow },
-    { label: 'Hold', right: 'hold', shown: timed.includes(type) && !isHeld, ask: hold },
-    { label: 'Release', right: 'release', shown: timed.includes(type) && isHeld, ask: release },
-    { label: 'Adjust', right: 'adjust', shown: isActivity, ask: adjust },
-    { label: 'Complete', right: 'complete operation', shown: ending.includes(type) || type === 'ExternalSubscribed', ask: complete },
-    { label: 'Fail', right: 'fail operation', shown: ending.includes(type), ask: fail, danger: true },
+    { label: 'Retry now', dataAction: 'retry-activity', right: 'retry now', shown: isActivity && backsOff && !isHeld, ask: retryNow },
+    { label: 'Fire now', dataAction: 'fire-timer', right: 'fire now', shown: type === 'TimerCreated' && !isHeld, ask: fireNow },
+    { label: 'Hold', dataAction: 'hold', right: 'hold', shown: timed.includes(type) && !isHeld, ask: hold },
+    { label: 'Release', dataAction: 'release', right: 'release', shown: timed.includes(type) && isHeld, ask: release },
+    { label: 'Adjust', dataAction: 'adjust-activity', right: 'adjust', shown: isActivity, ask: adjust },
+    { label: 'Complete', dataAction: 'complete-operation', right: 'complete operation', shown: ending.includes(type) || (type === 'ExternalSubscribed' && isOldest), ask: complete },
+    { label: 'Fail', dataAction: 'fail-operation', right: 'fail operation', shown: ending.includes(type), ask: fail, danger: true },
   ];
   return all.filter((a) => a.shown && may(a.right)).map((a) => ({
-    label: a.label, danger: a.danger, act: () => run(id, operation, a.label, a.ask(operation), onDone),
+    label: a.label, dataAction: a.dataAction, danger: a.danger, act: () => run(id, operation, a.label, a.ask(operation), onDone),
   }));
 }
 

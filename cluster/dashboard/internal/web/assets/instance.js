@@ -17,6 +17,7 @@ import { Mismatch, Stack } from './stack.js';
 import { Timeline } from './timeline.js';
 import { eventsOf, prefetch, useTimeline } from './timeline-load.js';
 
+const tabNames = ['timeline', 'history', 'pending', 'stack', 'children'];
 const pendingEvery = 5000; // ms between reads of what is open, because attempts are no events
 
 function Page({ id }) {
@@ -27,7 +28,8 @@ function Page({ id }) {
 }
 
 function Instance({ id, topic, status, reload }) {
-  const [tab, setTab] = useParam('tab', 'timeline');
+  const [named, setTab] = useParam('tab', 'timeline');
+  const tab = tabNames.includes(named) ? named : 'timeline';
   const [eventText, setEvent] = useParam('event', '');
   const [pinned, setPinned] = useParam('execution', '');
   const execution = Number(pinned) || status.execution;
@@ -73,17 +75,16 @@ function Instance({ id, topic, status, reload }) {
     timeline: () => html`<${TimelinePanel} timeline=${timeline} ended=${ended} onSelect=${select} selected=${selected} />`,
     history: () => html`<${History} key=${execution} id=${id} source=${history} selected=${selected} onSelect=${select} actions=${actions} />`,
     pending: () => html`<${Fetched} result=${pending} what="Loading what is open">${(data) => html`<${Pending} id=${id}
-      operations=${data.operations || []} onDone=${onDone} onSelect=${select} ended=${hasEnded(status.state)} />`}<//>`,
+      state=${status.state} operations=${data.operations || []} onDone=${onDone} onSelect=${select} />`}<//>`,
     stack: () => html`<${Stack} id=${id} state=${status.state} lastEventId=${status.last_event_id} onSelect=${select} />`,
     children: () => html`<${Children} id=${id} />`,
   };
-  const current = panels[tab] ? tab : 'timeline';
   return html`
     <${Header} status=${status} execution=${execution} actions=${actions} onTab=${setTab}
       onExecution=${(n) => { setEvent('', { replace: true }); setPinned(n === status.execution ? '' : String(n)); }} />
     ${status.mismatch ? html`<${Mismatch} mismatch=${status.mismatch} mayRewind=${Boolean(actions.rewind)} onRewind=${actions.rewind} onSelect=${select} />` : null}
-    <${Tabs} label="Parts of the instance" current=${current} onSelect=${setTab} tabs=${tabsOf(status, pending)} />
-    <div class="instance-panel" role="tabpanel" id=${`panel-${current}`} aria-labelledby=${`tab-${current}`} tabindex="-1">${panels[current]()}</div>`;
+    <${Tabs} label="Parts of the instance" current=${tab} onSelect=${setTab} tabs=${tabsOf(status, pending)} />
+    <div class="instance-panel" role="tabpanel" id=${`panel-${tab}`} aria-labelledby=${`tab-${tab}`} tabindex="-1">${panels[tab]()}</div>`;
 }
 
 function tabsOf(status, pending) {

@@ -67,7 +67,7 @@ function Instances() {
       ${total !== undefined && html`<span class="quiet">${count(total)} match</span>`}
       <div class="end"><${SortMenu} filter=${filter} onSelect=${setFilter} />
         <${BulkMenu} filter=${filter} />
-        ${may('start') && html`<button type="button" class="primary" onClick=${() => startInstance()}>Start…</button>`}</div></div>
+        ${may('start') && html`<button type="button" class="primary" data-action="start" onClick=${() => startInstance()}>Start…</button>`}</div></div>
     <${FilterInput} value=${filter} onSubmit=${setFilter} />
     <${Views} filter=${filter} onSelect=${setFilter} />
     ${pages.rows.length > 0 && html`<${Table} columns=${columns} rows=${pages.rows} rowKey=${(row) => row.id} label="Instances"

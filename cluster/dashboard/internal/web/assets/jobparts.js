@@ -27,9 +27,9 @@ export function Progress({ job }) {
 }
 
 const verbs = {
-  pause: { label: 'Pause', done: 'is paused', text: 'The job acts on nothing until it is resumed.' },
-  resume: { label: 'Resume', done: 'goes on', text: 'The job goes on after the instance that it visited last.' },
-  stop: { label: 'Stop', done: 'is stopped', text: 'A stopped job cannot be resumed. What it has done stays done.', danger: true },
+  pause: { dataAction: 'job-pause', label: 'Pause', done: 'is paused', text: 'The job acts on nothing until it is resumed.' },
+  resume: { dataAction: 'job-resume', label: 'Resume', done: 'goes on', text: 'The job goes on after the instance that it visited last.' },
+  stop: { dataAction: 'job-stop', label: 'Stop', done: 'is stopped', text: 'A stopped job cannot be resumed. What it has done stays done.', danger: true },
 };
 
 function askFor(verb, job, onDone) {
@@ -51,6 +51,6 @@ function askFor(verb, job, onDone) {
 export function JobActions({ job, onDone }) {
   if (isOver(job) || !may('update')) return null;
   const shown = [job.state === 'paused' ? 'resume' : 'pause', 'stop'];
-  return shown.map((verb) => html`<button type="button" key=${verb} class=${`small ${verbs[verb].danger ? 'danger' : ''}`}
+  return shown.map((verb) => html`<button type="button" key=${verb} data-action=${verbs[verb].dataAction} class=${`small ${verbs[verb].danger ? 'danger' : ''}`}
     aria-label=${`${verbs[verb].label} the job ${job.id}`} onClick=${() => askFor(verb, job, onDone)}>${verbs[verb].label}…</button>`);
 }

@@ -11,8 +11,8 @@
 //                             says. take(kind, data) may return the new data instead.
 //
 // The stream is opened again when the set of topics changes, and by the browser when it breaks. A
-// hidden page closes it after a while: a browser has few connections to one host. After each break,
-// listeners get the kind 'resumed' once: what they show may be old.
+// hidden page closes it after a while, one that the user leaves at once: a browser has few connections
+// to one host. After each break, listeners get the kind 'resumed' once: what they show may be old.
 
 import { useCallback, useEffect, useRef, useState } from './lib/htm-preact.js';
 import { apiURL } from './api.js';
@@ -33,19 +33,29 @@ let broken = false;
 let asleep = false; // the page is hidden and has closed its stream
 let sleepTimer = 0;
 
-document.addEventListener('visibilitychange', () => {
+function sleep() {
   clearTimeout(sleepTimer);
-  if (document.hidden) {
-    sleepTimer = setTimeout(() => {
-      asleep = true;
-      broken = true;
-      open();
-    }, hiddenFor);
-  } else if (asleep) {
-    asleep = false;
-    reopen();
-  }
+  asleep = true;
+  broken = true;
+  open();
+}
+
+function wake() {
+  clearTimeout(sleepTimer);
+  if (!asleep) return;
+  asleep = false;
+  reopen();
+}
+
+document.addEventListener('visibilitychange', () => {
+  if (document.hidden) sleepTimer = setTimeout(sleep, hiddenFor);
+  else wake();
 });
+
+// The browser keeps pages that the user has left, to show them when the user goes back. Their timers
+// stand still, and their streams would stay open.
+addEventListener('pagehide', sleep);
+addEventListener('pageshow', wake);
 
 function setConnection(state) {
   if (connection === state) return;

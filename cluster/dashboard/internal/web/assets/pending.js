@@ -1,12 +1,13 @@
 // What an instance waits for, and what an operator can do about each operation.
 //
 // Exports:
-//   Pending({id, operations, actions, onSelect})
+//   Pending({id, state, operations, onDone, onSelect})   state: of the instance
 
 import { html } from './lib/htm-preact.js';
 import { pageURL } from './api.js';
 import { Badge, Empty } from './basics.js';
 import { Payload, Time } from './format.js';
+import { hasEnded, recordsNothing } from './instance-actions.js';
 import { operationActions } from './instance-operations.js';
 import { Table } from './table.js';
 
@@ -21,8 +22,9 @@ const typeNames = {
 
 const stateTones = { running: 'busy', 'backing off': 'bad', held: 'warn', paused: 'warn' };
 
-export function Pending({ id, operations, onDone, onSelect, ended }) {
+export function Pending({ id, state, operations, onDone, onSelect }) {
   if (operations.length === 0) {
+    const ended = hasEnded(state);
     return html`<${Empty} title=${ended ? 'The run has ended: nothing is open.' : 'Nothing is open.'}>
       ${ended ? 'The history shows what it has done.' : 'If the instance does not go on, look at its stack: the code may be hung or stalled.'}<//>`;
   }
@@ -32,8 +34,11 @@ export function Pending({ id, operations, onDone, onSelect, ended }) {
     { id: 'since', label: 'Since', cell: (o) => html`<${Time} value=${o.since} />` },
     { id: 'next', label: 'Due', cell: (o) => html`<${Time} value=${o.next_attempt || o.fire_at || ''} />` },
     { id: 'error', label: 'Last error', wide: true, cell: (o) => html`<${Problem} operation=${o} />` },
-    { id: 'actions', label: 'Actions', actions: true, cell: (o) => html`<${Buttons} id=${id} operation=${o} onDone=${onDone} />` },
+    { id: 'actions', label: 'Actions', actions: true, cell: (o) => html`<${Buttons} id=${id} operation=${o} all=${operations} onDone=${onDone} />` },
   ];
+  if (recordsNothing(state)) {
+    columns.pop(); // actions would be refused
+  }
   return html`<div class="pending"><${Table} columns=${columns} rows=${operations} label="Open operations"
     rowKey=${(o) => `${o.execution}/${o.event_id}/${o.type}/${o.name}`} /></div>`;
 }
@@ -68,9 +73,10 @@ function Problem({ operation }) {
   return html`<span class="pending-error">${typeof error === 'string' ? error : [error.code, error.message].filter(Boolean).join(': ')}</span>`;
 }
 
-function Buttons({ id, operation, onDone }) {
-  const actions = operationActions(id, operation, onDone);
-  return html`<span class="pending-buttons">${actions.map(({ label, act, danger }) => html`
-    <button type="button" class=${danger ? 'small danger' : 'small'} key=${label} onClick=${act}
+function Buttons({ id, operation, all, onDone }) {
+  const isOldest = all.find((o) => o.type === operation.type && o.name === operation.name) === operation;
+  const actions = operationActions(id, operation, isOldest, onDone);
+  return html`<span class="pending-buttons">${actions.map(({ label, dataAction, act, danger }) => html`
+    <button type="button" class=${danger ? 'small danger' : 'small'} key=${label} data-action=${dataAction} onClick=${act}
       aria-label=${`${label}: ${operation.name || typeNames[operation.type]} event ${operation.event_id}`}>${label}</button>`)}</span>`;
 }

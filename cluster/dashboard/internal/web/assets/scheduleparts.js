@@ -59,20 +59,20 @@ const overlapField = (standard) => ({
 
 const verbs = {
   trigger: {
-    label: 'Start a run now', confirm: 'Start a run', fields: [overlapField('As the schedule says')],
+    dataAction: 'schedule-trigger', label: 'Start a run now', confirm: 'Start a run', fields: [overlapField('As the schedule says')],
     text: 'It starts a run at once, also while the schedule is paused.',
     done: (answer) => `Trigger: ${answer.outcome ?? 'accepted'}.`,
   },
   backfill: {
-    label: 'Backfill', fields: [
+    dataAction: 'schedule-backfill', label: 'Backfill', fields: [
       { name: 'from', label: 'From (your local time)', type: 'time', required: true },
       { name: 'until', label: 'Before (your local time)', type: 'time', required: true, help: 'Not later than now. At most 1,000 due times.' },
       overlapField('Buffer all: one after another')],
     text: 'It starts the runs of all due times of the interval. Due times that have had a run start none.',
     done: (answer) => `Backfill: ${answer.started ?? answer.count ?? ''} accepted.`,
   },
-  pause: { label: 'Pause', text: 'No runs start for due times until it is resumed. Those in progress go on.', done: () => 'The schedule is paused.' },
-  resume: { label: 'Resume', text: 'It continues with the due times after now.', done: () => 'The schedule is active.' },
+  pause: { dataAction: 'schedule-pause', label: 'Pause', text: 'No runs start for due times until it is resumed. Those in progress go on.', done: () => 'The schedule is paused.' },
+  resume: { dataAction: 'schedule-resume', label: 'Resume', text: 'It continues with the due times after now.', done: () => 'The schedule is active.' },
 };
 
 function askFor(name, schedule, onDone) {
@@ -93,7 +93,7 @@ function askFor(name, schedule, onDone) {
 
 export function ScheduleActions({ schedule, onDone }) {
   if (schedule.ended || schedule.error || !may('update')) return null;
-  const verb = (name) => ({ label: `${verbs[name].label}…`, act: () => askFor(name, schedule, onDone) });
+  const verb = (name) => ({ label: `${verbs[name].label}…`, dataAction: verbs[name].dataAction, act: () => askFor(name, schedule, onDone) });
   const change = schedule.paused ? 'resume' : 'pause';
   return html`<${Menu} label=${html`Actions<span class="visually-hidden"> of ${schedule.id}</span>`}
     items=${[verb('trigger'), verb('backfill'), verb(change)]} />`;

@@ -100,7 +100,7 @@ export function Mismatch({ mismatch, mayRewind, onRewind, onSelect }) {
       <ul>
         <li>Deploy code that does what the history says there, or register the earlier version again. The instance then goes on by itself.</li>
         ${mayRewind && before > 0 ? html`<li>Or begin a new run that keeps the events before the difference:${' '}
-          <button type="button" onClick=${() => onRewind(before)}>Rewind to event ${before}…</button></li>` : null}
+          <button type="button" data-action="rewind-before-mismatch" onClick=${() => onRewind(before)}>Rewind to event ${before}…</button></li>` : null}
       </ul>
     </section>`;
 }

@@ -41,8 +41,8 @@ export function Views({ filter, onSelect }) {
     ${[...builtIn, ...own].map(([name, text]) => html`<a key=${name} class="view" href=${pageURL(['instances'], { filter: text })}
       aria-current=${text === filter ? 'true' : undefined}
       onClick=${(event) => { if (!event.ctrlKey && !event.metaKey && !event.shiftKey) { event.preventDefault(); onSelect(text); } }}>${name}</a>`)}
-    ${!known && html`<button type="button" class="small" onClick=${save}>Save view…</button>`}
-    ${isOwn && html`<button type="button" class="small" onClick=${() => remove(isOwn[0])}>Remove view</button>`}
+    ${!known && html`<button type="button" class="small" data-action="save-view" onClick=${save}>Save view…</button>`}
+    ${isOwn && html`<button type="button" class="small" data-action="remove-view" onClick=${() => remove(isOwn[0])}>Remove view</button>`}
     <${Copy} text=${pageURL(['instances'], { filter })} label="Copy link" />
   </nav>`;
 }
