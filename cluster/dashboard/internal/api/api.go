@@ -35,6 +35,7 @@ type API struct {
 	streams *streams
 	cluster clusterAPI // must not be copied
 	values  filterValues
+	counts  *sharedCounts
 	// recheck is how often the rights of an open stream are asked again.
 	recheck time.Duration
 }
@@ -50,7 +51,7 @@ type request struct {
 func New(config Config) *API {
 	a := &API{config: config, mux: http.NewServeMux(), streams: newStreams(config.StreamsMax), recheck: aliveInterval, cluster: clusterAPI{
 		client: config.Client, schedules: scheduleChecker{client: config.Client, now: time.Now},
-	}, values: filterValues{client: config.Client}}
+	}, values: filterValues{client: config.Client}, counts: newSharedCounts(config.Client)}
 	for _, r := range a.routes() {
 		a.mux.HandleFunc(r.pattern, a.handler(r))
 	}

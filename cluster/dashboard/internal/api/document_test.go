@@ -37,6 +37,7 @@ var parameters = map[string]string{
 	"id":        "An ID: of an instance, a job, a schedule or a node",
 	"input":     "The input of the query, JSON (default null)",
 	"limit":     "The most entries to answer with: 1 to 1,000, of a history 5,000 (default 100)",
+	"max":       "Count to so many at most, without by: the answer may be some seconds old (1 to 10,000; default: all, now)",
 	"name":      "The name of an event, an update, a query, a map or an activity",
 	"partition": "The number of a partition, from 0",
 	"payloads":  "true: with payloads",
@@ -46,7 +47,7 @@ var parameters = map[string]string{
 }
 
 // numeric are the parameters that are numbers. many may occur several times.
-var numeric, many = []string{"cursor", "event", "execution", "limit", "partition"}, []string{"by", "topics"}
+var numeric, many = []string{"cursor", "event", "execution", "limit", "max", "partition"}, []string{"by", "topics"}
 
 type object = map[string]any
 

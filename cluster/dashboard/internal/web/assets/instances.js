@@ -13,6 +13,7 @@ import { startInstance } from './start.js';
 import { Views } from './views.js';
 
 const pageSize = 100;
+const countMax = 10000; // more are shown as "at least"
 
 function reasonOf(row) {
   if (row.mismatch) return `expected ${row.mismatch.expected || '?'}, found ${row.mismatch.found || '?'}`;
@@ -57,14 +58,15 @@ function Instances() {
     return { items: answer.instances ?? [], next: answer.next };
   });
   const topic = pages.error?.status === 400 ? null : `list:${filter}`; // a wrong filter cannot be followed
-  const counted = useFetched(filter, (signal) => get(['instances', 'count'], { filter: withoutOrder(filter) }, signal), topic);
+  const counted = useFetched(filter, (signal) => get(['instances', 'count'], { filter: withoutOrder(filter), max: countMax }, signal), topic);
   const selection = useSelection(pages.rows, (row) => row.id);
   const selectable = may('cancel') || may('terminate') || may('suspend') || may('purge');
   useReload(topic, pages.reload);
   useEffect(() => selection.clear(), [filter]);
   const total = counted.data?.count;
+  const atLeast = counted.data?.at_least ? 'at least ' : '';
   return html`<div class="page-head"><h1>Instances</h1>
-      ${total !== undefined && html`<span class="quiet">${count(total)} match</span>`}
+      ${total !== undefined && html`<span class="quiet">${atLeast}${count(total)} match</span>`}
       <div class="end"><${SortMenu} filter=${filter} onSelect=${setFilter} />
         <${BulkMenu} filter=${filter} />
         ${may('start') && html`<button type="button" class="primary" onClick=${() => startInstance()}>Start…</button>`}</div></div>
@@ -75,7 +77,7 @@ function Instances() {
       href=${(row) => pageURL(['instances', row.id])} />`}
     ${pages.rows.length === 0 && pages.done && html`<${None} filter=${filter} onSelect=${setFilter} />`}
     <${More} pages=${pages} what="instances" />
-    <${SelectionBar} selection=${selection} filter=${filter} total=${total} onDone=${pages.reload} />`;
+    <${SelectionBar} selection=${selection} filter=${filter} total=${total} atLeast=${atLeast} onDone=${pages.reload} />`;
 }
 
 mount(Instances);
