@@ -51,17 +51,20 @@ function None({ filter, onSelect }) {
     <button type="button" onClick=${() => onSelect('order=-updated')}>Show all instances</button><//>`;
 }
 
+const pageOf = (answer) => ({ items: answer.instances ?? [], next: answer.next });
+
 function Instances() {
   const [filter, setFilter] = useParam('filter', 'order=-updated');
   const pages = usePages(filter, async ({ after, limit, signal }) => {
     const answer = await get(['instances'], { filter, after, limit: String(Math.max(limit ?? 0, pageSize)) }, signal);
-    return { items: answer.instances ?? [], next: answer.next };
+    return pageOf(answer);
   });
   const topic = pages.error?.status === 400 ? null : `list:${filter}`; // a wrong filter cannot be followed
-  const counted = useFetched(filter, (signal) => get(['instances', 'count'], { filter: withoutOrder(filter), max: countMax }, signal), topic);
+  const counted = useFetched(filter, (signal) => get(['instances', 'count'], { filter, max: countMax }, signal), topic,
+    (kind, data) => ({ count: data, state: false })[kind]);
   const selection = useSelection(pages.rows, (row) => row.id);
   const selectable = may('cancel') || may('terminate') || may('suspend') || may('purge');
-  useReload(topic, pages.reload);
+  useReload(topic, pages.reload, (kind, data) => kind === 'count' || (kind === 'state' && pages.take(pageOf(data))));
   useEffect(() => selection.clear(), [filter]);
   const total = counted.data?.count;
   const atLeast = counted.data?.at_least ? 'at least ' : '';
