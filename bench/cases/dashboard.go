@@ -150,7 +150,8 @@ type dashboardRead struct{ name, path string }
 // dashboardReadsOf returns the first calls of the overview and of each list page.
 func dashboardReadsOf() []dashboardRead {
 	all := []dashboardRead{
-		{"overview", "api/overview"}, {"schedules", "api/schedules"}, {"jobs", "api/jobs"}, {"code", "api/code"}, {"cluster", "api/cluster"},
+		{"overview", "api/overview"}, {"schedules", "api/schedules?soon=true"}, {"jobs", "api/jobs?soon=true"},
+		{"code", "api/code"}, {"cluster", "api/cluster"},
 	}
 	for _, filter := range listFilters {
 		all = append(all, dashboardRead{"instances, " + filter, "api/instances?filter=" + url.QueryEscape(filter)})

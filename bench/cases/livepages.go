@@ -37,8 +37,8 @@ func livePageKinds() []livePage {
 	all := []livePage{
 		{40, "overview", []string{"api/overview"}, []string{"state"}},
 		{8, "cluster", []string{"api/cluster"}, []string{"state"}},
-		{5, "list:name=tenuto.schedule", []string{"api/schedules"}, nil},
-		{2, "list:name=tenuto.bulk", []string{"api/jobs"}, nil},
+		{5, "list:name=tenuto.schedule", []string{"api/schedules?soon=true"}, nil},
+		{2, "list:name=tenuto.bulk", []string{"api/jobs?soon=true"}, nil},
 		{5, "instance:" + longID, []string{"api/instances/" + longID, "api/instances/" + longID + "/pending"}, nil},
 		listPage(20, "", "order=-updated"),
 	}

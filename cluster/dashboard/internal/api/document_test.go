@@ -41,6 +41,7 @@ var parameters = map[string]string{
 	"name":      "The name of an event, an update, a query, a map or an activity",
 	"partition": "The number of a partition, from 0",
 	"payloads":  "true: with payloads",
+	"soon":      "true: do not wait for entries that do not answer soon; they are marked",
 	"text":      "The text of a filter that is being typed",
 	"token":     "A signed token of an attempt",
 	"topics":    "A topic: overview, cluster, code, instance:ID or list:FILTER. It may occur up to 20 times.",

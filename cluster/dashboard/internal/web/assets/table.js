@@ -10,6 +10,7 @@
 //     load({after, limit, signal}) returns {items, next}. reload asks for all rows that are shown, at
 //     most 1,000 (limit; otherwise undefined), from the beginning. take({items, next}) shows a first
 //     page, or returns false: more is shown, reload. Another key begins anew.
+//   useUnanswered(pages)  reloads while rows are marked "unanswered": the API has not waited for them
 //   More({pages, what})  the end of an infinite list: loads more when it becomes visible
 //   useSelection(rows, rowKey)  {has, toggle, all, toggleAll, clear, keys, rows}
 
@@ -113,6 +114,16 @@ export function usePages(key, load, rowKey = (row) => row.id) {
     return () => abort.current?.abort();
   }, [key]);
   return { ...state, more, reload, take };
+}
+
+const askAgain = 500; // ms
+
+export function useUnanswered(pages) {
+  useEffect(() => {
+    if (!pages.rows.some((row) => row.unanswered)) return undefined;
+    const timer = setTimeout(pages.reload, askAgain);
+    return () => clearTimeout(timer);
+  }, [pages.rows]);
 }
 
 export function More({ pages, what }) {
