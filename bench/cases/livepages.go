@@ -9,19 +9,17 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/tenuto-dev/tenuto/bench/measure"
 )
 
 const (
-	// The pages that are open, and how long a page collects changes before it reads.
-	livePages    = 100
-	liveCoalesce = time.Second
-	// The pairs of windows, and the sequences of each, at most.
-	windowPairs, windowMax = 6, 20_000
+	// The pages that are open.
+	livePages = 100
+	// How long a page collects changes before it reads: at least, in times of the read before, at most.
+	liveCoalesce, livePausePart, livePauseMax = time.Second, 10, 10 * time.Second
 )
 
 // A livePage is what an open page follows and what it reads after an event that does not say all.
@@ -32,65 +30,70 @@ type livePage struct {
 	silent []string // the kinds of events after which it reads nothing
 }
 
-// livePageKinds are the pages that are open: what assets/*.js do.
+// livePageKinds are the pages that are open, as the modules of the pages follow and read.
 func livePageKinds() []livePage {
+	long := "api/instances/" + longID
 	all := []livePage{
 		{40, "overview", []string{"api/overview"}, []string{"state"}},
 		{8, "cluster", []string{"api/cluster"}, []string{"state"}},
 		{5, "list:name=tenuto.schedule", []string{"api/schedules?soon=true"}, nil},
 		{2, "list:name=tenuto.bulk", []string{"api/jobs?soon=true"}, nil},
-		{5, "instance:" + longID, []string{"api/instances/" + longID, "api/instances/" + longID + "/pending"}, nil},
-		listPage(20, "", "order=-updated"),
+		{5, "instance:" + longID, []string{long, long + "/pending"}, nil},
+		liveList(20, "order=-updated"),
 	}
 	for _, filter := range []string{"state=failed", "state=completed", "tag.region=r2", "attr.tenant=t0"} {
-		all = append(all, listPage(5, filter, filter+" order=-updated"))
+		all = append(all, liveList(5, filter+" order=-updated"))
 	}
 	return all
 }
 
-func listPage(share int, filter, ordered string) livePage {
-	return livePage{share, "list:" + ordered, []string{
-		"api/instances?limit=100&filter=" + url.QueryEscape(ordered), "api/instances/count?max=10000&filter=" + url.QueryEscape(filter),
-	}, []string{"state", "count"}}
+func liveList(share int, filter string) livePage {
+	escaped := url.QueryEscape(filter)
+	return livePage{
+		share, "list:" + filter,
+		[]string{"api/instances?limit=100&filter=" + escaped, "api/instances/count?max=10000&filter=" + escaped},
+		[]string{"state", "count"},
+	}
 }
 
 // livePageSet are open pages.
 type livePageSet struct {
 	*dashboardServer
+	cancel         context.CancelFunc
 	streams, reads sync.WaitGroup
-	events, readAt atomic.Int64
+	work           atomic.Int64 // events and reads
 	mu             sync.Mutex
 	failures       []error
 }
 
-// openPages opens all pages and returns when each has its first event. close closes them.
-func (s *dashboardServer) openPages(ctx context.Context) (pages *livePageSet, close func() error, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	pages = &livePageSet{dashboardServer: s}
-	opened := make(chan struct{}, livePages)
-	count := 0
-	for _, page := range livePageKinds() {
-		for range page.share {
-			count++
-			pages.streams.Go(func() { pages.follow(ctx, &page, opened) })
+// openPages opens all pages and returns when each has its first event. The caller closes them.
+func (s *dashboardServer) openPages(ctx context.Context) (*livePageSet, error) {
+	pages := &livePageSet{dashboardServer: s}
+	ctx, pages.cancel = context.WithCancel(ctx)
+	var opening sync.WaitGroup
+	for _, kind := range livePageKinds() {
+		for range kind.share {
+			opening.Add(1)
+			page := &openPage{livePageSet: pages, livePage: kind, opened: sync.OnceFunc(opening.Done)}
+			pages.streams.Go(func() { pages.fail(ctx, page.follow(ctx)) })
 		}
 	}
-	close = func() error {
-		cancel()
-		pages.streams.Wait()
-		pages.reads.Wait()
-		return errors.Join(pages.failures...)
+	opening.Wait()
+	if ctx.Err() != nil {
+		return nil, errors.Join(ctx.Err(), pages.close())
 	}
-	for range count {
-		select {
-		case <-opened:
-		case <-ctx.Done():
-			return nil, nil, errors.Join(ctx.Err(), close())
-		}
-	}
-	return pages, close, nil
+	return pages, nil
 }
 
+// close closes the pages. The error is what has failed.
+func (p *livePageSet) close() error {
+	p.cancel()
+	p.streams.Wait()
+	p.reads.Wait()
+	return errors.Join(p.failures...)
+}
+
+// fail keeps an error, unless the pages are being closed.
 func (p *livePageSet) fail(ctx context.Context, err error) {
 	if err == nil || ctx.Err() != nil {
 		return
@@ -100,61 +103,57 @@ func (p *livePageSet) fail(ctx context.Context, err error) {
 	p.failures = append(p.failures, err)
 }
 
-// follow reads a page's stream until the context ends.
-func (p *livePageSet) follow(ctx context.Context, page *livePage, opened chan<- struct{}) {
-	isOpened := false
-	open := func() {
-		if !isOpened {
-			isOpened = true
-			opened <- struct{}{}
-		}
-	}
-	defer open()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, p.base+"api/events?topics="+url.QueryEscape(page.topic), nil)
+// An openPage is one of the pages.
+type openPage struct {
+	*livePageSet
+	livePage
+	opened func()
+	waits  atomic.Bool  // before a read
+	took   atomic.Int64 // the last read, in nanoseconds
+}
+
+// follow reads the page's stream until the context ends.
+func (p *openPage) follow(ctx context.Context) error {
+	defer p.opened()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, p.base+"api/events?topics="+url.QueryEscape(p.topic), nil)
 	if err != nil {
-		p.fail(ctx, err)
-		return
+		return err
 	}
 	answer, err := p.client.Do(r)
 	if err != nil {
-		p.fail(ctx, err)
-		return
+		return err
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		p.fail(ctx, fmt.Errorf("stream of %s: %s", page.topic, answer.Status))
-		return
+		return fmt.Errorf("stream of %s: %s", p.topic, answer.Status)
 	}
-	var waits atomic.Bool
-	p.fail(ctx, eachEvent(answer.Body, func(name []byte) {
-		open()
-		p.events.Add(1)
+	return eachEvent(answer.Body, func(name []byte) {
+		p.opened()
+		p.work.Add(1)
 		kind := string(name[bytes.LastIndexByte(name, '-')+1:])
-		for _, silent := range page.silent {
-			if kind == silent {
-				return
-			}
+		if !slices.Contains(p.silent, kind) && p.waits.CompareAndSwap(false, true) {
+			p.livePageSet.reads.Go(func() { p.read(ctx) })
 		}
-		if waits.CompareAndSwap(false, true) {
-			p.reads.Go(func() { p.read(ctx, page, &waits) })
-		}
-	}))
+	})
 }
 
-// read reads what a page shows, after some more events may have come.
-func (p *livePageSet) read(ctx context.Context, page *livePage, waits *atomic.Bool) {
-	if sleep(ctx, liveCoalesce) != nil {
+// read reads what the page shows, after a pause in which more may change.
+func (p *openPage) read(ctx context.Context) {
+	pause := min(max(liveCoalesce, livePausePart*time.Duration(p.took.Load())), livePauseMax)
+	if sleep(ctx, pause) != nil {
 		return
 	}
-	waits.Store(false)
-	for _, path := range page.reads {
-		p.readAt.Add(1)
+	p.waits.Store(false)
+	began := time.Now()
+	for _, path := range p.livePage.reads {
+		p.work.Add(1)
 		_, err := p.get(ctx, path)
 		p.fail(ctx, err)
 	}
+	p.took.Store(int64(time.Since(began)))
 }
 
-// eachEvent passes the names of the events of a stream.
+// eachEvent passes the names of the events of a stream. It returns the error that ends the stream.
 func eachEvent(stream io.Reader, pass func(name []byte)) error {
 	lines := bufio.NewReaderSize(stream, 64<<10)
 	for isStart := true; ; {
@@ -167,76 +166,4 @@ func eachEvent(stream io.Reader, pass func(name []byte)) error {
 			return err
 		}
 	}
-}
-
-// compareWindows runs sequences with and without open pages, in turn.
-func (s *dashboardServer) compareWindows(ctx context.Context, result *measure.Result) error {
-	n := min(s.env.N, windowMax)
-	if _, err := s.window(ctx, 0, min(n, warmUpMax), false); err != nil {
-		return err
-	}
-	var rates, costs []float64
-	for pair := range windowPairs {
-		s.env.Progress(fmt.Sprintf("windows, pair %d of %d", pair+1, windowPairs))
-		var got [2]window
-		for i := range got {
-			open := (pair+i)%2 == 1 // without, with; with, without; …
-			w, err := s.window(ctx, 1+2*pair+i, n, open)
-			if err != nil {
-				return err
-			}
-			at := 0
-			if open {
-				at = 1
-			}
-			got[at] = w
-		}
-		rates = append(rates, got[1].rate/got[0].rate)
-		costs = append(costs, float64(got[1].processor)/float64(got[0].processor))
-		result.Add(measure.Metric{Name: "hello5 without pages", At: float64(pair + 1), Unit: measure.PerSecond, Value: got[0].rate})
-		result.Add(measure.Metric{Name: "hello5 with pages", At: float64(pair + 1), Unit: measure.PerSecond, Value: got[1].rate})
-		result.Add(measure.Metric{Name: "events and reads of pages", At: float64(pair + 1), Unit: measure.PerSecond, Value: got[1].work})
-	}
-	for name, values := range map[string][]float64{"rate": rates, "processor time": costs} {
-		for _, q := range []struct {
-			name string
-			at   float64
-		}{{"", 0.5}, {", lower quartile", 0.25}, {", upper quartile", 0.75}} {
-			result.Add(measure.Metric{
-				Name: "hello5 with pages ÷ without: " + name + q.name, Unit: measure.Times, Value: measure.ExactQuantile(values, q.at),
-			})
-		}
-	}
-	return nil
-}
-
-// A window is a part of the run with or without open pages.
-type window struct {
-	rate      float64       // of sequences
-	processor time.Duration // of this process, the pages among it
-	work      float64       // events and reads of pages per second
-}
-
-// window runs n sequences.
-func (s *dashboardServer) window(ctx context.Context, number, n int, open bool) (w window, err error) {
-	var pages *livePageSet
-	if open {
-		opened, close, err := s.openPages(ctx)
-		if err != nil {
-			return w, err
-		}
-		defer func() { err = errors.Join(err, close()) }()
-		pages = opened
-	}
-	measure.StartMeter()
-	processor, began := measure.ProcessorTime(), time.Now()
-	if _, err := s.env.burst(ctx, "sequences", n, s.env.C, s.callSequence(fmt.Sprint("window-", number), 5)); err != nil {
-		return w, err
-	}
-	took := time.Since(began)
-	w.rate, w.processor = float64(n)/took.Seconds(), measure.ProcessorTime()-processor
-	if pages != nil {
-		w.work = float64(pages.events.Load()+pages.readAt.Load()) / took.Seconds()
-	}
-	return w, nil
 }

@@ -14,7 +14,7 @@ import (
 const (
 	// A shared count is kept for countKept, or countKeptTimes as long as counting has taken.
 	countKept      = 3 * time.Second
-	countKeptTimes = 20
+	countKeptTimes = 50
 	// countTime bounds the time of a shared count, countPage the instances that it reads at a time.
 	countTime = 500 * time.Millisecond
 	countPage = 1000
