@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"testing"
+	"time"
 )
 
 // A stream subscribes to its topics one after the other, while those that it follows already publish.
@@ -34,5 +35,18 @@ func TestStreams_FollowWhileAnotherTopicPublishes(t *testing.T) {
 	}
 	if len(s.topics) != 0 {
 		t.Errorf("%d topics remain", len(s.topics))
+	}
+}
+
+// Topics pause for longer the more of them there are, and the longer their reads take.
+func TestStreams_Pause(t *testing.T) {
+	s := newStreams(1)
+	s.topics["a"], s.topics["b"] = &topic{}, &topic{}
+	for took, want := range map[time.Duration]time.Duration{
+		0: readInterval, time.Millisecond: readInterval, 100 * time.Millisecond: 2 * readPart * 100 * time.Millisecond, time.Minute: readIntervalMax,
+	} {
+		if got := s.pause(took); got != want {
+			t.Errorf("after %v: %v, want %v", took, got, want)
+		}
 	}
 }
