@@ -53,6 +53,8 @@ func All() []*Case {
 			N: 1_000_000, C: 1_000, SingleNode: true, Run: idle},
 		{Name: "list", Description: "pages of N instances by each indexed field, each two and each order, and counts by state, while sequences run",
 			N: 50_000, C: 1_000, SingleNode: true, Run: list},
+		{Name: "dashboard", Description: "a dashboard of N instances: first bytes of its pages beside sequences, a long history, and what 100 open pages cost C sequences at a time",
+			N: 50_000, C: 1_000, SingleNode: true, Run: dashboards},
 		{Name: "quiet", Description: "nodes without load for N seconds: wake-ups of goroutines",
 			N: 10, C: 1, Run: idleNodes},
 		{Name: "mixed", Description: "N orchestrations of many kinds, C at a time: sequences, fan-outs, timers, children, events",

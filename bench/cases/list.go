@@ -49,7 +49,8 @@ func list(ctx context.Context, e *Env) (result *measure.Result, err error) {
 		return nil, err
 	}
 	r := &listReader{deployment: d, fields: listFields(e.N, began, time.Now())}
-	if err := r.readBeside(ctx, result); err != nil {
+	beside, err := d.beside(ctx, result, func(ctx context.Context) error { return r.readAll(ctx, result) })
+	if err != nil {
 		return nil, err
 	}
 	// All that is listed is on disk once the node has stopped.
@@ -57,7 +58,7 @@ func list(ctx context.Context, e *Env) (result *measure.Result, err error) {
 		return nil, err
 	}
 	size, err := stateBytes(e.Dir)
-	addEach(result, "state on disk each", 0, float64(size), e.N+r.beside)
+	addEach(result, "state on disk each", 0, float64(size), e.N+beside)
 	return result, err
 }
 
@@ -150,19 +151,18 @@ func listFields(n int, began, ended time.Time) []listField {
 type listReader struct {
 	*deployment
 	fields []listField
-	beside int // orchestrations that ran meanwhile
 }
 
-// readBeside reads while sequences of activities run.
-func (r *listReader) readBeside(ctx context.Context, result *measure.Result) error {
+// beside calls read while sequences of activities run, and returns how many have ended.
+func (d *deployment) beside(ctx context.Context, result *measure.Result, read func(context.Context) error) (ended int, err error) {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	var workers sync.WaitGroup
-	counts := make([]int, min(r.env.C, listBesideMax))
+	counts := make([]int, min(d.env.C, listBesideMax))
 	failures := make([]error, len(counts))
 	began := time.Now()
 	for w := range counts {
-		call := r.callSequence(fmt.Sprint("beside-", w), 5)
+		call := d.callSequence(fmt.Sprint("beside-", w), 5)
 		workers.Go(func() {
 			for running.Err() == nil {
 				if err := retryBusy(running, counts[w], call); err != nil {
@@ -175,15 +175,15 @@ func (r *listReader) readBeside(ctx context.Context, result *measure.Result) err
 			}
 		})
 	}
-	err := r.readAll(ctx, result)
+	err = read(ctx)
 	took := time.Since(began)
 	stop()
 	workers.Wait()
 	for _, n := range counts {
-		r.beside += n
+		ended += n
 	}
-	result.AddRate("orchestrations beside", max(r.beside, 1), took)
-	return errors.Join(append(failures, err)...)
+	result.AddRate("orchestrations beside", max(ended, 1), took)
+	return ended, errors.Join(append(failures, err)...)
 }
 
 // readAll reads pages by each field and order, by each two, and counts.

@@ -22,6 +22,10 @@ var oneNodeTargets = []report.Target{
 	{Text: "replay, the turn alone, 50,000 events", Subject: "replay", Metric: measure.MetricKey{Name: "events, by the turn alone", At: 50_000}, Limit: 1_500_000},
 	{Text: "idle, resident", Subject: "idle", Metric: measure.MetricKey{Name: "resident, memory each", At: 100_000}, AtMost: true, Limit: 4 << 10},
 	{Text: "idle, evicted", Subject: "idle", Metric: measure.MetricKey{Name: "evicted, memory each", At: 1_000_000}, AtMost: true, Limit: 256},
+	{Text: "dashboard, overview p99", Subject: "dashboard", Metric: measure.MetricKey{Name: "overview p99"}, AtMost: true, Limit: float64(50 * time.Millisecond)},
+	{Text: "dashboard, slowest list p99", Subject: "dashboard", Metric: measure.MetricKey{Name: "slowest list p99"}, AtMost: true, Limit: float64(100 * time.Millisecond)},
+	{Text: "dashboard, first screen of 50,000 events", Subject: "dashboard", Metric: measure.MetricKey{Name: "long instance, first screen max"}, AtMost: true, Limit: float64(time.Second)},
+	{Text: "hello5 with 100 pages ÷ without", Subject: "dashboard", Metric: measure.MetricKey{Name: "hello5 with pages ÷ without: rate"}, Limit: 0.95},
 	{Text: "start acknowledged, p50 ÷ commit p50", Subject: "start", Metric: measure.MetricKey{Name: "acknowledged p50"}, OfRatio: true, AtMost: true, Limit: 1.5},
 }
 

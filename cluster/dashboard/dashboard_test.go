@@ -448,9 +448,10 @@ func TestEvents_ShowChanges(t *testing.T) {
 	s := l.stream("events?topics=overview&topics=instance:a&topics=cluster")
 	s.await("overview-state", `"running"`)
 	list := l.stream("events?topics=list:name%3Dorder")
-	list.await("list:name=order-changed", "{}") // the first, for changes since the page read the list
+	list.await("list:name=order-state", `[{"id":"a"`)
+	list.await("list:name=order-count", `{"count":1}`)
 	l.start("b", "paid")
-	list.await("list:name=order-changed", "{}")
+	list.await("list:name=order-state", `{"id":"b"`)
 	leader := l.Leader()
 	if leader != 0 {
 		l.Kill(leader) // the stream is that of node 0, and goes on
@@ -468,7 +469,7 @@ func TestEvents_NewStreamIsToldToReadAgain(t *testing.T) {
 		s := l.stream("events?topics=instance:a")
 		s.await("instance:a-changed", "{}")
 		s = l.stream("events?topics=list:name%3Dorder")
-		s.await("list:name=order-changed", "{}")
+		s.await("list:name=order-state", `[{"id":"a"`)
 		s = l.stream("events?topics=overview")
 		s.await("overview-state", `"running"`)
 	}
@@ -493,7 +494,7 @@ func TestEvents_StreamsAreBounded(t *testing.T) {
 func TestEvents_TopicsAreBounded(t *testing.T) {
 	l := newLab(t, 1, dashboard.Options{Principal: asAda, TopicsMax: 2})
 	two := l.stream("events?topics=list:name%3Da&topics=list:name%3Db")
-	two.await("list:name=a-changed", "{}")
+	two.await("list:name=a-state", `"instances":[`)
 	if third := l.stream("events?topics=list:name%3Dc"); third.status != http.StatusServiceUnavailable {
 		t.Errorf("a third topic: %d", third.status)
 	}

@@ -155,6 +155,24 @@ func TestInstances_FilterIsInTheURL(t *testing.T) {
 	}
 }
 
+// A new instance and the count are shown by the stream: the list is read once.
+func TestInstances_AreShownByTheStream(t *testing.T) {
+	b := openTab(t)
+	b.open("instances?filter=id%3Dstreamed-*")
+	b.await("the stream", `document.querySelector('.connection.live')`)
+	ctx, cancel := context.WithTimeout(t.Context(), actionTimeout)
+	defer cancel()
+	if _, err := cluster.StartRun(ctx, shared.lab.client, waiter, "streamed-1", ""); err != nil {
+		t.Fatal(err)
+	}
+	b.awaitText("streamed-1")
+	b.awaitText("1 match")
+	reads := evaluate[int](b, `performance.getEntriesByType('resource').filter((each) => /api\/instances(\/count)?[?]/.test(each.name)).length`)
+	if reads > 2 {
+		t.Errorf("the page has read the list and the count %d times; want once each", reads)
+	}
+}
+
 // TestInstance_ButtonsActAtOnce uses buttons of an instance and checks the cluster and the page,
 // which is not loaded again.
 func TestInstance_ButtonsActAtOnce(t *testing.T) {

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/bulk"
 	"github.com/tenuto-dev/tenuto/cluster/internal/access"
 	"github.com/tenuto-dev/tenuto/cluster/operate"
+	"github.com/tenuto-dev/tenuto/cluster/schedule"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -40,6 +42,10 @@ type API struct {
 	streams *streams
 	cluster clusterAPI // must not be copied
 	values  filterValues
+	counts  *sharedCounts
+	// What lists show of schedules and jobs.
+	schedules *descriptions[schedule.Description]
+	jobs      *descriptions[bulk.Progress]
 	// recheck is how often the rights of an open stream are asked again.
 	recheck time.Duration
 }
@@ -54,9 +60,13 @@ type request struct {
 // New returns the API.
 func New(config Config) *API {
 	config.Logger = cmp.Or(config.Logger, slog.Default())
-	a := &API{config: config, mux: http.NewServeMux(), streams: newStreams(config.StreamsMax, config.TopicsMax), recheck: aliveInterval, cluster: clusterAPI{
-		client: config.Client, schedules: scheduleChecker{client: config.Client, now: time.Now},
-	}, values: filterValues{read: func(ctx context.Context) (valueSet, bool) { return readValues(ctx, config.Client) }}}
+	a := &API{
+		config: config, mux: http.NewServeMux(), streams: newStreams(config.StreamsMax, config.TopicsMax), recheck: aliveInterval,
+		cluster: clusterAPI{client: config.Client, schedules: scheduleChecker{now: time.Now}},
+		values:  filterValues{read: func(ctx context.Context) (valueSet, bool) { return readValues(ctx, config.Client) }},
+		counts:  newSharedCounts(config.Client), schedules: newScheduleDescriptions(config.Client), jobs: newJobDescriptions(config.Client),
+	}
+	a.cluster.schedules.list = a.firstSchedules
 	for _, r := range a.routes() {
 		a.mux.HandleFunc(r.pattern, a.handler(r))
 	}
@@ -195,6 +205,14 @@ func (r *request) readOptions() []replay.Option {
 		return nil
 	}
 	return []replay.Option{cluster.Stale()}
+}
+
+// soon returns how long a list waits for what its entries answer; 0: for all of them.
+func (r *request) soon() time.Duration {
+	if r.FormValue("soon") == "true" {
+		return describeSoon
+	}
+	return 0
 }
 
 // number reads a query parameter between bounds.

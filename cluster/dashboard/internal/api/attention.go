@@ -3,11 +3,14 @@ package api
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/filter"
+	"github.com/tenuto-dev/tenuto/cluster/internal/instances"
+	"github.com/tenuto-dev/tenuto/cluster/internal/schedules"
 	"github.com/tenuto-dev/tenuto/cluster/schedule"
 )
 
@@ -80,8 +83,10 @@ func (a *clusterAPI) first(ctx context.Context, text string, most int) (found []
 // A scheduleChecker finds schedules that need attention. Asking a schedule loads it into memory, so
 // the answers are kept for a while. Its methods may be called concurrently.
 type scheduleChecker struct {
-	client *cluster.Client
-	now    func() time.Time
+	// list returns the first schedules, those that have answered before a limit with a value, and
+	// whether all have.
+	list func(ctx context.Context, limit time.Duration) (found []described[schedule.Description], all bool, err error)
+	now  func() time.Time
 
 	mu     sync.Mutex
 	next   time.Time                 // when the schedules are asked again
@@ -108,41 +113,51 @@ func (c *scheduleChecker) attention(ctx context.Context, limit time.Duration) []
 	if !due {
 		return found
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	page, err := schedule.List(ctx, c.client, cluster.Filter{}, "", schedulesMax)
-	if err != nil {
+	answered, all, err := c.list(ctx, limit)
+	if err != nil || !all {
 		return found
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.next = now.Add(schedulesInterval)
-	c.update(now, page.Schedules)
+	c.update(now, answered)
 	return c.found
 }
 
+// firstSchedules is scheduleChecker.list.
+func (a *API) firstSchedules(ctx context.Context, limit time.Duration) (found []described[schedule.Description], all bool, err error) {
+	open := cluster.Filter{Name: schedules.Name, States: instances.OpenStates()}
+	page, err := a.config.Client.List(ctx, open, "", schedulesMax, cluster.Stale())
+	if err != nil {
+		return nil, false, err
+	}
+	found, err = a.schedules.of(ctx, page.Instances, limit)
+	isLate := func(s described[schedule.Description]) bool { return s.late }
+	return found, !slices.ContainsFunc(found, isLate), err
+}
+
 // update takes the answers of schedules. c.mu must be held.
-func (c *scheduleChecker) update(now time.Time, all []schedule.Listed) {
+func (c *scheduleChecker) update(now time.Time, all []described[schedule.Description]) {
 	missed := make(map[string]missedDueTimes)
 	c.found = nil
 	for _, s := range all {
-		d := s.Description
+		d := s.value
 		if d == nil {
 			continue // an instance in that state needs attention by itself
 		}
-		view := attentionView{Kind: "schedule_missed", InstanceID: s.ID}
+		view := attentionView{Kind: "schedule_missed", InstanceID: s.InstanceID}
 		if d.Missed > 0 {
-			last := c.missed[s.ID]
+			last := c.missed[s.InstanceID]
 			if last.count != d.Missed {
 				last = missedDueTimes{d.Missed, now}
 			}
-			missed[s.ID] = last
+			missed[s.InstanceID] = last
 			if now.Sub(last.since) < missedFor {
-				view.Title, view.Text = fmt.Sprintf("Schedule %s has missed due times", s.ID), fmt.Sprintf("%d since it was created", d.Missed)
+				view.Title, view.Text = fmt.Sprintf("Schedule %s has missed due times", s.InstanceID), fmt.Sprintf("%d since it was created", d.Missed)
 			}
 		}
 		if d.Problem != "" {
-			view.Title, view.Text = fmt.Sprintf("The due times of schedule %s cannot be computed", s.ID), d.Problem
+			view.Title, view.Text = fmt.Sprintf("The due times of schedule %s cannot be computed", s.InstanceID), d.Problem
 		}
 		if view.Title != "" {
 			c.found = append(c.found, view)

@@ -21,7 +21,9 @@ func TestScheduleChecker_Missed(t *testing.T) {
 	var c scheduleChecker
 	check := func(at time.Time, d *schedule.Description, want string) {
 		t.Helper()
-		c.update(at, []schedule.Listed{{ID: "s", Description: d}, {ID: "stalled"}})
+		c.update(at, []described[schedule.Description]{
+			{Status: &cluster.Status{InstanceID: "s"}, value: d}, {Status: &cluster.Status{InstanceID: "stalled"}},
+		})
 		title := ""
 		if len(c.found) > 0 {
 			title = c.found[0].Title

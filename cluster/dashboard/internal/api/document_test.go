@@ -38,16 +38,18 @@ var parameters = map[string]string{
 	"input":         "The input of the query, JSON (default null)",
 	"Last-Event-ID": "The id of the last event that the client has got: the stream continues after it, without loss or repeats",
 	"limit":         "The most entries to answer with: 1 to 1,000, of a history 5,000 (default 100)",
+	"max":           "Count to so many at most, without by: the answer may be some seconds old (1 to 10,000; default: all, now)",
 	"name":          "The name of an event, an update, a query, a map or an activity",
 	"partition":     "The number of a partition, from 0",
 	"payloads":      "true: with payloads",
+	"soon":          "true: do not wait for entries that do not answer soon; they are marked",
 	"text":          "The text of a filter that is being typed",
 	"token":         "A signed token of an attempt",
 	"topics":        "A topic: overview, cluster, code, instance:ID or list:FILTER. It may occur up to 20 times.",
 }
 
 // numeric are the parameters that are numbers. many may occur several times.
-var numeric, many = []string{"cursor", "event", "execution", "limit", "partition"}, []string{"by", "topics"}
+var numeric, many = []string{"cursor", "event", "execution", "limit", "max", "partition"}, []string{"by", "topics"}
 
 type object = map[string]any
 

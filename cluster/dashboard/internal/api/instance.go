@@ -120,8 +120,10 @@ func (a *API) viewsOf(page *cluster.Page) []*instanceView {
 
 // countAnswer is a count by the dimensions that were asked for.
 type countAnswer struct {
-	Count  int         `json:"count"`
-	Groups []groupView `json:"groups,omitempty"`
+	Count int `json:"count"`
+	// AtLeast says that there may be more: counting has ended early.
+	AtLeast bool        `json:"at_least,omitempty"`
+	Groups  []groupView `json:"groups,omitempty"`
 }
 
 type groupView struct {
@@ -135,6 +137,13 @@ func (a *instanceAPI) countInstances(ctx context.Context, r *request) (*countAns
 		return nil, err
 	}
 	dimensions := r.Form["by"]
+	most, err := r.number("max", 0, 1, countMax)
+	if err != nil {
+		return nil, err
+	}
+	if most > 0 && len(dimensions) == 0 {
+		return a.counts.get(ctx, r.FormValue("filter"), int(most))
+	}
 	if len(dimensions) == 0 {
 		count, err := a.config.Client.Count(ctx, f, r.readOptions()...)
 		return &countAnswer{Count: count}, err

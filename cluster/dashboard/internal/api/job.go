@@ -7,6 +7,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/bulk"
 	"github.com/tenuto-dev/tenuto/cluster/filter"
+	jobs "github.com/tenuto-dev/tenuto/cluster/internal/bulk"
 	"github.com/tenuto-dev/tenuto/cluster/operate"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -120,6 +121,8 @@ type jobView struct {
 	Remaining         int               `json:"remaining"`
 	RefusalsKept      int               `json:"refusals_kept,omitempty"` // how many the job's refusals list
 	Error             *errorView        `json:"error,omitempty"`
+	// Unanswered says that a list with "soon" has not waited for the job.
+	Unanswered bool `json:"unanswered,omitempty"`
 }
 
 type refusalView struct {
@@ -144,19 +147,38 @@ type jobsAnswer struct {
 }
 
 func (a *API) listJobs(ctx context.Context, r *request) (*jobsAnswer, error) {
-	page, err := bulk.List(ctx, a.config.Client, cluster.Filter{}, r.FormValue("after"), pageDefault)
+	page, err := a.config.Client.List(ctx, cluster.Filter{Name: jobs.Name}, r.FormValue("after"), pageDefault, r.readOptions()...)
+	if err != nil {
+		return nil, err
+	}
+	all, err := a.jobs.of(ctx, page.Instances, r.soon())
 	if err != nil {
 		return nil, err
 	}
 	answer := &jobsAnswer{Jobs: []*jobView{}, Next: page.Next}
-	for _, j := range page.Jobs {
-		v := &jobView{ID: j.ID, State: string(j.State), Error: a.errorViewOf(j.Err)}
-		if j.Progress != nil && r.authorize(cluster.ActionQuery, j.ID) == nil {
-			v.add(a, j.Progress)
+	for _, j := range all {
+		v := &jobView{ID: j.InstanceID, State: string(j.State), Error: a.errorViewOf(j.err), Unanswered: j.late}
+		if j.value != nil && r.authorize(cluster.ActionQuery, v.ID) == nil {
+			v.add(a, j.value)
 		}
 		answer.Jobs = append(answer.Jobs, v)
 	}
 	return answer, nil
+}
+
+// newJobDescriptions returns the progress of jobs. A job records each part of its progress.
+func newJobDescriptions(client *cluster.Client) *descriptions[bulk.Progress] {
+	return &descriptions[bulk.Progress]{
+		ask: func(ctx context.Context, id string) (*bulk.Progress, error) { return bulk.Get(ctx, client, id) },
+		size: func(p *bulk.Progress) int {
+			size := 1000 + len(p.Job.Reason) + len(p.Note)
+			for name, value := range p.Job.Arguments {
+				size += len(name) + len(value)
+			}
+			return size
+		},
+		isValid: func(*bulk.Progress, time.Time) bool { return true },
+	}
 }
 
 func (a *API) getJob(ctx context.Context, r *request) (*jobView, error) {

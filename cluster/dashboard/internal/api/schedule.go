@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/internal/instances"
+	"github.com/tenuto-dev/tenuto/cluster/internal/schedules"
 	"github.com/tenuto-dev/tenuto/cluster/operate"
 	"github.com/tenuto-dev/tenuto/cluster/schedule"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -28,6 +30,8 @@ type scheduleView struct {
 	Skipped       int           `json:"skipped"`
 	Missed        int           `json:"missed"`
 	Error         *errorView    `json:"error,omitempty"`
+	// Unanswered says that a list with "soon" has not waited for the schedule.
+	Unanswered bool `json:"unanswered,omitempty"`
 }
 
 type specView struct {
@@ -79,19 +83,39 @@ type schedulesAnswer struct {
 }
 
 func (a *API) listSchedules(ctx context.Context, r *request) (*schedulesAnswer, error) {
-	page, err := schedule.List(ctx, a.config.Client, cluster.Filter{}, r.FormValue("after"), pageDefault)
+	open := cluster.Filter{Name: schedules.Name, States: instances.OpenStates()}
+	page, err := a.config.Client.List(ctx, open, r.FormValue("after"), pageDefault, r.readOptions()...)
+	if err != nil {
+		return nil, err
+	}
+	all, err := a.schedules.of(ctx, page.Instances, r.soon())
 	if err != nil {
 		return nil, err
 	}
 	answer := &schedulesAnswer{Schedules: []*scheduleView{}, Next: page.Next}
-	for _, s := range page.Schedules {
-		v := &scheduleView{ID: s.ID, State: s.State, Error: a.errorViewOf(s.Err)}
-		if s.Description != nil && r.authorize(cluster.ActionQuery, s.ID) == nil {
-			v.add(a, s.Description)
+	for _, s := range all {
+		v := &scheduleView{ID: s.InstanceID, State: s.State, Error: a.errorViewOf(s.err), Unanswered: s.late}
+		if s.value != nil && r.authorize(cluster.ActionQuery, v.ID) == nil {
+			v.add(a, s.value)
 		}
 		answer.Schedules = append(answer.Schedules, v)
 	}
 	return answer, nil
+}
+
+// newScheduleDescriptions returns the descriptions of schedules. They change with time alone when a due
+// time has passed.
+func newScheduleDescriptions(client *cluster.Client) *descriptions[schedule.Description] {
+	const each = 150 // bytes of a run or a due time
+	return &descriptions[schedule.Description]{
+		ask: func(ctx context.Context, id string) (*schedule.Description, error) {
+			return schedule.Describe(ctx, client, id)
+		},
+		size: func(d *schedule.Description) int {
+			return len(d.Input) + 1000 + each*(len(d.Recent)+len(d.Running)+len(d.Buffered)+len(d.Next))
+		},
+		isValid: func(d *schedule.Description, now time.Time) bool { return len(d.Next) == 0 || now.Before(d.Next[0]) },
+	}
 }
 
 func (a *API) getSchedule(ctx context.Context, r *request) (*scheduleView, error) {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,6 +31,14 @@ type streams struct {
 	mu     sync.Mutex
 	open   int
 	topics map[string]*topic
+}
+
+// pause returns how long a topic waits after a read that took some time. All topics together read for at
+// most a part of the time of one processor.
+func (s *streams) pause(took time.Duration) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return min(max(readInterval, time.Duration(readPart*len(s.topics))*took), readIntervalMax)
 }
 
 func newStreams(most, topics int) *streams {
@@ -59,7 +68,7 @@ type topic struct {
 	ended       chan struct{} // closed when the producer has returned
 	mu          sync.Mutex
 	subscribers map[*subscriber]bool
-	latest      *message // of kind "state" or "changed", for new subscribers
+	latest      []message // of each kind that new subscribers get
 }
 
 // message is an event of a stream.
@@ -79,8 +88,8 @@ func (t *topic) publish(kind string, data any) {
 	m := message{kind, text}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if kind == "state" || kind == "changed" {
-		t.latest = &m
+	if kind == "state" || kind == "changed" || kind == "count" {
+		t.latest = append(slices.DeleteFunc(t.latest, func(old message) bool { return old.kind == kind }), m)
 	}
 	for s := range t.subscribers {
 		s.add(t, m)
@@ -111,8 +120,8 @@ func (s *streams) follow(key, name string, to *subscriber, produce func(context.
 	defer t.mu.Unlock()
 	to.join(t, name)
 	t.subscribers[to] = true
-	if t.latest != nil {
-		to.add(t, *t.latest)
+	for _, m := range t.latest {
+		to.add(t, m)
 	}
 	return func() { s.leave(key, t, to) }, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 )
 
 // A stream subscribes to its topics one after the other, while those that it follows already publish.
@@ -77,5 +78,18 @@ func TestStreams_BoundTopics(t *testing.T) {
 	leaveBoth()
 	if len(s.topics) != 0 || len(running) != 0 {
 		t.Errorf("%d topics and %d producers remain", len(s.topics), len(running))
+	}
+}
+
+// Topics pause for longer the more of them there are, and the longer their reads take.
+func TestStreams_Pause(t *testing.T) {
+	s := newStreams(1, 10)
+	s.topics["a"], s.topics["b"] = &topic{}, &topic{}
+	for took, want := range map[time.Duration]time.Duration{
+		0: readInterval, time.Millisecond: readInterval, 100 * time.Millisecond: 2 * readPart * 100 * time.Millisecond, time.Minute: readIntervalMax,
+	} {
+		if got := s.pause(took); got != want {
+			t.Errorf("after %v: %v, want %v", took, got, want)
+		}
 	}
 }

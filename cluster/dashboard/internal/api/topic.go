@@ -14,9 +14,11 @@ import (
 )
 
 const (
-	readInterval  = time.Second     // between two reads for a topic
-	retryInterval = 2 * time.Second // after an error
-	eventsAtOnce  = 500             // of a history in one message
+	readInterval    = time.Second      // between two reads for a topic, at least
+	readIntervalMax = 10 * time.Second // at most
+	readPart        = 20               // all topics read for a twentieth of the time
+	retryInterval   = 2 * time.Second  // after an error
+	eventsAtOnce    = 500              // of a history in one message
 )
 
 // producer returns what publishes a topic, if the user may follow it. Streams share the work for topics
@@ -28,19 +30,19 @@ func (a *API) producer(r *request, name string) (key string, produce func(contex
 	case "overview":
 		if !r.seesMembers() {
 			read := func(ctx context.Context) (*overviewAnswer, error) { return a.cluster.overviewOf(ctx, overviewTimeout) }
-			return "overview without members", follows(read), r.authorize(cluster.ActionList, "")
+			return "overview without members", follows(a.streams, read), r.authorize(cluster.ActionList, "")
 		}
-		return name, follows(a.cluster.overview), r.authorize(cluster.ActionList, "")
+		return name, follows(a.streams, a.cluster.overview), r.authorize(cluster.ActionList, "")
 	case "cluster":
-		return name, follows(a.cluster.cluster), r.authorize(cluster.ActionSeeMembers, "")
+		return name, follows(a.streams, a.cluster.cluster), r.authorize(cluster.ActionSeeMembers, "")
 	case "code":
-		return name, follows(a.cluster.code), r.authorize(cluster.ActionSeeMembers, "")
+		return name, follows(a.streams, a.cluster.code), r.authorize(cluster.ActionSeeMembers, "")
 	case "list":
 		f, err := filter.Parse(argument, time.Now())
 		if err != nil {
 			return "", nil, err
 		}
-		return name, func(ctx context.Context, publish publisher) { a.followList(ctx, f, publish) }, r.authorize(cluster.ActionList, "")
+		return name, func(ctx context.Context, publish publisher) { a.followList(ctx, argument, f, publish) }, r.authorize(cluster.ActionList, "")
 	case "instance":
 		return name, func(ctx context.Context, publish publisher) { a.followInstance(ctx, argument, publish) },
 			r.authorize(cluster.ActionHistory, argument)
@@ -60,13 +62,15 @@ func (c *comparison) next(shown any) (text []byte, changed bool) {
 }
 
 // follows publishes a state whenever it has changed.
-func follows[A any](read func(ctx context.Context) (A, error)) func(context.Context, publisher) {
+func follows[A any](s *streams, read func(ctx context.Context) (A, error)) func(context.Context, publisher) {
 	return func(ctx context.Context, publish publisher) {
 		var states comparison
-		for pause := readInterval; ; {
+		for {
+			began := time.Now()
 			state, err := read(ctx)
-			if pause = readInterval; err != nil {
-				pause = retryInterval
+			pause := s.pause(time.Since(began))
+			if err != nil {
+				pause = max(pause, retryInterval)
 				publish("error", errorAnswerOf(err))
 			} else if text, changed := states.next(state); changed {
 				publish("state", json.RawMessage(text))
@@ -78,18 +82,29 @@ func follows[A any](read func(ctx context.Context) (A, error)) func(context.Cont
 	}
 }
 
-// followList tells when the first page of a list has changed, and once at the beginning: it may have
-// changed since the reader read it.
-func (a *API) followList(ctx context.Context, f cluster.Filter, publish publisher) {
-	var pages comparison
+// listState is the first page of a list, as a topic has it.
+type listState struct {
+	Instances []*instanceView `json:"instances"`
+	Next      string          `json:"next"`
+}
+
+// followList publishes the first page of a list and its count, as bounded as those of pages, whenever
+// they have changed.
+func (a *API) followList(ctx context.Context, text string, f cluster.Filter, publish publisher) {
+	var pages, counts comparison
 	for {
-		page, err := a.config.Client.List(ctx, f, "", pageDefault, cluster.Stale())
-		if err == nil {
-			if _, changed := pages.next(a.viewsOf(page)); changed {
-				publish("changed", struct{}{})
+		began := time.Now()
+		if page, err := a.config.Client.List(ctx, f, "", pageDefault, cluster.Stale()); err == nil {
+			if text, changed := pages.next(listState{a.viewsOf(page), page.Next}); changed {
+				publish("state", json.RawMessage(text))
 			}
 		}
-		if !wait(ctx, readInterval) {
+		if count, err := a.counts.get(ctx, text, countMax); err == nil {
+			if text, changed := counts.next(count); changed {
+				publish("count", json.RawMessage(text))
+			}
+		}
+		if !wait(ctx, a.streams.pause(time.Since(began))) {
 			return
 		}
 	}

@@ -1,7 +1,8 @@
 // Actions on many instances. What would happen is shown before it does.
 //
 // Exports:
-//   SelectionBar({selection, filter, total, onDone})  for the selected rows
+//   SelectionBar({selection, filter, total, atLeast, onDone})  for the selected rows; atLeast: a text
+//                                                     before the total
 //   BulkMenu({filter, label})                         for all instances that match the filter
 //
 // Selected rows are acted on one by one from here. All that match a filter are acted on by a bulk job
@@ -105,14 +106,14 @@ function askForRows(kind, selection, onDone) {
   });
 }
 
-export function SelectionBar({ selection, filter, total, onDone }) {
+export function SelectionBar({ selection, filter, total, atLeast, onDone }) {
   if (selection.keys.length === 0) return null;
   const allowed = actions.filter((kind) => kind.dataAction.selected && may(kind.right));
   return html`<div class="selection" role="region" aria-label="Selection">
     <strong>${count(selection.keys.length)} selected</strong>
     ${allowed.map((kind) => html`<button type="button" key=${kind.action} class=${kind.danger ? 'danger' : ''}
       data-action=${kind.dataAction.selected} onClick=${() => askForRows(kind, selection, onDone)}>${kind.label}…</button>`)}
-    ${total > selection.keys.length && html`<${BulkMenu} filter=${filter} label=${`All ${count(total)} that match`} />`}
+    ${total > selection.keys.length && html`<${BulkMenu} filter=${filter} label=${`All that match: ${atLeast}${count(total)}`} />`}
     <button type="button" class="plain" onClick=${selection.clear}>Clear</button>
   </div>`;
 }

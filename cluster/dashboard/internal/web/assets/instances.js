@@ -13,6 +13,7 @@ import { startInstance } from './start.js';
 import { Views } from './views.js';
 
 const pageSize = 100;
+const countMax = 10000; // more are shown as "at least"
 
 function reasonOf(row) {
   if (row.mismatch) return `expected ${row.mismatch.expected || '?'}, found ${row.mismatch.found || '?'}`;
@@ -50,21 +51,25 @@ function None({ filter, onSelect }) {
     <button type="button" onClick=${() => onSelect('order=-updated')}>Show all instances</button><//>`;
 }
 
+const pageOf = (answer) => ({ items: answer.instances ?? [], next: answer.next });
+
 function Instances() {
   const [filter, setFilter] = useParam('filter', 'order=-updated');
   const pages = usePages(filter, async ({ after, limit, signal }) => {
     const answer = await get(['instances'], { filter, after, limit: String(Math.max(limit ?? 0, pageSize)) }, signal);
-    return { items: answer.instances ?? [], next: answer.next };
+    return pageOf(answer);
   });
   const topic = pages.error?.status === 400 ? null : `list:${filter}`; // a wrong filter cannot be followed
-  const counted = useFetched(filter, (signal) => get(['instances', 'count'], { filter: withoutOrder(filter) }, signal), topic);
+  const counted = useFetched(filter, (signal) => get(['instances', 'count'], { filter, max: countMax }, signal), topic,
+    (kind, data) => ({ count: data, state: false })[kind]);
   const selection = useSelection(pages.rows, (row) => row.id);
   const selectable = may('cancel') || may('terminate') || may('suspend') || may('purge');
-  useReload(topic, pages.reload);
+  useReload(topic, pages.reload, (kind, data) => kind === 'count' || (kind === 'state' && pages.take(pageOf(data))));
   useEffect(() => selection.clear(), [filter]);
   const total = counted.data?.count;
+  const atLeast = counted.data?.at_least ? 'at least ' : '';
   return html`<div class="page-head"><h1>Instances</h1>
-      ${total !== undefined && html`<span class="quiet">${count(total)} match</span>`}
+      ${total !== undefined && html`<span class="quiet">${atLeast}${count(total)} match</span>`}
       <div class="end"><${SortMenu} filter=${filter} onSelect=${setFilter} />
         <${BulkMenu} filter=${filter} />
         ${may('start') && html`<button type="button" class="primary" data-action="start" onClick=${() => startInstance()}>Start…</button>`}</div></div>
@@ -75,7 +80,7 @@ function Instances() {
       href=${(row) => pageURL(['instances', row.id])} />`}
     ${pages.rows.length === 0 && pages.done && html`<${None} filter=${filter} onSelect=${setFilter} />`}
     <${More} pages=${pages} what="instances" />
-    <${SelectionBar} selection=${selection} filter=${filter} total=${total} onDone=${pages.reload} />`;
+    <${SelectionBar} selection=${selection} filter=${filter} total=${total} atLeast=${atLeast} onDone=${pages.reload} />`;
 }
 
 mount(Instances);

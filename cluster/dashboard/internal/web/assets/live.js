@@ -4,11 +4,12 @@
 //   follow(topic, listener)   calls listener(kind, data) for each event; returns a function that stops
 //   useLive(topic, listener)  hook form of follow; a topic of null follows nothing
 //   useConnection()           hook: 'none' (nothing is followed) | 'connecting' | 'live' | 'lost'
-//   useReload(topic, reload, take)  hook: calls reload when the topic changes, at most once a second,
-//                             and every 10 s while there is no stream or topic. take(kind, data) may
-//                             return true: the event needs no reload.
+//   useReload(topic, reload, take)  hook: calls reload when the topic changes, at most once a second
+//                             and for a tenth of the time, and every 10 s while there is no stream or
+//                             topic. take(kind, data) may return true: the event needs no reload.
 //   useFetched(key, load, topic, take)  hook: {data, error, loading, reload}. Loads again as useReload
-//                             says. take(kind, data) may return the new data instead.
+//                             says. take(kind, data) may return the new data instead, or false: the
+//                             event does not concern it.
 //
 // The stream is opened again when the set of topics changes, and by the browser when it breaks. A
 // hidden page closes it after a while, one that the user leaves at once: a browser has few connections
@@ -17,10 +18,11 @@
 import { useCallback, useEffect, useRef, useState } from './lib/htm-preact.js';
 import { apiURL } from './api.js';
 
-const kinds = ['state', 'changed', 'events', 'status', 'error'];
+const kinds = ['state', 'count', 'changed', 'events', 'status', 'error'];
 const retryAfter = 5000; // ms
 const pollEvery = 10000; // ms
 const coalesce = 1000; // ms
+const pausePart = 10; // a page waits for this many times as long as it has read, up to pollEvery
 const hiddenFor = 10000; // ms until a hidden page closes its stream
 
 /** @type {Map<string, Set<Function>>} */
@@ -145,6 +147,7 @@ export function useConnection() {
 
 export function useReload(topic, reload, take) {
   const timer = useRef(0);
+  const took = useRef(0);
   const latest = useRef(reload);
   latest.current = reload;
   useEffect(() => () => {
@@ -153,10 +156,12 @@ export function useReload(topic, reload, take) {
   }, [topic]);
   useLive(topic, (kind, data) => {
     if (take?.(kind, data)) return;
-    timer.current ||= setTimeout(() => {
+    timer.current ||= setTimeout(async () => {
       timer.current = 0;
-      latest.current();
-    }, coalesce);
+      const began = performance.now();
+      await latest.current();
+      took.current = performance.now() - began;
+    }, Math.min(Math.max(coalesce, pausePart * took.current), pollEvery));
   });
   const live = useConnection() === 'live' && Boolean(topic);
   useEffect(() => {
@@ -196,7 +201,7 @@ export function useFetched(key, load, topic, take) {
   useReload(topic, reload, (kind, event) => {
     const data = take?.(kind, event);
     if (data === undefined) return false;
-    setResult({ data, error: null, loading: false });
+    if (data !== false) setResult({ data, error: null, loading: false });
     return true;
   });
   return { ...result, reload };

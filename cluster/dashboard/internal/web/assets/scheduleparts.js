@@ -22,6 +22,7 @@ export function specText(spec) {
 }
 
 export function ScheduleState({ schedule }) {
+  if (schedule.unanswered) return '';
   if (schedule.error) return html`<${Badge} tone="bad">no answer<//>`;
   if (schedule.problem) return html`<${Badge} tone="bad">problem<//>`;
   if (schedule.ended) return html`<${Badge}>ended<//>`;

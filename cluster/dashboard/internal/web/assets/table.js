@@ -6,9 +6,11 @@
 //     row is a card: the first column is its title, the others have their labels.
 //     sort: {column, descending}; onSort(column id) changes it.
 //     selection: of useSelection. href(row): the page of a row, used by the key Enter.
-//   usePages(key, load, rowKey)  pages of an API list: {rows, error, loading, done, more, reload}.
+//   usePages(key, load, rowKey)  pages of an API list: {rows, error, loading, done, more, reload, take}.
 //     load({after, limit, signal}) returns {items, next}. reload asks for all rows that are shown, at
-//     most 1,000 (limit; otherwise undefined), from the beginning. Another key begins anew.
+//     most 1,000 (limit; otherwise undefined), from the beginning. take({items, next}) shows a first
+//     page, or returns false: more is shown, reload. Another key begins anew.
+//   useUnanswered(pages)  reloads while rows are marked "unanswered": the API has not waited for them
 //   More({pages, what})  the end of an infinite list: loads more when it becomes visible
 //   useSelection(rows, rowKey)  {has, toggle, all, toggleAll, clear, keys, rows}
 
@@ -98,12 +100,30 @@ export function usePages(key, load, rowKey = (row) => row.id) {
     setState((old) => ({ ...old, loading: true, error: null }));
     run({ after: next }, (old, { items, next: following = '', ...extra }) => settled([...old.rows, ...items], following, extra));
   }, []);
+  // Shows the first page that a stream has sent, if it is all that a reload would read.
+  const take = useCallback((answer) => {
+    const { rows, loading } = latest.current.state;
+    if (loading || (rows.length > answer.items.length && answer.next)) return false;
+    abort.current?.abort();
+    setState((old) => reloaded(old, answer, latest.current.rowKey));
+    return true;
+  }, []);
   useEffect(() => {
     setState(startPages);
     run({ after: '' }, (old, { items, next = '', ...extra }) => settled(items, next, extra));
     return () => abort.current?.abort();
   }, [key]);
-  return { ...state, more, reload };
+  return { ...state, more, reload, take };
+}
+
+const askAgain = 500; // ms
+
+export function useUnanswered(pages) {
+  useEffect(() => {
+    if (!pages.rows.some((row) => row.unanswered)) return undefined;
+    const timer = setTimeout(pages.reload, askAgain);
+    return () => clearTimeout(timer);
+  }, [pages.rows]);
 }
 
 export function More({ pages, what }) {
