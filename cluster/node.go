@@ -237,7 +237,7 @@ func (n *Node) open(ctx context.Context) error {
 		}
 		return err
 	}
-	n.backups = backup.NewServer(n.backupPartitions())
+	n.backups = backup.NewServer(backupPartitions(n))
 	n.settings.apply() // before this node leads a partition
 	close(n.opened)
 	n.running.Go(n.settings.follow)

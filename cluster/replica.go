@@ -200,8 +200,8 @@ func (r *replicaCalls) checkAsked(node string) error {
 	return nil
 }
 
-// backupPartitions returns the partitions as package backup uses them.
-func (n *Node) backupPartitions() (all []backup.Partition) {
+// backupPartitions returns the partitions of a node as package backup uses them.
+func backupPartitions(n *Node) (all []backup.Partition) {
 	for i, pa := range n.partitions {
 		all = append(all, backup.Partition{
 			Dir: n.config.partitionDir(i), Journal: pa.journal,

@@ -56,7 +56,7 @@ var requestTable map[reflect.Type]requestKind
 
 func init() {
 	requestTable = make(map[reflect.Type]requestKind)
-	for _, rows := range []map[reflect.Type]requestKind{inputKinds(), readKinds(), managementKinds(), nodeKinds()} {
+	for _, rows := range []map[reflect.Type]requestKind{inputKinds(), readKinds(), managementKinds(), backupKinds(), nodeKinds()} {
 		maps.Copy(requestTable, rows)
 	}
 }
@@ -257,28 +257,6 @@ func managementKinds() map[reflect.Type]requestKind {
 			},
 			local: (*replicaCalls).reportNode,
 		},
-		reflect.TypeFor[*clusterpb.Request_BeginBackup](): {
-			readOnly: true,
-			actions:  needs("back up"),
-			check: func(r *clusterpb.Request, _ payloadLimit) error {
-				return checkText("node ID", r.GetBeginBackup().GetNode(), 1, nodeIDMax)
-			},
-			local: (*replicaCalls).beginBackup,
-		},
-		reflect.TypeFor[*clusterpb.Request_ReadBackup](): {
-			readOnly: true,
-			actions:  needs("back up"),
-			check:    func(r *clusterpb.Request, _ payloadLimit) error { return checkReadBackup(r.GetReadBackup()) },
-			local:    (*replicaCalls).readBackup,
-		},
-		reflect.TypeFor[*clusterpb.Request_EndBackup](): {
-			readOnly: true,
-			actions:  needs("back up"),
-			check: func(r *clusterpb.Request, _ payloadLimit) error {
-				return checkText("node ID", r.GetEndBackup().GetNode(), 1, nodeIDMax)
-			},
-			local: (*replicaCalls).endBackup,
-		},
 		reflect.TypeFor[*clusterpb.Request_RemoveMember](): {
 			actions: needs(ActionRemoveMember),
 			check: func(r *clusterpb.Request, _ payloadLimit) error {
@@ -354,6 +332,34 @@ func managementKinds() map[reflect.Type]requestKind {
 			serve: func(ctx context.Context, pa *partition, _ *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
 				return pa.members.changeSettings(ctx, r, r.GetChangeSettings())
 			},
+		},
+	}
+}
+
+// backupKinds are the requests of a backup, for the node that they name.
+func backupKinds() map[reflect.Type]requestKind {
+	return map[reflect.Type]requestKind{
+		reflect.TypeFor[*clusterpb.Request_BeginBackup](): {
+			readOnly: true,
+			actions:  needs("back up"),
+			check: func(r *clusterpb.Request, _ payloadLimit) error {
+				return checkText("node ID", r.GetBeginBackup().GetNode(), 1, nodeIDMax)
+			},
+			local: (*replicaCalls).beginBackup,
+		},
+		reflect.TypeFor[*clusterpb.Request_ReadBackup](): {
+			readOnly: true,
+			actions:  needs("back up"),
+			check:    func(r *clusterpb.Request, _ payloadLimit) error { return checkReadBackup(r.GetReadBackup()) },
+			local:    (*replicaCalls).readBackup,
+		},
+		reflect.TypeFor[*clusterpb.Request_EndBackup](): {
+			readOnly: true,
+			actions:  needs("back up"),
+			check: func(r *clusterpb.Request, _ payloadLimit) error {
+				return checkText("node ID", r.GetEndBackup().GetNode(), 1, nodeIDMax)
+			},
+			local: (*replicaCalls).endBackup,
 		},
 	}
 }

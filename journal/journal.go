@@ -29,6 +29,7 @@ type Journal struct {
 	*proposer
 	*metadata
 	*reads
+	*checkpoints
 
 	config   Config
 	machine  *state.Machine
@@ -39,9 +40,7 @@ type Journal struct {
 	disk      *raftlog.Disk
 	logs      *raftlog.FailStopLog
 	snapshots *snapshot.Notifying
-	// snapshotsOnDisk is the store below snapshots; nil if everything is in memory.
-	snapshotsOnDisk *snapshot.Store
-	stats           stats
+	stats     stats
 
 	barriers       *barriers
 	acks           *transport.Acks
@@ -273,7 +272,7 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 			stores.snapshotsOnDisk.OnDamaged = func(err error) { _ = j.failStop.Fail(err) }
 			stores.snapshotsOnDisk.LastLocalIndex, stores.snapshotsOnDisk.HasConflict = j.lastLocalIndex, j.hasConflict
 		}
-		j.snapshotsOnDisk = stores.snapshotsOnDisk
+		j.checkpoints = &checkpoints{j.machine, stores.snapshotsOnDisk}
 		j.snapshots, err = snapshot.NewNotifying(stores.snapshots, logs.Checked.RecordSnapshot)
 	}
 	if err == nil {

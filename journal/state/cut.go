@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
 // ErrCutMissed means that no checkpoint was made at a cut: the cut was recorded before the request,
@@ -93,4 +95,19 @@ func (fl *flusher) serveCutRequest() {
 		info.Database = database
 		r.end(info, err)
 	})
+}
+
+// Lineages returns the latest lineages of the partition, oldest first; none if it was founded and
+// never restored. They are shared and must not be changed.
+func (m *Machine) Lineages() []*journalpb.Lineage {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.metadata.lineages
+}
+
+// Cut returns the latest cut of the cluster that this partition has recorded, 0 before the first.
+func (m *Machine) Cut() uint64 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.metadata.cut
 }

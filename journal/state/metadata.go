@@ -265,18 +265,3 @@ func (re *reads) CompletionKey() []byte {
 	defer re.mu.RUnlock()
 	return re.metadata.completionKey
 }
-
-// Lineages returns the latest lineages of the partition, oldest first; none if it was founded and
-// never restored. They are shared and must not be changed.
-func (re *reads) Lineages() []*journalpb.Lineage {
-	re.mu.RLock()
-	defer re.mu.RUnlock()
-	return re.metadata.lineages
-}
-
-// Cut returns the latest cut of the cluster that this partition has recorded, 0 before the first.
-func (re *reads) Cut() uint64 {
-	re.mu.RLock()
-	defer re.mu.RUnlock()
-	return re.metadata.cut
-}
