@@ -232,7 +232,7 @@ browser: ## Test the dashboard's pages in Chromium (Debian: apt-get install chro
 .PHONY: screenshots
 screenshots: # Write pictures of the dashboard's pages, light and dark, to .bin/screenshots
 	TENUTO_BROWSER=1 TENUTO_SCREENSHOTS='$(CURDIR)/.bin/screenshots' \
-		go -C internal/browser test -count 1 -timeout 6m -run '^TestScreenshots$$' .
+		go -C internal/browser test -count 1 -timeout 6m -run '^TestScreenshots' .
 
 .PHONY: bulk
 bulk: # Cancel 100,000 instances while leaders are killed (minutes)

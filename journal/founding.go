@@ -14,8 +14,8 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/tenuto-dev/tenuto/internal/frame"
 	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
-	"github.com/tenuto-dev/tenuto/journal/internal/frame"
 	"github.com/tenuto-dev/tenuto/journal/internal/peer"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftnode"
 )

@@ -11,7 +11,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/tenuto-dev/tenuto/journal/internal/frame"
+	"github.com/tenuto-dev/tenuto/internal/frame"
 	"github.com/tenuto-dev/tenuto/journal/internal/peer"
 	"github.com/tenuto-dev/tenuto/journal/internal/transport"
 )

@@ -15,8 +15,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 
+	"github.com/tenuto-dev/tenuto/internal/frame"
 	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
-	"github.com/tenuto-dev/tenuto/journal/internal/frame"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog/raftlogtest"
 	"github.com/tenuto-dev/tenuto/journal/internal/snapshot"
 	"github.com/tenuto-dev/tenuto/journal/internal/waittest"

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
-	"github.com/tenuto-dev/tenuto/journal/internal/frame"
+	"github.com/tenuto-dev/tenuto/internal/frame"
 )
 
 // Reading is a node's answer to a request for the cluster time.

@@ -23,7 +23,7 @@ func TestFlippedBit_InLogOrVoteIsNeverServed(t *testing.T) {
 	dir := t.TempDir()
 	l := mustOpenLogs(t, dir)
 	l.mustStore(t, 1, 60)
-	err := errors.Join(l.DeleteRange(1, 10), l.stable.SetUint64([]byte(keyTerm), 7),
+	err := errors.Join(l.DeleteRange(1, 10), l.stable.SetUint64([]byte(KeyTerm), 7),
 		l.stable.SetUint64([]byte(keyVoteTerm), 6), l.stable.Set([]byte(keyCandidate), []byte("n2")))
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func TestFlippedBit_InLogOrVoteIsNeverServed(t *testing.T) {
 		if err := l.compareEntries(11, 60); err != nil {
 			t.Errorf("%v: %v", b, err)
 		}
-		term, _ := l.stable.GetUint64([]byte(keyTerm))
+		term, _ := l.stable.GetUint64([]byte(KeyTerm))
 		voteTerm, _ := l.stable.GetUint64([]byte(keyVoteTerm))
 		vote, _ := l.stable.Get([]byte(keyCandidate))
 		if term != 7 || voteTerm != 6 || string(vote) != "n2" {
@@ -184,7 +184,7 @@ func TestStableFile_VoteDoesNotGrowFile(t *testing.T) {
 	defer l.mustClose(t)
 	long := strings.Repeat("x", candidateMax)
 	for term := range uint64(50) {
-		err := errors.Join(l.stable.SetUint64([]byte(keyTerm), term), l.stable.Set([]byte(keyCandidate), []byte(long)))
+		err := errors.Join(l.stable.SetUint64([]byte(KeyTerm), term), l.stable.Set([]byte(keyCandidate), []byte(long)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -34,7 +34,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // The keys of the Raft library's state.
 const (
-	keyTerm      = "CurrentTerm"
+	KeyTerm     = "CurrentTerm"
 	keyVoteTerm  = "LastVoteTerm"
 	keyCandidate = "LastVoteCand"
 )
@@ -159,7 +159,7 @@ func (s *StableFile) SetUint64(key []byte, value uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch string(key) {
-	case keyTerm:
+	case KeyTerm:
 		s.term = value
 		return s.saveVotes()
 	case keyVoteTerm:
@@ -197,7 +197,7 @@ func (s *StableFile) GetUint64(key []byte) (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch string(key) {
-	case keyTerm:
+	case KeyTerm:
 		return s.term, nil
 	case keyVoteTerm:
 		return s.voteTerm, nil
@@ -250,19 +250,19 @@ var _ raft.StableStore = (*StableFile)(nil)
 // the first entry; without that entry the node would never belong to a partition. A node that has
 // taken part in an election is in a later term.
 func UndoPartialBootstrap(logs raft.LogStore, stable raft.StableStore) error {
-	term, err := stable.GetUint64([]byte(keyTerm))
+	term, err := stable.GetUint64([]byte(KeyTerm))
 	if err != nil || term != 1 {
 		return ignoreNotFound(err)
 	}
 	if last, err := logs.LastIndex(); err != nil || last > 0 {
 		return err
 	}
-	return stable.SetUint64([]byte(keyTerm), 0)
+	return stable.SetUint64([]byte(KeyTerm), 0)
 }
 
 // CurrentTerm returns the term in a stable store; 0, the term of no leader, on an error.
 func CurrentTerm(stable raft.StableStore) uint64 {
-	term, _ := stable.GetUint64([]byte(keyTerm))
+	term, _ := stable.GetUint64([]byte(KeyTerm))
 	return term
 }
 

@@ -19,7 +19,7 @@ func TestStableFile_SyncsVoteOnce(t *testing.T) {
 		return err
 	}
 	// As the Raft library does.
-	if err := s.SetUint64([]byte(keyTerm), 7); err != nil || syncs != 1 {
+	if err := s.SetUint64([]byte(KeyTerm), 7); err != nil || syncs != 1 {
 		t.Errorf("the term: %d syncs, %v", syncs, err)
 	}
 	if err := s.SetUint64([]byte(keyVoteTerm), 7); err != nil {

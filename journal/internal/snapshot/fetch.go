@@ -8,7 +8,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/tenuto-dev/tenuto/journal/internal/frame"
+	"github.com/tenuto-dev/tenuto/internal/frame"
 )
 
 // A node that cannot rebuild its state from its own files requests a snapshot from the others

@@ -8,7 +8,7 @@ import (
 	"log/slog"
 	"net"
 
-	"github.com/tenuto-dev/tenuto/journal/internal/frame"
+	"github.com/tenuto-dev/tenuto/internal/frame"
 )
 
 // Server answers requests for a snapshot, one at a time.

@@ -9,8 +9,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 
+	"github.com/tenuto-dev/tenuto/internal/frame"
 	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
-	"github.com/tenuto-dev/tenuto/journal/internal/frame"
 	"github.com/tenuto-dev/tenuto/journal/state"
 )
 
