@@ -86,7 +86,7 @@ func TestStreams_Pause(t *testing.T) {
 	s := newStreams(1, 10)
 	s.topics["a"], s.topics["b"] = &topic{}, &topic{}
 	for took, want := range map[time.Duration]time.Duration{
-		0: readInterval, time.Millisecond: readInterval, 100 * time.Millisecond: 2 * readPart * 100 * time.Millisecond, time.Minute: readIntervalMax,
+		0: readInterval, time.Millisecond: readInterval, 50 * time.Millisecond: 2 * readPart * 50 * time.Millisecond, time.Minute: readIntervalMax,
 	} {
 		if got := s.pause(took); got != want {
 			t.Errorf("after %v: %v, want %v", took, got, want)

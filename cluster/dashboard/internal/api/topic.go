@@ -16,7 +16,7 @@ import (
 const (
 	readInterval    = time.Second      // between two reads for a topic, at least
 	readIntervalMax = 10 * time.Second // at most
-	readPart        = 20               // all topics read for a twentieth of the time
+	readPart        = 50               // all topics read for a fiftieth of the time of a processor
 	retryInterval   = 2 * time.Second  // after an error
 	eventsAtOnce    = 500              // of a history in one message
 )
