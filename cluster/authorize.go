@@ -122,6 +122,9 @@ func (s *nodeService) check(ctx context.Context, request *clusterpb.Request) err
 		return fmt.Errorf("%w: unknown partition %d", ErrProtocol, request.Partition-1)
 	}
 	caller := callerOf(ctx)
+	if caller.Kind == PrincipalClient {
+		request.Cut = 0
+	}
 	if recordsPrincipal(request) {
 		statePrincipal(request, caller)
 	}

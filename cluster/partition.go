@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -90,13 +89,9 @@ const (
 	stateCacheBytes  = 64 << 20
 )
 
-// partitionDir returns a partition's directory. The first partition uses Dir itself, with one
-// partition or several.
+// partitionDir returns a partition's directory.
 func (c Config) partitionDir(partition int) string {
-	if c.Dir == "" || partition == 0 {
-		return c.Dir
-	}
-	return filepath.Join(c.Dir, fmt.Sprintf("group-%03d", partition))
+	return journal.PartitionDir(c.Dir, partition)
 }
 
 // A partitionOpener opens and closes the partitions of a node.

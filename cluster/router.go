@@ -9,6 +9,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
+	"github.com/tenuto-dev/tenuto/cluster/internal/crosspartition"
 	"github.com/tenuto-dev/tenuto/cluster/internal/routing"
 	"github.com/tenuto-dev/tenuto/cluster/internal/server"
 	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
@@ -198,9 +199,14 @@ func (r *router) sendMessage(ctx context.Context, m *actors.OutgoingMessage) err
 			Kind: clusterpb.ControlRequest_KIND_CANCEL, Reason: m.Cancel.GetReason(), RequestId: m.RequestID,
 		}}
 	}
-	_, err := r.call(admission.WithoutBusyRetries(ctx), request)
+	own := r.node.partitionOf(m.From.Instance).journal
+	request.Cut = own.Cut()
+	response, err := r.call(admission.WithoutBusyRetries(ctx), request)
 	var unavailable *UnavailableError
 	switch {
+	case err == nil:
+		m.Retried = true // if the cut cannot be recorded, the message is sent again
+		return crosspartition.FollowCut(ctx, own, response.Cut)
 	case errors.Is(err, actors.ErrForgotten):
 		return r.checkForgotten(ctx, m, err)
 	case errors.As(err, &unavailable) && !unavailable.NotExecuted:

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/cluster/internal/crosspartition"
 	"github.com/tenuto-dev/tenuto/cluster/internal/instances"
 	"github.com/tenuto-dev/tenuto/cluster/internal/routing"
 	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
@@ -59,9 +60,17 @@ func (d *dispatcher) handle(ctx context.Context, request *clusterpb.Request) (*c
 // handle answers a request for the partition, if this node leads it. The response holds the index
 // that a replica must have applied to show the call's effects.
 func (pa *partition) handle(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	if request.Cut > 0 {
+		if err := crosspartition.FollowCut(ctx, pa.journal, request.Cut); err != nil {
+			return nil, err
+		}
+	}
 	response, err := pa.execute(ctx, request)
 	if err == nil && response.AppliedIndex == 0 {
 		response.AppliedIndex = pa.journal.AppliedIndex()
+	}
+	if err == nil && request.RejectIfStalled { // a message of an instance
+		response.Cut = pa.journal.Cut() // after the message was recorded
 	}
 	return response, instances.WrapForgotten(request, err)
 }

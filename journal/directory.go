@@ -23,6 +23,15 @@ const (
 	directoryFormat = "tenuto journal 2"
 )
 
+// PartitionDir returns the directory of a partition in that of a node, "" if the node has none. The
+// first partition uses the node's directory itself, with one partition or several.
+func PartitionDir(node string, partition int) string {
+	if node == "" || partition == 0 {
+		return node
+	}
+	return filepath.Join(node, fmt.Sprintf("group-%03d", partition))
+}
+
 // directory is the journal's own directory, locked and with a verified owner.
 type directory struct {
 	path string

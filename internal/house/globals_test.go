@@ -22,6 +22,7 @@ import (
 	_ "github.com/tenuto-dev/tenuto/actors/session"
 	_ "github.com/tenuto-dev/tenuto/actors/worker"
 	_ "github.com/tenuto-dev/tenuto/cluster"
+	_ "github.com/tenuto-dev/tenuto/cluster/backup"
 	_ "github.com/tenuto-dev/tenuto/cluster/bulk"
 	_ "github.com/tenuto-dev/tenuto/cluster/clustertest"
 	_ "github.com/tenuto-dev/tenuto/cluster/dashboard"

@@ -353,6 +353,9 @@ type Request struct {
 	// that it is for. The leader answers that the instance has ended if another run has begun since.
 	// 0: the latest run. Protocol 4.
 	Incarnation uint64 `protobuf:"varint,83,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Of a message of an instance: the latest cut that the sender's partition has recorded. The receiver
+	// records it first. Ignored in requests of clients. Protocol 4.
+	Cut uint64 `protobuf:"varint,89,opt,name=cut,proto3" json:"cut,omitempty"`
 	// Types that are valid to be assigned to Call:
 	//
 	//	*Request_Start
@@ -521,6 +524,13 @@ func (x *Request) GetReason() string {
 func (x *Request) GetIncarnation() uint64 {
 	if x != nil {
 		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *Request) GetCut() uint64 {
+	if x != nil {
+		return x.Cut
 	}
 	return 0
 }
@@ -2657,6 +2667,9 @@ type Response struct {
 	AppliedIndex uint64 `protobuf:"varint,3,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
 	// Of a read of all partitions: applied_index of each.
 	AppliedIndexes []uint64 `protobuf:"varint,4,rep,packed,name=applied_indexes,json=appliedIndexes,proto3" json:"applied_indexes,omitempty"`
+	// To a message of an instance: the latest cut that the receiver's partition has recorded. The sender
+	// records it first.
+	Cut uint64 `protobuf:"varint,89,opt,name=cut,proto3" json:"cut,omitempty"`
 	// Types that are valid to be assigned to Result:
 	//
 	//	*Response_Start
@@ -2757,6 +2770,13 @@ func (x *Response) GetAppliedIndexes() []uint64 {
 		return x.AppliedIndexes
 	}
 	return nil
+}
+
+func (x *Response) GetCut() uint64 {
+	if x != nil {
+		return x.Cut
+	}
+	return 0
 }
 
 func (x *Response) GetResult() isResponse_Result {
@@ -9439,7 +9459,7 @@ var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\x93\x17\n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xa5\x17\n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
@@ -9456,7 +9476,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\tprincipal\x18H \x01(\tR\tprincipal\x12\x12\n" +
 	"\x04user\x18I \x01(\tR\x04user\x12\x16\n" +
 	"\x06reason\x18O \x01(\tR\x06reason\x12 \n" +
-	"\vincarnation\x18S \x01(\x04R\vincarnation\x127\n" +
+	"\vincarnation\x18S \x01(\x04R\vincarnation\x12\x10\n" +
+	"\x03cut\x18Y \x01(\x04R\x03cut\x127\n" +
 	"\x05start\x18\n" +
 	" \x01(\v2\x1f.tenuto.cluster.v1.StartRequestH\x00R\x05start\x124\n" +
 	"\x04send\x18\v \x01(\v2\x1e.tenuto.cluster.v1.SendRequestH\x00R\x04send\x121\n" +
@@ -9654,12 +9675,13 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0eHistoryRequest\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\"\n" +
 	"\rfrom_event_id\x18\x02 \x01(\x04R\vfromEventId\x12\x14\n" +
-	"\x05paged\x18\x03 \x01(\bR\x05paged\"\xce\x14\n" +
+	"\x05paged\x18\x03 \x01(\bR\x05paged\"\xe0\x14\n" +
 	"\bResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x124\n" +
 	"\afailure\x18\x02 \x01(\v2\x1a.tenuto.cluster.v1.FailureR\afailure\x12#\n" +
 	"\rapplied_index\x18\x03 \x01(\x04R\fappliedIndex\x12'\n" +
-	"\x0fapplied_indexes\x18\x04 \x03(\x04R\x0eappliedIndexes\x126\n" +
+	"\x0fapplied_indexes\x18\x04 \x03(\x04R\x0eappliedIndexes\x12\x10\n" +
+	"\x03cut\x18Y \x01(\x04R\x03cut\x126\n" +
 	"\x05start\x18\n" +
 	" \x01(\v2\x1e.tenuto.cluster.v1.StartResultH\x00R\x05start\x123\n" +
 	"\x04send\x18\v \x01(\v2\x1d.tenuto.cluster.v1.SendResultH\x00R\x04send\x120\n" +

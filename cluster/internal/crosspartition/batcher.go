@@ -74,7 +74,7 @@ func (b *batcher) sendBatch(ctx context.Context, batch []pendingMessage) {
 	}
 	response := b.ask(ctx, &clusterpb.Request{Call: &clusterpb.Request_CrossMessages{CrossMessages: crossRequest}})
 	results := response.GetCrossMessages().GetResults()
-	cutErr := followCut(ctx, b.own, response.GetCrossMessages().GetCut())
+	cutErr := FollowCut(ctx, b.own, response.GetCrossMessages().GetCut())
 	for i, p := range batch {
 		switch {
 		case cutErr != nil:
@@ -95,7 +95,7 @@ func (b *batcher) sendBatch(ctx context.Context, batch []pendingMessage) {
 // cuts are own. It returns after all are answered, or after answerWait with the answers so far. The
 // error is that of recording the sender's cut; then nothing was delivered.
 func Receive(ctx context.Context, p *actors.Partition, own Cuts, r *clusterpb.CrossMessagesRequest) (*clusterpb.Response, error) {
-	if err := followCut(ctx, own, r.Cut); err != nil {
+	if err := FollowCut(ctx, own, r.Cut); err != nil {
 		return nil, err
 	}
 	result := receive(ctx, p, r)

@@ -20,8 +20,8 @@ type Cuts interface {
 	RecordCut(ctx context.Context, cut uint64) error
 }
 
-// followCut records in a partition a cut that another one has recorded.
-func followCut(ctx context.Context, own Cuts, cut uint64) error {
+// FollowCut records in a partition a cut that another one has recorded.
+func FollowCut(ctx context.Context, own Cuts, cut uint64) error {
 	if own.Cut() >= cut {
 		return nil
 	}
@@ -57,7 +57,7 @@ func (r *Leader) followCuts(ctx context.Context) {
 		if i == r.Partition {
 			continue
 		}
-		if err := followCut(ctx, r.own, other.Journal.Cut()); err != nil {
+		if err := FollowCut(ctx, r.own, other.Journal.Cut()); err != nil {
 			if hidden {
 				r.hidden.Store(true)
 			}

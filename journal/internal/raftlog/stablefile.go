@@ -34,7 +34,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // The keys of the Raft library's state.
 const (
-	KeyTerm     = "CurrentTerm"
+	KeyTerm      = "CurrentTerm"
 	keyVoteTerm  = "LastVoteTerm"
 	keyCandidate = "LastVoteCand"
 )

@@ -1,0 +1,226 @@
+package backup_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/backup"
+	"github.com/tenuto-dev/tenuto/cluster/clustertest"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+var (
+	goAhead = replay.Event[string]("go-ahead")
+	step    = replay.Activity[int, int]("step")
+	child   = replay.Orchestration[int, int]("child")
+	parent  = replay.Orchestration[int, int]("parent")
+	number  = replay.Event[int]("number")
+	sender  = replay.Orchestration[int, int]("sender")
+	adder   = replay.Orchestration[int, int]("adder")
+	waiter  = replay.Orchestration[string, string]("waiter")
+)
+
+func definitions() []replay.Definition {
+	return []replay.Definition{
+		step.Bind(func(_ context.Context, n int) (int, error) { return n + 1, nil }),
+		child.Bind(func(ctx *replay.Context, n int) (int, error) { return step.Call(ctx, n) }),
+		parent.Bind(func(ctx *replay.Context, rounds int) (sum int, err error) {
+			for i := range rounds {
+				n, err := child.Call(ctx, i)
+				if err != nil {
+					return 0, err
+				}
+				sum += n
+			}
+			return sum, nil
+		}),
+		sender.Bind(func(ctx *replay.Context, count int) (int, error) {
+			for i := range count {
+				if err := number.SendTo(ctx, "a"+strings.TrimPrefix(ctx.InstanceID(), "s"), i+1); err != nil {
+					return 0, err
+				}
+			}
+			return count, nil
+		}),
+		adder.Bind(func(ctx *replay.Context, count int) (sum int, err error) {
+			for range count {
+				n, err := number.Wait(ctx)
+				if err != nil {
+					return 0, err
+				}
+				sum += n
+			}
+			return sum, nil
+		}),
+		waiter.Bind(func(ctx *replay.Context, name string) (string, error) {
+			answer, err := goAhead.Wait(ctx)
+			return name + " " + answer, err
+		}),
+	}
+}
+
+func newCluster(t *testing.T, nodes, partitions int) *clustertest.Cluster {
+	t.Helper()
+	return clustertest.New(t, nodes, clustertest.Definitions(definitions()...), clustertest.Configure(func(_ int, c *cluster.Config) {
+		c.Partitions = partitions
+	}))
+}
+
+// startRestored starts a node on a restored directory.
+func startRestored(t *testing.T, dir string, partitions int) *cluster.Node {
+	t.Helper()
+	node, err := cluster.Start(t.Context(), cluster.Config{NodeID: "r1", Dir: dir, Partitions: partitions, Definitions: definitions()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := node.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return node
+}
+
+func write(t *testing.T, client *cluster.Client, options backup.Options) (*backup.Info, *bytes.Buffer) {
+	t.Helper()
+	var to bytes.Buffer
+	info, err := backup.Write(t.Context(), client, &to, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info, &to
+}
+
+func restore(t *testing.T, backups ...io.Reader) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "restored")
+	if _, err := backup.Restore(t.Context(), backup.Target{Dir: dir, NodeID: "r1"}, backups...); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// resultOf waits until an instance has ended, and returns its result.
+func resultOf[T any](ctx context.Context, client *cluster.Client, id string) (result T, err error) {
+	status, err := client.Wait(ctx, id)
+	if err != nil {
+		return result, err
+	}
+	err = status.Output(&result)
+	return result, err
+}
+
+// Parents with children, and instances that send messages, in other partitions run while backups are
+// made. Each restored cluster has
+// everything that was acknowledged before its backup, and every parent in it ends with the right result.
+func TestBackup_RestoredClusterGoesOn(t *testing.T) {
+	for _, partitions := range []int{1, 4} {
+		t.Run(fmt.Sprint(partitions, " partitions"), func(t *testing.T) {
+			const parents, rounds = 20, 30
+			c := newCluster(t, 3, partitions)
+			client := c.Client(0)
+			if _, err := cluster.StartRun(t.Context(), client, waiter, "w", "order"); err != nil {
+				t.Fatal(err)
+			}
+			want := map[string]int{}
+			for i := range parents {
+				const sum = rounds * (rounds + 1) / 2
+				for _, start := range []struct {
+					kind   string
+					of     replay.OrchestrationHandle[int, int]
+					result int
+				}{{"p", parent, sum}, {"a", adder, sum}, {"s", sender, rounds}} {
+					id := fmt.Sprint(start.kind, i)
+					if _, err := cluster.StartRun(t.Context(), client, start.of, id, rounds); err != nil {
+						t.Fatal(err)
+					}
+					want[id] = start.result
+				}
+			}
+			info, full := write(t, client, backup.Options{})
+			if len(info.Partitions) != partitions {
+				t.Fatalf("%d partitions", len(info.Partitions))
+			}
+			node := startRestored(t, restore(t, full), partitions)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			defer cancel()
+			for id, result := range want {
+				if got, err := resultOf[int](ctx, node.Client(), id); err != nil || got != result {
+					t.Errorf("%s: %d, %v; want %d", id, got, err, result)
+				}
+			}
+			if err := cluster.Send(ctx, node.Client(), "w", goAhead, "paid"); err != nil {
+				t.Fatal(err)
+			}
+			if answer, err := resultOf[string](ctx, node.Client(), "w"); err != nil || answer != "order paid" {
+				t.Errorf("the waiter: %q, %v", answer, err)
+			}
+		})
+	}
+}
+
+// An incremental backup has what is new, and restores with the backups before it.
+func TestBackup_IncrementalHasWhatChanged(t *testing.T) {
+	c := newCluster(t, 1, 1)
+	client := c.Client(0)
+	var calls sync.WaitGroup
+	for i := range 300 {
+		calls.Go(func() {
+			if _, err := cluster.StartRun(t.Context(), client, waiter, fmt.Sprint("w", i), "order"+string(make([]byte, 2000))); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	calls.Wait()
+	first, full := write(t, client, backup.Options{})
+	if _, err := cluster.StartRun(t.Context(), client, waiter, "late", "order"); err != nil {
+		t.Fatal(err)
+	}
+	second, increment := write(t, client, backup.Options{Base: first})
+	if second.Base != first.ID || second.Cut <= first.Cut {
+		t.Errorf("%+v after %+v", second, first)
+	}
+	if increment.Len() > full.Len()/2 {
+		t.Errorf("the increment has %d bytes, the full backup %d", increment.Len(), full.Len())
+	}
+	third, again := write(t, client, backup.Options{Base: second})
+	node := startRestored(t, restore(t, bytes.NewReader(full.Bytes()), increment, again), 1)
+	for _, id := range []string{"w0", "w299", "late"} {
+		if _, err := node.Client().Get(t.Context(), id); err != nil {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	if _, err := backup.Restore(t.Context(), backup.Target{Dir: filepath.Join(t.TempDir(), "x"), NodeID: "r1"}, full, bytes.NewReader(again.Bytes())); err == nil {
+		t.Errorf("restored %s without the backup that it continues", third.ID)
+	}
+}
+
+// Any byte of a backup that is damaged or missing is noticed, and nothing is left of the target.
+func TestRestore_RefusesDamagedBackups(t *testing.T) {
+	c := newCluster(t, 1, 1)
+	_, full := write(t, c.Client(0), backup.Options{})
+	content := full.Bytes()
+	for at := 20; at < len(content); at += max(len(content)/60, 1) {
+		damaged := bytes.Clone(content)
+		damaged[at] ^= 4
+		for name, b := range map[string][]byte{"flipped": damaged, "truncated": content[:at]} {
+			dir := filepath.Join(t.TempDir(), "restored")
+			_, err := backup.Restore(t.Context(), backup.Target{Dir: dir, NodeID: "r1"}, bytes.NewReader(b))
+			if !errors.Is(err, backup.ErrDamaged) {
+				t.Errorf("byte %d %s: %v", at, name, err)
+			}
+			if left, _ := filepath.Glob(dir + "*"); len(left) > 0 {
+				t.Errorf("byte %d %s: %v is left", at, name, left)
+			}
+		}
+	}
+}

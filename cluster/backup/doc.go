@@ -1,0 +1,31 @@
+// Package backup copies the whole state of a running cluster to a stream, and makes a new cluster
+// from such streams.
+//
+//	info, err := backup.Write(ctx, client, file, backup.Options{})
+//	…
+//	err := backup.Restore(backup.Target{Dir: "data", NodeID: "n1", Address: "10.0.0.1:7000"}, file)
+//
+// # Guarantees
+//
+//  1. A backup has the state of all partitions at one moment that each of them could have been in,
+//     with everything that was acknowledged before Write was called: no partition has an effect of a
+//     message of another one that lacks the message (Chandy and Lamport, "Distributed Snapshots",
+//     1985).
+//  2. Nothing is stopped meanwhile. The files come from one node, by default one that leads nothing.
+//  3. Every file has a checksum, and so has the stream. Restore and Verify use nothing that does not
+//     match.
+//  4. Restore writes a directory as a whole or not at all. The restored cluster has the same IDs,
+//     histories, settings, timers and schedules. Its cluster time continues as after an outage since
+//     the backup. Activities that were running are run again, as after the loss of their worker.
+//  5. The restored cluster is another lineage: its first node has a new directory identity, so nodes
+//     with directories of the old cluster are refused.
+//
+// # What may not be assumed
+//
+//   - That a backup is secret: it has all payloads as the cluster has them, encrypted only if a codec
+//     does so, and the key of signed tokens. The right that it needs is [ActionBackup].
+//   - That what ran after the backup did not happen: activities of that time may be repeated. A result
+//     or a signed token for an activity that was scheduled after the backup is taken for the activity
+//     with the same event_id in the restored history.
+//   - That the old cluster has ended: two lineages of one cluster ID must not serve the same callers.
+package backup

@@ -1,0 +1,169 @@
+package backup
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// A Target is the first node of a restored cluster.
+type Target struct {
+	// Dir becomes the directory of the node. It must not exist, or be empty. Required.
+	Dir string
+	// NodeID is that of the node's Config. Required.
+	NodeID string
+	// Address is where other nodes reach the node: Config.Advertise, or Config.Listen. "" for a node
+	// without either.
+	Address string
+	// ClusterID is that of the Config. Defaults to the one in the backup.
+	ClusterID string
+	// Logger gets what the state store reports. Defaults to slog.Default().
+	Logger *slog.Logger
+}
+
+// restoringSuffix ends the name of a directory that is being written.
+const restoringSuffix = ".restoring"
+
+// Restore writes the directory of the first node of a new cluster, from a full backup and the
+// incremental ones after it, in the order in which they were made. The cluster continues from the last
+// of them. Start the node with that directory and without Config.Join; then start the other nodes
+// with empty directories and Config.Join. With the same node IDs as before, too: the restored cluster
+// refuses their old directories.
+//
+// Restore needs room for all files that any of the backups has. Errors: [ErrDamaged]; a
+// [*replay.InvalidError] for an invalid Target, or for backups that do not continue each other; a
+// system error, or one of the state store. After an error the directory does not exist.
+func Restore(ctx context.Context, to Target, backups ...io.Reader) (*Info, error) {
+	info, err := restore(ctx, to, backups)
+	if err != nil {
+		return nil, fmt.Errorf("restore: %w", err)
+	}
+	return info, nil
+}
+
+func restore(ctx context.Context, to Target, backups []io.Reader) (info *Info, err error) {
+	for _, field := range []struct{ name, value string }{{"Dir", to.Dir}, {"NodeID", to.NodeID}} {
+		if field.value == "" {
+			return nil, invalid("Target."+field.name, "is empty")
+		}
+	}
+	if entries, err := os.ReadDir(to.Dir); len(entries) > 0 {
+		return nil, invalid("Target.Dir", fmt.Sprintf("is %s, which is not empty", to.Dir))
+	} else if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	dir := filepath.Clean(to.Dir) + restoringSuffix
+	if err := os.RemoveAll(dir); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	pool := &filePool{dir: filepath.Join(dir, "files")}
+	for _, from := range backups {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if info, err = pool.add(from, info); err != nil {
+			return nil, err
+		}
+	}
+	if info == nil {
+		return nil, invalid("backups", "are missing")
+	}
+	node := filepath.Join(dir, "node")
+	if err := to.write(node, info, pool); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(filepath.Clean(to.Dir)), 0o700); err != nil {
+		return nil, err
+	}
+	return info, journal.Publish(node, filepath.Clean(to.Dir))
+}
+
+// write writes the directories of all partitions.
+func (t *Target) write(dir string, info *Info, pool *filePool) error {
+	id := make([]byte, 16)
+	_, _ = rand.Read(id) // never fails
+	lineage := &journalpb.Lineage{
+		Id: hex.EncodeToString(id), Kind: journalpb.Lineage_KIND_RESTORED, Source: info.ID, Time: time.Now().UnixNano(),
+	}
+	identity := ""
+	for i, p := range info.Partitions {
+		r := &journal.Restore{
+			Config: journal.Config{
+				Node: t.NodeID, Address: t.Address, Cluster: cmp.Or(t.ClusterID, info.Cluster), Identity: identity,
+				Partitions: len(info.Partitions), Partition: i, Dir: journal.PartitionDir(dir, i), Logger: cmp.Or(t.Logger, slog.Default()),
+			},
+			From:    &journal.Checkpoint{Index: p.Index, Term: p.Term},
+			Fill:    func(to string) error { return pool.moveTo(to, i, p.Files, info.ID) },
+			Lineage: lineage, Elapsed: int64(max(time.Since(info.Time), 0)),
+		}
+		var err error
+		if identity, err = r.Run(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A filePool has the files of the backups that were read, in a directory for each backup and partition.
+type filePool struct{ dir string }
+
+func (p *filePool) path(backup string, partition int, name string) string {
+	return filepath.Join(p.dir, backup, fmt.Sprint(partition), name)
+}
+
+// add reads a stream that continues the backup before, nil for the first.
+func (p *filePool) add(from io.Reader, before *Info) (*Info, error) {
+	accept := func(info *Info) error {
+		switch {
+		case before == nil && info.Base != "":
+			return invalid("first", "is an incremental one: a full backup must come first")
+		case before != nil && info.Base != before.ID:
+			return invalid("order", fmt.Sprintf("has %s, which continues %q, after %s", info.ID, info.Base, before.ID))
+		}
+		return os.MkdirAll(filepath.Join(p.dir, info.ID), 0o700)
+	}
+	var id string
+	return readStream(from, func(info *Info) error { id = info.ID; return accept(info) }, func(partition int, f *File) (io.WriteCloser, error) {
+		path := p.path(id, partition, f.Name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return nil, err
+		}
+		file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		return &syncedFile{file}, nil
+	})
+}
+
+// syncedFile is synced when it is closed.
+type syncedFile struct{ *os.File }
+
+// Close implements io.Closer.
+func (f *syncedFile) Close() error { return errors.Join(f.Sync(), f.File.Close()) }
+
+// moveTo moves the files of a partition in the backup id to a directory.
+func (p *filePool) moveTo(dir string, partition int, files []File, id string) error {
+	for _, f := range files {
+		from := p.path(cmp.Or(f.In, id), partition, f.Name)
+		if info, err := os.Stat(from); err != nil || info.Size() != f.Size {
+			return errors.Join(damaged(fmt.Errorf("no backup before it has the file %s", f.Name)), err)
+		}
+		if err := os.Rename(from, filepath.Join(dir, f.Name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,186 @@
+package backup
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/internal/frame"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// A stream is
+//
+//	"tenuto-backup-1\n" frame(JSON of Info) (frame(part of a file)* for each file) trailer
+//
+// with the frames of package frame, and the files of all partitions in the order of Info, without
+// those that an earlier backup has. The last part of a file is shorter than partBytes, or empty and
+// then without a frame.
+const (
+	magic  = "tenuto-backup-1\n"
+	format = 1
+	// partBytes is the size of a part, and of one read from the node.
+	partBytes = 1 << 20
+	// infoBytesMax bounds the Info of a stream: a million files.
+	infoBytesMax = 256 << 20
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Info describes a backup. Its JSON begins the stream.
+type Info struct {
+	Format int `json:"format"`
+	// ID is random. Base is the ID of the backup that this one continues, "" for a full one.
+	ID   string `json:"id"`
+	Base string `json:"base,omitempty"`
+	// Cluster is the cluster's ID, and Lineage that of its latest lineage, "" if it was never restored.
+	Cluster string `json:"cluster"`
+	Lineage string `json:"lineage,omitempty"`
+	// Cut counts the backups of the cluster that were begun.
+	Cut uint64 `json:"cut"`
+	// Time is the wall clock of the node, Node, at that moment, and Version its build.
+	Time    time.Time `json:"time"`
+	Node    string    `json:"node"`
+	Version string    `json:"version,omitempty"`
+	// Protocol is that of the cluster.
+	Protocol   uint32      `json:"protocol"`
+	Partitions []Partition `json:"partitions"`
+}
+
+// A Partition is the state of a partition in a backup.
+type Partition struct {
+	// Index and Term are those of the last entry in the state.
+	Index uint64 `json:"index"`
+	Term  uint64 `json:"term"`
+	// Database names the database of the node: immutable files of one name in one database are equal.
+	Database string `json:"database"`
+	Files    []File `json:"files"`
+}
+
+// A File is a part of the state of a partition.
+type File struct {
+	Name      string `json:"name"`
+	Size      int64  `json:"size"`
+	CRC32C    uint32 `json:"crc32c"`
+	Immutable bool   `json:"immutable,omitempty"`
+	// In is the ID of the earlier backup whose stream has the file, "" if this one has it.
+	In string `json:"in,omitempty"`
+}
+
+// Bytes returns the bytes of the files in the stream, and those of the whole state.
+func (i *Info) Bytes() (stream, state int64) {
+	for _, p := range i.Partitions {
+		for _, f := range p.Files {
+			if state += f.Size; f.In == "" {
+				stream += f.Size
+			}
+		}
+	}
+	return stream, state
+}
+
+// check returns an error for what no build writes.
+func (i *Info) check() error {
+	if i.Format != format {
+		return invalid("format", fmt.Sprintf("is %d: this build reads %d", i.Format, format))
+	}
+	if i.ID == "" || i.Cluster == "" || len(i.Partitions) == 0 {
+		return invalid("description", "names no backup, no cluster or no partition")
+	}
+	for _, p := range i.Partitions {
+		for _, f := range p.Files {
+			if f.Name == "" || f.Name == "." || f.Name == ".." || strings.ContainsAny(f.Name, `/\`) || f.Size < 0 {
+				return invalid("file name", fmt.Sprintf("is %.100q", f.Name))
+			}
+		}
+	}
+	return nil
+}
+
+func invalid(field, reason string) error {
+	return &replay.InvalidError{Field: "backup: " + field, Reason: reason}
+}
+
+// ReadInfo reads the beginning of a stream.
+func ReadInfo(from io.Reader) (*Info, error) {
+	return readInfo(frame.NewReader(from))
+}
+
+func readInfo(from *frame.Reader) (*Info, error) {
+	begin := make([]byte, len(magic))
+	if err := from.Bytes(begin); err != nil {
+		return nil, fmt.Errorf("read backup: %w", err)
+	}
+	if string(begin) != magic {
+		return nil, invalid("beginning", fmt.Sprintf("is %.20q: it is no backup, or one of another version", begin))
+	}
+	encoded, err := from.Frame(infoBytesMax)
+	if err != nil {
+		return nil, damaged(err)
+	}
+	info := new(Info)
+	if err := json.Unmarshal(encoded, info); err != nil {
+		return nil, damaged(err)
+	}
+	return info, info.check()
+}
+
+// ErrDamaged means that a backup is incomplete, or differs from its checksums.
+var ErrDamaged = errors.New("tenuto: the backup is damaged")
+
+func damaged(reason error) error { return fmt.Errorf("%w: %w", ErrDamaged, reason) }
+
+// readStream reads a whole stream and verifies it. create returns where the content of a file goes,
+// nil to drop it; it is closed.
+func readStream(from io.Reader, accept func(*Info) error, create func(partition int, f *File) (io.WriteCloser, error)) (*Info, error) {
+	r := frame.NewReader(from)
+	info, err := readInfo(r)
+	if err == nil {
+		err = accept(info)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i := range info.Partitions {
+		for j := range info.Partitions[i].Files {
+			f := &info.Partitions[i].Files[j]
+			if f.In != "" {
+				continue
+			}
+			to, err := create(i, f)
+			if err != nil {
+				return nil, err
+			}
+			if err := errors.Join(readFile(r, f, to), to.Close()); err != nil {
+				return nil, fmt.Errorf("file %s of partition %d: %w", f.Name, i, err)
+			}
+		}
+	}
+	if err := r.Trailer(); err != nil {
+		return nil, damaged(err)
+	}
+	return info, nil
+}
+
+func readFile(r *frame.Reader, f *File, to io.Writer) error {
+	sum, size := uint32(0), int64(0)
+	for size < f.Size {
+		part, err := r.Frame(partBytes)
+		if err != nil {
+			return damaged(err)
+		}
+		sum = crc32.Update(sum, castagnoli, part)
+		size += int64(len(part))
+		if _, err := to.Write(part); err != nil {
+			return err
+		}
+	}
+	if size != f.Size || sum != f.CRC32C {
+		return damaged(errors.New("its size or checksum differs from the description"))
+	}
+	return nil
+}

@@ -1,0 +1,257 @@
+package backup
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/internal/access"
+	"github.com/tenuto-dev/tenuto/internal/frame"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+)
+
+// ActionBackup is the right to make backups, which contain everything.
+const ActionBackup cluster.Action = "back up"
+
+// Options are those of [Write].
+type Options struct {
+	// Base makes an incremental backup: it has only what is not in that backup or in those that it
+	// continues. If Node is "", the node of the base is asked; another node shares no files with it.
+	// Defaults to none: a full backup.
+	Base *Info
+	// Node is the ID of the node whose files are copied. Defaults to a node that leads as few partitions
+	// as possible, and of these to the one that lags least.
+	Node string
+	// Progress, if it is not nil, is called after each part, with the bytes written and those of all
+	// files.
+	Progress func(written, total int64)
+}
+
+// Write writes a backup of the cluster to w. ctx bounds it all. After an error, what was written is no
+// backup.
+//
+// Errors: [cluster.ErrNotMember] for an unknown node; [cluster.ErrNotAuthorized]; [cluster.ErrProtocol]
+// while a member does not speak protocol 4; a [*replay.InvalidError] for a base of another cluster or
+// lineage; an error with the node's reason if it makes another backup, keeps everything in memory or
+// has no leader to ask; [ErrDamaged] if a file of the node differs from its checksum; that of w or
+// ctx. It may be called concurrently, for different nodes.
+func Write(ctx context.Context, client *cluster.Client, w io.Writer, options Options) (*Info, error) {
+	info, err := write(ctx, client, w, options)
+	if err != nil {
+		return nil, fmt.Errorf("back up: %w", err)
+	}
+	return info, nil
+}
+
+func write(ctx context.Context, client *cluster.Client, w io.Writer, options Options) (info *Info, err error) {
+	door, err := client.Internal(access.Key{})
+	if err != nil {
+		return nil, err
+	}
+	s := &source{door: door}
+	if err := s.choose(ctx, client, &options); err != nil {
+		return nil, err
+	}
+	begun, err := s.ask(ctx, &clusterpb.Request{Call: &clusterpb.Request_BeginBackup{BeginBackup: &clusterpb.BeginBackupRequest{Node: s.node}}})
+	if err != nil {
+		return nil, err
+	}
+	s.id = begun.GetBeginBackup().GetId()
+	defer func() { err = errors.Join(err, s.end(ctx)) }()
+	info = newInfo(s.node, begun.GetBeginBackup())
+	if err := info.continueFrom(options.Base); err != nil {
+		return nil, err
+	}
+	return info, s.write(ctx, w, info, options.Progress)
+}
+
+// A source is the node whose files are copied.
+type source struct {
+	door              access.Door
+	node, address, id string
+}
+
+// choose finds the node and its address.
+func (s *source) choose(ctx context.Context, client *cluster.Client, options *Options) error {
+	members, err := client.Members(ctx)
+	if err != nil {
+		return err
+	}
+	wanted := options.Node
+	if base := options.Base; wanted == "" && base != nil && slices.ContainsFunc(members, func(m cluster.Member) bool {
+		return m.NodeID == base.Node && m.Liveness != cluster.MemberUnreachable
+	}) {
+		wanted = base.Node
+	}
+	members = slices.DeleteFunc(members, func(m cluster.Member) bool {
+		return wanted != "" && m.NodeID != wanted || wanted == "" && m.Liveness == cluster.MemberUnreachable
+	})
+	if len(members) == 0 {
+		return fmt.Errorf("%w: %q", cluster.ErrNotMember, wanted)
+	}
+	best := slices.MinFunc(members, func(a, b cluster.Member) int {
+		return cmp.Or(cmp.Compare(leads(a), leads(b)), cmp.Compare(a.Behind, b.Behind), cmp.Compare(a.NodeID, b.NodeID))
+	})
+	s.node, s.address = best.NodeID, best.Address
+	return nil
+}
+
+// leads returns how many partitions a member leads.
+func leads(m cluster.Member) int {
+	if m.Leader && len(m.LeadsPartitions) == 0 {
+		return 1
+	}
+	return len(m.LeadsPartitions)
+}
+
+func (s *source) ask(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	return s.door.AskNode(ctx, s.node, s.address, request)
+}
+
+// endTimeout bounds the request that lets the node remove the checkpoint, which it also does by itself
+// after some time.
+const endTimeout = 5 * time.Second
+
+func (s *source) end(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	_, err := s.ask(ctx, &clusterpb.Request{Call: &clusterpb.Request_EndBackup{EndBackup: &clusterpb.EndBackupRequest{Node: s.node, Id: s.id}}})
+	return err
+}
+
+func newInfo(node string, b *clusterpb.BackupBegun) *Info {
+	info := &Info{
+		Format: format, ID: b.Id, Cluster: b.Cluster, Lineage: b.Lineage, Cut: b.Cut, Time: time.Unix(0, b.Time).UTC(),
+		Node: node, Version: b.Version, Protocol: b.Protocol,
+	}
+	for _, p := range b.Partitions {
+		of := Partition{Index: p.Index, Term: p.Term, Database: p.Database}
+		for _, f := range p.Files {
+			of.Files = append(of.Files, File{Name: f.Name, Size: f.Size, CRC32C: f.Crc32C, Immutable: f.Immutable})
+		}
+		info.Partitions = append(info.Partitions, of)
+	}
+	return info
+}
+
+// continueFrom marks the files that an earlier backup has.
+func (i *Info) continueFrom(base *Info) error {
+	if base == nil {
+		return nil
+	}
+	if base.Cluster != i.Cluster || base.Lineage != i.Lineage || len(base.Partitions) != len(i.Partitions) {
+		return invalid("base", "is of another cluster, or of another lineage of it")
+	}
+	i.Base = base.ID
+	for n := range i.Partitions {
+		p, before := &i.Partitions[n], &base.Partitions[n]
+		if p.Database != before.Database {
+			continue
+		}
+		for m := range p.Files {
+			f := &p.Files[m]
+			at := slices.IndexFunc(before.Files, func(b File) bool {
+				return b.Immutable && f.Immutable && b.Name == f.Name && b.Size == f.Size && b.CRC32C == f.CRC32C
+			})
+			if at >= 0 {
+				f.In = cmp.Or(before.Files[at].In, base.ID)
+			}
+		}
+	}
+	return nil
+}
+
+func (s *source) write(ctx context.Context, to io.Writer, info *Info, progress func(written, total int64)) error {
+	encoded, err := json.Marshal(info)
+	if err != nil {
+		return fmt.Errorf("encode description: %w", err)
+	}
+	w := frame.NewWriter(to)
+	w.Bytes([]byte(magic))
+	w.Frame(encoded)
+	total, _ := info.Bytes()
+	written := int64(0)
+	for n := range info.Partitions {
+		for m := range info.Partitions[n].Files {
+			f := &info.Partitions[n].Files[m]
+			if f.In != "" {
+				continue
+			}
+			err := s.copyFile(ctx, w, n, f, func(part int) {
+				if written += int64(part); progress != nil {
+					progress(written, total)
+				}
+			})
+			if err != nil {
+				return fmt.Errorf("file %s of partition %d: %w", f.Name, n, err)
+			}
+		}
+	}
+	w.Trailer()
+	return w.Err()
+}
+
+// copyFile copies a file. One part is read while the one before is written.
+func (s *source) copyFile(ctx context.Context, w *frame.Writer, partition int, f *File, wrote func(int)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	parts := make(chan filePart, 1)
+	defer func() {
+		cancel()
+		for range parts { // until read has returned
+		}
+	}()
+	go s.read(ctx, partition, f, parts)
+	sum := uint32(0)
+	for part := range parts {
+		if part.err != nil {
+			return part.err
+		}
+		sum = crc32.Update(sum, castagnoli, part.data)
+		w.Frame(part.data)
+		if w.Err() != nil {
+			return w.Err()
+		}
+		wrote(len(part.data))
+	}
+	if sum != f.CRC32C {
+		return damaged(errors.New("the node's file differs from its checksum"))
+	}
+	return nil
+}
+
+type filePart struct {
+	data []byte
+	err  error
+}
+
+// read sends the parts of a file, or an error, and closes the channel.
+func (s *source) read(ctx context.Context, partition int, f *File, to chan<- filePart) {
+	defer close(to)
+	for offset := int64(0); offset < f.Size; {
+		size := min(partBytes, f.Size-offset)
+		response, err := s.ask(ctx, &clusterpb.Request{Call: &clusterpb.Request_ReadBackup{ReadBackup: &clusterpb.ReadBackupRequest{
+			Node: s.node, Id: s.id, Partition: uint32(partition), File: f.Name, Offset: offset, Size: uint32(size),
+		}}})
+		data := response.GetReadBackup().GetData()
+		if err == nil && int64(len(data)) != size {
+			err = damaged(fmt.Errorf("the node's file ends after %d bytes", offset+int64(len(data))))
+		}
+		select {
+		case to <- filePart{data, err}:
+		case <-ctx.Done():
+			to <- filePart{err: ctx.Err()} // room is left: the reader drains
+			return
+		}
+		if err != nil {
+			return
+		}
+		offset += size
+	}
+}
