@@ -58,9 +58,9 @@ type activityView struct {
 	Queues []queueView `json:"queues,omitempty"`
 }
 
-// queueView is the activities of a name that wait for a worker with a tag.
+// queueView is the queue of an activity and a tag.
 type queueView struct {
-	Tag    string `json:"tag"` // "": any worker
+	Tag    string `json:"tag"` // of the workers that may run them; "": any worker
 	Queued uint64 `json:"queued"`
 }
 
