@@ -192,11 +192,11 @@ func (r *request) authorize(action cluster.Action, id string) error {
 	if r.user == "" {
 		return nil
 	}
-	door, err := r.api.config.Client.Internal(access.Key{})
-	if err != nil || door.Authorize == nil {
+	internals, err := r.api.config.Client.Internal(access.Key{})
+	if err != nil || internals.Authorize == nil {
 		return err
 	}
-	return door.Authorize(r.Request.Context(), r.user, string(action), id)
+	return internals.Authorize(r.Request.Context(), r.user, string(action), id)
 }
 
 // readOptions returns the options of a read.

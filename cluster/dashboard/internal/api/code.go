@@ -76,11 +76,11 @@ func (a *clusterAPI) showCode(ctx context.Context, _ *request) (*codeAnswer, err
 }
 
 func (a *clusterAPI) code(ctx context.Context) (*codeAnswer, error) {
-	door, err := a.client.Internal(access.Key{})
+	internals, err := a.client.Internal(access.Key{})
 	if err != nil {
 		return nil, err
 	}
-	reports, err := door.Reports(ctx)
+	reports, err := internals.Reports(ctx)
 	if err != nil {
 		return nil, err
 	}

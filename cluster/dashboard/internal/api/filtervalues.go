@@ -158,7 +158,7 @@ type valueReader interface {
 	CountBy(ctx context.Context, f cluster.Filter, dimensions []string, options ...replay.Option) ([]index.Group, error)
 	List(ctx context.Context, f cluster.Filter, after string, limit int, options ...replay.Option) (*cluster.Page, error)
 	Pending(ctx context.Context, id string) ([]*cluster.OpenOperation, error)
-	Internal(access.Key) (access.Door, error)
+	Internal(access.Key) (access.Internals, error)
 }
 
 // readValues reads all values.
@@ -236,13 +236,13 @@ func (s valueSet) readOpen(ctx context.Context, from valueReader, f cluster.Filt
 // readActivities adds the activities that nodes have code for. A node that does not answer in time is
 // left out.
 func (s valueSet) readActivities(ctx context.Context, from valueReader) error {
-	door, err := from.Internal(access.Key{})
+	internals, err := from.Internal(access.Key{})
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, overviewTimeout)
 	defer cancel()
-	reports, err := door.Reports(ctx)
+	reports, err := internals.Reports(ctx)
 	for _, r := range reports {
 		for _, activity := range r.Report.GetActivities() {
 			if !strings.HasPrefix(activity.Name, schedules.ReservedPrefix) {

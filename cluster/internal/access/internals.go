@@ -14,9 +14,9 @@ import (
 // literal of the same underlying type.
 type Key struct{ _ [0]func() }
 
-// A Door is the request path of a client. Its functions may be called concurrently. Their errors are
-// those of the client's exported methods.
-type Door struct {
+// Internals is the request path of a client, for packages of this module. Its functions may be called
+// concurrently. Their errors are those of the client's exported methods.
+type Internals struct {
 	// Call sends a request to the leader of its partition, inside the client's interceptors, until it
 	// is answered or ctx ends.
 	Call func(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error)
@@ -41,8 +41,8 @@ type Door struct {
 	Reports func(ctx context.Context) ([]NodeReport, error)
 	// NodeAddresses returns the addresses of the members, by their IDs.
 	NodeAddresses func(ctx context.Context) (map[string]string, error)
-	// AskNode sends a request once to one node at an address, which answers it itself. It checks what
-	// Check does.
+	// AskNode sends a request once to a node at an address. That node answers it, not a leader. AskNode
+	// rejects the requests that Check does.
 	AskNode func(ctx context.Context, node, address string, request *clusterpb.Request) (*clusterpb.Response, error)
 }
 
