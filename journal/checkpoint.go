@@ -18,8 +18,8 @@ type checkpoints struct {
 // A Checkpoint describes the files that contain the state of a partition right after one entry.
 type Checkpoint struct {
 	Index, Term uint64 // of that entry
-	// Database identifies the node's database. In two checkpoints of one database, immutable files with
-	// the same name are identical.
+	// Database identifies the node's database. In two checkpoints of one database, immutable files
+	// with the same name are identical.
 	Database string
 	Files    []CheckpointFile
 }
@@ -36,21 +36,22 @@ type CheckpointFile struct {
 // ErrCutMissed means that there is no checkpoint at a cut. Another cut may succeed.
 var ErrCutMissed = state.ErrCutMissed
 
-// PrepareCheckpoint flushes what is applied to the state store. A checkpoint soon afterwards has little
-// to write, and is less likely to be missed because of a flush in progress. The error is that of ctx or
-// of the store.
+// PrepareCheckpoint flushes what is applied to the state store. A checkpoint soon afterwards has
+// little to write, and is less likely to be missed because of a flush in progress. The error is
+// that of ctx or of the store.
 func (c *checkpoints) PrepareCheckpoint(ctx context.Context) error {
 	index, _ := c.machine.Applied()
 	return c.machine.Flush(ctx, index)
 }
 
-// CheckpointAtCut waits until this node applies a cut (see RecordCut), and writes the state right after
-// that entry to the directory dir, which must not exist and must be on the file system of Config.Dir.
-// Most of the files are hard links to files of the database, whose disk space is freed only after dir
-// is removed. The node applies further records meanwhile. The files are complete, but not synced.
+// CheckpointAtCut waits until this node applies a cut (see RecordCut), and writes the state right
+// after that entry to the directory dir, which must not exist and must be on the file system of
+// Config.Dir. Most of the files are hard links to files of the database, whose disk space is freed
+// only after dir is removed. The node applies further records meanwhile. The files are complete,
+// but not synced.
 //
-// Errors: ErrCutMissed; errors.ErrUnsupported without Config.Dir; the error of ctx if it ends before
-// the cut is applied; errors of the store.
+// Errors: ErrCutMissed; errors.ErrUnsupported without Config.Dir; the error of ctx if it ends
+// before the cut is applied; errors of the store.
 func (c *checkpoints) CheckpointAtCut(ctx context.Context, cut uint64, dir string) (*Checkpoint, error) {
 	if c.snapshots == nil {
 		return nil, fmt.Errorf("make a checkpoint of a journal in memory: %w", errors.ErrUnsupported)

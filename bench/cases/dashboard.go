@@ -37,8 +37,8 @@ type dashboardServer struct {
 }
 
 // dashboards measures a dashboard of a node that was restarted with N instances: its pages while
-// sequences of five activities run, the page of an instance with a long history, and how much a hundred
-// open pages slow the sequences down.
+// sequences of five activities run, the page of an instance with a long history, and how much a
+// hundred open pages slow the sequences down.
 func dashboards(ctx context.Context, e *Env) (result *measure.Result, err error) {
 	d, err := deploy(ctx, e, func(c *cluster.Config) { c.ResidentMax = listResidentMax })
 	if err != nil {
@@ -147,8 +147,8 @@ func (s *dashboardServer) get(ctx context.Context, path string) (time.Duration, 
 // A dashboardRead is a call of the API that a page makes before it shows anything.
 type dashboardRead struct{ name, path string }
 
-// dashboardReadList returns the first calls of the overview and of each list page. Before them comes a
-// call that needs nothing of the node: it shows how long an answer waits for a processor.
+// dashboardReadList returns the first calls of the overview and of each list page. Before them
+// comes a call that needs nothing of the node: it shows how long an answer waits for a processor.
 func dashboardReadList() []dashboardRead {
 	all := []dashboardRead{
 		{"session", "api/session"}, {"overview", "api/overview"}, {"schedules", "api/schedules?soon=true"}, {"jobs", "api/jobs?soon=true"},

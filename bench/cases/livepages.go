@@ -18,13 +18,13 @@ import (
 const (
 	// How many pages are open.
 	livePages = 100
-	// A page waits between a change and its read: livePausePart times as long as its last read took, but
-	// at least liveCoalesce and at most livePauseMax.
+	// A page waits between a change and its read: livePausePart times as long as its last read
+	// took, but at least liveCoalesce and at most livePauseMax.
 	liveCoalesce, livePausePart, livePauseMax = time.Second, 10, 10 * time.Second
 )
 
-// A livePage is a kind of open page: what it follows, and what it reads after events that do not contain
-// all that it shows.
+// A livePage is a kind of open page: what it follows, and what it reads after events that do not
+// contain all that it shows.
 type livePage struct {
 	share  int // how many of the livePages are of this kind
 	topic  string
@@ -32,7 +32,8 @@ type livePage struct {
 	silent []string // the kinds of events that contain all: it reads nothing after them
 }
 
-// livePageKinds returns the kinds of open pages. They follow and read what the JavaScript modules do.
+// livePageKinds returns the kinds of open pages. They follow and read what the JavaScript modules
+// do.
 func livePageKinds() []livePage {
 	long := "api/instances/" + longID
 	all := []livePage{
@@ -68,8 +69,8 @@ type livePageSet struct {
 	failures       []error
 }
 
-// openPages opens all pages and returns after each has received its first event. The caller must close
-// them.
+// openPages opens all pages and returns after each has received its first event. The caller must
+// close them.
 func (s *dashboardServer) openPages(ctx context.Context) (*livePageSet, error) {
 	pages := &livePageSet{dashboardServer: s}
 	ctx, pages.cancel = context.WithCancel(ctx)

@@ -10,11 +10,12 @@ import (
 	"github.com/tenuto-dev/tenuto/bench/measure"
 )
 
-// How many pairs of windows with and without open pages there are, and how many sequences a window has,
-// at most.
+// How many pairs of windows with and without open pages there are, and how many sequences a window
+// has, at most.
 const windowPairs, windowMax = 10, 20_000
 
-// compareWindows runs sequences with and without open pages alternately, and adds how the windows differ.
+// compareWindows runs sequences with and without open pages alternately, and adds how the windows
+// differ.
 func (s *dashboardServer) compareWindows(ctx context.Context, result *measure.Result) error {
 	n, pairs := min(s.env.N, windowMax), min(windowPairs, max(2, s.env.N/1_000))
 	if _, err := s.window(ctx, 0, min(n, warmUpMax), false); err != nil {
@@ -47,12 +48,14 @@ func (s *dashboardServer) compareWindows(ctx context.Context, result *measure.Re
 	}
 	addQuartiles(result, "hello5 with pages ÷ without: rate", rates)
 	addQuartiles(result, "hello5 with pages ÷ without: processor time", costs)
-	// If other programs use the machine, the sequences get less than all of it, but pages cost the same.
+	// If other programs use the machine, the sequences get less than all of it, but pages cost the
+	// same.
 	addQuartiles(result, "pages: processor time ÷ that of all processors", shares)
 	return nil
 }
 
-// addQuartiles adds the median of ratios under a name, and their quartiles under names with a suffix.
+// addQuartiles adds the median of ratios under a name, and their quartiles under names with a
+// suffix.
 func addQuartiles(result *measure.Result, name string, ratios []float64) {
 	for suffix, quantile := range []float64{0.5, 0.25, 0.75} {
 		name := name + []string{"", ", lower quartile", ", upper quartile"}[suffix]

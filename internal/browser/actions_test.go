@@ -272,8 +272,8 @@ func (u *user) confirmReason() {
 	u.confirm()
 }
 
-// startOwn starts the instance of the test, with a tag that names the action, and waits until it has
-// recorded a number of events.
+// startOwn starts the instance of the test, with a tag that names the action, and waits until it
+// has recorded a number of events.
 func startOwn[I, O any](u *user, orchestration replay.OrchestrationHandle[I, O], in I, events uint64) {
 	u.t.Helper()
 	u.check(start(u.context(), u.lab, orchestration, u.id, in, cluster.Tags(map[string]string{"action": u.action})))

@@ -8,9 +8,9 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// ErrCutMissed means that no checkpoint was made at a cut: it was recorded before the request, a later cut
-// was recorded instead of it, a flush was in progress, or another request waited. Another cut may
-// succeed.
+// ErrCutMissed means that no checkpoint was made at a cut: it was recorded before the request, a
+// later cut was recorded instead of it, a flush was in progress, or another request waited. Another
+// cut may succeed.
 var ErrCutMissed = errors.New("no checkpoint was made at the cut")
 
 // A cutRequest asks for a checkpoint of the state right after the entry that records a cut.
@@ -28,8 +28,8 @@ func (r *cutRequest) end(info CheckpointInfo, err error) {
 }
 
 // CheckpointAtCut waits until a cut is recorded, and makes a checkpoint of the state right after that
-// entry in the directory dir, which must not exist and must be on the file system of the store. Further
-// entries are applied meanwhile. Only one call may wait at a time.
+// entry in the directory dir, which must not exist and must be on the file system of the store.
+// Further entries are applied meanwhile. Only one call may wait at a time.
 //
 // Errors: [ErrCutMissed]; the error of ctx if it ends before the cut is recorded; a *StoreError;
 // errors.ErrUnsupported for a machine without a store.

@@ -6998,8 +6998,9 @@ func (x *CrossMessageResult) GetEnd() *journalpb.Event {
 	return nil
 }
 
-// BeginBackupRequest asks one node for a checkpoint of its replicas of all partitions at a new cut. The
-// node keeps it until EndBackupRequest, or until nothing was read from it for two minutes. Protocol 4.
+// BeginBackupRequest asks one node for a checkpoint of its replicas of all partitions at a new cut.
+// The node keeps it until EndBackupRequest, or until nothing was read from it for two minutes.
+// Protocol 4.
 type BeginBackupRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Another node that answers at the address rejects the request.

@@ -4530,8 +4530,8 @@ func (x *MetadataChange) GetCut() uint64 {
 	return 0
 }
 
-// Lineage says what a partition was continued from outside of Raft's log: a backup, or the directory of
-// one node. Entries of the earlier lineage after that point are lost.
+// Lineage says what a partition was continued from outside of Raft's log: a backup, or the
+// directory of one node. Entries of the earlier lineage after that point are lost.
 type Lineage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Random, 32 hexadecimal digits, the same in all partitions.

@@ -24,9 +24,11 @@ const (
 	Lease = 2 * time.Minute
 	// ReadMax is the most bytes of one read.
 	ReadMax = 1 << 20
-	// cutsMax bounds the cuts that Begin tries until all partitions have a checkpoint at the same cut.
+	// cutsMax bounds the cuts that Begin tries until all partitions have a checkpoint at the same
+	// cut.
 	cutsMax = 10
-	// dirName is the name of the directory of a partition's checkpoint in the directory of its journal.
+	// dirName is the name of the directory of a partition's checkpoint in the directory of its
+	// journal.
 	dirName = "backup"
 )
 
@@ -115,8 +117,8 @@ func (s *Server) makeCheckpoint(ctx context.Context) (*clusterpb.BackupBegun, er
 	return nil, err
 }
 
-// tryCut makes a checkpoint at a new cut. It records the cut in all partitions while this node waits for
-// the recorded cut in each. The error is journal.ErrCutMissed if another cut may succeed.
+// tryCut makes a checkpoint at a new cut. It records the cut in all partitions while this node
+// waits for the recorded cut in each. The error is journal.ErrCutMissed if another cut may succeed.
 func (s *Server) tryCut(ctx context.Context) (*clusterpb.BackupBegun, error) {
 	begun := &clusterpb.BackupBegun{Id: newID(), Time: time.Now().UnixNano(), Partitions: make([]*clusterpb.BackupPartition, len(s.partitions))}
 	preparing, preparingCtx := errgroup.WithContext(ctx)
@@ -167,8 +169,8 @@ func encode(c *journal.Checkpoint) *clusterpb.BackupPartition {
 	return p
 }
 
-// Read returns a part of a file of the checkpoint: at most [ReadMax] bytes, and fewer than requested at
-// the end of the file. The error is [ErrNotFound] or that of the file.
+// Read returns a part of a file of the checkpoint: at most [ReadMax] bytes, and fewer than
+// requested at the end of the file. The error is [ErrNotFound] or that of the file.
 func (s *Server) Read(r *clusterpb.ReadBackupRequest) ([]byte, error) {
 	path, err := s.pathOf(r)
 	if err != nil {

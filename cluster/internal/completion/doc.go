@@ -16,5 +16,6 @@
 //     completion.
 //   - That forged tokens cost a client without a node nothing: it reads their bodies and passes them to
 //     a node. Requests with forged tokens from four addresses can occupy all 128 slots, and third
-//     parties behind one proxy share the 32 of its address. Serve completions on a node if that matters.
+//     parties behind one proxy share the 32 of its address. Serve completions on a node if that
+//     matters.
 package completion

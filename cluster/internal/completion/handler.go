@@ -41,8 +41,8 @@ const reservedCodes = "tenuto."
 type Config struct {
 	// Verify returns the instance of a signed token that this node finds valid. It returns soon.
 	Verify func(ctx context.Context, token string) (instance string, err error)
-	// IsUnverified says that Verify checks only the form of a token, because a client without a node has
-	// no key. Nodes verify the token before anything is recorded.
+	// IsUnverified says that Verify checks only the form of a token, because a client without a
+	// node has no key. Nodes verify the token before anything is recorded.
 	IsUnverified bool
 	// Complete and Fail end the attempt that a token names. Both verify the token again.
 	Complete func(ctx context.Context, token string, value json.RawMessage) error
@@ -132,9 +132,10 @@ func (h *handler) handle(w http.ResponseWriter, r *http.Request, act action) err
 	return act(ctx, token, body)
 }
 
-// enter reports whether a request may be served; the caller must call leave at its end. Without these
-// bounds the holder of one token could occupy all slots. A forged token can name any instance, so tokens
-// that are not verified are not counted by instance: forged ones would take the slots of a genuine one.
+// enter reports whether a request may be served; the caller must call leave at its end. Without
+// these bounds the holder of one token could occupy all slots. A forged token can name any
+// instance, so tokens that are not verified are not counted by instance: forged ones would take the
+// slots of a genuine one.
 func (h *handler) enter(r *http.Request, token, instance string) (leave func(), ok bool) {
 	if !h.IsUnverified {
 		return h.count("instance "+instance, instanceMax)
@@ -171,8 +172,8 @@ func (h *handler) count(key string, most int) (leave func(), ok bool) {
 	}, true
 }
 
-// networkOf returns the address of a peer without its port. For an IPv6 address it returns the network of
-// 64 bits, because one owner has all its addresses.
+// networkOf returns the address of a peer without its port. For an IPv6 address it returns the
+// network of 64 bits, because one owner has all its addresses.
 func networkOf(peer string) string {
 	address, err := netip.ParseAddrPort(peer)
 	if err != nil {

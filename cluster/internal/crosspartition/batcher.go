@@ -93,8 +93,8 @@ func (b *batcher) sendBatch(ctx context.Context, batch []pendingMessage) {
 
 // Receive delivers the messages of a request to the partition that they are for, on its leader. own
 // records the cuts of that partition. Receive returns after all messages are answered, or after
-// answerWait with the answers so far. The error is that of recording the sender's cut: no message was
-// delivered then.
+// answerWait with the answers so far. The error is that of recording the sender's cut: no message
+// was delivered then.
 func Receive(ctx context.Context, p *actors.Partition, own Cuts, r *clusterpb.CrossMessagesRequest) (*clusterpb.Response, error) {
 	if err := followCut(ctx, own, r.Cut); err != nil {
 		return nil, err

@@ -31,9 +31,9 @@ func followCut(ctx context.Context, own Cuts, cut uint64) error {
 	return nil
 }
 
-// A replica is this node's copy of another partition, as the leader's own partition reads it. It shows no
-// instance while the other partition has recorded a cut that the own partition has not: the own
-// partition could otherwise record an effect of the instance before that cut.
+// A replica is this node's copy of another partition, as the leader's own partition reads it. It
+// shows no instance while the other partition has recorded a cut that the own partition has not:
+// the own partition could otherwise record an effect of the instance before that cut.
 type replica struct {
 	*journal.Journal
 	of *Leader
@@ -49,8 +49,9 @@ func (r *replica) Instance(id string) (*journalpb.Instance, bool) {
 	return found, ok
 }
 
-// followCuts records in the own partition the latest cut that this node's copies of the other partitions
-// show. If an instance was hidden since the last review, the next review checks all operations again.
+// followCuts records in the own partition the latest cut that this node's copies of the other
+// partitions show. If an instance was hidden since the last review, the next review checks all
+// operations again.
 func (r *Leader) followCuts(ctx context.Context) {
 	hidden := r.hidden.Swap(false)
 	for i, other := range r.Partitions {

@@ -38,8 +38,8 @@ func main() {
 	log.Printf("%d rules, %d queries", rules, queries)
 }
 
-// checkRules parses a file of rules and their templates as Prometheus does. It returns how many rules
-// there are.
+// checkRules parses a file of rules and their templates as Prometheus does. It returns how many
+// rules there are.
 func checkRules(promql parser.Parser, path string) (count int, errs []error) {
 	groups, errs := rulefmt.ParseFile(path, false, model.UTF8Validation, promql, slog.Default())
 	if len(errs) > 0 {

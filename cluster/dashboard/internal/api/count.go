@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// A shared count is kept for countKept, or countKeptTimes as long as counting took if that is longer.
+	// A shared count is kept for countKept, or countKeptTimes as long as counting took if that is
+	// longer.
 	countKept      = 3 * time.Second
 	countKeptTimes = 50
 	// countTime bounds the time of a shared count, countPage the instances that it reads at a time.

@@ -19,12 +19,13 @@ const (
 	knownBytesMax = 16 << 20
 )
 
-// descriptions ask the schedules or the jobs of a list for their state. An answer takes a turn of the
-// instance, which may have to be loaded, so it is kept until the instance records another event. The
-// methods may be called concurrently.
+// descriptions ask the schedules or the jobs of a list for their state. An answer takes a turn of
+// the instance, which may have to be loaded, so it is kept until the instance records another
+// event. The methods may be called concurrently.
 type descriptions[D any] struct {
 	ask func(ctx context.Context, id string) (*D, error)
-	// size returns about how many bytes an answer takes; isValid reports whether it is valid at a time.
+	// size returns about how many bytes an answer takes; isValid reports whether it is valid at a
+	// time.
 	size    func(*D) int
 	isValid func(*D, time.Time) bool
 

@@ -30,8 +30,8 @@ const (
 	namesSample = 1000
 )
 
-// valueSet has values by field. The field of a tag or an attribute is "tag.KEY" or "attr.NAME". Error
-// codes of open activities and names of events, which lists do not show, have the fields
+// valueSet has values by field. The field of a tag or an attribute is "tag.KEY" or "attr.NAME".
+// Error codes of open activities and names of events, which lists do not show, have the fields
 // "failing.error" and "event".
 type valueSet map[string][]string
 
@@ -122,9 +122,9 @@ func (v *filterValues) current(ctx context.Context) valueSet {
 	return v.known
 }
 
-// renew reads the values. The read does not end with the request that began it: pages abandon requests
-// while the user types, and other callers may wait for the values. A field that could not be read stays
-// as it was.
+// renew reads the values. The read does not end with the request that began it: pages abandon
+// requests while the user types, and other callers may wait for the values. A field that could not
+// be read stays as it was.
 func (v *filterValues) renew() (known valueSet) {
 	ctx, cancel := context.WithTimeout(context.Background(), membersTimeout)
 	defer cancel()

@@ -192,8 +192,8 @@ func (a *API) getJob(ctx context.Context, r *request) (*jobView, error) {
 	return v, nil
 }
 
-// refusalsAnswer is a page of the instances on which a job could not act, or for which the outcome is
-// unknown.
+// refusalsAnswer is a page of the instances on which a job could not act, or for which the outcome
+// is unknown.
 type refusalsAnswer struct {
 	Refusals []refusalView `json:"refusals"`
 	Next     string        `json:"next"`

@@ -73,17 +73,17 @@ func (a *API) errorViewOf(err error) *errorView {
 	return view
 }
 
-// An eventViewer makes views of the events of an instance, which must be passed in order. Options.Redact
-// needs the names of activities and orchestrations also for results and outputs. Their events do not
-// have these names, so the viewer reads them from earlier events.
+// An eventViewer makes views of the events of an instance, which must be passed in order.
+// Options.Redact needs the names of activities and orchestrations also for results and outputs.
+// Their events do not have these names, so the viewer reads them from earlier events.
 type eventViewer struct {
 	api             *API
 	watch           func(ctx context.Context, from history.Position) iter.Seq2[history.Event, error]
 	payloads, whole bool
 
 	execution uint64
-	// names has the name of the orchestration by orchestrationKey, those of operations by the event_id of
-	// their scheduling events, and those of updates by the label of their results.
+	// names has the name of the orchestration by orchestrationKey, those of operations by the
+	// event_id of their scheduling events, and those of updates by the label of their results.
 	names map[string]string
 }
 
@@ -152,8 +152,9 @@ func (v *eventViewer) infoOf(ctx context.Context, e history.Event, p part) (info
 // namesAhead is how many events readNames reads after the scheduling event of an operation.
 const namesAhead = 256
 
-// readNames reads names from the events of an execution from a position on and before the event that was
-// passed. It stops at the name with the key; after that of an operation it reads namesAhead more events.
+// readNames reads names from the events of an execution from a position on and before the event
+// that was passed. It stops at the name with the key; after that of an operation it reads
+// namesAhead more events.
 func (v *eventViewer) readNames(ctx context.Context, key string, from history.Position, before uint64) {
 	for e, err := range v.watch(ctx, from) {
 		if err != nil || e.Execution != from.Execution || e.EventID >= before {

@@ -33,8 +33,8 @@ type streams struct {
 	topics map[string]*topic
 }
 
-// pause returns how long a topic waits after a read that took some time. All topics together read for
-// 1/readPart of the time, or for more of it if the pauses would be longer than readIntervalMax.
+// pause returns how long a topic waits after a read that took some time. All topics together read
+// for 1/readPart of the time, or for more of it if the pauses would be longer than readIntervalMax.
 func (s *streams) pause(took time.Duration) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -53,7 +53,8 @@ func (a *API) producer(r *request, name string) (key string, produce func(contex
 // A comparison detects changes of what a topic shows.
 type comparison struct{ last []byte }
 
-// next encodes what is shown now, and reports whether it differs from the last text, or is the first.
+// next encodes what is shown now, and reports whether it differs from the last text, or is the
+// first.
 func (c *comparison) next(shown any) (text []byte, changed bool) {
 	text, _ = json.Marshal(shown) // views are always valid
 	changed = !bytes.Equal(text, c.last)
@@ -115,10 +116,10 @@ type eventsMessage struct {
 	Events []*eventView `json:"events"`
 }
 
-// followInstance publishes the events of an instance as they are committed. It publishes "changed" when
-// something has changed that the history does not show: attempts of open activities, or why the instance
-// does not proceed. It does so at the beginning too, so that pages read the events before the first one
-// that it publishes.
+// followInstance publishes the events of an instance as they are committed. It publishes "changed"
+// when something has changed that the history does not show: attempts of open activities, or why
+// the instance does not proceed. It does so at the beginning too, so that pages read the events
+// before the first one that it publishes.
 func (a *API) followInstance(ctx context.Context, id string, publish publisher) {
 	from, ok := a.nextPosition(ctx, id)
 	if !ok {

@@ -20,8 +20,8 @@ const inProgress = ['running', 'hung', 'suspended', 'stalled', 'waiting for code
 const ended = ['completed', 'failed', 'canceled', 'terminated'];
 
 // action: the word of the API; right: that of the session; on: the states that accept it; noReason:
-// nothing records one; dataAction: the attribute data-action for selected rows and for all that match;
-// without one, the action is not offered there.
+// nothing records one; dataAction: the attribute data-action for selected rows and for all that
+// match; without one, the action is not offered there.
 const actions = [
   { action: 'cancel', right: 'cancel', label: 'Cancel', on: inProgress, dataAction: { selected: 'selected-cancel', all: 'all-cancel' } },
   { action: 'terminate', right: 'terminate', label: 'Terminate', danger: true, on: inProgress, dataAction: { selected: 'selected-terminate', all: 'all-terminate' } },

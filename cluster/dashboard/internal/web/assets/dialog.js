@@ -5,8 +5,8 @@
 //     title, text      text may be an element
 //     fields           [{name, label, type, value, help, required, options, rows}]; types: text, number,
 //                      json (value parsed), area, select (options: [[value, label]]), checkbox, time
-//     reason           adds the field 'reason'. true: the history records the reason; a text: the help
-//                      that says where else it is kept
+//     reason           adds the field 'reason'. true: the history records it; a text: the help that
+//                      says where else it is kept
 //     confirm          label of the button, default the title
 //     danger           true: the button has the tone of danger
 //     typed            a text that the user must type first

@@ -5,16 +5,17 @@
 //   useLive(topic, listener)  hook form of follow; a topic of null follows nothing
 //   useConnection()           hook: 'none' (nothing is followed) | 'connecting' | 'live' | 'lost'
 //   useReload(topic, reload, take)  hook: calls reload when the topic changes, at most once a second
-//                             and for at most about a tenth of the time, and every 10 s while there is
-//                             no stream or topic. If take(kind, data) returns true, the event needs no
-//                             reload.
+//                             and for about a tenth of the time, and every 10 s while there is no
+//                             stream or topic. If take(kind, data) returns true, the event needs
+//                             no reload.
 //   useFetched(key, load, topic, take)  hook: {data, error, loading, reload}. Loads again as useReload
 //                             says. take(kind, data) may return the new data instead, or false: the
 //                             event does not concern it.
 //
 // The stream is opened again when the set of topics changes, and by the browser when it breaks. A
-// hidden page closes it after hiddenFor, and a page that the user leaves closes it at once: a browser
-// opens only a few connections to one host. After each break, listeners get the kind 'resumed' once: what they show may be old.
+// hidden page closes it after hiddenFor, and a page that the user leaves closes it at once: a
+// browser opens only a few connections to one host. After each break, listeners get the kind
+// 'resumed' once: what they show may be old.
 
 import { useCallback, useEffect, useRef, useState } from './lib/htm-preact.js';
 import { apiURL } from './api.js';
@@ -55,8 +56,8 @@ document.addEventListener('visibilitychange', () => {
   else wake();
 });
 
-// The browser keeps pages that the user has left, to show them when the user goes back. Their timers do
-// not run, and their streams would stay open.
+// The browser keeps pages that the user has left, to show them when the user goes back. Their timers
+// do not run, and their streams would stay open.
 addEventListener('pagehide', sleep);
 addEventListener('pageshow', wake);
 

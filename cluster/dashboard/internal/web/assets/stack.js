@@ -1,7 +1,7 @@
 // Where the code of an instance waits, and for a stalled instance what differs from its history.
 //
 // Exports:
-//   Stack({id, state, lastEventId, onSelect})   the coroutines, read anew when the instance continues
+//   Stack({id, state, lastEventId, onSelect})   the coroutines, read again when it continues
 //   Mismatch({mismatch, mayRewind, onRewind})   expected and found side by side, and what to do
 
 import { html } from './lib/htm-preact.js';
