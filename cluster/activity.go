@@ -168,7 +168,7 @@ func nodeCompletions(n *Node) completion.Config {
 }
 
 // clientCompletions says how a handler of completions reaches the cluster through a client. Without the
-// key of a node it can bound what forged tokens cost, but not tell them from others.
+// completion key it cannot recognize forged tokens, but bounds the requests with them.
 func clientCompletions(c *Client, bodyMax func() int) completion.Config {
 	return completion.Config{
 		Verify: func(_ context.Context, token string) (instance string, err error) {

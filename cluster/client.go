@@ -117,11 +117,11 @@ func (c *Client) Close() error {
 }
 
 // Internal is for packages of this module, such as cluster/operate: no other can make the key.
-func (c *Client) Internal(access.Key) (access.Door, error) {
+func (c *Client) Internal(access.Key) (access.Internals, error) {
 	if err := c.check(context.Background()); err != nil {
-		return access.Door{}, err
+		return access.Internals{}, err
 	}
-	door := access.Door{
+	internals := access.Internals{
 		Call:  c.call,
 		Check: func(request *clusterpb.Request) error { return checkRequest(request, math.MaxInt) },
 		Events: func(ctx context.Context, instance string, execution uint64, pass func(*journalpb.Event) error, options ...replay.Option) (uint64, error) {
@@ -146,11 +146,11 @@ func (c *Client) Internal(access.Key) (access.Door, error) {
 	}
 	switch transport := c.transport.(type) {
 	case *router:
-		door.Authorize, door.Completions = transport.authorizeUser, nodeCompletions(transport.node)
+		internals.Authorize, internals.Completions = transport.authorizeUser, nodeCompletions(transport.node)
 	case *remoteTransport:
-		door.Completions = clientCompletions(c, transport.payloadMax)
+		internals.Completions = clientCompletions(c, transport.payloadMax)
 	}
-	return door, nil
+	return internals, nil
 }
 
 // A caller is how a client reaches the cluster.

@@ -122,7 +122,7 @@ func onBehalfOfUser(request *clusterpb.Request) {
 
 // bulkControl is what the activities of bulk jobs use.
 var bulkControl = bulk.Control{
-	Door: func(ctx context.Context) (access.Door, error) {
+	Internals: func(ctx context.Context) (access.Internals, error) {
 		client, _ := ClientFrom(ctx)
 		return client.Internal(access.Key{})
 	},

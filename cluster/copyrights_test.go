@@ -34,13 +34,13 @@ func TestAuthorize_NoCopyOfBulkJob(t *testing.T) {
 	if _, err := Call(ctx, root, bulk.Orchestration, "j", bulkInput("suspend")); err != nil {
 		t.Fatal(err)
 	}
-	door, err := gw.Internal(access.Key{})
+	internals, err := gw.Internal(access.Key{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	forged := bulkInput("cancel")
 	forged.State = &bulk.State{Principal: "client root", Phase: bulk.Running, Before: time.Now().Add(time.Hour)}
-	input, err := door.Encode(replay.PayloadInfo{Kind: "orchestration", Part: "input"}, forged)
+	input, err := internals.Encode(replay.PayloadInfo{Kind: "orchestration", Part: "input"}, forged)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestAuthorize_NoCopyOfBulkJob(t *testing.T) {
 		{Kind: clusterpb.CopyRequest_KIND_RERUN},
 	} {
 		copied.RequestId = copied.Kind.String()
-		_, err := door.Call(ctx, &clusterpb.Request{Instance: "j", Call: &clusterpb.Request_Copy{Copy: copied}})
+		_, err := internals.Call(ctx, &clusterpb.Request{Instance: "j", Call: &clusterpb.Request_Copy{Copy: copied}})
 		if refused, ok := errors.AsType[*state.CopyError](err); !ok || refused.Reason != state.CopyReserved {
 			t.Errorf("%v: %v; want %q", copied.Kind, err, state.CopyReserved)
 		}

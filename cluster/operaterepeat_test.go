@@ -14,13 +14,13 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-func doorOf(t testing.TB, client *Client) access.Door {
+func internalsOf(t testing.TB, client *Client) access.Internals {
 	t.Helper()
-	door, err := client.Internal(access.Key{})
+	internals, err := client.Internal(access.Key{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return door
+	return internals
 }
 
 // repeated marks a request as one whose earlier attempt got no answer.
@@ -59,13 +59,13 @@ func TestChangeSettings_CannotPauseActivities(t *testing.T) {
 // A repeated pause does not end the effect of a later resumption.
 func TestPauseActivity_RepeatedAfterResumption(t *testing.T) {
 	client := startSingleNode(t, definitions()...).Client()
-	ctx, door := testContext(t), doorOf(t, client)
+	ctx, internals := testContext(t), internalsOf(t, client)
 	for _, request := range []*clusterpb.Request{pauseRequest("a", "p", false), repeated(pauseRequest("a", "p", false)), pauseRequest("a", "r", true)} {
-		if _, err := door.Call(ctx, request); err != nil {
+		if _, err := internals.Call(ctx, request); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := door.Call(ctx, repeated(pauseRequest("a", "p", false))); err == nil {
+	if _, err := internals.Call(ctx, repeated(pauseRequest("a", "p", false))); err == nil {
 		t.Error("the outcome of the repeated pause is known")
 	}
 	recorded, _, err := client.recordedSettings(ctx)
@@ -87,7 +87,7 @@ func TestOperate_RepeatedAfterContinueAsNew(t *testing.T) {
 		return "", loops.ContinueAsNew(ctx, 1)
 	})
 	client := startSingleNode(t, slices.Concat(definitions(), []replay.Definition{code})...).Client()
-	ctx, door := testContext(t), doorOf(t, client)
+	ctx, internals := testContext(t), internalsOf(t, client)
 	if _, err := StartRun(ctx, client, loops, "i", 0); err != nil {
 		t.Fatal(err)
 	}
@@ -98,11 +98,11 @@ func TestOperate_RepeatedAfterContinueAsNew(t *testing.T) {
 		}
 	}
 	eventually(t, "the timer", waitsIn(1))
-	if _, err := door.Call(ctx, operateRequest("i", clusterpb.OperateRequest_KIND_FIRE_NOW, 2)); err != nil {
+	if _, err := internals.Call(ctx, operateRequest("i", clusterpb.OperateRequest_KIND_FIRE_NOW, 2)); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the second execution", waitsIn(2))
-	if _, err := door.Call(ctx, repeated(operateRequest("i", clusterpb.OperateRequest_KIND_FIRE_NOW, 2))); err != nil {
+	if _, err := internals.Call(ctx, repeated(operateRequest("i", clusterpb.OperateRequest_KIND_FIRE_NOW, 2))); err != nil {
 		t.Errorf("the repeated action got %v", err)
 	}
 }

@@ -52,7 +52,7 @@ func TestPrincipal_OfRemoteClients(t *testing.T) {
 	})
 	client := dialSecured(t, trusted, trusted.Client("gw"), nodes...)
 	ctx := testContext(t)
-	door, err := client.Internal(access.Key{})
+	internals, err := client.Internal(access.Key{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,10 +65,10 @@ func TestPrincipal_OfRemoteClients(t *testing.T) {
 	forged := &clusterpb.Request{Instance: "i", Principal: "client root", Call: &clusterpb.Request_Control{Control: &clusterpb.ControlRequest{
 		Kind: clusterpb.ControlRequest_KIND_SUSPEND, RequestId: "s",
 	}}}
-	if _, err := door.Call(ctx, forged); err != nil {
+	if _, err := internals.Call(ctx, forged); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := door.Call(ctx, operateRequest("i", clusterpb.OperateRequest_KIND_FIRE_NOW, 2)); !errors.Is(err, ErrNotAuthorized) {
+	if _, err := internals.Call(ctx, operateRequest("i", clusterpb.OperateRequest_KIND_FIRE_NOW, 2)); !errors.Is(err, ErrNotAuthorized) {
 		t.Errorf("an action that is not authorized: %v", err)
 	}
 	if err := client.Terminate(ctx, "i", "done"); err != nil {
@@ -111,7 +111,7 @@ func TestAuthorize_ForkNamesBothInstances(t *testing.T) {
 		t.Fatal(err)
 	}
 	fork := func(target string) error {
-		_, err := doorOf(t, client).Call(ctx, &clusterpb.Request{Instance: "i", Call: &clusterpb.Request_Copy{Copy: &clusterpb.CopyRequest{
+		_, err := internalsOf(t, client).Call(ctx, &clusterpb.Request{Instance: "i", Call: &clusterpb.Request_Copy{Copy: &clusterpb.CopyRequest{
 			Kind: clusterpb.CopyRequest_KIND_FORK, EventId: 1, Target: target, RequestId: "r" + target,
 		}}})
 		return err
@@ -159,20 +159,20 @@ func TestAuthorize_UsersOfNode(t *testing.T) {
 			return errors.New("not today")
 		}
 	})
-	door, err := nodes[0].Client().Internal(access.Key{})
+	internals, err := nodes[0].Client().Internal(access.Key{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx := testContext(t)
-	if err := door.Authorize(ctx, "alice", string(ActionCancel), "i"); err != nil {
+	if err := internals.Authorize(ctx, "alice", string(ActionCancel), "i"); err != nil {
 		t.Errorf("what alice may do: %v", err)
 	}
 	for _, refused := range [][3]string{{"alice", "purge", "i"}, {"alice", "cancel", "j"}, {"bob", "cancel", "i"}} {
-		if err := door.Authorize(ctx, refused[0], refused[1], refused[2]); !errors.Is(err, ErrNotAuthorized) {
+		if err := internals.Authorize(ctx, refused[0], refused[1], refused[2]); !errors.Is(err, ErrNotAuthorized) {
 			t.Errorf("%q: %v; want ErrNotAuthorized", refused, err)
 		}
 	}
-	if err := door.Authorize(ctx, "al\nice", "cancel", "i"); !errors.As(err, new(*replay.InvalidError)) {
+	if err := internals.Authorize(ctx, "al\nice", "cancel", "i"); !errors.As(err, new(*replay.InvalidError)) {
 		t.Errorf("a name with a line break: %v; want an InvalidError", err)
 	}
 	remote, err := dialSecured(t, trusted, trusted.Client("alice"), nodes...).Internal(access.Key{})
@@ -183,11 +183,11 @@ func TestAuthorize_UsersOfNode(t *testing.T) {
 
 // A node without Authorize permits its users everything.
 func TestAuthorize_UnsetPermitsUsers(t *testing.T) {
-	door, err := startNode(t, Config{InMemory: true}).Client().Internal(access.Key{})
+	internals, err := startNode(t, Config{InMemory: true}).Client().Internal(access.Key{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := door.Authorize(testContext(t), "alice", string(ActionPurge), "i"); err != nil {
+	if err := internals.Authorize(testContext(t), "alice", string(ActionPurge), "i"); err != nil {
 		t.Error(err)
 	}
 }

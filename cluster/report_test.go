@@ -26,11 +26,11 @@ import (
 // reportsOf returns the reports that a client collects.
 func reportsOf(t testing.TB, ctx context.Context, client *Client) []access.NodeReport {
 	t.Helper()
-	door, err := client.Internal(access.Key{})
+	internals, err := client.Internal(access.Key{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	reports, err := door.Reports(ctx)
+	reports, err := internals.Reports(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,11 +133,11 @@ func TestReports_NodeWithoutAnswer(t *testing.T) {
 			t.Errorf("%s: %v", r.Node, r.Err)
 		}
 	}
-	door, err := nodes[2].Client().Internal(access.Key{})
+	internals, err := nodes[2].Client().Internal(access.Key{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := door.Reports(testContext(t)); !errors.Is(err, ErrClosed) {
+	if _, err := internals.Reports(testContext(t)); !errors.Is(err, ErrClosed) {
 		t.Errorf("of a closed node: %v", err)
 	}
 }

@@ -9,17 +9,17 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/state"
 )
 
-// checkpoints makes copies of the state for backups.
+// checkpoints makes checkpoints of the state for backups.
 type checkpoints struct {
 	machine   *state.Machine
 	snapshots *snapshot.Store // nil if everything is in memory
 }
 
-// A Checkpoint describes files that hold the state of a partition after one entry.
+// A Checkpoint describes the files that contain the state of a partition right after one entry.
 type Checkpoint struct {
-	Index, Term uint64 // of the entry
-	// Database names the database. Immutable files of the same name in two checkpoints of one database
-	// are identical.
+	Index, Term uint64 // of that entry
+	// Database identifies the node's database. In two checkpoints of one database, immutable files
+	// with the same name are identical.
 	Database string
 	Files    []CheckpointFile
 }
@@ -29,30 +29,32 @@ type CheckpointFile struct {
 	Name   string
 	Size   int64
 	CRC32C uint32
-	// Immutable says that the file is written once; see Checkpoint.Database.
+	// Immutable says that the file is written only once; see Checkpoint.Database.
 	Immutable bool
 }
 
 // ErrCutMissed means that there is no checkpoint at a cut. Another cut may succeed.
 var ErrCutMissed = state.ErrCutMissed
 
-// PrepareCheckpoint writes to the state store what is applied, so that a checkpoint soon after has
-// little to write and is not prevented by a flush. The error is ctx's or that of the store.
+// PrepareCheckpoint flushes what is applied to the state store. A checkpoint soon afterwards has
+// little to write, and is less likely to be missed because of a flush in progress. The error is
+// that of ctx or of the store.
 func (c *checkpoints) PrepareCheckpoint(ctx context.Context) error {
 	index, _ := c.machine.Applied()
 	return c.machine.Flush(ctx, index)
 }
 
-// CheckpointAtCut waits until this node applies a cut (RecordCut), and writes the state right after
-// that entry to the directory dir, which must not exist and must be on the file system of Config.Dir.
-// Most of the files are links to files in use: they stay on disk until dir is removed. Records are
-// applied meanwhile. The files are flushed, but not synced.
+// CheckpointAtCut waits until this node applies a cut (see RecordCut), and writes the state right
+// after that entry to the directory dir, which must not exist and must be on the file system of
+// Config.Dir. Most of the files are hard links to files of the database, whose disk space is freed
+// only after dir is removed. The node applies further records meanwhile. The files are complete,
+// but not synced.
 //
-// Errors: ErrCutMissed; errors.ErrUnsupported without Config.Dir; that of ctx if it ends before the
-// cut; that of the store.
+// Errors: ErrCutMissed; errors.ErrUnsupported without Config.Dir; the error of ctx if it ends
+// before the cut is applied; errors of the store.
 func (c *checkpoints) CheckpointAtCut(ctx context.Context, cut uint64, dir string) (*Checkpoint, error) {
 	if c.snapshots == nil {
-		return nil, fmt.Errorf("make a checkpoint of a state in memory: %w", errors.ErrUnsupported)
+		return nil, fmt.Errorf("make a checkpoint of a journal in memory: %w", errors.ErrUnsupported)
 	}
 	at, err := c.machine.CheckpointAtCut(ctx, cut, dir)
 	if err != nil {
@@ -60,7 +62,7 @@ func (c *checkpoints) CheckpointAtCut(ctx context.Context, cut uint64, dir strin
 	}
 	files, err := c.snapshots.Checksums(dir, at.Database)
 	if err != nil {
-		return nil, fmt.Errorf("read the checkpoint: %w", err)
+		return nil, fmt.Errorf("compute the checksums of a checkpoint: %w", err)
 	}
 	made := &Checkpoint{Index: at.Index, Term: at.Term, Database: at.Database}
 	for _, f := range files {

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// The pages of schedules and jobs have so many entries.
+	// How many schedules and jobs are listed.
 	dashboardSchedules, dashboardJobs = 100, 20
-	// The events of the long history, at most.
+	// The most events of the long history.
 	dashboardEvents = 50_000
 	// How often each page and the long instance are read.
 	dashboardReads, dashboardInstanceReads = 100, 5
@@ -36,9 +36,9 @@ type dashboardServer struct {
 	client *http.Client
 }
 
-// dashboards measures a dashboard of a node that has been restarted with N instances: its pages beside
-// sequences of five activities, an instance with a long history, and what a hundred open pages cost
-// the sequences.
+// dashboards measures a dashboard of a node that was restarted with N instances: its pages while
+// sequences of five activities run, the page of an instance with a long history, and how much a
+// hundred open pages slow the sequences down.
 func dashboards(ctx context.Context, e *Env) (result *measure.Result, err error) {
 	d, err := deploy(ctx, e, func(c *cluster.Config) { c.ResidentMax = listResidentMax })
 	if err != nil {
@@ -87,7 +87,7 @@ func (s *dashboardServer) close() error {
 	return s.server.Close()
 }
 
-// startListedControls starts the schedules and the jobs that are listed.
+// startListedControls starts the schedules and the jobs that the pages list.
 func (d *deployment) startListedControls(ctx context.Context) error {
 	for i := range dashboardSchedules {
 		spec := schedule.Spec{Cron: []string{fmt.Sprintf("%d %d * * *", i%60, i%24)}}
@@ -104,7 +104,7 @@ func (d *deployment) startListedControls(ctx context.Context) error {
 	return nil
 }
 
-// growLong starts an instance and waits until it has its events.
+// growLong starts the instance with the long history and waits until it has all its events.
 func (d *deployment) growLong(ctx context.Context) error {
 	activities := min(dashboardEvents, d.env.N) / 2
 	if _, err := cluster.StartRun(ctx, d.client(), growing, longID, activities); err != nil {
@@ -117,7 +117,7 @@ func (d *deployment) growLong(ctx context.Context) error {
 	return err
 }
 
-// get reads an answer and returns the time until its first byte.
+// get reads a whole answer and returns the time until its first byte.
 func (s *dashboardServer) get(ctx context.Context, path string) (time.Duration, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.base+path, nil)
 	if err != nil {
@@ -147,9 +147,9 @@ func (s *dashboardServer) get(ctx context.Context, path string) (time.Duration, 
 // A dashboardRead is a call of the API that a page makes before it shows anything.
 type dashboardRead struct{ name, path string }
 
-// dashboardReadsOf returns the first calls of the overview and of each list page. The first of all shows
-// how long an answer waits for a processor: it needs nothing of the node.
-func dashboardReadsOf() []dashboardRead {
+// dashboardReadList returns the first calls of the overview and of each list page. Before them
+// comes a call that needs nothing of the node: it shows how long an answer waits for a processor.
+func dashboardReadList() []dashboardRead {
 	all := []dashboardRead{
 		{"session", "api/session"}, {"overview", "api/overview"}, {"schedules", "api/schedules?soon=true"}, {"jobs", "api/jobs?soon=true"},
 		{"code", "api/code"}, {"cluster", "api/cluster"},
@@ -160,7 +160,7 @@ func dashboardReadsOf() []dashboardRead {
 	return all
 }
 
-// firstList is the index of the first list.
+// firstList is the index of the first list in dashboardReadList.
 const firstList = 2
 
 // listFilters are those of the list pages that are measured.
@@ -171,9 +171,9 @@ var listFilters = []string{
 	"error=code-63 order=-updated", "waiting=activity:unbound order=-updated", "id=listed-7* order=-updated",
 }
 
-// readPages reads each page in turn. What takes longest is bounded by the targets.
+// readPages reads each page in turn. A target bounds the slowest list.
 func (s *dashboardServer) readPages(ctx context.Context, result *measure.Result) error {
-	reads := dashboardReadsOf()
+	reads := dashboardReadList()
 	latencies, lists := make([]measure.Histogram, len(reads)), &measure.Histogram{}
 	rounds := max(1, min(dashboardReads, s.env.N/10))
 	for round := range rounds {
@@ -200,7 +200,8 @@ func (s *dashboardServer) readPages(ctx context.Context, result *measure.Result)
 	return nil
 }
 
-// readLong reads what the page of the long instance shows first. The first read loads the instance.
+// readLong reads what the page of the long instance shows first. The first of the reads loads the
+// instance.
 func (s *dashboardServer) readLong(ctx context.Context, result *measure.Result) error {
 	latency := &measure.Histogram{}
 	for range dashboardInstanceReads {

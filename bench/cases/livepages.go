@@ -16,21 +16,24 @@ import (
 )
 
 const (
-	// The pages that are open.
+	// How many pages are open.
 	livePages = 100
-	// How long a page collects changes before it reads: at least, in times of the read before, at most.
+	// A page waits between a change and its read: livePausePart times as long as its last read
+	// took, but at least liveCoalesce and at most livePauseMax.
 	liveCoalesce, livePausePart, livePauseMax = time.Second, 10, 10 * time.Second
 )
 
-// A livePage is what an open page follows and what it reads after an event that does not say all.
+// A livePage is a kind of open page: what it follows, and what it reads after events that do not
+// contain all that it shows.
 type livePage struct {
-	share  int // of livePages
+	share  int // how many of the livePages are of this kind
 	topic  string
 	reads  []string
-	silent []string // the kinds of events after which it reads nothing
+	silent []string // the kinds of events that contain all: it reads nothing after them
 }
 
-// livePageKinds are the pages that are open, as the modules of the pages follow and read.
+// livePageKinds returns the kinds of open pages. They follow and read what the JavaScript modules
+// do.
 func livePageKinds() []livePage {
 	long := "api/instances/" + longID
 	all := []livePage{
@@ -66,7 +69,8 @@ type livePageSet struct {
 	failures       []error
 }
 
-// openPages opens all pages and returns when each has its first event. The caller closes them.
+// openPages opens all pages and returns after each has received its first event. The caller must
+// close them.
 func (s *dashboardServer) openPages(ctx context.Context) (*livePageSet, error) {
 	pages := &livePageSet{dashboardServer: s}
 	ctx, pages.cancel = context.WithCancel(ctx)
@@ -85,7 +89,7 @@ func (s *dashboardServer) openPages(ctx context.Context) (*livePageSet, error) {
 	return pages, nil
 }
 
-// close closes the pages. The error is what has failed.
+// close closes the pages. It returns what failed while they were open.
 func (p *livePageSet) close() error {
 	p.cancel()
 	p.streams.Wait()
@@ -108,7 +112,7 @@ type openPage struct {
 	*livePageSet
 	livePage
 	opened func()
-	waits  atomic.Bool  // before a read
+	waits  atomic.Bool  // until it reads
 	took   atomic.Int64 // the last read, in nanoseconds
 }
 

@@ -10,10 +10,12 @@ import (
 	"github.com/tenuto-dev/tenuto/bench/measure"
 )
 
-// The pairs of windows with and without open pages, and the sequences of each window, at most.
+// How many pairs of windows with and without open pages there are, and how many sequences a window
+// has, at most.
 const windowPairs, windowMax = 10, 20_000
 
-// compareWindows runs sequences with and without open pages, in turn.
+// compareWindows runs sequences with and without open pages alternately, and adds how the windows
+// differ.
 func (s *dashboardServer) compareWindows(ctx context.Context, result *measure.Result) error {
 	n, pairs := min(s.env.N, windowMax), min(windowPairs, max(2, s.env.N/1_000))
 	if _, err := s.window(ctx, 0, min(n, warmUpMax), false); err != nil {
@@ -24,7 +26,7 @@ func (s *dashboardServer) compareWindows(ctx context.Context, result *measure.Re
 		s.env.Progress(fmt.Sprintf("windows, pair %d of %d", pair+1, pairs))
 		var without, with window
 		for i := range 2 {
-			open := (pair+i)%2 == 1 // without, with; with, without; …
+			open := (pair+i)%2 == 1 // the order alternates, against drift
 			w, err := s.window(ctx, 1+2*pair+i, n, open)
 			switch {
 			case err != nil:
@@ -46,12 +48,14 @@ func (s *dashboardServer) compareWindows(ctx context.Context, result *measure.Re
 	}
 	addQuartiles(result, "hello5 with pages ÷ without: rate", rates)
 	addQuartiles(result, "hello5 with pages ÷ without: processor time", costs)
-	// On a machine that others use, sequences get less than all of it, but pages cost the same.
+	// If other programs use the machine, the sequences get less than all of it, but pages cost the
+	// same.
 	addQuartiles(result, "pages: processor time ÷ that of all processors", shares)
 	return nil
 }
 
-// addQuartiles adds the median of ratios under a name, and their quartiles.
+// addQuartiles adds the median of ratios under a name, and their quartiles under names with a
+// suffix.
 func addQuartiles(result *measure.Result, name string, ratios []float64) {
 	for suffix, quantile := range []float64{0.5, 0.25, 0.75} {
 		name := name + []string{"", ", lower quartile", ", upper quartile"}[suffix]
@@ -59,15 +63,15 @@ func addQuartiles(result *measure.Result, name string, ratios []float64) {
 	}
 }
 
-// A window is a part of the run with or without open pages.
+// A window is one of the compared parts of the run, with or without open pages.
 type window struct {
 	took      time.Duration
 	rate      float64       // of sequences
-	processor time.Duration // of this process, the pages among it
+	processor time.Duration // of this process, including the pages
 	work      float64       // events and reads of pages per second
 }
 
-// window runs n sequences.
+// window runs n sequences, with open pages or without.
 func (s *dashboardServer) window(ctx context.Context, number, n int, open bool) (w window, err error) {
 	pages := new(livePageSet)
 	if open {

@@ -74,7 +74,7 @@ func write(ctx context.Context, client *cluster.Client, w io.Writer, options Opt
 
 // A source is the node whose files are copied.
 type source struct {
-	door              access.Door
+	door              access.Internals
 	node, address, id string
 }
 

@@ -119,7 +119,7 @@ func readRefusals(ctx context.Context, client *cluster.Client, id, after string,
 	if err != nil {
 		return nil, err
 	}
-	door, err := client.Internal(access.Key{})
+	internals, err := client.Internal(access.Key{})
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func readRefusals(ctx context.Context, client *cluster.Client, id, after string,
 	if err != nil {
 		return nil, err
 	}
-	r := &refusalReader{door: door, from: from, limit: limit}
+	r := &refusalReader{internals: internals, from: from, limit: limit}
 	return r.readAll(ctx, id, asked.State.RefusedIn)
 }
 
@@ -168,9 +168,9 @@ func parsePlace(text string) (p place, err error) {
 
 // A refusalReader collects the refusals of a page from the events of a job.
 type refusalReader struct {
-	door  access.Door
-	from  place // of the first wanted refusal
-	limit int
+	internals access.Internals
+	from      place // of the first wanted refusal
+	limit     int
 
 	pages *bulk.PageReader
 	at    place // of the next refusal
@@ -183,8 +183,8 @@ func (r *refusalReader) readAll(ctx context.Context, id string, executions []uin
 		if execution < r.from.execution {
 			continue
 		}
-		r.at.execution, r.pages = execution, bulk.NewPageReader(r.door.Converter)
-		if _, err := r.door.Events(ctx, id, execution, r.read); err != nil && !errors.Is(err, errEnough) {
+		r.at.execution, r.pages = execution, bulk.NewPageReader(r.internals.Converter)
+		if _, err := r.internals.Events(ctx, id, execution, r.read); err != nil && !errors.Is(err, errEnough) {
 			return nil, err
 		}
 		if r.page.Next != "" {

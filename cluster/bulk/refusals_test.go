@@ -44,7 +44,7 @@ func TestRefusals_PagesOverExecutions(t *testing.T) {
 		2:  pageEvents(t, []string{"a", "b"}, nil, []string{"c"}),
 		10: pageEvents(t, []string{"d", "e", "f"}, []string{"g"}),
 	}
-	door := access.Door{Events: func(_ context.Context, _ string, execution uint64, pass func(*journalpb.Event) error, _ ...replay.Option) (uint64, error) {
+	internals := access.Internals{Events: func(_ context.Context, _ string, execution uint64, pass func(*journalpb.Event) error, _ ...replay.Option) (uint64, error) {
 		for _, event := range executions[execution] {
 			if err := pass(event); err != nil {
 				return execution, err
@@ -61,7 +61,7 @@ func TestRefusals_PagesOverExecutions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := &refusalReader{door: door, from: from, limit: limit}
+			r := &refusalReader{internals: internals, from: from, limit: limit}
 			page, err := r.readAll(t.Context(), "j", []uint64{2, 10})
 			if err != nil {
 				t.Fatal(err)

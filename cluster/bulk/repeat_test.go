@@ -198,9 +198,9 @@ func TestActions_RepeatedPageActsOnce(t *testing.T) {
 // incarnationOf returns the incarnation of the latest run of an instance.
 func incarnationOf(ctx context.Context, t *testing.T, client *cluster.Client, id string) uint64 {
 	t.Helper()
-	door, err := client.Internal(access.Key{})
+	internals, err := client.Internal(access.Key{})
 	must(t, err)
-	response, err := door.Call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Get{Get: new(clusterpb.GetRequest)}})
+	response, err := internals.Call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Get{Get: new(clusterpb.GetRequest)}})
 	must(t, err)
 	return response.GetGet().GetStatus().GetIncarnation()
 }

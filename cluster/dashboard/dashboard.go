@@ -20,12 +20,13 @@ type Options struct {
 	Principal func(r *http.Request) (string, error)
 	// ReadOnly refuses all changes.
 	ReadOnly bool
-	// Redact reports whether a payload is hidden: the input, output or status of an orchestration, the
-	// input, output or details of an activity, the data of an event, the input or result of an update,
-	// the result of a query, or the value of a side effect, a key-value map or an attribute. Its name
-	// says of which one; a payload whose name cannot be found is hidden. Errors are shown, but not the
-	// parts of hidden payloads in those of decoding; so are tags and summaries. Filters can still
-	// select by attributes. It is called for each payload that is shown, concurrently. Defaults to
+	// Redact reports whether a payload is hidden: the input, output or status of an orchestration;
+	// the input, output or details of an activity; the data of an event; the input or result of an
+	// update; the result of a query; or the value of a side effect, a key-value map or an
+	// attribute. PayloadInfo.Name is the name of that orchestration, activity and so on; a payload
+	// whose name cannot be found is hidden. Tags, summaries and errors are shown, except for parts
+	// of hidden payloads in errors of encoding and decoding. Filters can still select by hidden
+	// attributes. Redact is called for each payload before it is shown, concurrently. Defaults to
 	// showing all payloads.
 	Redact func(payload replay.PayloadInfo) bool
 	// Hosts are the host names under which the dashboard is reached, without ports. Defaults to any
@@ -35,12 +36,12 @@ type Options struct {
 	// StreamsMax bounds the streams of events that are open at a time; each open page has one.
 	// Defaults to 1,000.
 	StreamsMax int
-	// TopicsMax bounds the different topics that these streams follow together, such as the pages of
-	// different instances or lists: each is read about once a second. Defaults to 500.
+	// TopicsMax bounds the different topics that these streams follow together. An instance is a
+	// topic, and so is each filter of a list. A topic is read every 1 to 10 s. Defaults to 500.
 	TopicsMax int
-	// Logger gets requests that fail with an internal error, and with principal and reason the changes
-	// that no history records: of members, leaders and paused activities, retries and purges. Defaults
-	// to slog.Default().
+	// Logger gets requests that fail with an internal error, and changes that no history records,
+	// with principal and reason: of members, leaders and paused activities, retries and purges.
+	// Defaults to slog.Default().
 	Logger *slog.Logger
 }
 

@@ -22,8 +22,9 @@
 //
 //   - That pages show the latest state: they read the replica of the client's node, and follow it.
 //   - That a client of cluster.Dial knows the rights of users: nodes check what its program may do.
-//     Refuse requests in Options.Principal. Nor can it verify the signed tokens of third parties: it
-//     serves 4 requests for one token, 32 from one remote address, and 128 in all. Forgers with four
-//     addresses can occupy these; a dashboard on a node rejects them before it reads a body.
+//     Refuse requests in Options.Principal. Nor can it verify the signed tokens of third parties:
+//     at a time it serves 4 requests with one token, 32 from one remote address, and 128 in all.
+//     Requests with forged tokens from four addresses can occupy all 128. A dashboard on a node
+//     rejects forged tokens before it reads a body.
 //   - That the handler authenticates users: Options.Principal, or a handler around it, does.
 package dashboard

@@ -26,10 +26,10 @@ type Suggestion struct {
 type ValueSource func(field, key string) []string
 
 // Complete returns at most 20 suggestions for the word at an offset: words while there is no operator
-// before the offset, then values. Each of them replaces text[start:end], which begins with the word. It
-// ends with the word, but before the key of a tag or attribute and before a value if the offset is
-// before that. It is empty at the beginning of a word. Offsets are in bytes; one outside the text
-// stands for its nearest end.
+// before the offset, then values. Each suggestion replaces text[start:end]. It begins where the
+// word begins and ends where the word ends, with two exceptions: it leaves a key or a value that
+// the offset is before, and it is empty if the offset is at the beginning of the word. Offsets are
+// in bytes; one outside the text stands for its nearest end.
 func Complete(text string, offset int, values ValueSource) (start, end int, suggestions []Suggestion) {
 	offset = min(max(offset, 0), len(text))
 	start = startOfWord(text[:offset])

@@ -59,12 +59,12 @@ const auditPage = 200
 // replica, at no cost for the leader.
 func Audit(ctx context.Context, client *cluster.Client, filter AuditFilter, options ...replay.Option) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		door, err := client.Internal(access.Key{})
+		internals, err := client.Internal(access.Key{})
 		if err != nil {
 			yield(Record{}, fmt.Errorf("audit: %w", err))
 			return
 		}
-		a := &audit{ctx: ctx, client: client, door: door, filter: filter, options: options, yield: yield}
+		a := &audit{ctx: ctx, client: client, internals: internals, filter: filter, options: options, yield: yield}
 		if err := a.run(); err != nil && !errors.Is(err, errStopped) {
 			yield(Record{}, fmt.Errorf("audit: %w", err))
 		}
@@ -76,12 +76,12 @@ var errStopped = errors.New("no more records are wanted")
 
 // An audit is one call of Audit.
 type audit struct {
-	ctx     context.Context
-	client  *cluster.Client
-	door    access.Door
-	filter  AuditFilter
-	options []replay.Option
-	yield   func(Record, error) bool
+	ctx       context.Context
+	client    *cluster.Client
+	internals access.Internals
+	filter    AuditFilter
+	options   []replay.Option
+	yield     func(Record, error) bool
 }
 
 // inFixedOrder returns a filter that selects the same instances, in an order in which none of them moves.
@@ -128,7 +128,7 @@ func (a *audit) readInstance(id string) error {
 	}
 	for _, execution := range executions {
 		copied := uint64(0) // the last copied event: the source has the records
-		_, err := a.door.Events(a.ctx, id, execution.Number, func(event *journalpb.Event) error {
+		_, err := a.internals.Events(a.ctx, id, execution.Number, func(event *journalpb.Event) error {
 			for _, part := range event.GetOrchestrationStarted().GetCopied() {
 				copied = part.UpTo
 			}

@@ -136,7 +136,7 @@ func (p Point) set(request *clusterpb.CopyRequest) {
 // runCopy sends a request for a run with a copied history.
 func runCopy(ctx context.Context, client *cluster.Client, id string, request *clusterpb.CopyRequest, options []CopyOption) (*Run, error) {
 	verb := copyVerbs[request.Kind]
-	door, err := client.Internal(access.Key{})
+	internals, err := client.Internal(access.Key{})
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", verb, id, err)
 	}
@@ -146,15 +146,15 @@ func runCopy(ctx context.Context, client *cluster.Client, id string, request *cl
 		option(call)
 	}
 	if call.input != nil {
-		if request.Input, err = door.Encode(replay.PayloadInfo{Kind: "orchestration", Part: "input"}, *call.input); err != nil {
+		if request.Input, err = internals.Encode(replay.PayloadInfo{Kind: "orchestration", Part: "input"}, *call.input); err != nil {
 			return nil, fmt.Errorf("%s %s: %w", verb, id, err)
 		}
 	}
 	sent := &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Copy{Copy: request}}
-	if err := door.Check(sent); err != nil {
+	if err := internals.Check(sent); err != nil {
 		return nil, fmt.Errorf("%s: %w", verb, err)
 	}
-	response, err := door.Call(ctx, sent)
+	response, err := internals.Call(ctx, sent)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", verb, id, err)
 	}

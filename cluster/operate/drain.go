@@ -66,7 +66,7 @@ func PlanDrain(ctx context.Context, client *cluster.Client, node string) ([]Tran
 // [*NoSuccessorError] if no other voter is fit; those of TransferLeadership. After an error of a
 // transfer, the transfers before it remain, and are returned too.
 func Drain(ctx context.Context, client *cluster.Client, node string) (moved []Transfer, err error) {
-	door, err := client.Internal(access.Key{})
+	internals, err := client.Internal(access.Key{})
 	if err != nil {
 		return nil, fmt.Errorf("drain %s: %w", node, err)
 	}
@@ -74,13 +74,13 @@ func Drain(ctx context.Context, client *cluster.Client, node string) (moved []Tr
 	if err != nil {
 		return nil, err
 	}
-	return transferAll(ctx, door, node, plan)
+	return transferAll(ctx, internals, node, plan)
 }
 
 // transferAll makes transfers from a node in order, until one fails, and returns those made.
-func transferAll(ctx context.Context, door access.Door, from string, plan []Transfer) (moved []Transfer, err error) {
+func transferAll(ctx context.Context, internals access.Internals, from string, plan []Transfer) (moved []Transfer, err error) {
 	for _, t := range plan {
-		if err := transfer(ctx, door, from, t.To, uint32(t.Partition+1)); err != nil {
+		if err := transfer(ctx, internals, from, t.To, uint32(t.Partition+1)); err != nil {
 			return moved, fmt.Errorf("drain: partition %d to %s: %w", t.Partition, t.To, err)
 		}
 		moved = append(moved, t)

@@ -95,7 +95,7 @@ func TestDrain_ReportsWhatWasMovedBeforeTargetDied(t *testing.T) {
 	if _, err := operate.TransferLeadership(t.Context(), client, "", "n0"); err != nil {
 		t.Fatal(err)
 	}
-	door, err := client.Internal(access.Key{})
+	internals, err := client.Internal(access.Key{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestDrain_ReportsWhatWasMovedBeforeTargetDied(t *testing.T) {
 		if _, err := operate.TransferLeadership(t.Context(), client, "", "n0"); err != nil {
 			return false
 		}
-		moved, err := operate.TransferAll(t.Context(), door, "n0", plan)
+		moved, err := operate.TransferAll(t.Context(), internals, "n0", plan)
 		return err != nil && strings.Contains(err.Error(), "partition 1 to n2") && slices.Equal(moved, plan[:1])
 	})
 	c.Eventually("a second drain moves the rest", func() bool {

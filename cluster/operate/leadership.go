@@ -26,7 +26,7 @@ import (
 // speak protocol 4; [*cluster.UnavailableError]. After an error, some partitions may have been handed
 // over. A repetition hands over those that are left.
 func TransferLeadership(ctx context.Context, client *cluster.Client, from, to string) (partitions int, err error) {
-	door, err := client.Internal(access.Key{})
+	internals, err := client.Internal(access.Key{})
 	if err != nil {
 		return 0, fmt.Errorf("transfer leadership: %w", err)
 	}
@@ -45,7 +45,7 @@ func TransferLeadership(ctx context.Context, client *cluster.Client, from, to st
 		if len(led) == 0 && from == "" {
 			continue
 		}
-		moved, transferErr := transferFrom(ctx, door, m.NodeID, to, led)
+		moved, transferErr := transferFrom(ctx, internals, m.NodeID, to, led)
 		partitions += moved
 		err = errors.Join(err, transferErr)
 	}
@@ -54,12 +54,12 @@ func TransferLeadership(ctx context.Context, client *cluster.Client, from, to st
 
 // transferFrom transfers partitions that a node leads, each with a request of its own, so that one
 // without a leader does not keep the others. Without any, one request to all checks the arguments.
-func transferFrom(ctx context.Context, door access.Door, from, to string, led []uint32) (moved int, err error) {
+func transferFrom(ctx context.Context, internals access.Internals, from, to string, led []uint32) (moved int, err error) {
 	if len(led) == 0 {
-		return 0, transfer(ctx, door, from, to, 0)
+		return 0, transfer(ctx, internals, from, to, 0)
 	}
 	for _, number := range led {
-		switch transferErr := transfer(ctx, door, from, to, number); {
+		switch transferErr := transfer(ctx, internals, from, to, number); {
 		case transferErr != nil:
 			err = errors.Join(err, transferErr)
 		default:
@@ -70,14 +70,14 @@ func transferFrom(ctx context.Context, door access.Door, from, to string, led []
 }
 
 // transfer transfers a partition, counted from 1, or with 0 all of them, if the node from leads it.
-func transfer(ctx context.Context, door access.Door, from, to string, number uint32) error {
+func transfer(ctx context.Context, internals access.Internals, from, to string, number uint32) error {
 	request := &clusterpb.Request{Partition: number, Call: &clusterpb.Request_TransferLeadership{
 		TransferLeadership: &clusterpb.TransferLeadershipRequest{From: from, To: to},
 	}}
-	if err := door.Check(request); err != nil {
+	if err := internals.Check(request); err != nil {
 		return fmt.Errorf("transfer leadership: %w", err)
 	}
-	if _, err := door.Call(ctx, request); err != nil {
+	if _, err := internals.Call(ctx, request); err != nil {
 		return fmt.Errorf("transfer leadership of %s: %w", from, err)
 	}
 	return nil

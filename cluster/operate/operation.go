@@ -105,11 +105,11 @@ func Release(ctx context.Context, client *cluster.Client, op Operation, reason s
 // [*replay.PayloadError]. Events of one name go to its subscriptions in their order, so only the
 // oldest can be completed; the error for the others is a [*replay.InvalidError].
 func Complete(ctx context.Context, client *cluster.Client, op Operation, value any, reason string) error {
-	door, err := client.Internal(access.Key{})
+	internals, err := client.Internal(access.Key{})
 	if err != nil {
 		return fmt.Errorf("complete operation: %w", err)
 	}
-	payload, err := door.Encode(replay.PayloadInfo{Kind: "operation", Part: "result"}, value)
+	payload, err := internals.Encode(replay.PayloadInfo{Kind: "operation", Part: "result"}, value)
 	if err != nil {
 		return fmt.Errorf("complete operation: %w", err)
 	}
@@ -119,14 +119,14 @@ func Complete(ctx context.Context, client *cluster.Client, op Operation, value a
 // Fail ends an activity or a child as failed. There is no further attempt. The code gets the error
 // as that of the last attempt, or of the child.
 func Fail(ctx context.Context, client *cluster.Client, op Operation, failure error, reason string) error {
-	door, err := client.Internal(access.Key{})
+	internals, err := client.Internal(access.Key{})
 	switch {
 	case err != nil:
 		return fmt.Errorf("fail operation: %w", err)
 	case failure == nil:
 		return fmt.Errorf("fail operation: %w", &replay.InvalidError{Field: "failure", Reason: "is nil: pass the error of the operation"})
 	}
-	record, err := door.Converter.EncodeError(failure)
+	record, err := internals.Converter.EncodeError(failure)
 	if err != nil {
 		return fmt.Errorf("fail operation: %w", err)
 	}
@@ -169,16 +169,16 @@ var verbs = map[clusterpb.OperateRequest_Kind]cluster.Action{
 // act sends an action with a new request ID.
 func act(ctx context.Context, client *cluster.Client, op Operation, request *clusterpb.OperateRequest) error {
 	where := fmt.Sprintf("%s %d of %s", verbs[request.Kind], op.EventID, op.InstanceID)
-	door, err := client.Internal(access.Key{})
+	internals, err := client.Internal(access.Key{})
 	if err != nil {
 		return fmt.Errorf("%s: %w", where, err)
 	}
 	request.EventId, request.Execution, request.RequestId = op.EventID, op.Execution, rand.Text()
 	sent := &clusterpb.Request{Instance: op.InstanceID, Call: &clusterpb.Request_Operate{Operate: request}}
-	if err := door.Check(sent); err != nil {
+	if err := internals.Check(sent); err != nil {
 		return fmt.Errorf("%s: %w", where, err)
 	}
-	if _, err := door.Call(ctx, sent); err != nil {
+	if _, err := internals.Call(ctx, sent); err != nil {
 		return fmt.Errorf("%s: %w", where, err)
 	}
 	return nil

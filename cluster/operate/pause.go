@@ -47,16 +47,16 @@ func ResumeActivity(ctx context.Context, client *cluster.Client, activity, reaso
 }
 
 func pause(ctx context.Context, client *cluster.Client, verb string, request *clusterpb.PauseActivityRequest) error {
-	door, err := client.Internal(access.Key{})
+	internals, err := client.Internal(access.Key{})
 	if err != nil {
 		return fmt.Errorf("%s %q: %w", verb, request.Activity, err)
 	}
 	request.RequestId = rand.Text()
 	sent := &clusterpb.Request{Call: &clusterpb.Request_PauseActivity{PauseActivity: request}}
-	if err := door.Check(sent); err != nil {
+	if err := internals.Check(sent); err != nil {
 		return fmt.Errorf("%s: %w", verb, err)
 	}
-	if _, err := door.Call(ctx, sent); err != nil {
+	if _, err := internals.Call(ctx, sent); err != nil {
 		return fmt.Errorf("%s %q: %w", verb, request.Activity, err)
 	}
 	return nil
@@ -65,11 +65,11 @@ func pause(ctx context.Context, client *cluster.Client, verb string, request *cl
 // Pauses returns the paused activities, in the order of their names. The right that it needs is
 // [cluster.ActionSeeSettings]. Errors are those of [cluster.Client.Settings].
 func Pauses(ctx context.Context, client *cluster.Client) ([]Pause, error) {
-	door, err := client.Internal(access.Key{})
+	internals, err := client.Internal(access.Key{})
 	if err != nil {
 		return nil, fmt.Errorf("paused activities: %w", err)
 	}
-	response, err := door.Call(ctx, &clusterpb.Request{Call: &clusterpb.Request_GetSettings{GetSettings: new(clusterpb.GetSettingsRequest)}})
+	response, err := internals.Call(ctx, &clusterpb.Request{Call: &clusterpb.Request_GetSettings{GetSettings: new(clusterpb.GetSettingsRequest)}})
 	if err != nil {
 		return nil, fmt.Errorf("paused activities: %w", err)
 	}

@@ -52,41 +52,41 @@ const waitingEvents = 5 // of an instance of waiter that waits for its event
 // instanceActions are those of the page of an instance.
 func instanceActions() []actionTest {
 	return []actionTest{
-		{"suspend", func(a *actor) { a.control(nil, ".instance-actions", history.OrchestrationSuspended, cluster.Suspended) }},
-		{"resume", func(a *actor) {
-			suspend := func(ctx context.Context) error { return a.lab.client.Suspend(ctx, a.id, "") }
-			a.control(suspend, ".instance-actions", history.OrchestrationResumed, cluster.Running)
+		{"suspend", func(u *user) { u.control(nil, ".instance-actions", history.OrchestrationSuspended, cluster.Suspended) }},
+		{"resume", func(u *user) {
+			suspend := func(ctx context.Context) error { return u.lab.client.Suspend(ctx, u.id, "") }
+			u.control(suspend, ".instance-actions", history.OrchestrationResumed, cluster.Running)
 		}},
-		{"cancel", func(a *actor) {
-			a.control(nil, ".instance-actions", history.OrchestrationCancelRequested, cluster.Canceled)
+		{"cancel", func(u *user) {
+			u.control(nil, ".instance-actions", history.OrchestrationCancelRequested, cluster.Canceled)
 		}},
 		{"terminate", terminateInstance},
 		{"retry", retryStalled},
-		{"rerun", func(a *actor) {
-			end := func(ctx context.Context) error { return a.lab.client.Terminate(ctx, a.id, "") }
-			a.control(end, ".instance-actions", history.HistoryCopied, cluster.Running)
-			a.hasExecutions(2)
+		{"rerun", func(u *user) {
+			end := func(ctx context.Context) error { return u.lab.client.Terminate(ctx, u.id, "") }
+			u.control(end, ".instance-actions", history.HistoryCopied, cluster.Running)
+			u.hasExecutions(2)
 		}},
-		{"rewind", func(a *actor) {
-			a.showWaiter("")
-			a.pressInMenu(".instance-actions", "Actions", "")
-			a.confirmRewind("3")
+		{"rewind", func(u *user) {
+			u.showWaiter("")
+			u.pressInMenu(".instance-actions", "Actions", "")
+			u.confirmRewind("3")
 		}},
-		{"rewind-to-event", func(a *actor) {
-			a.showWaiter("?tab=history&event=3")
-			a.press(".history-detail")
-			a.confirmRewind("")
+		{"rewind-to-event", func(u *user) {
+			u.showWaiter("?tab=history&event=3")
+			u.press(".history-detail")
+			u.confirmRewind("")
 		}},
 		{"rewind-before-mismatch", rewindStalled},
-		{"fork", func(a *actor) {
-			a.showWaiter("")
-			a.pressInMenu(".instance-actions", "Actions", "")
-			a.confirmFork()
+		{"fork", func(u *user) {
+			u.showWaiter("")
+			u.pressInMenu(".instance-actions", "Actions", "")
+			u.confirmFork()
 		}},
-		{"fork-at-event", func(a *actor) {
-			a.showWaiter("?tab=history&event=3")
-			a.press(".history-detail")
-			a.confirmFork()
+		{"fork-at-event", func(u *user) {
+			u.showWaiter("?tab=history&event=3")
+			u.press(".history-detail")
+			u.confirmFork()
 		}},
 		{"send-event", sendEvent},
 		{"update", updateInstance},
@@ -96,99 +96,99 @@ func instanceActions() []actionTest {
 }
 
 // showWaiter opens the page of an instance that waits for its event.
-func (a *actor) showWaiter(parameters string) {
-	a.t.Helper()
-	start1(a, waiter, "order", waitingEvents)
-	a.show("instances/" + a.id + parameters)
+func (u *user) showWaiter(parameters string) {
+	u.t.Helper()
+	startOwn(u, waiter, "order", waitingEvents)
+	u.show("instances/" + u.id + parameters)
 }
 
 // control presses a button of an instance that waits, after a preparation.
-func (a *actor) control(prepare func(context.Context) error, within string, records history.EventType, becomes cluster.State) {
-	a.t.Helper()
-	start1(a, waiter, "order", waitingEvents)
+func (u *user) control(prepare func(context.Context) error, within string, records history.EventType, becomes cluster.State) {
+	u.t.Helper()
+	startOwn(u, waiter, "order", waitingEvents)
 	if prepare != nil {
-		a.check(prepare(a.context()))
+		u.check(prepare(u.context()))
 	}
-	a.show("instances/" + a.id)
-	a.press(within)
-	a.confirmReason()
-	a.records(a.id, records)
-	a.becomes(becomes)
+	u.show("instances/" + u.id)
+	u.press(within)
+	u.confirmReason()
+	u.records(u.id, records)
+	u.becomes(becomes)
 }
 
-func terminateInstance(a *actor) {
-	a.showWaiter("")
-	a.pressInMenu(".instance-actions", "Actions", "")
-	a.retype(a.id)
-	a.confirmReason()
-	a.records(a.id, history.OrchestrationTerminated)
-	a.becomes(cluster.Terminated)
+func terminateInstance(u *user) {
+	u.showWaiter("")
+	u.pressInMenu(".instance-actions", "Actions", "")
+	u.retype(u.id)
+	u.confirmReason()
+	u.records(u.id, history.OrchestrationTerminated)
+	u.becomes(cluster.Terminated)
 }
 
 // hasExecutions checks how many executions there are, and that the page shows the latest.
-func (a *actor) hasExecutions(n int) {
-	a.t.Helper()
-	a.until(strconv.Itoa(n)+" executions", func(ctx context.Context) (bool, error) {
-		executions, err := a.lab.client.Executions(ctx, a.id)
+func (u *user) hasExecutions(n int) {
+	u.t.Helper()
+	u.until(strconv.Itoa(n)+" executions", func(ctx context.Context) (bool, error) {
+		executions, err := u.lab.client.Executions(ctx, u.id)
 		return len(executions) == n, err
 	})
-	a.shows(".facts option", strconv.Itoa(n)+", the latest")
-	a.kept()
+	u.shows(".facts option", strconv.Itoa(n)+", the latest")
+	u.kept()
 }
 
 // confirmRewind confirms a rewind to an event; "": the one that the dialog suggests.
-func (a *actor) confirmRewind(event string) {
-	a.t.Helper()
+func (u *user) confirmRewind(event string) {
+	u.t.Helper()
 	if event != "" {
-		a.fill("event_id", event)
+		u.fill("event_id", event)
 	}
-	a.confirmReason()
-	a.hasExecutions(2)
-	a.records(a.id, history.HistoryCopied)
-	a.becomes(cluster.Running)
+	u.confirmReason()
+	u.hasExecutions(2)
+	u.records(u.id, history.HistoryCopied)
+	u.becomes(cluster.Running)
 }
 
-func (a *actor) confirmFork() {
-	a.t.Helper()
-	source := a.id
-	a.id = source + "-copy"
-	a.fill("id", a.id)
-	a.confirmReason() // the page of the new instance follows
-	a.check(a.lab.await(a.context(), a.id, cluster.Running))
-	a.records(a.id, history.HistoryCopied)
-	a.shows("h1", a.id)
-	a.badge("main", "running")
-	if status, err := a.lab.client.Get(a.context(), source); err != nil || status.Execution != 1 || status.State != cluster.Running {
-		a.t.Errorf("the source of the fork is %+v, %v", status, err)
+func (u *user) confirmFork() {
+	u.t.Helper()
+	source := u.id
+	u.id = source + "-copy"
+	u.fill("id", u.id)
+	u.confirmReason() // the page of the new instance follows
+	u.check(u.lab.await(u.context(), u.id, cluster.Running))
+	u.records(u.id, history.HistoryCopied)
+	u.shows("h1", u.id)
+	u.badge("main", "running")
+	if status, err := u.lab.client.Get(u.context(), source); err != nil || status.Execution != 1 || status.State != cluster.Running {
+		u.t.Errorf("the source of the fork is %+v, %v", status, err)
 	}
 }
 
 // showStalled starts an instance whose code then changes, and opens its page.
-func (a *actor) showStalled() {
-	a.t.Helper()
-	start1(a, repaired, "order", waitingEvents)
-	a.stall()
-	a.show("instances/" + a.id)
-	a.badge("main", "stalled")
+func (u *user) showStalled() {
+	u.t.Helper()
+	startOwn(u, repaired, "order", waitingEvents)
+	u.stall()
+	u.show("instances/" + u.id)
+	u.badge("main", "stalled")
 }
 
 // stall changes the code of the instance of the test, and waits until it is stalled.
-func (a *actor) stall() {
-	a.t.Helper()
-	a.lab.broken.Store(true)
-	a.check(a.lab.moveLeader(a.context()))
-	asking, cancel := context.WithCancel(a.context())
+func (u *user) stall() {
+	u.t.Helper()
+	u.lab.broken.Store(true)
+	u.check(u.lab.moveLeader(u.context()))
+	asking, cancel := context.WithCancel(u.context())
 	defer cancel()
 	var loading sync.WaitGroup
 	loading.Go(func() {
 		for asking.Err() == nil { // loads the instance, and has no answer while that is stalled
-			_, _ = a.lab.client.Stack(asking, a.id)
+			_, _ = u.lab.client.Stack(asking, u.id)
 		}
 	})
 	defer loading.Wait()
-	err := a.lab.await(a.context(), a.id, cluster.Stalled)
+	err := u.lab.await(u.context(), u.id, cluster.Stalled)
 	cancel()
-	a.check(err)
+	u.check(err)
 }
 
 // moveLeader makes another node the leader.
@@ -200,84 +200,84 @@ func (l *lab) moveLeader(ctx context.Context) error {
 	return l.lead(ctx, to)
 }
 
-func retryStalled(a *actor) {
-	defer a.lab.broken.Store(false)
-	a.showStalled()
-	a.lab.broken.Store(false)
-	a.press(".instance-actions")
-	a.confirm()
-	a.logs(cluster.ActionRetry, "")
-	a.becomes(cluster.Running)
+func retryStalled(u *user) {
+	defer u.lab.broken.Store(false)
+	u.showStalled()
+	u.lab.broken.Store(false)
+	u.press(".instance-actions")
+	u.confirm()
+	u.logs(cluster.ActionRetry, "")
+	u.becomes(cluster.Running)
 }
 
-func rewindStalled(a *actor) {
-	defer a.lab.broken.Store(false)
-	a.showStalled()
-	a.press(".mismatch")
-	a.confirmReason()
-	a.hasExecutions(2)
-	a.records(a.id, history.HistoryCopied)
-	a.becomes(cluster.Running) // with the code that fits the shorter history
+func rewindStalled(u *user) {
+	defer u.lab.broken.Store(false)
+	u.showStalled()
+	u.press(".mismatch")
+	u.confirmReason()
+	u.hasExecutions(2)
+	u.records(u.id, history.HistoryCopied)
+	u.becomes(cluster.Running) // with the code that fits the shorter history
 }
 
-func sendEvent(a *actor) {
-	a.showWaiter("")
-	a.pressInMenu(".instance-actions", "Actions", "")
-	a.fill("name", goAhead.Name(), "data", `"sent from the page"`)
-	a.confirmReason()
-	a.records(a.id, history.ExternalEvent)
-	a.becomes(cluster.Completed)
-	a.shows(".facts", "sent from the page")
+func sendEvent(u *user) {
+	u.showWaiter("")
+	u.pressInMenu(".instance-actions", "Actions", "")
+	u.fill("name", goAhead.Name(), "data", `"sent from the page"`)
+	u.confirmReason()
+	u.records(u.id, history.ExternalEvent)
+	u.becomes(cluster.Completed)
+	u.shows(".facts", "sent from the page")
 	var output string
-	if status, err := a.lab.client.Get(a.context(), a.id); err != nil || status.Output(&output) != nil || output != "sent from the page" {
-		a.t.Errorf("the output is %q, %v", output, err)
+	if status, err := u.lab.client.Get(u.context(), u.id); err != nil || status.Output(&output) != nil || output != "sent from the page" {
+		u.t.Errorf("the output is %q, %v", output, err)
 	}
 }
 
-func updateInstance(a *actor) {
-	start1(a, desk, "the old name", 2)
-	a.show("instances/" + a.id)
-	a.pressInMenu(".instance-actions", "Actions", "")
-	a.fill("name", rename.Name(), "input", `"the new name"`, "reason", a.reason())
-	a.pressKey("dialog[open] [data-action=confirm]", "")
-	a.shows("dialog[open]", "the old name") // the answer
-	a.pressKey("dialog[open] [data-action=confirm]", "Close")
-	a.shows(".facts", "named the new name")
-	a.kept()
+func updateInstance(u *user) {
+	startOwn(u, desk, "the old name", 2)
+	u.show("instances/" + u.id)
+	u.pressInMenu(".instance-actions", "Actions", "")
+	u.fill("name", rename.Name(), "input", `"the new name"`, "reason", u.reason())
+	u.pressKey("dialog[open] [data-action=confirm]", "")
+	u.shows("dialog[open]", "the old name") // the answer
+	u.pressKey("dialog[open] [data-action=confirm]", "Close")
+	u.shows(".facts", "named the new name")
+	u.kept()
 	var text string
-	if status, err := a.lab.client.Get(a.context(), a.id); err != nil || status.CustomStatus(&text) != nil || text != "named the new name" {
-		a.t.Errorf("the custom status is %q, %v", text, err)
+	if status, err := u.lab.client.Get(u.context(), u.id); err != nil || status.CustomStatus(&text) != nil || text != "named the new name" {
+		u.t.Errorf("the custom status is %q, %v", text, err)
 	}
 }
 
-func purgeInstance(a *actor) {
-	a.check(start(a.context(), a.lab, ender, a.id, "done"))
-	a.check(a.lab.await(a.context(), a.id, cluster.Completed))
-	a.show("instances/" + a.id)
-	a.pressInMenu(".instance-actions", "Actions", "")
-	if evaluate[bool](a.tab, `document.querySelector('dialog[open] #field-reason') !== null`) {
-		a.t.Error("the dialog asks for a reason, which nothing keeps")
+func purgeInstance(u *user) {
+	u.check(start(u.context(), u.lab, ender, u.id, "done"))
+	u.check(u.lab.await(u.context(), u.id, cluster.Completed))
+	u.show("instances/" + u.id)
+	u.pressInMenu(".instance-actions", "Actions", "")
+	if evaluate[bool](u.tab, `document.querySelector('dialog[open] #field-reason') !== null`) {
+		u.t.Error("the dialog asks for a reason, which nothing keeps")
 	}
-	a.retype(a.id)
-	a.confirm() // the list of instances follows
-	a.until("no instance", func(ctx context.Context) (bool, error) {
-		_, err := a.lab.client.Get(ctx, a.id)
+	u.retype(u.id)
+	u.confirm() // the list of instances follows
+	u.until("no instance", func(ctx context.Context) (bool, error) {
+		_, err := u.lab.client.Get(ctx, u.id)
 		return errors.Is(err, cluster.ErrNotFound), err
 	})
-	a.logs(cluster.ActionPurge, "")
-	a.shows("h1", "Instances")
+	u.logs(cluster.ActionPurge, "")
+	u.shows("h1", "Instances")
 }
 
-func startInstance(a *actor) {
-	a.show("instances")
-	a.press(".page-head")
-	a.choose("dialog[open] #field-name", waiter.Name())
-	a.fill("id", a.id, "input", `"typed by hand"`, "tags", `{"team": "browser"}`)
-	a.confirm() // the page of the instance follows
-	a.check(a.lab.await(a.context(), a.id, cluster.Running))
-	a.shows("h1", a.id)
-	a.shows(".facts", "waits: typed by hand")
-	if status, err := a.lab.client.Get(a.context(), a.id); err != nil || status.Name != waiter.Name() || status.Tags["team"] != "browser" {
-		a.t.Errorf("started %+v, %v", status, err)
+func startInstance(u *user) {
+	u.show("instances")
+	u.press(".page-head")
+	u.choose("dialog[open] #field-name", waiter.Name())
+	u.fill("id", u.id, "input", `"typed by hand"`, "tags", `{"team": "browser"}`)
+	u.confirm() // the page of the instance follows
+	u.check(u.lab.await(u.context(), u.id, cluster.Running))
+	u.shows("h1", u.id)
+	u.shows(".facts", "waits: typed by hand")
+	if status, err := u.lab.client.Get(u.context(), u.id); err != nil || status.Name != waiter.Name() || status.Tags["team"] != "browser" {
+		u.t.Errorf("started %+v, %v", status, err)
 	}
 }

@@ -15,177 +15,177 @@ import (
 // listActions are those of the list of instances: its views, and the selected rows.
 func listActions() []actionTest {
 	return []actionTest{
-		{"save-view", func(a *actor) {
-			a.show("instances?filter=" + url.QueryEscape("name=waiter"))
-			a.saveView()
-			a.shows(".views a", "waiters of save-view")
-			a.kept()
-			a.open("instances") // the browser keeps it
-			a.shows(".views a", "waiters of save-view")
+		{"save-view", func(u *user) {
+			u.show("instances?filter=" + url.QueryEscape("name=waiter"))
+			u.saveView()
+			u.shows(".views a", "waiters of save-view")
+			u.kept()
+			u.open("instances") // the browser keeps it
+			u.shows(".views a", "waiters of save-view")
 		}},
-		{"remove-view", func(a *actor) {
-			a.show("instances?filter=" + url.QueryEscape("name=sleeper"))
-			a.action = "save-view"
-			a.saveView()
-			a.action = "remove-view"
-			a.press(".views")
-			a.await("no such view", `![...document.querySelectorAll('.views a')].some((each) => each.textContent === 'waiters of save-view')`)
-			a.kept()
+		{"remove-view", func(u *user) {
+			u.show("instances?filter=" + url.QueryEscape("name=sleeper"))
+			u.action = "save-view"
+			u.saveView()
+			u.action = "remove-view"
+			u.press(".views")
+			u.await("no such view", `![...document.querySelectorAll('.views a')].some((each) => each.textContent === 'waiters of save-view')`)
+			u.kept()
 		}},
-		{"selected-suspend", func(a *actor) { a.changeSelected(a.waits, history.OrchestrationSuspended, cluster.Suspended) }},
-		{"selected-resume", func(a *actor) { a.changeSelected(a.isSuspended, history.OrchestrationResumed, cluster.Running) }},
-		{"selected-cancel", func(a *actor) { a.changeSelected(a.waits, history.OrchestrationCancelRequested, cluster.Canceled) }},
-		{"selected-terminate", func(a *actor) { a.changeSelected(a.waits, history.OrchestrationTerminated, cluster.Terminated) }},
-		{"selected-rerun", func(a *actor) { a.changeSelected(a.isTerminated, history.HistoryCopied, cluster.Running) }},
-		{"selected-retry", func(a *actor) {
-			defer a.lab.broken.Store(false)
-			a.showStalled()
-			a.lab.broken.Store(false)
-			a.select1()
-			a.preview("1 instance")
-			a.confirm()
-			a.logs(cluster.ActionRetry, "")
-			a.becomes(cluster.Running)
+		{"selected-suspend", func(u *user) { u.changeSelected(u.waits, history.OrchestrationSuspended, cluster.Suspended) }},
+		{"selected-resume", func(u *user) { u.changeSelected(u.isSuspended, history.OrchestrationResumed, cluster.Running) }},
+		{"selected-cancel", func(u *user) { u.changeSelected(u.waits, history.OrchestrationCancelRequested, cluster.Canceled) }},
+		{"selected-terminate", func(u *user) { u.changeSelected(u.waits, history.OrchestrationTerminated, cluster.Terminated) }},
+		{"selected-rerun", func(u *user) { u.changeSelected(u.isTerminated, history.HistoryCopied, cluster.Running) }},
+		{"selected-retry", func(u *user) {
+			defer u.lab.broken.Store(false)
+			u.showStalled()
+			u.lab.broken.Store(false)
+			u.selectOnly()
+			u.preview("1 instance")
+			u.confirm()
+			u.logs(cluster.ActionRetry, "")
+			u.becomes(cluster.Running)
 		}},
-		{"selected-purge", func(a *actor) {
-			a.isTerminated()
-			a.select1()
-			a.preview("1 instance")
-			a.confirm()
-			a.isPurged()
-			a.logs(cluster.ActionPurge, "")
-			a.shows("main", "No instance matches this filter.")
-			a.kept()
+		{"selected-purge", func(u *user) {
+			u.isTerminated()
+			u.selectOnly()
+			u.preview("1 instance")
+			u.confirm()
+			u.isPurged()
+			u.logs(cluster.ActionPurge, "")
+			u.shows("main", "No instance matches this filter.")
+			u.kept()
 		}},
 	}
 }
 
-func (a *actor) saveView() {
-	a.t.Helper()
-	a.press(".views")
-	a.fill("name", "waiters of save-view")
-	a.confirm()
+func (u *user) saveView() {
+	u.t.Helper()
+	u.press(".views")
+	u.fill("name", "waiters of save-view")
+	u.confirm()
 }
 
 // waits starts the instance of the test, which then waits.
-func (a *actor) waits() {
-	a.t.Helper()
-	start1(a, waiter, "order", waitingEvents)
+func (u *user) waits() {
+	u.t.Helper()
+	startOwn(u, waiter, "order", waitingEvents)
 }
 
-func (a *actor) isSuspended() {
-	a.t.Helper()
-	a.waits()
-	a.check(a.lab.client.Suspend(a.context(), a.id, ""))
+func (u *user) isSuspended() {
+	u.t.Helper()
+	u.waits()
+	u.check(u.lab.client.Suspend(u.context(), u.id, ""))
 }
 
-func (a *actor) isTerminated() {
-	a.t.Helper()
-	a.waits()
-	a.check(a.lab.client.Terminate(a.context(), a.id, ""))
+func (u *user) isTerminated() {
+	u.t.Helper()
+	u.waits()
+	u.check(u.lab.client.Terminate(u.context(), u.id, ""))
 }
 
-func (a *actor) isPurged() {
-	a.t.Helper()
-	a.until("no instance "+a.id, func(ctx context.Context) (bool, error) {
-		_, err := a.lab.client.Get(ctx, a.id)
+func (u *user) isPurged() {
+	u.t.Helper()
+	u.until("no instance "+u.id, func(ctx context.Context) (bool, error) {
+		_, err := u.lab.client.Get(ctx, u.id)
 		return errors.Is(err, cluster.ErrNotFound), err
 	})
 }
 
 // showList opens the list with the instance of the test alone.
-func (a *actor) showList() {
-	a.t.Helper()
-	a.show("instances?filter=" + url.QueryEscape("tag.action="+a.action))
-	a.await("one row", `document.querySelectorAll('main [data-row]').length === 1`)
+func (u *user) showList() {
+	u.t.Helper()
+	u.show("instances?filter=" + url.QueryEscape("tag.action="+u.action))
+	u.await("one row", `document.querySelectorAll('main [data-row]').length === 1`)
 }
 
-// select1 selects the only row and presses the button of the action.
-func (a *actor) select1() {
-	a.t.Helper()
-	a.showList()
-	evaluate[int](a.tab, `document.querySelector('main [data-row] [data-select]').click(), 1`)
-	a.press(".selection")
+// selectOnly selects the only row and presses the button of the action.
+func (u *user) selectOnly() {
+	u.t.Helper()
+	u.showList()
+	evaluate[int](u.tab, `document.querySelector('main [data-row] [data-select]').click(), 1`)
+	u.press(".selection")
 }
 
 // changeSelected presses a button that changes the selected instance.
-func (a *actor) changeSelected(prepare func(), records history.EventType, becomes cluster.State) {
-	a.t.Helper()
+func (u *user) changeSelected(prepare func(), records history.EventType, becomes cluster.State) {
+	u.t.Helper()
 	prepare()
-	a.select1()
-	a.fill("reason", a.reason())
-	a.preview("1 instance")
-	a.confirm()
-	a.records(a.id, records)
-	a.becomes(becomes)
+	u.selectOnly()
+	u.fill("reason", u.reason())
+	u.preview("1 instance")
+	u.confirm()
+	u.records(u.id, records)
+	u.becomes(becomes)
 }
 
 // bulkActions are those on all instances that match a filter, and those of the jobs that do them.
 func bulkActions() []actionTest {
-	changed := func(a *actor, prepare func(), becomes cluster.State) {
-		a.startJob(prepare)
-		a.check(a.lab.await(a.context(), a.id, becomes))
+	changed := func(u *user, prepare func(), becomes cluster.State) {
+		u.startJob(prepare)
+		u.check(u.lab.await(u.context(), u.id, becomes))
 	}
 	return []actionTest{
-		{"all-suspend", func(a *actor) { changed(a, a.waits, cluster.Suspended) }},
-		{"all-resume", func(a *actor) { changed(a, a.isSuspended, cluster.Running) }},
-		{"all-cancel", func(a *actor) { changed(a, a.waits, cluster.Canceled) }},
-		{"all-terminate", func(a *actor) { changed(a, a.waits, cluster.Terminated) }},
-		{"all-rerun", func(a *actor) { changed(a, a.isTerminated, cluster.Running) }},
-		{"all-purge", func(a *actor) {
-			a.startJob(a.isTerminated)
-			a.isPurged()
+		{"all-suspend", func(u *user) { changed(u, u.waits, cluster.Suspended) }},
+		{"all-resume", func(u *user) { changed(u, u.isSuspended, cluster.Running) }},
+		{"all-cancel", func(u *user) { changed(u, u.waits, cluster.Canceled) }},
+		{"all-terminate", func(u *user) { changed(u, u.waits, cluster.Terminated) }},
+		{"all-rerun", func(u *user) { changed(u, u.isTerminated, cluster.Running) }},
+		{"all-purge", func(u *user) {
+			u.startJob(u.isTerminated)
+			u.isPurged()
 		}},
-		{"all-retry-now", func(a *actor) {
-			a.startJob(a.startFailing)
-			a.awaitOperation(func(o *cluster.OpenOperation) bool { return o.FailedAttempts == 2 })
+		{"all-retry-now", func(u *user) {
+			u.startJob(u.startFailing)
+			u.awaitOperation(func(o *cluster.OpenOperation) bool { return o.FailedAttempts == 2 })
 		}},
-		{"all-hold", func(a *actor) {
-			a.startJob(a.startFailing)
-			a.awaitOperation(func(o *cluster.OpenOperation) bool { return o.Held })
+		{"all-hold", func(u *user) {
+			u.startJob(u.startFailing)
+			u.awaitOperation(func(o *cluster.OpenOperation) bool { return o.Held })
 		}},
-		{"all-release", func(a *actor) {
-			a.startJob(func() {
-				a.startFailing()
-				a.check(operate.Hold(a.context(), a.lab.client, a.onlyOperation(), ""))
+		{"all-release", func(u *user) {
+			u.startJob(func() {
+				u.startFailing()
+				u.check(operate.Hold(u.context(), u.lab.client, u.onlyOperation(), ""))
 			})
-			a.awaitOperation(func(o *cluster.OpenOperation) bool { return !o.Held })
+			u.awaitOperation(func(o *cluster.OpenOperation) bool { return !o.Held })
 		}},
-		{"job-pause", func(a *actor) { a.changeJob(func(string) {}, "paused") }},
-		{"job-resume", func(a *actor) {
-			a.changeJob(func(id string) {
-				a.check(bulk.Pause(a.context(), a.lab.client, id, ""))
-				a.awaitJob(id, "paused", "")
+		{"job-pause", func(u *user) { u.changeJob(func(string) {}, "paused") }},
+		{"job-resume", func(u *user) {
+			u.changeJob(func(id string) {
+				u.check(bulk.Pause(u.context(), u.lab.client, id, ""))
+				u.awaitJob(id, "paused", "")
 			}, "running")
 		}},
-		{"job-stop", func(a *actor) { a.changeJob(func(string) {}, "stopped") }},
+		{"job-stop", func(u *user) { u.changeJob(func(string) {}, "stopped") }},
 	}
 }
 
 // startJob starts a job for the only instance of the list. The page of the job follows.
-func (a *actor) startJob(prepare func()) {
-	a.t.Helper()
+func (u *user) startJob(prepare func()) {
+	u.t.Helper()
 	prepare()
-	a.showList()
-	a.pressInMenu(".page-head", "Act on all that match", "")
-	a.fill("reason", a.reason())
-	a.preview("1 instance matches")
-	a.confirm()
-	a.badge("main", "completed")
-	a.shows("main", "1 done")
-	a.shows(".facts", a.reason())
-	id := evaluate[string](a.tab, `document.querySelector('#page').dataset.id`)
-	progress := a.awaitJob(id, "completed", a.reason())
+	u.showList()
+	u.pressInMenu(".page-head", "Act on all that match", "")
+	u.fill("reason", u.reason())
+	u.preview("1 instance matches")
+	u.confirm()
+	u.badge("main", "completed")
+	u.shows("main", "1 done")
+	u.shows(".facts", u.reason())
+	id := evaluate[string](u.tab, `document.querySelector('#page').dataset.id`)
+	progress := u.awaitJob(id, "completed", u.reason())
 	if progress.Done != 1 || progress.Principal != principal {
-		a.t.Errorf("the job has done %d, for %q", progress.Done, progress.Principal)
+		u.t.Errorf("the job has done %d, for %q", progress.Done, progress.Principal)
 	}
 }
 
 // awaitJob waits until a job is in a state, for a reason.
-func (a *actor) awaitJob(id string, state bulk.State, reason string) (progress *bulk.Progress) {
-	a.t.Helper()
-	a.until(fmt.Sprintf("the job %s is %s because of %q", id, state, reason), func(ctx context.Context) (_ bool, err error) {
-		if progress, err = bulk.Get(ctx, a.lab.client, id); err != nil {
+func (u *user) awaitJob(id string, state bulk.State, reason string) (progress *bulk.Progress) {
+	u.t.Helper()
+	u.until(fmt.Sprintf("the job %s is %s because of %q", id, state, reason), func(ctx context.Context) (_ bool, err error) {
+		if progress, err = bulk.Get(ctx, u.lab.client, id); err != nil {
 			return false, err
 		}
 		if state == "completed" {
@@ -197,21 +197,21 @@ func (a *actor) awaitJob(id string, state bulk.State, reason string) (progress *
 }
 
 // changeJob presses a button of a job that is in progress for long.
-func (a *actor) changeJob(prepare func(id string), becomes bulk.State) {
-	a.t.Helper()
-	ids := []string{a.id, a.id + "-b", a.id + "-c"}
-	for _, a.id = range ids {
-		a.waits()
+func (u *user) changeJob(prepare func(id string), becomes bulk.State) {
+	u.t.Helper()
+	ids := []string{u.id, u.id + "-b", u.id + "-c"}
+	for _, u.id = range ids {
+		u.waits()
 	}
-	id, err := bulk.Start(a.context(), a.lab.client, bulk.Job{
-		Filter: cluster.Filter{Tags: map[string]string{"action": a.action}}, Action: bulk.Cancel, Rate: 0.01,
+	id, err := bulk.Start(u.context(), u.lab.client, bulk.Job{
+		Filter: cluster.Filter{Tags: map[string]string{"action": u.action}}, Action: bulk.Cancel, Rate: 0.01,
 	})
-	a.check(err)
+	u.check(err)
 	prepare(id)
-	a.show("jobs/" + id)
-	a.press(".page-head")
-	a.confirmReason()
-	a.awaitJob(id, becomes, a.reason())
-	a.badge("main", string(becomes))
-	a.kept()
+	u.show("jobs/" + id)
+	u.press(".page-head")
+	u.confirmReason()
+	u.awaitJob(id, becomes, u.reason())
+	u.badge("main", string(becomes))
+	u.kept()
 }

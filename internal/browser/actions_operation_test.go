@@ -12,83 +12,83 @@ import (
 // operationActions are those of the open operations of an instance.
 func operationActions() []actionTest {
 	return []actionTest{
-		{"retry-activity", func(a *actor) {
-			a.showFailing()
-			a.press(".pending")
-			a.confirmControl(func(o *cluster.OpenOperation) bool { return o.FailedAttempts == 2 })
-			a.shows(".pending-attempts", "2 failed")
+		{"retry-activity", func(u *user) {
+			u.showFailing()
+			u.press(".pending")
+			u.confirmControl(func(o *cluster.OpenOperation) bool { return o.FailedAttempts == 2 })
+			u.shows(".pending-attempts", "2 failed")
 		}},
-		{"hold", func(a *actor) {
-			a.showFailing()
-			a.press(".pending")
-			a.confirmControl(func(o *cluster.OpenOperation) bool { return o.Held })
-			a.badge(".pending", "held")
+		{"hold", func(u *user) {
+			u.showFailing()
+			u.press(".pending")
+			u.confirmControl(func(o *cluster.OpenOperation) bool { return o.Held })
+			u.badge(".pending", "held")
 		}},
-		{"release", func(a *actor) {
-			a.startFailing()
-			a.check(operate.Hold(a.context(), a.lab.client, a.onlyOperation(), ""))
-			a.show("instances/" + a.id + "?tab=pending")
-			a.badge(".pending", "held")
-			a.press(".pending")
-			a.confirmControl(func(o *cluster.OpenOperation) bool { return !o.Held })
-			a.badge(".pending", "backing off")
+		{"release", func(u *user) {
+			u.startFailing()
+			u.check(operate.Hold(u.context(), u.lab.client, u.onlyOperation(), ""))
+			u.show("instances/" + u.id + "?tab=pending")
+			u.badge(".pending", "held")
+			u.press(".pending")
+			u.confirmControl(func(o *cluster.OpenOperation) bool { return !o.Held })
+			u.badge(".pending", "backing off")
 		}},
-		{"adjust-activity", func(a *actor) {
-			a.showFailing()
-			a.press(".pending")
-			a.fill("max_attempts", "1")
-			a.confirmReason()
-			a.records(a.id, history.OperationControlled)
-			a.becomes(cluster.Failed) // its only attempt was the last one that the new policy permits
+		{"adjust-activity", func(u *user) {
+			u.showFailing()
+			u.press(".pending")
+			u.fill("max_attempts", "1")
+			u.confirmReason()
+			u.records(u.id, history.OperationControlled)
+			u.becomes(cluster.Failed) // its only attempt was the last one that the new policy permits
 		}},
-		{"complete-operation", func(a *actor) {
-			a.showFailing()
-			a.press(".pending")
-			a.fill("output", `"paid in cash"`)
-			a.confirmReason()
-			a.records(a.id, history.ActivityCompleted)
-			a.becomes(cluster.Completed)
-			a.shows(".facts", "paid in cash")
+		{"complete-operation", func(u *user) {
+			u.showFailing()
+			u.press(".pending")
+			u.fill("output", `"paid in cash"`)
+			u.confirmReason()
+			u.records(u.id, history.ActivityCompleted)
+			u.becomes(cluster.Completed)
+			u.shows(".facts", "paid in cash")
 		}},
-		{"fail-operation", func(a *actor) {
-			a.showFailing()
-			a.press(".pending")
-			a.fill("message", "the card is lost", "code", "lost")
-			a.confirmReason()
-			a.records(a.id, history.ActivityFailed)
-			a.becomes(cluster.Failed)
-			a.shows(".instance-error", "the card is lost")
+		{"fail-operation", func(u *user) {
+			u.showFailing()
+			u.press(".pending")
+			u.fill("message", "the card is lost", "code", "lost")
+			u.confirmReason()
+			u.records(u.id, history.ActivityFailed)
+			u.becomes(cluster.Failed)
+			u.shows(".instance-error", "the card is lost")
 		}},
-		{"fire-timer", func(a *actor) {
-			start1(a, sleeper, "slept", 2)
-			a.show("instances/" + a.id + "?tab=pending")
-			a.press(".pending")
-			a.confirmReason()
-			a.records(a.id, history.TimerFired)
-			a.becomes(cluster.Completed)
+		{"fire-timer", func(u *user) {
+			startOwn(u, sleeper, "slept", 2)
+			u.show("instances/" + u.id + "?tab=pending")
+			u.press(".pending")
+			u.confirmReason()
+			u.records(u.id, history.TimerFired)
+			u.becomes(cluster.Completed)
 		}},
 	}
 }
 
 // startFailing starts an instance whose activity has failed once and backs off.
-func (a *actor) startFailing() {
-	a.t.Helper()
-	start1(a, failing, "card 42", 2)
-	a.awaitOperation(func(o *cluster.OpenOperation) bool { return o.FailedAttempts == 1 && !o.NextAttempt.IsZero() })
+func (u *user) startFailing() {
+	u.t.Helper()
+	startOwn(u, failing, "card 42", 2)
+	u.awaitOperation(func(o *cluster.OpenOperation) bool { return o.FailedAttempts == 1 && !o.NextAttempt.IsZero() })
 }
 
-func (a *actor) showFailing() {
-	a.t.Helper()
-	a.startFailing()
-	a.show("instances/" + a.id + "?tab=pending")
-	a.badge(".pending", "backing off")
+func (u *user) showFailing() {
+	u.t.Helper()
+	u.startFailing()
+	u.show("instances/" + u.id + "?tab=pending")
+	u.badge(".pending", "backing off")
 }
 
 // awaitOperation waits until a condition holds of the only open operation of the instance.
-func (a *actor) awaitOperation(holds func(*cluster.OpenOperation) bool) (found *cluster.OpenOperation) {
-	a.t.Helper()
-	a.until("an open operation", func(ctx context.Context) (bool, error) {
-		open, err := a.lab.client.Pending(ctx, a.id)
+func (u *user) awaitOperation(holds func(*cluster.OpenOperation) bool) (found *cluster.OpenOperation) {
+	u.t.Helper()
+	u.until("an open operation", func(ctx context.Context) (bool, error) {
+		open, err := u.lab.client.Pending(ctx, u.id)
 		if err != nil || len(open) != 1 {
 			return false, errors.Join(err, errors.New("not one operation is open"))
 		}
@@ -98,17 +98,17 @@ func (a *actor) awaitOperation(holds func(*cluster.OpenOperation) bool) (found *
 	return found
 }
 
-func (a *actor) onlyOperation() operate.Operation {
-	a.t.Helper()
-	open := a.awaitOperation(func(*cluster.OpenOperation) bool { return true })
-	return operate.Operation{InstanceID: a.id, Execution: open.Execution, EventID: open.EventID}
+func (u *user) onlyOperation() operate.Operation {
+	u.t.Helper()
+	open := u.awaitOperation(func(*cluster.OpenOperation) bool { return true })
+	return operate.Operation{InstanceID: u.id, Execution: open.Execution, EventID: open.EventID}
 }
 
 // confirmControl confirms a change of the open operation, which stays open.
-func (a *actor) confirmControl(changed func(*cluster.OpenOperation) bool) {
-	a.t.Helper()
-	a.confirmReason()
-	a.records(a.id, history.OperationControlled)
-	a.awaitOperation(changed)
-	a.kept()
+func (u *user) confirmControl(changed func(*cluster.OpenOperation) bool) {
+	u.t.Helper()
+	u.confirmReason()
+	u.records(u.id, history.OperationControlled)
+	u.awaitOperation(changed)
+	u.kept()
 }

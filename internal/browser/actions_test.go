@@ -20,17 +20,17 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
-// presses are the values of data-action of the buttons that tests have pressed.
+// presses has the values of data-action of the buttons that tests have pressed.
 var presses struct {
 	names map[string]bool
 	all   bool // TestActions has run as a whole
 }
 
-// principal is whom histories show for what the user of the page does.
+// principal is the one that histories show for what the user of the page does.
 const principal = "local for ada"
 
-// An actor uses the buttons of a page as a user does, and looks at what they have done.
-type actor struct {
+// A user operates a page in a tab as a person does, and checks what the buttons have done.
+type user struct {
 	*tab
 	action string // the data-action of the button that the test is about
 	id     string // of the instance, job or schedule that it is for
@@ -39,7 +39,7 @@ type actor struct {
 // An actionTest presses the button of one action.
 type actionTest struct {
 	action string
-	run    func(a *actor)
+	run    func(u *user)
 }
 
 // TestActions presses each button that changes something. Each is named by its attribute data-action.
@@ -59,7 +59,7 @@ func TestActions(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.action, func(t *testing.T) {
 			done++
-			test.run(&actor{openTabOf(t, l), test.action, test.action + "-1"})
+			test.run(&user{openTabOf(t, l), test.action, test.action + "-1"})
 			if !presses.names[test.action] {
 				t.Errorf("the test has not pressed %s", test.action)
 			}
@@ -136,43 +136,43 @@ func actionsInAssets(t *testing.T) map[string]string {
 	return found
 }
 
-// reason is the one that the test gives.
-func (a *actor) reason() string { return "because of " + a.action }
+// reason returns the reason that the test enters.
+func (u *user) reason() string { return "because of " + u.action }
 
 // context bounds the calls of a step.
-func (a *actor) context() context.Context {
-	ctx, cancel := context.WithTimeout(a.t.Context(), actionTimeout)
-	a.t.Cleanup(cancel)
+func (u *user) context() context.Context {
+	ctx, cancel := context.WithTimeout(u.t.Context(), actionTimeout)
+	u.t.Cleanup(cancel)
 	return ctx
 }
 
-func (a *actor) check(err error) {
-	a.t.Helper()
+func (u *user) check(err error) {
+	u.t.Helper()
 	if err != nil {
-		a.t.Fatal(err)
+		u.t.Fatal(err)
 	}
 }
 
 // show opens a page, which must not be loaded again afterwards: see kept.
-func (a *actor) show(path string) {
-	a.t.Helper()
-	a.open(path)
-	evaluate[int](a.tab, `window.notReloaded = 1`)
+func (u *user) show(path string) {
+	u.t.Helper()
+	u.open(path)
+	evaluate[int](u.tab, `window.notReloaded = 1`)
 }
 
 // kept checks that the page is the one that show has opened.
-func (a *actor) kept() {
-	a.t.Helper()
-	if !evaluate[bool](a.tab, `window.notReloaded === 1`) {
-		a.t.Error("the page was loaded again")
+func (u *user) kept() {
+	u.t.Helper()
+	if !evaluate[bool](u.tab, `window.notReloaded === 1`) {
+		u.t.Error("the page was loaded again")
 	}
 }
 
 // pressKey presses Enter on the only button of a selector that has a text, when it can be seen and
 // nothing covers it. A key has no position, so that a page that moves meanwhile gets no other press.
-func (a *actor) pressKey(selector, text string) {
-	a.t.Helper()
-	a.await(fmt.Sprintf("the button %s %q", selector, text), fmt.Sprintf(`(() => {
+func (u *user) pressKey(selector, text string) {
+	u.t.Helper()
+	u.await(fmt.Sprintf("the button %s %q", selector, text), fmt.Sprintf(`(() => {
 		const all = [...document.querySelectorAll(%q)].filter((each) => !each.disabled && each.checkVisibility() && each.textContent.includes(%q));
 		if (all.length !== 1) return false;
 		all[0].scrollIntoView({block: 'nearest', inline: 'nearest'});
@@ -182,49 +182,49 @@ func (a *actor) pressKey(selector, text string) {
 		all[0].addEventListener('click', () => { window.pressed = %q; }, {once: true});
 		return document.activeElement === all[0];
 	})()`, selector, text, selector))
-	a.run(chromedp.KeyEvent(kb.Enter))
+	u.run(chromedp.KeyEvent(kb.Enter))
 }
 
 // press presses the button of the action within an element.
-func (a *actor) press(within string) {
-	a.t.Helper()
-	a.pressText(within, "")
+func (u *user) press(within string) {
+	u.t.Helper()
+	u.pressText(within, "")
 }
 
 // pressText presses the button of the action that has a text.
-func (a *actor) pressText(within, text string) {
-	a.t.Helper()
-	selector := fmt.Sprintf("%s [data-action=%s]", within, a.action)
-	a.pressKey(selector, text)
-	a.await("the press of "+selector, fmt.Sprintf("window.pressed === %q", selector))
-	presses.names[a.action] = true
+func (u *user) pressText(within, text string) {
+	u.t.Helper()
+	selector := fmt.Sprintf("%s [data-action=%s]", within, u.action)
+	u.pressKey(selector, text)
+	u.await("the press of "+selector, fmt.Sprintf("window.pressed === %q", selector))
+	presses.names[u.action] = true
 }
 
 // pressInMenu presses the button of the action in the menu of an element; the texts tell apart menus,
 // and their buttons.
-func (a *actor) pressInMenu(within, menu, text string) {
-	a.t.Helper()
-	a.pressKey(within+" .menu > button", menu)
-	a.await("the focus in the menu", `document.activeElement.closest('.menu-items') !== null`) // which moves it
-	a.pressText(within+" .menu-items", text)
+func (u *user) pressInMenu(within, menu, text string) {
+	u.t.Helper()
+	u.pressKey(within+" .menu > button", menu)
+	u.await("the focus in the menu", `document.activeElement.closest('.menu-items') !== null`) // which moves it
+	u.pressText(within+" .menu-items", text)
 }
 
 // enter types a text into a field, instead of what it has.
-func (a *actor) enter(selector, text string) {
-	a.t.Helper()
-	a.await("the field "+selector, fmt.Sprintf(`(() => {
+func (u *user) enter(selector, text string) {
+	u.t.Helper()
+	u.await("the field "+selector, fmt.Sprintf(`(() => {
 		const field = document.querySelector(%q);
 		field?.focus();
 		field?.select();
 		return field && document.activeElement === field;
 	})()`, selector))
-	a.run(command(input.InsertText, input.InsertTextParams{Text: text}))
+	u.run(command(input.InsertText, input.InsertTextParams{Text: text}))
 }
 
-// choose sets the value of a field in which one does not type.
-func (a *actor) choose(selector, value string) {
-	a.t.Helper()
-	a.await("the field "+selector, fmt.Sprintf(`(() => {
+// choose sets the value of a field into which nothing is typed.
+func (u *user) choose(selector, value string) {
+	u.t.Helper()
+	u.await("the field "+selector, fmt.Sprintf(`(() => {
 		const field = document.querySelector(%q);
 		if (!field) return false;
 		field.value = %q;
@@ -234,56 +234,56 @@ func (a *actor) choose(selector, value string) {
 }
 
 // fill types into fields of the dialog: names and texts.
-func (a *actor) fill(fields ...string) {
-	a.t.Helper()
+func (u *user) fill(fields ...string) {
+	u.t.Helper()
 	for i := 0; i < len(fields); i += 2 {
-		a.enter("dialog[open] #field-"+fields[i], fields[i+1])
+		u.enter("dialog[open] #field-"+fields[i], fields[i+1])
 	}
 }
 
 // retype types the text that the dialog asks for.
-func (a *actor) retype(text string) {
-	a.t.Helper()
-	a.enter("dialog[open] label.field input", text)
+func (u *user) retype(text string) {
+	u.t.Helper()
+	u.enter("dialog[open] label.field input", text)
 }
 
 // preview lets the dialog show what would happen, which must come before the confirmation.
-func (a *actor) preview(shows string) {
-	a.t.Helper()
-	if evaluate[bool](a.tab, `document.querySelector('dialog[open] [data-action=confirm]') !== null`) {
-		a.t.Error("the dialog does not ask twice")
+func (u *user) preview(shows string) {
+	u.t.Helper()
+	if evaluate[bool](u.tab, `document.querySelector('dialog[open] [data-action=confirm]') !== null`) {
+		u.t.Error("the dialog can be confirmed before it shows what would happen")
 	}
-	a.pressKey("dialog[open] button[type=submit]", "Show what would happen")
-	a.await("a preview with "+shows, fmt.Sprintf(`document.querySelector('dialog[open] .preview')?.textContent.includes(%q)`, shows))
+	u.pressKey("dialog[open] button[type=submit]", "Show what would happen")
+	u.await("a preview with "+shows, fmt.Sprintf(`document.querySelector('dialog[open] .preview')?.textContent.includes(%q)`, shows))
 }
 
 // confirm confirms the dialog, which must close.
-func (a *actor) confirm() {
-	a.t.Helper()
-	a.pressKey("dialog[open] [data-action=confirm]", "")
+func (u *user) confirm() {
+	u.t.Helper()
+	u.pressKey("dialog[open] [data-action=confirm]", "")
 	presses.names["confirm"] = true
-	a.await("no dialog", `!document.querySelector('dialog[open]')`)
+	u.await("no dialog", `!document.querySelector('dialog[open]')`)
 }
 
 // confirmReason gives the reason and confirms.
-func (a *actor) confirmReason() {
-	a.t.Helper()
-	a.fill("reason", a.reason())
-	a.confirm()
+func (u *user) confirmReason() {
+	u.t.Helper()
+	u.fill("reason", u.reason())
+	u.confirm()
 }
 
-// start1 starts the instance of the test, with a tag that names the action, and waits until it has
-// recorded a number of events.
-func start1[I, O any](a *actor, orchestration replay.OrchestrationHandle[I, O], in I, events uint64) {
-	a.t.Helper()
-	a.check(start(a.context(), a.lab, orchestration, a.id, in, cluster.Tags(map[string]string{"action": a.action})))
-	a.check(a.lab.awaitEvents(a.context(), a.id, events))
+// startOwn starts the instance of the test, with a tag that names the action, and waits until it
+// has recorded a number of events.
+func startOwn[I, O any](u *user, orchestration replay.OrchestrationHandle[I, O], in I, events uint64) {
+	u.t.Helper()
+	u.check(start(u.context(), u.lab, orchestration, u.id, in, cluster.Tags(map[string]string{"action": u.action})))
+	u.check(u.lab.awaitEvents(u.context(), u.id, events))
 }
 
-// until waits until a condition holds of what the client answers.
-func (a *actor) until(what string, condition func(ctx context.Context) (bool, error)) {
-	a.t.Helper()
-	ctx := a.context()
+// until waits until a condition holds, which asks the client.
+func (u *user) until(what string, condition func(ctx context.Context) (bool, error)) {
+	u.t.Helper()
+	ctx := u.context()
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
 	var last error
@@ -298,31 +298,31 @@ func (a *actor) until(what string, condition func(ctx context.Context) (bool, er
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			a.t.Fatalf("%s: not after %v (%v)", what, actionTimeout, last)
+			u.t.Fatalf("%s: not after %v (%v)", what, actionTimeout, last)
 		}
 	}
 }
 
 // records waits until the latest execution of an instance has an event of a type by the user with the
 // reason of the test.
-func (a *actor) records(id string, eventType history.EventType) {
-	a.t.Helper()
-	a.until(fmt.Sprintf("%s of %s by %s %s", eventType, id, principal, a.reason()), func(ctx context.Context) (bool, error) {
-		recorded, err := a.lab.client.History(ctx, id)
+func (u *user) records(id string, eventType history.EventType) {
+	u.t.Helper()
+	u.until(fmt.Sprintf("%s of %s by %s %s", eventType, id, principal, u.reason()), func(ctx context.Context) (bool, error) {
+		recorded, err := u.lab.client.History(ctx, id)
 		if err != nil {
 			return false, err
 		}
 		return slices.ContainsFunc(recorded.Events, func(e history.Event) bool {
-			return e.Type == eventType && e.Principal == principal && e.Reason == a.reason()
+			return e.Type == eventType && e.Principal == principal && e.Reason == u.reason()
 		}), fmt.Errorf("history:\n%v", recorded)
 	})
 }
 
 // logs waits until the log of the dashboard has a change by the user with the reason of the test.
-func (a *actor) logs(action cluster.Action, reason string) {
-	a.t.Helper()
+func (u *user) logs(action cluster.Action, reason string) {
+	u.t.Helper()
 	line := fmt.Sprintf("action=%s principal=ada reason=%s", quoteIfNeeded(string(action)), quoteIfNeeded(reason))
-	a.until("a log line with "+line, func(context.Context) (bool, error) { return a.lab.log.has(line), nil })
+	u.until("a log line with "+line, func(context.Context) (bool, error) { return u.lab.log.has(line), nil })
 }
 
 // quoteIfNeeded quotes a text as slog does.
@@ -334,23 +334,23 @@ func quoteIfNeeded(text string) string {
 }
 
 // becomes waits until the instance of the test is in a state, and the page shows it.
-func (a *actor) becomes(state cluster.State) {
-	a.t.Helper()
-	a.check(a.lab.await(a.context(), a.id, state))
-	a.badge("main", string(state))
-	a.kept()
+func (u *user) becomes(state cluster.State) {
+	u.t.Helper()
+	u.check(u.lab.await(u.context(), u.id, state))
+	u.badge("main", string(state))
+	u.kept()
 }
 
 // badge waits until a badge within an element has a text.
-func (a *actor) badge(within, text string) {
-	a.t.Helper()
-	a.await(fmt.Sprintf("the badge %q in %s", text, within),
+func (u *user) badge(within, text string) {
+	u.t.Helper()
+	u.await(fmt.Sprintf("the badge %q in %s", text, within),
 		fmt.Sprintf(`[...document.querySelectorAll(%q)].some((each) => each.textContent.trim().toLowerCase() === %q)`, within+" .badge", text))
 }
 
 // shows waits until an element has a text.
-func (a *actor) shows(selector, text string) {
-	a.t.Helper()
-	a.await(fmt.Sprintf("%q in %s", text, selector),
+func (u *user) shows(selector, text string) {
+	u.t.Helper()
+	u.await(fmt.Sprintf("%q in %s", text, selector),
 		fmt.Sprintf(`[...document.querySelectorAll(%q)].some((each) => each.textContent.includes(%q))`, selector, text))
 }

@@ -105,9 +105,9 @@ func (l *lab) mirrorBody(ctx *replay.Context, input json.RawMessage) (json.RawMe
 	return mirrorEvent.Wait(ctx)
 }
 
-// A hostileTest is a cluster that is full of attacks, and an actor that looks at it.
+// A hostileTest is a cluster that is full of attacks, and a user who looks at its pages.
 type hostileTest struct {
-	*actor
+	*user
 	payload json.RawMessage
 }
 
@@ -122,7 +122,7 @@ func TestHostile_MebibyteRunsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(stop) // after the tab is closed
-	h := &hostileTest{&actor{openTabOf(t, l), "hostile", ""}, attackPayload()}
+	h := &hostileTest{&user{openTabOf(t, l), "hostile", ""}, attackPayload()}
 	h.expect("the server responded with a status of 40") // for wrong filters and IDs
 	h.fillLab()
 	for _, path := range h.paths() {
@@ -143,7 +143,7 @@ func TestHostile_MebibyteRunsNothing(t *testing.T) {
 	h.isUsable()
 }
 
-// fillLab makes what the pages show.
+// fillLab makes the instances that the pages show.
 func (h *hostileTest) fillLab() {
 	h.t.Helper()
 	tags := cluster.Tags(map[string]string{attackName: attack, "note": attackSummary})
@@ -175,7 +175,7 @@ func (h *hostileTest) fillLab() {
 	status, err := client.Get(h.context(), "ended")
 	h.check(err)
 	if h.check(status.Output(&output)); len(output) != replay.PayloadMax || utf8.Valid(output) {
-		h.t.Fatalf("the output has %d bytes, UTF-8 %t: it is no attack", len(output), utf8.Valid(output))
+		h.t.Fatalf("the output has %d bytes, valid UTF-8: %t; want the largest size and invalid UTF-8", len(output), utf8.Valid(output))
 	}
 	h.fillJobs()
 }
@@ -200,7 +200,7 @@ func (h *hostileTest) fillJobs() {
 	h.awaitOperation(func(o *cluster.OpenOperation) bool { return o.PausedReason == short })
 }
 
-// paths are those of the pages.
+// paths returns the paths of the pages.
 func (h *hostileTest) paths() []string {
 	h.t.Helper()
 	filters := []string{attack, "tag.note=" + attackSummary, "name=" + fmt.Sprintf("%q", attackName)}
@@ -236,7 +236,7 @@ func (h *hostileTest) events(id string) (numbers []uint64) {
 	return numbers
 }
 
-// payloads are the paths of payloads that a page links to.
+// payloads returns the paths of payloads that pages link to.
 func (h *hostileTest) payloads() (paths []string) {
 	h.t.Helper()
 	for _, event := range h.events("ended") {
@@ -245,14 +245,14 @@ func (h *hostileTest) payloads() (paths []string) {
 	return append(paths, "api/instances/ended", "api/instances/ended/history?payloads=true", "api/instances/ended/timeline")
 }
 
-// expandAll opens everything that is folded.
+// expandAll expands all parts of the page that are collapsed.
 func (h *hostileTest) expandAll() {
 	h.t.Helper()
 	evaluate[int](h.tab, `document.querySelectorAll('main details, main [aria-expanded=false]').forEach((each) => each.open === false ? each.open = true : each.click()), 0`)
 	h.await("the page is drawn", `!document.querySelector('main .loading')`)
 }
 
-// harmless checks that nothing has run, and that no element comes from an attack. The tab notes
+// harmless checks that no attack has run and that no element comes from one. The tab notes
 // dialogs, and violations of the Content-Security-Policy.
 func (h *hostileTest) harmless(where string) {
 	h.t.Helper()

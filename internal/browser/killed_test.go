@@ -133,18 +133,18 @@ func TestLeader_KilledWhilePagesAreOpen(t *testing.T) {
 	}
 	client, nodes := startProcesses(t)
 	l := &lab{client: client}
-	about := &actor{tab: openTabOf(t, l), id: "survivor-1"}
-	start1(about, waiter, "order", waitingEvents)
+	about := &user{tab: openTabOf(t, l), id: "survivor-1"}
+	startOwn(about, waiter, "order", waitingEvents)
 	killed := about.leader()
 	survivors := survivorsOf(nodes, killed)
 	l.url = survivors[0].url
 	about.show("cluster")
 	about.badge(cardOf(killed), "alive")
-	instance := &actor{tab: openTabOf(t, l), id: about.id}
+	instance := &user{tab: openTabOf(t, l), id: about.id}
 	instance.show("instances/" + about.id + "?tab=history")
 	instance.badge("main", "running")
 
-	for _, page := range []*actor{about, instance} {
+	for _, page := range []*user{about, instance} {
 		page.expect("responded with a status of 503") // to a request during the election
 	}
 	nodes[killed].kill()
@@ -173,7 +173,7 @@ func TestLeader_KilledWhilePagesAreOpen(t *testing.T) {
 			about.showsLeader(survivor.id)
 		}
 	}
-	for _, page := range []*actor{about, instance} {
+	for _, page := range []*user{about, instance} {
 		page.shows(".connection", "Live")
 		page.kept()
 	}

@@ -8,8 +8,9 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// ErrCutMissed means that no checkpoint was made at a cut: the cut was recorded before the request,
-// together with a later one, or while a flush was in progress. Another cut may succeed.
+// ErrCutMissed means that no checkpoint was made at a cut: it was recorded before the request, a
+// later cut was recorded instead of it, a flush was in progress, or another request waited. Another
+// cut may succeed.
 var ErrCutMissed = errors.New("no checkpoint was made at the cut")
 
 // A cutRequest asks for a checkpoint of the state right after the entry that records a cut.
@@ -27,10 +28,11 @@ func (r *cutRequest) end(info CheckpointInfo, err error) {
 }
 
 // CheckpointAtCut waits until a cut is recorded, and makes a checkpoint of the state right after that
-// entry in the directory dir, which must not exist and must be on the same file system. Entries are
-// applied meanwhile. One call may wait at a time.
+// entry in the directory dir, which must not exist and must be on the file system of the store.
+// Further entries are applied meanwhile. Only one call may wait at a time.
 //
-// Errors: [ErrCutMissed]; that of ctx if it ends before the cut is recorded; a *StoreError.
+// Errors: [ErrCutMissed]; the error of ctx if it ends before the cut is recorded; a *StoreError;
+// errors.ErrUnsupported for a machine without a store.
 func (m *Machine) CheckpointAtCut(ctx context.Context, cut uint64, dir string) (CheckpointInfo, error) {
 	if m.store == nil {
 		return CheckpointInfo{}, errors.ErrUnsupported
@@ -48,7 +50,7 @@ func (m *Machine) CheckpointAtCut(ctx context.Context, cut uint64, dir string) (
 	case <-m.store.Failed():
 		return CheckpointInfo{}, m.store.Err()
 	}
-	select { // the flush is in progress
+	select { // the cut is recorded, and its flush is in progress
 	case <-r.done:
 		return r.info, r.err
 	case <-m.store.Failed():
@@ -56,6 +58,7 @@ func (m *Machine) CheckpointAtCut(ctx context.Context, cut uint64, dir string) (
 	}
 }
 
+// requestCut makes a request wait for its cut, unless the cut is missed already.
 func (m *Machine) requestCut(r *cutRequest) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -66,7 +69,7 @@ func (m *Machine) requestCut(r *cutRequest) error {
 	return nil
 }
 
-// withdrawCut reports whether the request was still waiting.
+// withdrawCut withdraws a request, and reports whether it was still waiting for its cut.
 func (m *Machine) withdrawCut(r *cutRequest) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -31,8 +31,8 @@ type metadata struct {
 	settings settings
 	// completionKey is the secret key for signed tokens, nil if none is recorded. It never changes.
 	completionKey []byte
-	lineages      []*journalpb.Lineage // the latest, oldest first; never changed in place
-	cut           uint64               // the latest cut, 0 before the first
+	lineages      []*journalpb.Lineage // the latest, oldest first; the slice is never changed in place
+	cut           uint64               // the latest cut recorded, 0 before the first
 }
 
 // lineagesMax is how many lineages are kept.

@@ -7018,8 +7018,9 @@ func (x *CrossMessageResult) GetEnd() *journalpb.Event {
 	return nil
 }
 
-// BeginBackupRequest asks one node for a checkpoint of all its partitions at a new cut, which it keeps
-// until EndBackupRequest or until it was not read for a while. Protocol 4.
+// BeginBackupRequest asks one node for a checkpoint of its replicas of all partitions at a new cut.
+// The node keeps it until EndBackupRequest, or until nothing was read from it for two minutes.
+// Protocol 4.
 type BeginBackupRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Another node that answers at the address rejects the request.
@@ -7065,19 +7066,21 @@ func (x *BeginBackupRequest) GetNode() string {
 	return ""
 }
 
+// BackupBegun describes the checkpoint.
 type BackupBegun struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Random, 32 hexadecimal digits.
-	Id      string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Of the backup: random, 32 hexadecimal digits.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The ID of the cluster.
 	Cluster string `protobuf:"bytes,2,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	// The ID of the latest lineage; empty if there is none.
 	Lineage string `protobuf:"bytes,3,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	Cut     uint64 `protobuf:"varint,4,opt,name=cut,proto3" json:"cut,omitempty"`
-	// The wall clock of the node, Unix nanoseconds.
+	// When the checkpoint began, by the wall clock of the node, in Unix nanoseconds.
 	Time int64 `protobuf:"varint,5,opt,name=time,proto3" json:"time,omitempty"`
-	// Of the node's build.
+	// The version of Tenuto that the node runs.
 	Version string `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
-	// Of the cluster.
+	// The protocol that the cluster uses.
 	Protocol      uint32             `protobuf:"varint,7,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	Partitions    []*BackupPartition `protobuf:"bytes,8,rep,name=partitions,proto3" json:"partitions,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -7307,7 +7310,7 @@ func (x *BackupFile) GetImmutable() bool {
 	return false
 }
 
-// ReadBackupRequest reads a part of a file. Protocol 4.
+// ReadBackupRequest reads a part of a file of a checkpoint. Protocol 4.
 type ReadBackupRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -7439,7 +7442,7 @@ func (x *BackupBytes) GetData() []byte {
 	return nil
 }
 
-// EndBackupRequest removes a checkpoint. It is no error if there is none. Protocol 4.
+// EndBackupRequest removes a checkpoint. It is not an error if there is none. Protocol 4.
 type EndBackupRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -8421,7 +8424,7 @@ func (x *ActivityReport) GetQueues() []*TagQueue {
 // TagQueue is the activities of one name and tag that wait for a worker.
 type TagQueue struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Of the activities; empty for those that any node may run.
+	// The tag of the activities; empty for those that any worker may run.
 	Tag           string `protobuf:"bytes,1,opt,name=tag,proto3" json:"tag,omitempty"`
 	Queued        uint32 `protobuf:"varint,2,opt,name=queued,proto3" json:"queued,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -4530,8 +4530,8 @@ func (x *MetadataChange) GetCut() uint64 {
 	return 0
 }
 
-// Lineage is what the history of a partition has continued from outside of Raft's log: a backup, or
-// the directory of one node. What an earlier lineage holds after that point is lost.
+// Lineage says what a partition was continued from outside of Raft's log: a backup, or the
+// directory of one node. Entries of the earlier lineage after that point are lost.
 type Lineage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Random, 32 hexadecimal digits, the same in all partitions.
@@ -4539,9 +4539,9 @@ type Lineage struct {
 	Kind Lineage_Kind `protobuf:"varint,2,opt,name=kind,proto3,enum=tenuto.journal.v1.Lineage_Kind" json:"kind,omitempty"`
 	// The ID of the backup, or the node whose directory it was.
 	Source string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
-	// Of the last entry of the earlier lineage in this partition.
+	// The index of the last entry of the earlier lineage that this partition keeps.
 	Index uint64 `protobuf:"varint,4,opt,name=index,proto3" json:"index,omitempty"`
-	// The wall clock then, Unix nanoseconds.
+	// When the lineage began, by the wall clock of the computer, in Unix nanoseconds.
 	Time          int64 `protobuf:"varint,5,opt,name=time,proto3" json:"time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -1,14 +1,15 @@
-// Package backup makes a checkpoint of all partitions of a node at one cut, and serves its files while
-// a client copies them.
+// Package backup makes a checkpoint of a node's replicas of all partitions at one cut, and serves
+// its files while a client copies them.
 //
 // # Guarantees
 //
-//  1. The checkpoints of the partitions contain no effect of a message between partitions without the
-//     message.
-//  2. A checkpoint exists until End, Close, or until it was not read for [Lease].
+//  1. If the state of one partition contains the effect of a message from another partition, the
+//     state of that other partition contains the message.
+//  2. A checkpoint exists until End or Close is called, or until nothing was read from it for
+//     [Lease].
 //
 // # What may not be assumed
 //
-// That the checkpoint is complete on disk after a crash: it is not synced, and removed at the next
-// start.
+// That a checkpoint survives a crash or a restart of the node: it is not synced to disk, and the
+// next start removes it.
 package backup

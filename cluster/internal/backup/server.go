@@ -20,13 +20,15 @@ import (
 )
 
 const (
-	// Lease is how long a checkpoint remains after it was read.
+	// Lease is how long a checkpoint is kept after it was made or last read.
 	Lease = 2 * time.Minute
 	// ReadMax is the most bytes of one read.
 	ReadMax = 1 << 20
-	// cutsMax is how many cuts are made until each partition has a checkpoint at the same one.
+	// cutsMax bounds the cuts that Begin tries until all partitions have a checkpoint at the same
+	// cut.
 	cutsMax = 10
-	// dirName is the directory of a partition's checkpoint, in the directory of its journal.
+	// dirName is the name of the directory of a partition's checkpoint in the directory of its
+	// journal.
 	dirName = "backup"
 )
 
@@ -37,27 +39,27 @@ var (
 	ErrNotFound = errors.New("tenuto: the node has no such backup; it may have expired")
 )
 
-// A Partition is a partition of the node.
+// A Partition is a partition of the cluster, on this node.
 type Partition struct {
-	Dir     string // of its journal, "" if it is in memory
+	Dir     string // of its journal; "" if the journal is in memory
 	Journal *journal.Journal
-	// RecordCut makes the leader record a cut.
+	// RecordCut asks the partition's leader, which may be another node, to record a cut.
 	RecordCut func(ctx context.Context, cut uint64) error
 }
 
-// A Server makes one checkpoint at a time.
+// A Server makes and serves one checkpoint at a time. Its methods may be called concurrently.
 type Server struct {
 	partitions []Partition
 	ctx        context.Context // ends with Close
 	cancel     context.CancelFunc
-	making     sync.Mutex // held while a checkpoint is made, and for ever after Close
+	making     sync.Mutex // held while a checkpoint is made; after Close it is never unlocked
 
 	mu     sync.Mutex
-	begun  *clusterpb.BackupBegun // nil: there is none
-	expiry *time.Timer            // runs while begun is set
+	served *clusterpb.BackupBegun // the checkpoint that exists; nil if there is none
+	expiry *time.Timer            // runs while served is set
 }
 
-// NewServer returns the server of a node, and removes what an earlier process has left.
+// NewServer returns the server of a node, and removes the checkpoint that an earlier process left.
 func NewServer(partitions []Partition) *Server {
 	s := &Server{partitions: partitions}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -65,39 +67,40 @@ func NewServer(partitions []Partition) *Server {
 	return s
 }
 
-// Begin makes a checkpoint. It fills in what the journals know.
+// Begin makes a checkpoint and describes it. The caller sets the fields Cluster and Version.
 //
 // Errors: [ErrInProgress]; errors.ErrUnsupported for a node without a directory; journal.ErrCutMissed
-// if flushes have prevented ten cuts; those of recording a cut and of the stores.
+// if ten cuts were missed; errors of ctx, of recording a cut and of the stores.
 func (s *Server) Begin(ctx context.Context) (*clusterpb.BackupBegun, error) {
 	if !s.making.TryLock() {
 		return nil, ErrInProgress
 	}
 	defer s.making.Unlock()
-	if s.hasBegun() {
+	if s.isServing() {
 		return nil, ErrInProgress
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
-	begun, err := s.make(ctx)
+	begun, err := s.makeCheckpoint(ctx)
 	if err != nil {
 		return nil, errors.Join(err, s.removeFiles())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.begun = begun
+	s.served = begun
 	s.expiry = time.AfterFunc(Lease, func() { _ = s.End(begun.Id) })
 	return begun, nil
 }
 
-func (s *Server) hasBegun() bool {
+func (s *Server) isServing() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.begun != nil
+	return s.served != nil
 }
 
-func (s *Server) make(ctx context.Context) (*clusterpb.BackupBegun, error) {
+// makeCheckpoint tries cuts until one succeeds.
+func (s *Server) makeCheckpoint(ctx context.Context) (*clusterpb.BackupBegun, error) {
 	err := s.removeFiles()
 	if err != nil {
 		return nil, err
@@ -114,13 +117,14 @@ func (s *Server) make(ctx context.Context) (*clusterpb.BackupBegun, error) {
 	return nil, err
 }
 
-// tryCut makes a checkpoint at the next cut.
+// tryCut makes a checkpoint at a new cut. It records the cut in all partitions while this node
+// waits for the recorded cut in each. The error is journal.ErrCutMissed if another cut may succeed.
 func (s *Server) tryCut(ctx context.Context) (*clusterpb.BackupBegun, error) {
 	begun := &clusterpb.BackupBegun{Id: newID(), Time: time.Now().UnixNano(), Partitions: make([]*clusterpb.BackupPartition, len(s.partitions))}
 	preparing, preparingCtx := errgroup.WithContext(ctx)
 	for _, p := range s.partitions {
 		if p.Dir == "" {
-			return nil, fmt.Errorf("back up a node that keeps everything in memory: %w", errors.ErrUnsupported)
+			return nil, fmt.Errorf("back up a node whose journal is in memory: %w", errors.ErrUnsupported)
 		}
 		begun.Cut = max(begun.Cut, p.Journal.Cut()+1)
 		preparing.Go(func() error { return p.Journal.PrepareCheckpoint(preparingCtx) })
@@ -165,7 +169,8 @@ func encode(c *journal.Checkpoint) *clusterpb.BackupPartition {
 	return p
 }
 
-// Read reads a part of a file, fewer bytes at its end.
+// Read returns a part of a file of the checkpoint: at most [ReadMax] bytes, and fewer than
+// requested at the end of the file. The error is [ErrNotFound] or that of the file.
 func (s *Server) Read(r *clusterpb.ReadBackupRequest) ([]byte, error) {
 	path, err := s.pathOf(r)
 	if err != nil {
@@ -183,11 +188,11 @@ func (s *Server) Read(r *clusterpb.ReadBackupRequest) ([]byte, error) {
 	return data[:n], errors.Join(err, file.Close())
 }
 
-// pathOf returns the path of a file of the checkpoint, and extends the lease.
+// pathOf returns the path of a file of the checkpoint, and renews the lease.
 func (s *Server) pathOf(r *clusterpb.ReadBackupRequest) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.begun == nil || s.begun.Id != r.Id || int(r.Partition) >= len(s.partitions) ||
+	if s.served == nil || s.served.Id != r.Id || int(r.Partition) >= len(s.partitions) ||
 		r.File == "" || strings.ContainsAny(r.File, `/\`) || r.File == ".." {
 		return "", ErrNotFound
 	}
@@ -195,11 +200,11 @@ func (s *Server) pathOf(r *clusterpb.ReadBackupRequest) (string, error) {
 	return filepath.Join(s.partitions[r.Partition].Dir, dirName, r.File), nil
 }
 
-// End removes a checkpoint, if it exists.
+// End removes the checkpoint with an ID, if it exists.
 func (s *Server) End(id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.begun == nil || s.begun.Id != id {
+	if s.served == nil || s.served.Id != id {
 		return nil
 	}
 	return s.end()
@@ -212,7 +217,7 @@ func (s *Server) Close() error {
 	s.making.Lock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.begun == nil {
+	if s.served == nil {
 		return nil
 	}
 	return s.end()
@@ -220,7 +225,7 @@ func (s *Server) Close() error {
 
 func (s *Server) end() error {
 	s.expiry.Stop()
-	s.begun = nil
+	s.served = nil
 	return s.removeFiles()
 }
 

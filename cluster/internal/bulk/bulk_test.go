@@ -64,7 +64,9 @@ func newFake(instances int) *fakeCluster {
 
 func (f *fakeCluster) control() Control {
 	return Control{
-		Door:   func(context.Context) (access.Door, error) { return access.Door{Call: f.call, Events: f.events}, nil },
+		Internals: func(context.Context) (access.Internals, error) {
+			return access.Internals{Call: f.call, Events: f.events}, nil
+		},
 		List:   f.list,
 		Newest: func(context.Context) (time.Time, error) { return f.newest, nil },
 		Count:  func(context.Context, Query) (int, bool, error) { return len(f.running), false, nil },

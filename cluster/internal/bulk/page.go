@@ -22,7 +22,7 @@ import (
 
 // Control is the access of a job's activities to the cluster. ctx is that of an activity.
 type Control struct {
-	Door func(ctx context.Context) (access.Door, error)
+	Internals func(ctx context.Context) (access.Internals, error)
 	// List returns matching instances in the order of their IDs, at most limit of those after an ID.
 	// next is the last ID that was examined, "" at the end.
 	List func(ctx context.Context, query Query, after string, limit int) (found []Target, next string, err error)
@@ -52,27 +52,27 @@ type Query struct {
 }
 
 func (c Control) call(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	door, err := c.Door(ctx)
+	internals, err := c.Internals(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return door.Call(ctx, request)
+	return internals.Call(ctx, request)
 }
 
 func (c Control) encode(ctx context.Context, of replay.PayloadInfo, value any) (*journalpb.Payload, error) {
-	door, err := c.Door(ctx)
+	internals, err := c.Internals(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return door.Encode(of, value)
+	return internals.Encode(of, value)
 }
 
 func (c Control) events(ctx context.Context, id string, execution uint64, pass func(*journalpb.Event) error) error {
-	door, err := c.Door(ctx)
+	internals, err := c.Internals(ctx)
 	if err != nil {
 		return err
 	}
-	_, err = door.Events(ctx, id, execution, pass)
+	_, err = internals.Events(ctx, id, execution, pass)
 	return err
 }
 

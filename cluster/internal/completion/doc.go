@@ -15,6 +15,7 @@
 //   - That a token is valid because Verify accepts it: the leader decides when it records the
 //     completion.
 //   - That forged tokens cost a client without a node nothing: it reads their bodies and passes them to
-//     a node. From four addresses, forgers can occupy all 128 slots, and third parties that reach the
-//     client through one proxy share its 32. Serve completions on a node if that matters.
+//     a node. Requests with forged tokens from four addresses can occupy all 128 slots, and third
+//     parties behind one proxy share the 32 of its address. Serve completions on a node if that
+//     matters.
 package completion

@@ -26,8 +26,8 @@ import (
 // Bounds of requests.
 const (
 	requestsMax = 128 // concurrent
-	instanceMax = 4   // concurrent, for one instance; without verification for one token
-	addressMax  = 32  // concurrent, from one remote address; without verification
+	instanceMax = 4   // concurrent, for one instance, or for one token if tokens are not verified
+	addressMax  = 32  // concurrent, from one remote address, if tokens are not verified
 	bodyTimeout = 10 * time.Second
 	callTimeout = 10 * time.Second
 	codeMax     = 128      // bytes, as for replay.NewError
@@ -41,8 +41,8 @@ const reservedCodes = "tenuto."
 type Config struct {
 	// Verify returns the instance of a signed token that this node finds valid. It returns soon.
 	Verify func(ctx context.Context, token string) (instance string, err error)
-	// IsUnverified says that Verify checks the form only, because a client without a node has no key:
-	// nodes verify the token before anything is recorded.
+	// IsUnverified says that Verify checks only the form of a token, because a client without a
+	// node has no key. Nodes verify the token before anything is recorded.
 	IsUnverified bool
 	// Complete and Fail end the attempt that a token names. Both verify the token again.
 	Complete func(ctx context.Context, token string, value json.RawMessage) error
@@ -74,7 +74,7 @@ type handler struct {
 	slots chan struct{} // one element for each request that is served
 
 	mu      sync.Mutex
-	serving map[string]int // how many requests are served for an instance, a token or an address
+	serving map[string]int // how many requests are served, by instance, token or address
 }
 
 // NewHandler returns a handler of POST /complete/{token} and POST /fail/{token}.
@@ -132,9 +132,10 @@ func (h *handler) handle(w http.ResponseWriter, r *http.Request, act action) err
 	return act(ctx, token, body)
 }
 
-// enter reports whether a request may be served, until leave is called. Without these bounds the holder
-// of one token could occupy all slots. A forger can write the name of any instance, but no genuine
-// token, and cannot choose an address at which no answer arrives.
+// enter reports whether a request may be served; the caller must call leave at its end. Without
+// these bounds the holder of one token could occupy all slots. A forged token can name any
+// instance, so tokens that are not verified are not counted by instance: forged ones would take the
+// slots of a genuine one.
 func (h *handler) enter(r *http.Request, token, instance string) (leave func(), ok bool) {
 	if !h.IsUnverified {
 		return h.count("instance "+instance, instanceMax)
@@ -154,25 +155,25 @@ func (h *handler) enter(r *http.Request, token, instance string) (leave func(), 
 	}, true
 }
 
-// count counts a request of a kind until leave is called; ok is false if there are too many.
-func (h *handler) count(kind string, most int) (leave func(), ok bool) {
+// count counts a request under a key until leave is called; ok is false if there are too many.
+func (h *handler) count(key string, most int) (leave func(), ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.serving[kind] == most {
+	if h.serving[key] == most {
 		return nil, false
 	}
-	h.serving[kind]++
+	h.serving[key]++
 	return func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if h.serving[kind]--; h.serving[kind] == 0 {
-			delete(h.serving, kind)
+		if h.serving[key]--; h.serving[key] == 0 {
+			delete(h.serving, key)
 		}
 	}, true
 }
 
-// networkOf returns the address of a peer without its port. Of an IPv6 address, it is the network of 64
-// bits: its owner has all addresses in it.
+// networkOf returns the address of a peer without its port. For an IPv6 address it returns the
+// network of 64 bits, because one owner has all its addresses.
 func networkOf(peer string) string {
 	address, err := netip.ParseAddrPort(peer)
 	if err != nil {

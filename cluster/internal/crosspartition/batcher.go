@@ -91,15 +91,16 @@ func (b *batcher) sendBatch(ctx context.Context, batch []pendingMessage) {
 	}
 }
 
-// Receive delivers the messages of a request, on the leader of the partition that they are for, whose
-// cuts are own. It returns after all are answered, or after answerWait with the answers so far. The
-// error is that of recording the sender's cut; then nothing was delivered.
+// Receive delivers the messages of a request to the partition that they are for, on its leader. own
+// records the cuts of that partition. Receive returns after all messages are answered, or after
+// answerWait with the answers so far. The error is that of recording the sender's cut: no message
+// was delivered then.
 func Receive(ctx context.Context, p *actors.Partition, own Cuts, r *clusterpb.CrossMessagesRequest) (*clusterpb.Response, error) {
 	if err := FollowCut(ctx, own, r.Cut); err != nil {
 		return nil, err
 	}
 	result := receive(ctx, p, r)
-	result.Cut = own.Cut() // after the answers
+	result.Cut = own.Cut() // read after the answers
 	return &clusterpb.Response{Result: &clusterpb.Response_CrossMessages{CrossMessages: result}}, nil
 }
 

@@ -20,7 +20,7 @@ type Cuts interface {
 	RecordCut(ctx context.Context, cut uint64) error
 }
 
-// FollowCut records in a partition a cut that another one has recorded.
+// FollowCut records in the own partition a cut that another partition has recorded.
 func FollowCut(ctx context.Context, own Cuts, cut uint64) error {
 	if own.Cut() >= cut {
 		return nil
@@ -31,9 +31,9 @@ func FollowCut(ctx context.Context, own Cuts, cut uint64) error {
 	return nil
 }
 
-// A replica is this node's copy of another partition. While the other partition has a cut that its own
-// partition has not recorded, it shows no instance: the own partition would record what follows from
-// it before the cut.
+// A replica is this node's copy of another partition, as the leader's own partition reads it. It
+// shows no instance while the other partition has recorded a cut that the own partition has not:
+// the own partition could otherwise record an effect of the instance before that cut.
 type replica struct {
 	*journal.Journal
 	of *Leader
@@ -49,8 +49,9 @@ func (r *replica) Instance(id string) (*journalpb.Instance, bool) {
 	return found, ok
 }
 
-// followCuts records in this partition the latest cut that this node's copies of the other partitions
-// show. Then it lets the next review check all operations again if an instance was hidden before.
+// followCuts records in the own partition the latest cut that this node's copies of the other
+// partitions show. If an instance was hidden since the last review, the next review checks all
+// operations again.
 func (r *Leader) followCuts(ctx context.Context) {
 	hidden := r.hidden.Swap(false)
 	for i, other := range r.Partitions {
@@ -61,7 +62,7 @@ func (r *Leader) followCuts(ctx context.Context) {
 			if hidden {
 				r.hidden.Store(true)
 			}
-			return // the next review repeats it
+			return // the next call tries again
 		}
 	}
 	if hidden {

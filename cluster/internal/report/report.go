@@ -87,7 +87,8 @@ func queuesOf(queued map[string]int) (queues []*clusterpb.TagQueue) {
 	return queues
 }
 
-// activityBytes bounds the size of an activity in a report without entryBytes.
+// activityBytes bounds the size of an activity in a report, in addition to the entryBytes that
+// fitting adds for each entry.
 func activityBytes(a *clusterpb.ActivityReport) int {
 	size := len(a.Name) + entryBytes
 	for _, q := range a.Queues {

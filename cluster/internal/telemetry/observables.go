@@ -81,7 +81,7 @@ var observables = []observable{
 
 	{"tenuto.node.ready", "{node}", observableGauge, "Whether the node is ready.", readOne(func(s *Sample) float64 { return boolToFloat(s.Ready) })},
 	{"tenuto.certificate.remaining", "s", observableGauge, "Time until the node's certificate expires, negative afterwards.", readCertificate},
-	{"tenuto.clock.offset", "s", observableGauge, "The node's wall clock less the cluster time.", readClockOffset},
+	{"tenuto.clock.offset", "s", observableGauge, "The node's wall clock minus the cluster time.", readClockOffset},
 	{"tenuto.raft.role", "{node}", observableGauge, "1 for the node's role, 0 for the others.", readRole},
 	{"tenuto.raft.term", "{term}", observableGauge, "The node's current term.", readEach(func(g *PartitionSample) uint64 { return g.Term })},
 	{"tenuto.raft.applied", "{entry}", observableGauge, "Index of the last entry applied.", readEach(func(g *PartitionSample) uint64 { return g.Applied })},

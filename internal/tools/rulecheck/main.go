@@ -38,8 +38,8 @@ func main() {
 	log.Printf("%d rules, %d queries", rules, queries)
 }
 
-// checkRules parses a file of rules as Prometheus does, with their templates, and returns how many
-// there are.
+// checkRules parses a file of rules and their templates as Prometheus does. It returns how many
+// rules there are.
 func checkRules(promql parser.Parser, path string) (count int, errs []error) {
 	groups, errs := rulefmt.ParseFile(path, false, model.UTF8Validation, promql, slog.Default())
 	if len(errs) > 0 {
@@ -54,8 +54,8 @@ func checkRules(promql parser.Parser, path string) (count int, errs []error) {
 	return count, nil
 }
 
-// grafana replaces the variables that Grafana replaces before it sends a query.
-var grafana = strings.NewReplacer("$__rate_interval", "5m", "$__interval", "1m", "$__range", "1h")
+// grafanaVariables replaces the variables that Grafana replaces before it sends a query.
+var grafanaVariables = strings.NewReplacer("$__rate_interval", "5m", "$__interval", "1m", "$__range", "1h")
 
 // checkDashboard parses the queries of all panels and returns how many there are.
 func checkDashboard(promql parser.Parser, path string) (count int, err error) {
@@ -74,7 +74,7 @@ func checkDashboard(promql parser.Parser, path string) (count int, err error) {
 	}
 	for _, panel := range dashboard.Panels {
 		for _, target := range panel.Targets {
-			if _, err := promql.ParseExpr(grafana.Replace(target.Expr)); err != nil {
+			if _, err := promql.ParseExpr(grafanaVariables.Replace(target.Expr)); err != nil {
 				return 0, fmt.Errorf("%s: panel %q: %w", path, panel.Title, err)
 			}
 			count++

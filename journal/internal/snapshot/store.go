@@ -314,7 +314,7 @@ func (st *Store) Checksums(dir, database string) ([]File, error) {
 	return all, err
 }
 
-// checksumFiles is Checksums, and returns what to know from then on.
+// checksumFiles is Checksums. It also returns the checksums that the store should know from now on.
 func (st *Store) checksumFiles(dir, database string) (all []File, now map[fileKey]uint32, err error) {
 	names, err := st.FS.List(dir)
 	if err != nil {

@@ -35,7 +35,7 @@ type errorAnswer struct {
 type errorDetail struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
-	Field   string `json:"field,omitempty"`   // that is not valid, or of which there are too many
+	Field   string `json:"field,omitempty"`   // that is not valid, or that asks for too much
 	Outcome string `json:"outcome,omitempty"` // "none": nothing was done; "unknown"
 	Offset  *int   `json:"offset,omitempty"`  // in the text of a filter
 }

@@ -28,7 +28,7 @@ type Config struct {
 	Redact func(replay.PayloadInfo) bool
 	// StreamsMax bounds the streams of events that are open at a time.
 	StreamsMax int
-	// TopicsMax bounds the different topics that they follow together.
+	// TopicsMax bounds the different topics that these streams follow together.
 	TopicsMax int
 	// Logger gets what no history records: changes, and requests that failed with an internal error.
 	// Defaults to slog.Default().
@@ -43,7 +43,7 @@ type API struct {
 	cluster clusterAPI // must not be copied
 	values  filterValues
 	counts  *sharedCounts
-	// What lists show of schedules and jobs.
+	// The answers of schedules and jobs, for lists.
 	schedules *descriptions[schedule.Description]
 	jobs      *descriptions[bulk.Progress]
 	// recheck is how often the rights of an open stream are asked again.
@@ -192,11 +192,11 @@ func (r *request) authorize(action cluster.Action, id string) error {
 	if r.user == "" {
 		return nil
 	}
-	door, err := r.api.config.Client.Internal(access.Key{})
-	if err != nil || door.Authorize == nil {
+	internals, err := r.api.config.Client.Internal(access.Key{})
+	if err != nil || internals.Authorize == nil {
 		return err
 	}
-	return door.Authorize(r.Request.Context(), r.user, string(action), id)
+	return internals.Authorize(r.Request.Context(), r.user, string(action), id)
 }
 
 // readOptions returns the options of a read.
@@ -207,7 +207,7 @@ func (r *request) readOptions() []replay.Option {
 	return []replay.Option{cluster.Stale()}
 }
 
-// soon returns how long a list waits for what its entries answer; 0: for all of them.
+// soon returns how long a list waits for the answers of its entries; 0: until all have answered.
 func (r *request) soon() time.Duration {
 	if r.FormValue("soon") == "true" {
 		return describeSoon

@@ -132,8 +132,8 @@ func (a *API) firstSchedules(ctx context.Context, limit time.Duration) (found []
 		return nil, false, err
 	}
 	found, err = a.schedules.of(ctx, page.Instances, limit)
-	isLate := func(s described[schedule.Description]) bool { return s.late }
-	return found, !slices.ContainsFunc(found, isLate), err
+	isUnanswered := func(s described[schedule.Description]) bool { return s.unanswered }
+	return found, !slices.ContainsFunc(found, isUnanswered), err
 }
 
 // update takes the answers of schedules. c.mu must be held.

@@ -92,7 +92,7 @@ func (a *clusterAPI) cluster(ctx context.Context) (*clusterAnswer, error) {
 
 // nodes returns the members and their reports. It fails only if neither can be had before ctx ends.
 func (a *clusterAPI) nodes(ctx context.Context) (*clusterAnswer, error) {
-	door, err := a.client.Internal(access.Key{})
+	internals, err := a.client.Internal(access.Key{})
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func (a *clusterAPI) nodes(ctx context.Context) (*clusterAnswer, error) {
 	var membersErr, reportsErr error
 	var asking errgroup.Group
 	asking.Go(func() error { members, membersErr = a.client.Members(ctx); return nil })
-	asking.Go(func() error { answer.reports, reportsErr = door.Reports(ctx); return nil })
+	asking.Go(func() error { answer.reports, reportsErr = internals.Reports(ctx); return nil })
 	_ = asking.Wait()
 	if membersErr != nil && reportsErr != nil {
 		return nil, membersErr
@@ -184,15 +184,15 @@ func (a *clusterAPI) transferPartition(ctx context.Context, r *request, body *tr
 	request := &clusterpb.Request{Partition: uint32(number + 1), Call: &clusterpb.Request_TransferLeadership{
 		TransferLeadership: &clusterpb.TransferLeadershipRequest{From: members[leader].NodeID, To: body.To},
 	}}
-	door, err := a.client.Internal(access.Key{})
+	internals, err := a.client.Internal(access.Key{})
 	if err != nil {
 		return nil, err
 	}
-	if err := door.Check(request); err != nil {
+	if err := internals.Check(request); err != nil {
 		return nil, err
 	}
 	return &accepted{}, r.logged(ctx, operate.ActionTransfer, body.Reason, func(ctx context.Context) error {
-		_, err := door.Call(ctx, request)
+		_, err := internals.Call(ctx, request)
 		return err
 	}, "partition", number, "from", members[leader].NodeID, "to", body.To)
 }

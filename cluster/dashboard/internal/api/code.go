@@ -58,9 +58,9 @@ type activityView struct {
 	Queues []queueView `json:"queues,omitempty"`
 }
 
-// queueView is the activities of a name that wait for a worker with a tag.
+// queueView is the queue of an activity and a tag.
 type queueView struct {
-	Tag    string `json:"tag"` // "": any worker
+	Tag    string `json:"tag"` // of the workers that may run them; "": any worker
 	Queued uint64 `json:"queued"`
 }
 
@@ -76,11 +76,11 @@ func (a *clusterAPI) showCode(ctx context.Context, _ *request) (*codeAnswer, err
 }
 
 func (a *clusterAPI) code(ctx context.Context) (*codeAnswer, error) {
-	door, err := a.client.Internal(access.Key{})
+	internals, err := a.client.Internal(access.Key{})
 	if err != nil {
 		return nil, err
 	}
-	reports, err := door.Reports(ctx)
+	reports, err := internals.Reports(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -16,11 +16,11 @@ var completionPatterns = []string{"POST /complete/{token}", "POST /fail/{token}"
 // client when the first of them comes, because a client may be closed when the API is made.
 func (a *API) completionHandler() http.HandlerFunc {
 	handler := sync.OnceValues(func() (http.Handler, error) {
-		door, err := a.config.Client.Internal(access.Key{})
+		internals, err := a.config.Client.Internal(access.Key{})
 		if err != nil {
 			return nil, err
 		}
-		config := door.Completions
+		config := internals.Completions
 		config.Reject = func(w http.ResponseWriter, status int, message string) {
 			writeError(w, &statusError{status: status, code: completionCodes[status], message: message})
 		}

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// A shared count is kept for countKept, or countKeptTimes as long as counting has taken.
+	// A shared count is kept for countKept, or countKeptTimes as long as counting took if that is
+	// longer.
 	countKept      = 3 * time.Second
 	countKeptTimes = 50
 	// countTime bounds the time of a shared count, countPage the instances that it reads at a time.
@@ -39,7 +40,7 @@ type countKey struct {
 
 type sharedCount struct {
 	users int           // callers that have it, guarded by sharedCounts.mu
-	turn  chan struct{} // holds a value while a caller has the fields below
+	lock  chan struct{} // holds a value while a caller uses the fields below
 	last  *countAnswer
 	until time.Time // when last is too old
 }
@@ -48,8 +49,8 @@ func newSharedCounts(client *cluster.Client) *sharedCounts {
 	return &sharedCounts{client: client, now: time.Now, all: make(map[countKey]*sharedCount)}
 }
 
-// get returns how many instances a filter selects: exactly if the index knows, else up to most. A
-// caller that is the first to ask counts, the others wait for it.
+// get returns how many instances a filter selects: exactly if the index knows, else up to most. The
+// first caller counts; the others wait for its answer.
 func (c *sharedCounts) get(ctx context.Context, text string, most int) (*countAnswer, error) {
 	f, err := filter.Parse(text, c.now())
 	if err != nil {
@@ -59,8 +60,8 @@ func (c *sharedCounts) get(ctx context.Context, text string, most int) (*countAn
 	s := c.use(key)
 	defer c.release(s)
 	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
+	case s.lock <- struct{}{}:
+		defer func() { <-s.lock }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -77,7 +78,7 @@ func (c *sharedCounts) get(ctx context.Context, text string, most int) (*countAn
 	return answer, nil
 }
 
-// use returns the count with a key, and forgets those that are too old.
+// use returns the count with a key, and removes those that are too old. The caller must release it.
 func (c *sharedCounts) use(key countKey) *sharedCount {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,7 +86,7 @@ func (c *sharedCounts) use(key countKey) *sharedCount {
 	maps.DeleteFunc(c.all, func(_ countKey, s *sharedCount) bool { return s.users == 0 && !now.Before(s.until) })
 	s := c.all[key]
 	if s == nil {
-		s = &sharedCount{turn: make(chan struct{}, 1)}
+		s = &sharedCount{lock: make(chan struct{}, 1)}
 		c.all[key] = s
 	}
 	s.users++

@@ -68,14 +68,14 @@ func TestSharedCounts_AreKept(t *testing.T) {
 func TestSharedCounts_OneCallerCounts(t *testing.T) {
 	counts, _, _ := countsLab(t, 2)
 	s := counts.use(countKey{"id=w*", 10})
-	s.turn <- struct{}{} // another caller counts
+	s.lock <- struct{}{} // another caller counts
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := counts.get(ctx, "id=w*", 10); !errors.Is(err, context.Canceled) {
 		t.Errorf("a caller that waits for another: %v", err)
 	}
 	s.last, s.until = &countAnswer{Count: 7}, counts.now().Add(time.Second)
-	<-s.turn
+	<-s.lock
 	counts.expect(t, "id=w*", 10, countAnswer{Count: 7})
 	s.until = time.Time{}
 	counts.expect(t, "id=w*", 10, countAnswer{Count: 2})

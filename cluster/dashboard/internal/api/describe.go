@@ -11,20 +11,21 @@ import (
 )
 
 const (
-	// describesMax bounds the instances that one list asks at once.
-	describesMax = 16
-	// describeSoon is how long a list waits for answers if its reader reads again.
+	// describeAtOnce bounds the instances that one list asks at the same time.
+	describeAtOnce = 16
+	// describeSoon is how long a list with the parameter "soon" waits for answers.
 	describeSoon = 40 * time.Millisecond
-	// knownBytesMax bounds the answers that are kept, about.
+	// knownBytesMax is about how many bytes of answers are kept.
 	knownBytesMax = 16 << 20
 )
 
-// descriptions ask the schedules or the jobs of a list for their state. Under load an answer takes as
-// long as a turn, or loads the instance. So it is kept until the instance records another event. The
-// methods may be called concurrently.
+// descriptions ask the schedules or the jobs of a list for their state. An answer takes a turn of
+// the instance, which may have to be loaded, so it is kept until the instance records another
+// event. The methods may be called concurrently.
 type descriptions[D any] struct {
 	ask func(ctx context.Context, id string) (*D, error)
-	// size is about how many bytes an answer takes; isValid reports whether one is valid at a time.
+	// size returns about how many bytes an answer takes; isValid reports whether it is valid at a
+	// time.
 	size    func(*D) int
 	isValid func(*D, time.Time) bool
 
@@ -38,7 +39,7 @@ type knownDescription[D any] struct {
 	value *D
 }
 
-// instanceState says whether an instance has changed.
+// instanceState differs after an instance has changed.
 type instanceState struct {
 	execution, lastEvent uint64
 	state                cluster.State
@@ -50,11 +51,12 @@ type described[D any] struct {
 	*cluster.Status
 	value *D
 	err   error
-	late  bool // the instance has not answered soon enough
+	// unanswered says that the instance has not answered soon enough.
+	unanswered bool
 }
 
-// of returns the answers of instances. limit bounds the wait for them, unless it is 0. The error is
-// that of ctx.
+// of returns the instances with their answers. limit bounds the wait for these, unless it is 0. The
+// error is that of ctx.
 func (d *descriptions[D]) of(ctx context.Context, instances []*cluster.Status, limit time.Duration) ([]described[D], error) {
 	asking, cancel := context.WithCancel(ctx)
 	if limit > 0 {
@@ -63,7 +65,7 @@ func (d *descriptions[D]) of(ctx context.Context, instances []*cluster.Status, l
 	defer cancel()
 	all := make([]described[D], len(instances))
 	var group errgroup.Group
-	group.SetLimit(describesMax)
+	group.SetLimit(describeAtOnce)
 	for i, status := range instances {
 		one := &all[i]
 		one.Status, one.value = status, d.knownOf(status)
@@ -71,12 +73,12 @@ func (d *descriptions[D]) of(ctx context.Context, instances []*cluster.Status, l
 			continue
 		}
 		group.Go(func() error {
-			if one.late = asking.Err() != nil; !one.late {
+			if one.unanswered = asking.Err() != nil; !one.unanswered {
 				one.value, one.err = d.ask(asking, status.InstanceID)
-				one.late = one.err != nil && asking.Err() != nil
+				one.unanswered = one.err != nil && asking.Err() != nil
 			}
 			switch {
-			case one.late:
+			case one.unanswered:
 				one.value, one.err = nil, nil
 			case one.err == nil:
 				d.keep(status, one.value)

@@ -68,12 +68,12 @@ func TestDescriptions_Errors(t *testing.T) {
 	a.now = errors.New("purged")
 	status := cluster.Status{InstanceID: "s", State: cluster.Running}
 	for range 2 {
-		if got := a.one(t, status); got.err == nil || got.late || got.value != nil && len(a.known) > 0 {
+		if got := a.one(t, status); got.err == nil || got.unanswered || got.value != nil && len(a.known) > 0 {
 			t.Errorf("%+v; want the error", got)
 		}
 	}
 	status.State = cluster.Stalled
-	if got := a.one(t, status); a.asked != 2 || got.err != nil || got.late {
+	if got := a.one(t, status); a.asked != 2 || got.err != nil || got.unanswered {
 		t.Errorf("a stalled one: %+v after %d questions", got, a.asked)
 	}
 }
@@ -90,7 +90,7 @@ func TestDescriptions_Late(t *testing.T) {
 	}
 	instances := []*cluster.Status{{InstanceID: "quick", State: cluster.Running}, {InstanceID: "slow", State: cluster.Running}}
 	all, err := a.of(t.Context(), instances, 20*time.Millisecond)
-	if err != nil || all[0].value == nil || !all[1].late || all[1].err != nil {
+	if err != nil || all[0].value == nil || !all[1].unanswered || all[1].err != nil {
 		t.Errorf("%+v, %v; want the second one late", all, err)
 	}
 }

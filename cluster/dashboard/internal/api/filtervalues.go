@@ -30,8 +30,9 @@ const (
 	namesSample = 1000
 )
 
-// valueSet has values by field, which a key follows after a dot. Error codes of open activities and
-// names of events, which lists do not show, are in the fields "failing.error" and "event".
+// valueSet has values by field. The field of a tag or an attribute is "tag.KEY" or "attr.NAME".
+// Error codes of open activities and names of events, which lists do not show, have the fields
+// "failing.error" and "event".
 type valueSet map[string][]string
 
 // add adds a value, which may be known already.
@@ -66,7 +67,7 @@ type filterValues struct {
 	reading chan struct{} // closed at the end of the read in progress, nil without one
 }
 
-// of returns the values that a user may see. Reading them is only a help: an error leaves some out.
+// of returns the values that a user may see. If some cannot be read, they are left out.
 func (v *filterValues) of(ctx context.Context, r *request) filter.ValueSource {
 	return func(field, key string) []string {
 		known := v.current(ctx)
@@ -121,8 +122,9 @@ func (v *filterValues) current(ctx context.Context) valueSet {
 	return v.known
 }
 
-// renew reads the values. Pages abandon requests while the user types, and other callers may wait for
-// the values: the read ends with none of them. A field that it could not read stays as it was.
+// renew reads the values. The read does not end with the request that began it: pages abandon
+// requests while the user types, and other callers may wait for the values. A field that could not
+// be read stays as it was.
 func (v *filterValues) renew() (known valueSet) {
 	ctx, cancel := context.WithTimeout(context.Background(), membersTimeout)
 	defer cancel()
@@ -156,7 +158,7 @@ type valueReader interface {
 	CountBy(ctx context.Context, f cluster.Filter, dimensions []string, options ...replay.Option) ([]index.Group, error)
 	List(ctx context.Context, f cluster.Filter, after string, limit int, options ...replay.Option) (*cluster.Page, error)
 	Pending(ctx context.Context, id string) ([]*cluster.OpenOperation, error)
-	Internal(access.Key) (access.Door, error)
+	Internal(access.Key) (access.Internals, error)
 }
 
 // readValues reads all values.
@@ -234,13 +236,13 @@ func (s valueSet) readOpen(ctx context.Context, from valueReader, f cluster.Filt
 // readActivities adds the activities that nodes have code for. A node that does not answer in time is
 // left out.
 func (s valueSet) readActivities(ctx context.Context, from valueReader) error {
-	door, err := from.Internal(access.Key{})
+	internals, err := from.Internal(access.Key{})
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, overviewTimeout)
 	defer cancel()
-	reports, err := door.Reports(ctx)
+	reports, err := internals.Reports(ctx)
 	for _, r := range reports {
 		for _, activity := range r.Report.GetActivities() {
 			if !strings.HasPrefix(activity.Name, schedules.ReservedPrefix) {

@@ -119,7 +119,7 @@ type jobView struct {
 	Refused           int               `json:"refused"`
 	Unknown           int               `json:"unknown"`
 	Remaining         int               `json:"remaining"`
-	RefusalsKept      int               `json:"refusals_kept,omitempty"` // how many the job's refusals list
+	RefusalsKept      int               `json:"refusals_kept,omitempty"` // how many refusals the job has recorded
 	Error             *errorView        `json:"error,omitempty"`
 	// Unanswered says that a list with "soon" has not waited for the job.
 	Unanswered bool `json:"unanswered,omitempty"`
@@ -157,7 +157,7 @@ func (a *API) listJobs(ctx context.Context, r *request) (*jobsAnswer, error) {
 	}
 	answer := &jobsAnswer{Jobs: []*jobView{}, Next: page.Next}
 	for _, j := range all {
-		v := &jobView{ID: j.InstanceID, State: string(j.State), Error: a.errorViewOf(j.err), Unanswered: j.late}
+		v := &jobView{ID: j.InstanceID, State: string(j.State), Error: a.errorViewOf(j.err), Unanswered: j.unanswered}
 		if j.value != nil && r.authorize(cluster.ActionQuery, v.ID) == nil {
 			v.add(a, j.value)
 		}
@@ -192,7 +192,8 @@ func (a *API) getJob(ctx context.Context, r *request) (*jobView, error) {
 	return v, nil
 }
 
-// refusalsAnswer is a page of the instances on which a job could not act, or may have acted.
+// refusalsAnswer is a page of the instances on which a job could not act, or for which the outcome
+// is unknown.
 type refusalsAnswer struct {
 	Refusals []refusalView `json:"refusals"`
 	Next     string        `json:"next"`
@@ -204,7 +205,7 @@ func (a *API) listRefusals(ctx context.Context, r *request) (*refusalsAnswer, er
 		return nil, err
 	}
 	id := r.PathValue("id")
-	if err := r.authorize(cluster.ActionHistory, id); err != nil { // they are read from it
+	if err := r.authorize(cluster.ActionHistory, id); err != nil { // refusals are read from the history
 		return nil, err
 	}
 	page, err := bulk.Refusals(ctx, a.config.Client, id, r.FormValue("after"), int(limit))

@@ -12,8 +12,8 @@ import (
 // reasonMax bounds a reason, in bytes, as the cluster does for those that histories keep.
 const reasonMax = 4096
 
-// logged makes a change that no history records, and logs who made it and why, also if it failed:
-// the outcome may be unknown, or a part be done.
+// logged makes a change that no history records, and logs who made it and why. It also logs a
+// change that failed, because the outcome may be unknown or a part of it may be done.
 func (r *request) logged(ctx context.Context, action cluster.Action, reason string, change func(context.Context) error, object ...any) error {
 	if len(reason) > reasonMax {
 		return &replay.InvalidError{Field: "reason", Reason: fmt.Sprintf("has %d bytes: at most %d are allowed", len(reason), reasonMax)}
@@ -47,7 +47,7 @@ func (a *changeAPI) purgeInstance(ctx context.Context, r *request, body *reasonB
 	return answer, err
 }
 
-// pauseActivity serves the pause of an activity, or its end.
+// pauseActivity serves pausing or resuming an activity, which run does.
 func (a *changeAPI) pauseActivity(action cluster.Action, run func(ctx context.Context, c *cluster.Client, activity, reason string) error) service {
 	return takes(func(ctx context.Context, r *request, body *reasonBody) (*accepted, error) {
 		name := r.PathValue("name")

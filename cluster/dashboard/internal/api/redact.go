@@ -55,8 +55,8 @@ func (a *API) argumentsOf(all map[string]string) (shown map[string]string, hidde
 	return shown, []string{bulk.ArgumentData}
 }
 
-// errorViewOf returns an error of a run or an operation. The text of one that shows a part of a hidden
-// payload says only what the payload was.
+// errorViewOf returns an error of a run or an operation. If its text would show a part of a hidden
+// payload, the view says only which payload it concerns.
 func (a *API) errorViewOf(err error) *errorView {
 	if err == nil {
 		return nil
@@ -73,16 +73,17 @@ func (a *API) errorViewOf(err error) *errorView {
 	return view
 }
 
-// An eventViewer makes views of the events of an instance, which are passed in order. For the
-// redaction it finds the names of results and of the orchestration, which their events do not have.
+// An eventViewer makes views of the events of an instance, which must be passed in order.
+// Options.Redact needs the names of activities and orchestrations also for results and outputs.
+// Their events do not have these names, so the viewer reads them from earlier events.
 type eventViewer struct {
 	api             *API
 	watch           func(ctx context.Context, from history.Position) iter.Seq2[history.Event, error]
 	payloads, whole bool
 
 	execution uint64
-	// names are those of the orchestration, by "orchestration", and of what may have a result: of
-	// operations by the number of the event, of updates by their label.
+	// names has the name of the orchestration by orchestrationKey, those of operations by the
+	// event_id of their scheduling events, and those of updates by the label of their results.
 	names map[string]string
 }
 
@@ -108,7 +109,7 @@ func (v *eventViewer) payloadOf(ctx context.Context, e history.Event, p part) *p
 
 const orchestrationKey = "orchestration"
 
-// note keeps the names in an event.
+// note keeps the names that an event has.
 func (v *eventViewer) note(e history.Event) {
 	if e.Execution != v.execution {
 		v.execution = e.Execution
@@ -148,11 +149,12 @@ func (v *eventViewer) infoOf(ctx context.Context, e history.Event, p part) (info
 	return info, ok
 }
 
-// namesAhead bounds the events that are read for the name of an operation and those after it.
+// namesAhead is how many events readNames reads after the scheduling event of an operation.
 const namesAhead = 256
 
-// readNames reads the names in the events from a position on, which are before those that were passed.
-// It reads to the name of the orchestration, or of the update, or some events ahead.
+// readNames reads names from the events of an execution from a position on and before the event
+// that was passed. It stops at the name with the key; after that of an operation it reads
+// namesAhead more events.
 func (v *eventViewer) readNames(ctx context.Context, key string, from history.Position, before uint64) {
 	for e, err := range v.watch(ctx, from) {
 		if err != nil || e.Execution != from.Execution || e.EventID >= before {

@@ -94,7 +94,7 @@ func (a *API) listSchedules(ctx context.Context, r *request) (*schedulesAnswer, 
 	}
 	answer := &schedulesAnswer{Schedules: []*scheduleView{}, Next: page.Next}
 	for _, s := range all {
-		v := &scheduleView{ID: s.InstanceID, State: s.State, Error: a.errorViewOf(s.err), Unanswered: s.late}
+		v := &scheduleView{ID: s.InstanceID, State: s.State, Error: a.errorViewOf(s.err), Unanswered: s.unanswered}
 		if s.value != nil && r.authorize(cluster.ActionQuery, v.ID) == nil {
 			v.add(a, s.value)
 		}

@@ -33,8 +33,8 @@ type streams struct {
 	topics map[string]*topic
 }
 
-// pause returns how long a topic waits after a read that took some time. All topics together read for at
-// most a part of the time of one processor.
+// pause returns how long a topic waits after a read that took some time. All topics together read
+// for 1/readPart of the time, or for more of it if the pauses would be longer than readIntervalMax.
 func (s *streams) pause(took time.Duration) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +105,7 @@ func (s *streams) follow(key, name string, to *subscriber, produce func(context.
 	t := s.topics[key]
 	if t == nil && len(s.topics) >= s.topicsMax {
 		return nil, &statusError{http.StatusServiceUnavailable, "too_many_topics", "topics",
-			fmt.Sprintf("topics: %d different ones are followed, the maximum", s.topicsMax)}
+			fmt.Sprintf("topics: streams already follow %d different topics, the maximum", s.topicsMax)}
 	}
 	if t == nil {
 		ctx, cancel := context.WithCancel(context.Background())

@@ -16,27 +16,27 @@ import (
 const (
 	readInterval    = time.Second      // between two reads for a topic, at least
 	readIntervalMax = 10 * time.Second // at most
-	readPart        = 50               // all topics read for a fiftieth of the time of a processor
+	readPart        = 50               // topics pause so that all together read for a fiftieth of the time
 	retryInterval   = 2 * time.Second  // after an error
 	eventsAtOnce    = 500              // of a history in one message
 )
 
 // producer returns what publishes a topic, if the user may follow it. Streams share the work for topics
-// with the same key: users with other rights are shown another overview. Topics are "overview",
-// "cluster", "code", "instance:ID" and "list:FILTER".
+// with the same key; users who may not see members follow an overview with another key. Topics are
+// "overview", "cluster", "code", "instance:ID" and "list:FILTER".
 func (a *API) producer(r *request, name string) (key string, produce func(context.Context, publisher), err error) {
 	kind, argument, _ := strings.Cut(name, ":")
 	switch kind {
 	case "overview":
 		if !r.seesMembers() {
 			read := func(ctx context.Context) (*overviewAnswer, error) { return a.cluster.overviewOf(ctx, overviewTimeout) }
-			return "overview without members", follows(a.streams, read), r.authorize(cluster.ActionList, "")
+			return "overview without members", followState(a.streams, read), r.authorize(cluster.ActionList, "")
 		}
-		return name, follows(a.streams, a.cluster.overview), r.authorize(cluster.ActionList, "")
+		return name, followState(a.streams, a.cluster.overview), r.authorize(cluster.ActionList, "")
 	case "cluster":
-		return name, follows(a.streams, a.cluster.cluster), r.authorize(cluster.ActionSeeMembers, "")
+		return name, followState(a.streams, a.cluster.cluster), r.authorize(cluster.ActionSeeMembers, "")
 	case "code":
-		return name, follows(a.streams, a.cluster.code), r.authorize(cluster.ActionSeeMembers, "")
+		return name, followState(a.streams, a.cluster.code), r.authorize(cluster.ActionSeeMembers, "")
 	case "list":
 		f, err := filter.Parse(argument, time.Now())
 		if err != nil {
@@ -53,7 +53,8 @@ func (a *API) producer(r *request, name string) (key string, produce func(contex
 // A comparison detects changes of what a topic shows.
 type comparison struct{ last []byte }
 
-// next takes what is shown now, and reports whether it differs from the last. The first does.
+// next encodes what is shown now, and reports whether it differs from the last text, or is the
+// first.
 func (c *comparison) next(shown any) (text []byte, changed bool) {
 	text, _ = json.Marshal(shown) // views are always valid
 	changed = !bytes.Equal(text, c.last)
@@ -61,8 +62,8 @@ func (c *comparison) next(shown any) (text []byte, changed bool) {
 	return text, changed
 }
 
-// follows publishes a state whenever it has changed.
-func follows[A any](s *streams, read func(ctx context.Context) (A, error)) func(context.Context, publisher) {
+// followState returns a producer that publishes a state whenever it has changed.
+func followState[A any](s *streams, read func(ctx context.Context) (A, error)) func(context.Context, publisher) {
 	return func(ctx context.Context, publish publisher) {
 		var states comparison
 		for {
@@ -115,9 +116,10 @@ type eventsMessage struct {
 	Events []*eventView `json:"events"`
 }
 
-// followInstance publishes the events of an instance as they are committed. It tells when what the
-// history does not show has changed: attempts of open activities, and why the instance does not proceed.
-// It tells so at the beginning too, so that a reader gets the events before the first that it publishes.
+// followInstance publishes the events of an instance as they are committed. It publishes "changed"
+// when something has changed that the history does not show: attempts of open activities, or why
+// the instance does not proceed. It does so at the beginning too, so that pages read the events
+// before the first one that it publishes.
 func (a *API) followInstance(ctx context.Context, id string, publish publisher) {
 	from, ok := a.nextPosition(ctx, id)
 	if !ok {
@@ -154,7 +156,7 @@ func (a *API) followInstance(ctx context.Context, id string, publish publisher) 
 	}
 }
 
-// collect returns an event and those that wait behind it.
+// collect returns an event and those that wait after it.
 func collect(first *eventView, events <-chan *eventView) []*eventView {
 	all := []*eventView{first}
 	for len(all) < eventsAtOnce {

@@ -10,7 +10,7 @@
 //   Tabs({tabs, current, onSelect, label})  tabs: [{id, label}]; the caller draws the panel with
 //                                   id `panel-ID`, role tabpanel and aria-labelledby `tab-ID`
 //   Menu({label, items, tone})      a button that opens items: [{label, dataAction, act, danger, hidden}];
-//                                   dataAction names what it changes, for tests
+//                                   dataAction is the attribute data-action, for tests
 //   Copy({text, label})             a button that copies text
 //   Meter({value, max, label, tone})   a small bar
 //   Facts({items})                  a definition list: [[label, content]]; empty contents are left out

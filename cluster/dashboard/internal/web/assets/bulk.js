@@ -6,7 +6,7 @@
 //   BulkMenu({filter, label})                         for all instances that match the filter
 //
 // Selected rows are acted on one by one from here. All that match a filter are acted on by a bulk job
-// of the cluster, which goes on when this page is closed.
+// of the cluster, which continues when this page is closed.
 
 import { html } from './lib/htm-preact.js';
 import { may, pageURL, post } from './api.js';
@@ -20,7 +20,8 @@ const inProgress = ['running', 'hung', 'suspended', 'stalled', 'waiting for code
 const ended = ['completed', 'failed', 'canceled', 'terminated'];
 
 // action: the word of the API; right: that of the session; on: the states that accept it; noReason:
-// nothing records one; dataAction: where it is offered.
+// nothing records one; dataAction: the attribute data-action for selected rows and for all that
+// match; without one, the action is not offered there.
 const actions = [
   { action: 'cancel', right: 'cancel', label: 'Cancel', on: inProgress, dataAction: { selected: 'selected-cancel', all: 'all-cancel' } },
   { action: 'terminate', right: 'terminate', label: 'Terminate', danger: true, on: inProgress, dataAction: { selected: 'selected-terminate', all: 'all-terminate' } },

@@ -39,8 +39,8 @@ function pauseOrResume(activity, onDone) {
   const label = activity.paused ? 'Resume' : 'Pause';
   return ask({
     title: `${label} the activity ${activity.name}`,
-    text: html`<p>${activity.paused ? 'Its attempts begin again in the whole cluster.' : 'No attempt of it begins in the whole cluster until it is resumed. Attempts in progress go on.'}</p>`,
-    reason: activity.paused ? logged : 'It is shown where an activity waits.',
+    text: html`<p>${activity.paused ? 'Its attempts begin again in the whole cluster.' : 'No attempt of it begins in the whole cluster until it is resumed. Attempts in progress continue.'}</p>`,
+    reason: activity.paused ? logged : 'It is shown with each activity that waits, and written to the log of the program that serves this page.',
     confirm: label,
     run: async (values) => {
       await post(['activities', activity.name, verb], values);
@@ -102,7 +102,7 @@ function Code() {
         ${data.omitted > 0 && html`<p class="quiet">${count(data.omitted)} names are left out of the nodes' reports.</p>`}
         <${Part} id="definitions" title="Orchestrations" rows=${definitions} columns=${definitionColumns(nodes)}
           rowKey=${(each) => `${each.name} ${each.version}`} empty=${html`<${Empty} title="No node has registered an orchestration.">
-            Register one with <code>replay.Register</code> before the node starts.<//>`} />
+            Add its definition to <code>cluster.Config.Definitions</code> before the node starts.<//>`} />
         <${Part} id="activities" title="Activities" rows=${data.activities} columns=${activityColumns(nodes, data.workers, code.reload)}
           rowKey=${(each) => each.name} empty=${html`<${Empty} title="No node has registered an activity." />`} />
         <${Part} id="workers" title="Workers" rows=${data.workers} columns=${workerColumns} rowKey=${(each) => each.node}

@@ -5,14 +5,15 @@
 //     title, text      text may be an element
 //     fields           [{name, label, type, value, help, required, options, rows}]; types: text, number,
 //                      json (value parsed), area, select (options: [[value, label]]), checkbox, time
-//     reason           adds the field 'reason'. true: the history records it; a text says otherwise
+//     reason           adds the field 'reason'. true: the history records it; a text: the help that
+//                      says where else it is kept
 //     confirm          label of the button, default the title
 //     danger           true: the button has the tone of danger
 //     typed            a text that the user must type first
 //     preview(values)  promise of an element that shows what would happen; the user sees it before
 //                      the button can be used
 //     run(values)      does it; if it throws, the dialog shows the error and stays
-//   logged         such a text, for changes that only the log shows
+//   logged         that text for changes that only the log records
 //   notify(text, tone)  shows a notice for a while: good, bad or quiet
 //   Overlays()     draws both; page.js mounts it
 

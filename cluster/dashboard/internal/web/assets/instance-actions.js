@@ -14,10 +14,10 @@ const waitingStates = new Set(['stalled', 'waiting for code', 'hung']);
 /** Reports whether an instance in a state has ended. */
 export const hasEnded = (state) => endStates.has(state);
 
-/** Reports whether an instance in a state records nothing until its code can go on. */
+/** Reports whether an instance in a state records nothing until its code can continue. */
 export const recordsNothing = (state) => waitingStates.has(state);
 
-/** Reports whether histories of an orchestration can be copied: not those of the engine. */
+/** Reports whether histories of an orchestration can be copied. Those of tenuto itself cannot. */
 const isCopyable = (name) => !name.startsWith('tenuto.');
 
 /** Reports whether an instance can begin a new run: not while a parent waits for the present one. */
@@ -68,27 +68,27 @@ async function act({ done, ...dialog }, onDone) {
   return answer;
 }
 
-/** Returns the dialog of an input, which says so if the input is recorded later. */
+/** Returns the dialog of an input. It says if the input will be recorded only later. */
 function waits(state, dialog) {
   if (!recordsNothing(state)) {
     return dialog;
   }
-  const text = html`${dialog.text && html`<p>${dialog.text}</p>`}<p>The instance is ${state}: this waits until its code goes on.</p>`;
+  const text = html`${dialog.text && html`<p>${dialog.text}</p>`}<p>The instance is ${state}: this waits until its code continues.</p>`;
   return { ...dialog, text };
 }
 
 const suspendDialog = {
   title: 'Suspend', confirm: 'Suspend', done: 'Suspended.',
-  text: 'The code does not go on until you resume it. Activities that run continue, and events are kept for later.',
+  text: 'The code does not continue until you resume it. Running activities continue, and events are kept for later.',
 };
-const resumeDialog = { title: 'Resume', confirm: 'Resume', done: 'Resumed.', text: 'The code goes on from where it is.' };
+const resumeDialog = { title: 'Resume', confirm: 'Resume', done: 'Resumed.', text: 'The code continues where it stopped.' };
 const cancelDialog = {
-  title: 'Cancel the run', confirm: 'Cancel the run', done: 'Asked to cancel.', danger: true,
-  text: 'The code is asked to end. It may compensate what it has done first.',
+  title: 'Cancel the run', confirm: 'Cancel the run', done: 'Cancellation requested.', danger: true,
+  text: 'The code is asked to end. Before it ends, it may compensate what it has done.',
 };
 const retryDialog = {
-  title: 'Retry', confirm: 'Retry', done: 'The code runs again.', reason: false, // nothing would keep it
-  text: 'The code runs again on the history of the instance. The outcome differs only if the node of the leader has other code by now.',
+  title: 'Retry', confirm: 'Retry', done: 'The code runs again.', reason: false, // nothing would record it
+  text: 'The code runs again on the history of the instance. The outcome differs only if the leader\'s node has other code now.',
 };
 const rerunDialog = (ended) => ({
   title: 'Rerun', confirm: 'Rerun', done: 'A new run has begun.', danger: !ended,
@@ -96,7 +96,7 @@ const rerunDialog = (ended) => ({
 });
 const terminateDialog = (id) => ({
   title: 'Terminate', confirm: 'Terminate', done: 'Terminated.', danger: true, typed: id,
-  text: 'The run ends at once. The code does not notice and compensates nothing. Consider to cancel it instead.',
+  text: 'The run ends at once. The code does not notice and compensates nothing. Consider canceling it instead.',
 });
 
 const nameField = (label) => ({ name: 'name', label, required: true });
@@ -162,10 +162,10 @@ async function copy(verb, { id, state, last_event_id: last }, execution, eventId
   const latest = Math.max(1, last - (hasEnded(state) ? 1 : 0));
   const fields = [{
     name: 'event_id', label: 'Last event to keep', type: 'number', required: true, value: String(eventId || latest),
-    help: 'The code goes on after it. What was open there runs again.',
+    help: 'The code continues after it. Operations that were open there run again.',
   }];
   if (isFork) {
-    fields.push({ name: 'id', label: 'ID of the new instance', help: 'Empty: the cluster makes one.' });
+    fields.push({ name: 'id', label: 'ID of the new instance', help: 'Empty: the cluster chooses one.' });
   }
   fields.push({ name: 'drop_events', label: 'Drop the external events that came later', type: 'checkbox', help: 'Otherwise the new run receives them at its beginning.' });
   const answer = await act({

@@ -69,16 +69,16 @@ export function executionsOf(status) {
   return (status.executions || []).map((e) => ({ number: e.execution ?? e.number, events: e.events ?? e.last_event_id ?? 0, state: e.state }));
 }
 
-// Advice says what to do about a state in which the instance does not go on by itself.
+// Advice says what to do about a state in which the instance does not continue by itself.
 function Advice({ status, onTab }) {
   const link = (tab, text) => html`<button type="button" class="link" onClick=${() => onTab(tab)}>${text}</button>`;
   const code = `${status.name}${status.version ? ` ${status.version}` : ''}`;
   const texts = {
     hung: () => html`The code has been running without reaching a durable call. ${link('stack', 'The stack')} shows where it is. Correct the code
-      and restart the node: the instance goes on from its history.`,
+      and restart the node: the instance continues from its history.`,
     'waiting for code': () => html`No node has the code of ${code}. Start a node that has it, or look which node lacks it under
-      ${' '}<a href=${pageURL(['code'])}>code</a>. The instance then goes on by itself.`,
-    suspended: () => html`The instance does not go on until it is resumed. Events that come meanwhile are kept.`,
+      ${' '}<a href=${pageURL(['code'])}>code</a>. The instance then continues by itself.`,
+    suspended: () => html`The instance does not continue until it is resumed. Events that come meanwhile are kept.`,
   };
   const text = texts[status.state];
   return text ? html`<div class=${`notice ${status.state === 'suspended' ? 'tone-quiet' : 'tone-warn'}`}><p>${text()}</p></div>` : null;

@@ -71,7 +71,7 @@ const fail = () => ({
   text: 'It ends with this error. There is no further attempt, whatever the retry policy says.',
   fields: [
     { name: 'message', label: 'Message', required: true },
-    { name: 'code', label: 'Code', help: 'that the code can branch on' },
+    { name: 'code', label: 'Code', help: 'A short name that the code can compare' },
   ],
   body: ({ message, code, reason }) => ({ error: { code, message }, reason }),
 });

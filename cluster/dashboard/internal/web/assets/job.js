@@ -50,9 +50,9 @@ function Refusals({ job }) {
     if (listed.current !== kept) pages.reload();
     listed.current = kept;
   }, [kept]);
-  return html`<section aria-labelledby="refusals"><h2 id="refusals">Not acted on</h2>
+  return html`<section aria-labelledby="refusals"><h2 id="refusals">Refused or unknown</h2>
     ${pages.rows.length === 0 && pages.done && html`<p class="quiet">${isOver(job) ? 'The job acted on every instance that it visited.' : 'Nothing so far.'}</p>`}
-    ${pages.rows.length > 0 && html`<${Table} columns=${columns} rows=${pages.rows} rowKey=${(each) => each.id} label="Instances not acted on"
+    ${pages.rows.length > 0 && html`<${Table} columns=${columns} rows=${pages.rows} rowKey=${(each) => each.id} label="Instances with a refusal or an unknown outcome"
       href=${(each) => pageURL(['instances', each.id])} />`}
     <${More} pages=${pages} what="instances" /></section>`;
 }

@@ -28,7 +28,7 @@ export function Progress({ job }) {
 
 const verbs = {
   pause: { dataAction: 'job-pause', label: 'Pause', done: 'is paused', text: 'The job acts on nothing until it is resumed.' },
-  resume: { dataAction: 'job-resume', label: 'Resume', done: 'goes on', text: 'The job goes on after the instance that it visited last.' },
+  resume: { dataAction: 'job-resume', label: 'Resume', done: 'continues', text: 'The job continues after the instance that it visited last.' },
   stop: { dataAction: 'job-stop', label: 'Stop', done: 'is stopped', text: 'A stopped job cannot be resumed. What it has done stays done.', danger: true },
 };
 

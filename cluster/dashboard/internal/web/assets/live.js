@@ -5,15 +5,17 @@
 //   useLive(topic, listener)  hook form of follow; a topic of null follows nothing
 //   useConnection()           hook: 'none' (nothing is followed) | 'connecting' | 'live' | 'lost'
 //   useReload(topic, reload, take)  hook: calls reload when the topic changes, at most once a second
-//                             and for a tenth of the time, and every 10 s while there is no stream or
-//                             topic. take(kind, data) may return true: the event needs no reload.
+//                             and for about a tenth of the time, and every 10 s while there is no
+//                             stream or topic. If take(kind, data) returns true, the event needs
+//                             no reload.
 //   useFetched(key, load, topic, take)  hook: {data, error, loading, reload}. Loads again as useReload
 //                             says. take(kind, data) may return the new data instead, or false: the
 //                             event does not concern it.
 //
 // The stream is opened again when the set of topics changes, and by the browser when it breaks. A
-// hidden page closes it after a while, one that the user leaves at once: a browser has few connections
-// to one host. After each break, listeners get the kind 'resumed' once: what they show may be old.
+// hidden page closes it after hiddenFor, and a page that the user leaves closes it at once: a
+// browser opens only a few connections to one host. After each break, listeners get the kind
+// 'resumed' once: what they show may be old.
 
 import { useCallback, useEffect, useRef, useState } from './lib/htm-preact.js';
 import { apiURL } from './api.js';
@@ -22,7 +24,7 @@ const kinds = ['state', 'count', 'changed', 'events', 'status', 'error'];
 const retryAfter = 5000; // ms
 const pollEvery = 10000; // ms
 const coalesce = 1000; // ms
-const pausePart = 10; // a page waits for this many times as long as it has read, up to pollEvery
+const pausePart = 10; // a page waits this many times as long as its last read took, up to pollEvery
 const hiddenFor = 10000; // ms until a hidden page closes its stream
 
 /** @type {Map<string, Set<Function>>} */
@@ -55,7 +57,7 @@ document.addEventListener('visibilitychange', () => {
 });
 
 // The browser keeps pages that the user has left, to show them when the user goes back. Their timers
-// stand still, and their streams would stay open.
+// do not run, and their streams would stay open.
 addEventListener('pagehide', sleep);
 addEventListener('pageshow', wake);
 

@@ -26,7 +26,7 @@ export function Pending({ id, state, operations, onDone, onSelect }) {
   if (operations.length === 0) {
     const ended = hasEnded(state);
     return html`<${Empty} title=${ended ? 'The run has ended: nothing is open.' : 'Nothing is open.'}>
-      ${ended ? 'The history shows what it has done.' : 'If the instance does not go on, look at its stack: the code may be hung or stalled.'}<//>`;
+      ${ended ? 'The history shows what it has done.' : 'If the instance does not continue, look at its stack: the code may be hung or stalled.'}<//>`;
   }
   const columns = [
     { id: 'operation', label: 'Operation', cell: (o) => html`<${What} operation=${o} onSelect=${onSelect} />` },

@@ -69,10 +69,10 @@ const verbs = {
       { name: 'from', label: 'From (your local time)', type: 'time', required: true },
       { name: 'until', label: 'Before (your local time)', type: 'time', required: true, help: 'Not later than now. At most 1,000 due times.' },
       overlapField('Buffer all: one after another')],
-    text: 'It starts the runs of all due times of the interval. Due times that have had a run start none.',
+    text: 'It starts a run for each due time in the interval that has had none.',
     done: (answer) => `Backfill: ${answer.started ?? answer.count ?? ''} accepted.`,
   },
-  pause: { dataAction: 'schedule-pause', label: 'Pause', text: 'No runs start for due times until it is resumed. Those in progress go on.', done: () => 'The schedule is paused.' },
+  pause: { dataAction: 'schedule-pause', label: 'Pause', text: 'No runs start for due times until it is resumed. Runs in progress continue.', done: () => 'The schedule is paused.' },
   resume: { dataAction: 'schedule-resume', label: 'Resume', text: 'It continues with the due times after now.', done: () => 'The schedule is active.' },
 };
 

@@ -1,7 +1,7 @@
 // Where the code of an instance waits, and for a stalled instance what differs from its history.
 //
 // Exports:
-//   Stack({id, state, lastEventId, onSelect})   the coroutines, read anew when the instance goes on
+//   Stack({id, state, lastEventId, onSelect})   the coroutines, read again when it continues
 //   Mismatch({mismatch, mayRewind, onRewind})   expected and found side by side, and what to do
 
 import { html } from './lib/htm-preact.js';
@@ -98,7 +98,7 @@ export function Mismatch({ mismatch, mayRewind, onRewind, onSelect }) {
       ${mismatch.source ? html`<p>The call is at <code>${mismatch.source}</code>.</p>` : null}
       <p>${mismatch.hint || 'The history is unchanged.'}</p>
       <ul>
-        <li>Deploy code that does what the history says there, or register the earlier version again. The instance then goes on by itself.</li>
+        <li>Deploy code that does what the history says there, or register the earlier version again. The instance then continues by itself.</li>
         ${mayRewind && before > 0 ? html`<li>Or begin a new run that keeps the events before the difference:${' '}
           <button type="button" data-action="rewind-before-mismatch" onClick=${() => onRewind(before)}>Rewind to event ${before}…</button></li>` : null}
       </ul>

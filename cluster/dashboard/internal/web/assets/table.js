@@ -10,7 +10,7 @@
 //     load({after, limit, signal}) returns {items, next}. reload asks for all rows that are shown, at
 //     most 1,000 (limit; otherwise undefined), from the beginning. take({items, next}) shows a first
 //     page, or returns false: more is shown, reload. Another key begins anew.
-//   useUnanswered(pages)  reloads while rows are marked "unanswered": the API has not waited for them
+//   useUnanswered(pages)  reloads while rows are "unanswered": the API has not waited for them
 //   More({pages, what})  the end of an infinite list: loads more when it becomes visible
 //   useSelection(rows, rowKey)  {has, toggle, all, toggleAll, clear, keys, rows}
 

@@ -14,11 +14,11 @@ import (
 // literal of the same underlying type.
 type Key struct{ _ [0]func() }
 
-// A Door is the request path of a client. Its functions may be called concurrently. Their errors are
-// those of the client's exported methods.
-type Door struct {
-	// Call sends a request to the leader of its partition, inside the client's interceptors, until it
-	// is answered or ctx ends.
+// Internals is the request path of a client, for packages of this module. Its functions may be
+// called concurrently. Their errors are those of the client's exported methods.
+type Internals struct {
+	// Call sends a request to the leader of its partition, inside the client's interceptors, until
+	// it is answered or ctx ends.
 	Call func(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error)
 	// Check returns an error for a request that the cluster would reject as invalid.
 	Check func(request *clusterpb.Request) error
@@ -30,19 +30,20 @@ type Door struct {
 	Encode func(of replay.PayloadInfo, value any) (*journalpb.Payload, error)
 	// Converter converts payloads and errors.
 	Converter engine.PayloadConverter
-	// Authorize returns an error if the Config.Authorize of the client's node refuses a user the right
-	// to an action on an instance, "" for an action that concerns no single instance. It is nil for a
-	// client of cluster.Dial: nodes check the calls of its program, and know no rights of its users.
+	// Authorize returns an error if the Config.Authorize of the client's node refuses a user the
+	// right to an action on an instance, "" for an action that concerns no single instance. It is
+	// nil for a client of cluster.Dial: nodes check the calls of its program, and know no rights of
+	// its users.
 	Authorize func(ctx context.Context, user, action, instance string) error
 	// Completions is how a handler of completions by signed tokens reaches the cluster.
 	Completions completion.Config
-	// Reports returns what each member reports of itself, in order of node IDs, when ctx ends or after
-	// 2 s at the latest. The error is that of finding the members.
+	// Reports returns what each member reports of itself, in order of node IDs, when ctx ends or
+	// after 2 s at the latest. The error is that of finding the members.
 	Reports func(ctx context.Context) ([]NodeReport, error)
 	// NodeAddresses returns the addresses of the members, by their IDs.
 	NodeAddresses func(ctx context.Context) (map[string]string, error)
-	// AskNode sends a request once to one node at an address, which answers it itself. It checks what
-	// Check does.
+	// AskNode sends a request once to a node at an address. That node answers it, not a leader.
+	// AskNode rejects the requests that Check does.
 	AskNode func(ctx context.Context, node, address string, request *clusterpb.Request) (*clusterpb.Response, error)
 }
 
