@@ -119,8 +119,8 @@ func answerOf(err error) (status int, detail errorDetail) {
 		detail.Code = code
 		return status, detail
 	}
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		detail.Code = "unavailable"
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, cluster.ErrClosed) {
+		detail.Code, detail.Outcome = "unavailable", "unknown"
 		return http.StatusServiceUnavailable, detail
 	}
 	return http.StatusInternalServerError, detail

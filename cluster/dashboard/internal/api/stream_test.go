@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -100,6 +101,44 @@ func awaitStream(asked <-chan struct{}, ended <-chan *httptest.ResponseRecorder)
 		case <-asked:
 		case w := <-ended:
 			return w
+		}
+	}
+}
+
+// A topic becomes a part of the names of events: one that cannot be is refused, and so is an ID that no
+// instance can have.
+func TestEvents_RefusesTopics(t *testing.T) {
+	a := newAPI(clustertest.New(t, 1, clustertest.Definitions(welcomeDefinitions()...)).Client(0))
+	for _, topic := range []string{
+		"", "cluster:x", "list:state=failed\n", "list:state=failed\rname=a", "list:\nstate=failed",
+		"instance:", "instance:a\nb", "instance:a b", "instance:" + strings.Repeat("i", 129),
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", "/events?topics="+url.QueryEscape(topic), nil))
+		cancel()
+		if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), `"code":"invalid"`) {
+			t.Errorf("%.40q: status %d: %s", topic, w.Code, w.Body)
+		}
+	}
+}
+
+// Streams of a node that is closed say so, instead of standing still.
+func TestEvents_SayThatTheNodeIsClosed(t *testing.T) {
+	c := clustertest.New(t, 1, clustertest.Definitions(welcomeDefinitions()...))
+	a := newAPI(c.Client(0))
+	client := c.Client(0)
+	if _, err := cluster.StartRun(t.Context(), client, welcome, "w", "x"); err != nil {
+		t.Fatal(err)
+	}
+	until := map[string]func(string) string{}
+	for _, topic := range []string{"overview", "list:name%3Dwelcome", "instance:w"} {
+		until[topic] = follow(t, a, "/events?topics="+topic)
+	}
+	c.Kill(0)
+	for topic, until := range until {
+		if text := until("-error\n"); !strings.Contains(text, "unavailable") {
+			t.Errorf("%s: %q", topic, text)
 		}
 	}
 }
