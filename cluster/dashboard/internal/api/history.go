@@ -207,6 +207,10 @@ func (a *historyAPI) watchInstance(w http.ResponseWriter, r *request) error {
 	if _, err := a.config.Client.Get(r.context(), id, cluster.Stale()); err != nil {
 		return err
 	}
+	if r.Method == http.MethodHead {
+		newEventWriter(w)
+		return nil
+	}
 	release, err := a.streams.enter()
 	if err != nil {
 		return err

@@ -335,6 +335,10 @@ func (a *API) serveEvents(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
+	if r.Method == http.MethodHead {
+		newEventWriter(w)
+		return nil
+	}
 	release, err := a.streams.enter()
 	if err != nil {
 		return err

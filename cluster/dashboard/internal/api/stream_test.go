@@ -142,3 +142,20 @@ func TestEvents_SayThatTheNodeIsClosed(t *testing.T) {
 		}
 	}
 }
+
+// A request for the headers of a stream does not hold one open.
+func TestStreams_HeadHoldsNoneOpen(t *testing.T) {
+	c := clustertest.New(t, 1, clustertest.Definitions(welcomeDefinitions()...))
+	if _, err := cluster.StartRun(t.Context(), c.Client(0), welcome, "w", "x"); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/events?topics=overview", "/instances/w/watch"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		w := httptest.NewRecorder()
+		newAPI(c.Client(0)).ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodHead, path, nil))
+		if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "text/event-stream" || ctx.Err() != nil {
+			t.Errorf("%s: status %d, %q, %v", path, w.Code, w.Header().Get("Content-Type"), ctx.Err())
+		}
+		cancel()
+	}
+}
