@@ -33,7 +33,7 @@ func (a *API) readRoutes() []route {
 			service: answers(of.readPayload), action: cluster.ActionHistory},
 		{pattern: "GET /instances/{id}/timeline", about: "Shows an execution as operations and moments.", query: "execution fresh",
 			service: answers(of.readTimeline), action: cluster.ActionHistory},
-		{pattern: "GET /instances/{id}/watch", about: "Sends the events of an instance until its run ends, as server-sent events with IDs.", header: "Last-Event-ID",
+		{pattern: "GET /instances/{id}/watch", about: "Sends the events of an instance until its run ends, as server-sent events: event for each, with an ID, and then end or error.", header: "Last-Event-ID",
 			stream: of.watchInstance, action: cluster.ActionHistory},
 		{pattern: "GET /instances/{id}/pending", about: "Lists the open operations of an instance.",
 			service: answers(in.listPending), action: cluster.ActionGet},

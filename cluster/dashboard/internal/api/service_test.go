@@ -39,3 +39,30 @@ func TestHandler_RefusesUnknownParameters(t *testing.T) {
 		}
 	}
 }
+
+// A request that cannot mean what it does is refused, and answers say that nobody may keep them.
+func TestHandler_RefusesAmbiguousRequests(t *testing.T) {
+	a := newAPI(clustertest.New(t, 1, clustertest.Definitions(welcomeDefinitions()...)).Client(0))
+	for _, c := range []struct{ method, path, body, field string }{
+		{"GET", "/instances?fresh=1", "", "fresh"},
+		{"GET", "/instances/i?fresh=True", "", "fresh"},
+		{"GET", "/instances?fresh=true&fresh=false", "", "fresh"},
+		{"GET", "/instances/i/history?payloads=yes", "", "payloads"},
+		{"GET", "/jobs?soon=", "", "soon"},
+		{"POST", "/instances/i/events/approved", `{"input":true}`, "body"},
+		{"POST", "/instances/i/updates/add", `{"data":1}`, "body"},
+		{"POST", "/instances", "{\"name\":\"welcome\",\"id\":\"u\",\"input\":\"\xff\"}", "body"},
+	} {
+		answer := fetch[errorAnswer](t, a, c.method, c.path, c.body, http.StatusBadRequest)
+		if answer.Error.Code != "invalid" || answer.Error.Field != c.field {
+			t.Errorf("%s %s %s: %+v; want field %s", c.method, c.path, c.body, answer.Error, c.field)
+		}
+	}
+	for path, status := range map[string]int{"/none": http.StatusNotFound, "/session": http.StatusOK, "/instances/i": http.StatusNotFound} {
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		if w.Code != status || w.Header().Get("Cache-Control") != "no-store" {
+			t.Errorf("%s: status %d, Cache-Control %q", path, w.Code, w.Header().Get("Cache-Control"))
+		}
+	}
+}
