@@ -21,7 +21,7 @@ func (a *API) readRoutes() []route {
 			service: answers(a.cluster.showOverview), action: cluster.ActionList},
 		{pattern: "GET /instances", about: "Lists instances.", query: "filter after limit fresh",
 			service: answers(in.listInstances), action: cluster.ActionList},
-		{pattern: "GET /instances/count", about: "Counts instances, also by dimensions.", query: "filter by max fresh",
+		{pattern: "GET /count", about: "Counts instances, also by dimensions.", query: "filter by max fresh",
 			service: answers(in.countInstances), action: cluster.ActionList},
 		{pattern: "GET /filter/complete", about: "Suggests what can replace the word of a filter that ends at the cursor.", query: "text cursor",
 			service: answers(in.completeFilter), action: cluster.ActionList},

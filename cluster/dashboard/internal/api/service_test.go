@@ -66,3 +66,20 @@ func TestHandler_RefusesAmbiguousRequests(t *testing.T) {
 		}
 	}
 }
+
+// No call has a path that is that of an instance, whatever ID it has.
+func TestHandler_InstanceWithTheIDOfACall(t *testing.T) {
+	c := clustertest.New(t, 1, clustertest.Definitions(welcomeDefinitions()...))
+	a := newAPI(c.Client(0))
+	for _, of := range a.routes() {
+		id, ok := strings.CutPrefix(of.pattern, "GET /instances/")
+		if !ok || strings.ContainsAny(id, "/{") {
+			continue
+		}
+		t.Errorf("%s hides the instance %q", of.pattern, id)
+	}
+	fetch[startAnswer](t, a, "POST", "/instances", `{"name":"welcome","id":"count","input":"x"}`, http.StatusOK)
+	if got := fetch[instanceView](t, a, "GET", "/instances/count?fresh=true", "", http.StatusOK); got.ID != "count" {
+		t.Errorf("the instance count: %+v", got)
+	}
+}
