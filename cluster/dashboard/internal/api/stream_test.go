@@ -1,8 +1,10 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -157,5 +159,25 @@ func TestStreams_HeadHoldsNoneOpen(t *testing.T) {
 			t.Errorf("%s: status %d, %q, %v", path, w.Code, w.Header().Get("Content-Type"), ctx.Err())
 		}
 		cancel()
+	}
+}
+
+// A handler around the API may pass a writer that cannot be flushed: a stream says so, instead of ending
+// after its first event.
+func TestStreams_WriterThatCannotBeFlushed(t *testing.T) {
+	c := clustertest.New(t, 1, clustertest.Definitions(welcomeDefinitions()...))
+	if _, err := cluster.StartRun(t.Context(), c.Client(0), welcome, "w", "x"); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	a := New(Config{Client: c.Client(0), StreamsMax: 10, TopicsMax: 10, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	for _, path := range []string{"/events?topics=overview", "/instances/w/watch"} {
+		w := httptest.NewRecorder()
+		a.ServeHTTP(struct{ http.ResponseWriter }{w}, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		if w.Code != http.StatusInternalServerError || !strings.HasPrefix(w.Header().Get("Content-Type"), "application/json") ||
+			!strings.Contains(w.Body.String(), "Flush") || !strings.Contains(log.String(), "Flush") {
+			t.Errorf("%s: status %d, %q: %s; log %s", path, w.Code, w.Header().Get("Content-Type"), w.Body, &log)
+		}
+		log.Reset()
 	}
 }
