@@ -83,3 +83,14 @@ func TestHandler_InstanceWithTheIDOfACall(t *testing.T) {
 		t.Errorf("the instance count: %+v", got)
 	}
 }
+
+// A job for all instances is asked for in so many words: a body that lacks the filter starts none.
+func TestBulk_NeedsFilter(t *testing.T) {
+	a := newAPI(clustertest.New(t, 1, clustertest.Definitions(welcomeDefinitions()...)).Client(0))
+	for _, body := range []string{`{"action":"cancel"}`, `{"action":"cancel","filter":null}`, `{"action":"cancel","dry_run":true}`} {
+		if got := fetch[errorAnswer](t, a, "POST", "/bulk", body, http.StatusBadRequest); got.Error.Field != "filter" {
+			t.Errorf("%s: %+v", body, got.Error)
+		}
+	}
+	fetch[object](t, a, "POST", "/bulk", `{"action":"cancel","filter":"","dry_run":true}`, http.StatusOK)
+}
