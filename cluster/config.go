@@ -61,8 +61,8 @@ type Config struct {
 	// single instance. [SendOrStart] needs the right to both [ActionStart] and [ActionSend],
 	// [TerminateExisting] to [ActionTerminate] also. The start of a bulk job (package cluster/bulk)
 	// also needs the right to its action, with instanceID "". The dashboard of a node asks about each
-	// action of its users; see operate.PrincipalUser. Authorize requires TLS and may be called
-	// concurrently. It is not called for calls that other nodes forward, because they have called
+	// action of its users; see operate.PrincipalUser. With Listen, Authorize requires TLS. It may be
+	// called concurrently. It is not called for calls that other nodes forward, because they have called
 	// it, nor for what orchestration code starts, sends or cancels. By default, each client with a
 	// certificate of the cluster may do everything.
 	Authorize func(ctx context.Context, caller Principal, action Action, instanceID string) error
@@ -236,8 +236,8 @@ func (c Config) validate() error {
 		return invalidConfig("ClusterID", fmt.Sprintf("is %.100q: %s", c.ClusterID, transport.NameRule))
 	case !transport.IsName(c.NodeID):
 		return invalidConfig("NodeID", fmt.Sprintf("is %.100q: %s", c.NodeID, transport.NameRule))
-	case c.Authorize != nil && c.TLS == nil:
-		return invalidConfig("Authorize", "is set without TLS: callers cannot be authenticated")
+	case c.Authorize != nil && c.TLS == nil && c.Listen != "":
+		return invalidConfig("Authorize", "is set with Listen but without TLS: callers cannot be authenticated")
 	case c.Partitions < 1 || c.Partitions > partitionsMax:
 		return invalidConfig("Partitions", fmt.Sprintf("is %d: 1 to %d are allowed", c.Partitions, partitionsMax))
 	case c.ActivitiesMax < 0:

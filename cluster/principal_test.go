@@ -191,3 +191,22 @@ func TestAuthorize_UnsetPermitsUsers(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A node that nobody can reach needs no TLS to ask about the users of its own program.
+func TestAuthorize_UsersOfNodeWithoutListen(t *testing.T) {
+	door, err := startNode(t, Config{InMemory: true, Authorize: func(_ context.Context, _ Principal, action Action, _ string) error {
+		if action == ActionPurge {
+			return errors.New("not today")
+		}
+		return nil
+	}}).Client().Internal(access.Key{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := door.Authorize(testContext(t), "alice", string(ActionPurge), "i"); !errors.Is(err, ErrNotAuthorized) {
+		t.Errorf("purge: %v; want ErrNotAuthorized", err)
+	}
+	if err := door.Authorize(testContext(t), "alice", string(ActionCancel), "i"); err != nil {
+		t.Errorf("cancel: %v", err)
+	}
+}

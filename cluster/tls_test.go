@@ -57,7 +57,7 @@ func TestTLS_RejectsConflictingConfig(t *testing.T) {
 		"Listen":    {InMemory: true, Listen: "0.0.0.0:0"},
 		"NodeID":    {InMemory: true, NodeID: "a/b", TLS: keys.keys(keys.Node("n1"))},
 		"ClusterID": {InMemory: true, ClusterID: "a b"},
-		"Authorize": {InMemory: true, Authorize: allow},
+		"Authorize": {InMemory: true, Listen: "127.0.0.1:0", Authorize: allow},
 	} {
 		config.Logger = testLogger()
 		var wrong *replay.InvalidError

@@ -54,7 +54,7 @@ func liveList(share int, filter string) livePage {
 	escaped := url.QueryEscape(filter)
 	return livePage{
 		share, "list:" + filter,
-		[]string{"api/instances?limit=100&filter=" + escaped, "api/instances/count?max=10000&filter=" + escaped},
+		[]string{"api/instances?limit=100&filter=" + escaped, "api/count?max=10000&filter=" + escaped},
 		[]string{"state", "count"},
 	}
 }

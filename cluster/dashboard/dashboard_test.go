@@ -185,7 +185,7 @@ func TestAPI_ReadsShowTheCluster(t *testing.T) {
 	l.start(id, "paid")
 	l.expect("instances?filter="+url.QueryEscape("tag.shop=north name=order")+"&fresh=true", id, "instances", 0, "id")
 	l.expect("instances?filter=state%3Dfailed", []any{}, "instances")
-	l.expect("instances/count?by=state&by=name", 1, "groups", 1, "count")
+	l.expect("count?by=state&by=name", 1, "groups", 1, "count")
 	l.expect(path, "an order", "summary")
 	l.expect(path, "<script>alert(1)</script>", "custom_status", "json", "html")
 	l.expect(path+"/pending", "paid", "operations", 0, "name")

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/filter"
@@ -119,8 +121,8 @@ func answerOf(err error) (status int, detail errorDetail) {
 		detail.Code = code
 		return status, detail
 	}
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		detail.Code = "unavailable"
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, cluster.ErrClosed) {
+		detail.Code, detail.Outcome = "unavailable", "unknown"
 		return http.StatusServiceUnavailable, detail
 	}
 	return http.StatusInternalServerError, detail
@@ -158,19 +160,26 @@ func writeJSON(w http.ResponseWriter, status int, answer any) {
 
 // decodeBody reads the body of a change, which must have no other fields. An empty body is valid.
 func (r *request) decodeBody(into any) error {
-	decoder := json.NewDecoder(r.Body)
-	decoder.DisallowUnknownFields()
-	err := decoder.Decode(into)
-	var large *http.MaxBytesError
+	text, err := io.ReadAll(r.Body)
 	switch {
-	case err == nil && !errors.Is(decoder.Decode(&json.RawMessage{}), io.EOF):
-		return &replay.InvalidError{Field: "body", Reason: "must be one JSON object"}
-	case err == nil, r.ContentLength == 0:
-		return nil
-	case errors.As(err, &large):
+	case errors.As(err, new(*http.MaxBytesError)):
 		return err
+	case err != nil:
+		return &replay.InvalidError{Field: "body", Reason: err.Error()}
+	case len(text) == 0:
+		return nil
+	case !utf8.Valid(text):
+		return &replay.InvalidError{Field: "body", Reason: "must be UTF-8"}
 	}
-	return &replay.InvalidError{Field: "body", Reason: err.Error()}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return &replay.InvalidError{Field: "body", Reason: err.Error()}
+	}
+	if !errors.Is(decoder.Decode(&json.RawMessage{}), io.EOF) {
+		return &replay.InvalidError{Field: "body", Reason: "must be one JSON object"}
+	}
+	return nil
 }
 
 // timeOf returns a time as answers have it, nil for the zero time.

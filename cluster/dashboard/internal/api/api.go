@@ -75,6 +75,7 @@ func New(config Config) *API {
 		a.mux.HandleFunc(pattern, complete)
 	}
 	a.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
 		writeError(w, notFound("the API has no such path, or not with this method"))
 	})
 	return a

@@ -108,25 +108,32 @@ func (a *changeAPI) startInstance(ctx context.Context, r *request, body *startBo
 	return &startAnswer{run.ID, run.Attached}, nil
 }
 
-// messageBody is the body of an event or an update.
-type messageBody struct {
-	Data      json.RawMessage `json:"data"`  // of an event
-	Input     json.RawMessage `json:"input"` // of an update
+// eventBody is the body of an event.
+type eventBody struct {
+	Data      json.RawMessage `json:"data"`
 	RequestID string          `json:"request_id"`
 	Reason    string          `json:"reason"`
 }
 
-func (b *messageBody) options() (options []replay.Option) {
-	if b.RequestID != "" {
-		options = append(options, cluster.RequestID(b.RequestID))
+// updateBody is the body of an update.
+type updateBody struct {
+	Input     json.RawMessage `json:"input"`
+	RequestID string          `json:"request_id"`
+	Reason    string          `json:"reason"`
+}
+
+// requestID returns the option for a request ID, none for "".
+func requestID(id string) (options []replay.Option) {
+	if id != "" {
+		options = append(options, cluster.RequestID(id))
 	}
 	return options
 }
 
-func (a *changeAPI) sendEvent(ctx context.Context, r *request, body *messageBody) (*accepted, error) {
+func (a *changeAPI) sendEvent(ctx context.Context, r *request, body *eventBody) (*accepted, error) {
 	event := replay.Event[json.RawMessage](r.PathValue("name"))
 	ctx = operate.WithReason(ctx, body.Reason)
-	return &accepted{}, cluster.Send(ctx, a.config.Client, r.PathValue("id"), event, orNull(body.Data), body.options()...)
+	return &accepted{}, cluster.Send(ctx, a.config.Client, r.PathValue("id"), event, orNull(body.Data), requestID(body.RequestID)...)
 }
 
 // outputAnswer is what the code has answered.
@@ -134,11 +141,11 @@ type outputAnswer struct {
 	Output *payload `json:"output"`
 }
 
-func (a *changeAPI) updateInstance(ctx context.Context, r *request, body *messageBody) (*outputAnswer, error) {
+func (a *changeAPI) updateInstance(ctx context.Context, r *request, body *updateBody) (*outputAnswer, error) {
 	name := r.PathValue("name")
 	handle := replay.Update[json.RawMessage, json.RawMessage](name)
 	ctx = operate.WithReason(ctx, body.Reason)
-	output, err := cluster.CallUpdate(ctx, a.config.Client, r.PathValue("id"), handle, orNull(body.Input), body.options()...)
+	output, err := cluster.CallUpdate(ctx, a.config.Client, r.PathValue("id"), handle, orNull(body.Input), requestID(body.RequestID)...)
 	if err != nil {
 		return nil, err
 	}

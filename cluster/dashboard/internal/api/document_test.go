@@ -33,7 +33,7 @@ var parameters = map[string]string{
 	"event":         "An event_id",
 	"execution":     "The number of an execution; 0 or absent: the latest",
 	"filter":        "The text of a filter, as package cluster/filter describes it",
-	"fresh":         "true: ask the leader instead of the node's replica",
+	"fresh":         "true: ask the leader instead of the node's replica (default: false)",
 	"id":            "An ID: of an instance, a job, a schedule or a node",
 	"input":         "The input of the query, JSON (default null)",
 	"Last-Event-ID": "The id of the last event that the client has got: the stream continues after it, without loss or repeats",
@@ -45,7 +45,8 @@ var parameters = map[string]string{
 	"soon":          "true: do not wait for entries that do not answer soon; they are marked",
 	"text":          "The text of a filter that is being typed",
 	"token":         "A signed token of an attempt",
-	"topics":        "A topic: overview, cluster, code, instance:ID or list:FILTER. It may occur up to 20 times.",
+	"topics": "A topic: overview, cluster, code, instance:ID or list:FILTER. It may occur up to 20 times. " +
+		"The events of a topic are TOPIC-state, of a list TOPIC-count too, of an instance TOPIC-events and TOPIC-changed, and TOPIC-error.",
 }
 
 // numeric are the parameters that are numbers. many may occur several times.

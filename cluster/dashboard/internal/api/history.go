@@ -207,6 +207,10 @@ func (a *historyAPI) watchInstance(w http.ResponseWriter, r *request) error {
 	if _, err := a.config.Client.Get(r.context(), id, cluster.Stale()); err != nil {
 		return err
 	}
+	if r.Method == http.MethodHead {
+		_, err := newEventWriter(w)
+		return err
+	}
 	release, err := a.streams.enter()
 	if err != nil {
 		return err
@@ -214,7 +218,11 @@ func (a *historyAPI) watchInstance(w http.ResponseWriter, r *request) error {
 	defer release()
 	ctx, end := a.whilePermitted(r, func(r *request) error { return r.authorize(cluster.ActionHistory, id) })
 	defer end()
-	out, viewer := newEventWriter(w), a.newEventViewer(id, true, true)
+	out, err := newEventWriter(w)
+	if err != nil {
+		return err
+	}
+	viewer := a.newEventViewer(id, true, true)
 	for e, err := range a.config.Client.Watch(ctx, id, from) {
 		if err != nil {
 			out.send("error", "", errorAnswerOf(err))

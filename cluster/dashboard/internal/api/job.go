@@ -14,7 +14,7 @@ import (
 
 // jobBody is the body that starts a bulk job.
 type jobBody struct {
-	Filter      string            `json:"filter"`
+	Filter      *string           `json:"filter"` // required; "" selects all instances
 	Action      string            `json:"action"`
 	Arguments   map[string]string `json:"arguments"`
 	Rate        float64           `json:"rate"` // instances per second; 0: the default
@@ -50,8 +50,11 @@ func (a *API) startJob(ctx context.Context, r *request, body *jobBody) (*jobAnsw
 	job := bulk.Job{
 		ID: body.ID, Action: body.Action, Arguments: body.Arguments, Reason: body.Reason, Rate: body.Rate, Concurrency: body.Concurrency,
 	}
+	if body.Filter == nil {
+		return nil, &replay.InvalidError{Field: "filter", Reason: `must be stated; "" selects all instances`}
+	}
 	var err error
-	if job.Filter, err = filter.Parse(body.Filter, time.Now()); err != nil {
+	if job.Filter, err = filter.Parse(*body.Filter, time.Now()); err != nil {
 		return nil, err
 	}
 	if err := r.authorizeJob(&job, body.DryRun); err != nil {

@@ -202,7 +202,7 @@ func expectNoPayloads(t *testing.T, a *API) {
 	if made < 50 {
 		t.Errorf("%d calls", made)
 	}
-	expectHidden(t, a, "GET", "/instances/count?by=attr:tenant", "", http.StatusForbidden)
+	expectHidden(t, a, "GET", "/count?by=attr:tenant", "", http.StatusForbidden)
 }
 
 // pathsOf returns the paths of a call with the parameters that show the most.

@@ -47,8 +47,15 @@ func takes[B, A any](serve func(ctx context.Context, r *request, body *B) (*A, e
 	}}
 }
 
-// checkQuery returns an error for a parameter that a route does not have: ignoring a misspelt filter
-// would answer with all instances. It does not read the body, which may be declared as a form.
+// Parameters that are true or false, and those that may occur more than once.
+var (
+	switches = []string{"fresh", "payloads", "soon"}
+	repeated = []string{"by", "topics"}
+)
+
+// checkQuery returns an error for a parameter that a route does not have, or whose value would be
+// ignored: ignoring a misspelt filter would answer with all instances. It does not read the body, which
+// may be declared as a form.
 func (of *route) checkQuery(r *http.Request) error {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -56,14 +63,27 @@ func (of *route) checkQuery(r *http.Request) error {
 	}
 	known := strings.Fields(of.query)
 	for _, name := range slices.Sorted(maps.Keys(query)) {
-		if slices.Contains(known, name) {
-			continue
+		values := query[name]
+		reason := ""
+		switch {
+		case !slices.Contains(known, name):
+			reason = unknownParameter(known)
+		case len(values) > 1 && !slices.Contains(repeated, name):
+			reason = "must occur once"
+		case slices.Contains(switches, name) && values[0] != "true" && values[0] != "false":
+			reason = `must be "true" or "false"`
 		}
-		reason := "is no parameter of this call, which has none"
-		if len(known) > 0 {
-			reason = "is no parameter of this call: it has " + strings.Join(known, ", ")
+		if reason != "" {
+			return &replay.InvalidError{Field: name, Reason: reason}
 		}
-		return &replay.InvalidError{Field: name, Reason: reason}
 	}
 	return nil
+}
+
+// unknownParameter says that a call has only the known parameters.
+func unknownParameter(known []string) string {
+	if len(known) == 0 {
+		return "is no parameter of this call, which has none"
+	}
+	return "is no parameter of this call: it has " + strings.Join(known, ", ")
 }

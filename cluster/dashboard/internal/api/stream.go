@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -232,13 +233,17 @@ type eventWriter struct {
 	text bytes.Buffer
 }
 
-// newEventWriter begins a stream.
-func newEventWriter(w http.ResponseWriter) *eventWriter {
+// newEventWriter begins a stream. The error says that it cannot be one: nothing was written.
+func newEventWriter(w http.ResponseWriter) (*eventWriter, error) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // a proxy must not hold events back
 	out := &eventWriter{w: w, rest: http.NewResponseController(w)}
+	_ = out.rest.SetWriteDeadline(time.Now().Add(writeTimeout))
+	if err := out.rest.Flush(); errors.Is(err, http.ErrNotSupported) {
+		return nil, fmt.Errorf("a handler around the dashboard passes a %T, which has neither Flush nor Unwrap: %w", w, err)
+	}
 	out.comment()
-	return out
+	return out, nil
 }
 
 func (o *eventWriter) comment() error {
@@ -335,6 +340,10 @@ func (a *API) serveEvents(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
+	if r.Method == http.MethodHead {
+		_, err := newEventWriter(w)
+		return err
+	}
 	release, err := a.streams.enter()
 	if err != nil {
 		return err
@@ -351,8 +360,11 @@ func (a *API) serveEvents(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	defer leave()
-	s.sendTo(ctx, newEventWriter(w))
-	return nil
+	out, err := newEventWriter(w)
+	if err == nil {
+		s.sendTo(ctx, out)
+	}
+	return err
 }
 
 // sendTo sends what the subscriber gets, until the context ends or the client has gone.

@@ -1,10 +1,13 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -101,5 +104,80 @@ func awaitStream(asked <-chan struct{}, ended <-chan *httptest.ResponseRecorder)
 		case w := <-ended:
 			return w
 		}
+	}
+}
+
+// A topic becomes a part of the names of events: one that cannot be is refused, and so is an ID that no
+// instance can have.
+func TestEvents_RefusesTopics(t *testing.T) {
+	a := newAPI(clustertest.New(t, 1, clustertest.Definitions(welcomeDefinitions()...)).Client(0))
+	for _, topic := range []string{
+		"", "cluster:x", "list:state=failed\n", "list:state=failed\rname=a", "list:\nstate=failed",
+		"instance:", "instance:a\nb", "instance:a b", "instance:" + strings.Repeat("i", 129),
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", "/events?topics="+url.QueryEscape(topic), nil))
+		cancel()
+		if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), `"code":"invalid"`) {
+			t.Errorf("%.40q: status %d: %s", topic, w.Code, w.Body)
+		}
+	}
+}
+
+// Streams of a node that is closed say so, instead of standing still.
+func TestEvents_SayThatTheNodeIsClosed(t *testing.T) {
+	c := clustertest.New(t, 1, clustertest.Definitions(welcomeDefinitions()...))
+	a := newAPI(c.Client(0))
+	client := c.Client(0)
+	if _, err := cluster.StartRun(t.Context(), client, welcome, "w", "x"); err != nil {
+		t.Fatal(err)
+	}
+	until := map[string]func(string) string{}
+	for _, topic := range []string{"overview", "list:name%3Dwelcome", "instance:w"} {
+		until[topic] = follow(t, a, "/events?topics="+topic)
+	}
+	c.Kill(0)
+	for topic, until := range until {
+		if text := until("-error\n"); !strings.Contains(text, "unavailable") {
+			t.Errorf("%s: %q", topic, text)
+		}
+	}
+}
+
+// A request for the headers of a stream does not hold one open.
+func TestStreams_HeadHoldsNoneOpen(t *testing.T) {
+	c := clustertest.New(t, 1, clustertest.Definitions(welcomeDefinitions()...))
+	if _, err := cluster.StartRun(t.Context(), c.Client(0), welcome, "w", "x"); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/events?topics=overview", "/instances/w/watch"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		w := httptest.NewRecorder()
+		newAPI(c.Client(0)).ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodHead, path, nil))
+		if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "text/event-stream" || ctx.Err() != nil {
+			t.Errorf("%s: status %d, %q, %v", path, w.Code, w.Header().Get("Content-Type"), ctx.Err())
+		}
+		cancel()
+	}
+}
+
+// A handler around the API may pass a writer that cannot be flushed: a stream says so, instead of ending
+// after its first event.
+func TestStreams_WriterThatCannotBeFlushed(t *testing.T) {
+	c := clustertest.New(t, 1, clustertest.Definitions(welcomeDefinitions()...))
+	if _, err := cluster.StartRun(t.Context(), c.Client(0), welcome, "w", "x"); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	a := New(Config{Client: c.Client(0), StreamsMax: 10, TopicsMax: 10, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	for _, path := range []string{"/events?topics=overview", "/instances/w/watch"} {
+		w := httptest.NewRecorder()
+		a.ServeHTTP(struct{ http.ResponseWriter }{w}, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		if w.Code != http.StatusInternalServerError || !strings.HasPrefix(w.Header().Get("Content-Type"), "application/json") ||
+			!strings.Contains(w.Body.String(), "Flush") || !strings.Contains(log.String(), "Flush") {
+			t.Errorf("%s: status %d, %q: %s; log %s", path, w.Code, w.Header().Get("Content-Type"), w.Body, &log)
+		}
+		log.Reset()
 	}
 }

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/filter"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
@@ -26,6 +29,14 @@ const (
 // "overview", "cluster", "code", "instance:ID" and "list:FILTER".
 func (a *API) producer(r *request, name string) (key string, produce func(context.Context, publisher), err error) {
 	kind, argument, _ := strings.Cut(name, ":")
+	switch {
+	case strings.ContainsAny(name, "\r\n"):
+		return "", nil, &replay.InvalidError{Field: "topics", Reason: "must not contain line breaks"}
+	case kind == "instance" && !engine.ValidInstanceID(argument):
+		return "", nil, &replay.InvalidError{Field: "topics", Reason: fmt.Sprintf("names the instance %.140q, which is no valid ID", argument)}
+	case kind != name && kind != "list" && kind != "instance":
+		kind = "" // the others have no argument
+	}
 	switch kind {
 	case "overview":
 		if !r.seesMembers() {
@@ -62,6 +73,13 @@ func (c *comparison) next(shown any) (text []byte, changed bool) {
 	return text, changed
 }
 
+// publish publishes what is shown now if it differs from the last.
+func (c *comparison) publish(publish publisher, kind string, shown any) {
+	if text, changed := c.next(shown); changed {
+		publish(kind, json.RawMessage(text))
+	}
+}
+
 // followState returns a producer that publishes a state whenever it has changed.
 func followState[A any](s *streams, read func(ctx context.Context) (A, error)) func(context.Context, publisher) {
 	return func(ctx context.Context, publish publisher) {
@@ -73,8 +91,8 @@ func followState[A any](s *streams, read func(ctx context.Context) (A, error)) f
 			if err != nil {
 				pause = max(pause, retryInterval)
 				publish("error", errorAnswerOf(err))
-			} else if text, changed := states.next(state); changed {
-				publish("state", json.RawMessage(text))
+			} else {
+				states.publish(publish, "state", state)
 			}
 			if !wait(ctx, pause) {
 				return
@@ -90,20 +108,18 @@ type listState struct {
 }
 
 // followList publishes the first page of a list and its count, as bounded as those of pages, whenever
-// they have changed.
+// they have changed. It publishes the first of some equal errors.
 func (a *API) followList(ctx context.Context, text string, f cluster.Filter, publish publisher) {
 	var pages, counts comparison
 	for {
 		began := time.Now()
-		if page, err := a.config.Client.List(ctx, f, "", pageDefault, cluster.Stale()); err == nil {
-			if text, changed := pages.next(listState{a.viewsOf(page), page.Next}); changed {
-				publish("state", json.RawMessage(text))
-			}
+		if page, err := a.config.Client.List(ctx, f, "", pageDefault, cluster.Stale()); err != nil {
+			pages.publish(publish, "error", errorAnswerOf(err))
+		} else {
+			pages.publish(publish, "state", listState{a.viewsOf(page), page.Next})
 		}
 		if count, err := a.counts.get(ctx, text, countMax); err == nil {
-			if text, changed := counts.next(count); changed {
-				publish("count", json.RawMessage(text))
-			}
+			counts.publish(publish, "count", count)
 		}
 		if !wait(ctx, a.streams.pause(time.Since(began))) {
 			return
@@ -121,7 +137,7 @@ type eventsMessage struct {
 // the instance does not proceed. It does so at the beginning too, so that pages read the events
 // before the first one that it publishes.
 func (a *API) followInstance(ctx context.Context, id string, publish publisher) {
-	from, ok := a.nextPosition(ctx, id)
+	from, ok := a.nextPosition(ctx, id, publish)
 	if !ok {
 		return
 	}
@@ -147,7 +163,10 @@ func (a *API) followInstance(ctx context.Context, id string, publish publisher) 
 		case e := <-events:
 			publish("events", eventsMessage{collect(e, events)})
 		case <-read.C:
-			if shown := a.unrecorded(ctx, id); shown != nil {
+			shown, err := a.unrecorded(ctx, id)
+			if err != nil {
+				unrecorded.publish(publish, "error", errorAnswerOf(err))
+			} else if shown != nil {
 				if _, changed := unrecorded.next(shown); changed {
 					publish("changed", struct{}{})
 				}
@@ -171,8 +190,9 @@ func collect(first *eventView, events <-chan *eventView) []*eventView {
 }
 
 // nextPosition returns the position of the next event of an instance, once it exists; false if the
-// context ends before.
-func (a *API) nextPosition(ctx context.Context, id string) (history.Position, bool) {
+// context ends before. Until then it publishes the errors of reading.
+func (a *API) nextPosition(ctx context.Context, id string, publish publisher) (history.Position, bool) {
+	var errs comparison
 	for {
 		status, err := a.config.Client.Get(ctx, id, cluster.Stale())
 		switch {
@@ -180,7 +200,10 @@ func (a *API) nextPosition(ctx context.Context, id string) (history.Position, bo
 			return history.Position{Execution: status.Execution + 1, EventID: 1}, true
 		case err == nil:
 			return history.Position{Execution: status.Execution, EventID: status.LastEventID + 1}, true
-		case !wait(ctx, retryInterval):
+		case !errors.Is(err, cluster.ErrNotFound):
+			errs.publish(publish, "error", errorAnswerOf(err))
+		}
+		if !wait(ctx, retryInterval) {
 			return history.Position{}, false
 		}
 	}
@@ -215,24 +238,25 @@ type unrecordedState struct {
 	Pending [][]any
 }
 
-// unrecorded returns what the history does not show of an instance; nil if it is not known.
-func (a *API) unrecorded(ctx context.Context, id string) *unrecordedState {
+// unrecorded returns what the history does not show of an instance; nil if the leader does not say it.
+// The error is that of reading the instance.
+func (a *API) unrecorded(ctx context.Context, id string) (*unrecordedState, error) {
 	status, err := a.config.Client.Get(ctx, id, cluster.Stale())
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	shown := &unrecordedState{State: status.State}
 	if status.Ended() {
-		return shown
+		return shown, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, retryInterval)
 	defer cancel()
 	open, err := a.config.Client.Pending(ctx, id)
 	if err != nil {
-		return nil
+		return nil, nil
 	}
 	for _, o := range open[:min(len(open), eventsAtOnce)] {
 		shown.Pending = append(shown.Pending, []any{o.EventID, o.State, o.FailedAttempts, o.AttemptStarted, o.Held, o.PausedBy, o.NextAttempt, o.Buffered})
 	}
-	return shown
+	return shown, nil
 }

@@ -60,7 +60,7 @@ function Instances() {
     return pageOf(answer);
   });
   const topic = pages.error?.status === 400 ? null : `list:${filter}`; // a wrong filter cannot be followed
-  const counted = useFetched(filter, (signal) => get(['instances', 'count'], { filter, max: countMax }, signal), topic,
+  const counted = useFetched(filter, (signal) => get(['count'], { filter, max: countMax }, signal), topic,
     (kind, data) => ({ count: data, state: false })[kind]);
   const selection = useSelection(pages.rows, (row) => row.id);
   const selectable = may('cancel') || may('terminate') || may('suspend') || may('purge');
