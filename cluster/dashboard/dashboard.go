@@ -36,7 +36,8 @@ type Options struct {
 	// Defaults to 1,000.
 	StreamsMax int
 	// TopicsMax bounds the different topics that these streams follow together, such as the pages of
-	// different instances or lists: each is read about once a second. Defaults to 500.
+	// different instances or lists: each is read about once a second. The overview, the code and the
+	// cluster do not count. Defaults to 500.
 	TopicsMax int
 	// Logger gets requests that fail with an internal error, and with principal and reason the changes
 	// that no history records: of members, leaders and paused activities, retries and purges. Defaults
