@@ -36,8 +36,9 @@ type Options struct {
 	// StreamsMax bounds the streams of events that are open at a time; each open page has one.
 	// Defaults to 1,000.
 	StreamsMax int
-	// TopicsMax bounds the different topics that these streams follow together. An instance is a
-	// topic, and so is each filter of a list. A topic is read every 1 to 10 s. Defaults to 500.
+	// TopicsMax bounds the different topics that these streams follow together: instances, and lists
+	// with different filters. The overview, the code and the cluster do not count. A topic is read
+	// every 1 to 10 s. Defaults to 500.
 	TopicsMax int
 	// Logger gets requests that fail with an internal error, and changes that no history records,
 	// with principal and reason: of members, leaders and paused activities, retries and purges.

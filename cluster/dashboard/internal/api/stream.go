@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -104,7 +105,7 @@ func (s *streams) follow(key, name string, to *subscriber, produce func(context.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.topics[key]
-	if t == nil && len(s.topics) >= s.topicsMax {
+	if t == nil && hasArgument(key) && s.bounded() >= s.topicsMax {
 		return nil, &statusError{http.StatusServiceUnavailable, "too_many_topics", "topics",
 			fmt.Sprintf("topics: streams already follow %d different topics, the maximum", s.topicsMax)}
 	}
@@ -125,6 +126,20 @@ func (s *streams) follow(key, name string, to *subscriber, produce func(context.
 		to.add(t, m)
 	}
 	return func() { s.leave(key, t, to) }, nil
+}
+
+// hasArgument reports whether there are many topics of the kind of one with a key.
+func hasArgument(key string) bool { return strings.Contains(key, ":") }
+
+// bounded returns how many topics count to topicsMax: the few that all users share do not, so that
+// nobody can use up theirs. The caller holds the mutex.
+func (s *streams) bounded() (n int) {
+	for key := range s.topics {
+		if hasArgument(key) {
+			n++
+		}
+	}
+	return n
 }
 
 // followAll subscribes to all topics, or to none if there is an error.

@@ -61,16 +61,16 @@ func TestStreams_BoundTopics(t *testing.T) {
 		}
 		return topics
 	}
-	leave, err := s.followAll(followed("a"), newSubscriber())
+	leave, err := s.followAll(followed("list:a"), newSubscriber())
 	if err != nil {
 		t.Fatal(err)
 	}
 	var refused *statusError
-	if _, err := s.followAll(followed("b", "c"), newSubscriber()); !errors.As(err, &refused) || refused.field != "topics" ||
+	if _, err := s.followAll(followed("list:b", "list:c"), newSubscriber()); !errors.As(err, &refused) || refused.field != "topics" ||
 		!strings.Contains(refused.message, "2") || len(s.topics) != 1 {
 		t.Errorf("three topics: %v, %d remain", err, len(s.topics))
 	}
-	leaveBoth, err := s.followAll(followed("a", "b"), newSubscriber())
+	leaveBoth, err := s.followAll(followed("list:a", "list:b"), newSubscriber())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,6 +79,11 @@ func TestStreams_BoundTopics(t *testing.T) {
 	if len(s.topics) != 0 || len(running) != 0 {
 		t.Errorf("%d topics and %d producers remain", len(s.topics), len(running))
 	}
+	leave, err = s.followAll(followed("list:a", "list:b", "overview", "cluster"), newSubscriber())
+	if err != nil {
+		t.Fatalf("pages that all users share, while others use up the topics: %v", err)
+	}
+	leave()
 }
 
 // Topics pause for longer the more of them there are, and the longer their reads take.
