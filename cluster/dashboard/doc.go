@@ -12,7 +12,7 @@
 //  1. Without Options.Principal nothing can be changed, except by third parties with signed tokens.
 //  2. With it, each read and each change asks the Config.Authorize of the client's node about the
 //     user, with a cluster.Principal of the kind operate.PrincipalUser. Histories show who changed
-//     what, and why.
+//     what, and why; Options.Logger gets the changes that no history records.
 //  3. A page of another site can neither change nor read anything: GET changes nothing, changes need a
 //     header that a form cannot send. Names that were not meant are kept out on loopback, on other
 //     addresses by Options.Hosts.
