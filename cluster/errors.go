@@ -8,6 +8,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
+	"github.com/tenuto-dev/tenuto/cluster/internal/backup"
 	"github.com/tenuto-dev/tenuto/cluster/internal/instances"
 	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
 	"github.com/tenuto-dev/tenuto/journal"
@@ -130,6 +131,10 @@ var sentinels = []struct {
 	{"activity_closed", ErrActivityClosed},
 	{"stalled", ErrStalled},
 	{"operation_unknown", instances.ErrUnknownOperation},
+	{"backup_in_progress", backup.ErrInProgress},
+	{"backup_not_found", backup.ErrNotFound},
+	{"backup_in_memory", backup.ErrInMemory},
+	{"backup_missed", backup.ErrMissed},
 	{"operation_closed", engine.ErrOperationClosed},
 	{"operation_held", engine.ErrOperationHeld},
 	{"not_backing_off", instances.ErrNotBackingOff},

@@ -13,8 +13,22 @@ import (
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/internal/access"
+	"github.com/tenuto-dev/tenuto/cluster/internal/backup"
 	"github.com/tenuto-dev/tenuto/internal/frame"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+)
+
+// Errors of nodes.
+var (
+	// ErrInProgress means that the node makes or serves another backup.
+	ErrInProgress = backup.ErrInProgress
+	// ErrExpired means that the node has removed its checkpoint, which was not read for two minutes.
+	ErrExpired = backup.ErrNotFound
+	// ErrInMemory means that the node has no directory.
+	ErrInMemory = backup.ErrInMemory
+	// ErrMissed means that the node was too busy to make a checkpoint of all partitions at one moment.
+	// Another attempt may succeed.
+	ErrMissed = backup.ErrMissed
 )
 
 // ActionBackup is the right to make backups, which contain everything.
@@ -39,8 +53,7 @@ type Options struct {
 //
 // Errors: [cluster.ErrNotMember] for an unknown node; [cluster.ErrNotAuthorized]; [cluster.ErrProtocol]
 // while a member does not speak protocol 4; a [*replay.InvalidError] for a base of another cluster or
-// lineage; an error with the node's reason if it makes another backup, keeps everything in memory or
-// has no leader to ask; [ErrDamaged] if a file of the node differs from its checksum; that of w or
+// lineage; [ErrInProgress], [ErrExpired], [ErrInMemory] or [ErrMissed] of the node; [ErrDamaged] if a file of the node differs from its checksum; that of w or
 // ctx. It may be called concurrently, for different nodes.
 func Write(ctx context.Context, client *cluster.Client, w io.Writer, options Options) (*Info, error) {
 	info, err := write(ctx, client, w, options)

@@ -34,6 +34,9 @@ var clusterCommands = []command{
 The node keeps its votes and may lead again later: to restart it, stop it right afterwards.`},
 	{"adopt", "NODE IDENTITY", "record the new directory of a node that lost its own", 2, 2, nodeIDs, true, adopt, ""},
 	{"token", "", "issue, list or revoke join tokens", 0, 0, noNames, true, token, ""},
+	{"backup", "FILE", "write a backup of the whole cluster to a new file", 1, 1, fileNames, false, writeBackup, `
+With -base it has only what is not in that backup and those before it. A backup has all payloads,
+and the key of signed tokens: keep it as secret as the directories of the nodes.`},
 	{"settings", "[NAME=VALUE...]", "show the settings of the cluster, or change some", 0, -1, noNames, true, settings, ""},
 }
 
@@ -45,6 +48,9 @@ It serves the dashboard on loopback, to all who know the URL that it prints. Cha
 with the name of the user of the machine, or that of -as.`},
 	{"cert", "", "make an authority and certificates of nodes and clients, to try things out", 0, 0, noNames, false, cert, `
 Existing files are never overwritten; an existing authority signs further certificates.`},
+	{"restore", "FILE...", "make the directory of the first node of a cluster from backups", 1, -1, fileNames, false, restoreBackup, `
+Name a full backup and the incremental ones after it, in order. Start the node with the directory,
+then the other nodes with empty directories and Config.Join. End the old cluster first.`},
 	{"profile list", "", "list the profiles", 0, 0, noNames, false, listProfiles, ""},
 	{"profile show", "[NAME]", "show a profile, by default the current one", 0, 1, profileNames, false, showProfile, ""},
 	{"profile set", "NAME", "set the fields of a profile that flags name; \"\" removes one", 1, 1, profileNames, false, setProfile, ""},

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/clustertest"
+	"github.com/tenuto-dev/tenuto/cmd/tenuto/internal/sample"
 )
 
 // TestVerbs runs every command against a cluster of three nodes.
@@ -33,6 +35,7 @@ func TestVerbs(t *testing.T) {
 		{"bulk jobs", testBulk},
 		{"schedules", testSchedules},
 		{"cluster", testCluster},
+		{"backups", testBackups},
 		{"tool", testTool},
 		{"stalled, and a lost leader", testLostLeader},
 	} {
@@ -457,6 +460,19 @@ func testCluster(l *lab) {
 	l.tenuto("drain", next).expect(l.t, statusOK, "partitions handed over: 0")
 	l.tenuto("adopt", "n1", "0123", "-dry-run").expect(l.t, statusOK, "would adopt n1: the recorded directory is ")
 	l.tenuto("adopt", "n1", strings.Repeat("0", 32), "-yes").expect(l.t, statusRejected, "still answers")
+}
+
+func testBackups(l *lab) {
+	disk := clustertest.New(l.t, 1, clustertest.Definitions(sample.Definitions()...))
+	addr, dir := disk.Addresses()[0], l.t.TempDir()
+	full, increment, restored := filepath.Join(dir, "full"), filepath.Join(dir, "increment"), filepath.Join(dir, "node")
+	l.tenuto("backup", full).expect(l.t, statusRejected, "in memory")
+	l.tenuto("backup", full, "-addr", addr).expect(l.t, statusOK, "backup ", " partitions")
+	l.tenuto("backup", full, "-addr", addr).expect(l.t, statusUsage, "exists")
+	l.tenuto("backup", increment, "-addr", addr, "-base", full).expect(l.t, statusOK, "backup ")
+	l.tenuto("restore", full, increment, "-dir", restored).expect(l.t, statusUsage, "-id n1")
+	l.tenuto("restore", full, increment, "-dir", restored, "-id", "n1").expect(l.t, statusOK, restored+" is restored")
+	l.tenuto("restore", full, "-dir", restored, "-id", "n1").expect(l.t, statusUsage, "not empty")
 }
 
 func testTool(l *lab) {

@@ -37,6 +37,10 @@ var (
 	ErrInProgress = errors.New("tenuto: another backup of this node is in progress")
 	// ErrNotFound means that the node has no such checkpoint, for example because it has expired.
 	ErrNotFound = errors.New("tenuto: the node has no such backup; it may have expired")
+	// ErrInMemory means that the node has no directory.
+	ErrInMemory = errors.New("tenuto: the node keeps its journal in memory: nothing to back up")
+	// ErrMissed means that flushes have prevented all cuts.
+	ErrMissed = errors.New("tenuto: the node was too busy for a checkpoint: try again")
 )
 
 // A Partition is a partition of the cluster, on this node.
@@ -69,7 +73,7 @@ func NewServer(partitions []Partition) *Server {
 
 // Begin makes a checkpoint and describes it. The caller sets the fields Cluster and Version.
 //
-// Errors: [ErrInProgress]; errors.ErrUnsupported for a node without a directory; journal.ErrCutMissed
+// Errors: [ErrInProgress]; [ErrInMemory]; [ErrMissed]
 // if ten cuts were missed; errors of ctx, of recording a cut and of the stores.
 func (s *Server) Begin(ctx context.Context) (*clusterpb.BackupBegun, error) {
 	if !s.making.TryLock() {
@@ -114,7 +118,7 @@ func (s *Server) makeCheckpoint(ctx context.Context) (*clusterpb.BackupBegun, er
 			return nil, errors.Join(err, removeErr)
 		}
 	}
-	return nil, err
+	return nil, ErrMissed
 }
 
 // tryCut makes a checkpoint at a new cut. It records the cut in all partitions while this node
@@ -124,7 +128,7 @@ func (s *Server) tryCut(ctx context.Context) (*clusterpb.BackupBegun, error) {
 	preparing, preparingCtx := errgroup.WithContext(ctx)
 	for _, p := range s.partitions {
 		if p.Dir == "" {
-			return nil, fmt.Errorf("back up a node whose journal is in memory: %w", errors.ErrUnsupported)
+			return nil, ErrInMemory
 		}
 		begun.Cut = max(begun.Cut, p.Journal.Cut()+1)
 		preparing.Go(func() error { return p.Journal.PrepareCheckpoint(preparingCtx) })
