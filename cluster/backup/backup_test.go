@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
+	"net"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -223,4 +225,110 @@ func TestRestore_RefusesDamagedBackups(t *testing.T) {
 			}
 		}
 	}
+}
+
+// freeAddress returns a loopback address that is free now. Its port is below the ephemeral range, so
+// that a stopped node finds it free again.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		listener, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000)))
+		if err != nil {
+			continue
+		}
+		if err := listener.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return listener.Addr().String()
+	}
+	t.Fatal("no free port")
+	return ""
+}
+
+func startNode(t *testing.T, config cluster.Config) *cluster.Node {
+	t.Helper()
+	config.Definitions = definitions()
+	node, err := cluster.Start(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := node.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return node
+}
+
+func eventually(t *testing.T, what string, holds func(ctx context.Context) bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for !holds(ctx) {
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatal("timeout: ", what)
+		}
+	}
+}
+
+// The first node of a restored cluster has the ID and the address of an old one. Another old node,
+// with its old directory, is refused by it; with an empty directory it joins and gets everything.
+func TestRestore_OldDirectoriesAreRefused(t *testing.T) {
+	peers := []cluster.Peer{{NodeID: "a", Address: freeAddress(t)}, {NodeID: "b", Address: freeAddress(t)}}
+	dirs := []string{filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "b")}
+	var old []*cluster.Node
+	var starting sync.WaitGroup
+	var mu sync.Mutex
+	for i, p := range peers {
+		starting.Go(func() {
+			node, err := cluster.Start(t.Context(), cluster.Config{NodeID: p.NodeID, Dir: dirs[i], Listen: p.Address, Peers: peers, Definitions: definitions()})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			old = append(old, node)
+		})
+	}
+	starting.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	if _, err := cluster.StartRun(t.Context(), old[0].Client(), waiter, "w", "order"); err != nil {
+		t.Fatal(err)
+	}
+	_, full := write(t, old[0].Client(), backup.Options{})
+	for _, node := range old {
+		if err := node.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	restored := filepath.Join(t.TempDir(), "restored")
+	if _, err := backup.Restore(t.Context(), backup.Target{Dir: restored, NodeID: "a", Address: peers[0].Address}, full); err != nil {
+		t.Fatal(err)
+	}
+	first := startNode(t, cluster.Config{NodeID: "a", Dir: restored, Listen: peers[0].Address})
+	stale, err := cluster.Start(t.Context(), cluster.Config{NodeID: "b", Dir: dirs[1], Listen: peers[1].Address, Peers: peers, Definitions: definitions()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the old node is refused", func(context.Context) bool { return errors.Is(stale.Health().Ready(), cluster.ErrNoLeader) })
+	if _, err := cluster.Call(t.Context(), first.Client(), child, "c", 1); err != nil {
+		t.Fatal(err)
+	}
+	if members, err := first.Client().Members(t.Context()); err != nil || len(members) != 1 {
+		t.Errorf("members %v, %v", members, err)
+	}
+	if err := stale.Close(); err != nil {
+		t.Fatal(err)
+	}
+	joined := startNode(t, cluster.Config{NodeID: "b", Dir: filepath.Join(t.TempDir(), "b"), Listen: peers[1].Address, Join: []string{peers[0].Address}})
+	eventually(t, "the new node votes and has the instances", func(ctx context.Context) bool {
+		members, err := first.Client().Members(ctx)
+		status, getErr := joined.Client().Get(ctx, "w", cluster.Stale())
+		return err == nil && len(members) == 2 && members[1].Voter && getErr == nil && status.State == cluster.Running
+	})
 }
