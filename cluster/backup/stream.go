@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -88,17 +89,26 @@ func (i *Info) check() error {
 	if i.Format != format {
 		return invalid("format", fmt.Sprintf("is %d: this build reads %d", i.Format, format))
 	}
-	if i.ID == "" || i.Cluster == "" || len(i.Partitions) == 0 {
-		return invalid("description", "names no backup, no cluster or no partition")
+	if !isID(i.ID) || i.Base != "" && !isID(i.Base) {
+		return invalid("ID", fmt.Sprintf("is %.100q, of the base %.100q: 32 hexadecimal digits are required", i.ID, i.Base))
+	}
+	if i.Cluster == "" || len(i.Partitions) == 0 {
+		return invalid("description", "names no cluster or no partition")
 	}
 	for _, p := range i.Partitions {
 		for _, f := range p.Files {
-			if f.Name == "" || f.Name == "." || f.Name == ".." || strings.ContainsAny(f.Name, `/\`) || f.Size < 0 {
-				return invalid("file name", fmt.Sprintf("is %.100q", f.Name))
+			if f.Name == "" || f.Name == "." || f.Name == ".." || strings.ContainsAny(f.Name, `/\`) || f.Size < 0 || f.In != "" && !isID(f.In) {
+				return invalid("file", fmt.Sprintf("is %.100q of %d bytes, in %.100q", f.Name, f.Size, f.In))
 			}
 		}
 	}
 	return nil
+}
+
+// isID reports whether a text is the ID of a backup, which becomes the name of a directory.
+func isID(text string) bool {
+	b, err := hex.DecodeString(text)
+	return err == nil && len(b) == 16
 }
 
 func invalid(field, reason string) error {

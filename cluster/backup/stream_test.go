@@ -1,0 +1,77 @@
+package backup
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tenuto-dev/tenuto/internal/frame"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+const testID = "00112233445566778899aabbccddeeff"
+
+// streamOf returns a stream that begins with a description and has no files.
+func streamOf(t testing.TB, info *Info) []byte {
+	t.Helper()
+	encoded, err := json.Marshal(info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	w := frame.NewWriter(&b)
+	w.Bytes([]byte(magic))
+	w.Frame(encoded)
+	w.Trailer()
+	return b.Bytes()
+}
+
+func validInfo() *Info {
+	return &Info{Format: format, ID: testID, Cluster: "c", Partitions: []Partition{{Files: []File{{Name: "x", In: testID}}}}}
+}
+
+// A description cannot make Restore write outside of its directory.
+func TestReadInfo_InvalidDescriptions(t *testing.T) {
+	if _, err := ReadInfo(bytes.NewReader(streamOf(t, validInfo()))); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*Info){
+		"another format":     func(i *Info) { i.Format = 9 },
+		"no ID":              func(i *Info) { i.ID = "" },
+		"path as ID":         func(i *Info) { i.ID = "../../x" },
+		"path as base":       func(i *Info) { i.Base = "../x" },
+		"no cluster":         func(i *Info) { i.Cluster = "" },
+		"no partition":       func(i *Info) { i.Partitions = nil },
+		"path as file":       func(i *Info) { i.Partitions[0].Files[0].Name = "../x" },
+		"directory as file":  func(i *Info) { i.Partitions[0].Files[0].Name = ".." },
+		"path of a backup":   func(i *Info) { i.Partitions[0].Files[0].In = "../x" },
+		"negative file size": func(i *Info) { i.Partitions[0].Files[0].Size = -1 },
+	} {
+		info := validInfo()
+		change(info)
+		_, err := ReadInfo(bytes.NewReader(streamOf(t, info)))
+		if _, ok := errors.AsType[*replay.InvalidError](err); !ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Whatever is read, nothing is written outside of the target's directory and nothing is left there.
+func FuzzRestore(f *testing.F) {
+	f.Add(streamOf(f, validInfo()))
+	f.Add([]byte(magic))
+	f.Add([]byte(strings.Repeat("x", 100)))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		parent := t.TempDir()
+		if _, err := Restore(t.Context(), Target{Dir: filepath.Join(parent, "node"), NodeID: "n1"}, bytes.NewReader(content)); err == nil {
+			t.Fatal("restored")
+		}
+		if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {
+			t.Errorf("%v is left, %v", left, err)
+		}
+	})
+}
