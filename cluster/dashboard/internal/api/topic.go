@@ -41,13 +41,13 @@ func (a *API) producer(r *request, name string) (key string, produce func(contex
 	case "overview":
 		if !r.seesMembers() {
 			read := func(ctx context.Context) (*overviewAnswer, error) { return a.cluster.overviewOf(ctx, overviewTimeout) }
-			return "overview without members", followState(a.streams, read), r.authorize(cluster.ActionList, "")
+			return "overview without members", followState(read), r.authorize(cluster.ActionList, "")
 		}
-		return name, followState(a.streams, a.cluster.overview), r.authorize(cluster.ActionList, "")
+		return name, followState(a.cluster.overview), r.authorize(cluster.ActionList, "")
 	case "cluster":
-		return name, followState(a.streams, a.cluster.cluster), r.authorize(cluster.ActionSeeMembers, "")
+		return name, followState(a.cluster.cluster), r.authorize(cluster.ActionSeeMembers, "")
 	case "code":
-		return name, followState(a.streams, a.cluster.code), r.authorize(cluster.ActionSeeMembers, "")
+		return name, followState(a.cluster.code), r.authorize(cluster.ActionSeeMembers, "")
 	case "list":
 		f, err := filter.Parse(argument, time.Now())
 		if err != nil {
@@ -81,13 +81,12 @@ func (c *comparison) publish(publish publisher, kind string, shown any) {
 }
 
 // followState returns a producer that publishes a state whenever it has changed.
-func followState[A any](s *streams, read func(ctx context.Context) (A, error)) func(context.Context, publisher) {
+func followState[A any](read func(ctx context.Context) (A, error)) func(context.Context, publisher) {
 	return func(ctx context.Context, publish publisher) {
 		var states comparison
 		for {
-			began := time.Now()
 			state, err := read(ctx)
-			pause := s.pause(time.Since(began))
+			pause := readInterval // such a read mostly waits for other nodes, and there are few of these topics
 			if err != nil {
 				pause = max(pause, retryInterval)
 				publish("error", errorAnswerOf(err))
