@@ -192,7 +192,7 @@ func TestAuthorize_UnsetPermitsUsers(t *testing.T) {
 	}
 }
 
-// A node that nobody can reach needs no TLS to ask about the users of its own program.
+// A node without Listen needs no TLS to ask about the users of its own program.
 func TestAuthorize_UsersOfNodeWithoutListen(t *testing.T) {
 	door, err := startNode(t, Config{InMemory: true, Authorize: func(_ context.Context, _ Principal, action Action, _ string) error {
 		if action == ActionPurge {

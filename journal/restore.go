@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
@@ -31,7 +32,7 @@ type Restore struct {
 	Lineage *journalpb.Lineage
 	// Elapsed is how long ago the checkpoint was made. The cluster time continues as after an outage of
 	// that duration.
-	Elapsed int64 // nanoseconds
+	Elapsed time.Duration
 }
 
 // Run writes the directory. After an error, or a crash, it must not be used. It returns the identity of
@@ -94,7 +95,7 @@ func (r *Restore) beginLineage(machine *state.Machine, node string) error {
 	index, term := machine.Applied()
 	lineage := proto.CloneOf(r.Lineage)
 	lineage.Index = index
-	clock := machine.Clock().UnixNano() + max(r.Elapsed, 0)
+	clock := machine.Clock().UnixNano() + int64(max(r.Elapsed, 0))
 	epoch := &journalpb.Record{Command: &journalpb.Record_Epoch{Epoch: &journalpb.Epoch{Node: node, Clock: clock}}}
 	begun := &journalpb.Record{Command: &journalpb.Record_MetadataChange{MetadataChange: &journalpb.MetadataChange{
 		Epoch: machine.Epoch() + 1, Lineage: lineage,

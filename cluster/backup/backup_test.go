@@ -80,16 +80,7 @@ func newCluster(t *testing.T, nodes, partitions int) *clustertest.Cluster {
 // startRestored starts a node on a restored directory.
 func startRestored(t *testing.T, dir string, partitions int) *cluster.Node {
 	t.Helper()
-	node, err := cluster.Start(t.Context(), cluster.Config{NodeID: "r1", Dir: dir, Partitions: partitions, Definitions: definitions()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := node.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return node
+	return startNode(t, cluster.Config{NodeID: "r1", Dir: dir, Partitions: partitions})
 }
 
 func write(t *testing.T, client *cluster.Client, options backup.Options) (*backup.Info, *bytes.Buffer) {

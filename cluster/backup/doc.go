@@ -3,7 +3,7 @@
 //
 //	info, err := backup.Write(ctx, client, file, backup.Options{})
 //	…
-//	err := backup.Restore(backup.Target{Dir: "data", NodeID: "n1", Address: "10.0.0.1:7000"}, file)
+//	info, err = backup.Restore(ctx, backup.Target{Dir: "data", NodeID: "n1", Address: "10.0.0.1:7000"}, file)
 //
 // # Guarantees
 //
@@ -12,8 +12,7 @@
 //     message of another one that lacks the message (Chandy and Lamport, "Distributed Snapshots",
 //     1985).
 //  2. Nothing is stopped meanwhile. The files come from one node, by default one that leads nothing.
-//  3. Every file has a checksum, and so has the stream. Restore and Verify use nothing that does not
-//     match.
+//  3. Every file has a checksum, and so has the stream. Restore uses nothing that does not match.
 //  4. Restore writes a directory as a whole or not at all. The restored cluster has the same IDs,
 //     histories, settings, timers and schedules. Its cluster time continues as after an outage since
 //     the backup. Activities that were running are run again, as after the loss of their worker.

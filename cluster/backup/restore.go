@@ -3,8 +3,6 @@ package backup
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/backup"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -92,10 +91,8 @@ func restore(ctx context.Context, to Target, backups []io.Reader) (info *Info, e
 
 // write writes the directories of all partitions.
 func (t *Target) write(dir string, info *Info, pool *filePool) error {
-	id := make([]byte, 16)
-	_, _ = rand.Read(id) // never fails
 	lineage := &journalpb.Lineage{
-		Id: hex.EncodeToString(id), Kind: journalpb.Lineage_KIND_RESTORED, Source: info.ID, Time: time.Now().UnixNano(),
+		Id: backup.NewID(), Kind: journalpb.Lineage_KIND_RESTORED, Source: info.ID, Time: time.Now().UnixNano(),
 	}
 	identity := ""
 	for i, p := range info.Partitions {
@@ -106,7 +103,7 @@ func (t *Target) write(dir string, info *Info, pool *filePool) error {
 			},
 			From:    &journal.Checkpoint{Index: p.Index, Term: p.Term},
 			Fill:    func(to string) error { return pool.moveTo(to, i, p.Files, info.ID) },
-			Lineage: lineage, Elapsed: int64(max(time.Since(info.Time), 0)),
+			Lineage: lineage, Elapsed: time.Since(info.Time),
 		}
 		var err error
 		if identity, err = r.Run(); err != nil {
@@ -125,7 +122,9 @@ func (p *filePool) path(backup string, partition int, name string) string {
 
 // add reads a stream that continues the backup before, nil for the first.
 func (p *filePool) add(from io.Reader, before *Info) (*Info, error) {
+	var id string
 	accept := func(info *Info) error {
+		id = info.ID
 		switch {
 		case before == nil && info.Base != "":
 			return invalid("first", "is an incremental one: a full backup must come first")
@@ -134,8 +133,7 @@ func (p *filePool) add(from io.Reader, before *Info) (*Info, error) {
 		}
 		return os.MkdirAll(filepath.Join(p.dir, info.ID), 0o700)
 	}
-	var id string
-	return readStream(from, func(info *Info) error { id = info.ID; return accept(info) }, func(partition int, f *File) (io.WriteCloser, error) {
+	return readStream(from, accept, func(partition int, f *File) (io.WriteCloser, error) {
 		path := p.path(id, partition, f.Name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			return nil, err

@@ -53,8 +53,8 @@ type Options struct {
 //
 // Errors: [cluster.ErrNotMember] for an unknown node; [cluster.ErrNotAuthorized]; [cluster.ErrProtocol]
 // while a member does not speak protocol 4; a [*replay.InvalidError] for a base of another cluster or
-// lineage; [ErrInProgress], [ErrExpired], [ErrInMemory] or [ErrMissed] of the node; [ErrDamaged] if a file of the node differs from its checksum; that of w or
-// ctx. It may be called concurrently, for different nodes.
+// lineage; [ErrInProgress], [ErrExpired], [ErrInMemory] or [ErrMissed] of the node; [ErrDamaged] if a
+// file of the node differs from its checksum; that of w or ctx. It may be called concurrently, for different nodes.
 func Write(ctx context.Context, client *cluster.Client, w io.Writer, options Options) (*Info, error) {
 	info, err := write(ctx, client, w, options)
 	if err != nil {
@@ -64,11 +64,11 @@ func Write(ctx context.Context, client *cluster.Client, w io.Writer, options Opt
 }
 
 func write(ctx context.Context, client *cluster.Client, w io.Writer, options Options) (info *Info, err error) {
-	door, err := client.Internal(access.Key{})
+	internals, err := client.Internal(access.Key{})
 	if err != nil {
 		return nil, err
 	}
-	s := &source{door: door}
+	s := &source{internals: internals}
 	if err := s.choose(ctx, client, &options); err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func write(ctx context.Context, client *cluster.Client, w io.Writer, options Opt
 
 // A source is the node whose files are copied.
 type source struct {
-	door              access.Internals
+	internals         access.Internals
 	node, address, id string
 }
 
@@ -125,7 +125,7 @@ func leads(m cluster.Member) int {
 }
 
 func (s *source) ask(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	return s.door.AskNode(ctx, s.node, s.address, request)
+	return s.internals.AskNode(ctx, s.node, s.address, request)
 }
 
 // endTimeout bounds the request that lets the node remove the checkpoint, which it also does by itself

@@ -124,7 +124,7 @@ func (s *Server) makeCheckpoint(ctx context.Context) (*clusterpb.BackupBegun, er
 // tryCut makes a checkpoint at a new cut. It records the cut in all partitions while this node
 // waits for the recorded cut in each. The error is journal.ErrCutMissed if another cut may succeed.
 func (s *Server) tryCut(ctx context.Context) (*clusterpb.BackupBegun, error) {
-	begun := &clusterpb.BackupBegun{Id: newID(), Time: time.Now().UnixNano(), Partitions: make([]*clusterpb.BackupPartition, len(s.partitions))}
+	begun := &clusterpb.BackupBegun{Id: NewID(), Time: time.Now().UnixNano(), Partitions: make([]*clusterpb.BackupPartition, len(s.partitions))}
 	preparing, preparingCtx := errgroup.WithContext(ctx)
 	for _, p := range s.partitions {
 		if p.Dir == "" {
@@ -156,7 +156,8 @@ func (s *Server) tryCut(ctx context.Context) (*clusterpb.BackupBegun, error) {
 	return begun, nil
 }
 
-func newID() string {
+// NewID returns a random ID of 32 hexadecimal digits.
+func NewID() string {
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // never fails
 	return hex.EncodeToString(id)

@@ -40,7 +40,7 @@ func TestHandler_RefusesUnknownParameters(t *testing.T) {
 	}
 }
 
-// A request that cannot mean what it does is refused, and answers say that nobody may keep them.
+// A request that cannot mean what it does is refused, and answers forbid to cache them.
 func TestHandler_RefusesAmbiguousRequests(t *testing.T) {
 	a := newAPI(clustertest.New(t, 1, clustertest.Definitions(welcomeDefinitions()...)).Client(0))
 	for _, c := range []struct{ method, path, body, field string }{

@@ -131,8 +131,8 @@ func (s *streams) follow(key, name string, to *subscriber, produce func(context.
 // hasArgument reports whether there are many topics of the kind of one with a key.
 func hasArgument(key string) bool { return strings.Contains(key, ":") }
 
-// bounded returns how many topics count to topicsMax: the few that all users share do not, so that
-// nobody can use up theirs. The caller holds the mutex.
+// bounded returns how many topics count to topicsMax: not the few that all users share, which can then
+// always be followed. The caller holds the mutex.
 func (s *streams) bounded() (n int) {
 	for key := range s.topics {
 		if hasArgument(key) {
