@@ -110,6 +110,7 @@ var faults = []fault{
 	{"wipe-one-of-all", false, 0, shortTime, wipeOneOfAll, ""},
 	{"clone-node", false, 0, shortTime, cloneNode, ""},
 	{"full-disk-tail", true, shortTime, longTime, fullDiskTail, ""},
+	{"restore-backup", false, 0, shortTime, restoreBackup, ""},
 }
 
 // kill kills nodes with SIGKILL. Healing restarts them.

@@ -37,6 +37,7 @@ type fleet struct {
 	remote     *process // nil before it is started
 	size       int      // the initial number of nodes
 	nodesAdded int      // how many nodes were added since
+	backups    int      // how many backups were begun
 	network    network
 	template   host.Config // what all nodes have in common
 	// The addresses of the nodes, in the order of nodes. A replacement has the address of the node

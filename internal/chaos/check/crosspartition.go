@@ -20,17 +20,14 @@ func (h *history) isStartedByCall() bool {
 	return h.number == 1 && started.GetParent() == nil && !strings.HasPrefix(started.GetRequestId(), chainPrefix)
 }
 
-// checkChained checks that every chained start was executed, and that no other instance claims to
-// be chained.
+// checkChained checks that every chained start was executed.
 func (c *checker) checkChained() {
-	requested := make(map[string]bool)
 	for _, h := range c.histories {
 		for _, event := range h.events {
 			chained := event.GetOrchestrationChained()
 			if chained == nil {
 				continue
 			}
-			requested[chained.Instance] = true
 			of := c.instances[chained.Instance]
 			if !of.exists() {
 				c.addViolation("%v: event %d starts %q, which does not exist", h, event.EventId, chained.Instance)
@@ -40,6 +37,18 @@ func (c *checker) checkChained() {
 			by := chainPrefix + h.operationRef(event.EventId).Key()
 			if started.GetRequestId() != by || !proto.Equal(started.GetInput(), chained.Input) {
 				c.addViolation("%v: event %d starts %s, but that was started by %q with %.100q", h, event.EventId, of.id, started.GetRequestId(), started.GetInput().GetData())
+			}
+		}
+	}
+}
+
+// checkStarters checks that each instance that names a chained start was started by one.
+func (c *checker) checkStarters() {
+	requested := make(map[string]bool)
+	for _, h := range c.histories {
+		for _, event := range h.events {
+			if chained := event.GetOrchestrationChained(); chained != nil {
+				requested[chained.Instance] = true
 			}
 		}
 	}

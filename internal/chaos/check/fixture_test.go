@@ -64,6 +64,9 @@ func goodEvidence(t *testing.T) string {
 	w.collect(host.ReportRequest{IDs: []string{"register-0", "cycle-0"}})
 	w.collect(host.ReportRequest{})
 	w.collect(host.ReportRequest{Stale: true, Digests: true})
+	restored := w.log.Record().Replicas[1]
+	restored.Node, restored.Stale, restored.Complete, restored.Restored = "backup 1", true, false, true
+	w.log.Replica(restored)
 	w.log.Leadership(evidence.Leadership{Node: "node", Epoch: 1, Term: 2})
 	w.log.Exit(evidence.Exit{Node: "node", Generation: 1, Expected: true})
 	dir := t.TempDir()

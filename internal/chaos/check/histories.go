@@ -276,6 +276,13 @@ func (h *history) operationRef(eventID uint64) *journalpb.OperationRef {
 
 func (c *checker) checkChildren() {
 	c.checkChained()
+	c.checkStarters()
+	c.checkChildEnds()
+	c.checkParents()
+}
+
+// checkChildEnds checks the ends of children that their parents have recorded.
+func (c *checker) checkChildEnds() {
 	for _, h := range c.histories {
 		for _, event := range h.events {
 			eventType := event.TypeNumber()
@@ -291,6 +298,10 @@ func (c *checker) checkChildren() {
 			c.checkChild(h, event, child)
 		}
 	}
+}
+
+// checkParents checks that each child was started by the event that it names.
+func (c *checker) checkParents() {
 	for _, of := range c.instances {
 		if !of.exists() {
 			continue

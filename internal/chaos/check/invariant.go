@@ -40,6 +40,7 @@ var Invariants = []Invariant{
 	{ID: "S29", Statement: "A watch shows every event once and in order, up to the end.", check: (*checker).checkWatches},
 	{ID: "S30", Statement: "Cancellations, suspensions and external completions are recorded if and only if they were acknowledged.", check: (*checker).checkCommands},
 	{ID: "S31", Statement: "A message between instances that was delivered is recorded once, by its receiver; a rejected one never.", check: (*checker).checkMessages},
+	{ID: "S32", Statement: "A restored backup has what was acknowledged before the backup began, and each effect in it has its cause.", check: (*checker).checkBackups},
 	{ID: "L2", Statement: "After all faults are healed, every instance that can end does end.", check: (*checker).checkEnded},
 	{ID: "L9", Statement: "An activity that starts in a phase without faults is attempted once.", check: (*checker).checkAttemptedOnce},
 	{ID: "L10", Statement: "In a phase without faults every instance ends, and every kind of client gets answers.", check: (*checker).checkFaultFreeProgress},

@@ -264,6 +264,20 @@ var brokenEvidence = map[string]map[string]func(f *evidenceEditor){
 			})
 		},
 	},
+	"S32": {
+		"an acknowledged start is missing": func(f *evidenceEditor) {
+			f.Replicas[3].Instances = slices.DeleteFunc(f.Replicas[3].Instances, func(of evidence.Instance) bool { return of.ID == "chain-0" })
+		},
+		"an acknowledged event is missing": func(f *evidenceEditor) {
+			f.instances(3, "register-0", func(of *evidence.Instance) { of.Executions[0].Events = of.Executions[0].Events[:2] })
+		},
+		"a message was recorded that was not sent": func(f *evidenceEditor) {
+			f.instances(3, "sender-0", func(of *evidence.Instance) { of.Executions[0].Events = of.Executions[0].Events[:1] })
+		},
+		"it is garbage": func(f *evidenceEditor) {
+			f.instances(3, "chain-0", func(of *evidence.Instance) { of.Executions[0].Events[2] = []byte{0xff} })
+		},
+	},
 	Unreadable: {
 		"no node returned a complete report": func(f *evidenceEditor) { f.Replicas = nil },
 		"an event is garbage": func(f *evidenceEditor) {
@@ -305,7 +319,7 @@ func TestInvariants_List(t *testing.T) {
 			t.Errorf("%s has no statement or no check", invariant.ID)
 		}
 	}
-	want := strings.Fields("S1 S2 S3 S4 S5 S6 S7 S8 S9 S10 S11 S12 S13 S14 S15 S16 S17 S18 S19 S20 S21 S22 S23 S24 S25 S26 S27 S28 S29 S30 S31 L2 L9 L10 L11")
+	want := strings.Fields("S1 S2 S3 S4 S5 S6 S7 S8 S9 S10 S11 S12 S13 S14 S15 S16 S17 S18 S19 S20 S21 S22 S23 S24 S25 S26 S27 S28 S29 S30 S31 S32 L2 L9 L10 L11")
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v", got)
 	}

@@ -14,7 +14,9 @@ type Replica struct {
 	// Whether the node read its own state, instead of reading through the leader.
 	Stale bool
 	// Whether the report covers all instances.
-	Complete   bool
+	Complete bool
+	// Whether it is a restored backup, which no node has opened; Begin is when the backup began.
+	Restored   bool `json:",omitempty"`
 	Begin, End time.Duration
 	// The index of each partition's journal that the node had applied before the report.
 	Applied   []uint64

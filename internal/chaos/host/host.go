@@ -100,6 +100,7 @@ func (n NodeStatus) IsLeader() bool {
 //   - MembersPath: returns the members.
 //   - RemovePath: the name of a node; returns the members after its removal.
 //   - ClockPath: a time.Duration by which the wall clock is wrong from now on; returns a NodeStatus.
+//   - BackupPath: a BackupRequest; returns why the backup failed, as Err.
 //   - LoadPath: a Load; returns a LoadResult.
 //   - FillPath: a StartOpenRequest; returns nothing.
 //   - StormPath: a Storm; returns a StormResult.
@@ -113,6 +114,7 @@ const (
 	MembersPath = "/members"
 	RemovePath  = "/remove"
 	ClockPath   = "/clock"
+	BackupPath  = "/backup"
 	LoadPath    = "/press"
 	FillPath    = "/fill"
 	StormPath   = "/storm"
@@ -211,6 +213,7 @@ func (c Config) harness(clock *wallClock) harness.Overrides {
 func newHandler(node *cluster.Node, clock *wallClock) http.Handler {
 	mux := http.NewServeMux()
 	handleCalls(mux, node.Client())
+	handleBackups(mux, node.Client())
 	mux.HandleFunc("POST "+ReportPath, func(w http.ResponseWriter, r *http.Request) {
 		var request ReportRequest
 		if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
