@@ -70,6 +70,14 @@ type Status struct {
 	Mismatch *replay.Mismatch
 	// AppliedIndex is a journal index: the status shows all entries up to it. Get sets it.
 	AppliedIndex uint64
+	// Continued is "restored" if the cluster was restored from a backup after the run began, or
+	// "recovered" if it was recovered after the loss of a majority (packages cluster/backup and
+	// cluster/recovery); the latest of these counts, and it is "" if there was none. What the run did
+	// after the journal index ContinuedIndex, in the cluster that was lost, is lost. ContinuedAt is when
+	// the cluster was restored or recovered, by the wall clock.
+	Continued      string
+	ContinuedAt    time.Time
+	ContinuedIndex uint64
 
 	run          runRef
 	output       *journalpb.Payload
@@ -97,6 +105,11 @@ func (s *Status) CustomStatus(into any) error {
 	return s.converter.Decode(replay.PayloadInfo{Kind: "orchestration", Name: s.Name, Part: "status"}, s.customStatus, into)
 }
 
+var lineageKinds = map[journalpb.Lineage_Kind]string{
+	journalpb.Lineage_KIND_RESTORED:  "restored",
+	journalpb.Lineage_KIND_RECOVERED: "recovered",
+}
+
 func newStatus(wire *clusterpb.Status, converter engine.PayloadConverter) *Status {
 	s := &Status{
 		InstanceID:     wire.GetInstance(),
@@ -116,6 +129,9 @@ func newStatus(wire *clusterpb.Status, converter engine.PayloadConverter) *Statu
 		output:         wire.GetOutput(),
 		customStatus:   wire.GetCustomStatus(),
 		converter:      converter,
+	}
+	if l := wire.GetLineage(); l != nil {
+		s.Continued, s.ContinuedAt, s.ContinuedIndex = lineageKinds[l.GetKind()], time.Unix(0, l.GetTime()), l.GetIndex()
 	}
 	switch s.State {
 	case Failed:

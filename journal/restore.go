@@ -3,17 +3,24 @@ package journal
 import (
 	"errors"
 	"fmt"
+	"iter"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/clock"
 	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
+	"github.com/tenuto-dev/tenuto/journal/internal/entry"
 	"github.com/tenuto-dev/tenuto/journal/internal/peer"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
+	"github.com/tenuto-dev/tenuto/journal/internal/raftnode"
 	"github.com/tenuto-dev/tenuto/journal/internal/snapshot"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/journal/state/pebblestore"
@@ -33,6 +40,9 @@ type Restore struct {
 	// Elapsed is how long ago the checkpoint was made. The cluster time continues as after an outage of
 	// that duration.
 	Elapsed time.Duration
+
+	// survivor has the entries after From; nil: there are none.
+	survivor *Survivor
 }
 
 // Run writes the directory. After an error, or a crash, it must not be used. It returns the identity of
@@ -61,6 +71,15 @@ func (r *Restore) Run() (identity string, err error) {
 	return d.self.Identity, r.writeTerm(&c, d)
 }
 
+// lastEntry returns the index and the term of the last entry of the earlier lineage. The new lineage
+// begins with the next index and the next term.
+func (r *Restore) lastEntry() (index, term uint64) {
+	if s := r.survivor; s != nil {
+		return max(s.Index, r.From.Index), max(s.currentTerm, s.Term, r.From.Term)
+	}
+	return r.From.Index, r.From.Term
+}
+
 // writeState installs the checkpoint, begins the lineage in it, and takes a snapshot of that.
 func (r *Restore) writeState(c *Config, d *directory, snapshots *snapshot.Store) (err error) {
 	path := pebblestore.OwnerOnly.PathJoin(c.Dir, stateDir)
@@ -74,6 +93,11 @@ func (r *Restore) writeState(c *Config, d *directory, snapshots *snapshot.Store)
 	}
 	if index, term := machine.Applied(); index != r.From.Index || term != r.From.Term {
 		return fmt.Errorf("the state ends at entry %d of term %d, not at %d of %d: %w", index, term, r.From.Index, r.From.Term, state.ErrCorrupt)
+	}
+	if r.survivor != nil {
+		if err := r.survivor.applyTail(machine); err != nil {
+			return err
+		}
 	}
 	if err := r.beginLineage(machine, c.Node); err != nil {
 		return err
@@ -92,10 +116,10 @@ func (r *Restore) writeState(c *Config, d *directory, snapshots *snapshot.Store)
 
 // beginLineage applies, as the entry after the last one, a new epoch and the lineage.
 func (r *Restore) beginLineage(machine *state.Machine, node string) error {
-	index, term := machine.Applied()
+	index, term := r.lastEntry()
 	lineage := proto.CloneOf(r.Lineage)
-	lineage.Index = index
-	clock := machine.Clock().UnixNano() + int64(max(r.Elapsed, 0))
+	clock := machine.Clock().UnixNano() + 1 + int64(max(r.Elapsed, 0))
+	lineage.Index, lineage.Clock = index, clock
 	epoch := &journalpb.Record{Command: &journalpb.Record_Epoch{Epoch: &journalpb.Epoch{Node: node, Clock: clock}}}
 	begun := &journalpb.Record{Command: &journalpb.Record_MetadataChange{MetadataChange: &journalpb.MetadataChange{
 		Epoch: machine.Epoch() + 1, Lineage: lineage,
@@ -118,7 +142,8 @@ func (r *Restore) writeTerm(c *Config, d *directory) error {
 	if err != nil {
 		return err
 	}
-	err = stable.SetUint64([]byte(raftlog.KeyTerm), r.From.Term+1)
+	_, term := r.lastEntry()
+	err = stable.SetUint64([]byte(raftlog.KeyTerm), term+1)
 	return errors.Join(err, stable.Close(), logs.Close())
 }
 
@@ -132,4 +157,270 @@ func Publish(from, to string) error {
 		return fmt.Errorf("name the restored directory: %w", err)
 	}
 	return nil
+}
+
+// A Survivor is the directory of a partition whose node has stopped. It stays locked until Close.
+type Survivor struct {
+	// The owner of the directory.
+	Node, Cluster         string
+	Partitions, Partition int
+	// Members are the nodes of the partition according to the directory.
+	Members []Peer
+	// Index and Term are those of the last entry in the directory. Of several survivors, the one with the
+	// highest term, and of these with the highest index, has all that the others have.
+	Index, Term uint64
+	// Applied is the last entry that is known to be committed. The entries after it may have been
+	// acknowledged or not.
+	Applied uint64
+	// Clock is the cluster time at Applied.
+	Clock time.Time
+
+	applied     Checkpoint
+	currentTerm uint64
+	directory   *directory
+	stores      *stores
+	logs        *raftlog.FailStopLog
+	machine     *state.Machine
+}
+
+// OpenSurvivor opens the directory of a partition. It rebuilds a damaged state as the node would at its
+// next start, and changes nothing else.
+//
+// Errors: *LockedError if a node runs with the directory; *IdentityError if it belongs to no node;
+// *DamagedError or *FormatError if it cannot be used; ErrRemoved if the node was removed; a system error.
+func OpenSurvivor(dir string, partition int, logger *slog.Logger) (*Survivor, error) {
+	owner, err := readOwner(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", dir, err)
+	}
+	owner.partition = partition
+	s := &Survivor{Node: owner.node, Cluster: owner.cluster, Partitions: owner.partitions, Partition: partition}
+	c := Config{Node: owner.node, Cluster: owner.cluster, Partitions: owner.partitions, Partition: partition, Dir: dir, Logger: logger}.withDefaults()
+	if err := s.open(&c, owner); err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", dir, withFileErrors(err)), s.Close())
+	}
+	return s, nil
+}
+
+func (s *Survivor) open(c *Config, owner directoryOwner) (err error) {
+	if s.directory, err = openDirectory(c.Dir, owner, ""); err != nil {
+		return err
+	}
+	if s.directory.created&createdLog == 0 {
+		return &DamagedError{Path: c.Dir, Reason: "it has no log: its node has never been a member"}
+	}
+	if s.stores, err = openStores(c, s.directory, raftnode.NewLogger(c.Logger, false)); err != nil {
+		return err
+	}
+	failStop := newFailStop(func(*NodeFailedError) {}, func(*NodeFailedError) {})
+	disk := raftlog.NewDisk(c.StallLimit, func(uint64) {}, func(time.Duration) {}, func(time.Duration) {})
+	if s.logs, _, err = raftlog.Open(s.stores.logs, s.stores.stable, failStop, disk, c.SnapshotBytes); err != nil {
+		return err
+	}
+	loader := &stateLoader{c, s.stores.snapshotsOnDisk, s.logs, new(stats)}
+	if s.machine, err = loader.openState(); err != nil {
+		return err
+	}
+	if gap, err := loader.installNewest(s.machine); err != nil {
+		return err
+	} else if gap != nil {
+		return gap.damagedError()
+	}
+	return s.read(c)
+}
+
+// read reads where the directory ends, and the members.
+func (s *Survivor) read(c *Config) error {
+	if slices.Contains(s.machine.RemovedNodes(), s.Node) {
+		return fmt.Errorf("%w: %s", ErrRemoved, s.Node)
+	}
+	s.Applied, s.Term = s.machine.Applied()
+	s.applied, s.Clock = Checkpoint{Index: s.Applied, Term: s.Term}, time.Unix(0, s.machine.Clock().UnixNano())
+	s.Index, s.currentTerm = s.Applied, raftlog.CurrentTerm(s.stores.stable)
+	last, err := s.logs.LastIndex()
+	if err != nil {
+		return err
+	}
+	if last > s.Applied {
+		var log raft.Log
+		if err := s.logs.GetLog(last, &log); err != nil {
+			return err
+		}
+		s.Index, s.Term = last, log.Term
+	}
+	configurations := append(raftlog.ConfigurationsInLog(s.logs), s.stores.snapshotsOnDisk.Configurations()...)
+	if len(configurations) == 0 {
+		return &DamagedError{Path: c.Dir, Reason: "it names no members: its node has never been a member"}
+	}
+	for _, server := range configurations[0].Servers {
+		s.Members = append(s.Members, Peer{Node: string(server.ID), Address: peer.AddressOf(&server), Identity: peer.IdentityOf(&server)})
+	}
+	return nil
+}
+
+// Close unlocks the directory.
+func (s *Survivor) Close() error {
+	var errs []error
+	if s.machine != nil {
+		errs = append(errs, s.machine.Close())
+	}
+	if s.stores != nil {
+		errs = append(errs, s.stores.close())
+	}
+	if s.directory != nil {
+		errs = append(errs, s.directory.close())
+	}
+	return errors.Join(errs...)
+}
+
+// Open yields the IDs of the instances that had not ended at Applied. Instances of later entries are not
+// among them; see Tail.
+func (s *Survivor) Open() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for instance := range s.machine.Instances() {
+			if instance.Status == journalpb.Status_STATUS_RUNNING && !yield(instance.Instance) {
+				return
+			}
+		}
+	}
+}
+
+// Tail yields the instances that the entries after Applied change, as often as they do.
+func (s *Survivor) Tail() iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		stopped := errors.New("stopped")
+		err := s.eachInTail(func(_ *raft.Log, records [][]byte) error {
+			for _, encoded := range records {
+				record := new(journalpb.Record)
+				if err := proto.Unmarshal(encoded, record); err != nil {
+					return fmt.Errorf("decode record: %w", err)
+				}
+				for _, instance := range instancesOf(record) {
+					if !yield(instance, nil) {
+						return stopped
+					}
+				}
+			}
+			return nil
+		})
+		if err != nil && err != stopped {
+			yield("", err)
+		}
+	}
+}
+
+// instancesOf returns the instances that a record changes.
+func instancesOf(record *journalpb.Record) []string {
+	switch command := record.Command.(type) {
+	case *journalpb.Record_Append:
+		return []string{command.Append.GetInstance()}
+	case *journalpb.Record_Attempt:
+		return []string{command.Attempt.GetRef().GetInstance()}
+	case *journalpb.Record_SetCondition:
+		return []string{command.SetCondition.GetInstance()}
+	case *journalpb.Record_CopyHistory:
+		return []string{command.CopyHistory.GetTarget()}
+	case *journalpb.Record_Purge:
+		return command.Purge.GetInstances()
+	}
+	return nil
+}
+
+// eachInTail calls visit with the records of each entry after Applied, in order.
+func (s *Survivor) eachInTail(visit func(log *raft.Log, records [][]byte) error) error {
+	for index := s.Applied + 1; index <= s.Index; index++ {
+		var log raft.Log
+		if err := s.logs.GetLog(index, &log); err != nil {
+			return fmt.Errorf("read entry %d: %w", index, err)
+		}
+		if log.Type != raft.LogCommand {
+			continue
+		}
+		records, err := entry.Unpack(nil, log.Data)
+		if err == nil {
+			err = visit(&log, records)
+		}
+		if err != nil {
+			return fmt.Errorf("entry %d: %w", index, err)
+		}
+	}
+	return nil
+}
+
+// applyTail applies the entries after Applied to a machine, as a leader with this log would.
+func (s *Survivor) applyTail(machine *state.Machine) error {
+	return s.eachInTail(func(log *raft.Log, records [][]byte) error {
+		for _, record := range records {
+			var failed *state.StoreError
+			// Any other error rejects the record, as it did or would have done on every node.
+			if _, err := machine.Apply(record); errors.Is(err, state.ErrCorrupt) || errors.As(err, &failed) {
+				return err
+			}
+		}
+		return machine.Advance(log.Index, log.Term)
+	})
+}
+
+// Recover writes a directory as of a node that is the only member and has all entries of the survivor,
+// also those that are not known to be committed. to supplies Node, Address, Cluster, Dir, Identity and
+// Logger; see Restore. The survivor's directory is not changed.
+func (s *Survivor) Recover(to Config, lineage *journalpb.Lineage) (identity string, err error) {
+	to.Partitions, to.Partition = s.Partitions, s.Partition
+	lineage = proto.CloneOf(lineage)
+	lineage.Kind, lineage.Source = journalpb.Lineage_KIND_RECOVERED, s.Node
+	now := clock.ReadSample(s.directory.path).ReadingAt(time.Now().UnixNano())
+	r := &Restore{
+		Config: to, From: &s.applied, Fill: s.copyState, Lineage: lineage,
+		Elapsed: now.Time.Sub(s.machine.Clock()), survivor: s,
+	}
+	return r.Run()
+}
+
+// copyState writes the survivor's state at Applied into a new directory.
+func (s *Survivor) copyState(dir string) error {
+	const suffix = ".copied"
+	if _, err := s.machine.Checkpoint(dir + suffix); err != nil {
+		return err
+	}
+	files, err := os.ReadDir(dir + suffix)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		to := filepath.Join(dir, file.Name())
+		if err := errors.Join(os.Rename(filepath.Join(dir+suffix, file.Name()), to), syncFile(to)); err != nil {
+			return err
+		}
+	}
+	return errors.Join(os.Remove(dir+suffix), diskfile.SyncDir(vfs.Default, dir))
+}
+
+func syncFile(name string) error {
+	file, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Sync(), file.Close())
+}
+
+// readOwner reads who owns a directory, from its identity file.
+func readOwner(dir string) (owner directoryOwner, err error) {
+	text, err := os.ReadFile(filepath.Join(dir, ownerFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return owner, &IdentityError{Dir: dir, Want: "a directory of a node"}
+	}
+	if err != nil {
+		return owner, err
+	}
+	for line := range strings.Lines(string(text)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch key {
+		case "node":
+			owner.node = value
+		case "cluster":
+			owner.cluster = value
+		}
+	}
+	owner.partitions = partitionsInOwner(string(text))
+	return owner, nil
 }

@@ -139,7 +139,7 @@ func TestMetadata_LineagesSurvive(t *testing.T) {
 		for i := range uint64(lineagesMax + 2) {
 			_, err := applyRecord(m, must(proto.Marshal(&journalpb.Record{Command: &journalpb.Record_MetadataChange{
 				MetadataChange: &journalpb.MetadataChange{Epoch: m.Epoch(), Lineage: &journalpb.Lineage{
-					Id: fmt.Sprint("l", i), Kind: journalpb.Lineage_KIND_RECOVERED, Source: "n1", Index: i, Time: 5,
+					Id: fmt.Sprint("l", i), Kind: journalpb.Lineage_KIND_RECOVERED, Source: "n1", Index: i, Time: 5, Clock: 6,
 				}},
 			}})))
 			if err != nil {

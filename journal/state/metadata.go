@@ -216,7 +216,8 @@ func encodeLineage(of *journalpb.Lineage) []byte {
 	b = protowire.AppendTag(b, 3, protowire.BytesType)
 	b = protowire.AppendString(b, of.Source)
 	b = appendUint(b, 4, of.Index)
-	return appendUint(b, 5, uint64(of.Time))
+	b = appendUint(b, 5, uint64(of.Time))
+	return appendUint(b, 6, uint64(of.Clock))
 }
 
 func parseMetadata(b []byte) (metadata, error) {

@@ -4771,8 +4771,10 @@ type Status struct {
 	// Of the run; see OrchestrationStarted.
 	Incarnation uint64 `protobuf:"varint,17,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// In order of their names.
-	Attributes    []*journalpb.AttributeSet `protobuf:"bytes,18,rep,name=attributes,proto3" json:"attributes,omitempty"`
-	Summary       string                    `protobuf:"bytes,19,opt,name=summary,proto3" json:"summary,omitempty"`
+	Attributes []*journalpb.AttributeSet `protobuf:"bytes,18,rep,name=attributes,proto3" json:"attributes,omitempty"`
+	Summary    string                    `protobuf:"bytes,19,opt,name=summary,proto3" json:"summary,omitempty"`
+	// The latest lineage that began after the run; absent if none did.
+	Lineage       *journalpb.Lineage `protobuf:"bytes,20,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4938,6 +4940,13 @@ func (x *Status) GetSummary() string {
 		return x.Summary
 	}
 	return ""
+}
+
+func (x *Status) GetLineage() *journalpb.Lineage {
+	if x != nil {
+		return x.Lineage
+	}
+	return nil
 }
 
 type Mismatch struct {
@@ -9855,7 +9864,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\rHistoryResult\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\x16\n" +
 	"\x06events\x18\x02 \x03(\fR\x06events\x12\x12\n" +
-	"\x04more\x18\x03 \x01(\bR\x04more\"\xaf\x06\n" +
+	"\x04more\x18\x03 \x01(\bR\x04more\"\xe5\x06\n" +
 	"\x06Status\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x1c\n" +
 	"\texecution\x18\x02 \x01(\x04R\texecution\x12\x12\n" +
@@ -9880,7 +9889,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"attributes\x18\x12 \x03(\v2\x1f.tenuto.journal.v1.AttributeSetR\n" +
 	"attributes\x12\x18\n" +
-	"\asummary\x18\x13 \x01(\tR\asummary\x1a7\n" +
+	"\asummary\x18\x13 \x01(\tR\asummary\x124\n" +
+	"\alineage\x18\x14 \x01(\v2\x1a.tenuto.journal.v1.LineageR\alineage\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x83\x01\n" +
@@ -10387,11 +10397,12 @@ var file_clusterpb_cluster_proto_goTypes = []any{
 	(*journalpb.ActivityOptions)(nil), // 127: tenuto.journal.v1.ActivityOptions
 	(*journalpb.OperationRef)(nil),    // 128: tenuto.journal.v1.OperationRef
 	(*journalpb.AttributeSet)(nil),    // 129: tenuto.journal.v1.AttributeSet
-	(*journalpb.Operation)(nil),       // 130: tenuto.journal.v1.Operation
-	(*journalpb.PausedActivity)(nil),  // 131: tenuto.journal.v1.PausedActivity
-	(*journalpb.JoinToken)(nil),       // 132: tenuto.journal.v1.JoinToken
-	(*journalpb.Event)(nil),           // 133: tenuto.journal.v1.Event
-	(*journalpb.Instance)(nil),        // 134: tenuto.journal.v1.Instance
+	(*journalpb.Lineage)(nil),         // 130: tenuto.journal.v1.Lineage
+	(*journalpb.Operation)(nil),       // 131: tenuto.journal.v1.Operation
+	(*journalpb.PausedActivity)(nil),  // 132: tenuto.journal.v1.PausedActivity
+	(*journalpb.JoinToken)(nil),       // 133: tenuto.journal.v1.JoinToken
+	(*journalpb.Event)(nil),           // 134: tenuto.journal.v1.Event
+	(*journalpb.Instance)(nil),        // 135: tenuto.journal.v1.Instance
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
 	6,   // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
@@ -10518,60 +10529,61 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	120, // 121: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
 	122, // 122: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
 	129, // 123: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	122, // 124: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
-	125, // 125: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
-	56,  // 126: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
-	130, // 127: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
-	131, // 128: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
-	50,  // 129: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
-	60,  // 130: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
-	62,  // 131: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
-	60,  // 132: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
-	65,  // 133: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
-	132, // 134: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
-	83,  // 135: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
-	133, // 136: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
-	128, // 137: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
-	85,  // 138: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
-	134, // 139: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
-	133, // 140: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
-	88,  // 141: tenuto.cluster.v1.BackupBegun.partitions:type_name -> tenuto.cluster.v1.BackupPartition
-	89,  // 142: tenuto.cluster.v1.BackupPartition.files:type_name -> tenuto.cluster.v1.BackupFile
-	98,  // 143: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
-	99,  // 144: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
-	100, // 145: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
-	109, // 146: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	101, // 147: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
-	102, // 148: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
-	108, // 149: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
-	111, // 150: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
-	112, // 151: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
-	113, // 152: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	121, // 153: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	109, // 154: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	1,   // 155: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
-	128, // 156: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	110, // 157: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	110, // 158: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	122, // 159: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	110, // 160: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	122, // 161: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	125, // 162: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	122, // 163: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	115, // 164: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
-	116, // 165: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
-	110, // 166: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	110, // 167: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	122, // 168: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
-	125, // 169: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
-	122, // 170: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
-	123, // 171: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
-	110, // 172: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	173, // [173:173] is the sub-list for method output_type
-	173, // [173:173] is the sub-list for method input_type
-	173, // [173:173] is the sub-list for extension type_name
-	173, // [173:173] is the sub-list for extension extendee
-	0,   // [0:173] is the sub-list for field type_name
+	130, // 124: tenuto.cluster.v1.Status.lineage:type_name -> tenuto.journal.v1.Lineage
+	122, // 125: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	125, // 126: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	56,  // 127: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
+	131, // 128: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	132, // 129: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
+	50,  // 130: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
+	60,  // 131: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
+	62,  // 132: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
+	60,  // 133: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
+	65,  // 134: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
+	133, // 135: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
+	83,  // 136: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
+	134, // 137: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
+	128, // 138: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
+	85,  // 139: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
+	135, // 140: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
+	134, // 141: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
+	88,  // 142: tenuto.cluster.v1.BackupBegun.partitions:type_name -> tenuto.cluster.v1.BackupPartition
+	89,  // 143: tenuto.cluster.v1.BackupPartition.files:type_name -> tenuto.cluster.v1.BackupFile
+	98,  // 144: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
+	99,  // 145: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
+	100, // 146: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
+	109, // 147: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	101, // 148: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
+	102, // 149: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
+	108, // 150: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
+	111, // 151: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
+	112, // 152: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
+	113, // 153: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	121, // 154: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	109, // 155: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	1,   // 156: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
+	128, // 157: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	110, // 158: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	110, // 159: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	122, // 160: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	110, // 161: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	122, // 162: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	125, // 163: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	122, // 164: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	115, // 165: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
+	116, // 166: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
+	110, // 167: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	110, // 168: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	122, // 169: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
+	125, // 170: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
+	122, // 171: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
+	123, // 172: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
+	110, // 173: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	174, // [174:174] is the sub-list for method output_type
+	174, // [174:174] is the sub-list for method input_type
+	174, // [174:174] is the sub-list for extension type_name
+	174, // [174:174] is the sub-list for extension extendee
+	0,   // [0:174] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }

@@ -4542,7 +4542,10 @@ type Lineage struct {
 	// The index of the last entry of the earlier lineage that this partition keeps.
 	Index uint64 `protobuf:"varint,4,opt,name=index,proto3" json:"index,omitempty"`
 	// When the lineage began, by the wall clock of the computer, in Unix nanoseconds.
-	Time          int64 `protobuf:"varint,5,opt,name=time,proto3" json:"time,omitempty"`
+	Time int64 `protobuf:"varint,5,opt,name=time,proto3" json:"time,omitempty"`
+	// The cluster time with which the lineage began, Unix nanoseconds. What was recorded before has an
+	// earlier time, what is recorded in the lineage has this one or a later one.
+	Clock         int64 `protobuf:"varint,6,opt,name=clock,proto3" json:"clock,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4608,6 +4611,13 @@ func (x *Lineage) GetIndex() uint64 {
 func (x *Lineage) GetTime() int64 {
 	if x != nil {
 		return x.Time
+	}
+	return 0
+}
+
+func (x *Lineage) GetClock() int64 {
+	if x != nil {
+		return x.Clock
 	}
 	return 0
 }
@@ -6289,13 +6299,14 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x10settings_version\x18\x16 \x01(\x04R\x0fsettingsVersion\x12%\n" +
 	"\x0ecompletion_key\x18\x17 \x01(\fR\rcompletionKey\x124\n" +
 	"\alineage\x18\x18 \x01(\v2\x1a.tenuto.journal.v1.LineageR\alineage\x12\x10\n" +
-	"\x03cut\x18\x19 \x01(\x04R\x03cut\"\xd5\x01\n" +
+	"\x03cut\x18\x19 \x01(\x04R\x03cut\"\xeb\x01\n" +
 	"\aLineage\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x123\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1f.tenuto.journal.v1.Lineage.KindR\x04kind\x12\x16\n" +
 	"\x06source\x18\x03 \x01(\tR\x06source\x12\x14\n" +
 	"\x05index\x18\x04 \x01(\x04R\x05index\x12\x12\n" +
-	"\x04time\x18\x05 \x01(\x03R\x04time\"C\n" +
+	"\x04time\x18\x05 \x01(\x03R\x04time\x12\x14\n" +
+	"\x05clock\x18\x06 \x01(\x03R\x05clock\"C\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rKIND_RESTORED\x10\x01\x12\x12\n" +

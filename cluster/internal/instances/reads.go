@@ -155,9 +155,11 @@ func (re *Reads) List(ctx context.Context, r *clusterpb.ListRequest) (*clusterpb
 
 // listPage adds a page of instances to a result.
 func (re *Reads) listPage(ctx context.Context, q *index.Query, r *clusterpb.ListRequest, result *clusterpb.ListResult) error {
-	return fillPage(q, r, result, func(after *index.Cursor, limit int) (*state.QueryPage, error) {
+	err := fillPage(q, r, result, func(after *index.Cursor, limit int) (*state.QueryPage, error) {
 		return re.Journal.Query(ctx, q, after, limit)
 	})
+	markLineage(re.Journal.Lineages(), result.Instances...)
+	return err
 }
 
 // fillPage adds what query returns to a result. A caller of an earlier build takes a page that is

@@ -27,13 +27,27 @@ func (re *Reads) statusOf(p *actors.Partition, known *journalpb.Instance) (*clus
 	return status, re.FillStatus(p, known, status)
 }
 
-// FillStatus adds the fields of a status that only the histories hold. p is nil where this node
-// does not lead.
+// FillStatus adds the fields of a status that only the histories hold, and the lineage. p is nil where
+// this node does not lead.
 func (re *Reads) FillStatus(p *actors.Partition, known *journalpb.Instance, status *clusterpb.Status) error {
+	markLineage(re.Journal.Lineages(), status)
 	if err := re.fillState(p, known, status); err != nil {
 		return err
 	}
 	return re.fillCustomStatus(known, status)
+}
+
+// markLineage adds the latest lineage to the statuses of runs that had begun before it.
+func markLineage(lineages []*journalpb.Lineage, statuses ...*clusterpb.Status) {
+	if len(lineages) == 0 {
+		return
+	}
+	latest := lineages[len(lineages)-1]
+	for _, status := range statuses {
+		if status.CreatedAt < latest.Clock {
+			status.Lineage = latest
+		}
+	}
 }
 
 // IndexedStatus returns the part of a status that the index holds.

@@ -155,7 +155,7 @@ func (c *Clock) timeAt(now time.Time) clustertime.Time {
 }
 
 // takeSample returns the cluster time and the wall clock at the same moment. On a leader, the
-// cluster time approaches this wall clock from now on. Only takeSample and Sample.readingAt
+// cluster time approaches this wall clock from now on. Only takeSample and Sample.ReadingAt
 // let a wall clock influence the cluster time. current is as in IsCurrent.
 func (c *Clock) takeSample() (saved Sample, current bool) {
 	wall := c.wall().UnixNano()
@@ -187,5 +187,5 @@ func (c *Clock) reading() Reading {
 	if c.current {
 		return Reading{Time: c.timeAt(time.Now()), Epoch: c.epoch, Current: true}
 	}
-	return c.sample.readingAt(wall)
+	return c.sample.ReadingAt(wall)
 }

@@ -29,10 +29,10 @@ type Sample struct {
 // the cluster was founded.
 const clockLagMax = 48 * time.Hour
 
-// readingAt returns the cluster time when the wall clock shows wall: the sample's time plus the
+// ReadingAt returns the cluster time when the wall clock shows wall: the sample's time plus the
 // progress of the wall clock since the sample. The wall clock may be wrong, but must not have been
-// set since. Without a usable sample readingAt returns wall itself.
-func (s Sample) readingAt(wall int64) Reading {
+// set since. Without a usable sample ReadingAt returns wall itself.
+func (s Sample) ReadingAt(wall int64) Reading {
 	if s == (Sample{}) || s.Wall-s.Time.UnixNano() > int64(clockLagMax) {
 		return Reading{Time: clustertime.FromUnixNano(wall)}
 	}

@@ -1,0 +1,291 @@
+package recovery_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/recovery"
+	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+var (
+	goAhead = replay.Event[string]("go ahead")
+	double  = replay.Activity[int, int]("double")
+	doubled = replay.Orchestration[int, int]("doubled")
+	waiter  = replay.Orchestration[string, string]("waiter")
+)
+
+func definitions() []replay.Definition {
+	return []replay.Definition{
+		double.Bind(func(_ context.Context, n int) (int, error) { return 2 * n, nil }),
+		doubled.Bind(func(ctx *replay.Context, n int) (int, error) { return double.Call(ctx, n) }),
+		waiter.Bind(func(ctx *replay.Context, name string) (string, error) {
+			answer, err := goAhead.Wait(ctx)
+			return name + " " + answer, err
+		}),
+	}
+}
+
+// A member is a node of the cluster under test, and how to start it again.
+type member struct {
+	config cluster.Config
+	node   *cluster.Node
+}
+
+// newCluster starts nodes with directories.
+func newCluster(t *testing.T, nodes, partitions int) []*member {
+	t.Helper()
+	var peers []cluster.Peer
+	for i := range nodes {
+		peers = append(peers, cluster.Peer{NodeID: fmt.Sprint("n", i+1), Address: freeAddress(t)})
+	}
+	var members []*member
+	for _, p := range peers {
+		members = append(members, &member{config: cluster.Config{
+			NodeID: p.NodeID, Dir: filepath.Join(t.TempDir(), "data"), Listen: p.Address, Peers: peers, Partitions: partitions,
+		}})
+	}
+	start(t, members...)
+	eventually(t, "every node is a voter of a cluster with a leader", func(ctx context.Context) bool {
+		known, err := members[0].node.Client().Members(ctx)
+		return err == nil && len(known) == nodes && !slices.ContainsFunc(known, func(m cluster.Member) bool { return !m.Voter || m.Identity == "" })
+	})
+	return members
+}
+
+// start starts members at the same time.
+func start(t *testing.T, members ...*member) {
+	t.Helper()
+	var starting sync.WaitGroup
+	for _, m := range members {
+		starting.Go(func() {
+			m.config.Definitions, m.config.Logger = definitions(), slog.New(slog.DiscardHandler)
+			node, err := cluster.Start(t.Context(), m.config)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			m.node = node
+			t.Cleanup(func() { _ = node.Close() })
+		})
+	}
+	starting.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+// stop ends members without a transfer of their leaderships.
+func stop(t *testing.T, members ...*member) {
+	t.Helper()
+	for _, m := range members {
+		if err := m.node.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// freeAddress returns a loopback address whose port is not one that the system gives out, so that a
+// stopped node finds it free again.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		listener, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000)))
+		if err != nil {
+			continue
+		}
+		if err := listener.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return listener.Addr().String()
+	}
+	t.Fatal("no free port")
+	return ""
+}
+
+func eventually(t *testing.T, what string, holds func(ctx context.Context) bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for !holds(ctx) {
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatal("timeout: ", what)
+		}
+	}
+}
+
+// The node that was stopped first lacks what the two others have acknowledged since. Of the others, one
+// survives: the recovered cluster has everything, and the old directories are refused.
+func TestRecover_KeepsWhatTheBestSurvivorHas(t *testing.T) {
+	for _, partitions := range []int{1, 4} {
+		t.Run(fmt.Sprint(partitions, " partitions"), func(t *testing.T) { testRecover(t, partitions) })
+	}
+}
+
+func testRecover(t *testing.T, partitions int) {
+	ctx := t.Context()
+	members := newCluster(t, 3, partitions)
+	first, lost, survivor := members[0], members[1], members[2]
+	client := survivor.node.Client()
+	for i := range 20 {
+		if got, err := cluster.Call(ctx, client, doubled, fmt.Sprint("before-", i), i); err != nil || got != 2*i {
+			t.Fatal(got, err)
+		}
+	}
+	stop(t, first)
+	for i := range 20 {
+		if _, err := cluster.StartRun(ctx, client, waiter, fmt.Sprint("open-", i), "order"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop(t, lost, survivor)
+
+	report, err := recovery.Inspect(ctx, first.config.Dir, survivor.config.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := 0
+	for _, p := range report.Partitions {
+		if p.Best != 1 || p.Index <= p.Survivors[0].Index || p.Committed > p.Index || !slices.Equal(p.Members, []string{"n1", "n2", "n3"}) {
+			t.Errorf("partition %+v", p)
+		}
+		open += p.Affected
+	}
+	if len(report.Partitions) != partitions || open < 20 || report.Lineage != "" {
+		t.Errorf("report %+v", report)
+	}
+
+	recovered := &member{config: cluster.Config{
+		NodeID: "n3", Dir: filepath.Join(t.TempDir(), "recovered"), Listen: survivor.config.Listen, Partitions: partitions,
+	}}
+	target := recovery.Target{Dir: recovered.config.Dir, Address: recovered.config.Listen}
+	if _, err := recovery.Recover(ctx, target, first.config.Dir, survivor.config.Dir); err != nil {
+		t.Fatal(err)
+	}
+	start(t, recovered)
+	checkRecovered(t, recovered.node.Client())
+
+	lost.config.Peers = first.config.Peers
+	start(t, lost)
+	eventually(t, "the old node has no leader", func(context.Context) bool {
+		return errors.Is(lost.node.Health().Ready(), cluster.ErrNoLeader)
+	})
+	stop(t, lost)
+	fresh := &member{config: cluster.Config{
+		NodeID: "n2", Dir: filepath.Join(t.TempDir(), "fresh"), Listen: lost.config.Listen, Partitions: partitions, Join: []string{recovered.config.Listen},
+	}}
+	start(t, fresh)
+	eventually(t, "a node with an empty directory votes and has the instances", func(ctx context.Context) bool {
+		now, err := recovered.node.Client().Members(ctx)
+		status, getErr := fresh.node.Client().Get(ctx, "before-0", cluster.Stale())
+		return err == nil && len(now) == 2 && now[0].Voter && getErr == nil && status.Continued == "recovered"
+	})
+}
+
+// checkRecovered checks that all instances are there and go on, and that those of the old cluster say
+// what happened.
+func checkRecovered(t *testing.T, client *cluster.Client) {
+	t.Helper()
+	ctx := t.Context()
+	for i := range 20 {
+		status, err := client.Get(ctx, fmt.Sprint("before-", i))
+		var output int
+		if err == nil {
+			err = status.Output(&output)
+		}
+		if err != nil || output != 2*i || status.Continued != "recovered" || status.ContinuedIndex == 0 || time.Since(status.ContinuedAt) > time.Hour {
+			t.Fatalf("%+v, output %d, %v", status, output, err)
+		}
+		id := fmt.Sprint("open-", i)
+		if err := cluster.Send(ctx, client, id, goAhead, "shipped"); err != nil {
+			t.Fatal(err)
+		}
+		status, err = client.Wait(ctx, id)
+		var text string
+		if err == nil {
+			err = status.Output(&text)
+		}
+		if err != nil || text != "order shipped" || status.Continued != "recovered" {
+			t.Fatalf("%+v, output %q, %v", status, text, err)
+		}
+	}
+	if _, err := cluster.Call(ctx, client, doubled, "new", 4); err != nil {
+		t.Fatal(err)
+	}
+	page, err := client.List(ctx, cluster.Filter{}, "", 100)
+	if err != nil || len(page.Instances) != 41 {
+		t.Fatal(len(page.Instances), err)
+	}
+	for _, status := range page.Instances {
+		if (status.InstanceID == "new") != (status.Continued == "") {
+			t.Errorf("%s is listed as continued %q", status.InstanceID, status.Continued)
+		}
+	}
+}
+
+func TestRecover_Refusals(t *testing.T) {
+	ctx := t.Context()
+	members := newCluster(t, 2, 1)
+	other := newCluster(t, 1, 1)[0]
+	dir := members[0].config.Dir
+	into := recovery.Target{Dir: filepath.Join(t.TempDir(), "new")}
+	var invalid *replay.InvalidError
+	var locked *journal.LockedError
+	if _, err := recovery.Inspect(ctx, dir); !errors.As(err, &locked) {
+		t.Errorf("of a node that runs: %v", err)
+	}
+	stop(t, members...)
+	stop(t, other)
+	full := t.TempDir()
+	if err := os.WriteFile(filepath.Join(full, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	copied := t.TempDir()
+	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		to   recovery.Target
+		dirs []string
+		want string
+	}{
+		"no directory":           {into, nil, "missing"},
+		"no target":              {recovery.Target{}, []string{dir}, "Target.Dir"},
+		"a target with files":    {recovery.Target{Dir: full}, []string{dir}, "not empty"},
+		"the directory itself":   {recovery.Target{Dir: dir}, []string{dir}, "not empty"},
+		"two of one node":        {into, []string{dir, copied}, "two of node n1"},
+		"the only member":        {into, []string{other.config.Dir}, "only member"},
+		"a directory of no node": {into, []string{full}, ""},
+	} {
+		_, err := recovery.Recover(ctx, c.to, c.dirs...)
+		if err == nil || !strings.Contains(err.Error(), c.want) || c.want != "" && !errors.As(err, &invalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := os.Stat(into.Dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a refused recovery has left %s: %v", into.Dir, err)
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := recovery.Recover(ended, into, dir); !errors.Is(err, context.Canceled) {
+		t.Errorf("with an ended context: %v", err)
+	}
+	if _, err := recovery.Recover(ctx, into, dir); err != nil {
+		t.Error(err)
+	}
+}
