@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/tenuto-dev/tenuto/cluster/backup"
+	"github.com/tenuto-dev/tenuto/cluster/recovery"
 )
 
 func writeBackup(flags *flag.FlagSet) action {
@@ -73,6 +74,36 @@ func restoreBackup(flags *flag.FlagSet) action {
 			return err
 		}
 		printMessage(s, fmt.Sprintf("%s is restored to %s of %s", to.Dir, info.ID, info.Time.Local().Format("2006-01-02 15:04:05")))
+		return nil
+	}
+}
+
+func recoverCluster(flags *flag.FlagSet) action {
+	to := recovery.Target{}
+	flags.StringVar(&to.Dir, "to", "", "the new `directory`; none: only say what would be lost")
+	flags.StringVar(&to.NodeID, "id", "", "`ID` of the node; default: that of the directory")
+	flags.StringVar(&to.Address, "advertise", "", "`address` at which other nodes reach the node; none: a single node")
+	yes := flags.Bool("yes", false, "do not ask; required with -to without a terminal")
+	return func(ctx context.Context, s streams, args []string) error {
+		report, err := recovery.Inspect(ctx, args...)
+		if err != nil {
+			return err
+		}
+		fmt.Fprint(s.out, report)
+		if to.Dir == "" {
+			return nil
+		}
+		if !*yes && !s.interactive {
+			return &usageError{"recover with -to needs -yes; without -to it changes nothing"}
+		}
+		c := &change{verb: "recover", confirm: confirmAlways, yes: *yes}
+		if err := c.ask(s, "cluster "+report.ClusterID); err != nil {
+			return err
+		}
+		if report, err = recovery.Recover(ctx, to, args...); err != nil {
+			return err
+		}
+		printMessage(s, fmt.Sprintf("%s is recovered as lineage %s", to.Dir, report.Lineage))
 		return nil
 	}
 }

@@ -32,6 +32,8 @@ type instance struct {
 	Attributes     map[string]string `json:"attributes,omitempty"`
 	Tags           map[string]string `json:"tags,omitempty"`
 	Summary        string            `json:"summary,omitempty"`
+	Continued      string            `json:"continued,omitempty"` // with the cluster: restored or recovered
+	ContinuedAt    *time.Time        `json:"continuedAt,omitempty"`
 	// Lists do not have the fields below.
 	Output       json.RawMessage `json:"output,omitempty"`
 	CustomStatus json.RawMessage `json:"customStatus,omitempty"`
@@ -47,6 +49,10 @@ func newInstance(s *cluster.Status) *instance {
 		Execution: s.Execution, FirstExecution: s.FirstExecution, Events: s.LastEventID,
 		CreatedAt: s.CreatedAt.UTC(), UpdatedAt: s.UpdatedAt.UTC(),
 		Parent: s.ParentID, Tags: s.Tags, Attributes: s.Attributes, Summary: s.Summary, Error: errorText(s.Err),
+	}
+	if s.Continued != "" {
+		at := s.ContinuedAt.UTC()
+		i.Continued, i.ContinuedAt = s.Continued, &at
 	}
 	if s.Mismatch != nil {
 		i.Mismatch = s.Mismatch.Error()
@@ -195,6 +201,9 @@ func (i *instance) print(w io.Writer, times output.Times) error {
 		line("tag", key+"="+i.Tags[key])
 	}
 	line("summary", i.Summary)
+	if i.ContinuedAt != nil {
+		line("cluster-"+i.Continued, times.Relative(*i.ContinuedAt))
+	}
 	for _, name := range slices.Sorted(maps.Keys(i.Attributes)) {
 		line("attribute", name+"="+i.Attributes[name])
 	}

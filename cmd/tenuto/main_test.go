@@ -26,6 +26,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
 		main()
 	}
+	if config := os.Getenv(asNode); config != "" {
+		runNode(config)
+	}
 	os.Exit(m.Run())
 }
 

@@ -51,6 +51,11 @@ Existing files are never overwritten; an existing authority signs further certif
 	{"restore", "FILE...", "make the directory of the first node of a cluster from backups", 1, -1, fileNames, false, restoreBackup, `
 Name a full backup and the incremental ones after it, in order. Start the node with the directory,
 then the other nodes with empty directories and Config.Join. End the old cluster first.`},
+	{"recover", "DIR...", "make a cluster from what is left after a majority was lost", 1, -1, fileNames, false, recoverCluster, `
+Name the directories of the nodes that are left, which must be stopped. Without -to it only says
+where they end and what may be lost. With -to it writes the directory of the first node of a new
+cluster from the best of them, and does not change them. Start the node with it, then the other
+nodes with empty directories and Config.Join.`},
 	{"profile list", "", "list the profiles", 0, 0, noNames, false, listProfiles, ""},
 	{"profile show", "[NAME]", "show a profile, by default the current one", 0, 1, profileNames, false, showProfile, ""},
 	{"profile set", "NAME", "set the fields of a profile that flags name; \"\" removes one", 1, 1, profileNames, false, setProfile, ""},

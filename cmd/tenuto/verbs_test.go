@@ -473,6 +473,10 @@ func testBackups(l *lab) {
 	l.tenuto("restore", full, increment, "-dir", restored).expect(l.t, statusUsage, "-id n1")
 	l.tenuto("restore", full, increment, "-dir", restored, "-id", "n1").expect(l.t, statusOK, restored+" is restored")
 	l.tenuto("restore", full, "-dir", restored, "-id", "n1").expect(l.t, statusUsage, "not empty")
+	l.tenuto("recover", dir).expect(l.t, statusRejected, dir)
+	l.tenuto("recover", restored).expect(l.t, statusOK, "may be lost: from entry ")
+	l.tenuto("recover", restored, "-to", filepath.Join(dir, "recovered")).expect(l.t, statusUsage, "-yes")
+	l.tenuto("recover", restored, "-to", filepath.Join(dir, "recovered"), "-yes").expect(l.t, statusUsage, "only member")
 }
 
 func testTool(l *lab) {

@@ -34,9 +34,12 @@ type instanceView struct {
 	Attributes         map[string]string `json:"attributes,omitempty"`
 	AttributesRedacted []string          `json:"attributes_redacted,omitempty"` // the names of those that are hidden
 	Summary            string            `json:"summary,omitempty"`
-	LastEventID        uint64            `json:"last_event_id"`
-	Error              *errorView        `json:"error,omitempty"`
-	Mismatch           *mismatchView     `json:"mismatch,omitempty"`
+	// With the cluster, after the run began: restored or recovered.
+	Continued   string        `json:"continued,omitempty"`
+	ContinuedAt *time.Time    `json:"continued_at,omitempty"`
+	LastEventID uint64        `json:"last_event_id"`
+	Error       *errorView    `json:"error,omitempty"`
+	Mismatch    *mismatchView `json:"mismatch,omitempty"`
 	// Lists do not have the fields below.
 	CustomStatus *payload        `json:"custom_status,omitempty"`
 	Output       *payload        `json:"output,omitempty"`
@@ -68,6 +71,9 @@ func (a *API) viewOf(s *cluster.Status) *instanceView {
 		State: s.State, CreatedAt: timeOf(s.CreatedAt), UpdatedAt: timeOf(s.UpdatedAt), ParentID: s.ParentID,
 		Tags: s.Tags, Summary: s.Summary, LastEventID: s.LastEventID, Error: a.errorViewOf(s.Err),
 		AppliedIndex: s.AppliedIndex,
+	}
+	if s.Continued != "" {
+		v.Continued, v.ContinuedAt = s.Continued, timeOf(s.ContinuedAt)
 	}
 	v.Attributes, v.AttributesRedacted = a.attributesOf(s.Attributes)
 	if m := s.Mismatch; m != nil {

@@ -1,0 +1,328 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// With asNode set, the test binary runs the node of a cluster.Config as JSON, until it is killed.
+const asNode = "TENUTO_TEST_AS_NODE"
+
+var (
+	approval = replay.Event[string]("approval")
+	order    = replay.Orchestration[string, string]("order")
+	later    = replay.Orchestration[time.Duration, string]("later")
+)
+
+// A nodeConfig is the part of a cluster.Config that nodes of runbooks have.
+type nodeConfig struct {
+	NodeID, Dir, Listen string
+	Peers               []cluster.Peer
+	Join                []string
+}
+
+// runNode runs a node and never returns.
+func runNode(encoded string) {
+	var c nodeConfig
+	if err := json.Unmarshal([]byte(encoded), &c); err != nil {
+		panic(err)
+	}
+	node, err := cluster.Start(context.Background(), cluster.Config{
+		NodeID: c.NodeID, Dir: c.Dir, Listen: c.Listen, Peers: c.Peers, Join: c.Join,
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Definitions: []replay.Definition{
+			order.Bind(func(ctx *replay.Context, name string) (string, error) {
+				by, err := approval.Wait(ctx)
+				return name + " approved by " + by, err
+			}),
+			later.Bind(func(ctx *replay.Context, d time.Duration) (string, error) { return "done", ctx.Sleep(d) }),
+		},
+	})
+	if err != nil {
+		panic(err)
+	}
+	<-node.Failed()
+	os.Exit(1)
+}
+
+// A machine is where a node of the application runs. Its directory is "data" in dir.
+type machine struct {
+	t       *testing.T
+	dir     string
+	config  nodeConfig
+	process *exec.Cmd
+}
+
+// newMachines prepares machines whose nodes found a cluster.
+func newMachines(t *testing.T, count int) []*machine {
+	var all []*machine
+	var peers []cluster.Peer
+	for i := range count {
+		m := &machine{t: t, dir: t.TempDir(), config: nodeConfig{NodeID: fmt.Sprint("n", i+1), Dir: "data", Listen: freeAddress(t)}}
+		peers = append(peers, cluster.Peer{NodeID: m.config.NodeID, Address: m.config.Listen})
+		all = append(all, m)
+	}
+	for _, m := range all {
+		m.config.Peers = peers
+	}
+	return all
+}
+
+func (m *machine) start() {
+	m.t.Helper()
+	encoded, err := json.Marshal(m.config)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.process = exec.Command(os.Args[0])
+	m.process.Dir, m.process.Env = m.dir, append(os.Environ(), asNode+"="+string(encoded))
+	if err := m.process.Start(); err != nil {
+		m.t.Fatal(err)
+	}
+	process := m.process
+	m.t.Cleanup(func() { _ = process.Process.Kill() })
+}
+
+// kill ends the node as a crash does.
+func (m *machine) kill() {
+	_ = m.process.Process.Kill()
+	_ = m.process.Wait()
+}
+
+// run runs the commands of a runbook on the machine, with its address for the one in the text.
+func (m *machine) run(commands string) string {
+	m.t.Helper()
+	bin := m.t.TempDir()
+	self, err := filepath.Abs(os.Args[0])
+	if err == nil {
+		err = os.Symlink(self, filepath.Join(bin, "tenuto"))
+	}
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	shell := exec.Command("sh", "-e", "-c", strings.ReplaceAll(commands, "10.0.0.1:7000", m.config.Listen))
+	shell.Dir = m.dir
+	shell.Env = append(os.Environ(), asCommand+"=1", addressVariable+"="+m.config.Listen, "XDG_CONFIG_HOME="+m.t.TempDir(), "PATH="+bin+":"+os.Getenv("PATH"))
+	out, err := shell.CombinedOutput()
+	if err != nil {
+		m.t.Fatalf("%s: %v\n%s", commands, err, out)
+	}
+	return string(out)
+}
+
+// runbook returns the blocks of commands in a section of a guide.
+func runbook(t *testing.T, guide, title string) (blocks []string) {
+	t.Helper()
+	content, err := os.ReadFile("../../cluster/docs/" + guide)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, ok := strings.Cut(string(content), "\n## "+title+"\n")
+	if !ok {
+		t.Fatalf("%s has no section %q", guide, title)
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	for _, block := range shellBlock.FindAllStringSubmatch(section, -1) {
+		blocks = append(blocks, block[1])
+	}
+	return blocks
+}
+
+// dial connects to a machine's node, once it serves calls.
+func (m *machine) dial() *cluster.Client {
+	m.t.Helper()
+	ctx, cancel := context.WithTimeout(m.t.Context(), time.Minute)
+	defer cancel()
+	for {
+		client, err := cluster.Dial(ctx, cluster.DialConfig{Addresses: []string{m.config.Listen}})
+		if err == nil {
+			m.t.Cleanup(func() { _ = client.Close() })
+			return client
+		}
+		if ctx.Err() != nil {
+			m.t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// awaitVoters waits until the cluster has that many voters that all answer.
+func awaitVoters(t *testing.T, client *cluster.Client, count int) {
+	t.Helper()
+	await(t, fmt.Sprint(count, " voters"), func(ctx context.Context) bool {
+		voters := 0
+		members, err := client.Members(ctx)
+		for _, m := range members {
+			if m.Voter && m.Liveness == cluster.MemberAlive {
+				voters++
+			}
+		}
+		return err == nil && voters == count && len(members) == count
+	})
+}
+
+func await(t *testing.T, what string, holds func(ctx context.Context) bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for !holds(ctx) {
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatal("timeout: ", what)
+		}
+	}
+}
+
+// The runbook for a lost majority, to the letter: two of three machines are lost while orders arrive.
+func TestRunbook_MajorityIsLost(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts seven processes")
+	}
+	blocks := runbook(t, "operating.md", "A majority is lost")
+	if len(blocks) != 2 {
+		t.Fatalf("%d blocks of commands", len(blocks))
+	}
+	machines := newMachines(t, 3)
+	for _, m := range machines {
+		m.start()
+	}
+	client := machines[0].dial()
+	awaitVoters(t, client, 3)
+	started := startOrders(t, client, 30)
+	if _, err := cluster.StartRun(t.Context(), client, later, "later", 3*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	// What follows is acknowledged by the first machine and the second, or the third: not until all three
+	// have it does the first one surely have it.
+	await(t, "the first machine has everything", func(ctx context.Context) bool {
+		members, err := client.Members(ctx)
+		behind := false
+		for _, m := range members {
+			behind = behind || !m.BehindKnown || m.Behind > 0
+		}
+		return err == nil && !behind
+	})
+	survivor := machines[0]
+	for _, lost := range machines[1:] {
+		lost.kill()
+		if err := os.Rename(filepath.Join(lost.dir, "data"), filepath.Join(lost.dir, "found")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	survivor.kill() // stopped: it cannot work anyway
+
+	if report := survivor.run(blocks[0]); !strings.Contains(report, "may be lost: from entry ") || !strings.Contains(report, "members n1, n2, n3") {
+		t.Errorf("the report says %s", report)
+	}
+	survivor.run(blocks[1])
+	survivor.config.Peers = nil
+	survivor.start()
+	client = survivor.dial()
+	checkOrders(t, client, started)
+	if status, err := client.Wait(t.Context(), "later"); err != nil || status.State != cluster.Completed {
+		t.Errorf("the timer: %+v, %v", status, err)
+	}
+	checkOldNodeIsRefused(t, machines[1], client)
+	for _, m := range machines[1:] {
+		m.config.Peers, m.config.Join = nil, []string{survivor.config.Listen}
+		m.start()
+	}
+	awaitVoters(t, client, 3)
+	if text := survivor.run("tenuto get order-0"); !strings.Contains(text, "cluster-recovered") {
+		t.Errorf("tenuto get says %s", text)
+	}
+}
+
+func startOrders(t *testing.T, client *cluster.Client, count int) (ids []string) {
+	t.Helper()
+	for i := range count {
+		id := fmt.Sprint("order-", i)
+		if _, err := cluster.StartRun(t.Context(), client, order, id, "tea"); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// checkOrders checks that orders are there, and approves them.
+func checkOrders(t *testing.T, client *cluster.Client, ids []string) {
+	t.Helper()
+	for _, id := range ids {
+		if err := cluster.Send(t.Context(), client, id, approval, "Ada"); err != nil {
+			t.Fatal(id, err)
+		}
+		var text string
+		status, err := client.Wait(t.Context(), id)
+		if err == nil {
+			err = status.Output(&text)
+		}
+		if err != nil || text != "tea approved by Ada" || status.Continued == "" {
+			t.Fatalf("%s: %q, %+v, %v", id, text, status, err)
+		}
+	}
+}
+
+// checkOldNodeIsRefused starts a node with the directory that it had before the recovery. It must not
+// become a member, nor lead.
+func checkOldNodeIsRefused(t *testing.T, old *machine, client *cluster.Client) {
+	t.Helper()
+	returned := *old
+	returned.config.Dir = "found"
+	returned.start()
+	defer returned.kill()
+	await(t, "the old node serves calls", func(ctx context.Context) bool {
+		one, err := cluster.Dial(ctx, cluster.DialConfig{Addresses: []string{returned.config.Listen}})
+		if err != nil {
+			return false
+		}
+		_ = one.Close()
+		return true
+	})
+	for i := range 20 {
+		if _, err := cluster.StartRun(t.Context(), client, order, fmt.Sprint("new-", i), "milk"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if members, err := client.Members(t.Context()); err != nil || len(members) != 1 {
+		t.Errorf("members %+v, %v", members, err)
+	}
+}
+
+// The runbook for a lost cluster, to the letter.
+func TestRunbook_ClusterIsLost(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	blocks := runbook(t, "operating.md", "The cluster is lost")
+	if len(blocks) != 1 {
+		t.Fatalf("%d blocks of commands", len(blocks))
+	}
+	backups, restore, ok := strings.Cut(blocks[0], "tenuto restore")
+	if !ok {
+		t.Fatal("no restore")
+	}
+	m := newMachines(t, 1)[0]
+	m.start()
+	started := startOrders(t, m.dial(), 10)
+	m.run(backups)
+	m.kill()
+	if err := os.RemoveAll(filepath.Join(m.dir, "data")); err != nil {
+		t.Fatal(err)
+	}
+	m.run("tenuto restore" + restore)
+	m.start()
+	checkOrders(t, m.dial(), started)
+}
