@@ -326,6 +326,13 @@ func managementKinds() map[reflect.Type]requestKind {
 			},
 			fanOut: (*scatterGather).fanOutInOrder,
 		},
+		reflect.TypeFor[*clusterpb.Request_SetRole](): {
+			actions: needs("set role"),
+			check:   func(r *clusterpb.Request, _ payloadLimit) error { return checkSetRole(r.GetSetRole()) },
+			serve: func(ctx context.Context, pa *partition, _ *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.members.setRole(ctx, r, r.GetSetRole())
+			},
+		},
 		reflect.TypeFor[*clusterpb.Request_ChangeSettings](): {
 			actions: needs(ActionChangeSettings),
 			check:   func(r *clusterpb.Request, _ payloadLimit) error { return checkChangeSettings(r.GetChangeSettings()) },

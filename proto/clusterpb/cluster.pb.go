@@ -5979,11 +5979,12 @@ type Member struct {
 	SinceContact int64 `protobuf:"varint,9,opt,name=since_contact,json=sinceContact,proto3" json:"since_contact,omitempty"`
 	ContactKnown bool  `protobuf:"varint,10,opt,name=contact_known,json=contactKnown,proto3" json:"contact_known,omitempty"`
 	Unreachable  bool  `protobuf:"varint,11,opt,name=unreachable,proto3" json:"unreachable,omitempty"`
-	// The failure domain, whether it is to have a vote in every partition, and the role that an operator
-	// has set. Only from the first partition. Protocol 4.
+	// The failure domain, whether it is to have no vote, and the role that an operator has set.
+	// role_known is not set by a node of a build without roles. Protocol 4.
 	Zone          string                   `protobuf:"bytes,100,opt,name=zone,proto3" json:"zone,omitempty"`
 	Standby       bool                     `protobuf:"varint,101,opt,name=standby,proto3" json:"standby,omitempty"`
 	Pin           journalpb.MemberRole_Pin `protobuf:"varint,102,opt,name=pin,proto3,enum=tenuto.journal.v1.MemberRole_Pin" json:"pin,omitempty"`
+	RoleKnown     bool                     `protobuf:"varint,103,opt,name=role_known,json=roleKnown,proto3" json:"role_known,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6114,6 +6115,13 @@ func (x *Member) GetPin() journalpb.MemberRole_Pin {
 		return x.Pin
 	}
 	return journalpb.MemberRole_Pin(0)
+}
+
+func (x *Member) GetRoleKnown() bool {
+	if x != nil {
+		return x.RoleKnown
+	}
+	return false
 }
 
 // IssueTokenRequest issues a token with which one node may join. The caller creates the token; the
@@ -10122,7 +10130,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0fapplied_indexes\x18\x05 \x03(\x04R\x0eappliedIndexes\x123\n" +
 	"\x15configuration_indexes\x18\x06 \x03(\x04R\x14configurationIndexes\x12\x1f\n" +
 	"\vpayload_max\x18\a \x01(\x04R\n" +
-	"payloadMax\"\xb5\x03\n" +
+	"payloadMax\"\xd4\x03\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -10138,7 +10146,9 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\vunreachable\x18\v \x01(\bR\vunreachable\x12\x12\n" +
 	"\x04zone\x18d \x01(\tR\x04zone\x12\x18\n" +
 	"\astandby\x18e \x01(\bR\astandby\x123\n" +
-	"\x03pin\x18f \x01(\x0e2!.tenuto.journal.v1.MemberRole.PinR\x03pin\"A\n" +
+	"\x03pin\x18f \x01(\x0e2!.tenuto.journal.v1.MemberRole.PinR\x03pin\x12\x1d\n" +
+	"\n" +
+	"role_known\x18g \x01(\bR\troleKnown\"A\n" +
 	"\x11IssueTokenRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1a\n" +
 	"\blifetime\x18\x02 \x01(\x03R\blifetime\"K\n" +
