@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -100,6 +102,7 @@ func TestRoles_StandbyInSameZoneReplacesVoter(t *testing.T) {
 	f.kill("n2")
 	f.awaitRoles("n1", "n3", "n5")
 	f.awaitShown("n2", "standby", "", "b")
+	f.expectMemberMetrics()
 
 	lost.journalLogger = nil
 	back := f.start(lost)
@@ -120,6 +123,29 @@ func TestRoles_StandbyInSameZoneReplacesVoter(t *testing.T) {
 			t.Errorf("the node that returned is a %s", role)
 		}
 	}
+}
+
+// expectMemberMetrics checks the metrics of members after one of six was lost and replaced.
+func (c *testCluster) expectMemberMetrics() {
+	c.t.Helper()
+	readers := make(map[string]*sdk.ManualReader)
+	for _, node := range c.all() {
+		reader := sdk.NewManualReader()
+		if err := node.AddMeterProvider(sdk.NewMeterProvider(sdk.WithReader(reader))); err != nil {
+			c.t.Fatal(err)
+		}
+		readers[node.ID()] = reader
+	}
+	eventually(c.t, "three of three voters are alive and a standby is not", func() bool {
+		changes := 0.0
+		for _, reader := range readers {
+			changes += sumMetric(collectMetrics(c.t, reader)["tenuto.roles.changes"])
+		}
+		of := collectMetrics(c.t, readers[c.leader().ID()])
+		members := of["tenuto.members"]
+		return changes >= 1 && sumMetric(of["tenuto.voters.wanted"]) == 3 && sumMetric(members, "voter", "alive") == 3 && sumMetric(members, "voter", "unreachable") == 0 &&
+			sumMetric(members, "standby", "alive") == 2 && sumMetric(members, "standby", "unreachable") == 1
+	})
 }
 
 // expectDouble runs an orchestration through a node.
