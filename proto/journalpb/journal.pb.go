@@ -5301,10 +5301,13 @@ type MemberRole struct {
 	// The failure domain that the node has announced; empty for none.
 	Zone string `protobuf:"bytes,3,opt,name=zone,proto3" json:"zone,omitempty"`
 	// The role that an operator has set, by whom, why, and when in cluster time, Unix nanoseconds.
-	Pin           MemberRole_Pin `protobuf:"varint,4,opt,name=pin,proto3,enum=tenuto.journal.v1.MemberRole_Pin" json:"pin,omitempty"`
-	Principal     string         `protobuf:"bytes,5,opt,name=principal,proto3" json:"principal,omitempty"`
-	Reason        string         `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
-	PinnedAt      int64          `protobuf:"varint,7,opt,name=pinned_at,json=pinnedAt,proto3" json:"pinned_at,omitempty"`
+	Pin       MemberRole_Pin `protobuf:"varint,4,opt,name=pin,proto3,enum=tenuto.journal.v1.MemberRole_Pin" json:"pin,omitempty"`
+	Principal string         `protobuf:"bytes,5,opt,name=principal,proto3" json:"principal,omitempty"`
+	Reason    string         `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	PinnedAt  int64          `protobuf:"varint,7,opt,name=pinned_at,json=pinnedAt,proto3" json:"pinned_at,omitempty"`
+	// Of a voter that does not answer the leader: when it last did, in cluster time, Unix nanoseconds. 0:
+	// it answers. A later leader continues to count from here.
+	GoneSince     int64 `protobuf:"varint,8,opt,name=gone_since,json=goneSince,proto3" json:"gone_since,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5384,6 +5387,13 @@ func (x *MemberRole) GetReason() string {
 func (x *MemberRole) GetPinnedAt() int64 {
 	if x != nil {
 		return x.PinnedAt
+	}
+	return 0
+}
+
+func (x *MemberRole) GetGoneSince() int64 {
+	if x != nil {
+		return x.GoneSince
 	}
 	return 0
 }
@@ -6611,7 +6621,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x05Roles\x127\n" +
 	"\amembers\x18\x01 \x03(\v2\x1d.tenuto.journal.v1.MemberRoleR\amembers\x12\x1d\n" +
 	"\n" +
-	"changed_at\x18\x02 \x01(\x03R\tchangedAt\"\x87\x02\n" +
+	"changed_at\x18\x02 \x01(\x03R\tchangedAt\"\xa6\x02\n" +
 	"\n" +
 	"MemberRole\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
@@ -6620,7 +6630,9 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x03pin\x18\x04 \x01(\x0e2!.tenuto.journal.v1.MemberRole.PinR\x03pin\x12\x1c\n" +
 	"\tprincipal\x18\x05 \x01(\tR\tprincipal\x12\x16\n" +
 	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x1b\n" +
-	"\tpinned_at\x18\a \x01(\x03R\bpinnedAt\"3\n" +
+	"\tpinned_at\x18\a \x01(\x03R\bpinnedAt\x12\x1d\n" +
+	"\n" +
+	"gone_since\x18\b \x01(\x03R\tgoneSince\"3\n" +
 	"\x03Pin\x12\f\n" +
 	"\bPIN_NONE\x10\x00\x12\r\n" +
 	"\tPIN_VOTER\x10\x01\x12\x0f\n" +

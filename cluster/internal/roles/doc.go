@@ -19,5 +19,5 @@
 // # What may not be assumed
 //
 //   - That a decision is carried out: each leader carries it out when its partition allows it.
-//   - That the times are exact: a new leader counts anew.
+//   - That the times are exact: a new leader first waits itself, for up to 10 s.
 package roles

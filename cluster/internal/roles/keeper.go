@@ -132,12 +132,12 @@ func (k *Keeper) round(ctx context.Context, watch *tracker) error {
 		return nil
 	}
 	present, complete := k.look(ctx, own, watch)
-	next := update(recorded, present)
+	now := j.Now()
+	next := update(recorded, present, now)
 	if version == 0 && !isNeeded(next, rules.Voters) {
 		return nil
 	}
-	now := j.Now()
-	change, ok := Decide(rules, membersOf(k.Node, next, present), complete && isSettled(next, present), now.Sub(clustertime.FromUnixNano(next.ChangedAt)))
+	change, ok := Decide(rules, membersOf(k.Node, rules, next, present, now), complete && isSettled(next, present), now.Sub(clustertime.FromUnixNano(next.ChangedAt)))
 	if ok {
 		apply(next, change)
 		next.ChangedAt = now.UnixNano()
@@ -171,7 +171,7 @@ func apply(roles *journalpb.Roles, c Change) {
 		case c.Promote:
 			m.Voter = true
 		case c.Demote:
-			m.Voter = false
+			m.Voter, m.GoneSince = false, 0
 		}
 	}
 }
@@ -182,6 +182,7 @@ type seen struct {
 	zoneKnown  bool
 	hasVote    bool // in the first partition
 	votes      bool // in every partition
+	answers    bool
 	fit        bool
 	fitFor     time.Duration
 	silent     time.Duration // since the last answer of a member that does not answer; otherwise 0
@@ -199,7 +200,8 @@ func (k *Keeper) look(ctx context.Context, own []journal.Member, watch *tracker)
 	for _, m := range own {
 		p := &seen{node: m.Node, hasVote: m.Voter, votes: m.Voter}
 		p.zone, p.zoneKnown = k.Zone(m.Node)
-		p.fit = m.ContactKnown && !m.Unreachable && m.BehindKnown && m.Behind <= behindMax
+		p.answers = m.ContactKnown && !m.Unreachable && m.BehindKnown
+		p.fit = p.answers && m.Behind <= behindMax
 		if m.Unreachable {
 			p.silent = m.SinceContact
 		}
@@ -225,12 +227,16 @@ func isSettled(roles *journalpb.Roles, present []*seen) bool {
 	return true
 }
 
-// membersOf returns what a decision depends on. roles has the members that are present.
-func membersOf(leader string, roles *journalpb.Roles, present []*seen) (members []Member) {
+// membersOf returns what a decision depends on. roles has the members that are present. What earlier
+// leaders have recorded of a voter counts once this leader has also waited for it for a while.
+func membersOf(leader string, rules Rules, roles *journalpb.Roles, present []*seen, now clustertime.Time) (members []Member) {
 	for i, p := range present {
 		role := roles.Members[i]
 		m := Member{
 			Node: p.node, Zone: role.Zone, Pin: role.Pin, Voter: role.Voter, Leader: p.node == leader, Fit: p.fit, FitFor: p.fitFor, GoneFor: p.silent,
+		}
+		if p.silent >= rules.steadyFor() && role.GoneSince > 0 {
+			m.GoneFor = max(p.silent, now.Sub(clustertime.FromUnixNano(role.GoneSince)))
 		}
 		if m.Voter && !p.votes {
 			m.GoneFor = max(p.silent, p.unfitFor)

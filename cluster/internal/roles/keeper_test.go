@@ -335,3 +335,33 @@ func TestKeeper_ForgetsRemovedNode(t *testing.T) {
 		})
 	})
 }
+
+// A new leader continues to count how long a voter has been gone. It waits a while itself first: the
+// voter may have returned.
+func TestKeeper_CountsAcrossLeaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeJournal(nil, "n1", "n2", "n3", "n4")
+		f.run(t, func() {
+			f.expect(t, 3*time.Second, "n1", "n2", "n3")
+			f.stop("n3")
+			f.expect(t, 50*time.Second, "n1", "n2", "n3")
+		})
+		f.mu.Lock()
+		f.down["n3"] = time.Now() // a new leader has just begun to ask
+		f.mu.Unlock()
+		f.run(t, func() {
+			f.expect(t, 8*time.Second, "n1", "n2", "n3")
+			f.expect(t, 4*time.Second, "n1", "n2", "n4")
+		})
+		f.start("n3")
+		f.stop("n2")
+		f.run(t, func() { f.expect(t, 50*time.Second, "n1", "n2", "n4") })
+		f.start("n2")
+		f.run(t, func() { f.expect(t, 2*time.Second, "n1", "n2", "n4") })
+		f.stop("n2") // anew
+		f.run(t, func() {
+			f.expect(t, 58*time.Second, "n1", "n2", "n4")
+			f.expect(t, 4*time.Second, "n1", "n3", "n4")
+		})
+	})
+}

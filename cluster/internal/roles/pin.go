@@ -83,7 +83,7 @@ func (k *Keeper) tryPin(ctx context.Context, r *clusterpb.SetRoleRequest, princi
 		p.zone, p.zoneKnown = k.Zone(m.Node)
 		present = append(present, p)
 	}
-	next := update(recorded, present)
+	next := update(recorded, present, j.Now())
 	role := Find(next, r.Node)
 	switch {
 	case role == nil:

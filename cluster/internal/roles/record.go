@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
@@ -60,7 +61,7 @@ func Voters(roles *journalpb.Roles) (nodes []string) {
 }
 
 // update returns the roles of exactly the present members. A new one is a voter if it has a vote.
-func update(recorded *journalpb.Roles, present []*seen) *journalpb.Roles {
+func update(recorded *journalpb.Roles, present []*seen, now clustertime.Time) *journalpb.Roles {
 	next := &journalpb.Roles{ChangedAt: recorded.GetChangedAt()}
 	for _, p := range present {
 		role := proto.CloneOf(Find(recorded, p.node))
@@ -69,6 +70,12 @@ func update(recorded *journalpb.Roles, present []*seen) *journalpb.Roles {
 		}
 		if p.zoneKnown {
 			role.Zone = p.zone
+		}
+		switch {
+		case !role.Voter || p.answers:
+			role.GoneSince = 0
+		case p.silent > 0 && role.GoneSince == 0:
+			role.GoneSince = now.Add(-p.silent).UnixNano()
 		}
 		next.Members = append(next.Members, role)
 	}
