@@ -72,8 +72,9 @@ type Config struct {
 	// this node alone: a cluster of one, which others can join if Listen is set.
 	Peers []Peer
 	// Join holds addresses of nodes of a cluster to which a node with an empty Dir is added. The
-	// node gets a vote after it has caught up. Later, Join only helps to find the others. Must not
-	// be set together with Peers.
+	// node gets a vote after it has caught up, unless there are enough voters; see
+	// Settings.Voters. Later, Join only helps to find the others. Must not be set together with
+	// Peers.
 	Join []string
 	// JoinToken is a token from [Client.IssueJoinToken] that admits this node; see
 	// Settings.RequireJoinToken. It is used up when the node is added, and ignored later. Defaults
@@ -87,6 +88,11 @@ type Config struct {
 	// Advertise is the address at which others reach this node, host:port. The node reports it on
 	// each start. Defaults to the address in Peers, or else to Listen.
 	Advertise string
+
+	// Zone is the failure domain of the node, such as a data center: 0 to 64 bytes of the characters of
+	// NodeID. The cluster spreads voters evenly over the zones of its members; those without a zone
+	// count as one. It may change at a restart. Defaults to none.
+	Zone string
 
 	// Settings are the settings of the cluster when it is founded: those of the founding leader are
 	// recorded. They have no effect later; at its start, a node logs which of the fields that it
@@ -162,7 +168,7 @@ type Config struct {
 
 	harness             harness.Overrides // for test harnesses
 	protocol            uint32            // newest version that the node speaks; 0: protocolVersion
-	maintenanceInterval time.Duration     // between rounds of the balancer and of syncMembership; 0: 1 s
+	maintenanceInterval time.Duration     // between rounds of the balancer, of syncMembership and of roles; 0: 1 s
 	journalLogger       *slog.Logger      // Logger without the node key: the journal adds its own
 }
 
@@ -236,6 +242,8 @@ func (c Config) validate() error {
 		return invalidConfig("ClusterID", fmt.Sprintf("is %.100q: %s", c.ClusterID, transport.NameRule))
 	case !transport.IsName(c.NodeID):
 		return invalidConfig("NodeID", fmt.Sprintf("is %.100q: %s", c.NodeID, transport.NameRule))
+	case c.Zone != "" && !transport.IsName(c.Zone):
+		return invalidConfig("Zone", fmt.Sprintf("is %.100q: %s", c.Zone, transport.NameRule))
 	case c.Authorize != nil && c.TLS == nil && c.Listen != "":
 		return invalidConfig("Authorize", "is set with Listen but without TLS: callers cannot be authenticated")
 	case c.Partitions < 1 || c.Partitions > partitionsMax:

@@ -173,7 +173,10 @@ func (s *scatterGather) mergeMembers(parts []*clusterpb.Response) *clusterpb.Res
 			in[m.Node]++
 			all := merged[m.Node]
 			if all == nil {
-				all = &clusterpb.Member{Node: m.Node, Address: m.Address, Identity: m.Identity, Voter: true, BehindKnown: true, ContactKnown: true}
+				all = &clusterpb.Member{
+					Node: m.Node, Address: m.Address, Identity: m.Identity, Voter: true, BehindKnown: true, ContactKnown: true,
+					Zone: m.Zone, Standby: m.Standby, RoleKnown: m.RoleKnown, Pin: m.Pin,
+				}
 				merged[m.Node] = all
 				result.Members = append(result.Members, all)
 			}

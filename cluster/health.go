@@ -18,7 +18,7 @@ const (
 	RoleLeader    Role = "leader"
 	RoleFollower  Role = "follower"
 	RoleCandidate Role = "candidate" // asks for votes
-	RoleLearner   Role = "learner"   // has no vote, or none yet
+	RoleLearner   Role = "learner"   // has no vote: a standby, or a new member
 	RoleNone      Role = "none"      // is not a member: not yet, or no longer
 )
 
@@ -151,8 +151,8 @@ func (pa *partition) health() PartitionHealth {
 // leader had committed at some moment of the last 3 s, is at most 10,000 entries behind, and has
 // stored an entry since its start.
 //
-// If every node has a vote ([Client.Members]), a rolling restart that waits until each node is
-// ready again always leaves a majority that stores entries.
+// If every member that is to vote has its vote ([Client.Members]), a rolling restart that waits until
+// each node is ready again always leaves a majority that stores entries.
 func (h Health) Ready() error {
 	switch {
 	case h.Failed:

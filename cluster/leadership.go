@@ -104,15 +104,20 @@ func (n *Node) handOver(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// handOver transfers leadership to another node, if there is one, and returns after that node
+// handOver transfers leadership to another voter, if there is one, and returns after that node
 // serves calls. Stopping earlier would remove a vote that the next leader needs. It first waits
 // until the partition can continue without this node.
 func (pa *partition) handOver(ctx context.Context) error {
-	if !pa.isLeader() || len(pa.journal.Members()) == 1 {
+	if !pa.isLeader() || !hasOtherVoter(pa) {
 		return nil
 	}
 	pa.journal.AwaitSuccessors(ctx)
 	return pa.transferAndWait(ctx, pa.journal.TransferLeadership)
+}
+
+// hasOtherVoter reports whether another node has a vote in the partition.
+func hasOtherVoter(pa *partition) bool {
+	return slices.ContainsFunc(pa.journal.Members(), func(m journal.Member) bool { return m.Voter && m.Node != pa.node.config.NodeID })
 }
 
 func checkTransferLeadership(r *clusterpb.TransferLeadershipRequest) error {
@@ -133,7 +138,7 @@ func (h *memberHandler) transferLeadership(ctx context.Context, request *cluster
 	switch {
 	case r.From != h.partition.node.config.NodeID:
 		return done, nil
-	case len(h.journal.Members()) == 1:
+	case !hasOtherVoter(h.partition):
 		return nil, ErrLastVoter
 	}
 	h.partition.node.config.Logger.Info("handing partition over on request", "partition", h.partition.number, "to", r.To, "principal", request.Principal)
@@ -304,9 +309,9 @@ func (b *leaderBalancer) rebalance(ctx context.Context) {
 		applied[i] = g.journal.AppliedIndex()
 	}
 	weights := b.balancer.Weights(applied)
-	nodes, lastAnnounced := b.stableVoters()
+	nodes, stable := b.stableVoters()
 	m, ok := b.balancer.Decide(n.config.NodeID, b.filterNodesWithCode(nodes), b.leaders(), weights)
-	if !ok || !lastAnnounced || n.stopping.Load() || !n.partitions[m.Partition].isLeader() {
+	if !ok || !stable || n.stopping.Load() || !n.partitions[m.Partition].isLeader() {
 		return
 	}
 	b.balancer.Offer()
@@ -363,22 +368,25 @@ func (b *leaderBalancer) leaders() (leaders []string) {
 	return leaders
 }
 
-// stableVoters returns the nodes, ordered by name, and whether all of them are voters in every
-// partition.
-func (b *leaderBalancer) stableVoters() (nodes []string, lastAnnounced bool) {
-	lastAnnounced = true
+// stableVoters returns the nodes that are to vote, ordered by name, and whether exactly these are the
+// voters of every partition.
+func (b *leaderBalancer) stableVoters() (nodes []string, stable bool) {
 	for i, g := range b.node.partitions {
-		var names []string
+		var names, voters []string
 		for _, m := range g.journal.Members() {
 			names = append(names, m.Node)
-			lastAnnounced = lastAnnounced && m.Voter
+			if m.Voter {
+				voters = append(voters, m.Node)
+			}
 		}
 		if i == 0 {
-			nodes = names
+			if nodes, stable = b.node.roles.VotersOf(names); !stable {
+				return nil, false
+			}
 		}
-		lastAnnounced = lastAnnounced && slices.Equal(names, nodes)
+		stable = stable && slices.Equal(voters, nodes)
 	}
-	return nodes, lastAnnounced
+	return nodes, stable
 }
 
 // offerLeadership asks a node whether it would lead one more partition.

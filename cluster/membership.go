@@ -11,10 +11,12 @@ import (
 
 	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
 	"github.com/tenuto-dev/tenuto/cluster/internal/membership"
+	"github.com/tenuto-dev/tenuto/cluster/internal/roles"
 	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
 	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -56,8 +58,14 @@ type Member struct {
 	Address string
 	Leader  bool // whether it leads; with several partitions, whether it leads the first
 	// Voter reports whether the member has a vote in every partition. An added node gets its vote
-	// when it has caught up.
+	// when it has caught up, unless the cluster has enough voters.
 	Voter bool
+	// Role is what the cluster has decided: "voter" or "standby". Votes follow decisions within
+	// seconds. PinnedRole is the role that an operator has set with operate.SetRole, "" for none.
+	// Role is "" if the leader runs an earlier build.
+	Role, PinnedRole string
+	// Zone is the Config.Zone that the member has announced, "" for none.
+	Zone string
 	// Behind is the number of committed journal entries that the member has not acknowledged.
 	// BehindKnown is false until the member has answered the leader of every partition.
 	Behind      uint64
@@ -104,6 +112,7 @@ func (c *Client) Members(ctx context.Context) ([]Member, error) {
 		member := Member{
 			NodeID: m.Node, Address: m.Address, Leader: m.Leader, Voter: m.Voter, Behind: m.Behind, BehindKnown: m.BehindKnown,
 			Liveness: livenessOf(m), LastContact: time.Duration(m.SinceContact), Identity: m.Identity,
+			Role: roles.NameOf(m), PinnedRole: roles.PinName(m.Pin), Zone: m.Zone,
 		}
 		for _, partition := range m.LeadsPartitions {
 			member.LeadsPartitions = append(member.LeadsPartitions, int(partition))
@@ -187,6 +196,68 @@ func (n *Node) Identity() string {
 	return n.identity()
 }
 
+// newRoleKeeper returns what decides which members vote.
+func newRoleKeeper(n *Node) *roles.Keeper {
+	return roles.NewKeeper(roles.Config{
+		Node: n.config.NodeID, Interval: n.config.maintenanceInterval, Logger: n.config.Logger,
+		Journal: func() roles.Journal {
+			select {
+			case <-n.opened:
+				return n.partitions[0].journal
+			default:
+				return nil
+			}
+		},
+		Rules: func() roles.Rules {
+			s := n.settings.current.Load()
+			return roles.Rules{Voters: s.Voters, ReplaceAfter: s.ReplaceVoterAfter}
+		},
+		Members: func(ctx context.Context) ([]*clusterpb.Member, error) {
+			if len(n.partitions) == 1 {
+				return n.partitions[0].members.membersResponse().GetMembers().GetMembers(), nil
+			}
+			ctx, cancel := context.WithTimeout(ctx, membersWait)
+			defer cancel()
+			response, err := n.scatter.fanOutMembers(ctx, membersRequest())
+			return response.GetMembers().GetMembers(), err
+		},
+		Zone: func(node string) (zone string, known bool) {
+			if node == n.config.NodeID {
+				return n.config.Zone, true
+			}
+			worker := n.partitions[0].worker(node)
+			return worker.GetZone(), worker != nil
+		},
+	})
+}
+
+func checkSetRole(r *clusterpb.SetRoleRequest) error {
+	if roles.PinName(r.GetPin()) == "" && r.GetPin() != journalpb.MemberRole_PIN_NONE {
+		return invalidArgument("role", "is unknown")
+	}
+	return firstError(checkText("node ID", r.GetNode(), 1, nodeIDMax), checkText("reason", r.GetReason(), 0, reasonMax))
+}
+
+// setRole pins the role of a member, or lets the cluster decide again. The first partition decides.
+func (h *memberHandler) setRole(ctx context.Context, request *clusterpb.Request, r *clusterpb.SetRoleRequest) (*clusterpb.Response, error) {
+	if h.partition.number > 0 {
+		return nil, fmt.Errorf("%w: only the first partition records roles", ErrProtocol)
+	}
+	if err := h.partition.barrier(ctx); err != nil {
+		return nil, err
+	}
+	changed, err := h.partition.node.roles.Pin(ctx, r, request.Principal)
+	switch {
+	case errors.Is(err, journal.ErrRolesProtocol):
+		return nil, fmt.Errorf("%w: %w", ErrProtocol, err)
+	case err != nil:
+		return nil, err
+	case changed:
+		h.partition.node.config.Logger.Info("role of a member set", "member", r.Node, "role", roles.PinName(r.Pin), "principal", request.Principal, "reason", r.Reason)
+	}
+	return &clusterpb.Response{Result: &clusterpb.Response_SetRole{SetRole: new(clusterpb.SetRoleResult)}}, nil
+}
+
 // A memberHandler answers calls about members, tokens and settings.
 type memberHandler struct {
 	partition *partition
@@ -199,11 +270,13 @@ func (h *memberHandler) membersResponse() *clusterpb.Response {
 	// Read before the members, so that they are of this configuration or a newer one.
 	result := &clusterpb.MembersResult{ConfigurationIndexes: []uint64{h.journal.ConfigurationIndex()}}
 	for _, m := range h.journal.Members() {
-		result.Members = append(result.Members, &clusterpb.Member{
+		member := &clusterpb.Member{
 			Node: m.Node, Address: m.Address, Leader: m.Node == leader, Voter: m.Voter,
 			Behind: m.Behind, BehindKnown: m.BehindKnown, Identity: m.Identity,
 			SinceContact: int64(m.SinceContact), ContactKnown: m.ContactKnown, Unreachable: m.Unreachable,
-		})
+		}
+		h.partition.node.roles.Show(member)
+		result.Members = append(result.Members, member)
 	}
 	result.AppliedIndexes = []uint64{h.journal.AppliedIndex()}
 	result.PayloadMax = uint64(h.partition.node.settings.payloadMax())

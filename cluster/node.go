@@ -15,6 +15,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster/internal/bulk"
 	"github.com/tenuto-dev/tenuto/cluster/internal/detour"
 	"github.com/tenuto-dev/tenuto/cluster/internal/membership"
+	"github.com/tenuto-dev/tenuto/cluster/internal/roles"
 	"github.com/tenuto-dev/tenuto/cluster/internal/schedules"
 	"github.com/tenuto-dev/tenuto/cluster/internal/server"
 	"github.com/tenuto-dev/tenuto/cluster/internal/telemetry"
@@ -49,6 +50,7 @@ type Node struct {
 	dispatcher   dispatcher
 	replicaCalls replicaCalls
 	scatter      scatterGather
+	roles        *roles.Keeper
 	backups      *backup.Server // set when the partitions are open
 
 	retryBudget   admission.RetryBudget
@@ -182,6 +184,7 @@ func (n *Node) attachParts() {
 	n.router, n.dispatcher = router{n}, dispatcher{n}
 	n.replicaCalls, n.scatter = replicaCalls{n}, scatterGather{n}
 	n.settings.node, n.tokens.node = n, n
+	n.roles = newRoleKeeper(n)
 }
 
 // logStart logs which node starts, and with which configuration.

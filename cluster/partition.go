@@ -155,6 +155,7 @@ func (o *partitionOpener) journalConfig(g *partition) journal.Config {
 		Lead:              g.lead,
 		LeaderChanged:     g.leaderChanged,
 		MemberHint:        o.node.directory.IsHintedMember,
+		Voters:            o.node.roles.VotersOf,
 		Logger:            o.node.config.journalLogger,
 		StateMemoryBytes:  stateMemoryBytes / o.node.config.Partitions,
 		StateCacheBytes:   stateCacheBytes / o.node.config.Partitions,
@@ -231,6 +232,9 @@ func (pa *partition) lead(ctx context.Context, epoch uint64) {
 		leader := crosspartition.NewLeader(pa.crossPartitions(), epoch)
 		slot.OtherPartitions = leader
 		background.Go(func() { leader.Run(ctx) })
+	}
+	if pa.number == 0 {
+		background.Go(func() { pa.node.roles.Run(ctx) })
 	}
 	p := pa.node.system.LeadPartition(ctx, slot, pa.journal, epoch)
 	pa.actorPartition.Store(p)

@@ -56,7 +56,7 @@ var requestTable map[reflect.Type]requestKind
 
 func init() {
 	requestTable = make(map[reflect.Type]requestKind)
-	for _, rows := range []map[reflect.Type]requestKind{inputKinds(), readKinds(), managementKinds(), backupKinds(), nodeKinds()} {
+	for _, rows := range []map[reflect.Type]requestKind{inputKinds(), readKinds(), managementKinds(), roleKinds(), backupKinds(), nodeKinds()} {
 		maps.Copy(requestTable, rows)
 	}
 }
@@ -316,6 +316,19 @@ func managementKinds() map[reflect.Type]requestKind {
 				return pa.members.pauseActivity(ctx, r, r.GetPauseActivity())
 			},
 		},
+		reflect.TypeFor[*clusterpb.Request_ChangeSettings](): {
+			actions: needs(ActionChangeSettings),
+			check:   func(r *clusterpb.Request, _ payloadLimit) error { return checkChangeSettings(r.GetChangeSettings()) },
+			serve: func(ctx context.Context, pa *partition, _ *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return pa.members.changeSettings(ctx, r, r.GetChangeSettings())
+			},
+		},
+	}
+}
+
+// roleKinds are the requests that change which members lead and vote.
+func roleKinds() map[reflect.Type]requestKind {
+	return map[reflect.Type]requestKind{
 		reflect.TypeFor[*clusterpb.Request_TransferLeadership](): {
 			actions: needs("transfer leadership"),
 			check: func(r *clusterpb.Request, _ payloadLimit) error {
@@ -326,11 +339,11 @@ func managementKinds() map[reflect.Type]requestKind {
 			},
 			fanOut: (*scatterGather).fanOutInOrder,
 		},
-		reflect.TypeFor[*clusterpb.Request_ChangeSettings](): {
-			actions: needs(ActionChangeSettings),
-			check:   func(r *clusterpb.Request, _ payloadLimit) error { return checkChangeSettings(r.GetChangeSettings()) },
+		reflect.TypeFor[*clusterpb.Request_SetRole](): {
+			actions: needs("set role"),
+			check:   func(r *clusterpb.Request, _ payloadLimit) error { return checkSetRole(r.GetSetRole()) },
 			serve: func(ctx context.Context, pa *partition, _ *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
-				return pa.members.changeSettings(ctx, r, r.GetChangeSettings())
+				return pa.members.setRole(ctx, r, r.GetSetRole())
 			},
 		},
 	}

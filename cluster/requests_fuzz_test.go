@@ -173,6 +173,10 @@ func requestsByKind() map[string][]*clusterpb.Request {
 		"transfer_leadership": {
 			{Call: &clusterpb.Request_TransferLeadership{TransferLeadership: &clusterpb.TransferLeadershipRequest{From: "a", To: "b"}}},
 		},
+		"set_role": {
+			{Call: &clusterpb.Request_SetRole{SetRole: &clusterpb.SetRoleRequest{Node: "other", Pin: journalpb.MemberRole_PIN_VOTER}}},
+			{Call: &clusterpb.Request_SetRole{SetRole: &clusterpb.SetRoleRequest{Node: "n1", Pin: 9, Reason: "x"}}},
+		},
 		"node_report": {
 			{Call: &clusterpb.Request_NodeReport{NodeReport: &clusterpb.NodeReportRequest{Node: "n1"}}},
 			{Call: &clusterpb.Request_NodeReport{NodeReport: &clusterpb.NodeReportRequest{Node: "other"}}},

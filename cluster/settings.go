@@ -45,6 +45,13 @@ type Settings struct {
 	// RequireJoinToken makes the cluster admit new nodes only with a token. Defaults to admitting
 	// every node that asks; with TLS, every node that has a certificate for its name.
 	RequireJoinToken bool
+	// Voters is how many members vote: 3, 5 or 7. Further members are standbys: they have the same
+	// data and no vote, and replace voters that are gone. As long as the cluster has no more members
+	// than that, each votes. Defaults to 5.
+	Voters int
+	// ReplaceVoterAfter is how long a voter may not answer before a standby replaces it: 1 s to 24 h. It
+	// should be longer than a restart takes. Defaults to 1 min.
+	ReplaceVoterAfter time.Duration
 }
 
 // A Rate bounds how often attempts of an activity begin.
@@ -97,7 +104,11 @@ const (
 	// rateFillMax is how many seconds a bucket may take to fill.
 	rateFillMax = 365 * 24 * 3600
 	// A value must fit in an append to the journal, 4 MiB, together with what a codec adds.
-	payloadMaxMax = 3 << 20
+	payloadMaxMax            = 3 << 20
+	votersMax, votersDefault = 7, 5
+	replaceVoterMin          = time.Second
+	replaceVoterMax          = 24 * time.Hour
+	replaceVoterDefault      = time.Minute
 	// settingsBytesMax bounds the encoded settings: each rate has a name of up to nameMax bytes.
 	settingsBytesMax = 1 << 20
 )
@@ -192,6 +203,8 @@ func (s Settings) withDefaults() Settings {
 	s.ActivityRates = rates
 	s.Limits = Limits(actors.Limits(s.Limits).WithDefaults())
 	s.PayloadMax = cmp.Or(s.PayloadMax, replay.PayloadMax)
+	s.Voters = cmp.Or(s.Voters, votersDefault)
+	s.ReplaceVoterAfter = cmp.Or(s.ReplaceVoterAfter, replaceVoterDefault)
 	return s
 }
 
@@ -216,6 +229,8 @@ func (s *Settings) numbers() []settingsNumber {
 		{"Retention.Canceled", int64(s.Retention.Canceled), 0, forever},
 		{"Retention.Terminated", int64(s.Retention.Terminated), 0, forever},
 		{"PayloadMax", int64(s.PayloadMax), payloadMaxMax, byDefault},
+		{"Voters", int64(s.Voters), votersMax, byDefault},
+		{"ReplaceVoterAfter", int64(s.ReplaceVoterAfter), 0, byDefault},
 	}
 }
 
@@ -231,6 +246,12 @@ func (s *Settings) check() error {
 		case n.most > 0 && n.value > n.most:
 			return invalid(n.field, "is %d: at most %d are allowed", n.value, n.most)
 		}
+	}
+	switch {
+	case s.Voters != 0 && (s.Voters < 3 || s.Voters%2 == 0):
+		return invalid("Voters", "is %d: 3, 5 or 7 are allowed", s.Voters)
+	case s.ReplaceVoterAfter != 0 && (s.ReplaceVoterAfter < replaceVoterMin || s.ReplaceVoterAfter > replaceVoterMax):
+		return invalid("ReplaceVoterAfter", "is %v: %v to %v are allowed", s.ReplaceVoterAfter, replaceVoterMin, replaceVoterMax)
 	}
 	if len(s.ActivityRates) > ratesMax {
 		return invalid("ActivityRates", "has %d entries: at most %d are allowed", len(s.ActivityRates), ratesMax)
@@ -277,6 +298,7 @@ func (s Settings) encode(base *journalpb.Settings) ([]byte, error) {
 	base.RetentionCompleted, base.RetentionFailed = int64(s.Retention.Completed), int64(s.Retention.Failed)
 	base.RetentionCanceled, base.RetentionTerminated = int64(s.Retention.Canceled), int64(s.Retention.Terminated)
 	base.PayloadMax, base.RequireJoinToken = uint64(s.PayloadMax), s.RequireJoinToken
+	base.Voters, base.ReplaceVoterAfter = uint64(s.Voters), int64(s.ReplaceVoterAfter)
 	return proto.Marshal(base)
 }
 
@@ -293,6 +315,7 @@ func settingsOf(m *journalpb.Settings) Settings {
 		},
 		PayloadMax: int(m.PayloadMax), RequireJoinToken: m.RequireJoinToken,
 		ActivityRates: make(map[string]Rate, len(m.ActivityRates)),
+		Voters:        cmp.Or(int(m.Voters), votersDefault), ReplaceVoterAfter: cmp.Or(time.Duration(m.ReplaceVoterAfter), replaceVoterDefault),
 	}
 	for _, rate := range m.ActivityRates {
 		s.ActivityRates[rate.Activity] = Rate{rate.PerSecond, int(rate.Burst)}
@@ -501,6 +524,9 @@ func (c *clusterSettings) follow() {
 	defer cancel()
 	for compared := false; ; {
 		c.apply()
+		for _, pa := range c.node.partitions {
+			pa.journal.ReconcileVotes()
+		}
 		if _, version := first.Settings(); version > 0 && !compared {
 			if c.node.poll(c.node.ctx, first.IsClockCurrent) != nil {
 				return

@@ -80,6 +80,7 @@ func (t telemetrySource) Sample() *telemetry.Sample {
 		led = append(led, g.actorPartition.Load())
 	}
 	s := &telemetry.Sample{Ready: n.Health().Ready() == nil, Actors: n.system.Stats(led...), Attempts: n.system.ActivityCounts()}
+	s.VotersWanted, s.RoleChanges = n.settings.current.Load().Voters, n.roles.Changes()
 	if n.dialer.TLSSource != nil {
 		s.CertificateExpires = n.dialer.TLSSource.Expires()
 	}

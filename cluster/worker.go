@@ -18,6 +18,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/actors/session"
 	"github.com/tenuto-dev/tenuto/cluster/internal/server"
+	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -154,7 +155,7 @@ func (w *workerLoop) registration() *clusterpb.RegisterWorker {
 	config := w.partition.node.config
 	config.Definitions = slices.Concat(ownDefinitions(), config.Definitions)
 	registration := &clusterpb.RegisterWorker{
-		Protocol: config.protocol, Node: config.NodeID, Activities: config.activityNames(), Code: clusterpb.CodeList_CODE_LIST_TRUNCATED,
+		Protocol: config.protocol, Node: config.NodeID, Activities: config.activityNames(), Code: clusterpb.CodeList_CODE_LIST_TRUNCATED, Zone: config.Zone,
 	}
 	if all := config.orchestrationCode(); codeBytes(all) <= codeBytesMax {
 		registration.Orchestrations, registration.Code = all, clusterpb.CodeList_CODE_LIST_COMPLETE
@@ -302,6 +303,9 @@ func checkFromWorker(m *clusterpb.FromWorker, worker Principal) error {
 func checkRegistration(registration *clusterpb.RegisterWorker, worker Principal) error {
 	if worker.Kind == PrincipalNode && registration.GetNode() != worker.Name {
 		return ErrNotAuthorized
+	}
+	if zone := registration.GetZone(); zone != "" && !transport.IsName(zone) {
+		return invalidArgument("zone", fmt.Sprintf("is %.100q: %s", zone, transport.NameRule))
 	}
 	if bytes := codeBytes(registration.GetOrchestrations()); bytes > codeBytesMax {
 		return invalidArgument("orchestrations", fmt.Sprintf("count as %d bytes: at most %d are allowed", bytes, codeBytesMax))

@@ -62,6 +62,12 @@ type Config struct {
 	// messages of a [Sender], and for those of a node that has sent its identity. Defaults to false
 	// for all.
 	MemberHint func(node, identity string) bool
+	// Voters returns which of the members are to have a vote; known is false if that is not known
+	// yet, and then no votes are given or taken. It is called on the leader, and after
+	// [Journal.ReconcileVotes]. The leader gives and takes one vote at a time, and never so that no
+	// majority of the voters answers and has caught up; see internal/voters. It must not block, and
+	// may return nodes that are no members. Defaults to all members.
+	Voters func(members []string) (voters []string, known bool)
 	// Lead is called in its own goroutine after this node has become the leader and its epoch is
 	// committed. Appends of this leadership must carry the epoch. ctx ends when leadership is lost
 	// or the journal is closed. The next leadership, and Close, wait until Lead has returned.

@@ -45,11 +45,14 @@ var (
 	ErrRevokeProtocol = errors.New("revoking a token requires protocol 3 on every member")
 )
 
-// Rejections of settings. Nothing was changed.
+// Rejections of settings and roles. Nothing was changed.
 var (
 	ErrSettingsVersion = state.ErrSettingsVersion
 	// ErrSettingsProtocol: a member does not speak the protocol that introduced recorded settings.
 	ErrSettingsProtocol = errors.New("recording settings requires protocol 4 on every member")
+	// ErrRolesVersion and ErrRolesProtocol are the same for the roles of members.
+	ErrRolesVersion  = state.ErrRolesVersion
+	ErrRolesProtocol = errors.New("recording roles of members requires protocol 4 on every member")
 	// ErrCompletionKeyProtocol: a member does not speak the protocol that introduced the
 	// completion key.
 	ErrCompletionKeyProtocol = errors.New("recording the completion key requires protocol 4 on every member")

@@ -13,6 +13,7 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/internal/peer"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftnode"
 	"github.com/tenuto-dev/tenuto/journal/internal/transport"
+	"github.com/tenuto-dev/tenuto/journal/internal/voters"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -43,7 +44,7 @@ var (
 type Member struct {
 	Node    string
 	Address string
-	Voter   bool // false while it catches up
+	Voter   bool // false while it catches up, and for a member that is to have no vote
 	// Identity is that of its directory; "" if none is recorded yet.
 	Identity string
 	// Behind is how many committed entries it has not acknowledged yet. Known only to the leader,
@@ -121,7 +122,7 @@ func later(a, b time.Time) time.Time {
 }
 
 // AddMember adds a node. It must be called on the leader. The node gets a vote as soon as it has
-// caught up. AddMember returns when the node has been added without a vote; repeating it for such a
+// caught up, if Config.Voters allows that. AddMember returns when the node has been added without a vote; repeating it for such a
 // node is no error.
 //
 // Errors: *DirectoryError, ErrMember, ErrRemoved, ErrAddressTaken, ErrMembershipChanging,
@@ -382,16 +383,21 @@ func (m *members) changeMembers(ctx context.Context, plan func(*membership) (cha
 	}
 }
 
-// reconcileInterval is how often a leader checks members without a vote, while there are any.
+// reconcileInterval is how often a leader checks the votes of members while they are not as they are
+// to be.
 const reconcileInterval = 50 * time.Millisecond
 
+// transferPause is how long a leader that is to lose its vote waits after a transfer of leadership has
+// failed.
+const transferPause = time.Second
+
 // reconcileMembers completes, during a leadership, what AddMember and RemoveMember have begun here
-// or at an earlier leader.
+// or at an earlier leader, and gives and takes votes as Config.Voters says.
 func (m *members) reconcileMembers(ctx context.Context) {
-	targets := map[string]uint64{}
+	r := reconciler{members: m, targets: map[string]uint64{}}
 	for {
 		var again <-chan time.Time
-		if m.reconcileMembersOnce(ctx, targets) {
+		if r.runOnce(ctx) {
 			again = time.After(reconcileInterval)
 		}
 		select {
@@ -403,35 +409,100 @@ func (m *members) reconcileMembers(ctx context.Context) {
 	}
 }
 
-// reconcileMembersOnce reports whether work is left. targets holds for each node the commit index
-// of the previous round. A node without a vote gets one when it has acknowledged that index, so it
-// lacks only newer entries.
-func (m *members) reconcileMembersOnce(ctx context.Context, targets map[string]uint64) (more bool) {
-	r, g := m.leaderships.leadership.Load(), m.membership()
-	if r == nil {
+// ReconcileVotes makes the leader compare the votes with what Config.Voters returns. It does not wait.
+// On a node that does not lead, it has no effect.
+func (m *members) ReconcileVotes() { notify(m.reconcileDue) }
+
+// reconciler is the state of reconcileMembers.
+type reconciler struct {
+	*members
+	// targets holds for each node the commit index of the previous round. A node that has acknowledged
+	// that index lacks only newer entries: it has caught up.
+	targets       map[string]uint64
+	transferAfter time.Time // no transfer of leadership before
+}
+
+// runOnce reports whether work is left.
+func (r *reconciler) runOnce(ctx context.Context) (more bool) {
+	l, g := r.leaderships.leadership.Load(), r.membership()
+	if l == nil {
 		return false
 	}
-	committed := m.raft.CommitIndex()
 	for _, server := range g.servers {
 		node := string(server.ID)
 		var err error
-		switch last, known := m.acks.Progress(server.ID, r.term); {
+		switch {
 		case g.isRemoved(node):
-			err = m.finishRemoval(ctx, node)
-		case m.lacksIdentity(&server):
-			err = m.recordIdentity(ctx, node)
-		case server.Suffrage == raft.Voter:
+			err = r.finishRemoval(ctx, node)
+		case r.lacksIdentity(&server):
+			err = r.recordIdentity(ctx, node)
+		default:
 			continue
-		case known && targets[node] > 0 && last >= targets[node]:
-			err = m.promote(ctx, node)
 		}
-		targets[node] = committed
 		more = true
-		if err != nil && ctx.Err() == nil && !errors.Is(err, ErrMembershipChanging) {
-			m.config.Logger.Warn("membership change not completed, trying again", "member", node, "error", err)
+		r.logFailure(ctx, node, err)
+	}
+	node, votesChange, err := r.changeVotes(ctx, l, g)
+	r.logFailure(ctx, node, err)
+	return more || votesChange
+}
+
+func (r *reconciler) logFailure(ctx context.Context, node string, err error) {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrMembershipChanging) {
+		r.config.Logger.Warn("membership change not completed, trying again", "member", node, "error", err)
+	}
+}
+
+// changeVotes gives or takes one vote, if that is due. It returns the member that it concerns, and
+// whether votes are left to change.
+func (r *reconciler) changeVotes(ctx context.Context, l *leadership, g *membership) (node string, more bool, err error) {
+	wanted, known := r.wantedVoters(g)
+	if !known {
+		return "", true, nil
+	}
+	committed := r.raft.CommitIndex()
+	var seen []voters.Member
+	for _, server := range g.servers {
+		node := string(server.ID)
+		one := voters.Member{Node: node, Voter: server.Suffrage == raft.Voter, Wanted: slices.Contains(wanted, node), Leader: node == r.config.Node}
+		if g.isRemoved(node) {
+			one.Wanted = one.Voter // its removal is in progress
+		}
+		last, progressKnown := r.acks.Progress(server.ID, l.term)
+		one.Alive = progressKnown && time.Since(r.acks.Get(server.ID).ReceivedAt) < r.config.unreachableAfter()
+		if progressKnown && last < committed {
+			one.Behind = committed - last
+		}
+		one.CaughtUp = progressKnown && r.targets[node] > 0 && last >= r.targets[node]
+		r.targets[node] = committed
+		seen = append(seen, one)
+	}
+	missing := slices.ContainsFunc(wanted, func(node string) bool { return g.find(node) == nil && !g.isRemoved(node) })
+	step, node := voters.Next(seen, missing)
+	switch step {
+	case voters.Promote:
+		err = r.promote(ctx, node)
+	case voters.Demote:
+		err = r.demote(ctx, node)
+	case voters.Transfer:
+		if time.Now().After(r.transferAfter) {
+			r.config.Logger.Info("transferring leadership: this node is to lose its vote", "to", node)
+			r.transferAfter = time.Now().Add(transferPause)
+			err = r.leaderships.TransferLeadershipTo(ctx, node)
 		}
 	}
-	return more
+	return node, step != voters.Done, err
+}
+
+// wantedVoters returns the nodes that are to have a vote; known is false if that is unknown yet.
+func (m *members) wantedVoters(g *membership) (wanted []string, known bool) {
+	for _, server := range g.servers {
+		wanted = append(wanted, string(server.ID))
+	}
+	if m.config.Voters == nil {
+		return wanted, true
+	}
+	return m.config.Voters(wanted)
 }
 
 func (m *members) finishRemoval(ctx context.Context, node string) error {
@@ -439,6 +510,18 @@ func (m *members) finishRemoval(ctx context.Context, node string) error {
 		return m.leaderships.TransferLeadership(ctx)
 	}
 	return m.removeServer(ctx, node)
+}
+
+// demote takes the vote of another node.
+func (m *members) demote(ctx context.Context, node string) error {
+	m.config.Logger.Info("demoting voter to standby", "member", node)
+	return m.changeMembers(ctx, func(g *membership) (change, error) {
+		server := g.find(node)
+		if server == nil || server.Suffrage != raft.Voter || g.voterCount() == 1 {
+			return nil, nil
+		}
+		return func() raft.IndexFuture { return m.raft.DemoteVoter(server.ID, g.index, enqueueTimeout) }, nil
+	})
 }
 
 // promote gives a node a vote.

@@ -100,11 +100,33 @@ func (m *metadata) ChangeSettings(ctx context.Context, version uint64, encoded [
 // applied, and their version; 0 if none are. The slice must not be changed.
 func (m *metadata) Settings() (encoded []byte, version uint64) { return m.machine.Settings() }
 
-// WatchSettings returns a channel that receives a value after this node has applied other settings;
-// see state.Machine.Watch.
+// WatchSettings returns a channel that receives a value after this node has applied other settings
+// or roles; see state.Machine.Watch.
 func (m *metadata) WatchSettings() (changed <-chan struct{}, cancel func()) {
 	return m.machine.WatchSettings()
 }
+
+// RolesProtocol is the protocol that introduced recorded roles of members.
+const RolesProtocol = 4
+
+// ChangeRoles records the roles of the members, in a form that the journal does not interpret. It must
+// be called on the leader, and needs [RolesProtocol]. version is the recorded one plus 1; 1 if none are
+// recorded. Repeating the latest change is no error.
+//
+// Errors: ErrRolesVersion, ErrRolesProtocol, and those of IssueToken except ErrTooManyTokens.
+func (m *metadata) ChangeRoles(ctx context.Context, version uint64, encoded []byte) error {
+	if m.Protocol() < RolesProtocol {
+		return fmt.Errorf("change roles: %w", ErrRolesProtocol)
+	}
+	if err := m.changeMetadata(ctx, &journalpb.MetadataChange{Roles: encoded, RolesVersion: version}); err != nil {
+		return fmt.Errorf("change roles: %w", err)
+	}
+	return nil
+}
+
+// Roles returns the roles of the members that this node knows from the entries it has applied, and
+// their version; 0 if none are recorded. The slice must not be changed.
+func (m *metadata) Roles() (encoded []byte, version uint64) { return m.machine.Roles() }
 
 // CompletionKeyProtocol is the protocol that introduced the completion key.
 const CompletionKeyProtocol = 4

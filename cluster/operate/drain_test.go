@@ -120,11 +120,14 @@ type keys struct{ always *cluster.Keys }
 
 func (k keys) Keys() (*cluster.Keys, error) { return k.always, nil }
 
-// transferRights permits a number of transfers, and everything else.
+// transferRights permits a client a number of transfers, no roles, and everything else.
 type transferRights struct{ left, asked atomic.Int64 }
 
 func (r *transferRights) authorize(_ context.Context, caller cluster.Principal, action cluster.Action, _ string) error {
-	if caller.Kind != cluster.PrincipalClient || action != operate.ActionTransfer {
+	switch {
+	case caller.Kind == cluster.PrincipalClient && action == operate.ActionSetRole:
+		return errors.New("no role may be set")
+	case caller.Kind != cluster.PrincipalClient || action != operate.ActionTransfer:
 		return nil
 	}
 	r.asked.Add(1)

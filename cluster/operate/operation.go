@@ -13,8 +13,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
-// The actions of this package, for Config.Authorize. Pausing and resuming an activity and transfers of
-// leadership concern no instance: the instance ID is "".
+// The actions of this package, for Config.Authorize. Pausing and resuming an activity, transfers of
+// leadership and roles concern no instance: the instance ID is "".
 const (
 	ActionRetryNow       cluster.Action = "retry now"
 	ActionHold           cluster.Action = "hold"
@@ -26,6 +26,7 @@ const (
 	ActionPauseActivity  cluster.Action = "pause activity"
 	ActionResumeActivity cluster.Action = "resume activity"
 	ActionTransfer       cluster.Action = "transfer leadership"
+	ActionSetRole        cluster.Action = "set role"
 )
 
 // PrincipalUser is the kind of a [cluster.Principal] that is a user of the dashboard (package

@@ -10,6 +10,7 @@ import (
 	"net/http"
 
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/operate"
 	"github.com/tenuto-dev/tenuto/cmd/tenuto/internal/output"
 )
 
@@ -66,9 +67,10 @@ func healthOf(members []cluster.Member) *clusterHealth {
 		if m.Leader {
 			h.Leader = m.NodeID
 		}
-		if m.Voter {
+		switch {
+		case m.Voter:
 			h.Voters++
-		} else {
+		case m.Role != operate.RoleStandby:
 			problem("%s has no vote yet", m.NodeID)
 		}
 		switch {

@@ -63,7 +63,7 @@ func TestJSONFields_Golden(t *testing.T) {
 		{"history, watch", watchedEvent{}},
 		{"audit", auditRecord{}},
 		{"start", started{}},
-		{"send, cancel, terminate, suspend, resume, purge, retry, hold, release, fire, adjust, complete, fail, activity, schedule, bulk, remove, adopt, transfer, drain, rerun, rewind, fork", changed{}},
+		{"send, cancel, terminate, suspend, resume, purge, retry, hold, release, fire, adjust, complete, fail, activity, schedule, bulk, remove, adopt, transfer, drain, role, rerun, rewind, fork", changed{}},
 		{"activity list", pause{}},
 		{"schedule list, schedule show", schedule.Description{}},
 		{"schedule trigger, schedule backfill", schedule.Start{}},

@@ -21,6 +21,9 @@ type member struct {
 	Address         string  `json:"address"`
 	Leader          bool    `json:"leader"`
 	Voter           bool    `json:"voter"`
+	Role            string  `json:"role,omitempty"`       // what the cluster has decided: voter or standby
+	PinnedRole      string  `json:"pinnedRole,omitempty"` // what an operator has set
+	Zone            string  `json:"zone,omitempty"`
 	Behind          *uint64 `json:"behind,omitempty"` // how many journal entries it lacks, if known
 	LeadsPartitions []int   `json:"leads,omitempty"`  // with several partitions
 	// Liveness says whether the node answers the leader. LastContact is the number of seconds since
@@ -78,11 +81,14 @@ var memberColumns = []output.Column[*member]{
 		}
 		return fmt.Sprint(*m.Behind)
 	}},
+	{Name: "ZONE", Cell: func(m *member) string { return cmp.Or(output.Cell(m.Zone), "-") }},
+	{Name: "SET", Wide: true, Cell: func(m *member) string { return cmp.Or(m.PinnedRole, "-") }},
 	{Name: "IDENTITY", Wide: true, Cell: func(m *member) string { return output.Cell(m.Identity) }},
 }
 
 func newMember(m cluster.Member) *member {
-	shown := &member{Node: m.NodeID, Address: m.Address, Leader: m.Leader, Voter: m.Voter, LeadsPartitions: m.LeadsPartitions, Liveness: m.Liveness, Identity: m.Identity}
+	shown := &member{Node: m.NodeID, Address: m.Address, Leader: m.Leader, Voter: m.Voter, LeadsPartitions: m.LeadsPartitions, Liveness: m.Liveness, Identity: m.Identity,
+		Role: m.Role, PinnedRole: m.PinnedRole, Zone: m.Zone}
 	if m.BehindKnown {
 		shown.Behind = &m.Behind
 	}
@@ -99,8 +105,10 @@ func roleOf(m *member) string {
 		return "leader"
 	case m.Voter:
 		return "follower"
+	case m.Role == operate.RoleStandby:
+		return m.Role
 	}
-	return "learner"
+	return "learner" // is to have a vote, and has none yet
 }
 
 // findMember returns the member with that ID.
@@ -198,6 +206,33 @@ func drain(flags *flag.FlagSet) action {
 			printMessage(s, fmt.Sprintf("partitions handed over: %d", len(moved)))
 		}
 		return err
+	})
+}
+
+// automaticRole is the argument that lets the cluster decide.
+const automaticRole = "auto"
+
+// setRole sets the role of a member.
+func setRole(flags *flag.FlagSet) action {
+	reason, c := reasonFlag(flags), changeFlags(flags, confirmNever)
+	return withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, args []string) error {
+		role := args[1]
+		switch role {
+		case operate.RoleVoter, operate.RoleStandby:
+		case automaticRole:
+			role = operate.RoleAny
+		default:
+			return &usageError{fmt.Sprintf("role %q: %s, %s or %s", role, operate.RoleVoter, operate.RoleStandby, automaticRole)}
+		}
+		detail := args[1]
+		if c.dryRun {
+			m, err := findMember(ctx, client, args[0])
+			if err != nil {
+				return err
+			}
+			detail = fmt.Sprintf("%s, it is %s, set: %s", args[1], roleOf(m), cmp.Or(m.PinnedRole, automaticRole))
+		}
+		return c.one(s, args[0], detail, func() error { return operate.SetRole(ctx, client, args[0], role, *reason) })
 	})
 }
 

@@ -48,6 +48,8 @@ var clusterSettings = []setting{
 	durationSetting("Retention.Canceled", func(s *cluster.Settings) *time.Duration { return &s.Retention.Canceled }),
 	durationSetting("Retention.Terminated", func(s *cluster.Settings) *time.Duration { return &s.Retention.Terminated }),
 	intSetting("PayloadMax", func(s *cluster.Settings) *int { return &s.PayloadMax }),
+	intSetting("Voters", func(s *cluster.Settings) *int { return &s.Voters }),
+	durationSetting("ReplaceVoterAfter", func(s *cluster.Settings) *time.Duration { return &s.ReplaceVoterAfter }),
 	{"RequireJoinToken", func(s *cluster.Settings) any { return s.RequireJoinToken }, func(s *cluster.Settings, text string) (err error) {
 		s.RequireJoinToken, err = strconv.ParseBool(text)
 		return err

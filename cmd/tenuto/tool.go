@@ -32,6 +32,8 @@ var clusterCommands = []command{
 	{"transfer", "[NODE]", "make a node lead, by default the one that lags least", 0, 1, nodeIDs, true, transfer, ""},
 	{"drain", "NODE", "move everything that a node leads to nodes that have caught up", 1, 1, nodeIDs, true, drain, `
 The node keeps its votes and may lead again later: to restart it, stop it right afterwards.`},
+	{"role set", "NODE voter|standby|auto", "set the role of a member, or let the cluster decide", 2, 2, nodeIDs, true, setRole, `
+Votes follow when that costs no redundancy, usually within seconds; "tenuto members" shows them.`},
 	{"adopt", "NODE IDENTITY", "record the new directory of a node that lost its own", 2, 2, nodeIDs, true, adopt, ""},
 	{"token", "", "issue, list or revoke join tokens", 0, 0, noNames, true, token, ""},
 	{"backup", "FILE", "write a backup of the whole cluster to a new file", 1, 1, fileNames, false, writeBackup, `

@@ -41,7 +41,7 @@ func newContents() contents {
 // increments.
 //
 // A rejected record returns the same error on every replica, and the machine remains usable: a
-// *StaleEpochError, *ConflictError, *InvalidAppendError, *ClosedError, *CopyError, ErrTokenUnknown, ErrTokenExpired, ErrTokenUsed, ErrTooManyTokens or ErrSettingsVersion. An error that wraps
+// *StaleEpochError, *ConflictError, *InvalidAppendError, *ClosedError, *CopyError, ErrTokenUnknown, ErrTokenExpired, ErrTokenUsed, ErrTooManyTokens, ErrSettingsVersion or ErrRolesVersion. An error that wraps
 // ErrCorrupt, or a *StoreError, means that this replica must stop.
 //
 // The machine keeps parts of record, so the caller must not change it afterwards. Only one

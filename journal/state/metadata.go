@@ -21,6 +21,10 @@ const NewestProtocol = 4
 // Nothing was changed.
 var ErrSettingsVersion = errors.New("the settings have another version")
 
+// ErrRolesVersion means that other roles of members were recorded since the version that the caller
+// read. Nothing was changed.
+var ErrRolesVersion = errors.New("the roles of the members have another version")
+
 // metadata is the state of the partition itself, beside the instances. It is replaced and never
 // changed in place, so a copy is a consistent view.
 type metadata struct {
@@ -28,7 +32,8 @@ type metadata struct {
 	removed  []string         // removed nodes, which must not rejoin; sorted
 	tokens   []joinToken      // join tokens, used or not; sorted by key
 	protocol uint32           // of the cluster; 0 means 1
-	settings settings
+	settings versioned        // the settings of the cluster
+	roles    versioned        // the roles of its members
 	// completionKey is the secret key for signed tokens, nil if none is recorded. It never changes.
 	completionKey []byte
 	lineages      []*journalpb.Lineage // the latest, oldest first; the slice is never changed in place
@@ -38,22 +43,32 @@ type metadata struct {
 // lineagesMax is how many lineages are kept.
 const lineagesMax = 16
 
-// settings are the settings of the cluster. The machine does not decode them.
-type settings struct {
-	encoded []byte // as they were proposed; never changed in place
-	version uint64 // how often settings were recorded; 0: none are
+// versioned is a value that the machine does not decode.
+type versioned struct {
+	encoded []byte // as it was proposed; never changed in place
+	version uint64 // how often it was recorded; 0: never
 }
 
-// replace returns the settings that replace s, or an error unless they have the next version.
-// Repeating the latest change changes nothing.
-func (s settings) replace(next settings) (settings, error) {
+// replace returns the value that replaces v, or rejected unless it has the next version. Repeating
+// the latest change changes nothing.
+func (v versioned) replace(next versioned, rejected error) (versioned, error) {
 	switch {
-	case next.version == s.version+1:
+	case next.version == v.version+1:
 		return next, nil
-	case next.version == s.version && bytes.Equal(next.encoded, s.encoded):
-		return s, nil
+	case next.version == v.version && bytes.Equal(next.encoded, v.encoded):
+		return v, nil
 	}
-	return s, ErrSettingsVersion
+	return v, rejected
+}
+
+// append appends the value with its version, unless it was never recorded.
+func (v versioned) append(b []byte, number protowire.Number) []byte {
+	if v.version == 0 {
+		return b
+	}
+	b = protowire.AppendTag(b, number, protowire.BytesType)
+	b = protowire.AppendBytes(b, v.encoded)
+	return appendUint(b, number+1, v.version)
 }
 
 // metadataChange is a decoded MetadataChange, or the clock of an Epoch.
@@ -65,7 +80,7 @@ type metadataChange struct {
 	protocol               uint32
 	startedInstance        string // the instance of a chained start that was started in another partition
 	revokedToken           []byte // the public key of a token
-	settings               settings
+	settings, roles        versioned
 	completionKey          []byte
 	lineage                *journalpb.Lineage
 	cut                    uint64
@@ -80,7 +95,8 @@ func (c *metadataChange) parse(b []byte) bool {
 		epoch: message.Epoch, clock: clustertime.FromUnixNano(message.Clock), removedNode: message.Removed,
 		issuedToken: message.Issued, usedToken: message.Used, revokedToken: message.Revoked,
 		protocol: message.Protocol, startedInstance: message.Started,
-		settings: settings{message.Settings, message.SettingsVersion}, completionKey: message.CompletionKey,
+		settings: versioned{message.Settings, message.SettingsVersion}, completionKey: message.CompletionKey,
+		roles:   versioned{message.Roles, message.RolesVersion},
 		lineage: message.Lineage, cut: message.Cut,
 	}
 	return true
@@ -106,7 +122,7 @@ func (m *Machine) changeMetadata(c *metadataChange) error {
 		return err
 	}
 	m.metadata = next
-	if c.settings.version > 0 {
+	if c.settings.version+c.roles.version > 0 {
 		m.watchers.notify(settingsKey, true)
 	}
 	if c.startedInstance != "" {
@@ -135,7 +151,10 @@ func (m metadata) apply(c *metadataChange) (metadata, error) {
 		m.tokens, err = revokeToken(m.tokens, c.revokedToken)
 	}
 	if c.settings.version > 0 && err == nil {
-		m.settings, err = m.settings.replace(c.settings)
+		m.settings, err = m.settings.replace(c.settings, ErrSettingsVersion)
+	}
+	if c.roles.version > 0 && err == nil {
+		m.roles, err = m.roles.replace(c.roles, ErrRolesVersion)
 	}
 	if len(c.completionKey) > 0 && len(m.completionKey) == 0 {
 		m.completionKey = c.completionKey
@@ -152,7 +171,7 @@ func (m metadata) message() *journalpb.PartitionMetadata {
 	message := &journalpb.PartitionMetadata{
 		Clock: m.clock.UnixNano(), Removed: m.removed, Protocol: m.protocol,
 		Settings: m.settings.encoded, SettingsVersion: m.settings.version, CompletionKey: m.completionKey,
-		Lineages: m.lineages, Cut: m.cut,
+		Lineages: m.lineages, Cut: m.cut, Roles: m.roles.encoded, RolesVersion: m.roles.version,
 	}
 	for _, t := range m.tokens {
 		message.Tokens = append(message.Tokens, &journalpb.JoinToken{Key: []byte(t.key), ExpiresAt: t.expires.UnixNano(), Node: t.node})
@@ -163,7 +182,8 @@ func (m metadata) message() *journalpb.PartitionMetadata {
 func metadataOf(message *journalpb.PartitionMetadata) metadata {
 	md := metadata{
 		clock: clustertime.FromUnixNano(message.GetClock()), removed: message.GetRemoved(), protocol: message.GetProtocol(),
-		settings: settings{message.GetSettings(), message.GetSettingsVersion()}, completionKey: message.GetCompletionKey(),
+		settings: versioned{message.GetSettings(), message.GetSettingsVersion()}, completionKey: message.GetCompletionKey(),
+		roles:    versioned{message.GetRoles(), message.GetRolesVersion()},
 		lineages: message.GetLineages(), cut: message.GetCut(),
 	}
 	for _, t := range message.GetTokens() {
@@ -189,11 +209,7 @@ func (m metadata) encode() []byte {
 	if m.protocol != 0 {
 		b = appendUint(b, 4, uint64(m.protocol))
 	}
-	if m.settings.version != 0 {
-		b = protowire.AppendTag(b, 5, protowire.BytesType)
-		b = protowire.AppendBytes(b, m.settings.encoded)
-		b = appendUint(b, 6, m.settings.version)
-	}
+	b = m.settings.append(b, 5)
 	if len(m.completionKey) > 0 {
 		b = protowire.AppendTag(b, 7, protowire.BytesType)
 		b = protowire.AppendBytes(b, m.completionKey)
@@ -205,7 +221,7 @@ func (m metadata) encode() []byte {
 	if m.cut != 0 {
 		b = appendUint(b, 9, m.cut)
 	}
-	return b
+	return m.roles.append(b, 14)
 }
 
 // encodeLineage returns the encoded Lineage, the same on every replica.
@@ -265,4 +281,12 @@ func (re *reads) CompletionKey() []byte {
 	re.mu.RLock()
 	defer re.mu.RUnlock()
 	return re.metadata.completionKey
+}
+
+// Roles returns the encoded roles of the members and how often roles were recorded; 0 if none are. The
+// slice is shared and must not be changed.
+func (m *Machine) Roles() (encoded []byte, version uint64) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.metadata.roles.encoded, m.metadata.roles.version
 }

@@ -84,6 +84,7 @@ func TestMetadata_RoundTrips(t *testing.T) {
 	for _, c := range []*journalpb.MetadataChange{
 		{Removed: "n9"}, issueChange("b", time.Hour), issueChange("a", time.Hour), useChange("a", "n1"), {Protocol: 3},
 		{Settings: []byte("s"), SettingsVersion: 1}, {CompletionKey: []byte("\x00\xff")},
+		rolesChange("r", 1), {Cut: 7},
 	} {
 		if err := applyMetadataChange(t, m, 5, c); err != nil {
 			t.Fatal(err)
@@ -95,7 +96,8 @@ func TestMetadata_RoundTrips(t *testing.T) {
 	}
 	for name, got := range map[string]metadata{"bytes": parsed, "message": metadataOf(m.metadata.message())} {
 		if got.clock != clustertime.FromUnixNano(5) || got.protocol != 3 || !slices.Equal(got.removed, m.metadata.removed) || !slices.Equal(got.tokens, m.metadata.tokens) ||
-			string(got.settings.encoded) != "s" || got.settings.version != 1 || string(got.completionKey) != "\x00\xff" {
+			string(got.settings.encoded) != "s" || got.settings.version != 1 || string(got.completionKey) != "\x00\xff" ||
+			string(got.roles.encoded) != "r" || got.roles.version != 1 || got.cut != 7 {
 			t.Errorf("%s: %+v, want %+v", name, got, m.metadata)
 		}
 	}

@@ -395,6 +395,7 @@ type Request struct {
 	//	*Request_ReadBackup
 	//	*Request_EndBackup
 	//	*Request_RecordCut
+	//	*Request_SetRole
 	Call          isRequest_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -875,6 +876,15 @@ func (x *Request) GetRecordCut() *RecordCutRequest {
 	return nil
 }
 
+func (x *Request) GetSetRole() *SetRoleRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_SetRole); ok {
+			return x.SetRole
+		}
+	}
+	return nil
+}
+
 type isRequest_Call interface {
 	isRequest_Call()
 }
@@ -1027,6 +1037,10 @@ type Request_RecordCut struct {
 	RecordCut *RecordCutRequest `protobuf:"bytes,88,opt,name=record_cut,json=recordCut,proto3,oneof"`
 }
 
+type Request_SetRole struct {
+	SetRole *SetRoleRequest `protobuf:"bytes,100,opt,name=set_role,json=setRole,proto3,oneof"`
+}
+
 func (*Request_Start) isRequest_Call() {}
 
 func (*Request_Send) isRequest_Call() {}
@@ -1100,6 +1114,8 @@ func (*Request_ReadBackup) isRequest_Call() {}
 func (*Request_EndBackup) isRequest_Call() {}
 
 func (*Request_RecordCut) isRequest_Call() {}
+
+func (*Request_SetRole) isRequest_Call() {}
 
 type StartRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -2709,6 +2725,7 @@ type Response struct {
 	//	*Response_ReadBackup
 	//	*Response_EndBackup
 	//	*Response_RecordCut
+	//	*Response_SetRole
 	Result        isResponse_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3119,6 +3136,15 @@ func (x *Response) GetRecordCut() *CutRecorded {
 	return nil
 }
 
+func (x *Response) GetSetRole() *SetRoleResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_SetRole); ok {
+			return x.SetRole
+		}
+	}
+	return nil
+}
+
 type isResponse_Result interface {
 	isResponse_Result()
 }
@@ -3271,6 +3297,10 @@ type Response_RecordCut struct {
 	RecordCut *CutRecorded `protobuf:"bytes,88,opt,name=record_cut,json=recordCut,proto3,oneof"`
 }
 
+type Response_SetRole struct {
+	SetRole *SetRoleResult `protobuf:"bytes,100,opt,name=set_role,json=setRole,proto3,oneof"`
+}
+
 func (*Response_Start) isResponse_Result() {}
 
 func (*Response_Send) isResponse_Result() {}
@@ -3344,6 +3374,8 @@ func (*Response_ReadBackup) isResponse_Result() {}
 func (*Response_EndBackup) isResponse_Result() {}
 
 func (*Response_RecordCut) isResponse_Result() {}
+
+func (*Response_SetRole) isResponse_Result() {}
 
 type ControlResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3805,6 +3837,104 @@ func (*TransferLeadershipResult) Descriptor() ([]byte, []int) {
 	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{30}
 }
 
+// SetRoleRequest pins the role of a member, or with PIN_NONE lets the cluster decide. It is no error
+// if the role is already so. Protocol 4.
+type SetRoleRequest struct {
+	state         protoimpl.MessageState   `protogen:"open.v1"`
+	Node          string                   `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Pin           journalpb.MemberRole_Pin `protobuf:"varint,2,opt,name=pin,proto3,enum=tenuto.journal.v1.MemberRole_Pin" json:"pin,omitempty"`
+	Reason        string                   `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetRoleRequest) Reset() {
+	*x = SetRoleRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetRoleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetRoleRequest) ProtoMessage() {}
+
+func (x *SetRoleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetRoleRequest.ProtoReflect.Descriptor instead.
+func (*SetRoleRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *SetRoleRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *SetRoleRequest) GetPin() journalpb.MemberRole_Pin {
+	if x != nil {
+		return x.Pin
+	}
+	return journalpb.MemberRole_Pin(0)
+}
+
+func (x *SetRoleRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type SetRoleResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetRoleResult) Reset() {
+	*x = SetRoleResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetRoleResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetRoleResult) ProtoMessage() {}
+
+func (x *SetRoleResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetRoleResult.ProtoReflect.Descriptor instead.
+func (*SetRoleResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{32}
+}
+
 // PauseActivityRequest pauses an activity in the whole cluster, or resumes it. It is no error if the
 // activity is already paused, or not. Protocol 4.
 type PauseActivityRequest struct {
@@ -3820,7 +3950,7 @@ type PauseActivityRequest struct {
 
 func (x *PauseActivityRequest) Reset() {
 	*x = PauseActivityRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[31]
+	mi := &file_clusterpb_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3832,7 +3962,7 @@ func (x *PauseActivityRequest) String() string {
 func (*PauseActivityRequest) ProtoMessage() {}
 
 func (x *PauseActivityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[31]
+	mi := &file_clusterpb_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3845,7 +3975,7 @@ func (x *PauseActivityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseActivityRequest.ProtoReflect.Descriptor instead.
 func (*PauseActivityRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{31}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PauseActivityRequest) GetActivity() string {
@@ -3884,7 +4014,7 @@ type PauseActivityResult struct {
 
 func (x *PauseActivityResult) Reset() {
 	*x = PauseActivityResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[32]
+	mi := &file_clusterpb_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3896,7 +4026,7 @@ func (x *PauseActivityResult) String() string {
 func (*PauseActivityResult) ProtoMessage() {}
 
 func (x *PauseActivityResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[32]
+	mi := &file_clusterpb_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3909,7 +4039,7 @@ func (x *PauseActivityResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseActivityResult.ProtoReflect.Descriptor instead.
 func (*PauseActivityResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{32}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 type ListResult struct {
@@ -3932,7 +4062,7 @@ type ListResult struct {
 
 func (x *ListResult) Reset() {
 	*x = ListResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[33]
+	mi := &file_clusterpb_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3944,7 +4074,7 @@ func (x *ListResult) String() string {
 func (*ListResult) ProtoMessage() {}
 
 func (x *ListResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[33]
+	mi := &file_clusterpb_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3957,7 +4087,7 @@ func (x *ListResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResult.ProtoReflect.Descriptor instead.
 func (*ListResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{33}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListResult) GetInstances() []*Status {
@@ -4021,7 +4151,7 @@ type InstanceGroup struct {
 
 func (x *InstanceGroup) Reset() {
 	*x = InstanceGroup{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[34]
+	mi := &file_clusterpb_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4033,7 +4163,7 @@ func (x *InstanceGroup) String() string {
 func (*InstanceGroup) ProtoMessage() {}
 
 func (x *InstanceGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[34]
+	mi := &file_clusterpb_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4046,7 +4176,7 @@ func (x *InstanceGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceGroup.ProtoReflect.Descriptor instead.
 func (*InstanceGroup) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{34}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *InstanceGroup) GetValues() []string {
@@ -4072,7 +4202,7 @@ type PurgeResult struct {
 
 func (x *PurgeResult) Reset() {
 	*x = PurgeResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[35]
+	mi := &file_clusterpb_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4084,7 +4214,7 @@ func (x *PurgeResult) String() string {
 func (*PurgeResult) ProtoMessage() {}
 
 func (x *PurgeResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[35]
+	mi := &file_clusterpb_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4097,7 +4227,7 @@ func (x *PurgeResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeResult.ProtoReflect.Descriptor instead.
 func (*PurgeResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{35}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PurgeResult) GetPurged() uint32 {
@@ -4139,7 +4269,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[36]
+	mi := &file_clusterpb_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4151,7 +4281,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[36]
+	mi := &file_clusterpb_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4164,7 +4294,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{36}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Failure) GetCode() string {
@@ -4265,7 +4395,7 @@ type CopyRefusal struct {
 
 func (x *CopyRefusal) Reset() {
 	*x = CopyRefusal{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[37]
+	mi := &file_clusterpb_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4277,7 +4407,7 @@ func (x *CopyRefusal) String() string {
 func (*CopyRefusal) ProtoMessage() {}
 
 func (x *CopyRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[37]
+	mi := &file_clusterpb_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4290,7 +4420,7 @@ func (x *CopyRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyRefusal.ProtoReflect.Descriptor instead.
 func (*CopyRefusal) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{37}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *CopyRefusal) GetInstance() string {
@@ -4341,7 +4471,7 @@ type OperationKind struct {
 
 func (x *OperationKind) Reset() {
 	*x = OperationKind{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[38]
+	mi := &file_clusterpb_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4353,7 +4483,7 @@ func (x *OperationKind) String() string {
 func (*OperationKind) ProtoMessage() {}
 
 func (x *OperationKind) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[38]
+	mi := &file_clusterpb_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4366,7 +4496,7 @@ func (x *OperationKind) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperationKind.ProtoReflect.Descriptor instead.
 func (*OperationKind) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{38}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *OperationKind) GetEventId() uint64 {
@@ -4404,7 +4534,7 @@ type NotRegistered struct {
 
 func (x *NotRegistered) Reset() {
 	*x = NotRegistered{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[39]
+	mi := &file_clusterpb_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4416,7 +4546,7 @@ func (x *NotRegistered) String() string {
 func (*NotRegistered) ProtoMessage() {}
 
 func (x *NotRegistered) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[39]
+	mi := &file_clusterpb_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4429,7 +4559,7 @@ func (x *NotRegistered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotRegistered.ProtoReflect.Descriptor instead.
 func (*NotRegistered) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{39}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *NotRegistered) GetKind() string {
@@ -4468,7 +4598,7 @@ type VersionMismatch struct {
 
 func (x *VersionMismatch) Reset() {
 	*x = VersionMismatch{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[40]
+	mi := &file_clusterpb_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4480,7 +4610,7 @@ func (x *VersionMismatch) String() string {
 func (*VersionMismatch) ProtoMessage() {}
 
 func (x *VersionMismatch) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[40]
+	mi := &file_clusterpb_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4493,7 +4623,7 @@ func (x *VersionMismatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionMismatch.ProtoReflect.Descriptor instead.
 func (*VersionMismatch) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{40}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *VersionMismatch) GetNode() string {
@@ -4542,7 +4672,7 @@ type StartResult struct {
 
 func (x *StartResult) Reset() {
 	*x = StartResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[41]
+	mi := &file_clusterpb_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4554,7 +4684,7 @@ func (x *StartResult) String() string {
 func (*StartResult) ProtoMessage() {}
 
 func (x *StartResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[41]
+	mi := &file_clusterpb_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4567,7 +4697,7 @@ func (x *StartResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartResult.ProtoReflect.Descriptor instead.
 func (*StartResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{41}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *StartResult) GetFirstExecution() uint64 {
@@ -4613,7 +4743,7 @@ type SendResult struct {
 
 func (x *SendResult) Reset() {
 	*x = SendResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[42]
+	mi := &file_clusterpb_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4625,7 +4755,7 @@ func (x *SendResult) String() string {
 func (*SendResult) ProtoMessage() {}
 
 func (x *SendResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[42]
+	mi := &file_clusterpb_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4638,7 +4768,7 @@ func (x *SendResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendResult.ProtoReflect.Descriptor instead.
 func (*SendResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{42}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 type GetResult struct {
@@ -4650,7 +4780,7 @@ type GetResult struct {
 
 func (x *GetResult) Reset() {
 	*x = GetResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[43]
+	mi := &file_clusterpb_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4662,7 +4792,7 @@ func (x *GetResult) String() string {
 func (*GetResult) ProtoMessage() {}
 
 func (x *GetResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[43]
+	mi := &file_clusterpb_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4675,7 +4805,7 @@ func (x *GetResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResult.ProtoReflect.Descriptor instead.
 func (*GetResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{43}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GetResult) GetStatus() *Status {
@@ -4698,7 +4828,7 @@ type HistoryResult struct {
 
 func (x *HistoryResult) Reset() {
 	*x = HistoryResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[44]
+	mi := &file_clusterpb_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4710,7 +4840,7 @@ func (x *HistoryResult) String() string {
 func (*HistoryResult) ProtoMessage() {}
 
 func (x *HistoryResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[44]
+	mi := &file_clusterpb_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4723,7 +4853,7 @@ func (x *HistoryResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResult.ProtoReflect.Descriptor instead.
 func (*HistoryResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{44}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *HistoryResult) GetExecution() uint64 {
@@ -4781,7 +4911,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[45]
+	mi := &file_clusterpb_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4793,7 +4923,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[45]
+	mi := &file_clusterpb_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4806,7 +4936,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{45}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Status) GetInstance() string {
@@ -4962,7 +5092,7 @@ type Mismatch struct {
 
 func (x *Mismatch) Reset() {
 	*x = Mismatch{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[46]
+	mi := &file_clusterpb_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4974,7 +5104,7 @@ func (x *Mismatch) String() string {
 func (*Mismatch) ProtoMessage() {}
 
 func (x *Mismatch) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[46]
+	mi := &file_clusterpb_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4987,7 +5117,7 @@ func (x *Mismatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mismatch.ProtoReflect.Descriptor instead.
 func (*Mismatch) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{46}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Mismatch) GetKind() string {
@@ -5045,7 +5175,7 @@ type CompleteRequest struct {
 
 func (x *CompleteRequest) Reset() {
 	*x = CompleteRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_clusterpb_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5057,7 +5187,7 @@ func (x *CompleteRequest) String() string {
 func (*CompleteRequest) ProtoMessage() {}
 
 func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_clusterpb_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5070,7 +5200,7 @@ func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteRequest.ProtoReflect.Descriptor instead.
 func (*CompleteRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *CompleteRequest) GetExecution() uint64 {
@@ -5130,7 +5260,7 @@ type CompleteResult struct {
 
 func (x *CompleteResult) Reset() {
 	*x = CompleteResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_clusterpb_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5142,7 +5272,7 @@ func (x *CompleteResult) String() string {
 func (*CompleteResult) ProtoMessage() {}
 
 func (x *CompleteResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_clusterpb_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5155,7 +5285,7 @@ func (x *CompleteResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteResult.ProtoReflect.Descriptor instead.
 func (*CompleteResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 // PendingRequest asks for the open operations of an instance.
@@ -5167,7 +5297,7 @@ type PendingRequest struct {
 
 func (x *PendingRequest) Reset() {
 	*x = PendingRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_clusterpb_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5179,7 +5309,7 @@ func (x *PendingRequest) String() string {
 func (*PendingRequest) ProtoMessage() {}
 
 func (x *PendingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_clusterpb_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5192,7 +5322,7 @@ func (x *PendingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingRequest.ProtoReflect.Descriptor instead.
 func (*PendingRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 type PendingResult struct {
@@ -5204,7 +5334,7 @@ type PendingResult struct {
 
 func (x *PendingResult) Reset() {
 	*x = PendingResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_clusterpb_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5216,7 +5346,7 @@ func (x *PendingResult) String() string {
 func (*PendingResult) ProtoMessage() {}
 
 func (x *PendingResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_clusterpb_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5229,7 +5359,7 @@ func (x *PendingResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingResult.ProtoReflect.Descriptor instead.
 func (*PendingResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *PendingResult) GetOperations() []*OpenOperation {
@@ -5261,7 +5391,7 @@ type OpenOperation struct {
 
 func (x *OpenOperation) Reset() {
 	*x = OpenOperation{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_clusterpb_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5273,7 +5403,7 @@ func (x *OpenOperation) String() string {
 func (*OpenOperation) ProtoMessage() {}
 
 func (x *OpenOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_clusterpb_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5286,7 +5416,7 @@ func (x *OpenOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenOperation.ProtoReflect.Descriptor instead.
 func (*OpenOperation) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *OpenOperation) GetOperation() *journalpb.Operation {
@@ -5358,7 +5488,7 @@ type WaitRequest struct {
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_clusterpb_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5370,7 +5500,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_clusterpb_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5383,7 +5513,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *WaitRequest) GetFirstExecution() uint64 {
@@ -5410,7 +5540,7 @@ type WaitResult struct {
 
 func (x *WaitResult) Reset() {
 	*x = WaitResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_clusterpb_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5422,7 +5552,7 @@ func (x *WaitResult) String() string {
 func (*WaitResult) ProtoMessage() {}
 
 func (x *WaitResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_clusterpb_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5435,7 +5565,7 @@ func (x *WaitResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitResult.ProtoReflect.Descriptor instead.
 func (*WaitResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *WaitResult) GetStatus() *Status {
@@ -5459,7 +5589,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_clusterpb_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5471,7 +5601,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_clusterpb_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5484,7 +5614,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *WatchRequest) GetExecution() uint64 {
@@ -5519,7 +5649,7 @@ type WatchedRun struct {
 
 func (x *WatchedRun) Reset() {
 	*x = WatchedRun{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_clusterpb_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5531,7 +5661,7 @@ func (x *WatchedRun) String() string {
 func (*WatchedRun) ProtoMessage() {}
 
 func (x *WatchedRun) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_clusterpb_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5544,7 +5674,7 @@ func (x *WatchedRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchedRun.ProtoReflect.Descriptor instead.
 func (*WatchedRun) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *WatchedRun) GetFirstExecution() uint64 {
@@ -5576,7 +5706,7 @@ type WatchResult struct {
 
 func (x *WatchResult) Reset() {
 	*x = WatchResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[56]
+	mi := &file_clusterpb_cluster_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5588,7 +5718,7 @@ func (x *WatchResult) String() string {
 func (*WatchResult) ProtoMessage() {}
 
 func (x *WatchResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[56]
+	mi := &file_clusterpb_cluster_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5601,7 +5731,7 @@ func (x *WatchResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResult.ProtoReflect.Descriptor instead.
 func (*WatchResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{56}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *WatchResult) GetEvents() []*WatchedEvent {
@@ -5650,7 +5780,7 @@ type WatchedEvent struct {
 
 func (x *WatchedEvent) Reset() {
 	*x = WatchedEvent{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[57]
+	mi := &file_clusterpb_cluster_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5662,7 +5792,7 @@ func (x *WatchedEvent) String() string {
 func (*WatchedEvent) ProtoMessage() {}
 
 func (x *WatchedEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[57]
+	mi := &file_clusterpb_cluster_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5675,7 +5805,7 @@ func (x *WatchedEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchedEvent.ProtoReflect.Descriptor instead.
 func (*WatchedEvent) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *WatchedEvent) GetExecution() uint64 {
@@ -5704,7 +5834,7 @@ type MembersRequest struct {
 
 func (x *MembersRequest) Reset() {
 	*x = MembersRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[58]
+	mi := &file_clusterpb_cluster_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5716,7 +5846,7 @@ func (x *MembersRequest) String() string {
 func (*MembersRequest) ProtoMessage() {}
 
 func (x *MembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[58]
+	mi := &file_clusterpb_cluster_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5729,7 +5859,7 @@ func (x *MembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersRequest.ProtoReflect.Descriptor instead.
 func (*MembersRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{58}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *MembersRequest) GetKnownIndexes() []uint64 {
@@ -5762,7 +5892,7 @@ type MembersResult struct {
 
 func (x *MembersResult) Reset() {
 	*x = MembersResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[59]
+	mi := &file_clusterpb_cluster_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5774,7 +5904,7 @@ func (x *MembersResult) String() string {
 func (*MembersResult) ProtoMessage() {}
 
 func (x *MembersResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[59]
+	mi := &file_clusterpb_cluster_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5787,7 +5917,7 @@ func (x *MembersResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersResult.ProtoReflect.Descriptor instead.
 func (*MembersResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{59}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *MembersResult) GetMembers() []*Member {
@@ -5855,16 +5985,22 @@ type Member struct {
 	Identity string `protobuf:"bytes,8,opt,name=identity,proto3" json:"identity,omitempty"`
 	// The time since the leader's last answer from it, in nanoseconds. unreachable is set if that is
 	// longer than it can be for a running member. Only the leader knows them.
-	SinceContact  int64 `protobuf:"varint,9,opt,name=since_contact,json=sinceContact,proto3" json:"since_contact,omitempty"`
-	ContactKnown  bool  `protobuf:"varint,10,opt,name=contact_known,json=contactKnown,proto3" json:"contact_known,omitempty"`
-	Unreachable   bool  `protobuf:"varint,11,opt,name=unreachable,proto3" json:"unreachable,omitempty"`
+	SinceContact int64 `protobuf:"varint,9,opt,name=since_contact,json=sinceContact,proto3" json:"since_contact,omitempty"`
+	ContactKnown bool  `protobuf:"varint,10,opt,name=contact_known,json=contactKnown,proto3" json:"contact_known,omitempty"`
+	Unreachable  bool  `protobuf:"varint,11,opt,name=unreachable,proto3" json:"unreachable,omitempty"`
+	// The failure domain, whether it is to have no vote, and the role that an operator has set.
+	// role_known is not set by a node of a build without roles. Protocol 4.
+	Zone          string                   `protobuf:"bytes,100,opt,name=zone,proto3" json:"zone,omitempty"`
+	Standby       bool                     `protobuf:"varint,101,opt,name=standby,proto3" json:"standby,omitempty"`
+	Pin           journalpb.MemberRole_Pin `protobuf:"varint,102,opt,name=pin,proto3,enum=tenuto.journal.v1.MemberRole_Pin" json:"pin,omitempty"`
+	RoleKnown     bool                     `protobuf:"varint,103,opt,name=role_known,json=roleKnown,proto3" json:"role_known,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[60]
+	mi := &file_clusterpb_cluster_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5876,7 +6012,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[60]
+	mi := &file_clusterpb_cluster_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5889,7 +6025,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{60}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Member) GetNode() string {
@@ -5969,6 +6105,34 @@ func (x *Member) GetUnreachable() bool {
 	return false
 }
 
+func (x *Member) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *Member) GetStandby() bool {
+	if x != nil {
+		return x.Standby
+	}
+	return false
+}
+
+func (x *Member) GetPin() journalpb.MemberRole_Pin {
+	if x != nil {
+		return x.Pin
+	}
+	return journalpb.MemberRole_Pin(0)
+}
+
+func (x *Member) GetRoleKnown() bool {
+	if x != nil {
+		return x.RoleKnown
+	}
+	return false
+}
+
 // IssueTokenRequest issues a token with which one node may join. The caller creates the token; the
 // cluster learns only its public key.
 type IssueTokenRequest struct {
@@ -5982,7 +6146,7 @@ type IssueTokenRequest struct {
 
 func (x *IssueTokenRequest) Reset() {
 	*x = IssueTokenRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[61]
+	mi := &file_clusterpb_cluster_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5994,7 +6158,7 @@ func (x *IssueTokenRequest) String() string {
 func (*IssueTokenRequest) ProtoMessage() {}
 
 func (x *IssueTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[61]
+	mi := &file_clusterpb_cluster_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6007,7 +6171,7 @@ func (x *IssueTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueTokenRequest.ProtoReflect.Descriptor instead.
 func (*IssueTokenRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{61}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *IssueTokenRequest) GetKey() []byte {
@@ -6036,7 +6200,7 @@ type IssueTokenResult struct {
 
 func (x *IssueTokenResult) Reset() {
 	*x = IssueTokenResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[62]
+	mi := &file_clusterpb_cluster_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6048,7 +6212,7 @@ func (x *IssueTokenResult) String() string {
 func (*IssueTokenResult) ProtoMessage() {}
 
 func (x *IssueTokenResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[62]
+	mi := &file_clusterpb_cluster_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6061,7 +6225,7 @@ func (x *IssueTokenResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueTokenResult.ProtoReflect.Descriptor instead.
 func (*IssueTokenResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{62}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *IssueTokenResult) GetExpiresAt() int64 {
@@ -6087,7 +6251,7 @@ type ListTokensRequest struct {
 
 func (x *ListTokensRequest) Reset() {
 	*x = ListTokensRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[63]
+	mi := &file_clusterpb_cluster_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6099,7 +6263,7 @@ func (x *ListTokensRequest) String() string {
 func (*ListTokensRequest) ProtoMessage() {}
 
 func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[63]
+	mi := &file_clusterpb_cluster_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6112,7 +6276,7 @@ func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListTokensRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{63}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{65}
 }
 
 type ListTokensResult struct {
@@ -6124,7 +6288,7 @@ type ListTokensResult struct {
 
 func (x *ListTokensResult) Reset() {
 	*x = ListTokensResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[64]
+	mi := &file_clusterpb_cluster_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6136,7 +6300,7 @@ func (x *ListTokensResult) String() string {
 func (*ListTokensResult) ProtoMessage() {}
 
 func (x *ListTokensResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[64]
+	mi := &file_clusterpb_cluster_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6149,7 +6313,7 @@ func (x *ListTokensResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensResult.ProtoReflect.Descriptor instead.
 func (*ListTokensResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{64}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ListTokensResult) GetTokens() []*journalpb.JoinToken {
@@ -6169,7 +6333,7 @@ type RevokeTokenRequest struct {
 
 func (x *RevokeTokenRequest) Reset() {
 	*x = RevokeTokenRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[65]
+	mi := &file_clusterpb_cluster_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6181,7 +6345,7 @@ func (x *RevokeTokenRequest) String() string {
 func (*RevokeTokenRequest) ProtoMessage() {}
 
 func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[65]
+	mi := &file_clusterpb_cluster_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6194,7 +6358,7 @@ func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenRequest.ProtoReflect.Descriptor instead.
 func (*RevokeTokenRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{65}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *RevokeTokenRequest) GetKey() []byte {
@@ -6212,7 +6376,7 @@ type RevokeTokenResult struct {
 
 func (x *RevokeTokenResult) Reset() {
 	*x = RevokeTokenResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[66]
+	mi := &file_clusterpb_cluster_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6224,7 +6388,7 @@ func (x *RevokeTokenResult) String() string {
 func (*RevokeTokenResult) ProtoMessage() {}
 
 func (x *RevokeTokenResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[66]
+	mi := &file_clusterpb_cluster_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6237,7 +6401,7 @@ func (x *RevokeTokenResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenResult.ProtoReflect.Descriptor instead.
 func (*RevokeTokenResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{66}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
 }
 
 // GetSettingsRequest asks for the settings of the cluster. Protocol 4.
@@ -6249,7 +6413,7 @@ type GetSettingsRequest struct {
 
 func (x *GetSettingsRequest) Reset() {
 	*x = GetSettingsRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_clusterpb_cluster_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6261,7 +6425,7 @@ func (x *GetSettingsRequest) String() string {
 func (*GetSettingsRequest) ProtoMessage() {}
 
 func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_clusterpb_cluster_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6274,7 +6438,7 @@ func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsRequest.ProtoReflect.Descriptor instead.
 func (*GetSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
 }
 
 type GetSettingsResult struct {
@@ -6289,7 +6453,7 @@ type GetSettingsResult struct {
 
 func (x *GetSettingsResult) Reset() {
 	*x = GetSettingsResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_clusterpb_cluster_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6301,7 +6465,7 @@ func (x *GetSettingsResult) String() string {
 func (*GetSettingsResult) ProtoMessage() {}
 
 func (x *GetSettingsResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_clusterpb_cluster_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6314,7 +6478,7 @@ func (x *GetSettingsResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsResult.ProtoReflect.Descriptor instead.
 func (*GetSettingsResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *GetSettingsResult) GetSettings() []byte {
@@ -6344,7 +6508,7 @@ type ChangeSettingsRequest struct {
 
 func (x *ChangeSettingsRequest) Reset() {
 	*x = ChangeSettingsRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_clusterpb_cluster_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6356,7 +6520,7 @@ func (x *ChangeSettingsRequest) String() string {
 func (*ChangeSettingsRequest) ProtoMessage() {}
 
 func (x *ChangeSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_clusterpb_cluster_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6369,7 +6533,7 @@ func (x *ChangeSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeSettingsRequest.ProtoReflect.Descriptor instead.
 func (*ChangeSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ChangeSettingsRequest) GetSettings() []byte {
@@ -6394,7 +6558,7 @@ type ChangeSettingsResult struct {
 
 func (x *ChangeSettingsResult) Reset() {
 	*x = ChangeSettingsResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_clusterpb_cluster_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6406,7 +6570,7 @@ func (x *ChangeSettingsResult) String() string {
 func (*ChangeSettingsResult) ProtoMessage() {}
 
 func (x *ChangeSettingsResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_clusterpb_cluster_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6419,7 +6583,7 @@ func (x *ChangeSettingsResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeSettingsResult.ProtoReflect.Descriptor instead.
 func (*ChangeSettingsResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
 }
 
 // JoinRequest is sent to the leader, through any node. With it a node asks to be added, or a member
@@ -6450,7 +6614,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_clusterpb_cluster_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6462,7 +6626,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_clusterpb_cluster_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6475,7 +6639,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *JoinRequest) GetNode() string {
@@ -6563,7 +6727,7 @@ type JoinResult struct {
 
 func (x *JoinResult) Reset() {
 	*x = JoinResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_clusterpb_cluster_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6575,7 +6739,7 @@ func (x *JoinResult) String() string {
 func (*JoinResult) ProtoMessage() {}
 
 func (x *JoinResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_clusterpb_cluster_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6588,7 +6752,7 @@ func (x *JoinResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResult.ProtoReflect.Descriptor instead.
 func (*JoinResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
 }
 
 // RemoveMemberRequest removes a node from the cluster permanently.
@@ -6601,7 +6765,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_clusterpb_cluster_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6613,7 +6777,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_clusterpb_cluster_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6626,7 +6790,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *RemoveMemberRequest) GetNode() string {
@@ -6644,7 +6808,7 @@ type RemoveMemberResult struct {
 
 func (x *RemoveMemberResult) Reset() {
 	*x = RemoveMemberResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[74]
+	mi := &file_clusterpb_cluster_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6656,7 +6820,7 @@ func (x *RemoveMemberResult) String() string {
 func (*RemoveMemberResult) ProtoMessage() {}
 
 func (x *RemoveMemberResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[74]
+	mi := &file_clusterpb_cluster_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6669,7 +6833,7 @@ func (x *RemoveMemberResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResult.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
 }
 
 // AdoptMemberRequest records that a node has lost its directory and has a new one. Protocol 3.
@@ -6683,7 +6847,7 @@ type AdoptMemberRequest struct {
 
 func (x *AdoptMemberRequest) Reset() {
 	*x = AdoptMemberRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_clusterpb_cluster_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6695,7 +6859,7 @@ func (x *AdoptMemberRequest) String() string {
 func (*AdoptMemberRequest) ProtoMessage() {}
 
 func (x *AdoptMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_clusterpb_cluster_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6708,7 +6872,7 @@ func (x *AdoptMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptMemberRequest.ProtoReflect.Descriptor instead.
 func (*AdoptMemberRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *AdoptMemberRequest) GetNode() string {
@@ -6733,7 +6897,7 @@ type AdoptMemberResult struct {
 
 func (x *AdoptMemberResult) Reset() {
 	*x = AdoptMemberResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_clusterpb_cluster_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6745,7 +6909,7 @@ func (x *AdoptMemberResult) String() string {
 func (*AdoptMemberResult) ProtoMessage() {}
 
 func (x *AdoptMemberResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_clusterpb_cluster_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6758,7 +6922,7 @@ func (x *AdoptMemberResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptMemberResult.ProtoReflect.Descriptor instead.
 func (*AdoptMemberResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
 }
 
 // CrossMessagesRequest carries messages from one partition to another, all for instances of the
@@ -6774,7 +6938,7 @@ type CrossMessagesRequest struct {
 
 func (x *CrossMessagesRequest) Reset() {
 	*x = CrossMessagesRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_clusterpb_cluster_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6786,7 +6950,7 @@ func (x *CrossMessagesRequest) String() string {
 func (*CrossMessagesRequest) ProtoMessage() {}
 
 func (x *CrossMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_clusterpb_cluster_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6799,7 +6963,7 @@ func (x *CrossMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossMessagesRequest.ProtoReflect.Descriptor instead.
 func (*CrossMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *CrossMessagesRequest) GetMessages() []*CrossMessage {
@@ -6832,7 +6996,7 @@ type CrossMessage struct {
 
 func (x *CrossMessage) Reset() {
 	*x = CrossMessage{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_clusterpb_cluster_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6844,7 +7008,7 @@ func (x *CrossMessage) String() string {
 func (*CrossMessage) ProtoMessage() {}
 
 func (x *CrossMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_clusterpb_cluster_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6857,7 +7021,7 @@ func (x *CrossMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossMessage.ProtoReflect.Descriptor instead.
 func (*CrossMessage) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *CrossMessage) GetInstance() string {
@@ -6914,7 +7078,7 @@ type CrossMessagesResult struct {
 
 func (x *CrossMessagesResult) Reset() {
 	*x = CrossMessagesResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_clusterpb_cluster_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6926,7 +7090,7 @@ func (x *CrossMessagesResult) String() string {
 func (*CrossMessagesResult) ProtoMessage() {}
 
 func (x *CrossMessagesResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_clusterpb_cluster_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6939,7 +7103,7 @@ func (x *CrossMessagesResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossMessagesResult.ProtoReflect.Descriptor instead.
 func (*CrossMessagesResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *CrossMessagesResult) GetResults() []*CrossMessageResult {
@@ -6971,7 +7135,7 @@ type CrossMessageResult struct {
 
 func (x *CrossMessageResult) Reset() {
 	*x = CrossMessageResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[80]
+	mi := &file_clusterpb_cluster_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6983,7 +7147,7 @@ func (x *CrossMessageResult) String() string {
 func (*CrossMessageResult) ProtoMessage() {}
 
 func (x *CrossMessageResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[80]
+	mi := &file_clusterpb_cluster_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6996,7 +7160,7 @@ func (x *CrossMessageResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossMessageResult.ProtoReflect.Descriptor instead.
 func (*CrossMessageResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *CrossMessageResult) GetFailure() string {
@@ -7040,7 +7204,7 @@ type BeginBackupRequest struct {
 
 func (x *BeginBackupRequest) Reset() {
 	*x = BeginBackupRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_clusterpb_cluster_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7052,7 +7216,7 @@ func (x *BeginBackupRequest) String() string {
 func (*BeginBackupRequest) ProtoMessage() {}
 
 func (x *BeginBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_clusterpb_cluster_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7065,7 +7229,7 @@ func (x *BeginBackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginBackupRequest.ProtoReflect.Descriptor instead.
 func (*BeginBackupRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *BeginBackupRequest) GetNode() string {
@@ -7098,7 +7262,7 @@ type BackupBegun struct {
 
 func (x *BackupBegun) Reset() {
 	*x = BackupBegun{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_clusterpb_cluster_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7110,7 +7274,7 @@ func (x *BackupBegun) String() string {
 func (*BackupBegun) ProtoMessage() {}
 
 func (x *BackupBegun) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_clusterpb_cluster_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7123,7 +7287,7 @@ func (x *BackupBegun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupBegun.ProtoReflect.Descriptor instead.
 func (*BackupBegun) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *BackupBegun) GetId() string {
@@ -7195,7 +7359,7 @@ type BackupPartition struct {
 
 func (x *BackupPartition) Reset() {
 	*x = BackupPartition{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_clusterpb_cluster_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7207,7 +7371,7 @@ func (x *BackupPartition) String() string {
 func (*BackupPartition) ProtoMessage() {}
 
 func (x *BackupPartition) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_clusterpb_cluster_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7220,7 +7384,7 @@ func (x *BackupPartition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupPartition.ProtoReflect.Descriptor instead.
 func (*BackupPartition) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *BackupPartition) GetIndex() uint64 {
@@ -7263,7 +7427,7 @@ type BackupFile struct {
 
 func (x *BackupFile) Reset() {
 	*x = BackupFile{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_clusterpb_cluster_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7275,7 +7439,7 @@ func (x *BackupFile) String() string {
 func (*BackupFile) ProtoMessage() {}
 
 func (x *BackupFile) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_clusterpb_cluster_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7288,7 +7452,7 @@ func (x *BackupFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupFile.ProtoReflect.Descriptor instead.
 func (*BackupFile) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *BackupFile) GetName() string {
@@ -7336,7 +7500,7 @@ type ReadBackupRequest struct {
 
 func (x *ReadBackupRequest) Reset() {
 	*x = ReadBackupRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[85]
+	mi := &file_clusterpb_cluster_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7348,7 +7512,7 @@ func (x *ReadBackupRequest) String() string {
 func (*ReadBackupRequest) ProtoMessage() {}
 
 func (x *ReadBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[85]
+	mi := &file_clusterpb_cluster_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7361,7 +7525,7 @@ func (x *ReadBackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadBackupRequest.ProtoReflect.Descriptor instead.
 func (*ReadBackupRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *ReadBackupRequest) GetNode() string {
@@ -7416,7 +7580,7 @@ type BackupBytes struct {
 
 func (x *BackupBytes) Reset() {
 	*x = BackupBytes{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[86]
+	mi := &file_clusterpb_cluster_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7428,7 +7592,7 @@ func (x *BackupBytes) String() string {
 func (*BackupBytes) ProtoMessage() {}
 
 func (x *BackupBytes) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[86]
+	mi := &file_clusterpb_cluster_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7441,7 +7605,7 @@ func (x *BackupBytes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupBytes.ProtoReflect.Descriptor instead.
 func (*BackupBytes) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *BackupBytes) GetData() []byte {
@@ -7462,7 +7626,7 @@ type EndBackupRequest struct {
 
 func (x *EndBackupRequest) Reset() {
 	*x = EndBackupRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_clusterpb_cluster_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7474,7 +7638,7 @@ func (x *EndBackupRequest) String() string {
 func (*EndBackupRequest) ProtoMessage() {}
 
 func (x *EndBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_clusterpb_cluster_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7487,7 +7651,7 @@ func (x *EndBackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndBackupRequest.ProtoReflect.Descriptor instead.
 func (*EndBackupRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *EndBackupRequest) GetNode() string {
@@ -7512,7 +7676,7 @@ type BackupEnded struct {
 
 func (x *BackupEnded) Reset() {
 	*x = BackupEnded{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_clusterpb_cluster_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7524,7 +7688,7 @@ func (x *BackupEnded) String() string {
 func (*BackupEnded) ProtoMessage() {}
 
 func (x *BackupEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_clusterpb_cluster_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7537,7 +7701,7 @@ func (x *BackupEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupEnded.ProtoReflect.Descriptor instead.
 func (*BackupEnded) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{90}
 }
 
 // RecordCutRequest asks the leader of a partition to record a cut. Protocol 4.
@@ -7550,7 +7714,7 @@ type RecordCutRequest struct {
 
 func (x *RecordCutRequest) Reset() {
 	*x = RecordCutRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_clusterpb_cluster_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7562,7 +7726,7 @@ func (x *RecordCutRequest) String() string {
 func (*RecordCutRequest) ProtoMessage() {}
 
 func (x *RecordCutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_clusterpb_cluster_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7575,7 +7739,7 @@ func (x *RecordCutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordCutRequest.ProtoReflect.Descriptor instead.
 func (*RecordCutRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *RecordCutRequest) GetCut() uint64 {
@@ -7593,7 +7757,7 @@ type CutRecorded struct {
 
 func (x *CutRecorded) Reset() {
 	*x = CutRecorded{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[90]
+	mi := &file_clusterpb_cluster_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7605,7 +7769,7 @@ func (x *CutRecorded) String() string {
 func (*CutRecorded) ProtoMessage() {}
 
 func (x *CutRecorded) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[90]
+	mi := &file_clusterpb_cluster_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7618,7 +7782,7 @@ func (x *CutRecorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CutRecorded.ProtoReflect.Descriptor instead.
 func (*CutRecorded) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{90}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{92}
 }
 
 // NodeReportRequest asks one node what it knows of itself. Older builds answer that the call is
@@ -7633,7 +7797,7 @@ type NodeReportRequest struct {
 
 func (x *NodeReportRequest) Reset() {
 	*x = NodeReportRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[91]
+	mi := &file_clusterpb_cluster_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7645,7 +7809,7 @@ func (x *NodeReportRequest) String() string {
 func (*NodeReportRequest) ProtoMessage() {}
 
 func (x *NodeReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[91]
+	mi := &file_clusterpb_cluster_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7658,7 +7822,7 @@ func (x *NodeReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReportRequest.ProtoReflect.Descriptor instead.
 func (*NodeReportRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{91}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *NodeReportRequest) GetNode() string {
@@ -7707,7 +7871,7 @@ type NodeReport struct {
 
 func (x *NodeReport) Reset() {
 	*x = NodeReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[92]
+	mi := &file_clusterpb_cluster_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7719,7 +7883,7 @@ func (x *NodeReport) String() string {
 func (*NodeReport) ProtoMessage() {}
 
 func (x *NodeReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[92]
+	mi := &file_clusterpb_cluster_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7732,7 +7896,7 @@ func (x *NodeReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReport.ProtoReflect.Descriptor instead.
 func (*NodeReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{92}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *NodeReport) GetNode() string {
@@ -7897,7 +8061,7 @@ type PartitionReport struct {
 
 func (x *PartitionReport) Reset() {
 	*x = PartitionReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_clusterpb_cluster_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7909,7 +8073,7 @@ func (x *PartitionReport) String() string {
 func (*PartitionReport) ProtoMessage() {}
 
 func (x *PartitionReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_clusterpb_cluster_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7922,7 +8086,7 @@ func (x *PartitionReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionReport.ProtoReflect.Descriptor instead.
 func (*PartitionReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *PartitionReport) GetRole() string {
@@ -8089,7 +8253,7 @@ type OverloadReport struct {
 
 func (x *OverloadReport) Reset() {
 	*x = OverloadReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_clusterpb_cluster_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8101,7 +8265,7 @@ func (x *OverloadReport) String() string {
 func (*OverloadReport) ProtoMessage() {}
 
 func (x *OverloadReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_clusterpb_cluster_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8114,7 +8278,7 @@ func (x *OverloadReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverloadReport.ProtoReflect.Descriptor instead.
 func (*OverloadReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *OverloadReport) GetMessages() uint32 {
@@ -8246,7 +8410,7 @@ type RateReport struct {
 
 func (x *RateReport) Reset() {
 	*x = RateReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_clusterpb_cluster_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8258,7 +8422,7 @@ func (x *RateReport) String() string {
 func (*RateReport) ProtoMessage() {}
 
 func (x *RateReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_clusterpb_cluster_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8271,7 +8435,7 @@ func (x *RateReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RateReport.ProtoReflect.Descriptor instead.
 func (*RateReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *RateReport) GetEnd() int64 {
@@ -8332,7 +8496,7 @@ type ActivityReport struct {
 
 func (x *ActivityReport) Reset() {
 	*x = ActivityReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_clusterpb_cluster_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8344,7 +8508,7 @@ func (x *ActivityReport) String() string {
 func (*ActivityReport) ProtoMessage() {}
 
 func (x *ActivityReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_clusterpb_cluster_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8357,7 +8521,7 @@ func (x *ActivityReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityReport.ProtoReflect.Descriptor instead.
 func (*ActivityReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *ActivityReport) GetName() string {
@@ -8442,7 +8606,7 @@ type TagQueue struct {
 
 func (x *TagQueue) Reset() {
 	*x = TagQueue{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_clusterpb_cluster_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8454,7 +8618,7 @@ func (x *TagQueue) String() string {
 func (*TagQueue) ProtoMessage() {}
 
 func (x *TagQueue) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_clusterpb_cluster_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8467,7 +8631,7 @@ func (x *TagQueue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TagQueue.ProtoReflect.Descriptor instead.
 func (*TagQueue) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *TagQueue) GetTag() string {
@@ -8493,7 +8657,7 @@ type OfferLeadershipRequest struct {
 
 func (x *OfferLeadershipRequest) Reset() {
 	*x = OfferLeadershipRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_clusterpb_cluster_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8505,7 +8669,7 @@ func (x *OfferLeadershipRequest) String() string {
 func (*OfferLeadershipRequest) ProtoMessage() {}
 
 func (x *OfferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_clusterpb_cluster_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8518,7 +8682,7 @@ func (x *OfferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*OfferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
 }
 
 type OfferLeadershipResult struct {
@@ -8530,7 +8694,7 @@ type OfferLeadershipResult struct {
 
 func (x *OfferLeadershipResult) Reset() {
 	*x = OfferLeadershipResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_clusterpb_cluster_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8542,7 +8706,7 @@ func (x *OfferLeadershipResult) String() string {
 func (*OfferLeadershipResult) ProtoMessage() {}
 
 func (x *OfferLeadershipResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_clusterpb_cluster_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8555,7 +8719,7 @@ func (x *OfferLeadershipResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferLeadershipResult.ProtoReflect.Descriptor instead.
 func (*OfferLeadershipResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *OfferLeadershipResult) GetAccepted() bool {
@@ -8575,7 +8739,7 @@ type CommitIndexRequest struct {
 
 func (x *CommitIndexRequest) Reset() {
 	*x = CommitIndexRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_clusterpb_cluster_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8587,7 +8751,7 @@ func (x *CommitIndexRequest) String() string {
 func (*CommitIndexRequest) ProtoMessage() {}
 
 func (x *CommitIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_clusterpb_cluster_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8600,7 +8764,7 @@ func (x *CommitIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitIndexRequest.ProtoReflect.Descriptor instead.
 func (*CommitIndexRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
 }
 
 type CommitIndexResult struct {
@@ -8611,7 +8775,7 @@ type CommitIndexResult struct {
 
 func (x *CommitIndexResult) Reset() {
 	*x = CommitIndexResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[101]
+	mi := &file_clusterpb_cluster_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8623,7 +8787,7 @@ func (x *CommitIndexResult) String() string {
 func (*CommitIndexResult) ProtoMessage() {}
 
 func (x *CommitIndexResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[101]
+	mi := &file_clusterpb_cluster_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8636,7 +8800,7 @@ func (x *CommitIndexResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitIndexResult.ProtoReflect.Descriptor instead.
 func (*CommitIndexResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{103}
 }
 
 // FromWorker is a message from a worker to a leader. Without any field it is a keep-alive.
@@ -8657,7 +8821,7 @@ type FromWorker struct {
 
 func (x *FromWorker) Reset() {
 	*x = FromWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[102]
+	mi := &file_clusterpb_cluster_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8669,7 +8833,7 @@ func (x *FromWorker) String() string {
 func (*FromWorker) ProtoMessage() {}
 
 func (x *FromWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[102]
+	mi := &file_clusterpb_cluster_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8682,7 +8846,7 @@ func (x *FromWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromWorker.ProtoReflect.Descriptor instead.
 func (*FromWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *FromWorker) GetMessage() isFromWorker_Message {
@@ -8802,13 +8966,15 @@ type RegisterWorker struct {
 	// The orchestrations that it has code for; see CodeList.
 	Orchestrations []*OrchestrationCode `protobuf:"bytes,6,rep,name=orchestrations,proto3" json:"orchestrations,omitempty"`
 	Code           CodeList             `protobuf:"varint,7,opt,name=code,proto3,enum=tenuto.cluster.v1.CodeList" json:"code,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The failure domain of the node; empty for none. Protocol 4; older nodes ignore it.
+	Zone          string `protobuf:"bytes,100,opt,name=zone,proto3" json:"zone,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RegisterWorker) Reset() {
 	*x = RegisterWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[103]
+	mi := &file_clusterpb_cluster_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8820,7 +8986,7 @@ func (x *RegisterWorker) String() string {
 func (*RegisterWorker) ProtoMessage() {}
 
 func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[103]
+	mi := &file_clusterpb_cluster_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8833,7 +8999,7 @@ func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterWorker.ProtoReflect.Descriptor instead.
 func (*RegisterWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{103}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *RegisterWorker) GetProtocol() uint32 {
@@ -8885,6 +9051,13 @@ func (x *RegisterWorker) GetCode() CodeList {
 	return CodeList_CODE_LIST_UNSPECIFIED
 }
 
+func (x *RegisterWorker) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
 // OrchestrationCode is an orchestration in a version.
 type OrchestrationCode struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -8896,7 +9069,7 @@ type OrchestrationCode struct {
 
 func (x *OrchestrationCode) Reset() {
 	*x = OrchestrationCode{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[104]
+	mi := &file_clusterpb_cluster_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8908,7 +9081,7 @@ func (x *OrchestrationCode) String() string {
 func (*OrchestrationCode) ProtoMessage() {}
 
 func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[104]
+	mi := &file_clusterpb_cluster_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8921,7 +9094,7 @@ func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCode.ProtoReflect.Descriptor instead.
 func (*OrchestrationCode) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{104}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *OrchestrationCode) GetName() string {
@@ -8948,7 +9121,7 @@ type AttemptID struct {
 
 func (x *AttemptID) Reset() {
 	*x = AttemptID{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[105]
+	mi := &file_clusterpb_cluster_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8960,7 +9133,7 @@ func (x *AttemptID) String() string {
 func (*AttemptID) ProtoMessage() {}
 
 func (x *AttemptID) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[105]
+	mi := &file_clusterpb_cluster_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8973,7 +9146,7 @@ func (x *AttemptID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptID.ProtoReflect.Descriptor instead.
 func (*AttemptID) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{105}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *AttemptID) GetRef() *journalpb.OperationRef {
@@ -9002,7 +9175,7 @@ type RunningAttempt struct {
 
 func (x *RunningAttempt) Reset() {
 	*x = RunningAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[106]
+	mi := &file_clusterpb_cluster_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9014,7 +9187,7 @@ func (x *RunningAttempt) String() string {
 func (*RunningAttempt) ProtoMessage() {}
 
 func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[106]
+	mi := &file_clusterpb_cluster_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9027,7 +9200,7 @@ func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningAttempt.ProtoReflect.Descriptor instead.
 func (*RunningAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{106}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *RunningAttempt) GetAttempt() *AttemptID {
@@ -9061,7 +9234,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[107]
+	mi := &file_clusterpb_cluster_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9073,7 +9246,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[107]
+	mi := &file_clusterpb_cluster_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9086,7 +9259,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{107}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *Heartbeat) GetAttempt() *AttemptID {
@@ -9119,7 +9292,7 @@ type AttemptResult struct {
 
 func (x *AttemptResult) Reset() {
 	*x = AttemptResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[108]
+	mi := &file_clusterpb_cluster_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9131,7 +9304,7 @@ func (x *AttemptResult) String() string {
 func (*AttemptResult) ProtoMessage() {}
 
 func (x *AttemptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[108]
+	mi := &file_clusterpb_cluster_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9144,7 +9317,7 @@ func (x *AttemptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptResult.ProtoReflect.Descriptor instead.
 func (*AttemptResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{108}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *AttemptResult) GetAttempt() *AttemptID {
@@ -9197,7 +9370,7 @@ type ToWorker struct {
 
 func (x *ToWorker) Reset() {
 	*x = ToWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[109]
+	mi := &file_clusterpb_cluster_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9209,7 +9382,7 @@ func (x *ToWorker) String() string {
 func (*ToWorker) ProtoMessage() {}
 
 func (x *ToWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[109]
+	mi := &file_clusterpb_cluster_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9222,7 +9395,7 @@ func (x *ToWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToWorker.ProtoReflect.Descriptor instead.
 func (*ToWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{109}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *ToWorker) GetMessage() isToWorker_Message {
@@ -9309,7 +9482,7 @@ type AssignAttempt struct {
 
 func (x *AssignAttempt) Reset() {
 	*x = AssignAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[110]
+	mi := &file_clusterpb_cluster_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9321,7 +9494,7 @@ func (x *AssignAttempt) String() string {
 func (*AssignAttempt) ProtoMessage() {}
 
 func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[110]
+	mi := &file_clusterpb_cluster_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9334,7 +9507,7 @@ func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignAttempt.ProtoReflect.Descriptor instead.
 func (*AssignAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{110}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *AssignAttempt) GetAttempt() *AttemptID {
@@ -9425,7 +9598,7 @@ type CancelAttempt struct {
 
 func (x *CancelAttempt) Reset() {
 	*x = CancelAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[111]
+	mi := &file_clusterpb_cluster_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9437,7 +9610,7 @@ func (x *CancelAttempt) String() string {
 func (*CancelAttempt) ProtoMessage() {}
 
 func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[111]
+	mi := &file_clusterpb_cluster_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9450,7 +9623,7 @@ func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelAttempt.ProtoReflect.Descriptor instead.
 func (*CancelAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{111}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *CancelAttempt) GetAttempt() *AttemptID {
@@ -9471,7 +9644,7 @@ var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xa5\x17\n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xe5\x17\n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
@@ -9536,7 +9709,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"end_backup\x18W \x01(\v2#.tenuto.cluster.v1.EndBackupRequestH\x00R\tendBackup\x12D\n" +
 	"\n" +
-	"record_cut\x18X \x01(\v2#.tenuto.cluster.v1.RecordCutRequestH\x00R\trecordCutB\x06\n" +
+	"record_cut\x18X \x01(\v2#.tenuto.cluster.v1.RecordCutRequestH\x00R\trecordCut\x12>\n" +
+	"\bset_role\x18d \x01(\v2!.tenuto.cluster.v1.SetRoleRequestH\x00R\asetRoleB\x06\n" +
 	"\x04callB\x0e\n" +
 	"\f_first_index\"\xb2\x05\n" +
 	"\fStartRequest\x12\x12\n" +
@@ -9687,7 +9861,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0eHistoryRequest\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\"\n" +
 	"\rfrom_event_id\x18\x02 \x01(\x04R\vfromEventId\x12\x14\n" +
-	"\x05paged\x18\x03 \x01(\bR\x05paged\"\xe0\x14\n" +
+	"\x05paged\x18\x03 \x01(\bR\x05paged\"\x9f\x15\n" +
 	"\bResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x124\n" +
 	"\afailure\x18\x02 \x01(\v2\x1a.tenuto.cluster.v1.FailureR\afailure\x12#\n" +
@@ -9740,7 +9914,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"end_backup\x18W \x01(\v2\x1e.tenuto.cluster.v1.BackupEndedH\x00R\tendBackup\x12?\n" +
 	"\n" +
-	"record_cut\x18X \x01(\v2\x1e.tenuto.cluster.v1.CutRecordedH\x00R\trecordCutB\b\n" +
+	"record_cut\x18X \x01(\v2\x1e.tenuto.cluster.v1.CutRecordedH\x00R\trecordCut\x12=\n" +
+	"\bset_role\x18d \x01(\v2 .tenuto.cluster.v1.SetRoleResultH\x00R\asetRoleB\b\n" +
 	"\x06result\"\x0f\n" +
 	"\rControlResult\"\xf8\x03\n" +
 	"\x0eOperateRequest\x12:\n" +
@@ -9793,7 +9968,12 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x19TransferLeadershipRequest\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\"\x1a\n" +
-	"\x18TransferLeadershipResult\"\x81\x01\n" +
+	"\x18TransferLeadershipResult\"q\n" +
+	"\x0eSetRoleRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x123\n" +
+	"\x03pin\x18\x02 \x01(\x0e2!.tenuto.journal.v1.MemberRole.PinR\x03pin\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x0f\n" +
+	"\rSetRoleResult\"\x81\x01\n" +
 	"\x14PauseActivityRequest\x12\x1a\n" +
 	"\bactivity\x18\x01 \x01(\tR\bactivity\x12\x16\n" +
 	"\x06resume\x18\x02 \x01(\bR\x06resume\x12\x16\n" +
@@ -9960,7 +10140,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0fapplied_indexes\x18\x05 \x03(\x04R\x0eappliedIndexes\x123\n" +
 	"\x15configuration_indexes\x18\x06 \x03(\x04R\x14configurationIndexes\x12\x1f\n" +
 	"\vpayload_max\x18\a \x01(\x04R\n" +
-	"payloadMax\"\xd2\x02\n" +
+	"payloadMax\"\xd4\x03\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -9973,7 +10153,12 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\rsince_contact\x18\t \x01(\x03R\fsinceContact\x12#\n" +
 	"\rcontact_known\x18\n" +
 	" \x01(\bR\fcontactKnown\x12 \n" +
-	"\vunreachable\x18\v \x01(\bR\vunreachable\"A\n" +
+	"\vunreachable\x18\v \x01(\bR\vunreachable\x12\x12\n" +
+	"\x04zone\x18d \x01(\tR\x04zone\x12\x18\n" +
+	"\astandby\x18e \x01(\bR\astandby\x123\n" +
+	"\x03pin\x18f \x01(\x0e2!.tenuto.journal.v1.MemberRole.PinR\x03pin\x12\x1d\n" +
+	"\n" +
+	"role_known\x18g \x01(\bR\troleKnown\"A\n" +
 	"\x11IssueTokenRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1a\n" +
 	"\blifetime\x18\x02 \x01(\x03R\blifetime\"K\n" +
@@ -10186,7 +10371,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\theartbeat\x18\x04 \x01(\v2\x1c.tenuto.cluster.v1.HeartbeatH\x00R\theartbeat\x12:\n" +
 	"\x06result\x18\x05 \x01(\v2 .tenuto.cluster.v1.AttemptResultH\x00R\x06result\x12\x16\n" +
 	"\x05drain\x18\x06 \x01(\bH\x00R\x05drainB\t\n" +
-	"\amessage\"\xf5\x02\n" +
+	"\amessage\"\x89\x03\n" +
 	"\x0eRegisterWorker\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1e\n" +
@@ -10196,7 +10381,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04tags\x18\x04 \x03(\tR\x04tags\x12E\n" +
 	"\x06limits\x18\x05 \x03(\v2-.tenuto.cluster.v1.RegisterWorker.LimitsEntryR\x06limits\x12L\n" +
 	"\x0eorchestrations\x18\x06 \x03(\v2$.tenuto.cluster.v1.OrchestrationCodeR\x0eorchestrations\x12/\n" +
-	"\x04code\x18\a \x01(\x0e2\x1b.tenuto.cluster.v1.CodeListR\x04code\x1a9\n" +
+	"\x04code\x18\a \x01(\x0e2\x1b.tenuto.cluster.v1.CodeListR\x04code\x12\x12\n" +
+	"\x04zone\x18d \x01(\tR\x04zone\x1a9\n" +
 	"\vLimitsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"A\n" +
@@ -10265,7 +10451,7 @@ func file_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 117)
+var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 119)
 var file_clusterpb_cluster_proto_goTypes = []any{
 	(ReusePolicy)(0),                  // 0: tenuto.cluster.v1.ReusePolicy
 	(CodeList)(0),                     // 1: tenuto.cluster.v1.CodeList
@@ -10303,106 +10489,109 @@ var file_clusterpb_cluster_proto_goTypes = []any{
 	(*CopyResult)(nil),                // 33: tenuto.cluster.v1.CopyResult
 	(*TransferLeadershipRequest)(nil), // 34: tenuto.cluster.v1.TransferLeadershipRequest
 	(*TransferLeadershipResult)(nil),  // 35: tenuto.cluster.v1.TransferLeadershipResult
-	(*PauseActivityRequest)(nil),      // 36: tenuto.cluster.v1.PauseActivityRequest
-	(*PauseActivityResult)(nil),       // 37: tenuto.cluster.v1.PauseActivityResult
-	(*ListResult)(nil),                // 38: tenuto.cluster.v1.ListResult
-	(*InstanceGroup)(nil),             // 39: tenuto.cluster.v1.InstanceGroup
-	(*PurgeResult)(nil),               // 40: tenuto.cluster.v1.PurgeResult
-	(*Failure)(nil),                   // 41: tenuto.cluster.v1.Failure
-	(*CopyRefusal)(nil),               // 42: tenuto.cluster.v1.CopyRefusal
-	(*OperationKind)(nil),             // 43: tenuto.cluster.v1.OperationKind
-	(*NotRegistered)(nil),             // 44: tenuto.cluster.v1.NotRegistered
-	(*VersionMismatch)(nil),           // 45: tenuto.cluster.v1.VersionMismatch
-	(*StartResult)(nil),               // 46: tenuto.cluster.v1.StartResult
-	(*SendResult)(nil),                // 47: tenuto.cluster.v1.SendResult
-	(*GetResult)(nil),                 // 48: tenuto.cluster.v1.GetResult
-	(*HistoryResult)(nil),             // 49: tenuto.cluster.v1.HistoryResult
-	(*Status)(nil),                    // 50: tenuto.cluster.v1.Status
-	(*Mismatch)(nil),                  // 51: tenuto.cluster.v1.Mismatch
-	(*CompleteRequest)(nil),           // 52: tenuto.cluster.v1.CompleteRequest
-	(*CompleteResult)(nil),            // 53: tenuto.cluster.v1.CompleteResult
-	(*PendingRequest)(nil),            // 54: tenuto.cluster.v1.PendingRequest
-	(*PendingResult)(nil),             // 55: tenuto.cluster.v1.PendingResult
-	(*OpenOperation)(nil),             // 56: tenuto.cluster.v1.OpenOperation
-	(*WaitRequest)(nil),               // 57: tenuto.cluster.v1.WaitRequest
-	(*WaitResult)(nil),                // 58: tenuto.cluster.v1.WaitResult
-	(*WatchRequest)(nil),              // 59: tenuto.cluster.v1.WatchRequest
-	(*WatchedRun)(nil),                // 60: tenuto.cluster.v1.WatchedRun
-	(*WatchResult)(nil),               // 61: tenuto.cluster.v1.WatchResult
-	(*WatchedEvent)(nil),              // 62: tenuto.cluster.v1.WatchedEvent
-	(*MembersRequest)(nil),            // 63: tenuto.cluster.v1.MembersRequest
-	(*MembersResult)(nil),             // 64: tenuto.cluster.v1.MembersResult
-	(*Member)(nil),                    // 65: tenuto.cluster.v1.Member
-	(*IssueTokenRequest)(nil),         // 66: tenuto.cluster.v1.IssueTokenRequest
-	(*IssueTokenResult)(nil),          // 67: tenuto.cluster.v1.IssueTokenResult
-	(*ListTokensRequest)(nil),         // 68: tenuto.cluster.v1.ListTokensRequest
-	(*ListTokensResult)(nil),          // 69: tenuto.cluster.v1.ListTokensResult
-	(*RevokeTokenRequest)(nil),        // 70: tenuto.cluster.v1.RevokeTokenRequest
-	(*RevokeTokenResult)(nil),         // 71: tenuto.cluster.v1.RevokeTokenResult
-	(*GetSettingsRequest)(nil),        // 72: tenuto.cluster.v1.GetSettingsRequest
-	(*GetSettingsResult)(nil),         // 73: tenuto.cluster.v1.GetSettingsResult
-	(*ChangeSettingsRequest)(nil),     // 74: tenuto.cluster.v1.ChangeSettingsRequest
-	(*ChangeSettingsResult)(nil),      // 75: tenuto.cluster.v1.ChangeSettingsResult
-	(*JoinRequest)(nil),               // 76: tenuto.cluster.v1.JoinRequest
-	(*JoinResult)(nil),                // 77: tenuto.cluster.v1.JoinResult
-	(*RemoveMemberRequest)(nil),       // 78: tenuto.cluster.v1.RemoveMemberRequest
-	(*RemoveMemberResult)(nil),        // 79: tenuto.cluster.v1.RemoveMemberResult
-	(*AdoptMemberRequest)(nil),        // 80: tenuto.cluster.v1.AdoptMemberRequest
-	(*AdoptMemberResult)(nil),         // 81: tenuto.cluster.v1.AdoptMemberResult
-	(*CrossMessagesRequest)(nil),      // 82: tenuto.cluster.v1.CrossMessagesRequest
-	(*CrossMessage)(nil),              // 83: tenuto.cluster.v1.CrossMessage
-	(*CrossMessagesResult)(nil),       // 84: tenuto.cluster.v1.CrossMessagesResult
-	(*CrossMessageResult)(nil),        // 85: tenuto.cluster.v1.CrossMessageResult
-	(*BeginBackupRequest)(nil),        // 86: tenuto.cluster.v1.BeginBackupRequest
-	(*BackupBegun)(nil),               // 87: tenuto.cluster.v1.BackupBegun
-	(*BackupPartition)(nil),           // 88: tenuto.cluster.v1.BackupPartition
-	(*BackupFile)(nil),                // 89: tenuto.cluster.v1.BackupFile
-	(*ReadBackupRequest)(nil),         // 90: tenuto.cluster.v1.ReadBackupRequest
-	(*BackupBytes)(nil),               // 91: tenuto.cluster.v1.BackupBytes
-	(*EndBackupRequest)(nil),          // 92: tenuto.cluster.v1.EndBackupRequest
-	(*BackupEnded)(nil),               // 93: tenuto.cluster.v1.BackupEnded
-	(*RecordCutRequest)(nil),          // 94: tenuto.cluster.v1.RecordCutRequest
-	(*CutRecorded)(nil),               // 95: tenuto.cluster.v1.CutRecorded
-	(*NodeReportRequest)(nil),         // 96: tenuto.cluster.v1.NodeReportRequest
-	(*NodeReport)(nil),                // 97: tenuto.cluster.v1.NodeReport
-	(*PartitionReport)(nil),           // 98: tenuto.cluster.v1.PartitionReport
-	(*OverloadReport)(nil),            // 99: tenuto.cluster.v1.OverloadReport
-	(*RateReport)(nil),                // 100: tenuto.cluster.v1.RateReport
-	(*ActivityReport)(nil),            // 101: tenuto.cluster.v1.ActivityReport
-	(*TagQueue)(nil),                  // 102: tenuto.cluster.v1.TagQueue
-	(*OfferLeadershipRequest)(nil),    // 103: tenuto.cluster.v1.OfferLeadershipRequest
-	(*OfferLeadershipResult)(nil),     // 104: tenuto.cluster.v1.OfferLeadershipResult
-	(*CommitIndexRequest)(nil),        // 105: tenuto.cluster.v1.CommitIndexRequest
-	(*CommitIndexResult)(nil),         // 106: tenuto.cluster.v1.CommitIndexResult
-	(*FromWorker)(nil),                // 107: tenuto.cluster.v1.FromWorker
-	(*RegisterWorker)(nil),            // 108: tenuto.cluster.v1.RegisterWorker
-	(*OrchestrationCode)(nil),         // 109: tenuto.cluster.v1.OrchestrationCode
-	(*AttemptID)(nil),                 // 110: tenuto.cluster.v1.AttemptID
-	(*RunningAttempt)(nil),            // 111: tenuto.cluster.v1.RunningAttempt
-	(*Heartbeat)(nil),                 // 112: tenuto.cluster.v1.Heartbeat
-	(*AttemptResult)(nil),             // 113: tenuto.cluster.v1.AttemptResult
-	(*ToWorker)(nil),                  // 114: tenuto.cluster.v1.ToWorker
-	(*AssignAttempt)(nil),             // 115: tenuto.cluster.v1.AssignAttempt
-	(*CancelAttempt)(nil),             // 116: tenuto.cluster.v1.CancelAttempt
-	nil,                               // 117: tenuto.cluster.v1.StartRequest.TagsEntry
-	nil,                               // 118: tenuto.cluster.v1.ListRequest.TagsEntry
-	nil,                               // 119: tenuto.cluster.v1.ListRequest.AttributesEntry
-	nil,                               // 120: tenuto.cluster.v1.Status.TagsEntry
-	nil,                               // 121: tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	(*journalpb.Payload)(nil),         // 122: tenuto.journal.v1.Payload
-	(*journalpb.Header)(nil),          // 123: tenuto.journal.v1.Header
-	(*journalpb.RetryPolicy)(nil),     // 124: tenuto.journal.v1.RetryPolicy
-	(*journalpb.Error)(nil),           // 125: tenuto.journal.v1.Error
-	(*journalpb.ValueSet)(nil),        // 126: tenuto.journal.v1.ValueSet
-	(*journalpb.ActivityOptions)(nil), // 127: tenuto.journal.v1.ActivityOptions
-	(*journalpb.OperationRef)(nil),    // 128: tenuto.journal.v1.OperationRef
-	(*journalpb.AttributeSet)(nil),    // 129: tenuto.journal.v1.AttributeSet
-	(*journalpb.Lineage)(nil),         // 130: tenuto.journal.v1.Lineage
-	(*journalpb.Operation)(nil),       // 131: tenuto.journal.v1.Operation
-	(*journalpb.PausedActivity)(nil),  // 132: tenuto.journal.v1.PausedActivity
-	(*journalpb.JoinToken)(nil),       // 133: tenuto.journal.v1.JoinToken
-	(*journalpb.Event)(nil),           // 134: tenuto.journal.v1.Event
-	(*journalpb.Instance)(nil),        // 135: tenuto.journal.v1.Instance
+	(*SetRoleRequest)(nil),            // 36: tenuto.cluster.v1.SetRoleRequest
+	(*SetRoleResult)(nil),             // 37: tenuto.cluster.v1.SetRoleResult
+	(*PauseActivityRequest)(nil),      // 38: tenuto.cluster.v1.PauseActivityRequest
+	(*PauseActivityResult)(nil),       // 39: tenuto.cluster.v1.PauseActivityResult
+	(*ListResult)(nil),                // 40: tenuto.cluster.v1.ListResult
+	(*InstanceGroup)(nil),             // 41: tenuto.cluster.v1.InstanceGroup
+	(*PurgeResult)(nil),               // 42: tenuto.cluster.v1.PurgeResult
+	(*Failure)(nil),                   // 43: tenuto.cluster.v1.Failure
+	(*CopyRefusal)(nil),               // 44: tenuto.cluster.v1.CopyRefusal
+	(*OperationKind)(nil),             // 45: tenuto.cluster.v1.OperationKind
+	(*NotRegistered)(nil),             // 46: tenuto.cluster.v1.NotRegistered
+	(*VersionMismatch)(nil),           // 47: tenuto.cluster.v1.VersionMismatch
+	(*StartResult)(nil),               // 48: tenuto.cluster.v1.StartResult
+	(*SendResult)(nil),                // 49: tenuto.cluster.v1.SendResult
+	(*GetResult)(nil),                 // 50: tenuto.cluster.v1.GetResult
+	(*HistoryResult)(nil),             // 51: tenuto.cluster.v1.HistoryResult
+	(*Status)(nil),                    // 52: tenuto.cluster.v1.Status
+	(*Mismatch)(nil),                  // 53: tenuto.cluster.v1.Mismatch
+	(*CompleteRequest)(nil),           // 54: tenuto.cluster.v1.CompleteRequest
+	(*CompleteResult)(nil),            // 55: tenuto.cluster.v1.CompleteResult
+	(*PendingRequest)(nil),            // 56: tenuto.cluster.v1.PendingRequest
+	(*PendingResult)(nil),             // 57: tenuto.cluster.v1.PendingResult
+	(*OpenOperation)(nil),             // 58: tenuto.cluster.v1.OpenOperation
+	(*WaitRequest)(nil),               // 59: tenuto.cluster.v1.WaitRequest
+	(*WaitResult)(nil),                // 60: tenuto.cluster.v1.WaitResult
+	(*WatchRequest)(nil),              // 61: tenuto.cluster.v1.WatchRequest
+	(*WatchedRun)(nil),                // 62: tenuto.cluster.v1.WatchedRun
+	(*WatchResult)(nil),               // 63: tenuto.cluster.v1.WatchResult
+	(*WatchedEvent)(nil),              // 64: tenuto.cluster.v1.WatchedEvent
+	(*MembersRequest)(nil),            // 65: tenuto.cluster.v1.MembersRequest
+	(*MembersResult)(nil),             // 66: tenuto.cluster.v1.MembersResult
+	(*Member)(nil),                    // 67: tenuto.cluster.v1.Member
+	(*IssueTokenRequest)(nil),         // 68: tenuto.cluster.v1.IssueTokenRequest
+	(*IssueTokenResult)(nil),          // 69: tenuto.cluster.v1.IssueTokenResult
+	(*ListTokensRequest)(nil),         // 70: tenuto.cluster.v1.ListTokensRequest
+	(*ListTokensResult)(nil),          // 71: tenuto.cluster.v1.ListTokensResult
+	(*RevokeTokenRequest)(nil),        // 72: tenuto.cluster.v1.RevokeTokenRequest
+	(*RevokeTokenResult)(nil),         // 73: tenuto.cluster.v1.RevokeTokenResult
+	(*GetSettingsRequest)(nil),        // 74: tenuto.cluster.v1.GetSettingsRequest
+	(*GetSettingsResult)(nil),         // 75: tenuto.cluster.v1.GetSettingsResult
+	(*ChangeSettingsRequest)(nil),     // 76: tenuto.cluster.v1.ChangeSettingsRequest
+	(*ChangeSettingsResult)(nil),      // 77: tenuto.cluster.v1.ChangeSettingsResult
+	(*JoinRequest)(nil),               // 78: tenuto.cluster.v1.JoinRequest
+	(*JoinResult)(nil),                // 79: tenuto.cluster.v1.JoinResult
+	(*RemoveMemberRequest)(nil),       // 80: tenuto.cluster.v1.RemoveMemberRequest
+	(*RemoveMemberResult)(nil),        // 81: tenuto.cluster.v1.RemoveMemberResult
+	(*AdoptMemberRequest)(nil),        // 82: tenuto.cluster.v1.AdoptMemberRequest
+	(*AdoptMemberResult)(nil),         // 83: tenuto.cluster.v1.AdoptMemberResult
+	(*CrossMessagesRequest)(nil),      // 84: tenuto.cluster.v1.CrossMessagesRequest
+	(*CrossMessage)(nil),              // 85: tenuto.cluster.v1.CrossMessage
+	(*CrossMessagesResult)(nil),       // 86: tenuto.cluster.v1.CrossMessagesResult
+	(*CrossMessageResult)(nil),        // 87: tenuto.cluster.v1.CrossMessageResult
+	(*BeginBackupRequest)(nil),        // 88: tenuto.cluster.v1.BeginBackupRequest
+	(*BackupBegun)(nil),               // 89: tenuto.cluster.v1.BackupBegun
+	(*BackupPartition)(nil),           // 90: tenuto.cluster.v1.BackupPartition
+	(*BackupFile)(nil),                // 91: tenuto.cluster.v1.BackupFile
+	(*ReadBackupRequest)(nil),         // 92: tenuto.cluster.v1.ReadBackupRequest
+	(*BackupBytes)(nil),               // 93: tenuto.cluster.v1.BackupBytes
+	(*EndBackupRequest)(nil),          // 94: tenuto.cluster.v1.EndBackupRequest
+	(*BackupEnded)(nil),               // 95: tenuto.cluster.v1.BackupEnded
+	(*RecordCutRequest)(nil),          // 96: tenuto.cluster.v1.RecordCutRequest
+	(*CutRecorded)(nil),               // 97: tenuto.cluster.v1.CutRecorded
+	(*NodeReportRequest)(nil),         // 98: tenuto.cluster.v1.NodeReportRequest
+	(*NodeReport)(nil),                // 99: tenuto.cluster.v1.NodeReport
+	(*PartitionReport)(nil),           // 100: tenuto.cluster.v1.PartitionReport
+	(*OverloadReport)(nil),            // 101: tenuto.cluster.v1.OverloadReport
+	(*RateReport)(nil),                // 102: tenuto.cluster.v1.RateReport
+	(*ActivityReport)(nil),            // 103: tenuto.cluster.v1.ActivityReport
+	(*TagQueue)(nil),                  // 104: tenuto.cluster.v1.TagQueue
+	(*OfferLeadershipRequest)(nil),    // 105: tenuto.cluster.v1.OfferLeadershipRequest
+	(*OfferLeadershipResult)(nil),     // 106: tenuto.cluster.v1.OfferLeadershipResult
+	(*CommitIndexRequest)(nil),        // 107: tenuto.cluster.v1.CommitIndexRequest
+	(*CommitIndexResult)(nil),         // 108: tenuto.cluster.v1.CommitIndexResult
+	(*FromWorker)(nil),                // 109: tenuto.cluster.v1.FromWorker
+	(*RegisterWorker)(nil),            // 110: tenuto.cluster.v1.RegisterWorker
+	(*OrchestrationCode)(nil),         // 111: tenuto.cluster.v1.OrchestrationCode
+	(*AttemptID)(nil),                 // 112: tenuto.cluster.v1.AttemptID
+	(*RunningAttempt)(nil),            // 113: tenuto.cluster.v1.RunningAttempt
+	(*Heartbeat)(nil),                 // 114: tenuto.cluster.v1.Heartbeat
+	(*AttemptResult)(nil),             // 115: tenuto.cluster.v1.AttemptResult
+	(*ToWorker)(nil),                  // 116: tenuto.cluster.v1.ToWorker
+	(*AssignAttempt)(nil),             // 117: tenuto.cluster.v1.AssignAttempt
+	(*CancelAttempt)(nil),             // 118: tenuto.cluster.v1.CancelAttempt
+	nil,                               // 119: tenuto.cluster.v1.StartRequest.TagsEntry
+	nil,                               // 120: tenuto.cluster.v1.ListRequest.TagsEntry
+	nil,                               // 121: tenuto.cluster.v1.ListRequest.AttributesEntry
+	nil,                               // 122: tenuto.cluster.v1.Status.TagsEntry
+	nil,                               // 123: tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	(*journalpb.Payload)(nil),         // 124: tenuto.journal.v1.Payload
+	(*journalpb.Header)(nil),          // 125: tenuto.journal.v1.Header
+	(*journalpb.RetryPolicy)(nil),     // 126: tenuto.journal.v1.RetryPolicy
+	(*journalpb.Error)(nil),           // 127: tenuto.journal.v1.Error
+	(*journalpb.ValueSet)(nil),        // 128: tenuto.journal.v1.ValueSet
+	(*journalpb.ActivityOptions)(nil), // 129: tenuto.journal.v1.ActivityOptions
+	(journalpb.MemberRole_Pin)(0),     // 130: tenuto.journal.v1.MemberRole.Pin
+	(*journalpb.OperationRef)(nil),    // 131: tenuto.journal.v1.OperationRef
+	(*journalpb.AttributeSet)(nil),    // 132: tenuto.journal.v1.AttributeSet
+	(*journalpb.Lineage)(nil),         // 133: tenuto.journal.v1.Lineage
+	(*journalpb.Operation)(nil),       // 134: tenuto.journal.v1.Operation
+	(*journalpb.PausedActivity)(nil),  // 135: tenuto.journal.v1.PausedActivity
+	(*journalpb.JoinToken)(nil),       // 136: tenuto.journal.v1.JoinToken
+	(*journalpb.Event)(nil),           // 137: tenuto.journal.v1.Event
+	(*journalpb.Instance)(nil),        // 138: tenuto.journal.v1.Instance
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
 	6,   // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
@@ -10416,174 +10605,178 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	17,  // 8: tenuto.cluster.v1.Request.update:type_name -> tenuto.cluster.v1.UpdateRequest
 	21,  // 9: tenuto.cluster.v1.Request.executions:type_name -> tenuto.cluster.v1.ExecutionsRequest
 	19,  // 10: tenuto.cluster.v1.Request.values:type_name -> tenuto.cluster.v1.ValuesRequest
-	52,  // 11: tenuto.cluster.v1.Request.complete:type_name -> tenuto.cluster.v1.CompleteRequest
-	54,  // 12: tenuto.cluster.v1.Request.pending:type_name -> tenuto.cluster.v1.PendingRequest
-	57,  // 13: tenuto.cluster.v1.Request.wait:type_name -> tenuto.cluster.v1.WaitRequest
-	59,  // 14: tenuto.cluster.v1.Request.watch:type_name -> tenuto.cluster.v1.WatchRequest
-	63,  // 15: tenuto.cluster.v1.Request.members:type_name -> tenuto.cluster.v1.MembersRequest
-	76,  // 16: tenuto.cluster.v1.Request.join:type_name -> tenuto.cluster.v1.JoinRequest
-	78,  // 17: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
-	66,  // 18: tenuto.cluster.v1.Request.issue_token:type_name -> tenuto.cluster.v1.IssueTokenRequest
-	82,  // 19: tenuto.cluster.v1.Request.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesRequest
-	103, // 20: tenuto.cluster.v1.Request.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipRequest
-	105, // 21: tenuto.cluster.v1.Request.commit_index:type_name -> tenuto.cluster.v1.CommitIndexRequest
+	54,  // 11: tenuto.cluster.v1.Request.complete:type_name -> tenuto.cluster.v1.CompleteRequest
+	56,  // 12: tenuto.cluster.v1.Request.pending:type_name -> tenuto.cluster.v1.PendingRequest
+	59,  // 13: tenuto.cluster.v1.Request.wait:type_name -> tenuto.cluster.v1.WaitRequest
+	61,  // 14: tenuto.cluster.v1.Request.watch:type_name -> tenuto.cluster.v1.WatchRequest
+	65,  // 15: tenuto.cluster.v1.Request.members:type_name -> tenuto.cluster.v1.MembersRequest
+	78,  // 16: tenuto.cluster.v1.Request.join:type_name -> tenuto.cluster.v1.JoinRequest
+	80,  // 17: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
+	68,  // 18: tenuto.cluster.v1.Request.issue_token:type_name -> tenuto.cluster.v1.IssueTokenRequest
+	84,  // 19: tenuto.cluster.v1.Request.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesRequest
+	105, // 20: tenuto.cluster.v1.Request.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipRequest
+	107, // 21: tenuto.cluster.v1.Request.commit_index:type_name -> tenuto.cluster.v1.CommitIndexRequest
 	7,   // 22: tenuto.cluster.v1.Request.start_batch:type_name -> tenuto.cluster.v1.StartBatchRequest
-	80,  // 23: tenuto.cluster.v1.Request.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberRequest
-	68,  // 24: tenuto.cluster.v1.Request.list_tokens:type_name -> tenuto.cluster.v1.ListTokensRequest
-	70,  // 25: tenuto.cluster.v1.Request.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenRequest
-	72,  // 26: tenuto.cluster.v1.Request.get_settings:type_name -> tenuto.cluster.v1.GetSettingsRequest
-	74,  // 27: tenuto.cluster.v1.Request.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsRequest
+	82,  // 23: tenuto.cluster.v1.Request.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberRequest
+	70,  // 24: tenuto.cluster.v1.Request.list_tokens:type_name -> tenuto.cluster.v1.ListTokensRequest
+	72,  // 25: tenuto.cluster.v1.Request.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenRequest
+	74,  // 26: tenuto.cluster.v1.Request.get_settings:type_name -> tenuto.cluster.v1.GetSettingsRequest
+	76,  // 27: tenuto.cluster.v1.Request.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsRequest
 	30,  // 28: tenuto.cluster.v1.Request.operate:type_name -> tenuto.cluster.v1.OperateRequest
-	36,  // 29: tenuto.cluster.v1.Request.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityRequest
+	38,  // 29: tenuto.cluster.v1.Request.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityRequest
 	32,  // 30: tenuto.cluster.v1.Request.copy:type_name -> tenuto.cluster.v1.CopyRequest
 	34,  // 31: tenuto.cluster.v1.Request.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipRequest
-	96,  // 32: tenuto.cluster.v1.Request.node_report:type_name -> tenuto.cluster.v1.NodeReportRequest
-	86,  // 33: tenuto.cluster.v1.Request.begin_backup:type_name -> tenuto.cluster.v1.BeginBackupRequest
-	90,  // 34: tenuto.cluster.v1.Request.read_backup:type_name -> tenuto.cluster.v1.ReadBackupRequest
-	92,  // 35: tenuto.cluster.v1.Request.end_backup:type_name -> tenuto.cluster.v1.EndBackupRequest
-	94,  // 36: tenuto.cluster.v1.Request.record_cut:type_name -> tenuto.cluster.v1.RecordCutRequest
-	122, // 37: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
-	117, // 38: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
-	0,   // 39: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
-	25,  // 40: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
-	123, // 41: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
-	124, // 42: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	17,  // 43: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
-	8,   // 44: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
-	6,   // 45: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
-	10,  // 46: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
-	28,  // 47: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
-	2,   // 48: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
-	118, // 49: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
-	119, // 50: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
-	13,  // 51: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
-	14,  // 52: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
-	122, // 53: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
-	122, // 54: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
-	125, // 55: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
-	122, // 56: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
-	123, // 57: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
-	125, // 58: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
-	126, // 59: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
-	23,  // 60: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
-	125, // 61: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
-	122, // 62: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	123, // 63: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
-	41,  // 64: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
-	46,  // 65: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
-	47,  // 66: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
-	48,  // 67: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
-	49,  // 68: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
-	29,  // 69: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
-	38,  // 70: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
-	40,  // 71: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
-	16,  // 72: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
-	18,  // 73: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
-	22,  // 74: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
-	20,  // 75: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
-	53,  // 76: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
-	55,  // 77: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
-	58,  // 78: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
-	61,  // 79: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
-	64,  // 80: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
-	77,  // 81: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
-	79,  // 82: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
-	67,  // 83: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
-	84,  // 84: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
-	104, // 85: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
-	106, // 86: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
-	9,   // 87: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
-	81,  // 88: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
-	69,  // 89: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
-	71,  // 90: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
-	73,  // 91: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
-	75,  // 92: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
-	31,  // 93: tenuto.cluster.v1.Response.operate:type_name -> tenuto.cluster.v1.OperateResult
-	37,  // 94: tenuto.cluster.v1.Response.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityResult
-	33,  // 95: tenuto.cluster.v1.Response.copy:type_name -> tenuto.cluster.v1.CopyResult
-	35,  // 96: tenuto.cluster.v1.Response.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipResult
-	97,  // 97: tenuto.cluster.v1.Response.node_report:type_name -> tenuto.cluster.v1.NodeReport
-	87,  // 98: tenuto.cluster.v1.Response.begin_backup:type_name -> tenuto.cluster.v1.BackupBegun
-	91,  // 99: tenuto.cluster.v1.Response.read_backup:type_name -> tenuto.cluster.v1.BackupBytes
-	93,  // 100: tenuto.cluster.v1.Response.end_backup:type_name -> tenuto.cluster.v1.BackupEnded
-	95,  // 101: tenuto.cluster.v1.Response.record_cut:type_name -> tenuto.cluster.v1.CutRecorded
-	3,   // 102: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
-	122, // 103: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
-	125, // 104: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
-	127, // 105: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
-	4,   // 106: tenuto.cluster.v1.CopyRequest.kind:type_name -> tenuto.cluster.v1.CopyRequest.Kind
-	122, // 107: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
-	50,  // 108: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
-	39,  // 109: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
-	45,  // 110: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
-	44,  // 111: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
-	125, // 112: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
-	43,  // 113: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
-	42,  // 114: tenuto.cluster.v1.Failure.copy_refusal:type_name -> tenuto.cluster.v1.CopyRefusal
-	18,  // 115: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
-	50,  // 116: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	122, // 117: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	125, // 118: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
-	51,  // 119: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	128, // 120: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	120, // 121: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	122, // 122: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
-	129, // 123: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	130, // 124: tenuto.cluster.v1.Status.lineage:type_name -> tenuto.journal.v1.Lineage
-	122, // 125: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
-	125, // 126: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
-	56,  // 127: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
-	131, // 128: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
-	132, // 129: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
-	50,  // 130: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
-	60,  // 131: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
-	62,  // 132: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
-	60,  // 133: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
-	65,  // 134: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
-	133, // 135: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
-	83,  // 136: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
-	134, // 137: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
-	128, // 138: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
-	85,  // 139: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
-	135, // 140: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
-	134, // 141: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
-	88,  // 142: tenuto.cluster.v1.BackupBegun.partitions:type_name -> tenuto.cluster.v1.BackupPartition
-	89,  // 143: tenuto.cluster.v1.BackupPartition.files:type_name -> tenuto.cluster.v1.BackupFile
-	98,  // 144: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
-	99,  // 145: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
-	100, // 146: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
-	109, // 147: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	101, // 148: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
-	102, // 149: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
-	108, // 150: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
-	111, // 151: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
-	112, // 152: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
-	113, // 153: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	121, // 154: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	109, // 155: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	1,   // 156: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
-	128, // 157: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	110, // 158: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	110, // 159: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	122, // 160: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	110, // 161: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	122, // 162: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	125, // 163: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	122, // 164: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	115, // 165: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
-	116, // 166: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
-	110, // 167: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	110, // 168: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	122, // 169: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
-	125, // 170: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
-	122, // 171: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
-	123, // 172: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
-	110, // 173: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	174, // [174:174] is the sub-list for method output_type
-	174, // [174:174] is the sub-list for method input_type
-	174, // [174:174] is the sub-list for extension type_name
-	174, // [174:174] is the sub-list for extension extendee
-	0,   // [0:174] is the sub-list for field type_name
+	98,  // 32: tenuto.cluster.v1.Request.node_report:type_name -> tenuto.cluster.v1.NodeReportRequest
+	88,  // 33: tenuto.cluster.v1.Request.begin_backup:type_name -> tenuto.cluster.v1.BeginBackupRequest
+	92,  // 34: tenuto.cluster.v1.Request.read_backup:type_name -> tenuto.cluster.v1.ReadBackupRequest
+	94,  // 35: tenuto.cluster.v1.Request.end_backup:type_name -> tenuto.cluster.v1.EndBackupRequest
+	96,  // 36: tenuto.cluster.v1.Request.record_cut:type_name -> tenuto.cluster.v1.RecordCutRequest
+	36,  // 37: tenuto.cluster.v1.Request.set_role:type_name -> tenuto.cluster.v1.SetRoleRequest
+	124, // 38: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
+	119, // 39: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
+	0,   // 40: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
+	25,  // 41: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
+	125, // 42: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
+	126, // 43: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	17,  // 44: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
+	8,   // 45: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
+	6,   // 46: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
+	10,  // 47: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
+	28,  // 48: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
+	2,   // 49: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
+	120, // 50: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	121, // 51: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
+	13,  // 52: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
+	14,  // 53: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
+	124, // 54: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
+	124, // 55: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
+	127, // 56: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
+	124, // 57: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
+	125, // 58: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
+	127, // 59: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
+	128, // 60: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
+	23,  // 61: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
+	127, // 62: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
+	124, // 63: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	125, // 64: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
+	43,  // 65: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
+	48,  // 66: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
+	49,  // 67: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
+	50,  // 68: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
+	51,  // 69: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
+	29,  // 70: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
+	40,  // 71: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
+	42,  // 72: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
+	16,  // 73: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
+	18,  // 74: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
+	22,  // 75: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
+	20,  // 76: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
+	55,  // 77: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
+	57,  // 78: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
+	60,  // 79: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
+	63,  // 80: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
+	66,  // 81: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
+	79,  // 82: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
+	81,  // 83: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
+	69,  // 84: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
+	86,  // 85: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
+	106, // 86: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
+	108, // 87: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
+	9,   // 88: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
+	83,  // 89: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
+	71,  // 90: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
+	73,  // 91: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
+	75,  // 92: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
+	77,  // 93: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
+	31,  // 94: tenuto.cluster.v1.Response.operate:type_name -> tenuto.cluster.v1.OperateResult
+	39,  // 95: tenuto.cluster.v1.Response.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityResult
+	33,  // 96: tenuto.cluster.v1.Response.copy:type_name -> tenuto.cluster.v1.CopyResult
+	35,  // 97: tenuto.cluster.v1.Response.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipResult
+	99,  // 98: tenuto.cluster.v1.Response.node_report:type_name -> tenuto.cluster.v1.NodeReport
+	89,  // 99: tenuto.cluster.v1.Response.begin_backup:type_name -> tenuto.cluster.v1.BackupBegun
+	93,  // 100: tenuto.cluster.v1.Response.read_backup:type_name -> tenuto.cluster.v1.BackupBytes
+	95,  // 101: tenuto.cluster.v1.Response.end_backup:type_name -> tenuto.cluster.v1.BackupEnded
+	97,  // 102: tenuto.cluster.v1.Response.record_cut:type_name -> tenuto.cluster.v1.CutRecorded
+	37,  // 103: tenuto.cluster.v1.Response.set_role:type_name -> tenuto.cluster.v1.SetRoleResult
+	3,   // 104: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
+	124, // 105: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
+	127, // 106: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
+	129, // 107: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
+	4,   // 108: tenuto.cluster.v1.CopyRequest.kind:type_name -> tenuto.cluster.v1.CopyRequest.Kind
+	124, // 109: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
+	130, // 110: tenuto.cluster.v1.SetRoleRequest.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
+	52,  // 111: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
+	41,  // 112: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
+	47,  // 113: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
+	46,  // 114: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
+	127, // 115: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
+	45,  // 116: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
+	44,  // 117: tenuto.cluster.v1.Failure.copy_refusal:type_name -> tenuto.cluster.v1.CopyRefusal
+	18,  // 118: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
+	52,  // 119: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
+	124, // 120: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	127, // 121: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	53,  // 122: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
+	131, // 123: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	122, // 124: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	124, // 125: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
+	132, // 126: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	133, // 127: tenuto.cluster.v1.Status.lineage:type_name -> tenuto.journal.v1.Lineage
+	124, // 128: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	127, // 129: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	58,  // 130: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
+	134, // 131: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	135, // 132: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
+	52,  // 133: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
+	62,  // 134: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
+	64,  // 135: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
+	62,  // 136: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
+	67,  // 137: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
+	130, // 138: tenuto.cluster.v1.Member.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
+	136, // 139: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
+	85,  // 140: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
+	137, // 141: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
+	131, // 142: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
+	87,  // 143: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
+	138, // 144: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
+	137, // 145: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
+	90,  // 146: tenuto.cluster.v1.BackupBegun.partitions:type_name -> tenuto.cluster.v1.BackupPartition
+	91,  // 147: tenuto.cluster.v1.BackupPartition.files:type_name -> tenuto.cluster.v1.BackupFile
+	100, // 148: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
+	101, // 149: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
+	102, // 150: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
+	111, // 151: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	103, // 152: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
+	104, // 153: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
+	110, // 154: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
+	113, // 155: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
+	114, // 156: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
+	115, // 157: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	123, // 158: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	111, // 159: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	1,   // 160: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
+	131, // 161: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	112, // 162: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	112, // 163: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	124, // 164: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	112, // 165: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	124, // 166: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	127, // 167: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	124, // 168: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	117, // 169: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
+	118, // 170: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
+	112, // 171: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	112, // 172: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	124, // 173: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
+	127, // 174: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
+	124, // 175: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
+	125, // 176: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
+	112, // 177: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	178, // [178:178] is the sub-list for method output_type
+	178, // [178:178] is the sub-list for method input_type
+	178, // [178:178] is the sub-list for extension type_name
+	178, // [178:178] is the sub-list for extension extendee
+	0,   // [0:178] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }
@@ -10629,6 +10822,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*Request_ReadBackup)(nil),
 		(*Request_EndBackup)(nil),
 		(*Request_RecordCut)(nil),
+		(*Request_SetRole)(nil),
 	}
 	file_clusterpb_cluster_proto_msgTypes[3].OneofWrappers = []any{}
 	file_clusterpb_cluster_proto_msgTypes[23].OneofWrappers = []any{
@@ -10669,9 +10863,10 @@ func file_clusterpb_cluster_proto_init() {
 		(*Response_ReadBackup)(nil),
 		(*Response_EndBackup)(nil),
 		(*Response_RecordCut)(nil),
+		(*Response_SetRole)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[93].OneofWrappers = []any{}
-	file_clusterpb_cluster_proto_msgTypes[102].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[95].OneofWrappers = []any{}
+	file_clusterpb_cluster_proto_msgTypes[104].OneofWrappers = []any{
 		(*FromWorker_Register)(nil),
 		(*FromWorker_RunningAttempt)(nil),
 		(*FromWorker_FreeSlots)(nil),
@@ -10679,7 +10874,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*FromWorker_Result)(nil),
 		(*FromWorker_Drain)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[109].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[111].OneofWrappers = []any{
 		(*ToWorker_AssignAttempt)(nil),
 		(*ToWorker_CancelAttempt)(nil),
 		(*ToWorker_Ack)(nil),
@@ -10690,7 +10885,7 @@ func file_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_clusterpb_cluster_proto_rawDesc), len(file_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   117,
+			NumMessages:   119,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

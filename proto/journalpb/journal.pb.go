@@ -299,6 +299,56 @@ func (Lineage_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_journalpb_journal_proto_rawDescGZIP(), []int{52, 0}
 }
 
+type MemberRole_Pin int32
+
+const (
+	// The cluster decides.
+	MemberRole_PIN_NONE    MemberRole_Pin = 0
+	MemberRole_PIN_VOTER   MemberRole_Pin = 1
+	MemberRole_PIN_STANDBY MemberRole_Pin = 2
+)
+
+// Enum value maps for MemberRole_Pin.
+var (
+	MemberRole_Pin_name = map[int32]string{
+		0: "PIN_NONE",
+		1: "PIN_VOTER",
+		2: "PIN_STANDBY",
+	}
+	MemberRole_Pin_value = map[string]int32{
+		"PIN_NONE":    0,
+		"PIN_VOTER":   1,
+		"PIN_STANDBY": 2,
+	}
+)
+
+func (x MemberRole_Pin) Enum() *MemberRole_Pin {
+	p := new(MemberRole_Pin)
+	*p = x
+	return p
+}
+
+func (x MemberRole_Pin) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (MemberRole_Pin) Descriptor() protoreflect.EnumDescriptor {
+	return file_journalpb_journal_proto_enumTypes[5].Descriptor()
+}
+
+func (MemberRole_Pin) Type() protoreflect.EnumType {
+	return &file_journalpb_journal_proto_enumTypes[5]
+}
+
+func (x MemberRole_Pin) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use MemberRole_Pin.Descriptor instead.
+func (MemberRole_Pin) EnumDescriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{59, 0}
+}
+
 // Payload is a user's value in the journal: bytes and the name of their encoding. An empty
 // content_type means "application/json".
 type Payload struct {
@@ -4404,7 +4454,11 @@ type MetadataChange struct {
 	Lineage *Lineage `protobuf:"bytes,24,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	// The number of a cut; see PartitionMetadata.cut. A number that is not above the recorded one has no
 	// effect. Protocol 4.
-	Cut           uint64 `protobuf:"varint,25,opt,name=cut,proto3" json:"cut,omitempty"`
+	Cut uint64 `protobuf:"varint,25,opt,name=cut,proto3" json:"cut,omitempty"`
+	// The roles of the members, as an encoded Roles, in the first partition only, and their version; as
+	// for settings. Protocol 4.
+	Roles         []byte `protobuf:"bytes,30,opt,name=roles,proto3" json:"roles,omitempty"`
+	RolesVersion  uint64 `protobuf:"varint,31,opt,name=roles_version,json=rolesVersion,proto3" json:"roles_version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4526,6 +4580,20 @@ func (x *MetadataChange) GetLineage() *Lineage {
 func (x *MetadataChange) GetCut() uint64 {
 	if x != nil {
 		return x.Cut
+	}
+	return 0
+}
+
+func (x *MetadataChange) GetRoles() []byte {
+	if x != nil {
+		return x.Roles
+	}
+	return nil
+}
+
+func (x *MetadataChange) GetRolesVersion() uint64 {
+	if x != nil {
+		return x.RolesVersion
 	}
 	return 0
 }
@@ -5063,7 +5131,11 @@ type PartitionMetadata struct {
 	// The latest cut of the cluster that this partition has recorded, 0 before the first. A message
 	// that another partition has sent after a cut is recorded here after that cut, so the states of all
 	// partitions at the same cut contain no effect of a message without the message.
-	Cut           uint64 `protobuf:"varint,9,opt,name=cut,proto3" json:"cut,omitempty"`
+	Cut uint64 `protobuf:"varint,9,opt,name=cut,proto3" json:"cut,omitempty"`
+	// The roles of the members, as an encoded Roles, and how often they were recorded; 0: none are
+	// recorded, and every member votes. The bytes are those of the MetadataChange.
+	Roles         []byte `protobuf:"bytes,14,opt,name=roles,proto3" json:"roles,omitempty"`
+	RolesVersion  uint64 `protobuf:"varint,15,opt,name=roles_version,json=rolesVersion,proto3" json:"roles_version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5161,6 +5233,181 @@ func (x *PartitionMetadata) GetCut() uint64 {
 	return 0
 }
 
+func (x *PartitionMetadata) GetRoles() []byte {
+	if x != nil {
+		return x.Roles
+	}
+	return nil
+}
+
+func (x *PartitionMetadata) GetRolesVersion() uint64 {
+	if x != nil {
+		return x.RolesVersion
+	}
+	return 0
+}
+
+// Roles says which members vote in every partition. The leader of the first partition decides, and
+// the leaders of all carry it out.
+type Roles struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In order of their nodes. A member without an entry has no vote yet.
+	Members []*MemberRole `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`
+	// When the set of voters last changed, in cluster time, Unix nanoseconds.
+	ChangedAt     int64 `protobuf:"varint,2,opt,name=changed_at,json=changedAt,proto3" json:"changed_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Roles) Reset() {
+	*x = Roles{}
+	mi := &file_journalpb_journal_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Roles) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Roles) ProtoMessage() {}
+
+func (x *Roles) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Roles.ProtoReflect.Descriptor instead.
+func (*Roles) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *Roles) GetMembers() []*MemberRole {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *Roles) GetChangedAt() int64 {
+	if x != nil {
+		return x.ChangedAt
+	}
+	return 0
+}
+
+// MemberRole is the role of a member.
+type MemberRole struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Voter bool                   `protobuf:"varint,2,opt,name=voter,proto3" json:"voter,omitempty"`
+	// The failure domain that the node has announced; empty for none.
+	Zone string `protobuf:"bytes,3,opt,name=zone,proto3" json:"zone,omitempty"`
+	// The role that an operator has set, by whom, why, and when in cluster time, Unix nanoseconds.
+	Pin       MemberRole_Pin `protobuf:"varint,4,opt,name=pin,proto3,enum=tenuto.journal.v1.MemberRole_Pin" json:"pin,omitempty"`
+	Principal string         `protobuf:"bytes,5,opt,name=principal,proto3" json:"principal,omitempty"`
+	Reason    string         `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	PinnedAt  int64          `protobuf:"varint,7,opt,name=pinned_at,json=pinnedAt,proto3" json:"pinned_at,omitempty"`
+	// Of a voter that does not answer the leader: when it last did, in cluster time, Unix nanoseconds. 0:
+	// it answers. A later leader continues to count from here.
+	GoneSince     int64 `protobuf:"varint,8,opt,name=gone_since,json=goneSince,proto3" json:"gone_since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemberRole) Reset() {
+	*x = MemberRole{}
+	mi := &file_journalpb_journal_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemberRole) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemberRole) ProtoMessage() {}
+
+func (x *MemberRole) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemberRole.ProtoReflect.Descriptor instead.
+func (*MemberRole) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *MemberRole) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *MemberRole) GetVoter() bool {
+	if x != nil {
+		return x.Voter
+	}
+	return false
+}
+
+func (x *MemberRole) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *MemberRole) GetPin() MemberRole_Pin {
+	if x != nil {
+		return x.Pin
+	}
+	return MemberRole_PIN_NONE
+}
+
+func (x *MemberRole) GetPrincipal() string {
+	if x != nil {
+		return x.Principal
+	}
+	return ""
+}
+
+func (x *MemberRole) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *MemberRole) GetPinnedAt() int64 {
+	if x != nil {
+		return x.PinnedAt
+	}
+	return 0
+}
+
+func (x *MemberRole) GetGoneSince() int64 {
+	if x != nil {
+		return x.GoneSince
+	}
+	return 0
+}
+
 // Settings are what applies on every node of a cluster; see cluster.Settings. Defaults are recorded
 // as values, so that a build with other defaults changes nothing.
 type Settings struct {
@@ -5185,13 +5432,17 @@ type Settings struct {
 	RequestId string `protobuf:"bytes,13,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// In order of their names.
 	PausedActivities []*PausedActivity `protobuf:"bytes,25,rep,name=paused_activities,json=pausedActivities,proto3" json:"paused_activities,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// How many members vote, and after how long without an answer a voter is replaced, in nanoseconds. 0
+	// in settings recorded by a build without roles: the defaults.
+	Voters            uint64 `protobuf:"varint,100,opt,name=voters,proto3" json:"voters,omitempty"`
+	ReplaceVoterAfter int64  `protobuf:"varint,101,opt,name=replace_voter_after,json=replaceVoterAfter,proto3" json:"replace_voter_after,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_journalpb_journal_proto_msgTypes[58]
+	mi := &file_journalpb_journal_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5203,7 +5454,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[58]
+	mi := &file_journalpb_journal_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5216,7 +5467,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{58}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Settings) GetActivityRates() []*ActivityRate {
@@ -5317,6 +5568,20 @@ func (x *Settings) GetPausedActivities() []*PausedActivity {
 	return nil
 }
 
+func (x *Settings) GetVoters() uint64 {
+	if x != nil {
+		return x.Voters
+	}
+	return 0
+}
+
+func (x *Settings) GetReplaceVoterAfter() int64 {
+	if x != nil {
+		return x.ReplaceVoterAfter
+	}
+	return 0
+}
+
 // PausedActivity is an activity of which no attempt begins in the whole cluster.
 type PausedActivity struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -5332,7 +5597,7 @@ type PausedActivity struct {
 
 func (x *PausedActivity) Reset() {
 	*x = PausedActivity{}
-	mi := &file_journalpb_journal_proto_msgTypes[59]
+	mi := &file_journalpb_journal_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5344,7 +5609,7 @@ func (x *PausedActivity) String() string {
 func (*PausedActivity) ProtoMessage() {}
 
 func (x *PausedActivity) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[59]
+	mi := &file_journalpb_journal_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5357,7 +5622,7 @@ func (x *PausedActivity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PausedActivity.ProtoReflect.Descriptor instead.
 func (*PausedActivity) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{59}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *PausedActivity) GetActivity() string {
@@ -5401,7 +5666,7 @@ type ActivityRate struct {
 
 func (x *ActivityRate) Reset() {
 	*x = ActivityRate{}
-	mi := &file_journalpb_journal_proto_msgTypes[60]
+	mi := &file_journalpb_journal_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5413,7 +5678,7 @@ func (x *ActivityRate) String() string {
 func (*ActivityRate) ProtoMessage() {}
 
 func (x *ActivityRate) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[60]
+	mi := &file_journalpb_journal_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5426,7 +5691,7 @@ func (x *ActivityRate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityRate.ProtoReflect.Descriptor instead.
 func (*ActivityRate) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{60}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ActivityRate) GetActivity() string {
@@ -5493,7 +5758,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_journalpb_journal_proto_msgTypes[61]
+	mi := &file_journalpb_journal_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5505,7 +5770,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[61]
+	mi := &file_journalpb_journal_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5518,7 +5783,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{61}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Instance) GetInstance() string {
@@ -5688,7 +5953,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_journalpb_journal_proto_msgTypes[62]
+	mi := &file_journalpb_journal_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5700,7 +5965,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[62]
+	mi := &file_journalpb_journal_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5713,7 +5978,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{62}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Operation) GetRef() *OperationRef {
@@ -5794,7 +6059,7 @@ type ChainedStart struct {
 
 func (x *ChainedStart) Reset() {
 	*x = ChainedStart{}
-	mi := &file_journalpb_journal_proto_msgTypes[63]
+	mi := &file_journalpb_journal_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5806,7 +6071,7 @@ func (x *ChainedStart) String() string {
 func (*ChainedStart) ProtoMessage() {}
 
 func (x *ChainedStart) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[63]
+	mi := &file_journalpb_journal_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5819,7 +6084,7 @@ func (x *ChainedStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChainedStart.ProtoReflect.Descriptor instead.
 func (*ChainedStart) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{63}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ChainedStart) GetRef() *OperationRef {
@@ -5856,7 +6121,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_journalpb_journal_proto_msgTypes[64]
+	mi := &file_journalpb_journal_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5868,7 +6133,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[64]
+	mi := &file_journalpb_journal_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5881,7 +6146,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{64}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *SnapshotHeader) GetFormat() uint32 {
@@ -5926,7 +6191,7 @@ type InstanceSnapshot struct {
 
 func (x *InstanceSnapshot) Reset() {
 	*x = InstanceSnapshot{}
-	mi := &file_journalpb_journal_proto_msgTypes[65]
+	mi := &file_journalpb_journal_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5938,7 +6203,7 @@ func (x *InstanceSnapshot) String() string {
 func (*InstanceSnapshot) ProtoMessage() {}
 
 func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[65]
+	mi := &file_journalpb_journal_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5951,7 +6216,7 @@ func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceSnapshot.ProtoReflect.Descriptor instead.
 func (*InstanceSnapshot) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{65}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *InstanceSnapshot) GetInstance() string {
@@ -6285,7 +6550,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\tinstances\x18\x02 \x03(\tR\tinstances\"1\n" +
 	"\x05Epoch\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
-	"\x05clock\x18\x02 \x01(\x03R\x05clock\"\xc4\x03\n" +
+	"\x05clock\x18\x02 \x01(\x03R\x05clock\"\xff\x03\n" +
 	"\x0eMetadataChange\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05clock\x18\x02 \x01(\x03R\x05clock\x12\x18\n" +
@@ -6299,7 +6564,9 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x10settings_version\x18\x16 \x01(\x04R\x0fsettingsVersion\x12%\n" +
 	"\x0ecompletion_key\x18\x17 \x01(\fR\rcompletionKey\x124\n" +
 	"\alineage\x18\x18 \x01(\v2\x1a.tenuto.journal.v1.LineageR\alineage\x12\x10\n" +
-	"\x03cut\x18\x19 \x01(\x04R\x03cut\"\xeb\x01\n" +
+	"\x03cut\x18\x19 \x01(\x04R\x03cut\x12\x14\n" +
+	"\x05roles\x18\x1e \x01(\fR\x05roles\x12#\n" +
+	"\rroles_version\x18\x1f \x01(\x04R\frolesVersion\"\xeb\x01\n" +
 	"\aLineage\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x123\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1f.tenuto.journal.v1.Lineage.KindR\x04kind\x12\x16\n" +
@@ -6349,7 +6616,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1d\n" +
 	"\n" +
 	"expires_at\x18\x02 \x01(\x03R\texpiresAt\x12\x12\n" +
-	"\x04node\x18\x03 \x01(\tR\x04node\"\xcd\x02\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\"\x88\x03\n" +
 	"\x11PartitionMetadata\x12\x14\n" +
 	"\x05clock\x18\x01 \x01(\x03R\x05clock\x12\x18\n" +
 	"\aremoved\x18\x02 \x03(\tR\aremoved\x124\n" +
@@ -6359,7 +6626,28 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x10settings_version\x18\x06 \x01(\x04R\x0fsettingsVersion\x12%\n" +
 	"\x0ecompletion_key\x18\a \x01(\fR\rcompletionKey\x126\n" +
 	"\blineages\x18\b \x03(\v2\x1a.tenuto.journal.v1.LineageR\blineages\x12\x10\n" +
-	"\x03cut\x18\t \x01(\x04R\x03cut\"\x94\x05\n" +
+	"\x03cut\x18\t \x01(\x04R\x03cut\x12\x14\n" +
+	"\x05roles\x18\x0e \x01(\fR\x05roles\x12#\n" +
+	"\rroles_version\x18\x0f \x01(\x04R\frolesVersion\"_\n" +
+	"\x05Roles\x127\n" +
+	"\amembers\x18\x01 \x03(\v2\x1d.tenuto.journal.v1.MemberRoleR\amembers\x12\x1d\n" +
+	"\n" +
+	"changed_at\x18\x02 \x01(\x03R\tchangedAt\"\xa6\x02\n" +
+	"\n" +
+	"MemberRole\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
+	"\x05voter\x18\x02 \x01(\bR\x05voter\x12\x12\n" +
+	"\x04zone\x18\x03 \x01(\tR\x04zone\x123\n" +
+	"\x03pin\x18\x04 \x01(\x0e2!.tenuto.journal.v1.MemberRole.PinR\x03pin\x12\x1c\n" +
+	"\tprincipal\x18\x05 \x01(\tR\tprincipal\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x1b\n" +
+	"\tpinned_at\x18\a \x01(\x03R\bpinnedAt\x12\x1d\n" +
+	"\n" +
+	"gone_since\x18\b \x01(\x03R\tgoneSince\"3\n" +
+	"\x03Pin\x12\f\n" +
+	"\bPIN_NONE\x10\x00\x12\r\n" +
+	"\tPIN_VOTER\x10\x01\x12\x0f\n" +
+	"\vPIN_STANDBY\x10\x02\"\xdc\x05\n" +
 	"\bSettings\x12F\n" +
 	"\x0eactivity_rates\x18\x01 \x03(\v2\x1f.tenuto.journal.v1.ActivityRateR\ractivityRates\x12\x19\n" +
 	"\bopen_max\x18\x02 \x01(\x04R\aopenMax\x12!\n" +
@@ -6377,7 +6665,9 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x12require_join_token\x18\f \x01(\bR\x10requireJoinToken\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\r \x01(\tR\trequestId\x12N\n" +
-	"\x11paused_activities\x18\x19 \x03(\v2!.tenuto.journal.v1.PausedActivityR\x10pausedActivities\"x\n" +
+	"\x11paused_activities\x18\x19 \x03(\v2!.tenuto.journal.v1.PausedActivityR\x10pausedActivities\x12\x16\n" +
+	"\x06voters\x18d \x01(\x04R\x06voters\x12.\n" +
+	"\x13replace_voter_after\x18e \x01(\x03R\x11replaceVoterAfter\"x\n" +
 	"\x0ePausedActivity\x12\x1a\n" +
 	"\bactivity\x18\x01 \x01(\tR\bactivity\x12\x1c\n" +
 	"\tprincipal\x18\x02 \x01(\tR\tprincipal\x12\x16\n" +
@@ -6476,211 +6766,216 @@ func file_journalpb_journal_proto_rawDescGZIP() []byte {
 	return file_journalpb_journal_proto_rawDescData
 }
 
-var file_journalpb_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
+var file_journalpb_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
 var file_journalpb_journal_proto_goTypes = []any{
 	(ClosePolicy)(0),                     // 0: tenuto.journal.v1.ClosePolicy
 	(ConditionKind)(0),                   // 1: tenuto.journal.v1.ConditionKind
 	(Status)(0),                          // 2: tenuto.journal.v1.Status
 	(OperationControlled_Kind)(0),        // 3: tenuto.journal.v1.OperationControlled.Kind
 	(Lineage_Kind)(0),                    // 4: tenuto.journal.v1.Lineage.Kind
-	(*Payload)(nil),                      // 5: tenuto.journal.v1.Payload
-	(*Error)(nil),                        // 6: tenuto.journal.v1.Error
-	(*Header)(nil),                       // 7: tenuto.journal.v1.Header
-	(*OperationRef)(nil),                 // 8: tenuto.journal.v1.OperationRef
-	(*RetryPolicy)(nil),                  // 9: tenuto.journal.v1.RetryPolicy
-	(*ActivityOptions)(nil),              // 10: tenuto.journal.v1.ActivityOptions
-	(*Event)(nil),                        // 11: tenuto.journal.v1.Event
-	(*Origin)(nil),                       // 12: tenuto.journal.v1.Origin
-	(*OrchestrationStarted)(nil),         // 13: tenuto.journal.v1.OrchestrationStarted
-	(*CopiedPart)(nil),                   // 14: tenuto.journal.v1.CopiedPart
-	(*RequestIdMark)(nil),                // 15: tenuto.journal.v1.RequestIdMark
-	(*OrchestrationCompleted)(nil),       // 16: tenuto.journal.v1.OrchestrationCompleted
-	(*OrchestrationFailed)(nil),          // 17: tenuto.journal.v1.OrchestrationFailed
-	(*OrchestrationCanceled)(nil),        // 18: tenuto.journal.v1.OrchestrationCanceled
-	(*OrchestrationTerminated)(nil),      // 19: tenuto.journal.v1.OrchestrationTerminated
-	(*OrchestrationContinuedAsNew)(nil),  // 20: tenuto.journal.v1.OrchestrationContinuedAsNew
-	(*OrchestrationCancelRequested)(nil), // 21: tenuto.journal.v1.OrchestrationCancelRequested
-	(*OrchestrationSuspended)(nil),       // 22: tenuto.journal.v1.OrchestrationSuspended
-	(*OrchestrationResumed)(nil),         // 23: tenuto.journal.v1.OrchestrationResumed
-	(*ActivityScheduled)(nil),            // 24: tenuto.journal.v1.ActivityScheduled
-	(*ActivityCompleted)(nil),            // 25: tenuto.journal.v1.ActivityCompleted
-	(*ActivityFailed)(nil),               // 26: tenuto.journal.v1.ActivityFailed
-	(*FailedAttempts)(nil),               // 27: tenuto.journal.v1.FailedAttempts
-	(*FailedAttempt)(nil),                // 28: tenuto.journal.v1.FailedAttempt
-	(*TimerCreated)(nil),                 // 29: tenuto.journal.v1.TimerCreated
-	(*TimerFired)(nil),                   // 30: tenuto.journal.v1.TimerFired
-	(*ExternalSubscribed)(nil),           // 31: tenuto.journal.v1.ExternalSubscribed
-	(*ExternalEvent)(nil),                // 32: tenuto.journal.v1.ExternalEvent
-	(*SubOrchestrationScheduled)(nil),    // 33: tenuto.journal.v1.SubOrchestrationScheduled
-	(*SubOrchestrationCompleted)(nil),    // 34: tenuto.journal.v1.SubOrchestrationCompleted
-	(*SubOrchestrationFailed)(nil),       // 35: tenuto.journal.v1.SubOrchestrationFailed
-	(*OrchestrationChained)(nil),         // 36: tenuto.journal.v1.OrchestrationChained
-	(*CancelRequested)(nil),              // 37: tenuto.journal.v1.CancelRequested
-	(*SideEffectRecorded)(nil),           // 38: tenuto.journal.v1.SideEffectRecorded
-	(*StatusSet)(nil),                    // 39: tenuto.journal.v1.StatusSet
-	(*AttributeSet)(nil),                 // 40: tenuto.journal.v1.AttributeSet
-	(*AttributeValue)(nil),               // 41: tenuto.journal.v1.AttributeValue
-	(*ValueSet)(nil),                     // 42: tenuto.journal.v1.ValueSet
-	(*OperationControlled)(nil),          // 43: tenuto.journal.v1.OperationControlled
-	(*HistoryCopied)(nil),                // 44: tenuto.journal.v1.HistoryCopied
-	(*MessageSent)(nil),                  // 45: tenuto.journal.v1.MessageSent
-	(*MessageDelivered)(nil),             // 46: tenuto.journal.v1.MessageDelivered
-	(*MessageRejected)(nil),              // 47: tenuto.journal.v1.MessageRejected
-	(*Entry)(nil),                        // 48: tenuto.journal.v1.Entry
-	(*ChecksummedRecord)(nil),            // 49: tenuto.journal.v1.ChecksummedRecord
-	(*Record)(nil),                       // 50: tenuto.journal.v1.Record
-	(*Append)(nil),                       // 51: tenuto.journal.v1.Append
-	(*Segment)(nil),                      // 52: tenuto.journal.v1.Segment
-	(*Attempt)(nil),                      // 53: tenuto.journal.v1.Attempt
-	(*Purge)(nil),                        // 54: tenuto.journal.v1.Purge
-	(*Epoch)(nil),                        // 55: tenuto.journal.v1.Epoch
-	(*MetadataChange)(nil),               // 56: tenuto.journal.v1.MetadataChange
-	(*Lineage)(nil),                      // 57: tenuto.journal.v1.Lineage
-	(*SetCondition)(nil),                 // 58: tenuto.journal.v1.SetCondition
-	(*CopyHistory)(nil),                  // 59: tenuto.journal.v1.CopyHistory
-	(*Condition)(nil),                    // 60: tenuto.journal.v1.Condition
-	(*JoinToken)(nil),                    // 61: tenuto.journal.v1.JoinToken
-	(*PartitionMetadata)(nil),            // 62: tenuto.journal.v1.PartitionMetadata
-	(*Settings)(nil),                     // 63: tenuto.journal.v1.Settings
-	(*PausedActivity)(nil),               // 64: tenuto.journal.v1.PausedActivity
-	(*ActivityRate)(nil),                 // 65: tenuto.journal.v1.ActivityRate
-	(*Instance)(nil),                     // 66: tenuto.journal.v1.Instance
-	(*Operation)(nil),                    // 67: tenuto.journal.v1.Operation
-	(*ChainedStart)(nil),                 // 68: tenuto.journal.v1.ChainedStart
-	(*SnapshotHeader)(nil),               // 69: tenuto.journal.v1.SnapshotHeader
-	(*InstanceSnapshot)(nil),             // 70: tenuto.journal.v1.InstanceSnapshot
-	nil,                                  // 71: tenuto.journal.v1.OrchestrationStarted.TagsEntry
-	nil,                                  // 72: tenuto.journal.v1.Instance.TagsEntry
+	(MemberRole_Pin)(0),                  // 5: tenuto.journal.v1.MemberRole.Pin
+	(*Payload)(nil),                      // 6: tenuto.journal.v1.Payload
+	(*Error)(nil),                        // 7: tenuto.journal.v1.Error
+	(*Header)(nil),                       // 8: tenuto.journal.v1.Header
+	(*OperationRef)(nil),                 // 9: tenuto.journal.v1.OperationRef
+	(*RetryPolicy)(nil),                  // 10: tenuto.journal.v1.RetryPolicy
+	(*ActivityOptions)(nil),              // 11: tenuto.journal.v1.ActivityOptions
+	(*Event)(nil),                        // 12: tenuto.journal.v1.Event
+	(*Origin)(nil),                       // 13: tenuto.journal.v1.Origin
+	(*OrchestrationStarted)(nil),         // 14: tenuto.journal.v1.OrchestrationStarted
+	(*CopiedPart)(nil),                   // 15: tenuto.journal.v1.CopiedPart
+	(*RequestIdMark)(nil),                // 16: tenuto.journal.v1.RequestIdMark
+	(*OrchestrationCompleted)(nil),       // 17: tenuto.journal.v1.OrchestrationCompleted
+	(*OrchestrationFailed)(nil),          // 18: tenuto.journal.v1.OrchestrationFailed
+	(*OrchestrationCanceled)(nil),        // 19: tenuto.journal.v1.OrchestrationCanceled
+	(*OrchestrationTerminated)(nil),      // 20: tenuto.journal.v1.OrchestrationTerminated
+	(*OrchestrationContinuedAsNew)(nil),  // 21: tenuto.journal.v1.OrchestrationContinuedAsNew
+	(*OrchestrationCancelRequested)(nil), // 22: tenuto.journal.v1.OrchestrationCancelRequested
+	(*OrchestrationSuspended)(nil),       // 23: tenuto.journal.v1.OrchestrationSuspended
+	(*OrchestrationResumed)(nil),         // 24: tenuto.journal.v1.OrchestrationResumed
+	(*ActivityScheduled)(nil),            // 25: tenuto.journal.v1.ActivityScheduled
+	(*ActivityCompleted)(nil),            // 26: tenuto.journal.v1.ActivityCompleted
+	(*ActivityFailed)(nil),               // 27: tenuto.journal.v1.ActivityFailed
+	(*FailedAttempts)(nil),               // 28: tenuto.journal.v1.FailedAttempts
+	(*FailedAttempt)(nil),                // 29: tenuto.journal.v1.FailedAttempt
+	(*TimerCreated)(nil),                 // 30: tenuto.journal.v1.TimerCreated
+	(*TimerFired)(nil),                   // 31: tenuto.journal.v1.TimerFired
+	(*ExternalSubscribed)(nil),           // 32: tenuto.journal.v1.ExternalSubscribed
+	(*ExternalEvent)(nil),                // 33: tenuto.journal.v1.ExternalEvent
+	(*SubOrchestrationScheduled)(nil),    // 34: tenuto.journal.v1.SubOrchestrationScheduled
+	(*SubOrchestrationCompleted)(nil),    // 35: tenuto.journal.v1.SubOrchestrationCompleted
+	(*SubOrchestrationFailed)(nil),       // 36: tenuto.journal.v1.SubOrchestrationFailed
+	(*OrchestrationChained)(nil),         // 37: tenuto.journal.v1.OrchestrationChained
+	(*CancelRequested)(nil),              // 38: tenuto.journal.v1.CancelRequested
+	(*SideEffectRecorded)(nil),           // 39: tenuto.journal.v1.SideEffectRecorded
+	(*StatusSet)(nil),                    // 40: tenuto.journal.v1.StatusSet
+	(*AttributeSet)(nil),                 // 41: tenuto.journal.v1.AttributeSet
+	(*AttributeValue)(nil),               // 42: tenuto.journal.v1.AttributeValue
+	(*ValueSet)(nil),                     // 43: tenuto.journal.v1.ValueSet
+	(*OperationControlled)(nil),          // 44: tenuto.journal.v1.OperationControlled
+	(*HistoryCopied)(nil),                // 45: tenuto.journal.v1.HistoryCopied
+	(*MessageSent)(nil),                  // 46: tenuto.journal.v1.MessageSent
+	(*MessageDelivered)(nil),             // 47: tenuto.journal.v1.MessageDelivered
+	(*MessageRejected)(nil),              // 48: tenuto.journal.v1.MessageRejected
+	(*Entry)(nil),                        // 49: tenuto.journal.v1.Entry
+	(*ChecksummedRecord)(nil),            // 50: tenuto.journal.v1.ChecksummedRecord
+	(*Record)(nil),                       // 51: tenuto.journal.v1.Record
+	(*Append)(nil),                       // 52: tenuto.journal.v1.Append
+	(*Segment)(nil),                      // 53: tenuto.journal.v1.Segment
+	(*Attempt)(nil),                      // 54: tenuto.journal.v1.Attempt
+	(*Purge)(nil),                        // 55: tenuto.journal.v1.Purge
+	(*Epoch)(nil),                        // 56: tenuto.journal.v1.Epoch
+	(*MetadataChange)(nil),               // 57: tenuto.journal.v1.MetadataChange
+	(*Lineage)(nil),                      // 58: tenuto.journal.v1.Lineage
+	(*SetCondition)(nil),                 // 59: tenuto.journal.v1.SetCondition
+	(*CopyHistory)(nil),                  // 60: tenuto.journal.v1.CopyHistory
+	(*Condition)(nil),                    // 61: tenuto.journal.v1.Condition
+	(*JoinToken)(nil),                    // 62: tenuto.journal.v1.JoinToken
+	(*PartitionMetadata)(nil),            // 63: tenuto.journal.v1.PartitionMetadata
+	(*Roles)(nil),                        // 64: tenuto.journal.v1.Roles
+	(*MemberRole)(nil),                   // 65: tenuto.journal.v1.MemberRole
+	(*Settings)(nil),                     // 66: tenuto.journal.v1.Settings
+	(*PausedActivity)(nil),               // 67: tenuto.journal.v1.PausedActivity
+	(*ActivityRate)(nil),                 // 68: tenuto.journal.v1.ActivityRate
+	(*Instance)(nil),                     // 69: tenuto.journal.v1.Instance
+	(*Operation)(nil),                    // 70: tenuto.journal.v1.Operation
+	(*ChainedStart)(nil),                 // 71: tenuto.journal.v1.ChainedStart
+	(*SnapshotHeader)(nil),               // 72: tenuto.journal.v1.SnapshotHeader
+	(*InstanceSnapshot)(nil),             // 73: tenuto.journal.v1.InstanceSnapshot
+	nil,                                  // 74: tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	nil,                                  // 75: tenuto.journal.v1.Instance.TagsEntry
 }
 var file_journalpb_journal_proto_depIdxs = []int32{
-	6,   // 0: tenuto.journal.v1.Error.cause:type_name -> tenuto.journal.v1.Error
-	5,   // 1: tenuto.journal.v1.Error.details:type_name -> tenuto.journal.v1.Payload
-	6,   // 2: tenuto.journal.v1.Error.other_causes:type_name -> tenuto.journal.v1.Error
-	9,   // 3: tenuto.journal.v1.ActivityOptions.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	7,   // 4: tenuto.journal.v1.ActivityOptions.headers:type_name -> tenuto.journal.v1.Header
-	12,  // 5: tenuto.journal.v1.Event.origin:type_name -> tenuto.journal.v1.Origin
-	13,  // 6: tenuto.journal.v1.Event.orchestration_started:type_name -> tenuto.journal.v1.OrchestrationStarted
-	16,  // 7: tenuto.journal.v1.Event.orchestration_completed:type_name -> tenuto.journal.v1.OrchestrationCompleted
-	17,  // 8: tenuto.journal.v1.Event.orchestration_failed:type_name -> tenuto.journal.v1.OrchestrationFailed
-	18,  // 9: tenuto.journal.v1.Event.orchestration_canceled:type_name -> tenuto.journal.v1.OrchestrationCanceled
-	19,  // 10: tenuto.journal.v1.Event.orchestration_terminated:type_name -> tenuto.journal.v1.OrchestrationTerminated
-	20,  // 11: tenuto.journal.v1.Event.orchestration_continued_as_new:type_name -> tenuto.journal.v1.OrchestrationContinuedAsNew
-	21,  // 12: tenuto.journal.v1.Event.orchestration_cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
-	22,  // 13: tenuto.journal.v1.Event.orchestration_suspended:type_name -> tenuto.journal.v1.OrchestrationSuspended
-	23,  // 14: tenuto.journal.v1.Event.orchestration_resumed:type_name -> tenuto.journal.v1.OrchestrationResumed
-	24,  // 15: tenuto.journal.v1.Event.activity_scheduled:type_name -> tenuto.journal.v1.ActivityScheduled
-	25,  // 16: tenuto.journal.v1.Event.activity_completed:type_name -> tenuto.journal.v1.ActivityCompleted
-	26,  // 17: tenuto.journal.v1.Event.activity_failed:type_name -> tenuto.journal.v1.ActivityFailed
-	29,  // 18: tenuto.journal.v1.Event.timer_created:type_name -> tenuto.journal.v1.TimerCreated
-	30,  // 19: tenuto.journal.v1.Event.timer_fired:type_name -> tenuto.journal.v1.TimerFired
-	31,  // 20: tenuto.journal.v1.Event.external_subscribed:type_name -> tenuto.journal.v1.ExternalSubscribed
-	32,  // 21: tenuto.journal.v1.Event.external_event:type_name -> tenuto.journal.v1.ExternalEvent
-	33,  // 22: tenuto.journal.v1.Event.sub_orchestration_scheduled:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
-	34,  // 23: tenuto.journal.v1.Event.sub_orchestration_completed:type_name -> tenuto.journal.v1.SubOrchestrationCompleted
-	35,  // 24: tenuto.journal.v1.Event.sub_orchestration_failed:type_name -> tenuto.journal.v1.SubOrchestrationFailed
-	36,  // 25: tenuto.journal.v1.Event.orchestration_chained:type_name -> tenuto.journal.v1.OrchestrationChained
-	37,  // 26: tenuto.journal.v1.Event.cancel_requested:type_name -> tenuto.journal.v1.CancelRequested
-	38,  // 27: tenuto.journal.v1.Event.side_effect_recorded:type_name -> tenuto.journal.v1.SideEffectRecorded
-	39,  // 28: tenuto.journal.v1.Event.status_set:type_name -> tenuto.journal.v1.StatusSet
-	45,  // 29: tenuto.journal.v1.Event.message_sent:type_name -> tenuto.journal.v1.MessageSent
-	46,  // 30: tenuto.journal.v1.Event.message_delivered:type_name -> tenuto.journal.v1.MessageDelivered
-	47,  // 31: tenuto.journal.v1.Event.message_rejected:type_name -> tenuto.journal.v1.MessageRejected
-	40,  // 32: tenuto.journal.v1.Event.attribute_set:type_name -> tenuto.journal.v1.AttributeSet
-	42,  // 33: tenuto.journal.v1.Event.value_set:type_name -> tenuto.journal.v1.ValueSet
-	43,  // 34: tenuto.journal.v1.Event.operation_controlled:type_name -> tenuto.journal.v1.OperationControlled
-	44,  // 35: tenuto.journal.v1.Event.history_copied:type_name -> tenuto.journal.v1.HistoryCopied
-	5,   // 36: tenuto.journal.v1.OrchestrationStarted.input:type_name -> tenuto.journal.v1.Payload
-	8,   // 37: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
-	32,  // 38: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	71,  // 39: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
-	5,   // 40: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
-	21,  // 41: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
-	15,  // 42: tenuto.journal.v1.OrchestrationStarted.request_id_marks:type_name -> tenuto.journal.v1.RequestIdMark
-	40,  // 43: tenuto.journal.v1.OrchestrationStarted.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	42,  // 44: tenuto.journal.v1.OrchestrationStarted.values:type_name -> tenuto.journal.v1.ValueSet
-	7,   // 45: tenuto.journal.v1.OrchestrationStarted.headers:type_name -> tenuto.journal.v1.Header
-	9,   // 46: tenuto.journal.v1.OrchestrationStarted.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	6,   // 47: tenuto.journal.v1.OrchestrationStarted.last_failure:type_name -> tenuto.journal.v1.Error
-	14,  // 48: tenuto.journal.v1.OrchestrationStarted.copied:type_name -> tenuto.journal.v1.CopiedPart
-	5,   // 49: tenuto.journal.v1.OrchestrationCompleted.output:type_name -> tenuto.journal.v1.Payload
-	6,   // 50: tenuto.journal.v1.OrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
-	5,   // 51: tenuto.journal.v1.OrchestrationContinuedAsNew.input:type_name -> tenuto.journal.v1.Payload
-	32,  // 52: tenuto.journal.v1.OrchestrationContinuedAsNew.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	6,   // 53: tenuto.journal.v1.OrchestrationContinuedAsNew.retried:type_name -> tenuto.journal.v1.Error
-	5,   // 54: tenuto.journal.v1.ActivityScheduled.input:type_name -> tenuto.journal.v1.Payload
-	10,  // 55: tenuto.journal.v1.ActivityScheduled.options:type_name -> tenuto.journal.v1.ActivityOptions
-	5,   // 56: tenuto.journal.v1.ActivityCompleted.result:type_name -> tenuto.journal.v1.Payload
-	27,  // 57: tenuto.journal.v1.ActivityCompleted.failed_attempts:type_name -> tenuto.journal.v1.FailedAttempts
-	6,   // 58: tenuto.journal.v1.ActivityFailed.error:type_name -> tenuto.journal.v1.Error
-	27,  // 59: tenuto.journal.v1.ActivityFailed.failed_attempts:type_name -> tenuto.journal.v1.FailedAttempts
-	28,  // 60: tenuto.journal.v1.FailedAttempts.attempts:type_name -> tenuto.journal.v1.FailedAttempt
-	5,   // 61: tenuto.journal.v1.ExternalEvent.data:type_name -> tenuto.journal.v1.Payload
-	7,   // 62: tenuto.journal.v1.ExternalEvent.headers:type_name -> tenuto.journal.v1.Header
-	5,   // 63: tenuto.journal.v1.SubOrchestrationScheduled.input:type_name -> tenuto.journal.v1.Payload
+	7,   // 0: tenuto.journal.v1.Error.cause:type_name -> tenuto.journal.v1.Error
+	6,   // 1: tenuto.journal.v1.Error.details:type_name -> tenuto.journal.v1.Payload
+	7,   // 2: tenuto.journal.v1.Error.other_causes:type_name -> tenuto.journal.v1.Error
+	10,  // 3: tenuto.journal.v1.ActivityOptions.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	8,   // 4: tenuto.journal.v1.ActivityOptions.headers:type_name -> tenuto.journal.v1.Header
+	13,  // 5: tenuto.journal.v1.Event.origin:type_name -> tenuto.journal.v1.Origin
+	14,  // 6: tenuto.journal.v1.Event.orchestration_started:type_name -> tenuto.journal.v1.OrchestrationStarted
+	17,  // 7: tenuto.journal.v1.Event.orchestration_completed:type_name -> tenuto.journal.v1.OrchestrationCompleted
+	18,  // 8: tenuto.journal.v1.Event.orchestration_failed:type_name -> tenuto.journal.v1.OrchestrationFailed
+	19,  // 9: tenuto.journal.v1.Event.orchestration_canceled:type_name -> tenuto.journal.v1.OrchestrationCanceled
+	20,  // 10: tenuto.journal.v1.Event.orchestration_terminated:type_name -> tenuto.journal.v1.OrchestrationTerminated
+	21,  // 11: tenuto.journal.v1.Event.orchestration_continued_as_new:type_name -> tenuto.journal.v1.OrchestrationContinuedAsNew
+	22,  // 12: tenuto.journal.v1.Event.orchestration_cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	23,  // 13: tenuto.journal.v1.Event.orchestration_suspended:type_name -> tenuto.journal.v1.OrchestrationSuspended
+	24,  // 14: tenuto.journal.v1.Event.orchestration_resumed:type_name -> tenuto.journal.v1.OrchestrationResumed
+	25,  // 15: tenuto.journal.v1.Event.activity_scheduled:type_name -> tenuto.journal.v1.ActivityScheduled
+	26,  // 16: tenuto.journal.v1.Event.activity_completed:type_name -> tenuto.journal.v1.ActivityCompleted
+	27,  // 17: tenuto.journal.v1.Event.activity_failed:type_name -> tenuto.journal.v1.ActivityFailed
+	30,  // 18: tenuto.journal.v1.Event.timer_created:type_name -> tenuto.journal.v1.TimerCreated
+	31,  // 19: tenuto.journal.v1.Event.timer_fired:type_name -> tenuto.journal.v1.TimerFired
+	32,  // 20: tenuto.journal.v1.Event.external_subscribed:type_name -> tenuto.journal.v1.ExternalSubscribed
+	33,  // 21: tenuto.journal.v1.Event.external_event:type_name -> tenuto.journal.v1.ExternalEvent
+	34,  // 22: tenuto.journal.v1.Event.sub_orchestration_scheduled:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
+	35,  // 23: tenuto.journal.v1.Event.sub_orchestration_completed:type_name -> tenuto.journal.v1.SubOrchestrationCompleted
+	36,  // 24: tenuto.journal.v1.Event.sub_orchestration_failed:type_name -> tenuto.journal.v1.SubOrchestrationFailed
+	37,  // 25: tenuto.journal.v1.Event.orchestration_chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	38,  // 26: tenuto.journal.v1.Event.cancel_requested:type_name -> tenuto.journal.v1.CancelRequested
+	39,  // 27: tenuto.journal.v1.Event.side_effect_recorded:type_name -> tenuto.journal.v1.SideEffectRecorded
+	40,  // 28: tenuto.journal.v1.Event.status_set:type_name -> tenuto.journal.v1.StatusSet
+	46,  // 29: tenuto.journal.v1.Event.message_sent:type_name -> tenuto.journal.v1.MessageSent
+	47,  // 30: tenuto.journal.v1.Event.message_delivered:type_name -> tenuto.journal.v1.MessageDelivered
+	48,  // 31: tenuto.journal.v1.Event.message_rejected:type_name -> tenuto.journal.v1.MessageRejected
+	41,  // 32: tenuto.journal.v1.Event.attribute_set:type_name -> tenuto.journal.v1.AttributeSet
+	43,  // 33: tenuto.journal.v1.Event.value_set:type_name -> tenuto.journal.v1.ValueSet
+	44,  // 34: tenuto.journal.v1.Event.operation_controlled:type_name -> tenuto.journal.v1.OperationControlled
+	45,  // 35: tenuto.journal.v1.Event.history_copied:type_name -> tenuto.journal.v1.HistoryCopied
+	6,   // 36: tenuto.journal.v1.OrchestrationStarted.input:type_name -> tenuto.journal.v1.Payload
+	9,   // 37: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
+	33,  // 38: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	74,  // 39: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	6,   // 40: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
+	22,  // 41: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	16,  // 42: tenuto.journal.v1.OrchestrationStarted.request_id_marks:type_name -> tenuto.journal.v1.RequestIdMark
+	41,  // 43: tenuto.journal.v1.OrchestrationStarted.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	43,  // 44: tenuto.journal.v1.OrchestrationStarted.values:type_name -> tenuto.journal.v1.ValueSet
+	8,   // 45: tenuto.journal.v1.OrchestrationStarted.headers:type_name -> tenuto.journal.v1.Header
+	10,  // 46: tenuto.journal.v1.OrchestrationStarted.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	7,   // 47: tenuto.journal.v1.OrchestrationStarted.last_failure:type_name -> tenuto.journal.v1.Error
+	15,  // 48: tenuto.journal.v1.OrchestrationStarted.copied:type_name -> tenuto.journal.v1.CopiedPart
+	6,   // 49: tenuto.journal.v1.OrchestrationCompleted.output:type_name -> tenuto.journal.v1.Payload
+	7,   // 50: tenuto.journal.v1.OrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
+	6,   // 51: tenuto.journal.v1.OrchestrationContinuedAsNew.input:type_name -> tenuto.journal.v1.Payload
+	33,  // 52: tenuto.journal.v1.OrchestrationContinuedAsNew.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	7,   // 53: tenuto.journal.v1.OrchestrationContinuedAsNew.retried:type_name -> tenuto.journal.v1.Error
+	6,   // 54: tenuto.journal.v1.ActivityScheduled.input:type_name -> tenuto.journal.v1.Payload
+	11,  // 55: tenuto.journal.v1.ActivityScheduled.options:type_name -> tenuto.journal.v1.ActivityOptions
+	6,   // 56: tenuto.journal.v1.ActivityCompleted.result:type_name -> tenuto.journal.v1.Payload
+	28,  // 57: tenuto.journal.v1.ActivityCompleted.failed_attempts:type_name -> tenuto.journal.v1.FailedAttempts
+	7,   // 58: tenuto.journal.v1.ActivityFailed.error:type_name -> tenuto.journal.v1.Error
+	28,  // 59: tenuto.journal.v1.ActivityFailed.failed_attempts:type_name -> tenuto.journal.v1.FailedAttempts
+	29,  // 60: tenuto.journal.v1.FailedAttempts.attempts:type_name -> tenuto.journal.v1.FailedAttempt
+	6,   // 61: tenuto.journal.v1.ExternalEvent.data:type_name -> tenuto.journal.v1.Payload
+	8,   // 62: tenuto.journal.v1.ExternalEvent.headers:type_name -> tenuto.journal.v1.Header
+	6,   // 63: tenuto.journal.v1.SubOrchestrationScheduled.input:type_name -> tenuto.journal.v1.Payload
 	0,   // 64: tenuto.journal.v1.SubOrchestrationScheduled.close_policy:type_name -> tenuto.journal.v1.ClosePolicy
-	7,   // 65: tenuto.journal.v1.SubOrchestrationScheduled.headers:type_name -> tenuto.journal.v1.Header
-	9,   // 66: tenuto.journal.v1.SubOrchestrationScheduled.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	5,   // 67: tenuto.journal.v1.SubOrchestrationCompleted.result:type_name -> tenuto.journal.v1.Payload
-	6,   // 68: tenuto.journal.v1.SubOrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
-	5,   // 69: tenuto.journal.v1.OrchestrationChained.input:type_name -> tenuto.journal.v1.Payload
-	7,   // 70: tenuto.journal.v1.OrchestrationChained.headers:type_name -> tenuto.journal.v1.Header
-	5,   // 71: tenuto.journal.v1.SideEffectRecorded.value:type_name -> tenuto.journal.v1.Payload
-	6,   // 72: tenuto.journal.v1.SideEffectRecorded.error:type_name -> tenuto.journal.v1.Error
-	5,   // 73: tenuto.journal.v1.StatusSet.value:type_name -> tenuto.journal.v1.Payload
-	41,  // 74: tenuto.journal.v1.AttributeSet.value:type_name -> tenuto.journal.v1.AttributeValue
-	5,   // 75: tenuto.journal.v1.ValueSet.value:type_name -> tenuto.journal.v1.Payload
+	8,   // 65: tenuto.journal.v1.SubOrchestrationScheduled.headers:type_name -> tenuto.journal.v1.Header
+	10,  // 66: tenuto.journal.v1.SubOrchestrationScheduled.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	6,   // 67: tenuto.journal.v1.SubOrchestrationCompleted.result:type_name -> tenuto.journal.v1.Payload
+	7,   // 68: tenuto.journal.v1.SubOrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
+	6,   // 69: tenuto.journal.v1.OrchestrationChained.input:type_name -> tenuto.journal.v1.Payload
+	8,   // 70: tenuto.journal.v1.OrchestrationChained.headers:type_name -> tenuto.journal.v1.Header
+	6,   // 71: tenuto.journal.v1.SideEffectRecorded.value:type_name -> tenuto.journal.v1.Payload
+	7,   // 72: tenuto.journal.v1.SideEffectRecorded.error:type_name -> tenuto.journal.v1.Error
+	6,   // 73: tenuto.journal.v1.StatusSet.value:type_name -> tenuto.journal.v1.Payload
+	42,  // 74: tenuto.journal.v1.AttributeSet.value:type_name -> tenuto.journal.v1.AttributeValue
+	6,   // 75: tenuto.journal.v1.ValueSet.value:type_name -> tenuto.journal.v1.Payload
 	3,   // 76: tenuto.journal.v1.OperationControlled.kind:type_name -> tenuto.journal.v1.OperationControlled.Kind
-	10,  // 77: tenuto.journal.v1.OperationControlled.options:type_name -> tenuto.journal.v1.ActivityOptions
-	14,  // 78: tenuto.journal.v1.HistoryCopied.source:type_name -> tenuto.journal.v1.CopiedPart
-	32,  // 79: tenuto.journal.v1.HistoryCopied.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	32,  // 80: tenuto.journal.v1.MessageSent.event:type_name -> tenuto.journal.v1.ExternalEvent
-	21,  // 81: tenuto.journal.v1.MessageSent.cancel:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
-	6,   // 82: tenuto.journal.v1.MessageRejected.error:type_name -> tenuto.journal.v1.Error
-	49,  // 83: tenuto.journal.v1.Entry.records:type_name -> tenuto.journal.v1.ChecksummedRecord
-	51,  // 84: tenuto.journal.v1.Record.append:type_name -> tenuto.journal.v1.Append
-	55,  // 85: tenuto.journal.v1.Record.epoch:type_name -> tenuto.journal.v1.Epoch
-	53,  // 86: tenuto.journal.v1.Record.attempt:type_name -> tenuto.journal.v1.Attempt
-	54,  // 87: tenuto.journal.v1.Record.purge:type_name -> tenuto.journal.v1.Purge
-	56,  // 88: tenuto.journal.v1.Record.metadata_change:type_name -> tenuto.journal.v1.MetadataChange
-	58,  // 89: tenuto.journal.v1.Record.set_condition:type_name -> tenuto.journal.v1.SetCondition
-	59,  // 90: tenuto.journal.v1.Record.copy_history:type_name -> tenuto.journal.v1.CopyHistory
-	52,  // 91: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
-	8,   // 92: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
-	6,   // 93: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
-	5,   // 94: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
-	27,  // 95: tenuto.journal.v1.Attempt.failed_attempts:type_name -> tenuto.journal.v1.FailedAttempts
-	61,  // 96: tenuto.journal.v1.MetadataChange.issued:type_name -> tenuto.journal.v1.JoinToken
-	61,  // 97: tenuto.journal.v1.MetadataChange.used:type_name -> tenuto.journal.v1.JoinToken
-	57,  // 98: tenuto.journal.v1.MetadataChange.lineage:type_name -> tenuto.journal.v1.Lineage
+	11,  // 77: tenuto.journal.v1.OperationControlled.options:type_name -> tenuto.journal.v1.ActivityOptions
+	15,  // 78: tenuto.journal.v1.HistoryCopied.source:type_name -> tenuto.journal.v1.CopiedPart
+	33,  // 79: tenuto.journal.v1.HistoryCopied.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	33,  // 80: tenuto.journal.v1.MessageSent.event:type_name -> tenuto.journal.v1.ExternalEvent
+	22,  // 81: tenuto.journal.v1.MessageSent.cancel:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	7,   // 82: tenuto.journal.v1.MessageRejected.error:type_name -> tenuto.journal.v1.Error
+	50,  // 83: tenuto.journal.v1.Entry.records:type_name -> tenuto.journal.v1.ChecksummedRecord
+	52,  // 84: tenuto.journal.v1.Record.append:type_name -> tenuto.journal.v1.Append
+	56,  // 85: tenuto.journal.v1.Record.epoch:type_name -> tenuto.journal.v1.Epoch
+	54,  // 86: tenuto.journal.v1.Record.attempt:type_name -> tenuto.journal.v1.Attempt
+	55,  // 87: tenuto.journal.v1.Record.purge:type_name -> tenuto.journal.v1.Purge
+	57,  // 88: tenuto.journal.v1.Record.metadata_change:type_name -> tenuto.journal.v1.MetadataChange
+	59,  // 89: tenuto.journal.v1.Record.set_condition:type_name -> tenuto.journal.v1.SetCondition
+	60,  // 90: tenuto.journal.v1.Record.copy_history:type_name -> tenuto.journal.v1.CopyHistory
+	53,  // 91: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
+	9,   // 92: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
+	7,   // 93: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
+	6,   // 94: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
+	28,  // 95: tenuto.journal.v1.Attempt.failed_attempts:type_name -> tenuto.journal.v1.FailedAttempts
+	62,  // 96: tenuto.journal.v1.MetadataChange.issued:type_name -> tenuto.journal.v1.JoinToken
+	62,  // 97: tenuto.journal.v1.MetadataChange.used:type_name -> tenuto.journal.v1.JoinToken
+	58,  // 98: tenuto.journal.v1.MetadataChange.lineage:type_name -> tenuto.journal.v1.Lineage
 	4,   // 99: tenuto.journal.v1.Lineage.kind:type_name -> tenuto.journal.v1.Lineage.Kind
-	60,  // 100: tenuto.journal.v1.SetCondition.condition:type_name -> tenuto.journal.v1.Condition
-	12,  // 101: tenuto.journal.v1.CopyHistory.origin:type_name -> tenuto.journal.v1.Origin
-	5,   // 102: tenuto.journal.v1.CopyHistory.input:type_name -> tenuto.journal.v1.Payload
+	61,  // 100: tenuto.journal.v1.SetCondition.condition:type_name -> tenuto.journal.v1.Condition
+	13,  // 101: tenuto.journal.v1.CopyHistory.origin:type_name -> tenuto.journal.v1.Origin
+	6,   // 102: tenuto.journal.v1.CopyHistory.input:type_name -> tenuto.journal.v1.Payload
 	1,   // 103: tenuto.journal.v1.Condition.kind:type_name -> tenuto.journal.v1.ConditionKind
-	61,  // 104: tenuto.journal.v1.PartitionMetadata.tokens:type_name -> tenuto.journal.v1.JoinToken
-	57,  // 105: tenuto.journal.v1.PartitionMetadata.lineages:type_name -> tenuto.journal.v1.Lineage
-	65,  // 106: tenuto.journal.v1.Settings.activity_rates:type_name -> tenuto.journal.v1.ActivityRate
-	64,  // 107: tenuto.journal.v1.Settings.paused_activities:type_name -> tenuto.journal.v1.PausedActivity
-	2,   // 108: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
-	8,   // 109: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
-	72,  // 110: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
-	60,  // 111: tenuto.journal.v1.Instance.condition:type_name -> tenuto.journal.v1.Condition
-	40,  // 112: tenuto.journal.v1.Instance.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	8,   // 113: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
-	53,  // 114: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
-	8,   // 115: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
-	36,  // 116: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
-	33,  // 117: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
-	62,  // 118: tenuto.journal.v1.SnapshotHeader.metadata:type_name -> tenuto.journal.v1.PartitionMetadata
-	52,  // 119: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
-	53,  // 120: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
-	60,  // 121: tenuto.journal.v1.InstanceSnapshot.condition:type_name -> tenuto.journal.v1.Condition
-	122, // [122:122] is the sub-list for method output_type
-	122, // [122:122] is the sub-list for method input_type
-	122, // [122:122] is the sub-list for extension type_name
-	122, // [122:122] is the sub-list for extension extendee
-	0,   // [0:122] is the sub-list for field type_name
+	62,  // 104: tenuto.journal.v1.PartitionMetadata.tokens:type_name -> tenuto.journal.v1.JoinToken
+	58,  // 105: tenuto.journal.v1.PartitionMetadata.lineages:type_name -> tenuto.journal.v1.Lineage
+	65,  // 106: tenuto.journal.v1.Roles.members:type_name -> tenuto.journal.v1.MemberRole
+	5,   // 107: tenuto.journal.v1.MemberRole.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
+	68,  // 108: tenuto.journal.v1.Settings.activity_rates:type_name -> tenuto.journal.v1.ActivityRate
+	67,  // 109: tenuto.journal.v1.Settings.paused_activities:type_name -> tenuto.journal.v1.PausedActivity
+	2,   // 110: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
+	9,   // 111: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
+	75,  // 112: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
+	61,  // 113: tenuto.journal.v1.Instance.condition:type_name -> tenuto.journal.v1.Condition
+	41,  // 114: tenuto.journal.v1.Instance.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	9,   // 115: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
+	54,  // 116: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
+	9,   // 117: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
+	37,  // 118: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	34,  // 119: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
+	63,  // 120: tenuto.journal.v1.SnapshotHeader.metadata:type_name -> tenuto.journal.v1.PartitionMetadata
+	53,  // 121: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
+	54,  // 122: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
+	61,  // 123: tenuto.journal.v1.InstanceSnapshot.condition:type_name -> tenuto.journal.v1.Condition
+	124, // [124:124] is the sub-list for method output_type
+	124, // [124:124] is the sub-list for method input_type
+	124, // [124:124] is the sub-list for extension type_name
+	124, // [124:124] is the sub-list for extension extendee
+	0,   // [0:124] is the sub-list for field type_name
 }
 
 func init() { file_journalpb_journal_proto_init() }
@@ -6741,8 +7036,8 @@ func file_journalpb_journal_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_journalpb_journal_proto_rawDesc), len(file_journalpb_journal_proto_rawDesc)),
-			NumEnums:      5,
-			NumMessages:   68,
+			NumEnums:      6,
+			NumMessages:   70,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -28,6 +28,7 @@ const (
 	boundKey         = attribute.Key("tenuto.bound")
 	stateKey         = attribute.Key("tenuto.state")
 	roleKey          = attribute.Key("tenuto.role")
+	livenessKey      = attribute.Key("tenuto.liveness")
 	orchestrationKey = attribute.Key("tenuto.orchestration")
 	activityKey      = attribute.Key("tenuto.activity")
 	outcomeKey       = attribute.Key("tenuto.outcome")

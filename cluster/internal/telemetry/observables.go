@@ -80,6 +80,9 @@ var observables = []observable{
 	{"tenuto.activity.attempts.reassigned", "{attempt}", observableCounter, "Attempts started again because their worker was lost.", readOne(func(s *Sample) uint64 { return s.Attempts.Reassigned })},
 
 	{"tenuto.node.ready", "{node}", observableGauge, "Whether the node is ready.", readOne(func(s *Sample) float64 { return boolToFloat(s.Ready) })},
+	{"tenuto.members", "{member}", observableGauge, "Members with a vote and without, by whether they answer, on the leader of the first partition.", readVotes},
+	{"tenuto.voters.wanted", "{member}", observableGauge, "Members that are to vote, on the leader of the first partition.", readVotersWanted},
+	{"tenuto.roles.changes", "{change}", observableCounter, "How often this node, as leader of the first partition, changed which members vote.", readOne(func(s *Sample) uint64 { return s.RoleChanges })},
 	{"tenuto.certificate.remaining", "s", observableGauge, "Time until the node's certificate expires, negative afterwards.", readCertificate},
 	{"tenuto.clock.offset", "s", observableGauge, "The node's wall clock minus the cluster time.", readClockOffset},
 	{"tenuto.raft.role", "{node}", observableGauge, "1 for the node's role, 0 for the others.", readRole},
@@ -158,5 +161,37 @@ func readMembers(s *Sample, report func(float64, ...attribute.KeyValue)) {
 				report(float64(member.Behind), g.attributesWith(memberKey.String(member.Node))...)
 			}
 		}
+	}
+}
+
+// leadsFirst returns the first partition if this node leads it.
+func (s *Sample) leadsFirst() (first *PartitionSample, ok bool) {
+	if len(s.Partitions) == 0 || !s.Partitions[0].Leads {
+		return nil, false
+	}
+	return &s.Partitions[0], true
+}
+
+func readVotes(s *Sample, report func(float64, ...attribute.KeyValue)) {
+	first, ok := s.leadsFirst()
+	if !ok {
+		return
+	}
+	type kind struct{ voter, unreachable bool }
+	counts := make(map[kind]int)
+	for _, m := range first.Members {
+		counts[kind{m.Voter, m.Unreachable}]++
+	}
+	for _, role := range []string{"voter", "standby"} {
+		for _, liveness := range []string{"alive", "unreachable"} {
+			count := counts[kind{role == "voter", liveness == "unreachable"}]
+			report(float64(count), roleKey.String(role), livenessKey.String(liveness))
+		}
+	}
+}
+
+func readVotersWanted(s *Sample, report func(float64, ...attribute.KeyValue)) {
+	if first, ok := s.leadsFirst(); ok {
+		report(float64(min(s.VotersWanted, len(first.Members))))
 	}
 }

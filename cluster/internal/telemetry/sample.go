@@ -18,6 +18,9 @@ type Sample struct {
 	StartsShed    uint64
 	StartsWaiting int // in the start queue
 	Partitions    []PartitionSample
+	// VotersWanted is how many members are to vote, RoleChanges how often this node has changed which.
+	VotersWanted int
+	RoleChanges  uint64
 	// CertificateExpires is when the node's certificate expires, the zero time if it has none.
 	CertificateExpires time.Time
 }

@@ -43,8 +43,11 @@ type clusterAnswer struct {
 type nodeView struct {
 	ID          string           `json:"id"`
 	Address     string           `json:"address"`
-	Voter       *bool            `json:"voter,omitempty"` // absent: unknown
-	LeaderOf    []int            `json:"leader_of"`       // partitions, from 0
+	Voter       *bool            `json:"voter,omitempty"`       // absent: unknown
+	Role        string           `json:"role,omitempty"`        // voter or standby, as the cluster has decided
+	PinnedRole  string           `json:"pinned_role,omitempty"` // as an operator has set it
+	Zone        string           `json:"zone,omitempty"`
+	LeaderOf    []int            `json:"leader_of"` // partitions, from 0
 	Behind      *uint64          `json:"behind,omitempty"`
 	Liveness    cluster.Liveness `json:"liveness,omitempty"`
 	LastContact float64          `json:"last_contact_seconds"`
@@ -125,7 +128,10 @@ func (a *clusterAPI) nodes(ctx context.Context) (*clusterAnswer, error) {
 }
 
 func memberViewOf(m cluster.Member) *nodeView {
-	v := &nodeView{ID: m.NodeID, Address: m.Address, Voter: &m.Voter, LeaderOf: m.LeadsPartitions, Liveness: m.Liveness}
+	v := &nodeView{
+		ID: m.NodeID, Address: m.Address, Voter: &m.Voter, LeaderOf: m.LeadsPartitions, Liveness: m.Liveness,
+		Role: m.Role, PinnedRole: m.PinnedRole, Zone: m.Zone,
+	}
 	if m.BehindKnown {
 		v.Behind = &m.Behind
 	}

@@ -302,3 +302,19 @@ func TestJob_Refusals(t *testing.T) {
 	}
 	fetch[errorAnswer](t, a, "GET", "/jobs/j?after=x", "", http.StatusBadRequest)
 }
+
+// A member is shown with its role, the role that was set, and its zone.
+func TestCluster_ShowsRoles(t *testing.T) {
+	c := clustertest.New(t, 3, clustertest.InMemory(), clustertest.Definitions(welcomeDefinitions()...), clustertest.Configure(func(i int, config *cluster.Config) {
+		config.Zone = fmt.Sprint("zone-", i)
+	}))
+	if err := operate.SetRole(t.Context(), c.Client(0), "n2", operate.RoleStandby, "slow disk"); err != nil {
+		t.Fatal(err)
+	}
+	of := newAPI(c.Client(0))
+	c.Eventually("the roles and zones are shown", func() bool {
+		nodes := fetch[clusterAnswer](t, of, http.MethodGet, "/cluster", "", http.StatusOK).Nodes
+		return len(nodes) == 3 && nodes[1].Role == "voter" && nodes[1].PinnedRole == "" && *nodes[1].Voter && nodes[1].Zone == "zone-1" &&
+			nodes[2].Role == "standby" && nodes[2].PinnedRole == "standby" && !*nodes[2].Voter && nodes[2].Zone == "zone-2"
+	})
+}

@@ -50,12 +50,15 @@ function NodeCard({ node, nodes, reload }) {
   return html`<article class="panel node" aria-labelledby=${`node-${node.id}`} data-row tabindex="-1">
     <header class="row"><h2 id=${`node-${node.id}`}>${node.id}</h2><${Badge} tone=${live.tone}>${live.text}<//>
       ${(node.not_ready || node.report_error) && html`<span class="bad">${node.not_ready || node.report_error}</span>`}
-      ${node.voter === false && html`<${Badge}>no vote<//>`}${node.draining && html`<${Badge} tone="warn">draining<//>`}
+      ${node.role === 'standby' && html`<${Badge}>standby<//>`}
+      ${node.role !== 'standby' && node.voter === false && html`<${Badge} tone="warn">no vote yet<//>`}${node.draining && html`<${Badge} tone="warn">draining<//>`}
       <span class="end"><${NodeActions} node=${node} nodes=${nodes} onDone=${reload} /></span></header>
     <${Facts} items=${[
       ['Address', node.address && html`<span class="mono">${node.address}</span>`],
       ['Version', (node.version || node.revision) && html`<span class="mono">${node.version || node.revision.slice(0, 12)}</span>`],
       ['Up for', node.uptime_seconds && duration(node.uptime_seconds)],
+      ['Role', node.role && `${node.role}${node.pinned_role ? `, set to ${node.pinned_role}` : ''}`],
+      ['Zone', node.zone],
       ['Leads', led.length > 0 ? led.join(', ') : live.tone !== 'bad' && 'nothing'],
       ['Lag', live.tone !== 'bad' && html`<span class=${lag.tone}>${lag.text}</span>`],
       ['Disk writes', diskOf(node) && html`<${Disk} node=${node} />`],
