@@ -24,6 +24,9 @@ const (
 // errNoView means that a node has no such view, for example because it was missed or has expired.
 var errNoView = errors.New("the node has no such view")
 
+// ErrNotStopped means that the instance of a call is not stopped.
+var ErrNotStopped = errors.New("the instance is not stopped: its replicas agree, or a majority of them does")
+
 // Ask sends a request for the partition to a node once.
 type Ask func(ctx context.Context, node, address string, request *clusterpb.Request) (*clusterpb.Response, error)
 
