@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -248,6 +249,26 @@ func hashEvents(chainHash uint64, events [][]byte) uint64 {
 		chainHash = d.Sum64()
 	}
 	return chainHash
+}
+
+// EncodedEvents yields the encoded events of an execution, from event 1 up to the last one at the
+// beginning of the iteration. They must not be changed. An error ends it, as in Events.
+func (m *Machine) EncodedEvents(instance string, execution uint64) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		h, err := m.history(instance, execution)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for _, encoded := range h.eventsFrom(1, &err) {
+			if !yield(encoded, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(nil, err)
+		}
+	}
 }
 
 // A View is the stored state of a machine right after one entry. One goroutine at a time may use it.
