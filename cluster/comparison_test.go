@@ -183,7 +183,7 @@ func TestVerify_RepairsMinority(t *testing.T) {
 			if !strings.Contains(errors, "replicas differ") || !strings.Contains(errors, "replica repaired") {
 				t.Errorf("not in the logs:\n%s", errors)
 			}
-			if err := Send(testContext(t), nodes[0].Client(), "waits1", goAhead, "y"); err != nil {
+			if err := Send(testContext(t), nodes[0].Client(), "waits1", word, "y"); err != nil {
 				t.Error(err)
 			}
 		})
@@ -229,12 +229,12 @@ func TestVerify_TieStopsInstance(t *testing.T) {
 		t.Fatalf("%v", status.Differences)
 	}
 	ctx, client := testContext(t), nodes[0].Client()
-	_ = Send(short(t), client, "waits2", goAhead, "y") // it is not answered
+	_ = Send(short(t), client, "waits2", word, "y") // it is not answered
 	eventually(t, "the instance is shown as stalled", func() bool {
 		got, err := client.Get(ctx, "waits2")
-		return err == nil && got.State == StateStalled
+		return err == nil && got.State == Stalled
 	})
-	if err := Send(ctx, client, "waits3", goAhead, "y"); err != nil {
+	if err := Send(ctx, client, "waits3", word, "y"); err != nil {
 		t.Errorf("another instance: %v", err)
 	}
 	internals := internalsOf(t, client)
@@ -243,7 +243,7 @@ func TestVerify_TieStopsInstance(t *testing.T) {
 		t.Fatal(err)
 	}
 	expectSound(t, nodes)
-	if err := Send(ctx, client, "waits2", goAhead, "z"); err != nil {
+	if err := Send(ctx, client, "waits2", word, "z"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := client.Wait(ctx, "waits2"); err != nil {

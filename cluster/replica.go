@@ -241,17 +241,14 @@ func (j actorsJournal) Events(instance string, execution, from uint64) iter.Seq2
 		if q.Instance == instance && q.Node == "" {
 			return func(yield func(*journalpb.Event, error) bool) {
 				yield(nil, &replay.Mismatch{
-					Kind: replicasDisagree, Instance: instance, Execution: execution, EventID: q.EventId,
-					Found: q.Reason, Expected: "the same on a majority of nodes; accept one with: tenuto accept",
+					Kind: comparison.ReplicasDisagree, Instance: instance, Execution: execution, EventID: q.EventId,
+					Found: q.Reason, Expected: comparison.ExpectedReplicas,
 				})
 			}
 		}
 	}
 	return j.Journal.Events(instance, execution, from)
 }
-
-// replicasDisagree is why an instance stalls whose replicas differ without a majority.
-const replicasDisagree replay.MismatchKind = "replicas disagree"
 
 // askInPartition returns how the nodes of a partition ask each other.
 func askInPartition(pa *partition) comparison.Ask {

@@ -33,6 +33,9 @@ const (
 	viewTimeout    = 10 * time.Second
 	compareTimeout = time.Minute
 	retryInterval  = 2 * time.Second
+	// tieInterval is how often instances that are stopped are compared, idleInterval how often a leader
+	// looks for quarantines.
+	tieInterval, idleInterval = 10 * time.Second, 5 * time.Second
 	// Bounds of what a round keeps.
 	suspectsMax = 100
 	keptMax     = 1000
@@ -76,6 +79,8 @@ type Leader struct {
 	cursor string                 // where the round in progress continues
 	begun  bool                   // since its beginning at ""
 	began  time.Time
+
+	examined time.Time // when instances that are stopped were last compared; used by Run only
 }
 
 // NewLeader returns the leader of a leadership, which Run runs.
@@ -116,7 +121,7 @@ func (l *Leader) Run(ctx context.Context) {
 				}
 			}
 		}
-		l.sleep(ctx, wait)
+		l.sleep(ctx, min(wait, idleInterval))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
@@ -188,14 +189,38 @@ func (l *Leader) stop(ctx context.Context, set *comparedSet, instance string, vo
 			q := l.locate(ctx, set, instance, v, votes[0])
 			q.Node = ""
 			l.report(instance, q, "no majority agrees, so the instance is stopped until an operator accepts a replica (tenuto accept)")
-			if err := l.config.Journal.Quarantine(ctx, q); err != nil {
-				return err
-			}
-			l.config.Retry(instance)
-			return nil
+			l.setCondition(ctx, instance, &journalpb.Condition{
+				Kind: journalpb.ConditionKind_CONDITION_KIND_STALLED, Mismatch: ReplicasDisagree, EventId: q.EventId, Expected: ExpectedReplicas, Found: q.Reason,
+			})
+			return l.config.Journal.Quarantine(ctx, q)
 		}
 	}
 	return nil
+}
+
+// ReplicasDisagree is the kind of mismatch of an instance that is stopped, ExpectedReplicas what it
+// expects.
+const (
+	ReplicasDisagree = "replicas disagree"
+	ExpectedReplicas = "the same on a majority of nodes; accept one with: tenuto accept"
+)
+
+// setCondition records why a running instance does not proceed, or that it can, for nil. If that is not
+// recorded, the instance shows it when it next has input.
+func (l *Leader) setCondition(ctx context.Context, instance string, condition *journalpb.Condition) {
+	known, ok := l.config.Journal.Instance(instance)
+	if !ok || known.Status != journalpb.Status_STATUS_RUNNING || condition == nil && known.Condition.GetMismatch() != ReplicasDisagree {
+		return
+	}
+	done := make(chan struct{})
+	l.config.Journal.SetCondition(&journalpb.SetCondition{
+		Instance: instance, Epoch: l.config.Epoch, Incarnation: known.Incarnation, Execution: known.Execution,
+		LastEventId: known.LastEventId, Condition: condition,
+	}, func(error) { close(done) })
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
 }
 
 // lift ends the quarantines of the replicas that are right, and lets a stopped instance go on.
@@ -219,6 +244,7 @@ func (l *Leader) lift(ctx context.Context, instance string, right []vote) error 
 		return err
 	}
 	l.config.Logger.Info("instance goes on: a majority of its replicas agrees", "partition", l.config.Partition, "instance", instance)
+	l.setCondition(ctx, instance, nil)
 	l.config.Retry(instance)
 	return nil
 }
@@ -241,7 +267,9 @@ func (l *Leader) handleQuarantines(ctx context.Context) (again bool) {
 		}
 		var err error
 		switch {
+		case q.Node == "" && time.Since(l.examined) < tieInterval:
 		case q.Node == "":
+			l.examined = time.Now()
 			err = l.examine(ctx, q.Instance)
 		case !slices.ContainsFunc(l.config.Journal.Members(), func(m journal.Member) bool { return m.Node == q.Node }):
 			err = l.config.Journal.LiftQuarantine(ctx, q.Instance, q.Node)
@@ -252,7 +280,7 @@ func (l *Leader) handleQuarantines(ctx context.Context) (again bool) {
 			l.config.Logger.Warn("replica not repaired yet, trying again", "differing", q.Node, "partition", l.config.Partition, "instance", q.Instance, "error", err)
 		}
 	}
-	return len(l.config.Journal.Quarantines()) > 0
+	return slices.ContainsFunc(l.config.Journal.Quarantines(), func(q *journalpb.Quarantine) bool { return q.Node != "" })
 }
 
 // repair replaces a quarantined replica by this node's, and compares again.
@@ -301,7 +329,7 @@ func (l *Leader) Accept(ctx context.Context, instance, node string) error {
 		return ErrNotStopped
 	}
 	for _, m := range l.config.Journal.Members() {
-		if m.Node == node {
+		if m.Node == node || !m.Voter {
 			continue
 		}
 		q := &journalpb.Quarantine{Instance: instance, Node: m.Node, Reason: "an operator accepted the replica of node " + node}
@@ -313,6 +341,7 @@ func (l *Leader) Accept(ctx context.Context, instance, node string) error {
 		return err
 	}
 	l.config.Logger.Info("replica accepted by an operator", "accepted", node, "partition", l.config.Partition, "instance", instance)
+	l.setCondition(ctx, instance, nil)
 	l.config.Retry(instance)
 	select {
 	case l.wake <- struct{}{}:
