@@ -144,7 +144,7 @@ func TestVerify_EqualReplicas(t *testing.T) {
 	}
 }
 
-// An event that differs on a minority is found by a round, named, and repaired, whoever leads.
+// An event that differs on a minority is found by a round, named, and repaired, whichever node leads.
 func TestVerify_RepairsMinority(t *testing.T) {
 	for _, c := range []struct {
 		name           string

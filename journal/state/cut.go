@@ -122,18 +122,18 @@ func (m *Machine) Cut() uint64 {
 
 // Comparison returns the number of the latest comparison of the replicas, 0 before the first, and the
 // ID at which it began.
-func (m *Machine) Comparison() (number uint64, from string) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.metadata.comparison.number, m.metadata.comparison.from
+func (fl *flusher) Comparison() (number uint64, from string) {
+	fl.mu.RLock()
+	defer fl.mu.RUnlock()
+	return fl.metadata.comparison.number, fl.metadata.comparison.from
 }
 
 // Quarantines returns the replicas of instances that are in quarantine, in order of instances and
 // nodes. They are shared and must not be changed.
-func (m *Machine) Quarantines() []*journalpb.Quarantine {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.metadata.quarantines
+func (fl *flusher) Quarantines() []*journalpb.Quarantine {
+	fl.mu.RLock()
+	defer fl.mu.RUnlock()
+	return fl.metadata.quarantines
 }
 
 // ErrViewMissed means that no view was taken at a comparison: it was recorded before the request, a
@@ -185,7 +185,7 @@ func (m *Machine) PrepareView(ctx context.Context, number uint64, pause bool) (*
 		return nil, errors.ErrUnsupported
 	}
 	p := &PendingView{machine: m, number: number, pause: pause, done: make(chan struct{}), resumed: make(chan struct{})}
-	if err := m.requestView(p); err != nil {
+	if err := p.request(); err != nil {
 		return nil, err
 	}
 	if pause {
@@ -210,7 +210,8 @@ func (m *Machine) PrepareView(ctx context.Context, number uint64, pause bool) (*
 	}
 }
 
-func (m *Machine) requestView(p *PendingView) error {
+func (p *PendingView) request() error {
+	m := p.machine
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.pendingView != nil || m.metadata.comparison.number >= p.number {
@@ -321,7 +322,9 @@ func (p *PendingView) ReplaceInstance(id string, encoded []byte) error {
 			return fmt.Errorf("the copy is of instance %q: %w", fresh.id, ErrCorrupt)
 		}
 		fresh.memBytes = idleBytes + len(id)
-		fresh.removeAttemptsIfEnded()
+		if !fresh.isRunning() {
+			fresh.attempts = nil // only open activities have attempts
+		}
 	}
 	m := p.machine
 	release, err := m.blockFlushes() // then the store has everything that is in memory
@@ -342,7 +345,7 @@ func (p *PendingView) ReplaceInstance(id string, encoded []byte) error {
 	if in := m.instances[id]; in != nil {
 		m.evict(in)
 	}
-	removals, err := m.removalsOf(id, fresh)
+	removals, err := p.removalsOf(id, fresh)
 	if err != nil {
 		return err
 	}
@@ -357,17 +360,11 @@ func (p *PendingView) ReplaceInstance(id string, encoded []byte) error {
 	return nil
 }
 
-// removeAttemptsIfEnded keeps the rule that only open activities have attempts.
-func (in *instance) removeAttemptsIfEnded() {
-	if !in.isRunning() {
-		in.attempts = nil
-	}
-}
-
 // removalsOf returns what removes everything that the store has of an instance whose header may be
 // wrong: by that header, and by the right instance, nil if there is none. It no longer counts the
 // instance. m.mu must be held, and no flush be in progress.
-func (m *Machine) removalsOf(id string, right *instance) (removals []removal, err error) {
+func (p *PendingView) removalsOf(id string, right *instance) (removals []removal, err error) {
+	m := p.machine
 	all := memberships{busy: true, unbegun: true, child: true, hasCondition: true}
 	var stored *instance
 	var timers []timerKey

@@ -498,7 +498,7 @@ func (c *instanceReader) read(header []byte) (digest [sha256.Size]byte, err erro
 		h.Write(x.Digest[:])
 	}
 	writeBytes(h, []byte(c.id))
-	writeBytes(h, c.in.comparableHeader())
+	writeBytes(h, comparableHeader(c.in))
 	h.Sum(digest[:0])
 	return digest, nil
 }
@@ -619,14 +619,14 @@ func (c *instanceReader) checkHeader() {
 		}
 	}
 	c.derived.attempts, c.derived.condition, c.derived.chainHash = in.attempts, in.condition, in.chainHash
-	if c.damage == nil && !bytes.Equal(in.comparableHeader(), c.derived.comparableHeader()) {
+	if c.damage == nil && !bytes.Equal(comparableHeader(in), comparableHeader(c.derived)) {
 		c.fail(in.execution, 0, "the header does not follow from the events")
 	}
 }
 
 // comparableHeader returns the header without fields that are local to a replica, the same for equal
 // instances on all of them.
-func (in *instance) comparableHeader() []byte {
+func comparableHeader(in *instance) []byte {
 	type field struct {
 		number protowire.Number
 		bytes  []byte

@@ -246,7 +246,7 @@ func (in *instance) invalid(s *segment, event uint64, reason string) error {
 }
 
 // stopped returns the error that rejects a change of an instance whose replicas disagree.
-func (in *instance) stopped(execution uint64) error {
+func stopped(in *instance, execution uint64) error {
 	return &InvalidAppendError{Instance: in.id, Execution: execution, EventID: in.last + 1, Reason: ErrStopped.Error(), Err: ErrStopped}
 }
 

@@ -91,7 +91,7 @@ func (m *Machine) append(a *appendCommand) error {
 		return err
 	}
 	if m.metadata.isStopped(in.id) {
-		return in.stopped(in.execution)
+		return stopped(in, in.execution)
 	}
 	m.markDirty(in)
 	before := in.memberships()
@@ -133,7 +133,7 @@ func (m *Machine) checkCopy(c *copyCommand) (in *instance, known bool, err error
 	case in.execution != s.Execution || in.last != s.LastEventId:
 		return nil, false, &ConflictError{Instance: s.Target, Execution: s.Execution, First: s.LastEventId + 1, Last: in.last}
 	case m.metadata.isStopped(s.Target):
-		return nil, false, in.stopped(s.Execution)
+		return nil, false, stopped(in, s.Execution)
 	}
 	return in, known, c.check(in, known)
 }
