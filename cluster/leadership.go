@@ -402,11 +402,11 @@ func offerLeadership(ctx context.Context, g *partition, node string) bool {
 }
 
 // acceptLeadership accepts an offer of leadership if this node is ready.
-func (r *replicaCalls) acceptLeadership(context.Context, *clusterpb.Request) (*clusterpb.Response, error) {
+func (r *replicaCalls) acceptLeadership(_ context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	if r.node.stopping.Load() {
 		return nil, journal.ErrNotLeader
 	}
-	result := &clusterpb.OfferLeadershipResult{Accepted: r.node.Health().Ready() == nil}
+	result := &clusterpb.OfferLeadershipResult{Accepted: r.node.Health().Ready() == nil && !isQuarantined(r.node.partitionFor(request), "")}
 	return &clusterpb.Response{Result: &clusterpb.Response_OfferLeadership{OfferLeadership: result}}, nil
 }
 

@@ -485,6 +485,9 @@ func (n *Node) closeParts() {
 	n.workerStreams.Wait()
 	// While the journals are open: a checkpoint that is being made waits for them.
 	backupErr := n.backups.Close()
+	for _, g := range n.partitions {
+		g.views.Close()
+	}
 	// This ends leadership and the partitions with it; after that nothing appends.
 	n.closeErr = errors.Join(n.opener.closePartitions(), backupErr)
 	n.system.Close()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
+	"github.com/tenuto-dev/tenuto/cluster/internal/comparison"
 	"github.com/tenuto-dev/tenuto/cluster/internal/crosspartition"
 	"github.com/tenuto-dev/tenuto/cluster/internal/instances"
 	"github.com/tenuto-dev/tenuto/cluster/internal/retention"
@@ -39,6 +40,10 @@ type partition struct {
 	callLimiter    admission.CallLimiter
 	seenIndex      routing.MaxIndex // highest journal index that calls through this node have seen
 
+	views           *comparison.Server                // set with journal
+	comparing       atomic.Pointer[comparison.Leader] // set while this node leads the partition
+	comparisonStats comparison.Stats
+
 	inputs     *instances.Inputs
 	reads      *instances.Reads
 	waits      runWaiter
@@ -63,6 +68,7 @@ func (pa *partition) setJournal(opened *journal.Journal) {
 		PauseOf: func(name string) *journalpb.PausedActivity { return pa.node.settings.pauseOf(name) },
 	}
 	pa.inputs, pa.reads = instances.NewInputs(shared), instances.NewReads(shared)
+	pa.views = &comparison.Server{Journal: opened, Ask: askInPartition(pa)}
 	pa.waits, pa.members, pa.workerLoop = runWaiter{pa, opened}, memberHandler{pa, opened}, workerLoop{pa, opened}
 }
 
@@ -236,7 +242,7 @@ func (pa *partition) lead(ctx context.Context, epoch uint64) {
 	if pa.number == 0 {
 		background.Go(func() { pa.node.roles.Run(ctx) })
 	}
-	p := pa.node.system.LeadPartition(ctx, slot, pa.journal, epoch)
+	p := pa.node.system.LeadPartition(ctx, slot, actorsJournal{pa.journal}, epoch)
 	pa.actorPartition.Store(p)
 	pa.leaderNotifier.Notify()
 	background.Go(func() { pa.raiseProtocol(ctx) })
@@ -250,8 +256,14 @@ func (pa *partition) lead(ctx context.Context, epoch uint64) {
 		Logger: pa.node.config.Logger, OtherPartitions: otherPartitionsOf(pa),
 	}
 	background.Go(func() { sweeper.Run(ctx) })
+	if !pa.node.config.InMemory {
+		comparing := comparison.NewLeader(comparisonConfig(pa, p, epoch))
+		pa.comparing.Store(comparing)
+		background.Go(func() { comparing.Run(ctx) })
+	}
 	<-ctx.Done()
 	pa.actorPartition.Store(nil)
+	pa.comparing.Store(nil)
 	p.Close()
 	background.Wait()
 }

@@ -2,17 +2,23 @@ package cluster
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/cluster/internal/backup"
+	"github.com/tenuto-dev/tenuto/cluster/internal/comparison"
+	"github.com/tenuto-dev/tenuto/cluster/internal/statement"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
@@ -45,6 +51,9 @@ func (r *replicaCalls) answerLocally(ctx context.Context, request *clusterpb.Req
 	}
 	if err := r.awaitSeenIndexes(ctx, request); err != nil {
 		return nil, err
+	}
+	if refusesRead(r.node, request) {
+		return nil, journal.ErrNotLeader // another node will answer
 	}
 	response, err := answer(r, ctx, request)
 	if errors.Is(err, ErrClosed) {
@@ -198,6 +207,199 @@ func (r *replicaCalls) checkAsked(node string) error {
 		return fmt.Errorf("%w: %.100q is not at the address of %q", ErrNotMember, node, r.node.config.NodeID)
 	}
 	return nil
+}
+
+// isQuarantined reports whether this node's replica of an instance, or of any instance for "", must
+// not be used.
+func isQuarantined(pa *partition, instance string) bool {
+	for _, q := range pa.journal.Quarantines() {
+		if q.Node == pa.node.config.NodeID && (instance == "" || q.Instance == instance) {
+			return true
+		}
+	}
+	return false
+}
+
+// refusesRead reports whether this node must not answer a request from its replica.
+func refusesRead(n *Node, request *clusterpb.Request) bool {
+	if kind := kindOf(request); kind.local != nil && !kind.ofInstance && !request.Stale {
+		return false // it is not about instances
+	}
+	if n.scatter.concernsAllPartitions(request) {
+		return slices.ContainsFunc(n.partitions, func(pa *partition) bool { return isQuarantined(pa, "") })
+	}
+	return isQuarantined(n.partitionFor(request), request.Instance)
+}
+
+// actorsJournal is the journal of the actors: they do not run an instance that is stopped because its
+// replicas disagree.
+type actorsJournal struct{ *journal.Journal }
+
+// Events implements actors.Journal.
+func (j actorsJournal) Events(instance string, execution, from uint64) iter.Seq2[*journalpb.Event, error] {
+	for _, q := range j.Quarantines() {
+		if q.Instance == instance && q.Node == "" {
+			return func(yield func(*journalpb.Event, error) bool) {
+				yield(nil, &replay.Mismatch{
+					Kind: comparison.ReplicasDisagree, Instance: instance, Execution: execution, EventID: q.EventId,
+					Found: q.Reason, Expected: comparison.ExpectedReplicas,
+				})
+			}
+		}
+	}
+	return j.Journal.Events(instance, execution, from)
+}
+
+// askInPartition returns how the nodes of a partition ask each other.
+func askInPartition(pa *partition) comparison.Ask {
+	return func(ctx context.Context, node, address string, request *clusterpb.Request) (*clusterpb.Response, error) {
+		return pa.node.router.askNode(ctx, node, address, pa.prepareRequest(request))
+	}
+}
+
+// comparisonConfig returns the configuration of the comparisons of a leadership.
+func comparisonConfig(pa *partition, p *actors.Partition, epoch uint64) comparison.Config {
+	interval := pa.node.config.harness.CompareInterval
+	if interval == 0 {
+		interval = comparison.RoundInterval
+	}
+	return comparison.Config{
+		Node: pa.node.config.NodeID, Partition: pa.number, Journal: pa.journal, Epoch: epoch, Ask: askInPartition(pa),
+		HandOver: pa.handOver, Retry: p.Retry, Stats: &pa.comparisonStats, Logger: pa.node.config.Logger, Interval: interval,
+		Sign: func(ctx context.Context, s *statement.Statement) (*clusterpb.SignedDigest, error) {
+			signed, err := sign(ctx, pa, s)
+			if err != nil {
+				return nil, err
+			}
+			return &clusterpb.SignedDigest{Statement: signed.Statement, Signature: signed.Signature}, nil
+		},
+	}
+}
+
+// sign signs a statement of this node as the leader of a partition.
+func sign(ctx context.Context, pa *partition, s *statement.Statement) (*clusterpb.SignedHistory, error) {
+	secret, err := pa.node.tokens.awaitKey(ctx)
+	if err != nil {
+		return nil, err
+	}
+	key := statement.SigningKey(secret, pa.node.config.ClusterID)
+	s.Cluster, s.Partition = pa.node.config.ClusterID, uint64(pa.number)
+	if lineages := pa.journal.Lineages(); len(lineages) > 0 {
+		s.Lineage = lineages[len(lineages)-1].Id
+	}
+	encoded := s.Encode()
+	return &clusterpb.SignedHistory{Statement: encoded, Signature: ed25519.Sign(key, encoded), Key: key.Public().(ed25519.PublicKey)}, nil
+}
+
+// prove signs what the leader has of an instance. Executions that were recorded meanwhile may be
+// missing.
+func prove(ctx context.Context, pa *partition, instance string) (*clusterpb.SignedHistory, error) {
+	s := &statement.Statement{Instance: instance, Index: pa.journal.AppliedIndex(), Time: pa.journal.Now().UnixNano()}
+	known, ok := pa.journal.Instance(instance)
+	if !ok {
+		return nil, actors.ErrNotFound
+	}
+	for number := uint64(1); number <= known.Execution; number++ {
+		x := statement.Execution{Number: number}
+		digest := statement.NewExecutionDigest(instance, number)
+		for event, err := range pa.journal.EncodedEvents(instance, number) {
+			if err != nil {
+				return nil, err
+			}
+			digest.Add(event)
+			x.LastEventID++
+		}
+		x.Digest = digest.Sum()
+		s.Executions = append(s.Executions, x)
+	}
+	return sign(ctx, pa, s)
+}
+
+// signingKey answers with the public key of the leaders' signatures.
+func (r *replicaCalls) signingKey(ctx context.Context, _ *clusterpb.Request) (*clusterpb.Response, error) {
+	secret, err := r.node.tokens.awaitKey(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id := r.node.config.ClusterID
+	key := statement.SigningKey(secret, id).Public().(ed25519.PublicKey)
+	return &clusterpb.Response{Result: &clusterpb.Response_SigningKey{SigningKey: &clusterpb.SigningKey{Key: key, Cluster: id}}}, nil
+}
+
+// verifyReplicas begins or follows a comparison of all instances of a partition that this node leads.
+func verifyReplicas(pa *partition, r *clusterpb.VerifyRequest) (*clusterpb.Response, error) {
+	if pa.node.config.InMemory {
+		return nil, backup.ErrInMemory
+	}
+	comparing := pa.comparing.Load()
+	if comparing == nil {
+		return nil, journal.ErrNotLeader
+	}
+	return &clusterpb.Response{Result: &clusterpb.Response_Verify{Verify: comparing.Verify(r)}}, nil
+}
+
+// acceptReplica makes one node's replica of a stopped instance the right one.
+func acceptReplica(ctx context.Context, pa *partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+	comparing, node := pa.comparing.Load(), r.GetAcceptReplica().GetNode()
+	switch {
+	case comparing == nil:
+		return nil, journal.ErrNotLeader
+	case !pa.journal.IsMember(node):
+		return nil, fmt.Errorf("%w: %.100q", ErrNotMember, node)
+	}
+	if err := comparing.Accept(ctx, r.Instance, node); err != nil {
+		return nil, err
+	}
+	return &clusterpb.Response{Result: &clusterpb.Response_AcceptReplica{AcceptReplica: new(clusterpb.ReplicaAccepted)}}, nil
+}
+
+// serveView answers what the leader asks of this node's view.
+func serveView(ctx context.Context, pa *partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+	response, node, err := new(clusterpb.Response), "", error(nil)
+	checked := func() bool {
+		err = pa.node.replicaCalls.checkAsked(node)
+		return err == nil
+	}
+	switch call := r.Call.(type) {
+	case *clusterpb.Request_View:
+		if node = call.View.GetNode(); checked() {
+			result := new(clusterpb.Response_View)
+			result.View, err = pa.views.View(ctx, call.View)
+			response.Result = result
+		}
+	case *clusterpb.Request_Compare:
+		if node = call.Compare.GetNode(); checked() {
+			result := new(clusterpb.Response_Compare)
+			result.Compare, err = pa.views.Compare(ctx, call.Compare)
+			response.Result = result
+		}
+	case *clusterpb.Request_CompareEvents:
+		if node = call.CompareEvents.GetNode(); checked() {
+			result := new(clusterpb.Response_CompareEvents)
+			result.CompareEvents, err = pa.views.CompareEvents(ctx, call.CompareEvents)
+			response.Result = result
+		}
+	case *clusterpb.Request_ReadView:
+		if node = call.ReadView.GetNode(); checked() {
+			result := new(clusterpb.Response_ReadView)
+			result.ReadView, err = pa.views.Read(ctx, call.ReadView)
+			response.Result = result
+		}
+	case *clusterpb.Request_Repair:
+		if node = call.Repair.GetNode(); checked() {
+			result := new(clusterpb.Response_Repair)
+			result.Repair, err = pa.views.Repair(ctx, call.Repair)
+			response.Result = result
+		}
+	case *clusterpb.Request_EndView:
+		if node = call.EndView.GetNode(); checked() {
+			response.Result = &clusterpb.Response_EndView{EndView: pa.views.End(call.EndView)}
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return response, nil
 }
 
 // backupPartitions returns the partitions of a node as package backup uses them.

@@ -56,7 +56,7 @@ var requestTable map[reflect.Type]requestKind
 
 func init() {
 	requestTable = make(map[reflect.Type]requestKind)
-	for _, rows := range []map[reflect.Type]requestKind{inputKinds(), readKinds(), managementKinds(), roleKinds(), backupKinds(), nodeKinds()} {
+	for _, rows := range []map[reflect.Type]requestKind{inputKinds(), readKinds(), managementKinds(), roleKinds(), backupKinds(), nodeKinds(), verificationKinds()} {
 		maps.Copy(requestTable, rows)
 	}
 }
@@ -373,6 +373,54 @@ func backupKinds() map[reflect.Type]requestKind {
 				return checkText("node ID", r.GetEndBackup().GetNode(), 1, nodeIDMax)
 			},
 			local: (*replicaCalls).endBackup,
+		},
+	}
+}
+
+// verificationKinds are the requests that compare, repair and prove what replicas have.
+func verificationKinds() map[reflect.Type]requestKind {
+	ofView := requestKind{anyRole: true, readOnly: true, serve: func(ctx context.Context, pa *partition, _ *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+		return serveView(ctx, pa, r)
+	}}
+	return map[reflect.Type]requestKind{
+		reflect.TypeFor[*clusterpb.Request_View]():          ofView,
+		reflect.TypeFor[*clusterpb.Request_Compare]():       ofView,
+		reflect.TypeFor[*clusterpb.Request_CompareEvents](): ofView,
+		reflect.TypeFor[*clusterpb.Request_ReadView]():      ofView,
+		reflect.TypeFor[*clusterpb.Request_Repair]():        ofView,
+		reflect.TypeFor[*clusterpb.Request_EndView]():       ofView,
+		reflect.TypeFor[*clusterpb.Request_Verify](): {
+			readOnly: true,
+			actions:  needs("verify"),
+			serve: func(_ context.Context, pa *partition, _ *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return verifyReplicas(pa, r.GetVerify())
+			},
+		},
+		reflect.TypeFor[*clusterpb.Request_AcceptReplica](): {
+			actions:    needs("accept replica"),
+			ofInstance: true,
+			check: func(r *clusterpb.Request, _ payloadLimit) error {
+				return checkText("node ID", r.GetAcceptReplica().GetNode(), 1, nodeIDMax)
+			},
+			serve: func(ctx context.Context, pa *partition, _ *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return acceptReplica(ctx, pa, r)
+			},
+		},
+		reflect.TypeFor[*clusterpb.Request_Prove](): {
+			actions:    needs(ActionHistory),
+			ofInstance: true,
+			read: func(ctx context.Context, pa *partition, _ *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				signed, err := prove(ctx, pa, r.Instance)
+				if err != nil {
+					return nil, err
+				}
+				return &clusterpb.Response{Result: &clusterpb.Response_Prove{Prove: signed}}, nil
+			},
+		},
+		reflect.TypeFor[*clusterpb.Request_SigningKey](): {
+			readOnly: true,
+			actions:  needs(ActionHistory),
+			local:    (*replicaCalls).signingKey,
 		},
 	}
 }

@@ -138,6 +138,9 @@ func (r *router) readStale(ctx context.Context, request *clusterpb.Request) (res
 		return nil, ErrClosed
 	default:
 	}
+	if refusesRead(r.node, request) {
+		return r.call(ctx, request)
+	}
 	err = r.node.recoverer.Call(request, func() (err error) {
 		if r.node.scatter.concernsAllPartitions(request) {
 			response, err = r.node.scatter.listLocally(ctx, request)

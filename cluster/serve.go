@@ -82,7 +82,7 @@ func (pa *partition) execute(ctx context.Context, request *clusterpb.Request) (*
 	}
 	pa.awaitLeader(ctx)
 	p := pa.servingPartition()
-	if p == nil {
+	if p == nil || request.Instance != "" && isQuarantined(pa, request.Instance) {
 		return nil, journal.ErrNotLeader
 	}
 	if kind.serve != nil {

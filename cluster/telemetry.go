@@ -88,7 +88,21 @@ func (t telemetrySource) Sample() *telemetry.Sample {
 		s.StartsShed += g.startLimiter.Rejected()
 		s.StartsWaiting += g.startLimiter.Queued()
 		health := g.health()
+		compared := telemetry.PartitionSample{Differences: g.comparisonStats.Differences.Load(), ComparisonTook: time.Duration(g.comparisonStats.Took.Load())}
+		if since := g.comparisonStats.Since.Load(); since > 0 {
+			compared.ComparisonAge = time.Since(time.Unix(0, since))
+		}
+		for _, q := range g.journal.Quarantines() {
+			switch q.Node {
+			case n.config.NodeID:
+				compared.Quarantined++
+			case "":
+				compared.Stopped++
+			}
+		}
 		s.Partitions = append(s.Partitions, telemetry.PartitionSample{
+			Quarantined: compared.Quarantined, Stopped: compared.Stopped, Differences: compared.Differences,
+			ComparisonAge: compared.ComparisonAge, ComparisonTook: compared.ComparisonTook,
 			Leads:        g.isLeader(),
 			Role:         string(health.Role),
 			Term:         health.Term,

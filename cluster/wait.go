@@ -69,6 +69,12 @@ func (w *runWaiter) await(ctx context.Context, id string, run runRef) (*clusterp
 	var found *journalpb.Instance // as first seen
 	for {
 		known, ok := w.journal.Instance(id)
+		if isQuarantined(w.partition, id) { // checked after the read
+			if err := w.partition.node.poll(ctx, func() bool { return !isQuarantined(w.partition, id) }); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		var status *clusterpb.Status
 		var err error
 		switch {

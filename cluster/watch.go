@@ -114,6 +114,12 @@ func (h *historyWatcher) run(ctx context.Context) error {
 	defer cancel()
 	for {
 		known, ok := g.journal.Instance(h.id)
+		if isQuarantined(g, h.id) {
+			if err := g.node.poll(ctx, func() bool { return !isQuarantined(g, h.id) }); err != nil {
+				return err
+			}
+			continue
+		}
 		switch {
 		case h.watchedRun != nil && (!ok || isReplaced(known, h.watchedRun)):
 			return errPurged

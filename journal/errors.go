@@ -56,6 +56,10 @@ var (
 	// ErrCompletionKeyProtocol: a member does not speak the protocol that introduced the
 	// completion key.
 	ErrCompletionKeyProtocol = errors.New("recording the completion key requires protocol 4 on every member")
+	// ErrComparisonProtocol: a member does not speak the protocol that introduced comparisons.
+	ErrComparisonProtocol = errors.New("comparing replicas requires protocol 4 on every member")
+	// ErrTooManyQuarantines: 256 replicas of instances are in quarantine.
+	ErrTooManyQuarantines = state.ErrTooManyQuarantines
 	// ErrCompletionKey: the completion key has another size.
 	ErrCompletionKey = errors.New("the completion key must have 32 bytes")
 )

@@ -174,6 +174,55 @@ func (m *metadata) RecordCut(ctx context.Context, cut uint64) error {
 // Cut returns the latest cut that this node has applied, 0 before the first.
 func (m *metadata) Cut() uint64 { return m.machine.Cut() }
 
+// ComparisonProtocol is the protocol that introduced comparisons of replicas, and quarantines.
+const ComparisonProtocol = 4
+
+// RecordComparison records a comparison of the replicas, which begins at an instance ID; see
+// PrepareView. It must be called on the leader, and needs [ComparisonProtocol]. A number that is not
+// above the recorded one changes nothing.
+//
+// Errors: ErrComparisonProtocol, and those of IssueToken except ErrTooManyTokens.
+func (m *metadata) RecordComparison(ctx context.Context, number uint64, from string) error {
+	return m.changeComparisons(ctx, "record comparison", &journalpb.MetadataChange{Comparison: &journalpb.Comparison{Number: number, From: from}})
+}
+
+func (m *metadata) changeComparisons(ctx context.Context, what string, c *journalpb.MetadataChange) error {
+	err := error(ErrComparisonProtocol)
+	if m.Protocol() >= ComparisonProtocol {
+		err = m.changeMetadata(ctx, c)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// Comparison returns the latest comparison that this node has applied; see
+// state.Machine.Comparison.
+func (m *metadata) Comparison() (number uint64, from string) { return m.machine.Comparison() }
+
+// Quarantine records a quarantine, at the cluster time. It must be called on the leader, and needs
+// [ComparisonProtocol].
+//
+// Errors: ErrTooManyQuarantines, ErrComparisonProtocol, and those of IssueToken except
+// ErrTooManyTokens.
+func (m *metadata) Quarantine(ctx context.Context, q *journalpb.Quarantine) error {
+	q.Since = m.clock.Now().UnixNano()
+	return m.changeComparisons(ctx, "record quarantine", &journalpb.MetadataChange{Quarantine: q})
+}
+
+// LiftQuarantine ends the quarantine of an instance and a node. It must be called on the leader, and
+// needs [ComparisonProtocol]. It is no error if there is none.
+//
+// Errors: as RecordComparison.
+func (m *metadata) LiftQuarantine(ctx context.Context, instance, node string) error {
+	return m.changeComparisons(ctx, "lift quarantine", &journalpb.MetadataChange{Lifted: &journalpb.Quarantine{Instance: instance, Node: node}})
+}
+
+// Quarantines returns the quarantines that this node has applied, in order of instances and nodes.
+// They must not be changed.
+func (m *metadata) Quarantines() []*journalpb.Quarantine { return m.machine.Quarantines() }
+
 // Lineages returns the latest lineages of the partition; see state.Machine.Lineages.
 func (m *metadata) Lineages() []*journalpb.Lineage { return m.machine.Lineages() }
 

@@ -72,7 +72,7 @@ func (j *Journal) setTrailingLogs() error {
 	return j.reloadRaftConfig(func(c *raft.ReloadableConfig) { c.TrailingLogs = entries })
 }
 
-// checkpoints makes checkpoints of the state for backups.
+// checkpoints makes checkpoints of the state for backups, and views for comparisons.
 type checkpoints struct {
 	machine   *state.Machine
 	snapshots *snapshot.Store // nil if everything is in memory
@@ -132,4 +132,13 @@ func (c *checkpoints) CheckpointAtCut(ctx context.Context, cut uint64, dir strin
 		made.Files = append(made.Files, CheckpointFile{f.Name, f.Size, f.CRC32C, snapshot.IsImmutable(f.Name)})
 	}
 	return made, nil
+}
+
+// ErrViewMissed means that there is no view at a comparison. Another comparison may succeed.
+var ErrViewMissed = state.ErrViewMissed
+
+// PrepareView requests a view of the state at a comparison; see state.Machine.PrepareView. Without
+// Config.Dir it returns errors.ErrUnsupported.
+func (c *checkpoints) PrepareView(ctx context.Context, number uint64, pause bool) (*state.PendingView, error) {
+	return c.machine.PrepareView(ctx, number, pause)
 }

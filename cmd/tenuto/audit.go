@@ -1,12 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"crypto/ed25519"
+	"encoding/hex"
+	"errors"
 	"flag"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster/operate"
+	"github.com/tenuto-dev/tenuto/cluster/proof"
 	"github.com/tenuto-dev/tenuto/cmd/tenuto/internal/output"
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
@@ -68,5 +74,110 @@ func auditColumns(times output.Times) []output.Column[auditRecord] {
 		}},
 		{Name: "PRINCIPAL", Cell: func(r auditRecord) string { return output.Cell(r.Principal) }},
 		{Name: "REASON", Cell: func(r auditRecord) string { return output.Cell(r.Reason) }},
+	}
+}
+
+// verifyReplicas compares all replicas now.
+func verifyReplicas(flags *flag.FlagSet) action {
+	d := displayFlags(flags, output.Table, output.JSON, output.YAML)
+	return withSession(flags, func(ctx context.Context, s *session, _ []string) error {
+		shown := time.Now()
+		all, err := operate.Verify(ctx, s.Client, func(v operate.Verification) {
+			if v.Done || time.Since(shown) < 2*time.Second {
+				return
+			}
+			shown = time.Now()
+			printMessage(s.streams, fmt.Sprintf("partition %d: %d instances, %d events compared %s", v.Partition, v.Instances, v.Events, v.Waits))
+		})
+		if err != nil {
+			return err
+		}
+		if d.format != output.Table {
+			printer := output.NewPrinter[operate.Verification](s.out, d.format, nil, nil)
+			for _, v := range all {
+				err = errors.Join(err, printer.Write(v))
+			}
+			err = errors.Join(err, printer.Flush())
+		}
+		sound := true
+		for _, v := range all {
+			sound = sound && len(v.Differences) == 0 && v.Replicas == v.Voters
+			if d.format != output.Table {
+				continue
+			}
+			if _, err := fmt.Fprintf(s.out, "partition %d: %d instances, %d events, %d of %d replicas, %d differences\n",
+				v.Partition, v.Instances, v.Events, v.Replicas, v.Voters, len(v.Differences)); err != nil {
+				return err
+			}
+			for _, of := range v.Differences {
+				if _, err := fmt.Fprintf(s.out, "  %s event %d/%d on %s: %s%s\n", output.Cell(of.InstanceID), of.Execution, of.EventID,
+					cmp.Or(of.NodeID, "all: stopped, no majority agrees"), of.Reason, map[bool]string{true: " (repaired)"}[of.Repaired]); err != nil {
+					return err
+				}
+			}
+		}
+		if err == nil && !sound {
+			return &reportedError{statusRejected}
+		}
+		return err
+	})
+}
+
+func acceptReplica(flags *flag.FlagSet) action {
+	return withSession(flags, func(ctx context.Context, s *session, args []string) error {
+		return operate.AcceptReplica(ctx, s.Client, args[0], args[1])
+	})
+}
+
+func showSigningKey(flags *flag.FlagSet) action {
+	return withSession(flags, func(ctx context.Context, s *session, _ []string) error {
+		key, _, err := proof.Key(ctx, s.Client)
+		if err == nil {
+			_, err = fmt.Fprintln(s.out, hex.EncodeToString(key))
+		}
+		return err
+	})
+}
+
+func proveHistory(flags *flag.FlagSet) action {
+	execution := flags.Uint64("execution", 0, "execution to prove, counted from 1; 0 for the latest")
+	return withSession(flags, func(ctx context.Context, s *session, args []string) error {
+		file, err := os.OpenFile(args[1], os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		if err != nil {
+			return &usageError{err.Error()}
+		}
+		if err = errors.Join(proof.Prove(ctx, s.Client, args[0], *execution, file), file.Close()); err != nil {
+			return errors.Join(err, os.Remove(args[1]))
+		}
+		return nil
+	})
+}
+
+// checkProof checks a proof without a cluster.
+func checkProof(flags *flag.FlagSet) action {
+	text := flags.String("key", "", "public `key` of the cluster, as \"tenuto history key\" shows it")
+	return func(_ context.Context, s streams, args []string) error {
+		key, err := hex.DecodeString(*text)
+		if err != nil || len(key) != 0 && len(key) != ed25519.PublicKeySize {
+			return &usageError{"-key has 64 hexadecimal digits"}
+		}
+		if len(key) == 0 {
+			key = nil
+		}
+		file, err := os.Open(args[0])
+		if err != nil {
+			return &usageError{err.Error()}
+		}
+		p, err := proof.Check(file, key)
+		if err = errors.Join(err, file.Close()); err != nil {
+			return err
+		}
+		trust := ""
+		if key == nil {
+			trust = " (not compared: name the cluster's with -key)"
+		}
+		_, err = fmt.Fprintf(s.out, "ok: %s/%d, %d events, cluster %s, partition %d, index %d, signed %s by %s%s\n", p.History.Instance, p.History.Execution,
+			len(p.History.Events), p.Cluster, p.Partition, p.Index, p.Time.Format(time.RFC3339), hex.EncodeToString(p.Key), trust)
+		return err
 	}
 }

@@ -20,6 +20,9 @@ var showCommands = []command{
 	{"history", "ID", "show a history; a pair is a scheduling event and its completion", 1, 1, instanceIDs, false, showHistory, ""},
 	{"history export", "ID", "write a history as JSON, one event per line", 1, 1, instanceIDs, false, exportHistory, ""},
 	{"history check", "FILE...", "check the consistency of histories in files", 1, -1, fileNames, false, checkHistories, ""},
+	{"history prove", "ID FILE", "write a signed proof of a history to a new file", 2, 2, instanceIDs, false, proveHistory, ""},
+	{"history proof", "FILE", "check a proof, without a cluster", 1, 1, fileNames, false, checkProof, ""},
+	{"history key", "", "show the public key with which leaders sign", 0, 0, noNames, false, showSigningKey, ""},
 	{"watch", "ID", "write the events of an instance from now on, until the run ends", 1, 1, instanceIDs, false, watch, ""},
 	{"audit", "", "list who has acted on instances, when and why", 0, 0, noNames, false, audit, `
 It reads the histories of all instances that the flags select, so select few.`},
@@ -39,6 +42,10 @@ Votes follow when that costs no redundancy, usually within seconds; "tenuto memb
 	{"backup", "FILE", "write a backup of the whole cluster to a new file", 1, 1, fileNames, false, writeBackup, `
 With -base it has only what is not in that backup and those before it. A backup has all payloads,
 and the key of signed tokens: keep it as secret as the directories of the nodes.`},
+	{"verify", "", "compare all replicas now; status 1 if any differ", 0, 0, noNames, false, verifyReplicas, `
+It reads all histories on all voters. Leaders also compare by themselves, once an hour if they can.`},
+	{"accept", "ID NODE", "make a node's replica of an instance the right one", 2, 2, instanceIDs, true, acceptReplica, `
+The instance must be stopped because no majority of its replicas agrees.`},
 	{"settings", "[NAME=VALUE...]", "show the settings of the cluster, or change some", 0, -1, noNames, true, settings, ""},
 }
 

@@ -14,6 +14,8 @@ type Overrides struct {
 	SnapshotThreshold uint64
 	SnapshotInterval  time.Duration
 	TrailingLogs      uint64
+	// CompareInterval is how often the replicas of a partition are compared.
+	CompareInterval time.Duration
 }
 
 type contextKey struct{}

@@ -29,6 +29,7 @@ import (
 	_ "github.com/tenuto-dev/tenuto/cluster/filter"
 	_ "github.com/tenuto-dev/tenuto/cluster/operate"
 	_ "github.com/tenuto-dev/tenuto/cluster/prometheus"
+	_ "github.com/tenuto-dev/tenuto/cluster/proof"
 	_ "github.com/tenuto-dev/tenuto/cluster/recovery"
 	_ "github.com/tenuto-dev/tenuto/cluster/schedule"
 	_ "github.com/tenuto-dev/tenuto/journal"

@@ -47,9 +47,11 @@ type flushState struct {
 	searched   bool // flushForSearches was called since the last flush began
 	flushes    sync.WaitGroup
 
-	blockers   int         // callers of blockFlushes that wait
-	cutRequest *cutRequest // nil if no checkpoint at a cut is wanted
-	indexState indexState
+	blockers    int          // callers of blockFlushes that wait
+	cutRequest  *cutRequest  // nil if no checkpoint at a cut is wanted
+	pendingView *PendingView // nil if no view at a comparison is wanted
+	paused      *PendingView // for which nothing is applied; nil if none
+	indexState  indexState
 
 	idle idleList
 }
@@ -282,12 +284,16 @@ func (fl *flusher) Advance(index, term uint64) error {
 	fl.entries++
 	fl.evictExcess()
 	fl.serveCutRequest()
+	paused := fl.servePendingView()
 	fl.startFlushIfDue()
 	var inFlight *flush
 	if fl.isFlushDue() {
 		inFlight = fl.current
 	}
 	fl.mu.Unlock()
+	if paused != nil {
+		fl.awaitResumed(paused)
+	}
 	if inFlight == nil {
 		return fl.store.Err()
 	}
@@ -323,7 +329,7 @@ func (fl *flusher) isFlushDue() bool {
 // startFlushIfDue starts a flush if one is due, awaited or wanted by searches, no other is in
 // progress, and the last entry is applied completely. fl.mu must be held.
 func (fl *flusher) startFlushIfDue() {
-	if fl.current != nil || fl.partial || !fl.isFlushDue() && len(fl.waiters) == 0 && !fl.slowsSearches() && !fl.isBuildDue() {
+	if fl.current != nil || fl.partial || fl.holdsFlush() || !fl.isFlushDue() && len(fl.waiters) == 0 && !fl.slowsSearches() && !fl.isBuildDue() {
 		return
 	}
 	fl.startFlush(nil)
@@ -443,7 +449,7 @@ func (fl *flusher) pause(f *flush) { f.pacer.Pause(fl.pauseShare, fl.store.Faile
 func (fl *flusher) pauseShare() float64 {
 	fl.mu.RLock()
 	defer fl.mu.RUnlock()
-	if fl.unpaced {
+	if fl.unpaced || fl.pendingView != nil {
 		return 0
 	}
 	o := &fl.options

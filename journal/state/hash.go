@@ -1,16 +1,21 @@
 package state
 
 import (
+	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/cespare/xxhash/v2"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/tenuto-dev/tenuto/journal/state/store"
 )
@@ -244,4 +249,408 @@ func hashEvents(chainHash uint64, events [][]byte) uint64 {
 		chainHash = d.Sum64()
 	}
 	return chainHash
+}
+
+// EncodedEvents yields the encoded events of an execution, from event 1 up to the last one at the
+// beginning of the iteration. They must not be changed. An error ends it, as in Events.
+func (m *Machine) EncodedEvents(instance string, execution uint64) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		h, err := m.history(instance, execution)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for _, encoded := range h.eventsFrom(1, &err) {
+			if !yield(encoded, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+// A View is the stored state of a machine right after one entry. One goroutine at a time may use it.
+type View struct {
+	Index uint64 // of that entry
+
+	machine  *Machine
+	mu       sync.Mutex // no read is in progress when it is closed
+	snapshot store.Snapshot
+	closed   bool
+}
+
+// Close frees what the view holds. It may be called more than once.
+func (v *View) Close() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.closed = true
+	return v.snapshot.Close()
+}
+
+func (v *View) view(op string, f func(store.Reader) error) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.closed {
+		return &StoreError{Op: op, Err: store.ErrClosed}
+	}
+	return v.snapshot.View(op, f)
+}
+
+// A RangeDigest is the digest of the instances in a range of IDs.
+type RangeDigest struct {
+	// To is the end of the range, excluded; "" if it includes the last instance.
+	To                       string
+	Instances, Events, Bytes uint64
+	// Digest is the SHA-256 of "tenuto range 1", 0x00, and the digest of each instance. A digest of an
+	// instance is the SHA-256 of "tenuto instance 1", 0x00, the number of executions; for each its
+	// number, its last event_id and its digest; the length and the bytes of the ID, and of the header.
+	// The header is that of the store format without fields that are local to a replica. Integers take
+	// eight bytes, big-endian.
+	Digest [sha256.Size]byte
+	Each   []InstanceDigest
+}
+
+// An InstanceDigest is the digest of one instance.
+type InstanceDigest struct {
+	ID     string
+	Digest [sha256.Size]byte
+	// Damage says how the replica contradicts itself, from an event on; nil if it does not.
+	Damage *Damage
+}
+
+// Damage is a contradiction in the stored state of an instance.
+type Damage struct {
+	Execution, EventID uint64 // EventID is 0 if only the header is wrong
+	Reason             string
+}
+
+// An ExecutionDigest is the digest of the history of an execution.
+type ExecutionDigest struct {
+	Number, LastEventID uint64
+	Digest              [sha256.Size]byte
+}
+
+// Compare returns the digest of the instances from an ID on up to another, which is excluded; "" means
+// up to the last. It ends earlier after some instances or bytes, if these are not 0, but not before the
+// first instance. It reads the histories, verifies them, and derives the headers from them. With each,
+// the result has all instances, otherwise those that are damaged. The error is a *StoreError.
+func (v *View) Compare(from, to string, instancesMax int, bytesMax uint64, each bool) (*RangeDigest, error) {
+	result := &RangeDigest{To: to}
+	hash := sha256.New()
+	hash.Write([]byte("tenuto range 1\x00"))
+	end := endOfKind(keyInstance)
+	if to != "" {
+		end = idKey(nil, keyInstance, to)
+	}
+	err := v.view("compare replicas", func(r store.Reader) (err error) {
+		iter, err := r.NewIter(idKey(nil, keyInstance, from), end)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, iter.Close()) }()
+		for ok := iter.First(); ok; ok = iter.Next() {
+			id := string(iter.Key()[1:])
+			if instancesMax > 0 && result.Instances >= uint64(instancesMax) || bytesMax > 0 && result.Instances > 0 && result.Bytes >= bytesMax {
+				result.To = id
+				break
+			}
+			value, err := iter.ValueAndErr()
+			if err != nil {
+				return err
+			}
+			c := instanceReader{from: r, id: id}
+			digest, err := c.read(value)
+			if err != nil {
+				return err
+			}
+			hash.Write(digest[:])
+			result.Instances++
+			result.Events += c.events
+			result.Bytes += c.bytes + uint64(len(value))
+			if each || c.damage != nil {
+				result.Each = append(result.Each, InstanceDigest{id, digest, c.damage})
+			}
+		}
+		return iter.Error()
+	})
+	hash.Sum(result.Digest[:0])
+	return result, err
+}
+
+// Executions returns the digest of each execution of an instance, none if the instance does not exist,
+// and how it is damaged. The error is a *StoreError.
+func (v *View) Executions(id string) (executions []ExecutionDigest, damage *Damage, err error) {
+	err = v.read(id, func(c *instanceReader) { executions, damage = c.executions, c.damage }, nil)
+	return executions, damage, err
+}
+
+// EventHashes returns the hash of each event of an execution, from one on, at most limit. The hash of
+// an event covers it and all events before it in the execution. The error is a *StoreError.
+func (v *View) EventHashes(id string, execution, from uint64, limit int) (hashes []uint64, err error) {
+	chain := uint64(0)
+	err = v.read(id, func(*instanceReader) {}, func(number, event uint64, encoded []byte) {
+		if number != execution {
+			return
+		}
+		if event == 1 {
+			chain = 0
+		}
+		if chain = hashEvents(chain, [][]byte{encoded}); event >= from && len(hashes) < limit {
+			hashes = append(hashes, chain)
+		}
+	})
+	return hashes, err
+}
+
+// Export returns the encoded InstanceSnapshot of an instance, nil if it does not exist. The error is a
+// *StoreError, or wraps ErrCorrupt if the instance is damaged.
+func (v *View) Export(id string) (encoded []byte, err error) {
+	captured := capturedInstance{id: id}
+	var damage *Damage
+	var header *instance
+	err = v.read(id, func(c *instanceReader) { header, damage = c.in, c.damage }, func(number, event uint64, encoded []byte) {
+		if event == 1 {
+			captured.executions = append(captured.executions, execution{number: number, first: 1})
+		}
+		if last := len(captured.executions) - 1; last >= 0 {
+			captured.executions[last].events = append(captured.executions[last].events, encoded)
+		}
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case damage != nil:
+		return nil, fmt.Errorf("instance %q: %s: %w", id, damage.Reason, ErrCorrupt)
+	case header == nil:
+		return nil, nil
+	}
+	e := instanceEncoder{capturedInstance: &captured, condition: header.condition}
+	if header.attempts != nil {
+		e.attempts = header.sortedAttempts()
+	}
+	return e.encode(make([]byte, 0, e.size())), nil
+}
+
+// read reads an instance and calls found, unless it does not exist.
+func (v *View) read(id string, found func(*instanceReader), onEvent func(execution, event uint64, encoded []byte)) error {
+	return v.view("read an instance", func(from store.Reader) error {
+		value, err := from.Get(idKey(nil, keyInstance, id))
+		if value == nil || err != nil {
+			return err
+		}
+		c := instanceReader{from: from, id: id, onEvent: onEvent}
+		if _, err := c.read(value); err != nil {
+			return err
+		}
+		found(&c)
+		return nil
+	})
+}
+
+// instanceReader reads and verifies all that a store has of an instance. A contradiction is damage, and
+// no error: it does not fail the store.
+type instanceReader struct {
+	from    store.Reader
+	id      string
+	onEvent func(execution, event uint64, encoded []byte)
+
+	in            *instance // as its header says; nil if that is damaged
+	derived       *instance // as its events say
+	executions    []ExecutionDigest
+	events, bytes uint64
+	damage        *Damage
+
+	chain   uint64
+	current hash.Hash // of the last execution
+}
+
+func (c *instanceReader) fail(execution, event uint64, format string, args ...any) {
+	if c.damage == nil {
+		c.damage = &Damage{execution, event, fmt.Sprintf(format, args...)}
+	}
+}
+
+// read returns the digest of the instance with a stored header.
+func (c *instanceReader) read(header []byte) (digest [sha256.Size]byte, err error) {
+	key := idKey(nil, keyInstance, c.id)
+	record, err := verifyValue(key, header)
+	if err == nil {
+		c.in, err = parseHeader(c.id, bytes.Clone(record))
+	}
+	if err != nil {
+		c.fail(0, 0, "the header does not match its checksum, or does not decode")
+		return sha256.Sum256(header), nil
+	}
+	if err := c.readHistory(); err != nil {
+		return digest, err
+	}
+	c.endExecution()
+	c.checkHeader()
+	h := sha256.New()
+	h.Write([]byte("tenuto instance 1\x00"))
+	writeUint64(h, uint64(len(c.executions)))
+	for i := range c.executions {
+		x := &c.executions[i]
+		writeUint64(h, x.Number)
+		writeUint64(h, x.LastEventID)
+		h.Write(x.Digest[:])
+	}
+	writeBytes(h, []byte(c.id))
+	writeBytes(h, comparableHeader(c.in))
+	h.Sum(digest[:0])
+	return digest, nil
+}
+
+// readHistory reads all events of the instance, up to a chunk that is damaged.
+func (c *instanceReader) readHistory() (err error) {
+	c.derived = newInstance(c.id)
+	number := c.in.instanceNumber
+	iter, err := c.from.NewIter(chunkKey{instanceNumber: number}.appendTo(nil), chunkKey{instanceNumber: number + 1}.appendTo(nil))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, iter.Close()) }()
+	for ok := iter.First(); ok && c.damage == nil; ok = iter.Next() {
+		value, err := iter.ValueAndErr()
+		if err != nil {
+			return err
+		}
+		c.bytes += uint64(len(value))
+		c.addChunk(iter.Key(), value)
+	}
+	return iter.Error()
+}
+
+// addChunk verifies a chunk and adds its events.
+func (c *instanceReader) addChunk(key, value []byte) {
+	var at chunkKey
+	if err := at.parse(key); err != nil {
+		c.fail(0, 0, "a key of the history does not decode")
+		return
+	}
+	number, last := uint64(0), uint64(0)
+	if n := len(c.executions); n > 0 {
+		number, last = c.executions[n-1].Number, c.executions[n-1].LastEventID
+	}
+	record, err := verifyValue(key, value)
+	var stored chunk
+	if err == nil {
+		err = stored.parse(bytes.Clone(record))
+	}
+	switch {
+	case err != nil:
+		c.fail(at.execution, at.first, "events do not match their checksum, from event %d on", at.first)
+	case at.first == 1 && at.execution == number+1:
+		c.endExecution()
+		c.executions = append(c.executions, ExecutionDigest{Number: at.execution})
+		c.current = executionHash(c.id, at.execution)
+		c.chain = hashExecution(c.chain, c.id, at.execution)
+	case at.execution != number:
+		c.fail(number+1, 1, "execution %d begins with event %d, after execution %d", at.execution, at.first, number)
+	case at.first != last+1:
+		c.fail(number, last+1, "event %d follows event %d", at.first, last)
+	}
+	if c.damage == nil && stored.hashBefore != c.chain {
+		c.fail(at.execution, at.first, "the hash chain is broken before event %d", at.first)
+	}
+	if c.damage != nil {
+		return
+	}
+	c.chain = stored.hashAfter
+	for i, encoded := range stored.events {
+		c.addEvent(at.execution, at.first+uint64(i), encoded)
+	}
+}
+
+func (c *instanceReader) addEvent(execution, event uint64, encoded []byte) {
+	c.executions[len(c.executions)-1].LastEventID = event
+	c.events++
+	writeBytes(c.current, encoded)
+	if c.onEvent != nil {
+		c.onEvent(execution, event, encoded)
+	}
+	if c.damage != nil {
+		return
+	}
+	if reason := c.derived.fold(execution, event, encoded); reason != "" {
+		c.fail(execution, event, "event %d breaks a rule: %s", event, reason)
+		return
+	}
+	if n := len(c.derived.open); n > 0 && c.derived.open[n-1].id == event && c.derived.open[n-1].needsName() {
+		c.derived.open[n-1].name = scheduledName(encoded)
+	}
+}
+
+// executionHash returns the hash of an execution without events; see package cluster/proof.
+func executionHash(id string, number uint64) hash.Hash {
+	h := sha256.New()
+	h.Write([]byte("tenuto execution 1\x00"))
+	writeBytes(h, []byte(id))
+	writeUint64(h, number)
+	return h
+}
+
+// endExecution completes the digest of the last execution.
+func (c *instanceReader) endExecution() {
+	if n := len(c.executions); n > 0 {
+		writeUint64(c.current, c.executions[n-1].LastEventID)
+		c.current.Sum(c.executions[n-1].Digest[:0])
+	}
+}
+
+// checkHeader compares the header with what follows from the events.
+func (c *instanceReader) checkHeader() {
+	in, last := c.in, ExecutionDigest{}
+	if n := len(c.executions); n > 0 {
+		last = c.executions[n-1]
+	}
+	switch {
+	case c.damage != nil:
+		return
+	case last.Number != in.execution || last.LastEventID < in.last:
+		c.fail(max(last.Number, 1), last.LastEventID+1, "event %d of execution %d is missing", last.LastEventID+1, max(last.Number, 1))
+	case last.LastEventID > in.last || c.chain != in.chainHash:
+		c.fail(in.execution, in.last+1, "the header has another last event than the history")
+	case in.indexedIn == 0: // of an older build, which lacks fields
+		if err := in.completeHeader(c.from); err != nil {
+			c.fail(in.execution, 0, "the header cannot be completed")
+		}
+	}
+	c.derived.attempts, c.derived.condition, c.derived.chainHash = in.attempts, in.condition, in.chainHash
+	if c.damage == nil && !bytes.Equal(comparableHeader(in), comparableHeader(c.derived)) {
+		c.fail(in.execution, 0, "the header does not follow from the events")
+	}
+}
+
+// comparableHeader returns the header without fields that are local to a replica, the same for equal
+// instances on all of them.
+func comparableHeader(in *instance) []byte {
+	type field struct {
+		number protowire.Number
+		bytes  []byte
+	}
+	var fields []field
+	for b := in.appendHeader(nil); len(b) > 0; {
+		number, _, n := protowire.ConsumeField(b)
+		if n < 0 {
+			break // impossible: appendHeader wrote it
+		}
+		if number != fieldHeaderNumber && number != fieldHeaderChunks && number != fieldHeaderIndexed {
+			fields = append(fields, field{number, b[:n]})
+		}
+		b = b[n:]
+	}
+	slices.SortStableFunc(fields, func(a, b field) int {
+		if a.number == b.number && a.number != fieldHeaderOperation {
+			return bytes.Compare(a.bytes, b.bytes) // of a map
+		}
+		return cmp.Compare(a.number, b.number)
+	})
+	var header []byte
+	for _, f := range fields {
+		header = append(header, f.bytes...)
+	}
+	return header
 }

@@ -245,6 +245,11 @@ func (in *instance) invalid(s *segment, event uint64, reason string) error {
 	return &InvalidAppendError{Instance: in.id, Execution: s.execution, EventID: event, Reason: reason}
 }
 
+// stopped returns the error that rejects a change of an instance whose replicas disagree.
+func stopped(in *instance, execution uint64) error {
+	return &InvalidAppendError{Instance: in.id, Execution: execution, EventID: in.last + 1, Reason: ErrStopped.Error(), Err: ErrStopped}
+}
+
 // message returns the protobuf form of the index entry.
 func (in *instance) message() *journalpb.Instance {
 	m := &journalpb.Instance{

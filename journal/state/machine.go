@@ -41,7 +41,8 @@ func newContents() contents {
 // increments.
 //
 // A rejected record returns the same error on every replica, and the machine remains usable: a
-// *StaleEpochError, *ConflictError, *InvalidAppendError, *ClosedError, *CopyError, ErrTokenUnknown, ErrTokenExpired, ErrTokenUsed, ErrTooManyTokens, ErrSettingsVersion or ErrRolesVersion. An error that wraps
+// *StaleEpochError, *ConflictError, *InvalidAppendError, *ClosedError, *CopyError, ErrTokenUnknown, ErrTokenExpired, ErrTokenUsed, ErrTooManyTokens,
+// ErrTooManyQuarantines, ErrSettingsVersion or ErrRolesVersion. An error that wraps
 // ErrCorrupt, or a *StoreError, means that this replica must stop.
 //
 // The machine keeps parts of record, so the caller must not change it afterwards. Only one
@@ -89,6 +90,9 @@ func (m *Machine) append(a *appendCommand) error {
 	if err := in.validateAppend(a.segments, m.lastEventOf); err != nil {
 		return err
 	}
+	if m.metadata.isStopped(in.id) {
+		return stopped(in, in.execution)
+	}
 	m.markDirty(in)
 	before := in.memberships()
 	in.hasChainedStart = false
@@ -128,6 +132,8 @@ func (m *Machine) checkCopy(c *copyCommand) (in *instance, known bool, err error
 		return nil, false, &InvalidAppendError{Instance: s.Target, Execution: s.Execution + 1, EventID: 1, Err: ErrProtocol, Reason: "a copied history needs a newer protocol"}
 	case in.execution != s.Execution || in.last != s.LastEventId:
 		return nil, false, &ConflictError{Instance: s.Target, Execution: s.Execution, First: s.LastEventId + 1, Last: in.last}
+	case m.metadata.isStopped(s.Target):
+		return nil, false, stopped(in, s.Execution)
 	}
 	return in, known, c.check(in, known)
 }

@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -38,7 +39,26 @@ type metadata struct {
 	completionKey []byte
 	lineages      []*journalpb.Lineage // the latest, oldest first; the slice is never changed in place
 	cut           uint64               // the latest cut recorded, 0 before the first
+	comparison    comparison
+	quarantines   []*journalpb.Quarantine // in order of instances and nodes; the slice is never changed in place
 }
+
+// comparison is the latest comparison of the replicas, the zero value before the first.
+type comparison struct {
+	number uint64
+	from   string // the ID at which it begins
+}
+
+// quarantinesMax bounds the quarantines of a partition. They are written with each flush.
+const quarantinesMax = 256
+
+// ErrTooManyQuarantines means that a partition has as many quarantines as are allowed. Nothing was
+// changed.
+var ErrTooManyQuarantines = errors.New("256 replicas of instances are in quarantine: no more can be recorded")
+
+// ErrStopped is the reason for rejecting a record that would change an instance whose replicas
+// disagree without a majority.
+var ErrStopped = errors.New("the instance is stopped: its replicas disagree")
 
 // lineagesMax is how many lineages are kept.
 const lineagesMax = 16
@@ -84,6 +104,8 @@ type metadataChange struct {
 	completionKey          []byte
 	lineage                *journalpb.Lineage
 	cut                    uint64
+	comparison             comparison
+	quarantine, lifted     *journalpb.Quarantine
 }
 
 func (c *metadataChange) parse(b []byte) bool {
@@ -98,6 +120,8 @@ func (c *metadataChange) parse(b []byte) bool {
 		settings: versioned{message.Settings, message.SettingsVersion}, completionKey: message.CompletionKey,
 		roles:   versioned{message.Roles, message.RolesVersion},
 		lineage: message.Lineage, cut: message.Cut,
+		comparison: comparison{message.Comparison.GetNumber(), message.Comparison.GetFrom()},
+		quarantine: message.Quarantine, lifted: message.Lifted,
 	}
 	return true
 }
@@ -164,14 +188,61 @@ func (m metadata) apply(c *metadataChange) (metadata, error) {
 		m.lineages = append(slices.Clone(kept), c.lineage)
 	}
 	m.cut = max(m.cut, c.cut)
+	if c.comparison.number > m.comparison.number {
+		m.comparison = c.comparison
+	}
+	if c.lifted != nil {
+		if at, known := m.findQuarantine(c.lifted.Instance, c.lifted.Node); known {
+			m.quarantines = slices.Delete(slices.Clone(m.quarantines), at, at+1)
+		}
+	}
+	if c.quarantine != nil && err == nil {
+		m.quarantines, err = m.withQuarantine(c.quarantine)
+	}
 	return m, err
+}
+
+// findQuarantine returns the place of the quarantine of an instance and a node in the order.
+func (m *metadata) findQuarantine(instance, node string) (at int, known bool) {
+	return slices.BinarySearchFunc(m.quarantines, instance, func(q *journalpb.Quarantine, _ string) int {
+		return cmp.Or(cmp.Compare(q.Instance, instance), cmp.Compare(q.Node, node))
+	})
+}
+
+// withQuarantine returns the quarantines with one more, which replaces that of the same instance and
+// node.
+func (m *metadata) withQuarantine(q *journalpb.Quarantine) ([]*journalpb.Quarantine, error) {
+	at, known := m.findQuarantine(q.Instance, q.Node)
+	switch {
+	case known:
+		next := slices.Clone(m.quarantines)
+		next[at] = q
+		return next, nil
+	case len(m.quarantines) >= quarantinesMax:
+		return m.quarantines, ErrTooManyQuarantines
+	}
+	return slices.Insert(slices.Clone(m.quarantines), at, q), nil
+}
+
+// isStopped reports whether an instance must not change, because its replicas disagree without a
+// majority.
+func (m *metadata) isStopped(instance string) bool {
+	if len(m.quarantines) == 0 {
+		return false
+	}
+	_, stopped := m.findQuarantine(instance, "")
+	return stopped
 }
 
 func (m metadata) message() *journalpb.PartitionMetadata {
 	message := &journalpb.PartitionMetadata{
 		Clock: m.clock.UnixNano(), Removed: m.removed, Protocol: m.protocol,
 		Settings: m.settings.encoded, SettingsVersion: m.settings.version, CompletionKey: m.completionKey,
-		Lineages: m.lineages, Cut: m.cut, Roles: m.roles.encoded, RolesVersion: m.roles.version,
+		Lineages: m.lineages, Cut: m.cut, Quarantines: m.quarantines,
+		Roles: m.roles.encoded, RolesVersion: m.roles.version,
+	}
+	if m.comparison.number != 0 {
+		message.Comparison = &journalpb.Comparison{Number: m.comparison.number, From: m.comparison.from}
 	}
 	for _, t := range m.tokens {
 		message.Tokens = append(message.Tokens, &journalpb.JoinToken{Key: []byte(t.key), ExpiresAt: t.expires.UnixNano(), Node: t.node})
@@ -184,7 +255,8 @@ func metadataOf(message *journalpb.PartitionMetadata) metadata {
 		clock: clustertime.FromUnixNano(message.GetClock()), removed: message.GetRemoved(), protocol: message.GetProtocol(),
 		settings: versioned{message.GetSettings(), message.GetSettingsVersion()}, completionKey: message.GetCompletionKey(),
 		roles:    versioned{message.GetRoles(), message.GetRolesVersion()},
-		lineages: message.GetLineages(), cut: message.GetCut(),
+		lineages: message.GetLineages(), cut: message.GetCut(), quarantines: message.GetQuarantines(),
+		comparison: comparison{message.GetComparison().GetNumber(), message.GetComparison().GetFrom()},
 	}
 	for _, t := range message.GetTokens() {
 		md.tokens = append(md.tokens, tokenOf(t))
@@ -221,7 +293,20 @@ func (m metadata) encode() []byte {
 	if m.cut != 0 {
 		b = appendUint(b, 9, m.cut)
 	}
-	return m.roles.append(b, 14)
+	b = m.roles.append(b, 14)
+	if m.comparison.number != 0 {
+		b = appendNested(b, 23, func(b []byte) []byte {
+			return appendText(appendUint(b, 1, m.comparison.number), 2, m.comparison.from)
+		})
+	}
+	for _, q := range m.quarantines {
+		b = appendNested(b, 24, func(b []byte) []byte {
+			b = appendText(appendText(b, 1, q.Instance), 2, q.Node)
+			b = appendUint(appendUint(b, 3, q.Execution), 4, q.EventId)
+			return appendUint(appendText(b, 5, q.Reason), 6, uint64(q.Since))
+		})
+	}
+	return b
 }
 
 // encodeLineage returns the encoded Lineage, the same on every replica.

@@ -267,6 +267,12 @@ func (r *snapshotReader) instance() (*instance, error) {
 	if err != nil {
 		return nil, err
 	}
+	return decodeInstance(record)
+}
+
+// decodeInstance decodes an InstanceSnapshot and derives its index entry. The instance keeps parts of
+// record.
+func decodeInstance(record []byte) (_ *instance, err error) {
 	in, attempts, condition, wellFormed := &instance{}, [][]byte(nil), []byte(nil), true
 	ok := eachField(record, func(number protowire.Number, wire protowire.Type, value []byte) {
 		switch {

@@ -396,6 +396,16 @@ type Request struct {
 	//	*Request_EndBackup
 	//	*Request_RecordCut
 	//	*Request_SetRole
+	//	*Request_View
+	//	*Request_Compare
+	//	*Request_CompareEvents
+	//	*Request_ReadView
+	//	*Request_Repair
+	//	*Request_EndView
+	//	*Request_Verify
+	//	*Request_AcceptReplica
+	//	*Request_Prove
+	//	*Request_SigningKey
 	Call          isRequest_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -885,6 +895,96 @@ func (x *Request) GetSetRole() *SetRoleRequest {
 	return nil
 }
 
+func (x *Request) GetView() *ViewRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_View); ok {
+			return x.View
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetCompare() *CompareRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_Compare); ok {
+			return x.Compare
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetCompareEvents() *CompareEventsRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_CompareEvents); ok {
+			return x.CompareEvents
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetReadView() *ReadViewRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_ReadView); ok {
+			return x.ReadView
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetRepair() *RepairRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_Repair); ok {
+			return x.Repair
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetEndView() *EndViewRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_EndView); ok {
+			return x.EndView
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetVerify() *VerifyRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_Verify); ok {
+			return x.Verify
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetAcceptReplica() *AcceptReplicaRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_AcceptReplica); ok {
+			return x.AcceptReplica
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetProve() *ProveRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_Prove); ok {
+			return x.Prove
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetSigningKey() *SigningKeyRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_SigningKey); ok {
+			return x.SigningKey
+		}
+	}
+	return nil
+}
+
 type isRequest_Call interface {
 	isRequest_Call()
 }
@@ -1041,6 +1141,46 @@ type Request_SetRole struct {
 	SetRole *SetRoleRequest `protobuf:"bytes,100,opt,name=set_role,json=setRole,proto3,oneof"`
 }
 
+type Request_View struct {
+	View *ViewRequest `protobuf:"bytes,125,opt,name=view,proto3,oneof"`
+}
+
+type Request_Compare struct {
+	Compare *CompareRequest `protobuf:"bytes,126,opt,name=compare,proto3,oneof"`
+}
+
+type Request_CompareEvents struct {
+	CompareEvents *CompareEventsRequest `protobuf:"bytes,127,opt,name=compare_events,json=compareEvents,proto3,oneof"`
+}
+
+type Request_ReadView struct {
+	ReadView *ReadViewRequest `protobuf:"bytes,128,opt,name=read_view,json=readView,proto3,oneof"`
+}
+
+type Request_Repair struct {
+	Repair *RepairRequest `protobuf:"bytes,129,opt,name=repair,proto3,oneof"`
+}
+
+type Request_EndView struct {
+	EndView *EndViewRequest `protobuf:"bytes,130,opt,name=end_view,json=endView,proto3,oneof"`
+}
+
+type Request_Verify struct {
+	Verify *VerifyRequest `protobuf:"bytes,131,opt,name=verify,proto3,oneof"`
+}
+
+type Request_AcceptReplica struct {
+	AcceptReplica *AcceptReplicaRequest `protobuf:"bytes,132,opt,name=accept_replica,json=acceptReplica,proto3,oneof"`
+}
+
+type Request_Prove struct {
+	Prove *ProveRequest `protobuf:"bytes,133,opt,name=prove,proto3,oneof"`
+}
+
+type Request_SigningKey struct {
+	SigningKey *SigningKeyRequest `protobuf:"bytes,134,opt,name=signing_key,json=signingKey,proto3,oneof"`
+}
+
 func (*Request_Start) isRequest_Call() {}
 
 func (*Request_Send) isRequest_Call() {}
@@ -1116,6 +1256,26 @@ func (*Request_EndBackup) isRequest_Call() {}
 func (*Request_RecordCut) isRequest_Call() {}
 
 func (*Request_SetRole) isRequest_Call() {}
+
+func (*Request_View) isRequest_Call() {}
+
+func (*Request_Compare) isRequest_Call() {}
+
+func (*Request_CompareEvents) isRequest_Call() {}
+
+func (*Request_ReadView) isRequest_Call() {}
+
+func (*Request_Repair) isRequest_Call() {}
+
+func (*Request_EndView) isRequest_Call() {}
+
+func (*Request_Verify) isRequest_Call() {}
+
+func (*Request_AcceptReplica) isRequest_Call() {}
+
+func (*Request_Prove) isRequest_Call() {}
+
+func (*Request_SigningKey) isRequest_Call() {}
 
 type StartRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -2726,6 +2886,16 @@ type Response struct {
 	//	*Response_EndBackup
 	//	*Response_RecordCut
 	//	*Response_SetRole
+	//	*Response_View
+	//	*Response_Compare
+	//	*Response_CompareEvents
+	//	*Response_ReadView
+	//	*Response_Repair
+	//	*Response_EndView
+	//	*Response_Verify
+	//	*Response_AcceptReplica
+	//	*Response_Prove
+	//	*Response_SigningKey
 	Result        isResponse_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3145,6 +3315,96 @@ func (x *Response) GetSetRole() *SetRoleResult {
 	return nil
 }
 
+func (x *Response) GetView() *Viewed {
+	if x != nil {
+		if x, ok := x.Result.(*Response_View); ok {
+			return x.View
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetCompare() *RangeDigest {
+	if x != nil {
+		if x, ok := x.Result.(*Response_Compare); ok {
+			return x.Compare
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetCompareEvents() *EventHashes {
+	if x != nil {
+		if x, ok := x.Result.(*Response_CompareEvents); ok {
+			return x.CompareEvents
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetReadView() *ViewBytes {
+	if x != nil {
+		if x, ok := x.Result.(*Response_ReadView); ok {
+			return x.ReadView
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetRepair() *Repaired {
+	if x != nil {
+		if x, ok := x.Result.(*Response_Repair); ok {
+			return x.Repair
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetEndView() *ViewEnded {
+	if x != nil {
+		if x, ok := x.Result.(*Response_EndView); ok {
+			return x.EndView
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetVerify() *VerifyStatus {
+	if x != nil {
+		if x, ok := x.Result.(*Response_Verify); ok {
+			return x.Verify
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetAcceptReplica() *ReplicaAccepted {
+	if x != nil {
+		if x, ok := x.Result.(*Response_AcceptReplica); ok {
+			return x.AcceptReplica
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetProve() *SignedHistory {
+	if x != nil {
+		if x, ok := x.Result.(*Response_Prove); ok {
+			return x.Prove
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetSigningKey() *SigningKey {
+	if x != nil {
+		if x, ok := x.Result.(*Response_SigningKey); ok {
+			return x.SigningKey
+		}
+	}
+	return nil
+}
+
 type isResponse_Result interface {
 	isResponse_Result()
 }
@@ -3301,6 +3561,46 @@ type Response_SetRole struct {
 	SetRole *SetRoleResult `protobuf:"bytes,100,opt,name=set_role,json=setRole,proto3,oneof"`
 }
 
+type Response_View struct {
+	View *Viewed `protobuf:"bytes,125,opt,name=view,proto3,oneof"`
+}
+
+type Response_Compare struct {
+	Compare *RangeDigest `protobuf:"bytes,126,opt,name=compare,proto3,oneof"`
+}
+
+type Response_CompareEvents struct {
+	CompareEvents *EventHashes `protobuf:"bytes,127,opt,name=compare_events,json=compareEvents,proto3,oneof"`
+}
+
+type Response_ReadView struct {
+	ReadView *ViewBytes `protobuf:"bytes,128,opt,name=read_view,json=readView,proto3,oneof"`
+}
+
+type Response_Repair struct {
+	Repair *Repaired `protobuf:"bytes,129,opt,name=repair,proto3,oneof"`
+}
+
+type Response_EndView struct {
+	EndView *ViewEnded `protobuf:"bytes,130,opt,name=end_view,json=endView,proto3,oneof"`
+}
+
+type Response_Verify struct {
+	Verify *VerifyStatus `protobuf:"bytes,131,opt,name=verify,proto3,oneof"`
+}
+
+type Response_AcceptReplica struct {
+	AcceptReplica *ReplicaAccepted `protobuf:"bytes,132,opt,name=accept_replica,json=acceptReplica,proto3,oneof"`
+}
+
+type Response_Prove struct {
+	Prove *SignedHistory `protobuf:"bytes,133,opt,name=prove,proto3,oneof"`
+}
+
+type Response_SigningKey struct {
+	SigningKey *SigningKey `protobuf:"bytes,134,opt,name=signing_key,json=signingKey,proto3,oneof"`
+}
+
 func (*Response_Start) isResponse_Result() {}
 
 func (*Response_Send) isResponse_Result() {}
@@ -3376,6 +3676,26 @@ func (*Response_EndBackup) isResponse_Result() {}
 func (*Response_RecordCut) isResponse_Result() {}
 
 func (*Response_SetRole) isResponse_Result() {}
+
+func (*Response_View) isResponse_Result() {}
+
+func (*Response_Compare) isResponse_Result() {}
+
+func (*Response_CompareEvents) isResponse_Result() {}
+
+func (*Response_ReadView) isResponse_Result() {}
+
+func (*Response_Repair) isResponse_Result() {}
+
+func (*Response_EndView) isResponse_Result() {}
+
+func (*Response_Verify) isResponse_Result() {}
+
+func (*Response_AcceptReplica) isResponse_Result() {}
+
+func (*Response_Prove) isResponse_Result() {}
+
+func (*Response_SigningKey) isResponse_Result() {}
 
 type ControlResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -7785,6 +8105,1494 @@ func (*CutRecorded) Descriptor() ([]byte, []int) {
 	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{92}
 }
 
+// ViewRequest asks a node to take a view of its replica when it applies a comparison, and to keep it
+// until EndViewRequest, or for two minutes after its last use. It is answered when the node is ready.
+type ViewRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Node   string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Number uint64                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	// The node applies nothing after the comparison until it has a RepairRequest, for 5 s at most.
+	Pause         bool `protobuf:"varint,3,opt,name=pause,proto3" json:"pause,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ViewRequest) Reset() {
+	*x = ViewRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[93]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ViewRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ViewRequest) ProtoMessage() {}
+
+func (x *ViewRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[93]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ViewRequest.ProtoReflect.Descriptor instead.
+func (*ViewRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
+}
+
+func (x *ViewRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ViewRequest) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *ViewRequest) GetPause() bool {
+	if x != nil {
+		return x.Pause
+	}
+	return false
+}
+
+type Viewed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Viewed) Reset() {
+	*x = Viewed{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[94]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Viewed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Viewed) ProtoMessage() {}
+
+func (x *Viewed) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[94]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Viewed.ProtoReflect.Descriptor instead.
+func (*Viewed) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
+}
+
+// CompareRequest asks for the digest of the instances from an ID up to another, which is excluded;
+// empty: to the last.
+type CompareRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Node   string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Number uint64                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	From   string                 `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`
+	To     string                 `protobuf:"bytes,4,opt,name=to,proto3" json:"to,omitempty"`
+	// Bounds of the answer; 0: none. One instance is always included.
+	InstancesMax uint32 `protobuf:"varint,5,opt,name=instances_max,json=instancesMax,proto3" json:"instances_max,omitempty"`
+	BytesMax     uint64 `protobuf:"varint,6,opt,name=bytes_max,json=bytesMax,proto3" json:"bytes_max,omitempty"`
+	// Whether the digest of each instance is wanted.
+	Each          bool `protobuf:"varint,7,opt,name=each,proto3" json:"each,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompareRequest) Reset() {
+	*x = CompareRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[95]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompareRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompareRequest) ProtoMessage() {}
+
+func (x *CompareRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[95]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompareRequest.ProtoReflect.Descriptor instead.
+func (*CompareRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
+}
+
+func (x *CompareRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *CompareRequest) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *CompareRequest) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *CompareRequest) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *CompareRequest) GetInstancesMax() uint32 {
+	if x != nil {
+		return x.InstancesMax
+	}
+	return 0
+}
+
+func (x *CompareRequest) GetBytesMax() uint64 {
+	if x != nil {
+		return x.BytesMax
+	}
+	return 0
+}
+
+func (x *CompareRequest) GetEach() bool {
+	if x != nil {
+		return x.Each
+	}
+	return false
+}
+
+type RangeDigest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The end of the range, excluded; empty: the last instance is included.
+	To        string `protobuf:"bytes,1,opt,name=to,proto3" json:"to,omitempty"`
+	Instances uint64 `protobuf:"varint,2,opt,name=instances,proto3" json:"instances,omitempty"`
+	Events    uint64 `protobuf:"varint,3,opt,name=events,proto3" json:"events,omitempty"`
+	Bytes     uint64 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// SHA-256; see package journal/state.
+	Digest []byte `protobuf:"bytes,5,opt,name=digest,proto3" json:"digest,omitempty"`
+	// All if they were asked for, else those that are damaged.
+	Each []*InstanceDigest `protobuf:"bytes,6,rep,name=each,proto3" json:"each,omitempty"`
+	// The entry after which the view was taken.
+	Index uint64 `protobuf:"varint,7,opt,name=index,proto3" json:"index,omitempty"`
+	// How long the node has computed, in nanoseconds.
+	Took          int64 `protobuf:"varint,8,opt,name=took,proto3" json:"took,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RangeDigest) Reset() {
+	*x = RangeDigest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[96]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RangeDigest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RangeDigest) ProtoMessage() {}
+
+func (x *RangeDigest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[96]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RangeDigest.ProtoReflect.Descriptor instead.
+func (*RangeDigest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
+}
+
+func (x *RangeDigest) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *RangeDigest) GetInstances() uint64 {
+	if x != nil {
+		return x.Instances
+	}
+	return 0
+}
+
+func (x *RangeDigest) GetEvents() uint64 {
+	if x != nil {
+		return x.Events
+	}
+	return 0
+}
+
+func (x *RangeDigest) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *RangeDigest) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+func (x *RangeDigest) GetEach() []*InstanceDigest {
+	if x != nil {
+		return x.Each
+	}
+	return nil
+}
+
+func (x *RangeDigest) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *RangeDigest) GetTook() int64 {
+	if x != nil {
+		return x.Took
+	}
+	return 0
+}
+
+type InstanceDigest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Instance string                 `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
+	Digest   []byte                 `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	// Why the replica contradicts itself, and where; empty: it does not.
+	Damage        string `protobuf:"bytes,3,opt,name=damage,proto3" json:"damage,omitempty"`
+	Execution     uint64 `protobuf:"varint,4,opt,name=execution,proto3" json:"execution,omitempty"`
+	EventId       uint64 `protobuf:"varint,5,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InstanceDigest) Reset() {
+	*x = InstanceDigest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[97]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InstanceDigest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InstanceDigest) ProtoMessage() {}
+
+func (x *InstanceDigest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[97]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InstanceDigest.ProtoReflect.Descriptor instead.
+func (*InstanceDigest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
+}
+
+func (x *InstanceDigest) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *InstanceDigest) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+func (x *InstanceDigest) GetDamage() string {
+	if x != nil {
+		return x.Damage
+	}
+	return ""
+}
+
+func (x *InstanceDigest) GetExecution() uint64 {
+	if x != nil {
+		return x.Execution
+	}
+	return 0
+}
+
+func (x *InstanceDigest) GetEventId() uint64 {
+	if x != nil {
+		return x.EventId
+	}
+	return 0
+}
+
+// CompareEventsRequest asks for the hashes of the events of an instance, of one execution or of all.
+type CompareEventsRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Node     string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Number   uint64                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	Instance string                 `protobuf:"bytes,3,opt,name=instance,proto3" json:"instance,omitempty"`
+	// 0: only the executions are wanted.
+	Execution uint64 `protobuf:"varint,4,opt,name=execution,proto3" json:"execution,omitempty"`
+	// The first event wanted. An answer has at most 100,000.
+	From          uint64 `protobuf:"varint,5,opt,name=from,proto3" json:"from,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompareEventsRequest) Reset() {
+	*x = CompareEventsRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[98]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompareEventsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompareEventsRequest) ProtoMessage() {}
+
+func (x *CompareEventsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[98]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompareEventsRequest.ProtoReflect.Descriptor instead.
+func (*CompareEventsRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
+}
+
+func (x *CompareEventsRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *CompareEventsRequest) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *CompareEventsRequest) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *CompareEventsRequest) GetExecution() uint64 {
+	if x != nil {
+		return x.Execution
+	}
+	return 0
+}
+
+func (x *CompareEventsRequest) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+type EventHashes struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Executions []*ExecutionDigest     `protobuf:"bytes,1,rep,name=executions,proto3" json:"executions,omitempty"`
+	// Of each event eight bytes, of it and all before it in its execution.
+	Hashes        []byte `protobuf:"bytes,2,opt,name=hashes,proto3" json:"hashes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EventHashes) Reset() {
+	*x = EventHashes{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[99]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EventHashes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EventHashes) ProtoMessage() {}
+
+func (x *EventHashes) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[99]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EventHashes.ProtoReflect.Descriptor instead.
+func (*EventHashes) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
+}
+
+func (x *EventHashes) GetExecutions() []*ExecutionDigest {
+	if x != nil {
+		return x.Executions
+	}
+	return nil
+}
+
+func (x *EventHashes) GetHashes() []byte {
+	if x != nil {
+		return x.Hashes
+	}
+	return nil
+}
+
+type ExecutionDigest struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Number      uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	LastEventId uint64                 `protobuf:"varint,2,opt,name=last_event_id,json=lastEventId,proto3" json:"last_event_id,omitempty"`
+	// SHA-256 of the events; see package cluster/proof.
+	Digest        []byte `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExecutionDigest) Reset() {
+	*x = ExecutionDigest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[100]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecutionDigest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecutionDigest) ProtoMessage() {}
+
+func (x *ExecutionDigest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[100]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecutionDigest.ProtoReflect.Descriptor instead.
+func (*ExecutionDigest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
+}
+
+func (x *ExecutionDigest) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *ExecutionDigest) GetLastEventId() uint64 {
+	if x != nil {
+		return x.LastEventId
+	}
+	return 0
+}
+
+func (x *ExecutionDigest) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+// ReadViewRequest asks for a part of the encoded InstanceSnapshot of an instance, at most 1 MiB.
+type ReadViewRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Number        uint64                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	Instance      string                 `protobuf:"bytes,3,opt,name=instance,proto3" json:"instance,omitempty"`
+	Offset        uint64                 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadViewRequest) Reset() {
+	*x = ReadViewRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[101]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadViewRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadViewRequest) ProtoMessage() {}
+
+func (x *ReadViewRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[101]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadViewRequest.ProtoReflect.Descriptor instead.
+func (*ReadViewRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
+}
+
+func (x *ReadViewRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ReadViewRequest) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *ReadViewRequest) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *ReadViewRequest) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+type ViewBytes struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Data  []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	// The size of the whole; 0: the instance does not exist.
+	Size          uint64 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ViewBytes) Reset() {
+	*x = ViewBytes{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[102]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ViewBytes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ViewBytes) ProtoMessage() {}
+
+func (x *ViewBytes) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[102]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ViewBytes.ProtoReflect.Descriptor instead.
+func (*ViewBytes) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
+}
+
+func (x *ViewBytes) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *ViewBytes) GetSize() uint64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+// RepairRequest asks a node that has a view and is paused to replace its replica of an instance by
+// that of another node's view of the same comparison.
+type RepairRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Node     string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Number   uint64                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	Instance string                 `protobuf:"bytes,3,opt,name=instance,proto3" json:"instance,omitempty"`
+	// The node to copy from, and its address.
+	Source        string `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"`
+	SourceAddress string `protobuf:"bytes,5,opt,name=source_address,json=sourceAddress,proto3" json:"source_address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RepairRequest) Reset() {
+	*x = RepairRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[103]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RepairRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RepairRequest) ProtoMessage() {}
+
+func (x *RepairRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[103]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RepairRequest.ProtoReflect.Descriptor instead.
+func (*RepairRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{103}
+}
+
+func (x *RepairRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *RepairRequest) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *RepairRequest) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *RepairRequest) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *RepairRequest) GetSourceAddress() string {
+	if x != nil {
+		return x.SourceAddress
+	}
+	return ""
+}
+
+type Repaired struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Repaired) Reset() {
+	*x = Repaired{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[104]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Repaired) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Repaired) ProtoMessage() {}
+
+func (x *Repaired) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[104]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Repaired.ProtoReflect.Descriptor instead.
+func (*Repaired) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{104}
+}
+
+type EndViewRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Number        uint64                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndViewRequest) Reset() {
+	*x = EndViewRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[105]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndViewRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndViewRequest) ProtoMessage() {}
+
+func (x *EndViewRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[105]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndViewRequest.ProtoReflect.Descriptor instead.
+func (*EndViewRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{105}
+}
+
+func (x *EndViewRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *EndViewRequest) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+type ViewEnded struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ViewEnded) Reset() {
+	*x = ViewEnded{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[106]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ViewEnded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ViewEnded) ProtoMessage() {}
+
+func (x *ViewEnded) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[106]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ViewEnded.ProtoReflect.Descriptor instead.
+func (*ViewEnded) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{106}
+}
+
+// VerifyRequest asks the leader of a partition to compare all instances now, or how far it is.
+type VerifyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 0: begin a round, or follow the one that was asked for before. Else that of the status.
+	Round         uint64 `protobuf:"varint,1,opt,name=round,proto3" json:"round,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyRequest) Reset() {
+	*x = VerifyRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[107]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyRequest) ProtoMessage() {}
+
+func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[107]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
+func (*VerifyRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{107}
+}
+
+func (x *VerifyRequest) GetRound() uint64 {
+	if x != nil {
+		return x.Round
+	}
+	return 0
+}
+
+type VerifyStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unique in a leadership. A leader that does not know the round of a request answers with 0.
+	Round uint64 `protobuf:"varint,1,opt,name=round,proto3" json:"round,omitempty"`
+	Epoch uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Done  bool   `protobuf:"varint,3,opt,name=done,proto3" json:"done,omitempty"`
+	// Of the round so far.
+	Instances uint64 `protobuf:"varint,4,opt,name=instances,proto3" json:"instances,omitempty"`
+	Events    uint64 `protobuf:"varint,5,opt,name=events,proto3" json:"events,omitempty"`
+	Bytes     uint64 `protobuf:"varint,6,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// How many voters took part in the comparison with the fewest; 0 before the first.
+	Replicas uint32 `protobuf:"varint,7,opt,name=replicas,proto3" json:"replicas,omitempty"`
+	Voters   uint32 `protobuf:"varint,8,opt,name=voters,proto3" json:"voters,omitempty"`
+	// Found in the round, at most 1000.
+	Differences []*Difference `protobuf:"bytes,9,rep,name=differences,proto3" json:"differences,omitempty"`
+	// The leader's signed digests of the round, at most 1000.
+	Digests []*SignedDigest `protobuf:"bytes,10,rep,name=digests,proto3" json:"digests,omitempty"`
+	// Why the round cannot begin or go on; empty: it does.
+	Waits         string `protobuf:"bytes,11,opt,name=waits,proto3" json:"waits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyStatus) Reset() {
+	*x = VerifyStatus{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[108]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyStatus) ProtoMessage() {}
+
+func (x *VerifyStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[108]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyStatus.ProtoReflect.Descriptor instead.
+func (*VerifyStatus) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{108}
+}
+
+func (x *VerifyStatus) GetRound() uint64 {
+	if x != nil {
+		return x.Round
+	}
+	return 0
+}
+
+func (x *VerifyStatus) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *VerifyStatus) GetDone() bool {
+	if x != nil {
+		return x.Done
+	}
+	return false
+}
+
+func (x *VerifyStatus) GetInstances() uint64 {
+	if x != nil {
+		return x.Instances
+	}
+	return 0
+}
+
+func (x *VerifyStatus) GetEvents() uint64 {
+	if x != nil {
+		return x.Events
+	}
+	return 0
+}
+
+func (x *VerifyStatus) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *VerifyStatus) GetReplicas() uint32 {
+	if x != nil {
+		return x.Replicas
+	}
+	return 0
+}
+
+func (x *VerifyStatus) GetVoters() uint32 {
+	if x != nil {
+		return x.Voters
+	}
+	return 0
+}
+
+func (x *VerifyStatus) GetDifferences() []*Difference {
+	if x != nil {
+		return x.Differences
+	}
+	return nil
+}
+
+func (x *VerifyStatus) GetDigests() []*SignedDigest {
+	if x != nil {
+		return x.Digests
+	}
+	return nil
+}
+
+func (x *VerifyStatus) GetWaits() string {
+	if x != nil {
+		return x.Waits
+	}
+	return ""
+}
+
+// Difference is a replica of an instance that is not like the majority, or damaged.
+type Difference struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Instance string                 `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
+	// Empty: no majority agrees.
+	Node          string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	Execution     uint64 `protobuf:"varint,3,opt,name=execution,proto3" json:"execution,omitempty"`
+	EventId       uint64 `protobuf:"varint,4,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
+	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	Repaired      bool   `protobuf:"varint,6,opt,name=repaired,proto3" json:"repaired,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Difference) Reset() {
+	*x = Difference{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[109]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Difference) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Difference) ProtoMessage() {}
+
+func (x *Difference) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[109]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Difference.ProtoReflect.Descriptor instead.
+func (*Difference) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{109}
+}
+
+func (x *Difference) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *Difference) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Difference) GetExecution() uint64 {
+	if x != nil {
+		return x.Execution
+	}
+	return 0
+}
+
+func (x *Difference) GetEventId() uint64 {
+	if x != nil {
+		return x.EventId
+	}
+	return 0
+}
+
+func (x *Difference) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Difference) GetRepaired() bool {
+	if x != nil {
+		return x.Repaired
+	}
+	return false
+}
+
+// SignedDigest is a statement of a leader about its partition; see package cluster/proof.
+type SignedDigest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Statement     []byte                 `protobuf:"bytes,1,opt,name=statement,proto3" json:"statement,omitempty"`
+	Signature     []byte                 `protobuf:"bytes,2,opt,name=signature,proto3" json:"signature,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignedDigest) Reset() {
+	*x = SignedDigest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[110]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignedDigest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignedDigest) ProtoMessage() {}
+
+func (x *SignedDigest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[110]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignedDigest.ProtoReflect.Descriptor instead.
+func (*SignedDigest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{110}
+}
+
+func (x *SignedDigest) GetStatement() []byte {
+	if x != nil {
+		return x.Statement
+	}
+	return nil
+}
+
+func (x *SignedDigest) GetSignature() []byte {
+	if x != nil {
+		return x.Signature
+	}
+	return nil
+}
+
+// AcceptReplicaRequest makes one node's replica of an instance the right one. The instance must be
+// stopped because no majority agrees.
+type AcceptReplicaRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcceptReplicaRequest) Reset() {
+	*x = AcceptReplicaRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[111]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceptReplicaRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceptReplicaRequest) ProtoMessage() {}
+
+func (x *AcceptReplicaRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[111]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceptReplicaRequest.ProtoReflect.Descriptor instead.
+func (*AcceptReplicaRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{111}
+}
+
+func (x *AcceptReplicaRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+type ReplicaAccepted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplicaAccepted) Reset() {
+	*x = ReplicaAccepted{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[112]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplicaAccepted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplicaAccepted) ProtoMessage() {}
+
+func (x *ReplicaAccepted) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[112]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplicaAccepted.ProtoReflect.Descriptor instead.
+func (*ReplicaAccepted) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{112}
+}
+
+// ProveRequest asks the leader to sign what it has of an instance.
+type ProveRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProveRequest) Reset() {
+	*x = ProveRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[113]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProveRequest) ProtoMessage() {}
+
+func (x *ProveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[113]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProveRequest.ProtoReflect.Descriptor instead.
+func (*ProveRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{113}
+}
+
+type SignedHistory struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// See package cluster/proof.
+	Statement     []byte             `protobuf:"bytes,1,opt,name=statement,proto3" json:"statement,omitempty"`
+	Signature     []byte             `protobuf:"bytes,2,opt,name=signature,proto3" json:"signature,omitempty"`
+	Key           []byte             `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	Executions    []*ExecutionDigest `protobuf:"bytes,4,rep,name=executions,proto3" json:"executions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignedHistory) Reset() {
+	*x = SignedHistory{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[114]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignedHistory) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignedHistory) ProtoMessage() {}
+
+func (x *SignedHistory) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[114]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignedHistory.ProtoReflect.Descriptor instead.
+func (*SignedHistory) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{114}
+}
+
+func (x *SignedHistory) GetStatement() []byte {
+	if x != nil {
+		return x.Statement
+	}
+	return nil
+}
+
+func (x *SignedHistory) GetSignature() []byte {
+	if x != nil {
+		return x.Signature
+	}
+	return nil
+}
+
+func (x *SignedHistory) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *SignedHistory) GetExecutions() []*ExecutionDigest {
+	if x != nil {
+		return x.Executions
+	}
+	return nil
+}
+
+// SigningKeyRequest asks for the public key with which leaders sign.
+type SigningKeyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SigningKeyRequest) Reset() {
+	*x = SigningKeyRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[115]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SigningKeyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SigningKeyRequest) ProtoMessage() {}
+
+func (x *SigningKeyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[115]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SigningKeyRequest.ProtoReflect.Descriptor instead.
+func (*SigningKeyRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{115}
+}
+
+type SigningKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Ed25519.
+	Key           []byte `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Cluster       string `protobuf:"bytes,2,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SigningKey) Reset() {
+	*x = SigningKey{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[116]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SigningKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SigningKey) ProtoMessage() {}
+
+func (x *SigningKey) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[116]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SigningKey.ProtoReflect.Descriptor instead.
+func (*SigningKey) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{116}
+}
+
+func (x *SigningKey) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *SigningKey) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
 // NodeReportRequest asks one node what it knows of itself. Older builds answer that the call is
 // unknown. Protocol 4.
 type NodeReportRequest struct {
@@ -7797,7 +9605,7 @@ type NodeReportRequest struct {
 
 func (x *NodeReportRequest) Reset() {
 	*x = NodeReportRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_clusterpb_cluster_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7809,7 +9617,7 @@ func (x *NodeReportRequest) String() string {
 func (*NodeReportRequest) ProtoMessage() {}
 
 func (x *NodeReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_clusterpb_cluster_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7822,7 +9630,7 @@ func (x *NodeReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReportRequest.ProtoReflect.Descriptor instead.
 func (*NodeReportRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{117}
 }
 
 func (x *NodeReportRequest) GetNode() string {
@@ -7871,7 +9679,7 @@ type NodeReport struct {
 
 func (x *NodeReport) Reset() {
 	*x = NodeReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_clusterpb_cluster_proto_msgTypes[118]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7883,7 +9691,7 @@ func (x *NodeReport) String() string {
 func (*NodeReport) ProtoMessage() {}
 
 func (x *NodeReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_clusterpb_cluster_proto_msgTypes[118]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7896,7 +9704,7 @@ func (x *NodeReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReport.ProtoReflect.Descriptor instead.
 func (*NodeReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{118}
 }
 
 func (x *NodeReport) GetNode() string {
@@ -8061,7 +9869,7 @@ type PartitionReport struct {
 
 func (x *PartitionReport) Reset() {
 	*x = PartitionReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_clusterpb_cluster_proto_msgTypes[119]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8073,7 +9881,7 @@ func (x *PartitionReport) String() string {
 func (*PartitionReport) ProtoMessage() {}
 
 func (x *PartitionReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_clusterpb_cluster_proto_msgTypes[119]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8086,7 +9894,7 @@ func (x *PartitionReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionReport.ProtoReflect.Descriptor instead.
 func (*PartitionReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{119}
 }
 
 func (x *PartitionReport) GetRole() string {
@@ -8253,7 +10061,7 @@ type OverloadReport struct {
 
 func (x *OverloadReport) Reset() {
 	*x = OverloadReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_clusterpb_cluster_proto_msgTypes[120]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8265,7 +10073,7 @@ func (x *OverloadReport) String() string {
 func (*OverloadReport) ProtoMessage() {}
 
 func (x *OverloadReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_clusterpb_cluster_proto_msgTypes[120]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8278,7 +10086,7 @@ func (x *OverloadReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverloadReport.ProtoReflect.Descriptor instead.
 func (*OverloadReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{120}
 }
 
 func (x *OverloadReport) GetMessages() uint32 {
@@ -8410,7 +10218,7 @@ type RateReport struct {
 
 func (x *RateReport) Reset() {
 	*x = RateReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_clusterpb_cluster_proto_msgTypes[121]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8422,7 +10230,7 @@ func (x *RateReport) String() string {
 func (*RateReport) ProtoMessage() {}
 
 func (x *RateReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_clusterpb_cluster_proto_msgTypes[121]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8435,7 +10243,7 @@ func (x *RateReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RateReport.ProtoReflect.Descriptor instead.
 func (*RateReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{121}
 }
 
 func (x *RateReport) GetEnd() int64 {
@@ -8496,7 +10304,7 @@ type ActivityReport struct {
 
 func (x *ActivityReport) Reset() {
 	*x = ActivityReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_clusterpb_cluster_proto_msgTypes[122]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8508,7 +10316,7 @@ func (x *ActivityReport) String() string {
 func (*ActivityReport) ProtoMessage() {}
 
 func (x *ActivityReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_clusterpb_cluster_proto_msgTypes[122]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8521,7 +10329,7 @@ func (x *ActivityReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityReport.ProtoReflect.Descriptor instead.
 func (*ActivityReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{122}
 }
 
 func (x *ActivityReport) GetName() string {
@@ -8606,7 +10414,7 @@ type TagQueue struct {
 
 func (x *TagQueue) Reset() {
 	*x = TagQueue{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_clusterpb_cluster_proto_msgTypes[123]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8618,7 +10426,7 @@ func (x *TagQueue) String() string {
 func (*TagQueue) ProtoMessage() {}
 
 func (x *TagQueue) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_clusterpb_cluster_proto_msgTypes[123]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8631,7 +10439,7 @@ func (x *TagQueue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TagQueue.ProtoReflect.Descriptor instead.
 func (*TagQueue) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{123}
 }
 
 func (x *TagQueue) GetTag() string {
@@ -8657,7 +10465,7 @@ type OfferLeadershipRequest struct {
 
 func (x *OfferLeadershipRequest) Reset() {
 	*x = OfferLeadershipRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_clusterpb_cluster_proto_msgTypes[124]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8669,7 +10477,7 @@ func (x *OfferLeadershipRequest) String() string {
 func (*OfferLeadershipRequest) ProtoMessage() {}
 
 func (x *OfferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_clusterpb_cluster_proto_msgTypes[124]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8682,7 +10490,7 @@ func (x *OfferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*OfferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{124}
 }
 
 type OfferLeadershipResult struct {
@@ -8694,7 +10502,7 @@ type OfferLeadershipResult struct {
 
 func (x *OfferLeadershipResult) Reset() {
 	*x = OfferLeadershipResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[101]
+	mi := &file_clusterpb_cluster_proto_msgTypes[125]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8706,7 +10514,7 @@ func (x *OfferLeadershipResult) String() string {
 func (*OfferLeadershipResult) ProtoMessage() {}
 
 func (x *OfferLeadershipResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[101]
+	mi := &file_clusterpb_cluster_proto_msgTypes[125]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8719,7 +10527,7 @@ func (x *OfferLeadershipResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferLeadershipResult.ProtoReflect.Descriptor instead.
 func (*OfferLeadershipResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{125}
 }
 
 func (x *OfferLeadershipResult) GetAccepted() bool {
@@ -8739,7 +10547,7 @@ type CommitIndexRequest struct {
 
 func (x *CommitIndexRequest) Reset() {
 	*x = CommitIndexRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[102]
+	mi := &file_clusterpb_cluster_proto_msgTypes[126]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8751,7 +10559,7 @@ func (x *CommitIndexRequest) String() string {
 func (*CommitIndexRequest) ProtoMessage() {}
 
 func (x *CommitIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[102]
+	mi := &file_clusterpb_cluster_proto_msgTypes[126]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8764,7 +10572,7 @@ func (x *CommitIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitIndexRequest.ProtoReflect.Descriptor instead.
 func (*CommitIndexRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{126}
 }
 
 type CommitIndexResult struct {
@@ -8775,7 +10583,7 @@ type CommitIndexResult struct {
 
 func (x *CommitIndexResult) Reset() {
 	*x = CommitIndexResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[103]
+	mi := &file_clusterpb_cluster_proto_msgTypes[127]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8787,7 +10595,7 @@ func (x *CommitIndexResult) String() string {
 func (*CommitIndexResult) ProtoMessage() {}
 
 func (x *CommitIndexResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[103]
+	mi := &file_clusterpb_cluster_proto_msgTypes[127]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8800,7 +10608,7 @@ func (x *CommitIndexResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitIndexResult.ProtoReflect.Descriptor instead.
 func (*CommitIndexResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{103}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{127}
 }
 
 // FromWorker is a message from a worker to a leader. Without any field it is a keep-alive.
@@ -8821,7 +10629,7 @@ type FromWorker struct {
 
 func (x *FromWorker) Reset() {
 	*x = FromWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[104]
+	mi := &file_clusterpb_cluster_proto_msgTypes[128]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8833,7 +10641,7 @@ func (x *FromWorker) String() string {
 func (*FromWorker) ProtoMessage() {}
 
 func (x *FromWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[104]
+	mi := &file_clusterpb_cluster_proto_msgTypes[128]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8846,7 +10654,7 @@ func (x *FromWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromWorker.ProtoReflect.Descriptor instead.
 func (*FromWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{104}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{128}
 }
 
 func (x *FromWorker) GetMessage() isFromWorker_Message {
@@ -8974,7 +10782,7 @@ type RegisterWorker struct {
 
 func (x *RegisterWorker) Reset() {
 	*x = RegisterWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[105]
+	mi := &file_clusterpb_cluster_proto_msgTypes[129]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8986,7 +10794,7 @@ func (x *RegisterWorker) String() string {
 func (*RegisterWorker) ProtoMessage() {}
 
 func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[105]
+	mi := &file_clusterpb_cluster_proto_msgTypes[129]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8999,7 +10807,7 @@ func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterWorker.ProtoReflect.Descriptor instead.
 func (*RegisterWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{105}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{129}
 }
 
 func (x *RegisterWorker) GetProtocol() uint32 {
@@ -9069,7 +10877,7 @@ type OrchestrationCode struct {
 
 func (x *OrchestrationCode) Reset() {
 	*x = OrchestrationCode{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[106]
+	mi := &file_clusterpb_cluster_proto_msgTypes[130]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9081,7 +10889,7 @@ func (x *OrchestrationCode) String() string {
 func (*OrchestrationCode) ProtoMessage() {}
 
 func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[106]
+	mi := &file_clusterpb_cluster_proto_msgTypes[130]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9094,7 +10902,7 @@ func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCode.ProtoReflect.Descriptor instead.
 func (*OrchestrationCode) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{106}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{130}
 }
 
 func (x *OrchestrationCode) GetName() string {
@@ -9121,7 +10929,7 @@ type AttemptID struct {
 
 func (x *AttemptID) Reset() {
 	*x = AttemptID{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[107]
+	mi := &file_clusterpb_cluster_proto_msgTypes[131]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9133,7 +10941,7 @@ func (x *AttemptID) String() string {
 func (*AttemptID) ProtoMessage() {}
 
 func (x *AttemptID) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[107]
+	mi := &file_clusterpb_cluster_proto_msgTypes[131]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9146,7 +10954,7 @@ func (x *AttemptID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptID.ProtoReflect.Descriptor instead.
 func (*AttemptID) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{107}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{131}
 }
 
 func (x *AttemptID) GetRef() *journalpb.OperationRef {
@@ -9175,7 +10983,7 @@ type RunningAttempt struct {
 
 func (x *RunningAttempt) Reset() {
 	*x = RunningAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[108]
+	mi := &file_clusterpb_cluster_proto_msgTypes[132]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9187,7 +10995,7 @@ func (x *RunningAttempt) String() string {
 func (*RunningAttempt) ProtoMessage() {}
 
 func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[108]
+	mi := &file_clusterpb_cluster_proto_msgTypes[132]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9200,7 +11008,7 @@ func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningAttempt.ProtoReflect.Descriptor instead.
 func (*RunningAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{108}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{132}
 }
 
 func (x *RunningAttempt) GetAttempt() *AttemptID {
@@ -9234,7 +11042,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[109]
+	mi := &file_clusterpb_cluster_proto_msgTypes[133]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9246,7 +11054,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[109]
+	mi := &file_clusterpb_cluster_proto_msgTypes[133]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9259,7 +11067,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{109}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{133}
 }
 
 func (x *Heartbeat) GetAttempt() *AttemptID {
@@ -9292,7 +11100,7 @@ type AttemptResult struct {
 
 func (x *AttemptResult) Reset() {
 	*x = AttemptResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[110]
+	mi := &file_clusterpb_cluster_proto_msgTypes[134]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9304,7 +11112,7 @@ func (x *AttemptResult) String() string {
 func (*AttemptResult) ProtoMessage() {}
 
 func (x *AttemptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[110]
+	mi := &file_clusterpb_cluster_proto_msgTypes[134]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9317,7 +11125,7 @@ func (x *AttemptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptResult.ProtoReflect.Descriptor instead.
 func (*AttemptResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{110}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{134}
 }
 
 func (x *AttemptResult) GetAttempt() *AttemptID {
@@ -9370,7 +11178,7 @@ type ToWorker struct {
 
 func (x *ToWorker) Reset() {
 	*x = ToWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[111]
+	mi := &file_clusterpb_cluster_proto_msgTypes[135]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9382,7 +11190,7 @@ func (x *ToWorker) String() string {
 func (*ToWorker) ProtoMessage() {}
 
 func (x *ToWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[111]
+	mi := &file_clusterpb_cluster_proto_msgTypes[135]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9395,7 +11203,7 @@ func (x *ToWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToWorker.ProtoReflect.Descriptor instead.
 func (*ToWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{111}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{135}
 }
 
 func (x *ToWorker) GetMessage() isToWorker_Message {
@@ -9482,7 +11290,7 @@ type AssignAttempt struct {
 
 func (x *AssignAttempt) Reset() {
 	*x = AssignAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[112]
+	mi := &file_clusterpb_cluster_proto_msgTypes[136]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9494,7 +11302,7 @@ func (x *AssignAttempt) String() string {
 func (*AssignAttempt) ProtoMessage() {}
 
 func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[112]
+	mi := &file_clusterpb_cluster_proto_msgTypes[136]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9507,7 +11315,7 @@ func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignAttempt.ProtoReflect.Descriptor instead.
 func (*AssignAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{112}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{136}
 }
 
 func (x *AssignAttempt) GetAttempt() *AttemptID {
@@ -9598,7 +11406,7 @@ type CancelAttempt struct {
 
 func (x *CancelAttempt) Reset() {
 	*x = CancelAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[113]
+	mi := &file_clusterpb_cluster_proto_msgTypes[137]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9610,7 +11418,7 @@ func (x *CancelAttempt) String() string {
 func (*CancelAttempt) ProtoMessage() {}
 
 func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[113]
+	mi := &file_clusterpb_cluster_proto_msgTypes[137]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9623,7 +11431,7 @@ func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelAttempt.ProtoReflect.Descriptor instead.
 func (*CancelAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{113}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{137}
 }
 
 func (x *CancelAttempt) GetAttempt() *AttemptID {
@@ -9644,7 +11452,7 @@ var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xe5\x17\n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\x82\x1d\n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
@@ -9710,7 +11518,18 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"end_backup\x18W \x01(\v2#.tenuto.cluster.v1.EndBackupRequestH\x00R\tendBackup\x12D\n" +
 	"\n" +
 	"record_cut\x18X \x01(\v2#.tenuto.cluster.v1.RecordCutRequestH\x00R\trecordCut\x12>\n" +
-	"\bset_role\x18d \x01(\v2!.tenuto.cluster.v1.SetRoleRequestH\x00R\asetRoleB\x06\n" +
+	"\bset_role\x18d \x01(\v2!.tenuto.cluster.v1.SetRoleRequestH\x00R\asetRole\x124\n" +
+	"\x04view\x18} \x01(\v2\x1e.tenuto.cluster.v1.ViewRequestH\x00R\x04view\x12=\n" +
+	"\acompare\x18~ \x01(\v2!.tenuto.cluster.v1.CompareRequestH\x00R\acompare\x12P\n" +
+	"\x0ecompare_events\x18\x7f \x01(\v2'.tenuto.cluster.v1.CompareEventsRequestH\x00R\rcompareEvents\x12B\n" +
+	"\tread_view\x18\x80\x01 \x01(\v2\".tenuto.cluster.v1.ReadViewRequestH\x00R\breadView\x12;\n" +
+	"\x06repair\x18\x81\x01 \x01(\v2 .tenuto.cluster.v1.RepairRequestH\x00R\x06repair\x12?\n" +
+	"\bend_view\x18\x82\x01 \x01(\v2!.tenuto.cluster.v1.EndViewRequestH\x00R\aendView\x12;\n" +
+	"\x06verify\x18\x83\x01 \x01(\v2 .tenuto.cluster.v1.VerifyRequestH\x00R\x06verify\x12Q\n" +
+	"\x0eaccept_replica\x18\x84\x01 \x01(\v2'.tenuto.cluster.v1.AcceptReplicaRequestH\x00R\racceptReplica\x128\n" +
+	"\x05prove\x18\x85\x01 \x01(\v2\x1f.tenuto.cluster.v1.ProveRequestH\x00R\x05prove\x12H\n" +
+	"\vsigning_key\x18\x86\x01 \x01(\v2$.tenuto.cluster.v1.SigningKeyRequestH\x00R\n" +
+	"signingKeyB\x06\n" +
 	"\x04callB\x0e\n" +
 	"\f_first_index\"\xb2\x05\n" +
 	"\fStartRequest\x12\x12\n" +
@@ -9861,7 +11680,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0eHistoryRequest\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\"\n" +
 	"\rfrom_event_id\x18\x02 \x01(\x04R\vfromEventId\x12\x14\n" +
-	"\x05paged\x18\x03 \x01(\bR\x05paged\"\x9f\x15\n" +
+	"\x05paged\x18\x03 \x01(\bR\x05paged\"\x8f\x1a\n" +
 	"\bResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x124\n" +
 	"\afailure\x18\x02 \x01(\v2\x1a.tenuto.cluster.v1.FailureR\afailure\x12#\n" +
@@ -9915,7 +11734,18 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"end_backup\x18W \x01(\v2\x1e.tenuto.cluster.v1.BackupEndedH\x00R\tendBackup\x12?\n" +
 	"\n" +
 	"record_cut\x18X \x01(\v2\x1e.tenuto.cluster.v1.CutRecordedH\x00R\trecordCut\x12=\n" +
-	"\bset_role\x18d \x01(\v2 .tenuto.cluster.v1.SetRoleResultH\x00R\asetRoleB\b\n" +
+	"\bset_role\x18d \x01(\v2 .tenuto.cluster.v1.SetRoleResultH\x00R\asetRole\x12/\n" +
+	"\x04view\x18} \x01(\v2\x19.tenuto.cluster.v1.ViewedH\x00R\x04view\x12:\n" +
+	"\acompare\x18~ \x01(\v2\x1e.tenuto.cluster.v1.RangeDigestH\x00R\acompare\x12G\n" +
+	"\x0ecompare_events\x18\x7f \x01(\v2\x1e.tenuto.cluster.v1.EventHashesH\x00R\rcompareEvents\x12<\n" +
+	"\tread_view\x18\x80\x01 \x01(\v2\x1c.tenuto.cluster.v1.ViewBytesH\x00R\breadView\x126\n" +
+	"\x06repair\x18\x81\x01 \x01(\v2\x1b.tenuto.cluster.v1.RepairedH\x00R\x06repair\x12:\n" +
+	"\bend_view\x18\x82\x01 \x01(\v2\x1c.tenuto.cluster.v1.ViewEndedH\x00R\aendView\x12:\n" +
+	"\x06verify\x18\x83\x01 \x01(\v2\x1f.tenuto.cluster.v1.VerifyStatusH\x00R\x06verify\x12L\n" +
+	"\x0eaccept_replica\x18\x84\x01 \x01(\v2\".tenuto.cluster.v1.ReplicaAcceptedH\x00R\racceptReplica\x129\n" +
+	"\x05prove\x18\x85\x01 \x01(\v2 .tenuto.cluster.v1.SignedHistoryH\x00R\x05prove\x12A\n" +
+	"\vsigning_key\x18\x86\x01 \x01(\v2\x1d.tenuto.cluster.v1.SigningKeyH\x00R\n" +
+	"signingKeyB\b\n" +
 	"\x06result\"\x0f\n" +
 	"\rControlResult\"\xf8\x03\n" +
 	"\x0eOperateRequest\x12:\n" +
@@ -10262,7 +12092,112 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\vBackupEnded\"$\n" +
 	"\x10RecordCutRequest\x12\x10\n" +
 	"\x03cut\x18\x01 \x01(\x04R\x03cut\"\r\n" +
-	"\vCutRecorded\"'\n" +
+	"\vCutRecorded\"O\n" +
+	"\vViewRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x14\n" +
+	"\x05pause\x18\x03 \x01(\bR\x05pause\"\b\n" +
+	"\x06Viewed\"\xb6\x01\n" +
+	"\x0eCompareRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x12\n" +
+	"\x04from\x18\x03 \x01(\tR\x04from\x12\x0e\n" +
+	"\x02to\x18\x04 \x01(\tR\x02to\x12#\n" +
+	"\rinstances_max\x18\x05 \x01(\rR\finstancesMax\x12\x1b\n" +
+	"\tbytes_max\x18\x06 \x01(\x04R\bbytesMax\x12\x12\n" +
+	"\x04each\x18\a \x01(\bR\x04each\"\xe2\x01\n" +
+	"\vRangeDigest\x12\x0e\n" +
+	"\x02to\x18\x01 \x01(\tR\x02to\x12\x1c\n" +
+	"\tinstances\x18\x02 \x01(\x04R\tinstances\x12\x16\n" +
+	"\x06events\x18\x03 \x01(\x04R\x06events\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x04R\x05bytes\x12\x16\n" +
+	"\x06digest\x18\x05 \x01(\fR\x06digest\x125\n" +
+	"\x04each\x18\x06 \x03(\v2!.tenuto.cluster.v1.InstanceDigestR\x04each\x12\x14\n" +
+	"\x05index\x18\a \x01(\x04R\x05index\x12\x12\n" +
+	"\x04took\x18\b \x01(\x03R\x04took\"\x95\x01\n" +
+	"\x0eInstanceDigest\x12\x1a\n" +
+	"\binstance\x18\x01 \x01(\tR\binstance\x12\x16\n" +
+	"\x06digest\x18\x02 \x01(\fR\x06digest\x12\x16\n" +
+	"\x06damage\x18\x03 \x01(\tR\x06damage\x12\x1c\n" +
+	"\texecution\x18\x04 \x01(\x04R\texecution\x12\x19\n" +
+	"\bevent_id\x18\x05 \x01(\x04R\aeventId\"\x90\x01\n" +
+	"\x14CompareEventsRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x1a\n" +
+	"\binstance\x18\x03 \x01(\tR\binstance\x12\x1c\n" +
+	"\texecution\x18\x04 \x01(\x04R\texecution\x12\x12\n" +
+	"\x04from\x18\x05 \x01(\x04R\x04from\"i\n" +
+	"\vEventHashes\x12B\n" +
+	"\n" +
+	"executions\x18\x01 \x03(\v2\".tenuto.cluster.v1.ExecutionDigestR\n" +
+	"executions\x12\x16\n" +
+	"\x06hashes\x18\x02 \x01(\fR\x06hashes\"e\n" +
+	"\x0fExecutionDigest\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\"\n" +
+	"\rlast_event_id\x18\x02 \x01(\x04R\vlastEventId\x12\x16\n" +
+	"\x06digest\x18\x03 \x01(\fR\x06digest\"q\n" +
+	"\x0fReadViewRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x1a\n" +
+	"\binstance\x18\x03 \x01(\tR\binstance\x12\x16\n" +
+	"\x06offset\x18\x04 \x01(\x04R\x06offset\"3\n" +
+	"\tViewBytes\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x12\x12\n" +
+	"\x04size\x18\x02 \x01(\x04R\x04size\"\x96\x01\n" +
+	"\rRepairRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x1a\n" +
+	"\binstance\x18\x03 \x01(\tR\binstance\x12\x16\n" +
+	"\x06source\x18\x04 \x01(\tR\x06source\x12%\n" +
+	"\x0esource_address\x18\x05 \x01(\tR\rsourceAddress\"\n" +
+	"\n" +
+	"\bRepaired\"<\n" +
+	"\x0eEndViewRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number\"\v\n" +
+	"\tViewEnded\"%\n" +
+	"\rVerifyRequest\x12\x14\n" +
+	"\x05round\x18\x01 \x01(\x04R\x05round\"\xe0\x02\n" +
+	"\fVerifyStatus\x12\x14\n" +
+	"\x05round\x18\x01 \x01(\x04R\x05round\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x12\n" +
+	"\x04done\x18\x03 \x01(\bR\x04done\x12\x1c\n" +
+	"\tinstances\x18\x04 \x01(\x04R\tinstances\x12\x16\n" +
+	"\x06events\x18\x05 \x01(\x04R\x06events\x12\x14\n" +
+	"\x05bytes\x18\x06 \x01(\x04R\x05bytes\x12\x1a\n" +
+	"\breplicas\x18\a \x01(\rR\breplicas\x12\x16\n" +
+	"\x06voters\x18\b \x01(\rR\x06voters\x12?\n" +
+	"\vdifferences\x18\t \x03(\v2\x1d.tenuto.cluster.v1.DifferenceR\vdifferences\x129\n" +
+	"\adigests\x18\n" +
+	" \x03(\v2\x1f.tenuto.cluster.v1.SignedDigestR\adigests\x12\x14\n" +
+	"\x05waits\x18\v \x01(\tR\x05waits\"\xa9\x01\n" +
+	"\n" +
+	"Difference\x12\x1a\n" +
+	"\binstance\x18\x01 \x01(\tR\binstance\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1c\n" +
+	"\texecution\x18\x03 \x01(\x04R\texecution\x12\x19\n" +
+	"\bevent_id\x18\x04 \x01(\x04R\aeventId\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x1a\n" +
+	"\brepaired\x18\x06 \x01(\bR\brepaired\"J\n" +
+	"\fSignedDigest\x12\x1c\n" +
+	"\tstatement\x18\x01 \x01(\fR\tstatement\x12\x1c\n" +
+	"\tsignature\x18\x02 \x01(\fR\tsignature\"*\n" +
+	"\x14AcceptReplicaRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"\x11\n" +
+	"\x0fReplicaAccepted\"\x0e\n" +
+	"\fProveRequest\"\xa1\x01\n" +
+	"\rSignedHistory\x12\x1c\n" +
+	"\tstatement\x18\x01 \x01(\fR\tstatement\x12\x1c\n" +
+	"\tsignature\x18\x02 \x01(\fR\tsignature\x12\x10\n" +
+	"\x03key\x18\x03 \x01(\fR\x03key\x12B\n" +
+	"\n" +
+	"executions\x18\x04 \x03(\v2\".tenuto.cluster.v1.ExecutionDigestR\n" +
+	"executions\"\x13\n" +
+	"\x11SigningKeyRequest\"8\n" +
+	"\n" +
+	"SigningKey\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x18\n" +
+	"\acluster\x18\x02 \x01(\tR\acluster\"'\n" +
 	"\x11NodeReportRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\"\xea\x05\n" +
 	"\n" +
@@ -10451,7 +12386,7 @@ func file_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 119)
+var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 143)
 var file_clusterpb_cluster_proto_goTypes = []any{
 	(ReusePolicy)(0),                  // 0: tenuto.cluster.v1.ReusePolicy
 	(CodeList)(0),                     // 1: tenuto.cluster.v1.CodeList
@@ -10551,47 +12486,71 @@ var file_clusterpb_cluster_proto_goTypes = []any{
 	(*BackupEnded)(nil),               // 95: tenuto.cluster.v1.BackupEnded
 	(*RecordCutRequest)(nil),          // 96: tenuto.cluster.v1.RecordCutRequest
 	(*CutRecorded)(nil),               // 97: tenuto.cluster.v1.CutRecorded
-	(*NodeReportRequest)(nil),         // 98: tenuto.cluster.v1.NodeReportRequest
-	(*NodeReport)(nil),                // 99: tenuto.cluster.v1.NodeReport
-	(*PartitionReport)(nil),           // 100: tenuto.cluster.v1.PartitionReport
-	(*OverloadReport)(nil),            // 101: tenuto.cluster.v1.OverloadReport
-	(*RateReport)(nil),                // 102: tenuto.cluster.v1.RateReport
-	(*ActivityReport)(nil),            // 103: tenuto.cluster.v1.ActivityReport
-	(*TagQueue)(nil),                  // 104: tenuto.cluster.v1.TagQueue
-	(*OfferLeadershipRequest)(nil),    // 105: tenuto.cluster.v1.OfferLeadershipRequest
-	(*OfferLeadershipResult)(nil),     // 106: tenuto.cluster.v1.OfferLeadershipResult
-	(*CommitIndexRequest)(nil),        // 107: tenuto.cluster.v1.CommitIndexRequest
-	(*CommitIndexResult)(nil),         // 108: tenuto.cluster.v1.CommitIndexResult
-	(*FromWorker)(nil),                // 109: tenuto.cluster.v1.FromWorker
-	(*RegisterWorker)(nil),            // 110: tenuto.cluster.v1.RegisterWorker
-	(*OrchestrationCode)(nil),         // 111: tenuto.cluster.v1.OrchestrationCode
-	(*AttemptID)(nil),                 // 112: tenuto.cluster.v1.AttemptID
-	(*RunningAttempt)(nil),            // 113: tenuto.cluster.v1.RunningAttempt
-	(*Heartbeat)(nil),                 // 114: tenuto.cluster.v1.Heartbeat
-	(*AttemptResult)(nil),             // 115: tenuto.cluster.v1.AttemptResult
-	(*ToWorker)(nil),                  // 116: tenuto.cluster.v1.ToWorker
-	(*AssignAttempt)(nil),             // 117: tenuto.cluster.v1.AssignAttempt
-	(*CancelAttempt)(nil),             // 118: tenuto.cluster.v1.CancelAttempt
-	nil,                               // 119: tenuto.cluster.v1.StartRequest.TagsEntry
-	nil,                               // 120: tenuto.cluster.v1.ListRequest.TagsEntry
-	nil,                               // 121: tenuto.cluster.v1.ListRequest.AttributesEntry
-	nil,                               // 122: tenuto.cluster.v1.Status.TagsEntry
-	nil,                               // 123: tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	(*journalpb.Payload)(nil),         // 124: tenuto.journal.v1.Payload
-	(*journalpb.Header)(nil),          // 125: tenuto.journal.v1.Header
-	(*journalpb.RetryPolicy)(nil),     // 126: tenuto.journal.v1.RetryPolicy
-	(*journalpb.Error)(nil),           // 127: tenuto.journal.v1.Error
-	(*journalpb.ValueSet)(nil),        // 128: tenuto.journal.v1.ValueSet
-	(*journalpb.ActivityOptions)(nil), // 129: tenuto.journal.v1.ActivityOptions
-	(journalpb.MemberRole_Pin)(0),     // 130: tenuto.journal.v1.MemberRole.Pin
-	(*journalpb.OperationRef)(nil),    // 131: tenuto.journal.v1.OperationRef
-	(*journalpb.AttributeSet)(nil),    // 132: tenuto.journal.v1.AttributeSet
-	(*journalpb.Lineage)(nil),         // 133: tenuto.journal.v1.Lineage
-	(*journalpb.Operation)(nil),       // 134: tenuto.journal.v1.Operation
-	(*journalpb.PausedActivity)(nil),  // 135: tenuto.journal.v1.PausedActivity
-	(*journalpb.JoinToken)(nil),       // 136: tenuto.journal.v1.JoinToken
-	(*journalpb.Event)(nil),           // 137: tenuto.journal.v1.Event
-	(*journalpb.Instance)(nil),        // 138: tenuto.journal.v1.Instance
+	(*ViewRequest)(nil),               // 98: tenuto.cluster.v1.ViewRequest
+	(*Viewed)(nil),                    // 99: tenuto.cluster.v1.Viewed
+	(*CompareRequest)(nil),            // 100: tenuto.cluster.v1.CompareRequest
+	(*RangeDigest)(nil),               // 101: tenuto.cluster.v1.RangeDigest
+	(*InstanceDigest)(nil),            // 102: tenuto.cluster.v1.InstanceDigest
+	(*CompareEventsRequest)(nil),      // 103: tenuto.cluster.v1.CompareEventsRequest
+	(*EventHashes)(nil),               // 104: tenuto.cluster.v1.EventHashes
+	(*ExecutionDigest)(nil),           // 105: tenuto.cluster.v1.ExecutionDigest
+	(*ReadViewRequest)(nil),           // 106: tenuto.cluster.v1.ReadViewRequest
+	(*ViewBytes)(nil),                 // 107: tenuto.cluster.v1.ViewBytes
+	(*RepairRequest)(nil),             // 108: tenuto.cluster.v1.RepairRequest
+	(*Repaired)(nil),                  // 109: tenuto.cluster.v1.Repaired
+	(*EndViewRequest)(nil),            // 110: tenuto.cluster.v1.EndViewRequest
+	(*ViewEnded)(nil),                 // 111: tenuto.cluster.v1.ViewEnded
+	(*VerifyRequest)(nil),             // 112: tenuto.cluster.v1.VerifyRequest
+	(*VerifyStatus)(nil),              // 113: tenuto.cluster.v1.VerifyStatus
+	(*Difference)(nil),                // 114: tenuto.cluster.v1.Difference
+	(*SignedDigest)(nil),              // 115: tenuto.cluster.v1.SignedDigest
+	(*AcceptReplicaRequest)(nil),      // 116: tenuto.cluster.v1.AcceptReplicaRequest
+	(*ReplicaAccepted)(nil),           // 117: tenuto.cluster.v1.ReplicaAccepted
+	(*ProveRequest)(nil),              // 118: tenuto.cluster.v1.ProveRequest
+	(*SignedHistory)(nil),             // 119: tenuto.cluster.v1.SignedHistory
+	(*SigningKeyRequest)(nil),         // 120: tenuto.cluster.v1.SigningKeyRequest
+	(*SigningKey)(nil),                // 121: tenuto.cluster.v1.SigningKey
+	(*NodeReportRequest)(nil),         // 122: tenuto.cluster.v1.NodeReportRequest
+	(*NodeReport)(nil),                // 123: tenuto.cluster.v1.NodeReport
+	(*PartitionReport)(nil),           // 124: tenuto.cluster.v1.PartitionReport
+	(*OverloadReport)(nil),            // 125: tenuto.cluster.v1.OverloadReport
+	(*RateReport)(nil),                // 126: tenuto.cluster.v1.RateReport
+	(*ActivityReport)(nil),            // 127: tenuto.cluster.v1.ActivityReport
+	(*TagQueue)(nil),                  // 128: tenuto.cluster.v1.TagQueue
+	(*OfferLeadershipRequest)(nil),    // 129: tenuto.cluster.v1.OfferLeadershipRequest
+	(*OfferLeadershipResult)(nil),     // 130: tenuto.cluster.v1.OfferLeadershipResult
+	(*CommitIndexRequest)(nil),        // 131: tenuto.cluster.v1.CommitIndexRequest
+	(*CommitIndexResult)(nil),         // 132: tenuto.cluster.v1.CommitIndexResult
+	(*FromWorker)(nil),                // 133: tenuto.cluster.v1.FromWorker
+	(*RegisterWorker)(nil),            // 134: tenuto.cluster.v1.RegisterWorker
+	(*OrchestrationCode)(nil),         // 135: tenuto.cluster.v1.OrchestrationCode
+	(*AttemptID)(nil),                 // 136: tenuto.cluster.v1.AttemptID
+	(*RunningAttempt)(nil),            // 137: tenuto.cluster.v1.RunningAttempt
+	(*Heartbeat)(nil),                 // 138: tenuto.cluster.v1.Heartbeat
+	(*AttemptResult)(nil),             // 139: tenuto.cluster.v1.AttemptResult
+	(*ToWorker)(nil),                  // 140: tenuto.cluster.v1.ToWorker
+	(*AssignAttempt)(nil),             // 141: tenuto.cluster.v1.AssignAttempt
+	(*CancelAttempt)(nil),             // 142: tenuto.cluster.v1.CancelAttempt
+	nil,                               // 143: tenuto.cluster.v1.StartRequest.TagsEntry
+	nil,                               // 144: tenuto.cluster.v1.ListRequest.TagsEntry
+	nil,                               // 145: tenuto.cluster.v1.ListRequest.AttributesEntry
+	nil,                               // 146: tenuto.cluster.v1.Status.TagsEntry
+	nil,                               // 147: tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	(*journalpb.Payload)(nil),         // 148: tenuto.journal.v1.Payload
+	(*journalpb.Header)(nil),          // 149: tenuto.journal.v1.Header
+	(*journalpb.RetryPolicy)(nil),     // 150: tenuto.journal.v1.RetryPolicy
+	(*journalpb.Error)(nil),           // 151: tenuto.journal.v1.Error
+	(*journalpb.ValueSet)(nil),        // 152: tenuto.journal.v1.ValueSet
+	(*journalpb.ActivityOptions)(nil), // 153: tenuto.journal.v1.ActivityOptions
+	(journalpb.MemberRole_Pin)(0),     // 154: tenuto.journal.v1.MemberRole.Pin
+	(*journalpb.OperationRef)(nil),    // 155: tenuto.journal.v1.OperationRef
+	(*journalpb.AttributeSet)(nil),    // 156: tenuto.journal.v1.AttributeSet
+	(*journalpb.Lineage)(nil),         // 157: tenuto.journal.v1.Lineage
+	(*journalpb.Operation)(nil),       // 158: tenuto.journal.v1.Operation
+	(*journalpb.PausedActivity)(nil),  // 159: tenuto.journal.v1.PausedActivity
+	(*journalpb.JoinToken)(nil),       // 160: tenuto.journal.v1.JoinToken
+	(*journalpb.Event)(nil),           // 161: tenuto.journal.v1.Event
+	(*journalpb.Instance)(nil),        // 162: tenuto.journal.v1.Instance
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
 	6,   // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
@@ -10614,8 +12573,8 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	80,  // 17: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
 	68,  // 18: tenuto.cluster.v1.Request.issue_token:type_name -> tenuto.cluster.v1.IssueTokenRequest
 	84,  // 19: tenuto.cluster.v1.Request.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesRequest
-	105, // 20: tenuto.cluster.v1.Request.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipRequest
-	107, // 21: tenuto.cluster.v1.Request.commit_index:type_name -> tenuto.cluster.v1.CommitIndexRequest
+	129, // 20: tenuto.cluster.v1.Request.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipRequest
+	131, // 21: tenuto.cluster.v1.Request.commit_index:type_name -> tenuto.cluster.v1.CommitIndexRequest
 	7,   // 22: tenuto.cluster.v1.Request.start_batch:type_name -> tenuto.cluster.v1.StartBatchRequest
 	82,  // 23: tenuto.cluster.v1.Request.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberRequest
 	70,  // 24: tenuto.cluster.v1.Request.list_tokens:type_name -> tenuto.cluster.v1.ListTokensRequest
@@ -10626,157 +12585,182 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	38,  // 29: tenuto.cluster.v1.Request.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityRequest
 	32,  // 30: tenuto.cluster.v1.Request.copy:type_name -> tenuto.cluster.v1.CopyRequest
 	34,  // 31: tenuto.cluster.v1.Request.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipRequest
-	98,  // 32: tenuto.cluster.v1.Request.node_report:type_name -> tenuto.cluster.v1.NodeReportRequest
+	122, // 32: tenuto.cluster.v1.Request.node_report:type_name -> tenuto.cluster.v1.NodeReportRequest
 	88,  // 33: tenuto.cluster.v1.Request.begin_backup:type_name -> tenuto.cluster.v1.BeginBackupRequest
 	92,  // 34: tenuto.cluster.v1.Request.read_backup:type_name -> tenuto.cluster.v1.ReadBackupRequest
 	94,  // 35: tenuto.cluster.v1.Request.end_backup:type_name -> tenuto.cluster.v1.EndBackupRequest
 	96,  // 36: tenuto.cluster.v1.Request.record_cut:type_name -> tenuto.cluster.v1.RecordCutRequest
 	36,  // 37: tenuto.cluster.v1.Request.set_role:type_name -> tenuto.cluster.v1.SetRoleRequest
-	124, // 38: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
-	119, // 39: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
-	0,   // 40: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
-	25,  // 41: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
-	125, // 42: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
-	126, // 43: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	17,  // 44: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
-	8,   // 45: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
-	6,   // 46: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
-	10,  // 47: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
-	28,  // 48: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
-	2,   // 49: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
-	120, // 50: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
-	121, // 51: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
-	13,  // 52: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
-	14,  // 53: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
-	124, // 54: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
-	124, // 55: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
-	127, // 56: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
-	124, // 57: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
-	125, // 58: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
-	127, // 59: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
-	128, // 60: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
-	23,  // 61: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
-	127, // 62: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
-	124, // 63: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	125, // 64: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
-	43,  // 65: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
-	48,  // 66: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
-	49,  // 67: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
-	50,  // 68: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
-	51,  // 69: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
-	29,  // 70: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
-	40,  // 71: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
-	42,  // 72: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
-	16,  // 73: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
-	18,  // 74: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
-	22,  // 75: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
-	20,  // 76: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
-	55,  // 77: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
-	57,  // 78: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
-	60,  // 79: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
-	63,  // 80: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
-	66,  // 81: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
-	79,  // 82: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
-	81,  // 83: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
-	69,  // 84: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
-	86,  // 85: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
-	106, // 86: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
-	108, // 87: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
-	9,   // 88: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
-	83,  // 89: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
-	71,  // 90: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
-	73,  // 91: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
-	75,  // 92: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
-	77,  // 93: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
-	31,  // 94: tenuto.cluster.v1.Response.operate:type_name -> tenuto.cluster.v1.OperateResult
-	39,  // 95: tenuto.cluster.v1.Response.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityResult
-	33,  // 96: tenuto.cluster.v1.Response.copy:type_name -> tenuto.cluster.v1.CopyResult
-	35,  // 97: tenuto.cluster.v1.Response.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipResult
-	99,  // 98: tenuto.cluster.v1.Response.node_report:type_name -> tenuto.cluster.v1.NodeReport
-	89,  // 99: tenuto.cluster.v1.Response.begin_backup:type_name -> tenuto.cluster.v1.BackupBegun
-	93,  // 100: tenuto.cluster.v1.Response.read_backup:type_name -> tenuto.cluster.v1.BackupBytes
-	95,  // 101: tenuto.cluster.v1.Response.end_backup:type_name -> tenuto.cluster.v1.BackupEnded
-	97,  // 102: tenuto.cluster.v1.Response.record_cut:type_name -> tenuto.cluster.v1.CutRecorded
-	37,  // 103: tenuto.cluster.v1.Response.set_role:type_name -> tenuto.cluster.v1.SetRoleResult
-	3,   // 104: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
-	124, // 105: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
-	127, // 106: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
-	129, // 107: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
-	4,   // 108: tenuto.cluster.v1.CopyRequest.kind:type_name -> tenuto.cluster.v1.CopyRequest.Kind
-	124, // 109: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
-	130, // 110: tenuto.cluster.v1.SetRoleRequest.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
-	52,  // 111: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
-	41,  // 112: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
-	47,  // 113: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
-	46,  // 114: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
-	127, // 115: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
-	45,  // 116: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
-	44,  // 117: tenuto.cluster.v1.Failure.copy_refusal:type_name -> tenuto.cluster.v1.CopyRefusal
-	18,  // 118: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
-	52,  // 119: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	124, // 120: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	127, // 121: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
-	53,  // 122: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	131, // 123: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	122, // 124: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	124, // 125: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
-	132, // 126: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	133, // 127: tenuto.cluster.v1.Status.lineage:type_name -> tenuto.journal.v1.Lineage
-	124, // 128: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
-	127, // 129: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
-	58,  // 130: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
-	134, // 131: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
-	135, // 132: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
-	52,  // 133: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
-	62,  // 134: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
-	64,  // 135: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
-	62,  // 136: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
-	67,  // 137: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
-	130, // 138: tenuto.cluster.v1.Member.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
-	136, // 139: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
-	85,  // 140: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
-	137, // 141: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
-	131, // 142: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
-	87,  // 143: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
-	138, // 144: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
-	137, // 145: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
-	90,  // 146: tenuto.cluster.v1.BackupBegun.partitions:type_name -> tenuto.cluster.v1.BackupPartition
-	91,  // 147: tenuto.cluster.v1.BackupPartition.files:type_name -> tenuto.cluster.v1.BackupFile
-	100, // 148: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
-	101, // 149: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
-	102, // 150: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
-	111, // 151: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	103, // 152: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
-	104, // 153: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
-	110, // 154: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
-	113, // 155: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
-	114, // 156: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
-	115, // 157: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	123, // 158: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	111, // 159: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	1,   // 160: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
-	131, // 161: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	112, // 162: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	112, // 163: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	124, // 164: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	112, // 165: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	124, // 166: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	127, // 167: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	124, // 168: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	117, // 169: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
-	118, // 170: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
-	112, // 171: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	112, // 172: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	124, // 173: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
-	127, // 174: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
-	124, // 175: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
-	125, // 176: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
-	112, // 177: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	178, // [178:178] is the sub-list for method output_type
-	178, // [178:178] is the sub-list for method input_type
-	178, // [178:178] is the sub-list for extension type_name
-	178, // [178:178] is the sub-list for extension extendee
-	0,   // [0:178] is the sub-list for field type_name
+	98,  // 38: tenuto.cluster.v1.Request.view:type_name -> tenuto.cluster.v1.ViewRequest
+	100, // 39: tenuto.cluster.v1.Request.compare:type_name -> tenuto.cluster.v1.CompareRequest
+	103, // 40: tenuto.cluster.v1.Request.compare_events:type_name -> tenuto.cluster.v1.CompareEventsRequest
+	106, // 41: tenuto.cluster.v1.Request.read_view:type_name -> tenuto.cluster.v1.ReadViewRequest
+	108, // 42: tenuto.cluster.v1.Request.repair:type_name -> tenuto.cluster.v1.RepairRequest
+	110, // 43: tenuto.cluster.v1.Request.end_view:type_name -> tenuto.cluster.v1.EndViewRequest
+	112, // 44: tenuto.cluster.v1.Request.verify:type_name -> tenuto.cluster.v1.VerifyRequest
+	116, // 45: tenuto.cluster.v1.Request.accept_replica:type_name -> tenuto.cluster.v1.AcceptReplicaRequest
+	118, // 46: tenuto.cluster.v1.Request.prove:type_name -> tenuto.cluster.v1.ProveRequest
+	120, // 47: tenuto.cluster.v1.Request.signing_key:type_name -> tenuto.cluster.v1.SigningKeyRequest
+	148, // 48: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
+	143, // 49: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
+	0,   // 50: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
+	25,  // 51: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
+	149, // 52: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
+	150, // 53: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	17,  // 54: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
+	8,   // 55: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
+	6,   // 56: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
+	10,  // 57: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
+	28,  // 58: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
+	2,   // 59: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
+	144, // 60: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	145, // 61: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
+	13,  // 62: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
+	14,  // 63: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
+	148, // 64: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
+	148, // 65: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
+	151, // 66: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
+	148, // 67: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
+	149, // 68: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
+	151, // 69: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
+	152, // 70: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
+	23,  // 71: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
+	151, // 72: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
+	148, // 73: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	149, // 74: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
+	43,  // 75: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
+	48,  // 76: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
+	49,  // 77: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
+	50,  // 78: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
+	51,  // 79: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
+	29,  // 80: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
+	40,  // 81: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
+	42,  // 82: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
+	16,  // 83: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
+	18,  // 84: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
+	22,  // 85: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
+	20,  // 86: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
+	55,  // 87: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
+	57,  // 88: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
+	60,  // 89: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
+	63,  // 90: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
+	66,  // 91: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
+	79,  // 92: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
+	81,  // 93: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
+	69,  // 94: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
+	86,  // 95: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
+	130, // 96: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
+	132, // 97: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
+	9,   // 98: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
+	83,  // 99: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
+	71,  // 100: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
+	73,  // 101: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
+	75,  // 102: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
+	77,  // 103: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
+	31,  // 104: tenuto.cluster.v1.Response.operate:type_name -> tenuto.cluster.v1.OperateResult
+	39,  // 105: tenuto.cluster.v1.Response.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityResult
+	33,  // 106: tenuto.cluster.v1.Response.copy:type_name -> tenuto.cluster.v1.CopyResult
+	35,  // 107: tenuto.cluster.v1.Response.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipResult
+	123, // 108: tenuto.cluster.v1.Response.node_report:type_name -> tenuto.cluster.v1.NodeReport
+	89,  // 109: tenuto.cluster.v1.Response.begin_backup:type_name -> tenuto.cluster.v1.BackupBegun
+	93,  // 110: tenuto.cluster.v1.Response.read_backup:type_name -> tenuto.cluster.v1.BackupBytes
+	95,  // 111: tenuto.cluster.v1.Response.end_backup:type_name -> tenuto.cluster.v1.BackupEnded
+	97,  // 112: tenuto.cluster.v1.Response.record_cut:type_name -> tenuto.cluster.v1.CutRecorded
+	37,  // 113: tenuto.cluster.v1.Response.set_role:type_name -> tenuto.cluster.v1.SetRoleResult
+	99,  // 114: tenuto.cluster.v1.Response.view:type_name -> tenuto.cluster.v1.Viewed
+	101, // 115: tenuto.cluster.v1.Response.compare:type_name -> tenuto.cluster.v1.RangeDigest
+	104, // 116: tenuto.cluster.v1.Response.compare_events:type_name -> tenuto.cluster.v1.EventHashes
+	107, // 117: tenuto.cluster.v1.Response.read_view:type_name -> tenuto.cluster.v1.ViewBytes
+	109, // 118: tenuto.cluster.v1.Response.repair:type_name -> tenuto.cluster.v1.Repaired
+	111, // 119: tenuto.cluster.v1.Response.end_view:type_name -> tenuto.cluster.v1.ViewEnded
+	113, // 120: tenuto.cluster.v1.Response.verify:type_name -> tenuto.cluster.v1.VerifyStatus
+	117, // 121: tenuto.cluster.v1.Response.accept_replica:type_name -> tenuto.cluster.v1.ReplicaAccepted
+	119, // 122: tenuto.cluster.v1.Response.prove:type_name -> tenuto.cluster.v1.SignedHistory
+	121, // 123: tenuto.cluster.v1.Response.signing_key:type_name -> tenuto.cluster.v1.SigningKey
+	3,   // 124: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
+	148, // 125: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
+	151, // 126: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
+	153, // 127: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
+	4,   // 128: tenuto.cluster.v1.CopyRequest.kind:type_name -> tenuto.cluster.v1.CopyRequest.Kind
+	148, // 129: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
+	154, // 130: tenuto.cluster.v1.SetRoleRequest.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
+	52,  // 131: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
+	41,  // 132: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
+	47,  // 133: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
+	46,  // 134: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
+	151, // 135: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
+	45,  // 136: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
+	44,  // 137: tenuto.cluster.v1.Failure.copy_refusal:type_name -> tenuto.cluster.v1.CopyRefusal
+	18,  // 138: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
+	52,  // 139: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
+	148, // 140: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	151, // 141: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	53,  // 142: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
+	155, // 143: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	146, // 144: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	148, // 145: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
+	156, // 146: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	157, // 147: tenuto.cluster.v1.Status.lineage:type_name -> tenuto.journal.v1.Lineage
+	148, // 148: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	151, // 149: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	58,  // 150: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
+	158, // 151: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	159, // 152: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
+	52,  // 153: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
+	62,  // 154: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
+	64,  // 155: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
+	62,  // 156: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
+	67,  // 157: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
+	154, // 158: tenuto.cluster.v1.Member.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
+	160, // 159: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
+	85,  // 160: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
+	161, // 161: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
+	155, // 162: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
+	87,  // 163: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
+	162, // 164: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
+	161, // 165: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
+	90,  // 166: tenuto.cluster.v1.BackupBegun.partitions:type_name -> tenuto.cluster.v1.BackupPartition
+	91,  // 167: tenuto.cluster.v1.BackupPartition.files:type_name -> tenuto.cluster.v1.BackupFile
+	102, // 168: tenuto.cluster.v1.RangeDigest.each:type_name -> tenuto.cluster.v1.InstanceDigest
+	105, // 169: tenuto.cluster.v1.EventHashes.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
+	114, // 170: tenuto.cluster.v1.VerifyStatus.differences:type_name -> tenuto.cluster.v1.Difference
+	115, // 171: tenuto.cluster.v1.VerifyStatus.digests:type_name -> tenuto.cluster.v1.SignedDigest
+	105, // 172: tenuto.cluster.v1.SignedHistory.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
+	124, // 173: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
+	125, // 174: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
+	126, // 175: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
+	135, // 176: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	127, // 177: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
+	128, // 178: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
+	134, // 179: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
+	137, // 180: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
+	138, // 181: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
+	139, // 182: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	147, // 183: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	135, // 184: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	1,   // 185: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
+	155, // 186: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	136, // 187: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	136, // 188: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	148, // 189: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	136, // 190: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	148, // 191: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	151, // 192: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	148, // 193: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	141, // 194: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
+	142, // 195: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
+	136, // 196: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	136, // 197: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	148, // 198: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
+	151, // 199: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
+	148, // 200: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
+	149, // 201: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
+	136, // 202: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	203, // [203:203] is the sub-list for method output_type
+	203, // [203:203] is the sub-list for method input_type
+	203, // [203:203] is the sub-list for extension type_name
+	203, // [203:203] is the sub-list for extension extendee
+	0,   // [0:203] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }
@@ -10823,6 +12807,16 @@ func file_clusterpb_cluster_proto_init() {
 		(*Request_EndBackup)(nil),
 		(*Request_RecordCut)(nil),
 		(*Request_SetRole)(nil),
+		(*Request_View)(nil),
+		(*Request_Compare)(nil),
+		(*Request_CompareEvents)(nil),
+		(*Request_ReadView)(nil),
+		(*Request_Repair)(nil),
+		(*Request_EndView)(nil),
+		(*Request_Verify)(nil),
+		(*Request_AcceptReplica)(nil),
+		(*Request_Prove)(nil),
+		(*Request_SigningKey)(nil),
 	}
 	file_clusterpb_cluster_proto_msgTypes[3].OneofWrappers = []any{}
 	file_clusterpb_cluster_proto_msgTypes[23].OneofWrappers = []any{
@@ -10864,9 +12858,19 @@ func file_clusterpb_cluster_proto_init() {
 		(*Response_EndBackup)(nil),
 		(*Response_RecordCut)(nil),
 		(*Response_SetRole)(nil),
+		(*Response_View)(nil),
+		(*Response_Compare)(nil),
+		(*Response_CompareEvents)(nil),
+		(*Response_ReadView)(nil),
+		(*Response_Repair)(nil),
+		(*Response_EndView)(nil),
+		(*Response_Verify)(nil),
+		(*Response_AcceptReplica)(nil),
+		(*Response_Prove)(nil),
+		(*Response_SigningKey)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[95].OneofWrappers = []any{}
-	file_clusterpb_cluster_proto_msgTypes[104].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[119].OneofWrappers = []any{}
+	file_clusterpb_cluster_proto_msgTypes[128].OneofWrappers = []any{
 		(*FromWorker_Register)(nil),
 		(*FromWorker_RunningAttempt)(nil),
 		(*FromWorker_FreeSlots)(nil),
@@ -10874,7 +12878,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*FromWorker_Result)(nil),
 		(*FromWorker_Drain)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[111].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[135].OneofWrappers = []any{
 		(*ToWorker_AssignAttempt)(nil),
 		(*ToWorker_CancelAttempt)(nil),
 		(*ToWorker_Ack)(nil),
@@ -10885,7 +12889,7 @@ func file_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_clusterpb_cluster_proto_rawDesc), len(file_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   119,
+			NumMessages:   143,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -296,7 +296,7 @@ func (x Lineage_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Lineage_Kind.Descriptor instead.
 func (Lineage_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{52, 0}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{54, 0}
 }
 
 type MemberRole_Pin int32
@@ -346,7 +346,7 @@ func (x MemberRole_Pin) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MemberRole_Pin.Descriptor instead.
 func (MemberRole_Pin) EnumDescriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{59, 0}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{61, 0}
 }
 
 // Payload is a user's value in the journal: bytes and the name of their encoding. An empty
@@ -4457,8 +4457,16 @@ type MetadataChange struct {
 	Cut uint64 `protobuf:"varint,25,opt,name=cut,proto3" json:"cut,omitempty"`
 	// The roles of the members, as an encoded Roles, in the first partition only, and their version; as
 	// for settings. Protocol 4.
-	Roles         []byte `protobuf:"bytes,30,opt,name=roles,proto3" json:"roles,omitempty"`
-	RolesVersion  uint64 `protobuf:"varint,31,opt,name=roles_version,json=rolesVersion,proto3" json:"roles_version,omitempty"`
+	Roles        []byte `protobuf:"bytes,30,opt,name=roles,proto3" json:"roles,omitempty"`
+	RolesVersion uint64 `protobuf:"varint,31,opt,name=roles_version,json=rolesVersion,proto3" json:"roles_version,omitempty"`
+	// A comparison of the replicas; see PartitionMetadata.comparison. It has no effect if its number is
+	// not above the recorded one. Protocol 4.
+	Comparison *Comparison `protobuf:"bytes,40,opt,name=comparison,proto3" json:"comparison,omitempty"`
+	// A quarantine. It replaces one of the same instance and node. It is rejected if there are 256.
+	// Protocol 4.
+	Quarantine *Quarantine `protobuf:"bytes,41,opt,name=quarantine,proto3" json:"quarantine,omitempty"`
+	// Ends the quarantine of an instance and a node; the other fields do not matter. Protocol 4.
+	Lifted        *Quarantine `protobuf:"bytes,42,opt,name=lifted,proto3" json:"lifted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4598,6 +4606,173 @@ func (x *MetadataChange) GetRolesVersion() uint64 {
 	return 0
 }
 
+func (x *MetadataChange) GetComparison() *Comparison {
+	if x != nil {
+		return x.Comparison
+	}
+	return nil
+}
+
+func (x *MetadataChange) GetQuarantine() *Quarantine {
+	if x != nil {
+		return x.Quarantine
+	}
+	return nil
+}
+
+func (x *MetadataChange) GetLifted() *Quarantine {
+	if x != nil {
+		return x.Lifted
+	}
+	return nil
+}
+
+// Comparison is a point in the log at which the replicas of a partition are compared.
+type Comparison struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Counted from 1.
+	Number uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// The ID at which the comparison begins, so that the next leader continues there.
+	From          string `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Comparison) Reset() {
+	*x = Comparison{}
+	mi := &file_journalpb_journal_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Comparison) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Comparison) ProtoMessage() {}
+
+func (x *Comparison) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Comparison.ProtoReflect.Descriptor instead.
+func (*Comparison) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *Comparison) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Comparison) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+// Quarantine says that a replica of an instance is not used, because it differs from the others.
+type Quarantine struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Instance string                 `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
+	// The node with the replica. Empty: no majority agrees, so the instance is stopped. Appends to it
+	// are rejected until an operator chooses a replica, or a majority agrees.
+	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	// Where the first difference is; event_id is 0 if the events are equal, and only what is derived
+	// from them differs.
+	Execution uint64 `protobuf:"varint,3,opt,name=execution,proto3" json:"execution,omitempty"`
+	EventId   uint64 `protobuf:"varint,4,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
+	// For people.
+	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The cluster time at which it was recorded, in Unix nanoseconds.
+	Since         int64 `protobuf:"varint,6,opt,name=since,proto3" json:"since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Quarantine) Reset() {
+	*x = Quarantine{}
+	mi := &file_journalpb_journal_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Quarantine) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Quarantine) ProtoMessage() {}
+
+func (x *Quarantine) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Quarantine.ProtoReflect.Descriptor instead.
+func (*Quarantine) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *Quarantine) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *Quarantine) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Quarantine) GetExecution() uint64 {
+	if x != nil {
+		return x.Execution
+	}
+	return 0
+}
+
+func (x *Quarantine) GetEventId() uint64 {
+	if x != nil {
+		return x.EventId
+	}
+	return 0
+}
+
+func (x *Quarantine) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Quarantine) GetSince() int64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
 // Lineage says what a partition was continued from outside of Raft's log: a backup, or the
 // directory of one node. Entries of the earlier lineage after that point are lost.
 type Lineage struct {
@@ -4620,7 +4795,7 @@ type Lineage struct {
 
 func (x *Lineage) Reset() {
 	*x = Lineage{}
-	mi := &file_journalpb_journal_proto_msgTypes[52]
+	mi := &file_journalpb_journal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4632,7 +4807,7 @@ func (x *Lineage) String() string {
 func (*Lineage) ProtoMessage() {}
 
 func (x *Lineage) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[52]
+	mi := &file_journalpb_journal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4645,7 +4820,7 @@ func (x *Lineage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lineage.ProtoReflect.Descriptor instead.
 func (*Lineage) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{52}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Lineage) GetId() string {
@@ -4711,7 +4886,7 @@ type SetCondition struct {
 
 func (x *SetCondition) Reset() {
 	*x = SetCondition{}
-	mi := &file_journalpb_journal_proto_msgTypes[53]
+	mi := &file_journalpb_journal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4723,7 +4898,7 @@ func (x *SetCondition) String() string {
 func (*SetCondition) ProtoMessage() {}
 
 func (x *SetCondition) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[53]
+	mi := &file_journalpb_journal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4736,7 +4911,7 @@ func (x *SetCondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCondition.ProtoReflect.Descriptor instead.
 func (*SetCondition) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{53}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *SetCondition) GetInstance() string {
@@ -4818,7 +4993,7 @@ type CopyHistory struct {
 
 func (x *CopyHistory) Reset() {
 	*x = CopyHistory{}
-	mi := &file_journalpb_journal_proto_msgTypes[54]
+	mi := &file_journalpb_journal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4830,7 +5005,7 @@ func (x *CopyHistory) String() string {
 func (*CopyHistory) ProtoMessage() {}
 
 func (x *CopyHistory) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[54]
+	mi := &file_journalpb_journal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4843,7 +5018,7 @@ func (x *CopyHistory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyHistory.ProtoReflect.Descriptor instead.
 func (*CopyHistory) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{54}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *CopyHistory) GetEpoch() uint64 {
@@ -4974,7 +5149,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_journalpb_journal_proto_msgTypes[55]
+	mi := &file_journalpb_journal_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4986,7 +5161,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[55]
+	mi := &file_journalpb_journal_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4999,7 +5174,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{55}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Condition) GetKind() ConditionKind {
@@ -5059,7 +5234,7 @@ type JoinToken struct {
 
 func (x *JoinToken) Reset() {
 	*x = JoinToken{}
-	mi := &file_journalpb_journal_proto_msgTypes[56]
+	mi := &file_journalpb_journal_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5071,7 +5246,7 @@ func (x *JoinToken) String() string {
 func (*JoinToken) ProtoMessage() {}
 
 func (x *JoinToken) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[56]
+	mi := &file_journalpb_journal_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5084,7 +5259,7 @@ func (x *JoinToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinToken.ProtoReflect.Descriptor instead.
 func (*JoinToken) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{56}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *JoinToken) GetKey() []byte {
@@ -5134,15 +5309,20 @@ type PartitionMetadata struct {
 	Cut uint64 `protobuf:"varint,9,opt,name=cut,proto3" json:"cut,omitempty"`
 	// The roles of the members, as an encoded Roles, and how often they were recorded; 0: none are
 	// recorded, and every member votes. The bytes are those of the MetadataChange.
-	Roles         []byte `protobuf:"bytes,14,opt,name=roles,proto3" json:"roles,omitempty"`
-	RolesVersion  uint64 `protobuf:"varint,15,opt,name=roles_version,json=rolesVersion,proto3" json:"roles_version,omitempty"`
+	Roles        []byte `protobuf:"bytes,14,opt,name=roles,proto3" json:"roles,omitempty"`
+	RolesVersion uint64 `protobuf:"varint,15,opt,name=roles_version,json=rolesVersion,proto3" json:"roles_version,omitempty"`
+	// The latest comparison of the replicas. Each replica takes a view right after the entry that
+	// records it.
+	Comparison *Comparison `protobuf:"bytes,23,opt,name=comparison,proto3" json:"comparison,omitempty"`
+	// In order of instances and nodes.
+	Quarantines   []*Quarantine `protobuf:"bytes,24,rep,name=quarantines,proto3" json:"quarantines,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PartitionMetadata) Reset() {
 	*x = PartitionMetadata{}
-	mi := &file_journalpb_journal_proto_msgTypes[57]
+	mi := &file_journalpb_journal_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5154,7 +5334,7 @@ func (x *PartitionMetadata) String() string {
 func (*PartitionMetadata) ProtoMessage() {}
 
 func (x *PartitionMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[57]
+	mi := &file_journalpb_journal_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5167,7 +5347,7 @@ func (x *PartitionMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionMetadata.ProtoReflect.Descriptor instead.
 func (*PartitionMetadata) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{57}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *PartitionMetadata) GetClock() int64 {
@@ -5247,6 +5427,20 @@ func (x *PartitionMetadata) GetRolesVersion() uint64 {
 	return 0
 }
 
+func (x *PartitionMetadata) GetComparison() *Comparison {
+	if x != nil {
+		return x.Comparison
+	}
+	return nil
+}
+
+func (x *PartitionMetadata) GetQuarantines() []*Quarantine {
+	if x != nil {
+		return x.Quarantines
+	}
+	return nil
+}
+
 // Roles says which members vote in every partition. The leader of the first partition decides, and
 // the leaders of all carry it out.
 type Roles struct {
@@ -5261,7 +5455,7 @@ type Roles struct {
 
 func (x *Roles) Reset() {
 	*x = Roles{}
-	mi := &file_journalpb_journal_proto_msgTypes[58]
+	mi := &file_journalpb_journal_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5273,7 +5467,7 @@ func (x *Roles) String() string {
 func (*Roles) ProtoMessage() {}
 
 func (x *Roles) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[58]
+	mi := &file_journalpb_journal_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5286,7 +5480,7 @@ func (x *Roles) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Roles.ProtoReflect.Descriptor instead.
 func (*Roles) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{58}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Roles) GetMembers() []*MemberRole {
@@ -5324,7 +5518,7 @@ type MemberRole struct {
 
 func (x *MemberRole) Reset() {
 	*x = MemberRole{}
-	mi := &file_journalpb_journal_proto_msgTypes[59]
+	mi := &file_journalpb_journal_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5336,7 +5530,7 @@ func (x *MemberRole) String() string {
 func (*MemberRole) ProtoMessage() {}
 
 func (x *MemberRole) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[59]
+	mi := &file_journalpb_journal_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5349,7 +5543,7 @@ func (x *MemberRole) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberRole.ProtoReflect.Descriptor instead.
 func (*MemberRole) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{59}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *MemberRole) GetNode() string {
@@ -5442,7 +5636,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_journalpb_journal_proto_msgTypes[60]
+	mi := &file_journalpb_journal_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5454,7 +5648,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[60]
+	mi := &file_journalpb_journal_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5467,7 +5661,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{60}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Settings) GetActivityRates() []*ActivityRate {
@@ -5597,7 +5791,7 @@ type PausedActivity struct {
 
 func (x *PausedActivity) Reset() {
 	*x = PausedActivity{}
-	mi := &file_journalpb_journal_proto_msgTypes[61]
+	mi := &file_journalpb_journal_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5609,7 +5803,7 @@ func (x *PausedActivity) String() string {
 func (*PausedActivity) ProtoMessage() {}
 
 func (x *PausedActivity) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[61]
+	mi := &file_journalpb_journal_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5622,7 +5816,7 @@ func (x *PausedActivity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PausedActivity.ProtoReflect.Descriptor instead.
 func (*PausedActivity) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{61}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *PausedActivity) GetActivity() string {
@@ -5666,7 +5860,7 @@ type ActivityRate struct {
 
 func (x *ActivityRate) Reset() {
 	*x = ActivityRate{}
-	mi := &file_journalpb_journal_proto_msgTypes[62]
+	mi := &file_journalpb_journal_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5678,7 +5872,7 @@ func (x *ActivityRate) String() string {
 func (*ActivityRate) ProtoMessage() {}
 
 func (x *ActivityRate) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[62]
+	mi := &file_journalpb_journal_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5691,7 +5885,7 @@ func (x *ActivityRate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityRate.ProtoReflect.Descriptor instead.
 func (*ActivityRate) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{62}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ActivityRate) GetActivity() string {
@@ -5758,7 +5952,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_journalpb_journal_proto_msgTypes[63]
+	mi := &file_journalpb_journal_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5770,7 +5964,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[63]
+	mi := &file_journalpb_journal_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5783,7 +5977,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{63}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Instance) GetInstance() string {
@@ -5953,7 +6147,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_journalpb_journal_proto_msgTypes[64]
+	mi := &file_journalpb_journal_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5965,7 +6159,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[64]
+	mi := &file_journalpb_journal_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5978,7 +6172,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{64}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Operation) GetRef() *OperationRef {
@@ -6059,7 +6253,7 @@ type ChainedStart struct {
 
 func (x *ChainedStart) Reset() {
 	*x = ChainedStart{}
-	mi := &file_journalpb_journal_proto_msgTypes[65]
+	mi := &file_journalpb_journal_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6071,7 +6265,7 @@ func (x *ChainedStart) String() string {
 func (*ChainedStart) ProtoMessage() {}
 
 func (x *ChainedStart) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[65]
+	mi := &file_journalpb_journal_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6084,7 +6278,7 @@ func (x *ChainedStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChainedStart.ProtoReflect.Descriptor instead.
 func (*ChainedStart) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{65}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ChainedStart) GetRef() *OperationRef {
@@ -6121,7 +6315,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_journalpb_journal_proto_msgTypes[66]
+	mi := &file_journalpb_journal_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6133,7 +6327,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[66]
+	mi := &file_journalpb_journal_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6146,7 +6340,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{66}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *SnapshotHeader) GetFormat() uint32 {
@@ -6191,7 +6385,7 @@ type InstanceSnapshot struct {
 
 func (x *InstanceSnapshot) Reset() {
 	*x = InstanceSnapshot{}
-	mi := &file_journalpb_journal_proto_msgTypes[67]
+	mi := &file_journalpb_journal_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6203,7 +6397,7 @@ func (x *InstanceSnapshot) String() string {
 func (*InstanceSnapshot) ProtoMessage() {}
 
 func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[67]
+	mi := &file_journalpb_journal_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6216,7 +6410,7 @@ func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceSnapshot.ProtoReflect.Descriptor instead.
 func (*InstanceSnapshot) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{67}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *InstanceSnapshot) GetInstance() string {
@@ -6550,7 +6744,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\tinstances\x18\x02 \x03(\tR\tinstances\"1\n" +
 	"\x05Epoch\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
-	"\x05clock\x18\x02 \x01(\x03R\x05clock\"\xff\x03\n" +
+	"\x05clock\x18\x02 \x01(\x03R\x05clock\"\xb4\x05\n" +
 	"\x0eMetadataChange\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05clock\x18\x02 \x01(\x03R\x05clock\x12\x18\n" +
@@ -6566,7 +6760,26 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\alineage\x18\x18 \x01(\v2\x1a.tenuto.journal.v1.LineageR\alineage\x12\x10\n" +
 	"\x03cut\x18\x19 \x01(\x04R\x03cut\x12\x14\n" +
 	"\x05roles\x18\x1e \x01(\fR\x05roles\x12#\n" +
-	"\rroles_version\x18\x1f \x01(\x04R\frolesVersion\"\xeb\x01\n" +
+	"\rroles_version\x18\x1f \x01(\x04R\frolesVersion\x12=\n" +
+	"\n" +
+	"comparison\x18( \x01(\v2\x1d.tenuto.journal.v1.ComparisonR\n" +
+	"comparison\x12=\n" +
+	"\n" +
+	"quarantine\x18) \x01(\v2\x1d.tenuto.journal.v1.QuarantineR\n" +
+	"quarantine\x125\n" +
+	"\x06lifted\x18* \x01(\v2\x1d.tenuto.journal.v1.QuarantineR\x06lifted\"8\n" +
+	"\n" +
+	"Comparison\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\tR\x04from\"\xa3\x01\n" +
+	"\n" +
+	"Quarantine\x12\x1a\n" +
+	"\binstance\x18\x01 \x01(\tR\binstance\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1c\n" +
+	"\texecution\x18\x03 \x01(\x04R\texecution\x12\x19\n" +
+	"\bevent_id\x18\x04 \x01(\x04R\aeventId\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05since\x18\x06 \x01(\x03R\x05since\"\xeb\x01\n" +
 	"\aLineage\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x123\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1f.tenuto.journal.v1.Lineage.KindR\x04kind\x12\x16\n" +
@@ -6616,7 +6829,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1d\n" +
 	"\n" +
 	"expires_at\x18\x02 \x01(\x03R\texpiresAt\x12\x12\n" +
-	"\x04node\x18\x03 \x01(\tR\x04node\"\x88\x03\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\"\x88\x04\n" +
 	"\x11PartitionMetadata\x12\x14\n" +
 	"\x05clock\x18\x01 \x01(\x03R\x05clock\x12\x18\n" +
 	"\aremoved\x18\x02 \x03(\tR\aremoved\x124\n" +
@@ -6628,7 +6841,11 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\blineages\x18\b \x03(\v2\x1a.tenuto.journal.v1.LineageR\blineages\x12\x10\n" +
 	"\x03cut\x18\t \x01(\x04R\x03cut\x12\x14\n" +
 	"\x05roles\x18\x0e \x01(\fR\x05roles\x12#\n" +
-	"\rroles_version\x18\x0f \x01(\x04R\frolesVersion\"_\n" +
+	"\rroles_version\x18\x0f \x01(\x04R\frolesVersion\x12=\n" +
+	"\n" +
+	"comparison\x18\x17 \x01(\v2\x1d.tenuto.journal.v1.ComparisonR\n" +
+	"comparison\x12?\n" +
+	"\vquarantines\x18\x18 \x03(\v2\x1d.tenuto.journal.v1.QuarantineR\vquarantines\"_\n" +
 	"\x05Roles\x127\n" +
 	"\amembers\x18\x01 \x03(\v2\x1d.tenuto.journal.v1.MemberRoleR\amembers\x12\x1d\n" +
 	"\n" +
@@ -6767,7 +6984,7 @@ func file_journalpb_journal_proto_rawDescGZIP() []byte {
 }
 
 var file_journalpb_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
+var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
 var file_journalpb_journal_proto_goTypes = []any{
 	(ClosePolicy)(0),                     // 0: tenuto.journal.v1.ClosePolicy
 	(ConditionKind)(0),                   // 1: tenuto.journal.v1.ConditionKind
@@ -6827,24 +7044,26 @@ var file_journalpb_journal_proto_goTypes = []any{
 	(*Purge)(nil),                        // 55: tenuto.journal.v1.Purge
 	(*Epoch)(nil),                        // 56: tenuto.journal.v1.Epoch
 	(*MetadataChange)(nil),               // 57: tenuto.journal.v1.MetadataChange
-	(*Lineage)(nil),                      // 58: tenuto.journal.v1.Lineage
-	(*SetCondition)(nil),                 // 59: tenuto.journal.v1.SetCondition
-	(*CopyHistory)(nil),                  // 60: tenuto.journal.v1.CopyHistory
-	(*Condition)(nil),                    // 61: tenuto.journal.v1.Condition
-	(*JoinToken)(nil),                    // 62: tenuto.journal.v1.JoinToken
-	(*PartitionMetadata)(nil),            // 63: tenuto.journal.v1.PartitionMetadata
-	(*Roles)(nil),                        // 64: tenuto.journal.v1.Roles
-	(*MemberRole)(nil),                   // 65: tenuto.journal.v1.MemberRole
-	(*Settings)(nil),                     // 66: tenuto.journal.v1.Settings
-	(*PausedActivity)(nil),               // 67: tenuto.journal.v1.PausedActivity
-	(*ActivityRate)(nil),                 // 68: tenuto.journal.v1.ActivityRate
-	(*Instance)(nil),                     // 69: tenuto.journal.v1.Instance
-	(*Operation)(nil),                    // 70: tenuto.journal.v1.Operation
-	(*ChainedStart)(nil),                 // 71: tenuto.journal.v1.ChainedStart
-	(*SnapshotHeader)(nil),               // 72: tenuto.journal.v1.SnapshotHeader
-	(*InstanceSnapshot)(nil),             // 73: tenuto.journal.v1.InstanceSnapshot
-	nil,                                  // 74: tenuto.journal.v1.OrchestrationStarted.TagsEntry
-	nil,                                  // 75: tenuto.journal.v1.Instance.TagsEntry
+	(*Comparison)(nil),                   // 58: tenuto.journal.v1.Comparison
+	(*Quarantine)(nil),                   // 59: tenuto.journal.v1.Quarantine
+	(*Lineage)(nil),                      // 60: tenuto.journal.v1.Lineage
+	(*SetCondition)(nil),                 // 61: tenuto.journal.v1.SetCondition
+	(*CopyHistory)(nil),                  // 62: tenuto.journal.v1.CopyHistory
+	(*Condition)(nil),                    // 63: tenuto.journal.v1.Condition
+	(*JoinToken)(nil),                    // 64: tenuto.journal.v1.JoinToken
+	(*PartitionMetadata)(nil),            // 65: tenuto.journal.v1.PartitionMetadata
+	(*Roles)(nil),                        // 66: tenuto.journal.v1.Roles
+	(*MemberRole)(nil),                   // 67: tenuto.journal.v1.MemberRole
+	(*Settings)(nil),                     // 68: tenuto.journal.v1.Settings
+	(*PausedActivity)(nil),               // 69: tenuto.journal.v1.PausedActivity
+	(*ActivityRate)(nil),                 // 70: tenuto.journal.v1.ActivityRate
+	(*Instance)(nil),                     // 71: tenuto.journal.v1.Instance
+	(*Operation)(nil),                    // 72: tenuto.journal.v1.Operation
+	(*ChainedStart)(nil),                 // 73: tenuto.journal.v1.ChainedStart
+	(*SnapshotHeader)(nil),               // 74: tenuto.journal.v1.SnapshotHeader
+	(*InstanceSnapshot)(nil),             // 75: tenuto.journal.v1.InstanceSnapshot
+	nil,                                  // 76: tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	nil,                                  // 77: tenuto.journal.v1.Instance.TagsEntry
 }
 var file_journalpb_journal_proto_depIdxs = []int32{
 	7,   // 0: tenuto.journal.v1.Error.cause:type_name -> tenuto.journal.v1.Error
@@ -6886,7 +7105,7 @@ var file_journalpb_journal_proto_depIdxs = []int32{
 	6,   // 36: tenuto.journal.v1.OrchestrationStarted.input:type_name -> tenuto.journal.v1.Payload
 	9,   // 37: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
 	33,  // 38: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	74,  // 39: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	76,  // 39: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
 	6,   // 40: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
 	22,  // 41: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
 	16,  // 42: tenuto.journal.v1.OrchestrationStarted.request_id_marks:type_name -> tenuto.journal.v1.RequestIdMark
@@ -6936,46 +7155,51 @@ var file_journalpb_journal_proto_depIdxs = []int32{
 	54,  // 86: tenuto.journal.v1.Record.attempt:type_name -> tenuto.journal.v1.Attempt
 	55,  // 87: tenuto.journal.v1.Record.purge:type_name -> tenuto.journal.v1.Purge
 	57,  // 88: tenuto.journal.v1.Record.metadata_change:type_name -> tenuto.journal.v1.MetadataChange
-	59,  // 89: tenuto.journal.v1.Record.set_condition:type_name -> tenuto.journal.v1.SetCondition
-	60,  // 90: tenuto.journal.v1.Record.copy_history:type_name -> tenuto.journal.v1.CopyHistory
+	61,  // 89: tenuto.journal.v1.Record.set_condition:type_name -> tenuto.journal.v1.SetCondition
+	62,  // 90: tenuto.journal.v1.Record.copy_history:type_name -> tenuto.journal.v1.CopyHistory
 	53,  // 91: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
 	9,   // 92: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
 	7,   // 93: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
 	6,   // 94: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
 	28,  // 95: tenuto.journal.v1.Attempt.failed_attempts:type_name -> tenuto.journal.v1.FailedAttempts
-	62,  // 96: tenuto.journal.v1.MetadataChange.issued:type_name -> tenuto.journal.v1.JoinToken
-	62,  // 97: tenuto.journal.v1.MetadataChange.used:type_name -> tenuto.journal.v1.JoinToken
-	58,  // 98: tenuto.journal.v1.MetadataChange.lineage:type_name -> tenuto.journal.v1.Lineage
-	4,   // 99: tenuto.journal.v1.Lineage.kind:type_name -> tenuto.journal.v1.Lineage.Kind
-	61,  // 100: tenuto.journal.v1.SetCondition.condition:type_name -> tenuto.journal.v1.Condition
-	13,  // 101: tenuto.journal.v1.CopyHistory.origin:type_name -> tenuto.journal.v1.Origin
-	6,   // 102: tenuto.journal.v1.CopyHistory.input:type_name -> tenuto.journal.v1.Payload
-	1,   // 103: tenuto.journal.v1.Condition.kind:type_name -> tenuto.journal.v1.ConditionKind
-	62,  // 104: tenuto.journal.v1.PartitionMetadata.tokens:type_name -> tenuto.journal.v1.JoinToken
-	58,  // 105: tenuto.journal.v1.PartitionMetadata.lineages:type_name -> tenuto.journal.v1.Lineage
-	65,  // 106: tenuto.journal.v1.Roles.members:type_name -> tenuto.journal.v1.MemberRole
-	5,   // 107: tenuto.journal.v1.MemberRole.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
-	68,  // 108: tenuto.journal.v1.Settings.activity_rates:type_name -> tenuto.journal.v1.ActivityRate
-	67,  // 109: tenuto.journal.v1.Settings.paused_activities:type_name -> tenuto.journal.v1.PausedActivity
-	2,   // 110: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
-	9,   // 111: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
-	75,  // 112: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
-	61,  // 113: tenuto.journal.v1.Instance.condition:type_name -> tenuto.journal.v1.Condition
-	41,  // 114: tenuto.journal.v1.Instance.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	9,   // 115: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
-	54,  // 116: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
-	9,   // 117: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
-	37,  // 118: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
-	34,  // 119: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
-	63,  // 120: tenuto.journal.v1.SnapshotHeader.metadata:type_name -> tenuto.journal.v1.PartitionMetadata
-	53,  // 121: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
-	54,  // 122: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
-	61,  // 123: tenuto.journal.v1.InstanceSnapshot.condition:type_name -> tenuto.journal.v1.Condition
-	124, // [124:124] is the sub-list for method output_type
-	124, // [124:124] is the sub-list for method input_type
-	124, // [124:124] is the sub-list for extension type_name
-	124, // [124:124] is the sub-list for extension extendee
-	0,   // [0:124] is the sub-list for field type_name
+	64,  // 96: tenuto.journal.v1.MetadataChange.issued:type_name -> tenuto.journal.v1.JoinToken
+	64,  // 97: tenuto.journal.v1.MetadataChange.used:type_name -> tenuto.journal.v1.JoinToken
+	60,  // 98: tenuto.journal.v1.MetadataChange.lineage:type_name -> tenuto.journal.v1.Lineage
+	58,  // 99: tenuto.journal.v1.MetadataChange.comparison:type_name -> tenuto.journal.v1.Comparison
+	59,  // 100: tenuto.journal.v1.MetadataChange.quarantine:type_name -> tenuto.journal.v1.Quarantine
+	59,  // 101: tenuto.journal.v1.MetadataChange.lifted:type_name -> tenuto.journal.v1.Quarantine
+	4,   // 102: tenuto.journal.v1.Lineage.kind:type_name -> tenuto.journal.v1.Lineage.Kind
+	63,  // 103: tenuto.journal.v1.SetCondition.condition:type_name -> tenuto.journal.v1.Condition
+	13,  // 104: tenuto.journal.v1.CopyHistory.origin:type_name -> tenuto.journal.v1.Origin
+	6,   // 105: tenuto.journal.v1.CopyHistory.input:type_name -> tenuto.journal.v1.Payload
+	1,   // 106: tenuto.journal.v1.Condition.kind:type_name -> tenuto.journal.v1.ConditionKind
+	64,  // 107: tenuto.journal.v1.PartitionMetadata.tokens:type_name -> tenuto.journal.v1.JoinToken
+	60,  // 108: tenuto.journal.v1.PartitionMetadata.lineages:type_name -> tenuto.journal.v1.Lineage
+	58,  // 109: tenuto.journal.v1.PartitionMetadata.comparison:type_name -> tenuto.journal.v1.Comparison
+	59,  // 110: tenuto.journal.v1.PartitionMetadata.quarantines:type_name -> tenuto.journal.v1.Quarantine
+	67,  // 111: tenuto.journal.v1.Roles.members:type_name -> tenuto.journal.v1.MemberRole
+	5,   // 112: tenuto.journal.v1.MemberRole.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
+	70,  // 113: tenuto.journal.v1.Settings.activity_rates:type_name -> tenuto.journal.v1.ActivityRate
+	69,  // 114: tenuto.journal.v1.Settings.paused_activities:type_name -> tenuto.journal.v1.PausedActivity
+	2,   // 115: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
+	9,   // 116: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
+	77,  // 117: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
+	63,  // 118: tenuto.journal.v1.Instance.condition:type_name -> tenuto.journal.v1.Condition
+	41,  // 119: tenuto.journal.v1.Instance.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	9,   // 120: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
+	54,  // 121: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
+	9,   // 122: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
+	37,  // 123: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	34,  // 124: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
+	65,  // 125: tenuto.journal.v1.SnapshotHeader.metadata:type_name -> tenuto.journal.v1.PartitionMetadata
+	53,  // 126: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
+	54,  // 127: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
+	63,  // 128: tenuto.journal.v1.InstanceSnapshot.condition:type_name -> tenuto.journal.v1.Condition
+	129, // [129:129] is the sub-list for method output_type
+	129, // [129:129] is the sub-list for method input_type
+	129, // [129:129] is the sub-list for extension type_name
+	129, // [129:129] is the sub-list for extension extendee
+	0,   // [0:129] is the sub-list for field type_name
 }
 
 func init() { file_journalpb_journal_proto_init() }
@@ -7037,7 +7261,7 @@ func file_journalpb_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_journalpb_journal_proto_rawDesc), len(file_journalpb_journal_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   70,
+			NumMessages:   72,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -13,6 +13,7 @@ type packageRules map[string]*rule
 const (
 	clusterPath  = "github.com/tenuto-dev/tenuto/cluster"
 	operatePath  = clusterPath + "/operate"
+	proofPath    = clusterPath + "/proof"
 	schedulePath = clusterPath + "/schedule"
 	bulkPath     = clusterPath + "/bulk"
 )
@@ -85,7 +86,8 @@ var standardRules = map[string]packageRules{
 		"Replace": clusterCall, "Resume": clusterCall, "Trigger": clusterCall, "Update": clusterCall, "Times": zone},
 	bulkPath: {"DryRun": clusterCall, "Get": clusterCall, "List": clusterCall, "Pause": clusterCall, "Refusals": clusterCall, "Resume": clusterCall,
 		"Start": clusterCall, "Stop": clusterCall},
-	operatePath: {"Adjust": clusterCall, "Audit": clusterCall, "Complete": clusterCall, "Drain": clusterCall, "Fail": clusterCall, "FireNow": clusterCall, "Fork": clusterCall,
+	proofPath: {"Key": clusterCall, "Prove": clusterCall},
+	operatePath: {"AcceptReplica": clusterCall, "Verify": clusterCall, "Adjust": clusterCall, "Audit": clusterCall, "Complete": clusterCall, "Drain": clusterCall, "Fail": clusterCall, "FireNow": clusterCall, "Fork": clusterCall,
 		"Hold": clusterCall, "PauseActivity": clusterCall, "Pauses": clusterCall, "PlanDrain": clusterCall, "Release": clusterCall,
 		"Rerun": clusterCall, "ResumeActivity": clusterCall, "RetryNow": clusterCall, "Rewind": clusterCall, "SetRole": clusterCall, "TransferLeadership": clusterCall},
 

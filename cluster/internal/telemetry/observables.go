@@ -105,6 +105,11 @@ var observables = []observable{
 	{"tenuto.journal.snapshots.failed", "{snapshot}", observableCounter, "Snapshots that failed.", readEach(func(g *PartitionSample) uint64 { return g.Journal.SnapshotFailures })},
 	{"tenuto.journal.state.rebuilds", "{rebuild}", observableCounter, "Damaged or outdated states rebuilt from a snapshot at the start.", readEach(func(g *PartitionSample) uint64 { return g.Journal.StateRebuilds })},
 	{"tenuto.journal.state.fetches", "{snapshot}", observableCounter, "Snapshots fetched from another node because no local one was usable.", readEach(func(g *PartitionSample) uint64 { return g.Journal.StateFetches })},
+	{"tenuto.comparison.quarantined", "{instance}", observableGauge, "Replicas of instances in quarantine on this node.", readEach(func(g *PartitionSample) uint64 { return g.Quarantined })},
+	{"tenuto.comparison.stopped", "{instance}", observableGauge, "Instances that are stopped because no majority of their replicas agrees.", readEach(func(g *PartitionSample) uint64 { return g.Stopped })},
+	{"tenuto.comparison.differences", "{difference}", observableCounter, "Differences between replicas that this node has found as leader.", readEach(func(g *PartitionSample) uint64 { return g.Differences })},
+	{"tenuto.comparison.age", "s", observableGauge, "Time since all replicas were last compared, or since this node leads; 0 where it does not lead.", readEach(func(g *PartitionSample) float64 { return g.ComparisonAge.Seconds() })},
+	{"tenuto.comparison.duration", "s", observableGauge, "How long the last complete comparison by this node took.", readEach(func(g *PartitionSample) float64 { return g.ComparisonTook.Seconds() })},
 	{"tenuto.journal.snapshots.served", "{snapshot}", observableCounter, "Snapshots served to nodes that had lost theirs.", readEach(func(g *PartitionSample) uint64 { return g.Journal.SnapshotsServed })},
 }
 

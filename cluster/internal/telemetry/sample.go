@@ -35,6 +35,10 @@ type PartitionSample struct {
 	SinceContact time.Duration
 	Journal      journal.Stats
 	Members      []journal.Member
+	// Of comparisons: how many replicas of instances are in quarantine on this node, and how many
+	// instances are stopped; see comparison.Stats for the rest.
+	Quarantined, Stopped, Differences uint64
+	ComparisonAge, ComparisonTook     time.Duration
 
 	attributes []attribute.KeyValue // the partition, if there are several
 	node       string

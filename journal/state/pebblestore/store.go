@@ -65,6 +65,9 @@ type database struct {
 	number uint64
 	lock   *pebble.Lock
 	pacer  *compactionPacer
+
+	snapshotsMu sync.Mutex
+	snapshots   map[*snapshot]struct{} // the open ones
 }
 
 func newStore(o Options) *Store {
@@ -211,7 +214,7 @@ func (s *Store) closeDatabase(db *database) error {
 	err := error(nil)
 	if s.Err() == nil {
 		s.closing.Store(true)
-		err = s.unlessFailed(s.runGuarded("close", db.Close))
+		err = s.unlessFailed(s.runGuarded("close", func() error { return errors.Join(db.closeSnapshots(), db.Close()) }))
 		s.closing.Store(false)
 	}
 	return errors.Join(err, db.lock.Close())

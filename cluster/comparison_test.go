@@ -1,0 +1,272 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/internal/harness"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// startCompared starts nodes that compare their replicas only when asked to, with some ended and some
+// waiting instances, one partition, and a log each.
+func startCompared(t *testing.T, count int) (nodes []*Node, logs []*logRecorder) {
+	t.Helper()
+	peers := loopbackPeers(t, count)
+	ctx, cancel := context.WithCancel(harness.NewContext(context.Background(), harness.Overrides{CompareInterval: 1000 * time.Hour}))
+	t.Cleanup(cancel)
+	for i := range peers {
+		config := peerConfig(t, peers, i, definitions()...)
+		log := new(logRecorder)
+		config.Partitions, config.Logger = 1, log.logger()
+		if count == 1 {
+			config.Listen, config.Peers = "", nil
+		}
+		nodes, logs = append(nodes, startNodeIn(ctx, t, config)), append(logs, log)
+	}
+	for i := range 5 {
+		if _, err := Call(testContext(t), nodes[0].Client(), fiveActivities, fmt.Sprint("ended", i), i); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := StartRun(testContext(t), nodes[0].Client(), waiter, fmt.Sprint("waits", i), "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the cluster speaks the newest protocol", func() bool { return nodes[0].partitions[0].journal.Protocol() == protocolVersion })
+	return nodes, logs
+}
+
+// alter changes an instance on one node as if that node had applied another record.
+func alter(t *testing.T, nodes []*Node, victim *Node, id string, change func(*journalpb.InstanceSnapshot)) {
+	t.Helper()
+	eventually(t, "the replica is altered", func() bool { return tryAlter(t, nodes, victim, id, change) })
+}
+
+func tryAlter(t *testing.T, nodes []*Node, victim *Node, id string, change func(*journalpb.InstanceSnapshot)) bool {
+	t.Helper()
+	ctx, own := testContext(t), victim.partitions[0].journal
+	number, _ := own.Comparison()
+	pending, err := own.PrepareView(ctx, number+1, true)
+	if err != nil {
+		return false
+	}
+	defer pending.Close()
+	recorded := make(chan error, 1)
+	go func() { recorded <- leaderOf(t, nodes).partitions[0].journal.RecordComparison(ctx, number+1, "") }()
+	defer func() { <-recorded }()
+	defer pending.Resume()
+	view, err := pending.Wait(ctx)
+	if err != nil {
+		return false
+	}
+	encoded, err := view.Export(id)
+	if err != nil || encoded == nil {
+		t.Fatal(encoded, err)
+	}
+	var instance journalpb.InstanceSnapshot
+	if err := proto.Unmarshal(encoded, &instance); err != nil {
+		t.Fatal(err)
+	}
+	change(&instance)
+	if encoded, err = proto.Marshal(&instance); err != nil {
+		t.Fatal(err)
+	}
+	return pending.ReplaceInstance(id, encoded) == nil
+}
+
+// changeEvent changes the time of an event of the first execution.
+func changeEvent(t *testing.T, id uint64) func(*journalpb.InstanceSnapshot) {
+	return func(instance *journalpb.InstanceSnapshot) {
+		var event journalpb.Event
+		events := instance.Executions[0].Events
+		if err := proto.Unmarshal(events[id-1], &event); err != nil {
+			t.Fatal(err)
+		}
+		event.Timestamp += 12345
+		encoded, err := proto.Marshal(&event)
+		if err != nil {
+			t.Fatal(err)
+		}
+		events[id-1] = encoded
+	}
+}
+
+// verify compares all instances, and returns the differences.
+func verify(t *testing.T, client *Client) *clusterpb.VerifyStatus {
+	t.Helper()
+	internals := internalsOf(t, client)
+	var status *clusterpb.VerifyStatus
+	round := uint64(0)
+	eventually(t, "the round ends", func() bool {
+		response, err := internals.Call(testContext(t), &clusterpb.Request{Partition: 1, Call: &clusterpb.Request_Verify{Verify: &clusterpb.VerifyRequest{Round: round}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		status = response.GetVerify()
+		round = status.Round
+		return status.Done
+	})
+	return status
+}
+
+func expectSound(t *testing.T, nodes []*Node) {
+	t.Helper()
+	eventually(t, "no replica is quarantined", func() bool {
+		for _, node := range nodes {
+			if len(node.partitions[0].journal.Quarantines()) > 0 {
+				return false
+			}
+		}
+		return true
+	})
+	eventually(t, "all replicas take part and agree", func() bool {
+		status := verify(t, nodes[0].Client())
+		if len(status.Differences) > 0 {
+			t.Fatalf("differences: %v", status.Differences)
+		}
+		return int(status.Replicas) == len(nodes)
+	})
+	expectSameHistories(t, nodes)
+}
+
+// Replicas that agree are said to agree, with everything counted.
+func TestVerify_EqualReplicas(t *testing.T) {
+	nodes, _ := startCompared(t, 3)
+	status := verify(t, nodes[1].Client())
+	if len(status.Differences) > 0 || status.Instances != 10 || status.Events < 60 || status.Voters != 3 || len(status.Digests) == 0 {
+		t.Errorf("%v", status)
+	}
+}
+
+// An event that differs on a minority is found by a round, named, and repaired, whichever node leads.
+func TestVerify_RepairsMinority(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		nodes, altered int
+		leads          bool // a node that is altered leads
+	}{{"one of three", 3, 1, false}, {"the leader of three", 3, 1, true}, {"two of five", 5, 2, false}} {
+		t.Run(c.name, func(t *testing.T) {
+			nodes, logs := startCompared(t, c.nodes)
+			leader := leaderOf(t, nodes)
+			var victims []*Node
+			for _, node := range nodes {
+				if len(victims) < c.altered && (node == leader) == c.leads {
+					victims = append(victims, node)
+				}
+			}
+			for _, victim := range victims {
+				alter(t, nodes, victim, "ended2", changeEvent(t, 4))
+			}
+			status := verify(t, nodes[0].Client())
+			if !c.leads { // a change of leader ends the round
+				named := ""
+				for _, d := range status.Differences {
+					named += fmt.Sprintf("%s/%d/%d on %s;", d.Instance, d.Execution, d.EventId, d.Node)
+				}
+				for _, victim := range victims {
+					if want := "ended2/1/4 on " + victim.config.NodeID; !strings.Contains(named, want) {
+						t.Errorf("found %q; want %s", named, want)
+					}
+				}
+			}
+			expectSound(t, nodes)
+			errors := ""
+			for _, log := range logs {
+				errors += string(log.all())
+			}
+			if !strings.Contains(errors, "replicas differ") || !strings.Contains(errors, "replica repaired") {
+				t.Errorf("not in the logs:\n%s", errors)
+			}
+			if err := Send(testContext(t), nodes[0].Client(), "waits1", word, "y"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// While a replica is quarantined, its node answers no read of the instance, and does not lead.
+func TestQuarantine_NodeDoesNotServe(t *testing.T) {
+	nodes, _ := startCompared(t, 3)
+	leader := leaderOf(t, nodes)
+	victim := nodes[0]
+	if victim == leader {
+		victim = nodes[1]
+	}
+	q := &journalpb.Quarantine{Instance: "ended1", Node: victim.config.NodeID}
+	if err := leader.partitions[0].journal.Quarantine(testContext(t), q); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the node knows", func() bool {
+		if !isQuarantined(victim.partitions[0], "ended1") {
+			return len(leader.partitions[0].journal.Quarantines()) == 0 // it was lifted already
+		}
+		response := victim.dispatcher.serve(testContext(t), victim.partitions[0].prepareRequest(&clusterpb.Request{
+			Instance: "ended1", Stale: true, Call: &clusterpb.Request_Get{Get: new(clusterpb.GetRequest)},
+		}))
+		if response.GetFailure() == nil && isQuarantined(victim.partitions[0], "ended1") {
+			t.Error("the quarantined replica was read")
+		}
+		return true
+	})
+	if _, err := victim.Client().Get(testContext(t), "ended1", Stale()); err != nil {
+		t.Errorf("the other nodes do not answer: %v", err)
+	}
+	expectSound(t, nodes)
+}
+
+// Of two replicas that differ, none is right: the instance is stopped until an operator accepts one.
+func TestVerify_TieStopsInstance(t *testing.T) {
+	nodes, _ := startCompared(t, 2)
+	alter(t, nodes, nodes[1], "waits2", changeEvent(t, 1))
+	status := verify(t, nodes[0].Client())
+	if len(status.Differences) != 1 || status.Differences[0].Instance != "waits2" || status.Differences[0].Node != "" || status.Differences[0].EventId != 1 {
+		t.Fatalf("%v", status.Differences)
+	}
+	ctx, client := testContext(t), nodes[0].Client()
+	_ = Send(short(t), client, "waits2", word, "y") // it is not answered
+	eventually(t, "the instance is shown as stalled", func() bool {
+		got, err := client.Get(ctx, "waits2")
+		return err == nil && got.State == Stalled
+	})
+	if err := Send(ctx, client, "waits3", word, "y"); err != nil {
+		t.Errorf("another instance: %v", err)
+	}
+	internals := internalsOf(t, client)
+	accept := &clusterpb.Request{Instance: "waits2", Call: &clusterpb.Request_AcceptReplica{AcceptReplica: &clusterpb.AcceptReplicaRequest{Node: nodes[0].config.NodeID}}}
+	if _, err := internals.Call(ctx, accept); err != nil {
+		t.Fatal(err)
+	}
+	expectSound(t, nodes)
+	if err := Send(ctx, client, "waits2", word, "z"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Wait(ctx, "waits2"); err != nil {
+		t.Error(err)
+	}
+}
+
+func short(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// While a member speaks an older protocol, nothing is recorded that it would ignore.
+func TestVerify_WaitsForProtocol(t *testing.T) {
+	node := startNode(t, Config{Dir: t.TempDir(), Partitions: 1, Definitions: definitions(), protocol: 3})
+	comparing := node.partitions[0].comparing.Load()
+	comparing.Verify(new(clusterpb.VerifyRequest))
+	eventually(t, "the round says why it waits", func() bool {
+		status := comparing.Verify(&clusterpb.VerifyRequest{Round: 1})
+		return strings.Contains(status.Waits, "protocol")
+	})
+	if number, _ := node.partitions[0].journal.Comparison(); number != 0 {
+		t.Errorf("comparison %d was recorded", number)
+	}
+}

@@ -1,0 +1,465 @@
+package comparison
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"log/slog"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/cluster/internal/statement"
+	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+const (
+	// RoundInterval is the time from the beginning of a background round to that of the next.
+	RoundInterval = time.Hour
+	// A range has at most so many instances, and is not continued after so many bytes.
+	rangeInstancesMax = 512
+	rangeBytesMax     = 1 << 20
+	// viewMax bounds how long one view is compared.
+	viewMax = 30 * time.Second
+	// Bytes per second, and pauses in relation to the time that a node has computed: in the
+	// background, and in a round that an operator asked for.
+	backgroundRate, requestedRate   = 4 << 20, 64 << 20
+	backgroundPause, requestedPause = 15, 1
+	// Bounds of waits.
+	viewTimeout    = 10 * time.Second
+	compareTimeout = time.Minute
+	retryInterval  = 2 * time.Second
+	// tieInterval is how often instances that are stopped are compared, idleInterval how often a leader
+	// looks for quarantines.
+	tieInterval, idleInterval = 10 * time.Second, 5 * time.Second
+	// Bounds of what a round keeps.
+	suspectsMax = 100
+	keptMax     = 1000
+)
+
+// A Config is what a leader needs.
+type Config struct {
+	Node      string
+	Partition int
+	Journal   *journal.Journal
+	Epoch     uint64
+	Ask       Ask
+	// HandOver transfers leadership to another node.
+	HandOver func(ctx context.Context) error
+	// Retry makes a stopped instance go on.
+	Retry func(instance string)
+	// Sign signs a statement; it sets cluster, lineage and partition.
+	Sign   func(ctx context.Context, s *statement.Statement) (*clusterpb.SignedDigest, error)
+	Stats  *Stats
+	Logger *slog.Logger
+	// Interval is RoundInterval, or less in tests.
+	Interval time.Duration
+}
+
+// Stats are of all leaderships of a node in a partition.
+type Stats struct {
+	Instances, Bytes, Differences, Repairs atomic.Uint64
+	// Since is when the last complete round ended, or the leadership began, in Unix nanoseconds; 0
+	// where the node does not lead. Took is how long that round took, in nanoseconds.
+	Since, Took atomic.Int64
+}
+
+// A Leader compares the replicas of a partition during one leadership.
+type Leader struct {
+	config Config
+	wake   chan struct{}
+
+	mu     sync.Mutex
+	round  clusterpb.VerifyStatus // the requested round, if its number is not 0
+	wanted bool                   // it is not done
+	cursor string                 // where the round in progress continues
+	begun  bool                   // since its beginning at ""
+	began  time.Time
+
+	examined time.Time // when instances that are stopped were last compared; used by Run only
+}
+
+// NewLeader returns the leader of a leadership, which Run runs.
+func NewLeader(config Config) *Leader { return &Leader{config: config, wake: make(chan struct{}, 1)} }
+
+// Run compares and repairs until ctx ends.
+func (l *Leader) Run(ctx context.Context) {
+	l.config.Stats.Since.Store(time.Now().UnixNano())
+	defer l.config.Stats.Since.Store(0)
+	_, l.cursor = l.config.Journal.Comparison()
+	next := time.Now()
+	if l.cursor == "" {
+		next = next.Add(l.config.Interval / 60)
+	}
+	for ctx.Err() == nil {
+		wait := time.Until(next)
+		if l.config.Journal.Protocol() < journal.ComparisonProtocol {
+			wait = retryInterval // older members would ignore the records
+			l.setWaits("a member does not speak protocol 4")
+		} else {
+			if l.handleQuarantines(ctx) {
+				wait = min(wait, retryInterval)
+			}
+			if l.isWanted() || time.Now().After(next) {
+				done, err := l.compareBatch(ctx)
+				switch {
+				case ctx.Err() != nil:
+					return
+				case err != nil:
+					l.setWaits(err.Error())
+					l.config.Logger.Debug("replicas not compared, trying again", "partition", l.config.Partition, "error", err)
+					wait = retryInterval
+				case done:
+					next = l.began.Add(l.config.Interval)
+					wait = min(time.Until(next), retryInterval)
+				default:
+					wait = 0
+				}
+			}
+		}
+		l.sleep(ctx, min(wait, idleInterval))
+	}
+}
+
+func (l *Leader) sleep(ctx context.Context, wait time.Duration) {
+	timer := time.NewTimer(max(wait, 0))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-l.wake:
+	case <-ctx.Done():
+	}
+}
+
+func (l *Leader) isWanted() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.wanted
+}
+
+func (l *Leader) setWaits(reason string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.round.Waits = reason
+}
+
+// Verify begins the round that a request asks for, and returns how far it is.
+func (l *Leader) Verify(r *clusterpb.VerifyRequest) *clusterpb.VerifyStatus {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case r.Round != 0 && r.Round != l.round.Round:
+		return &clusterpb.VerifyStatus{Epoch: l.config.Epoch}
+	case r.Round == 0 && !l.wanted:
+		l.round = clusterpb.VerifyStatus{Round: l.round.Round + 1, Epoch: l.config.Epoch}
+		l.wanted, l.begun, l.cursor = true, false, ""
+		select {
+		case l.wake <- struct{}{}:
+		default:
+		}
+	}
+	return &clusterpb.VerifyStatus{
+		Round: l.round.Round, Epoch: l.round.Epoch, Done: l.round.Done, Instances: l.round.Instances, Events: l.round.Events, Bytes: l.round.Bytes,
+		Replicas: l.round.Replicas, Voters: l.round.Voters, Waits: l.round.Waits,
+		Differences: append([]*clusterpb.Difference(nil), l.round.Differences...), Digests: append([]*clusterpb.SignedDigest(nil), l.round.Digests...),
+	}
+}
+
+// A comparedSet is the voters whose views of one comparison are compared.
+type comparedSet struct {
+	number  uint64
+	voters  int
+	answers []journal.Member // those that take part, this node first
+}
+
+// withViews records a comparison and calls f with the voters that have a view of it. Nodes that have
+// none, or do not answer, take no part. The node pause is paused.
+func (l *Leader) withViews(ctx context.Context, from, pause string, f func(*comparedSet) error) error {
+	number, _ := l.config.Journal.Comparison()
+	set := &comparedSet{number: number + 1}
+	var voters []journal.Member
+	for _, m := range l.config.Journal.Members() {
+		switch {
+		case m.Node == l.config.Node:
+			voters = append([]journal.Member{m}, voters...)
+		case m.Voter:
+			voters = append(voters, m)
+		}
+	}
+	set.voters = len(voters)
+	if set.voters == 0 || voters[0].Node != l.config.Node {
+		return journal.ErrNotLeader
+	}
+	limited, cancel := context.WithTimeout(ctx, viewTimeout)
+	defer cancel()
+	asked := each(voters, func(m journal.Member) error {
+		_, err := l.config.Ask(limited, m.Node, m.Address, &clusterpb.Request{Call: &clusterpb.Request_View{View: &clusterpb.ViewRequest{
+			Node: m.Node, Number: set.number, Pause: m.Node == pause,
+		}}})
+		return err
+	})
+	for i, m := range voters {
+		if asked[i] == nil {
+			set.answers = append(set.answers, m)
+		}
+	}
+	defer l.endViews(ctx, voters, set.number)
+	if asked[0] != nil {
+		return asked[0]
+	}
+	if err := l.config.Journal.RecordComparison(limited, set.number, from); err != nil {
+		return err
+	}
+	return f(set)
+}
+
+func (l *Leader) endViews(ctx context.Context, voters []journal.Member, number uint64) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), retryInterval)
+	defer cancel()
+	each(voters, func(m journal.Member) error {
+		_, err := l.config.Ask(ctx, m.Node, m.Address, &clusterpb.Request{Call: &clusterpb.Request_EndView{EndView: &clusterpb.EndViewRequest{Node: m.Node, Number: number}}})
+		return err // without an answer, the lease ends the view
+	})
+}
+
+// each calls f with each member at the same time, and returns the errors in their order.
+func each(members []journal.Member, f func(journal.Member) error) []error {
+	errs := make([]error, len(members))
+	var calls sync.WaitGroup
+	for i, m := range members {
+		calls.Go(func() { errs[i] = f(m) })
+	}
+	calls.Wait()
+	return errs
+}
+
+// compare returns the digests of a range, by node. Nodes that do not answer take no further part; the
+// error is that of this node.
+func (l *Leader) compare(ctx context.Context, set *comparedSet, r *clusterpb.CompareRequest) (map[string]*clusterpb.RangeDigest, error) {
+	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
+	defer cancel()
+	digests, mu := make(map[string]*clusterpb.RangeDigest), sync.Mutex{}
+	ask := func(m journal.Member) error {
+		request := &clusterpb.CompareRequest{Node: m.Node, Number: set.number, From: r.From, To: r.To, InstancesMax: r.InstancesMax, BytesMax: r.BytesMax, Each: r.Each}
+		response, err := l.config.Ask(ctx, m.Node, m.Address, &clusterpb.Request{Call: &clusterpb.Request_Compare{Compare: request}})
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		digests[m.Node] = response.GetCompare()
+		return nil
+	}
+	if err := ask(set.answers[0]); err != nil {
+		return nil, err
+	}
+	// The others compare up to where this node's range ends.
+	r.To, r.InstancesMax, r.BytesMax = digests[l.config.Node].To, 0, 0
+	kept := set.answers[:1:1]
+	for i, err := range each(set.answers[1:], ask) {
+		if err == nil {
+			kept = append(kept, set.answers[i+1])
+		}
+	}
+	set.answers = kept
+	return digests, nil
+}
+
+// compareBatch compares ranges at one comparison, and then acts on the instances that differ. done says
+// that a round is complete.
+func (l *Leader) compareBatch(ctx context.Context) (done bool, err error) {
+	l.mu.Lock()
+	from, wanted := l.cursor, l.wanted
+	if from == "" {
+		l.begun, l.began = true, time.Now()
+	} else if l.began.IsZero() {
+		l.began = time.Now()
+	}
+	l.mu.Unlock()
+	var suspects []string
+	to, deadline := from, time.Now().Add(viewMax)
+	sum, index, instances := sha256.New(), uint64(0), uint64(0)
+	err = l.withViews(ctx, from, "", func(set *comparedSet) error {
+		for {
+			r := &clusterpb.CompareRequest{From: to, InstancesMax: rangeInstancesMax, BytesMax: rangeBytesMax}
+			digests, err := l.compare(ctx, set, r)
+			if err != nil {
+				return err
+			}
+			own := digests[l.config.Node]
+			if differ(digests) {
+				found, err := l.suspectsIn(ctx, set, to, r.To)
+				if err != nil {
+					return err
+				}
+				suspects = append(suspects, found...)
+			}
+			sum.Write(own.Digest)
+			index, instances, to = own.Index, instances+own.Instances, own.To
+			l.count(set, own, digests)
+			if to == "" || time.Now().After(deadline) || len(suspects) >= suspectsMax {
+				return nil
+			}
+			l.pace(ctx, wanted, own.Bytes, digests)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+		}
+	})
+	if err != nil {
+		return false, err
+	}
+	for _, instance := range suspects {
+		if err := l.examine(ctx, instance); err != nil {
+			return false, err
+		}
+	}
+	if len(suspects) == 0 {
+		l.sign(ctx, &statement.Statement{Index: index, From: from, To: to, Instances: instances, Digest: [sha256.Size]byte(sum.Sum(nil))}, wanted)
+	}
+	return l.endBatch(wanted, to), nil
+}
+
+// endBatch records where the round continues, and reports whether it is complete.
+func (l *Leader) endBatch(wanted bool, to string) (done bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.wanted != wanted {
+		return false // another round was asked for meanwhile
+	}
+	l.cursor, l.round.Waits = to, ""
+	if to != "" {
+		return false
+	}
+	if l.begun {
+		l.config.Stats.Took.Store(int64(time.Since(l.began)))
+	}
+	l.config.Stats.Since.Store(time.Now().UnixNano())
+	if wanted {
+		l.wanted, l.round.Done = false, true
+	}
+	return true
+}
+
+// differ reports whether digests differ, or one shows damage.
+func differ(digests map[string]*clusterpb.RangeDigest) bool {
+	var first []byte
+	for _, d := range digests {
+		if len(d.Each) > 0 || first != nil && !bytes.Equal(first, d.Digest) {
+			return true
+		}
+		first = d.Digest
+	}
+	return false
+}
+
+func (l *Leader) count(set *comparedSet, own *clusterpb.RangeDigest, digests map[string]*clusterpb.RangeDigest) {
+	l.config.Stats.Instances.Add(own.Instances)
+	l.config.Stats.Bytes.Add(own.Bytes)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.wanted {
+		return
+	}
+	s := &l.round
+	s.Instances, s.Events, s.Bytes = s.Instances+own.Instances, s.Events+own.Events, s.Bytes+own.Bytes
+	if n := uint32(len(digests)); s.Replicas == 0 || n < s.Replicas {
+		s.Replicas = n
+	}
+	s.Voters, s.Waits = uint32(set.voters), ""
+}
+
+// pace pauses so that the bounds of the package comment hold.
+func (l *Leader) pace(ctx context.Context, wanted bool, size uint64, digests map[string]*clusterpb.RangeDigest) {
+	rate, share := uint64(backgroundRate), int64(backgroundPause)
+	if wanted {
+		rate, share = requestedRate, requestedPause
+	}
+	took := int64(0)
+	for _, d := range digests {
+		took = max(took, d.Took)
+	}
+	timer := time.NewTimer(max(time.Duration(float64(size)/float64(rate)*float64(time.Second)), time.Duration(took*share)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// sign signs the digest of a batch.
+func (l *Leader) sign(ctx context.Context, s *statement.Statement, wanted bool) {
+	s.Time = l.config.Journal.Now().UnixNano()
+	signed, err := l.config.Sign(ctx, s)
+	if err != nil {
+		l.config.Logger.Warn("digest of replicas not signed", "partition", l.config.Partition, "error", err)
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if wanted && l.wanted && len(l.round.Digests) < keptMax {
+		l.round.Digests = append(l.round.Digests, signed)
+	}
+}
+
+// suspectsIn returns the instances of a range that differ or are damaged.
+func (l *Leader) suspectsIn(ctx context.Context, set *comparedSet, from, to string) (suspects []string, err error) {
+	digests, err := l.compare(ctx, set, &clusterpb.CompareRequest{From: from, To: to, Each: true})
+	if err != nil {
+		return nil, err
+	}
+	if to != "" && digests[l.config.Node].To != to {
+		return nil, errors.New("the range changed")
+	}
+	seen := make(map[string]map[string]int) // how many have which digest, by instance
+	add := func(instance, digest string) {
+		if seen[instance] == nil {
+			seen[instance] = make(map[string]int)
+			suspects = append(suspects, instance)
+		}
+		seen[instance][digest]++
+	}
+	for _, m := range set.answers {
+		for _, d := range digests[m.Node].GetEach() {
+			add(d.Instance, string(d.Digest))
+			if d.Damage != "" {
+				seen[d.Instance]["damaged"] = math.MaxInt32
+			}
+		}
+	}
+	agreed := suspects[:0]
+	for _, instance := range suspects {
+		equal := false
+		for _, count := range seen[instance] {
+			equal = equal || count == len(set.answers)
+		}
+		if !equal || len(seen[instance]) > 1 {
+			agreed = append(agreed, instance)
+		}
+	}
+	return agreed, nil
+}
+
+// keep adds a difference to the requested round.
+func (l *Leader) keep(d *clusterpb.Difference) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.wanted && len(l.round.Differences) < keptMax {
+		l.round.Differences = append(l.round.Differences, d)
+	}
+}
+
+// markRepaired marks the differences of a replica in the requested round.
+func (l *Leader) markRepaired(q *journalpb.Quarantine) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, d := range l.round.Differences {
+		if d.Instance == q.Instance && d.Node == q.Node {
+			l.round.Differences[i] = &clusterpb.Difference{Instance: d.Instance, Node: d.Node, Execution: d.Execution, EventId: d.EventId, Reason: d.Reason, Repaired: true}
+		}
+	}
+}

@@ -1,0 +1,351 @@
+package comparison
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// A vote is what one replica has of an instance. The digest is empty if it does not have it.
+type vote struct {
+	node   string
+	digest []byte
+	damage *clusterpb.InstanceDigest // nil if it does not contradict itself
+}
+
+// A verdict says which replicas of an instance are right and which are not. With neither, there is a
+// tie.
+type verdict struct{ right, wrong []vote }
+
+func (v verdict) isTie() bool { return len(v.right) == 0 }
+
+// decide returns the verdict of votes, of so many voters.
+func decide(votes []vote, voters int) (v verdict) {
+	var groups [][]vote
+	var damaged []vote
+	for _, of := range votes {
+		if of.damage != nil {
+			damaged = append(damaged, of)
+			continue
+		}
+		at := slices.IndexFunc(groups, func(g []vote) bool { return bytes.Equal(g[0].digest, of.digest) })
+		if at < 0 {
+			groups = append(groups, []vote{of})
+			continue
+		}
+		groups[at] = append(groups[at], of)
+	}
+	right := slices.IndexFunc(groups, func(g []vote) bool { return 2*len(g) > voters })
+	if right < 0 && len(groups) == 1 {
+		right = 0
+	}
+	if right < 0 {
+		return verdict{}
+	}
+	v.right, v.wrong = groups[right], damaged
+	for i, g := range groups {
+		if i != right {
+			v.wrong = append(v.wrong, g...)
+		}
+	}
+	return v
+}
+
+// votesOn returns what the replicas have of an instance.
+func (l *Leader) votesOn(ctx context.Context, set *comparedSet, instance string) (votes []vote, err error) {
+	digests, err := l.compare(ctx, set, &clusterpb.CompareRequest{From: instance, To: instance + "\x00", Each: true})
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range set.answers {
+		v := vote{node: m.Node}
+		for _, d := range digests[m.Node].GetEach() {
+			v.digest = d.Digest
+			if d.Damage != "" {
+				v.damage = d
+			}
+		}
+		votes = append(votes, v)
+	}
+	return votes, nil
+}
+
+// examine compares an instance at a comparison of its own, and acts on the result.
+func (l *Leader) examine(ctx context.Context, instance string) error {
+	l.mu.Lock()
+	from := l.cursor
+	l.mu.Unlock()
+	return l.withViews(ctx, from, "", func(set *comparedSet) error {
+		votes, err := l.votesOn(ctx, set, instance)
+		if err != nil {
+			return err
+		}
+		v := decide(votes, set.voters)
+		switch {
+		case v.isTie() && set.voters == 1:
+			l.report(instance, l.locate(ctx, set, instance, votes[0], votes[0]), "this replica contradicts itself, and there is no other")
+			return nil
+		case v.isTie():
+			return l.stop(ctx, set, instance, votes)
+		}
+		for _, wrong := range v.wrong {
+			if err := l.quarantine(ctx, l.locate(ctx, set, instance, wrong, v.right[0])); err != nil {
+				return err
+			}
+		}
+		return l.lift(ctx, instance, v.right)
+	})
+}
+
+// locate returns the quarantine of a replica, with the first difference from another one.
+func (l *Leader) locate(ctx context.Context, set *comparedSet, instance string, wrong, right vote) *journalpb.Quarantine {
+	q := &journalpb.Quarantine{Instance: instance, Node: wrong.node}
+	if d := wrong.damage; d != nil {
+		q.Execution, q.EventId, q.Reason = d.Execution, d.EventId, d.Damage
+		return q
+	}
+	q.Reason = "the header differs, the events are equal"
+	executionsOf := func(node string, execution, from uint64) *clusterpb.EventHashes {
+		at := slices.IndexFunc(set.answers, func(m journal.Member) bool { return m.Node == node })
+		if at < 0 {
+			return nil
+		}
+		response, err := l.config.Ask(ctx, node, set.answers[at].Address, &clusterpb.Request{Call: &clusterpb.Request_CompareEvents{
+			CompareEvents: &clusterpb.CompareEventsRequest{Node: node, Number: set.number, Instance: instance, Execution: execution, From: from},
+		}})
+		if err != nil {
+			q.Reason = "the replicas differ; the event is unknown: " + err.Error()
+		}
+		return response.GetCompareEvents()
+	}
+	a, b := executionsOf(wrong.node, 0, 0).GetExecutions(), executionsOf(right.node, 0, 0).GetExecutions()
+	for i := range max(len(a), len(b)) {
+		if i >= len(a) || i >= len(b) {
+			q.Execution, q.EventId = uint64(i)+1, 1
+			q.Reason = fmt.Sprintf("it has %d executions, node %s has %d", len(a), right.node, len(b))
+			return q
+		}
+		if bytes.Equal(a[i].Digest, b[i].Digest) {
+			q.Execution = a[i].Number
+			continue
+		}
+		q.Execution, q.EventId = a[i].Number, 1
+		for {
+			x, y := executionsOf(wrong.node, q.Execution, q.EventId).GetHashes(), executionsOf(right.node, q.Execution, q.EventId).GetHashes()
+			n := min(len(x), len(y)) / 8
+			same := 0
+			for same < n && binary.BigEndian.Uint64(x[8*same:]) == binary.BigEndian.Uint64(y[8*same:]) {
+				same++
+			}
+			q.EventId += uint64(same)
+			if same < n || n == 0 || len(x) != len(y) {
+				q.Reason = fmt.Sprintf("event %d differs from that of node %s", q.EventId, right.node)
+				return q
+			}
+		}
+	}
+	return q
+}
+
+// report logs a difference and adds it to the requested round.
+func (l *Leader) report(_ string, q *journalpb.Quarantine, outcome string) {
+	l.config.Stats.Differences.Add(1)
+	l.keep(&clusterpb.Difference{Instance: q.Instance, Node: q.Node, Execution: q.Execution, EventId: q.EventId, Reason: q.Reason})
+	l.config.Logger.Error("replicas differ: "+outcome, "differing", q.Node, "partition", l.config.Partition, "instance", q.Instance,
+		"execution", q.Execution, "event_id", q.EventId, "reason", q.Reason)
+}
+
+func (l *Leader) find(instance, node string) *journalpb.Quarantine {
+	for _, q := range l.config.Journal.Quarantines() {
+		if q.Instance == instance && q.Node == node {
+			return q
+		}
+	}
+	return nil
+}
+
+func (l *Leader) quarantine(ctx context.Context, q *journalpb.Quarantine) error {
+	if l.find(q.Instance, q.Node) != nil {
+		return nil // it is being repaired
+	}
+	l.report(q.Instance, q, "a majority agrees, so this replica is quarantined and repaired")
+	return l.config.Journal.Quarantine(ctx, q)
+}
+
+// stop stops an instance on which no majority agrees.
+func (l *Leader) stop(ctx context.Context, set *comparedSet, instance string, votes []vote) error {
+	if l.find(instance, "") != nil {
+		return nil
+	}
+	for _, v := range votes[1:] {
+		if v.damage != nil || !bytes.Equal(v.digest, votes[0].digest) {
+			q := l.locate(ctx, set, instance, v, votes[0])
+			q.Node = ""
+			l.report(instance, q, "no majority agrees, so the instance is stopped until an operator accepts a replica (tenuto accept)")
+			l.setCondition(ctx, instance, &journalpb.Condition{
+				Kind: journalpb.ConditionKind_CONDITION_KIND_STALLED, Mismatch: ReplicasDisagree, EventId: q.EventId, Expected: ExpectedReplicas, Found: q.Reason,
+			})
+			return l.config.Journal.Quarantine(ctx, q)
+		}
+	}
+	return nil
+}
+
+// ReplicasDisagree is the kind of mismatch of an instance that is stopped, ExpectedReplicas what it
+// expects.
+const (
+	ReplicasDisagree = "replicas disagree"
+	ExpectedReplicas = "the same on a majority of nodes; accept one with: tenuto accept"
+)
+
+// setCondition records why a running instance does not proceed, or that it can, for nil. If that is not
+// recorded, the instance shows it when it next has input.
+func (l *Leader) setCondition(ctx context.Context, instance string, condition *journalpb.Condition) {
+	known, ok := l.config.Journal.Instance(instance)
+	if !ok || known.Status != journalpb.Status_STATUS_RUNNING || condition == nil && known.Condition.GetMismatch() != ReplicasDisagree {
+		return
+	}
+	done := make(chan struct{})
+	l.config.Journal.SetCondition(&journalpb.SetCondition{
+		Instance: instance, Epoch: l.config.Epoch, Incarnation: known.Incarnation, Execution: known.Execution,
+		LastEventId: known.LastEventId, Condition: condition,
+	}, func(error) { close(done) })
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// lift ends the quarantines of the replicas that are right, and lets a stopped instance go on.
+func (l *Leader) lift(ctx context.Context, instance string, right []vote) error {
+	for _, v := range right {
+		q := l.find(instance, v.node)
+		if q == nil {
+			continue
+		}
+		if err := l.config.Journal.LiftQuarantine(ctx, instance, v.node); err != nil {
+			return err
+		}
+		l.markRepaired(q)
+		l.config.Stats.Repairs.Add(1)
+		l.config.Logger.Info("replica repaired: it agrees with the majority again", "repaired", v.node, "partition", l.config.Partition, "instance", instance)
+	}
+	if l.find(instance, "") == nil {
+		return nil
+	}
+	if err := l.config.Journal.LiftQuarantine(ctx, instance, ""); err != nil {
+		return err
+	}
+	l.config.Logger.Info("instance goes on: a majority of its replicas agrees", "partition", l.config.Partition, "instance", instance)
+	l.setCondition(ctx, instance, nil)
+	l.config.Retry(instance)
+	return nil
+}
+
+// handleQuarantines repairs what is quarantined. It reports whether it must be called again.
+func (l *Leader) handleQuarantines(ctx context.Context) (again bool) {
+	all := l.config.Journal.Quarantines()
+	for _, q := range all {
+		if q.Node == l.config.Node {
+			l.config.Logger.Warn("handing partition over: this node's replica of an instance is quarantined", "partition", l.config.Partition, "instance", q.Instance)
+			if err := l.config.HandOver(ctx); err != nil && ctx.Err() == nil {
+				l.config.Logger.Warn("partition not handed over, trying again", "partition", l.config.Partition, "error", err)
+			}
+			return true
+		}
+	}
+	for _, q := range all {
+		if ctx.Err() != nil {
+			return false
+		}
+		var err error
+		switch {
+		case q.Node == "" && time.Since(l.examined) < tieInterval:
+		case q.Node == "":
+			l.examined = time.Now()
+			err = l.examine(ctx, q.Instance)
+		case !slices.ContainsFunc(l.config.Journal.Members(), func(m journal.Member) bool { return m.Node == q.Node }):
+			err = l.config.Journal.LiftQuarantine(ctx, q.Instance, q.Node)
+		default:
+			err = l.repair(ctx, q)
+		}
+		if err != nil && ctx.Err() == nil {
+			l.config.Logger.Warn("replica not repaired yet, trying again", "differing", q.Node, "partition", l.config.Partition, "instance", q.Instance, "error", err)
+		}
+	}
+	return slices.ContainsFunc(l.config.Journal.Quarantines(), func(q *journalpb.Quarantine) bool { return q.Node != "" })
+}
+
+// repair replaces a quarantined replica by this node's, and compares again.
+func (l *Leader) repair(ctx context.Context, q *journalpb.Quarantine) error {
+	l.mu.Lock()
+	from := l.cursor
+	l.mu.Unlock()
+	err := l.withViews(ctx, from, q.Node, func(set *comparedSet) error {
+		at := slices.IndexFunc(set.answers, func(m journal.Member) bool { return m.Node == q.Node })
+		if at < 0 {
+			return fmt.Errorf("node %s does not answer or had no view", q.Node)
+		}
+		_, err := l.config.Ask(ctx, q.Node, set.answers[at].Address, &clusterpb.Request{Call: &clusterpb.Request_Repair{Repair: &clusterpb.RepairRequest{
+			Node: q.Node, Number: set.number, Instance: q.Instance, Source: l.config.Node, SourceAddress: set.answers[0].Address,
+		}}})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return l.examineRepaired(ctx, q)
+}
+
+// examineRepaired compares a replica with this node's, and ends its quarantine if they are equal.
+func (l *Leader) examineRepaired(ctx context.Context, q *journalpb.Quarantine) error {
+	l.mu.Lock()
+	from := l.cursor
+	l.mu.Unlock()
+	return l.withViews(ctx, from, "", func(set *comparedSet) error {
+		votes, err := l.votesOn(ctx, set, q.Instance)
+		if err != nil {
+			return err
+		}
+		at := slices.IndexFunc(votes, func(v vote) bool { return v.node == q.Node })
+		if at < 0 || votes[at].damage != nil || votes[0].damage != nil || !bytes.Equal(votes[at].digest, votes[0].digest) {
+			return fmt.Errorf("node %s does not answer, or differs still", q.Node)
+		}
+		return l.lift(ctx, q.Instance, votes[at:at+1])
+	})
+}
+
+// Accept makes a node's replica of a stopped instance the right one: the others are quarantined, and
+// repaired from it.
+func (l *Leader) Accept(ctx context.Context, instance, node string) error {
+	if l.find(instance, "") == nil {
+		return ErrNotStopped
+	}
+	for _, m := range l.config.Journal.Members() {
+		if m.Node == node || !m.Voter {
+			continue
+		}
+		q := &journalpb.Quarantine{Instance: instance, Node: m.Node, Reason: "an operator accepted the replica of node " + node}
+		if err := l.config.Journal.Quarantine(ctx, q); err != nil {
+			return err
+		}
+	}
+	if err := l.config.Journal.LiftQuarantine(ctx, instance, ""); err != nil {
+		return err
+	}
+	l.config.Logger.Info("replica accepted by an operator", "accepted", node, "partition", l.config.Partition, "instance", instance)
+	l.setCondition(ctx, instance, nil)
+	l.config.Retry(instance)
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+	return nil
+}
