@@ -234,6 +234,7 @@ func (j *Journal) openTransport(running context.Context, stores *stores, logger 
 		streams.Handshake, streams.RequiresHandshake = j.performHandshake, j.hasRecordedIdentities
 	}
 	requests := newRequestServer(j, stores.snapshotsOnDisk)
+	streams.Resolve, streams.ReportFailure = j.config.AddressBook.Resolve, j.config.AddressBook.ReportFailure
 	streams.OnRequest = func(conn net.Conn) { requests.serve(running, conn) }
 	j.acks, j.liveness = transport.NewAcks(), transport.NewLiveness()
 	return &transport.Acked{

@@ -182,7 +182,9 @@ func (m *membership) hasAddress(p Peer) bool {
 	return server != nil && peer.AddressOf(server) == p.Address
 }
 
-// MoveMember records another address of a member. It must be called on the leader.
+// MoveMember records another address of a member. It must be called on the leader. If the address is
+// that of another member, it is recorded only if this member answers there: the other one has moved
+// as well, and will report its own address.
 //
 // Errors: ErrNotMember, ErrRemoved, *DirectoryCopiedError if another process with the same
 // directory answers at the recorded address, and those of AddMember except ErrMember.
@@ -192,6 +194,7 @@ func (m *members) MoveMember(ctx context.Context, p Peer) error {
 			return fmt.Errorf("move member %q: %w", p.Node, err)
 		}
 	}
+	answers := m.membership().isAddressTaken(p) && m.identities.answersAt(ctx, p)
 	err := m.changeMembers(ctx, func(g *membership) (change, error) {
 		server := g.find(p.Node)
 		switch {
@@ -203,7 +206,7 @@ func (m *members) MoveMember(ctx context.Context, p Peer) error {
 			return nil, &DirectoryError{Node: p.Node, Identity: p.Identity, Recorded: peer.IdentityOf(server)}
 		case peer.AddressOf(server) == p.Address:
 			return nil, nil
-		case g.isAddressTaken(p):
+		case g.isAddressTaken(p) && !answers:
 			return nil, ErrAddressTaken
 		}
 		set := m.raft.AddNonvoter

@@ -395,6 +395,7 @@ type Request struct {
 	//	*Request_ReadBackup
 	//	*Request_EndBackup
 	//	*Request_RecordCut
+	//	*Request_Introduce
 	Call          isRequest_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -875,6 +876,15 @@ func (x *Request) GetRecordCut() *RecordCutRequest {
 	return nil
 }
 
+func (x *Request) GetIntroduce() *IntroduceRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_Introduce); ok {
+			return x.Introduce
+		}
+	}
+	return nil
+}
+
 type isRequest_Call interface {
 	isRequest_Call()
 }
@@ -1027,6 +1037,10 @@ type Request_RecordCut struct {
 	RecordCut *RecordCutRequest `protobuf:"bytes,88,opt,name=record_cut,json=recordCut,proto3,oneof"`
 }
 
+type Request_Introduce struct {
+	Introduce *IntroduceRequest `protobuf:"bytes,120,opt,name=introduce,proto3,oneof"`
+}
+
 func (*Request_Start) isRequest_Call() {}
 
 func (*Request_Send) isRequest_Call() {}
@@ -1100,6 +1114,8 @@ func (*Request_ReadBackup) isRequest_Call() {}
 func (*Request_EndBackup) isRequest_Call() {}
 
 func (*Request_RecordCut) isRequest_Call() {}
+
+func (*Request_Introduce) isRequest_Call() {}
 
 type StartRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -2709,6 +2725,7 @@ type Response struct {
 	//	*Response_ReadBackup
 	//	*Response_EndBackup
 	//	*Response_RecordCut
+	//	*Response_Introduce
 	Result        isResponse_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3119,6 +3136,15 @@ func (x *Response) GetRecordCut() *CutRecorded {
 	return nil
 }
 
+func (x *Response) GetIntroduce() *IntroduceResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_Introduce); ok {
+			return x.Introduce
+		}
+	}
+	return nil
+}
+
 type isResponse_Result interface {
 	isResponse_Result()
 }
@@ -3271,6 +3297,10 @@ type Response_RecordCut struct {
 	RecordCut *CutRecorded `protobuf:"bytes,88,opt,name=record_cut,json=recordCut,proto3,oneof"`
 }
 
+type Response_Introduce struct {
+	Introduce *IntroduceResult `protobuf:"bytes,120,opt,name=introduce,proto3,oneof"`
+}
+
 func (*Response_Start) isResponse_Result() {}
 
 func (*Response_Send) isResponse_Result() {}
@@ -3344,6 +3374,8 @@ func (*Response_ReadBackup) isResponse_Result() {}
 func (*Response_EndBackup) isResponse_Result() {}
 
 func (*Response_RecordCut) isResponse_Result() {}
+
+func (*Response_Introduce) isResponse_Result() {}
 
 type ControlResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -6582,6 +6614,181 @@ func (*JoinResult) Descriptor() ([]byte, []int) {
 	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
 }
 
+// IntroduceRequest says who the sender is and where it can be reached. A node sends it to addresses
+// that it has discovered, and the answering node introduces itself in turn. A node that is not a
+// member may send it, too. Protocol 4.
+type IntroduceRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Node    string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Address string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// Of its directory.
+	Identity string `protobuf:"bytes,3,opt,name=identity,proto3" json:"identity,omitempty"`
+	Cluster  string `protobuf:"bytes,4,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	// It has members in its log.
+	HasLog        bool `protobuf:"varint,5,opt,name=has_log,json=hasLog,proto3" json:"has_log,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IntroduceRequest) Reset() {
+	*x = IntroduceRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[73]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IntroduceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IntroduceRequest) ProtoMessage() {}
+
+func (x *IntroduceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[73]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IntroduceRequest.ProtoReflect.Descriptor instead.
+func (*IntroduceRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
+}
+
+func (x *IntroduceRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *IntroduceRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *IntroduceRequest) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
+func (x *IntroduceRequest) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *IntroduceRequest) GetHasLog() bool {
+	if x != nil {
+		return x.HasLog
+	}
+	return false
+}
+
+type IntroduceResult struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Node     string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Address  string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Identity string                 `protobuf:"bytes,3,opt,name=identity,proto3" json:"identity,omitempty"`
+	Cluster  string                 `protobuf:"bytes,4,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	HasLog   bool                   `protobuf:"varint,5,opt,name=has_log,json=hasLog,proto3" json:"has_log,omitempty"`
+	// Whether the sender of the request is a member according to that log, and the identity recorded
+	// there for its directory.
+	Member           bool   `protobuf:"varint,6,opt,name=member,proto3" json:"member,omitempty"`
+	RecordedIdentity string `protobuf:"bytes,7,opt,name=recorded_identity,json=recordedIdentity,proto3" json:"recorded_identity,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *IntroduceResult) Reset() {
+	*x = IntroduceResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[74]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IntroduceResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IntroduceResult) ProtoMessage() {}
+
+func (x *IntroduceResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[74]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IntroduceResult.ProtoReflect.Descriptor instead.
+func (*IntroduceResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
+}
+
+func (x *IntroduceResult) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *IntroduceResult) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *IntroduceResult) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
+func (x *IntroduceResult) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *IntroduceResult) GetHasLog() bool {
+	if x != nil {
+		return x.HasLog
+	}
+	return false
+}
+
+func (x *IntroduceResult) GetMember() bool {
+	if x != nil {
+		return x.Member
+	}
+	return false
+}
+
+func (x *IntroduceResult) GetRecordedIdentity() string {
+	if x != nil {
+		return x.RecordedIdentity
+	}
+	return ""
+}
+
 // RemoveMemberRequest removes a node from the cluster permanently.
 type RemoveMemberRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -6592,7 +6799,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_clusterpb_cluster_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6604,7 +6811,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_clusterpb_cluster_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6617,7 +6824,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *RemoveMemberRequest) GetNode() string {
@@ -6635,7 +6842,7 @@ type RemoveMemberResult struct {
 
 func (x *RemoveMemberResult) Reset() {
 	*x = RemoveMemberResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[74]
+	mi := &file_clusterpb_cluster_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6647,7 +6854,7 @@ func (x *RemoveMemberResult) String() string {
 func (*RemoveMemberResult) ProtoMessage() {}
 
 func (x *RemoveMemberResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[74]
+	mi := &file_clusterpb_cluster_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6660,7 +6867,7 @@ func (x *RemoveMemberResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResult.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
 }
 
 // AdoptMemberRequest records that a node has lost its directory and has a new one. Protocol 3.
@@ -6674,7 +6881,7 @@ type AdoptMemberRequest struct {
 
 func (x *AdoptMemberRequest) Reset() {
 	*x = AdoptMemberRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_clusterpb_cluster_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6686,7 +6893,7 @@ func (x *AdoptMemberRequest) String() string {
 func (*AdoptMemberRequest) ProtoMessage() {}
 
 func (x *AdoptMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_clusterpb_cluster_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6699,7 +6906,7 @@ func (x *AdoptMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptMemberRequest.ProtoReflect.Descriptor instead.
 func (*AdoptMemberRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *AdoptMemberRequest) GetNode() string {
@@ -6724,7 +6931,7 @@ type AdoptMemberResult struct {
 
 func (x *AdoptMemberResult) Reset() {
 	*x = AdoptMemberResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_clusterpb_cluster_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6736,7 +6943,7 @@ func (x *AdoptMemberResult) String() string {
 func (*AdoptMemberResult) ProtoMessage() {}
 
 func (x *AdoptMemberResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_clusterpb_cluster_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6749,7 +6956,7 @@ func (x *AdoptMemberResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptMemberResult.ProtoReflect.Descriptor instead.
 func (*AdoptMemberResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
 }
 
 // CrossMessagesRequest carries messages from one partition to another, all for instances of the
@@ -6765,7 +6972,7 @@ type CrossMessagesRequest struct {
 
 func (x *CrossMessagesRequest) Reset() {
 	*x = CrossMessagesRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_clusterpb_cluster_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6777,7 +6984,7 @@ func (x *CrossMessagesRequest) String() string {
 func (*CrossMessagesRequest) ProtoMessage() {}
 
 func (x *CrossMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_clusterpb_cluster_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6790,7 +6997,7 @@ func (x *CrossMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossMessagesRequest.ProtoReflect.Descriptor instead.
 func (*CrossMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *CrossMessagesRequest) GetMessages() []*CrossMessage {
@@ -6823,7 +7030,7 @@ type CrossMessage struct {
 
 func (x *CrossMessage) Reset() {
 	*x = CrossMessage{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_clusterpb_cluster_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6835,7 +7042,7 @@ func (x *CrossMessage) String() string {
 func (*CrossMessage) ProtoMessage() {}
 
 func (x *CrossMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_clusterpb_cluster_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6848,7 +7055,7 @@ func (x *CrossMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossMessage.ProtoReflect.Descriptor instead.
 func (*CrossMessage) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *CrossMessage) GetInstance() string {
@@ -6905,7 +7112,7 @@ type CrossMessagesResult struct {
 
 func (x *CrossMessagesResult) Reset() {
 	*x = CrossMessagesResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_clusterpb_cluster_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6917,7 +7124,7 @@ func (x *CrossMessagesResult) String() string {
 func (*CrossMessagesResult) ProtoMessage() {}
 
 func (x *CrossMessagesResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_clusterpb_cluster_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6930,7 +7137,7 @@ func (x *CrossMessagesResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossMessagesResult.ProtoReflect.Descriptor instead.
 func (*CrossMessagesResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *CrossMessagesResult) GetResults() []*CrossMessageResult {
@@ -6962,7 +7169,7 @@ type CrossMessageResult struct {
 
 func (x *CrossMessageResult) Reset() {
 	*x = CrossMessageResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[80]
+	mi := &file_clusterpb_cluster_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6974,7 +7181,7 @@ func (x *CrossMessageResult) String() string {
 func (*CrossMessageResult) ProtoMessage() {}
 
 func (x *CrossMessageResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[80]
+	mi := &file_clusterpb_cluster_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6987,7 +7194,7 @@ func (x *CrossMessageResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossMessageResult.ProtoReflect.Descriptor instead.
 func (*CrossMessageResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *CrossMessageResult) GetFailure() string {
@@ -7031,7 +7238,7 @@ type BeginBackupRequest struct {
 
 func (x *BeginBackupRequest) Reset() {
 	*x = BeginBackupRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_clusterpb_cluster_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7043,7 +7250,7 @@ func (x *BeginBackupRequest) String() string {
 func (*BeginBackupRequest) ProtoMessage() {}
 
 func (x *BeginBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_clusterpb_cluster_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7056,7 +7263,7 @@ func (x *BeginBackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginBackupRequest.ProtoReflect.Descriptor instead.
 func (*BeginBackupRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *BeginBackupRequest) GetNode() string {
@@ -7089,7 +7296,7 @@ type BackupBegun struct {
 
 func (x *BackupBegun) Reset() {
 	*x = BackupBegun{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_clusterpb_cluster_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7101,7 +7308,7 @@ func (x *BackupBegun) String() string {
 func (*BackupBegun) ProtoMessage() {}
 
 func (x *BackupBegun) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_clusterpb_cluster_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7114,7 +7321,7 @@ func (x *BackupBegun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupBegun.ProtoReflect.Descriptor instead.
 func (*BackupBegun) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *BackupBegun) GetId() string {
@@ -7186,7 +7393,7 @@ type BackupPartition struct {
 
 func (x *BackupPartition) Reset() {
 	*x = BackupPartition{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_clusterpb_cluster_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7198,7 +7405,7 @@ func (x *BackupPartition) String() string {
 func (*BackupPartition) ProtoMessage() {}
 
 func (x *BackupPartition) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_clusterpb_cluster_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7211,7 +7418,7 @@ func (x *BackupPartition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupPartition.ProtoReflect.Descriptor instead.
 func (*BackupPartition) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *BackupPartition) GetIndex() uint64 {
@@ -7254,7 +7461,7 @@ type BackupFile struct {
 
 func (x *BackupFile) Reset() {
 	*x = BackupFile{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_clusterpb_cluster_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7266,7 +7473,7 @@ func (x *BackupFile) String() string {
 func (*BackupFile) ProtoMessage() {}
 
 func (x *BackupFile) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_clusterpb_cluster_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7279,7 +7486,7 @@ func (x *BackupFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupFile.ProtoReflect.Descriptor instead.
 func (*BackupFile) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *BackupFile) GetName() string {
@@ -7327,7 +7534,7 @@ type ReadBackupRequest struct {
 
 func (x *ReadBackupRequest) Reset() {
 	*x = ReadBackupRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[85]
+	mi := &file_clusterpb_cluster_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7339,7 +7546,7 @@ func (x *ReadBackupRequest) String() string {
 func (*ReadBackupRequest) ProtoMessage() {}
 
 func (x *ReadBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[85]
+	mi := &file_clusterpb_cluster_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7352,7 +7559,7 @@ func (x *ReadBackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadBackupRequest.ProtoReflect.Descriptor instead.
 func (*ReadBackupRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *ReadBackupRequest) GetNode() string {
@@ -7407,7 +7614,7 @@ type BackupBytes struct {
 
 func (x *BackupBytes) Reset() {
 	*x = BackupBytes{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[86]
+	mi := &file_clusterpb_cluster_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7419,7 +7626,7 @@ func (x *BackupBytes) String() string {
 func (*BackupBytes) ProtoMessage() {}
 
 func (x *BackupBytes) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[86]
+	mi := &file_clusterpb_cluster_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7432,7 +7639,7 @@ func (x *BackupBytes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupBytes.ProtoReflect.Descriptor instead.
 func (*BackupBytes) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *BackupBytes) GetData() []byte {
@@ -7453,7 +7660,7 @@ type EndBackupRequest struct {
 
 func (x *EndBackupRequest) Reset() {
 	*x = EndBackupRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_clusterpb_cluster_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7465,7 +7672,7 @@ func (x *EndBackupRequest) String() string {
 func (*EndBackupRequest) ProtoMessage() {}
 
 func (x *EndBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_clusterpb_cluster_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7478,7 +7685,7 @@ func (x *EndBackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndBackupRequest.ProtoReflect.Descriptor instead.
 func (*EndBackupRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *EndBackupRequest) GetNode() string {
@@ -7503,7 +7710,7 @@ type BackupEnded struct {
 
 func (x *BackupEnded) Reset() {
 	*x = BackupEnded{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_clusterpb_cluster_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7515,7 +7722,7 @@ func (x *BackupEnded) String() string {
 func (*BackupEnded) ProtoMessage() {}
 
 func (x *BackupEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_clusterpb_cluster_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7528,7 +7735,7 @@ func (x *BackupEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupEnded.ProtoReflect.Descriptor instead.
 func (*BackupEnded) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{90}
 }
 
 // RecordCutRequest asks the leader of a partition to record a cut. Protocol 4.
@@ -7541,7 +7748,7 @@ type RecordCutRequest struct {
 
 func (x *RecordCutRequest) Reset() {
 	*x = RecordCutRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_clusterpb_cluster_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7553,7 +7760,7 @@ func (x *RecordCutRequest) String() string {
 func (*RecordCutRequest) ProtoMessage() {}
 
 func (x *RecordCutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_clusterpb_cluster_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7566,7 +7773,7 @@ func (x *RecordCutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordCutRequest.ProtoReflect.Descriptor instead.
 func (*RecordCutRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *RecordCutRequest) GetCut() uint64 {
@@ -7584,7 +7791,7 @@ type CutRecorded struct {
 
 func (x *CutRecorded) Reset() {
 	*x = CutRecorded{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[90]
+	mi := &file_clusterpb_cluster_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7596,7 +7803,7 @@ func (x *CutRecorded) String() string {
 func (*CutRecorded) ProtoMessage() {}
 
 func (x *CutRecorded) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[90]
+	mi := &file_clusterpb_cluster_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7609,7 +7816,7 @@ func (x *CutRecorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CutRecorded.ProtoReflect.Descriptor instead.
 func (*CutRecorded) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{90}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{92}
 }
 
 // NodeReportRequest asks one node what it knows of itself. Older builds answer that the call is
@@ -7624,7 +7831,7 @@ type NodeReportRequest struct {
 
 func (x *NodeReportRequest) Reset() {
 	*x = NodeReportRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[91]
+	mi := &file_clusterpb_cluster_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7636,7 +7843,7 @@ func (x *NodeReportRequest) String() string {
 func (*NodeReportRequest) ProtoMessage() {}
 
 func (x *NodeReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[91]
+	mi := &file_clusterpb_cluster_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7649,7 +7856,7 @@ func (x *NodeReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReportRequest.ProtoReflect.Descriptor instead.
 func (*NodeReportRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{91}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *NodeReportRequest) GetNode() string {
@@ -7698,7 +7905,7 @@ type NodeReport struct {
 
 func (x *NodeReport) Reset() {
 	*x = NodeReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[92]
+	mi := &file_clusterpb_cluster_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7710,7 +7917,7 @@ func (x *NodeReport) String() string {
 func (*NodeReport) ProtoMessage() {}
 
 func (x *NodeReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[92]
+	mi := &file_clusterpb_cluster_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7723,7 +7930,7 @@ func (x *NodeReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReport.ProtoReflect.Descriptor instead.
 func (*NodeReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{92}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *NodeReport) GetNode() string {
@@ -7888,7 +8095,7 @@ type PartitionReport struct {
 
 func (x *PartitionReport) Reset() {
 	*x = PartitionReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_clusterpb_cluster_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7900,7 +8107,7 @@ func (x *PartitionReport) String() string {
 func (*PartitionReport) ProtoMessage() {}
 
 func (x *PartitionReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_clusterpb_cluster_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7913,7 +8120,7 @@ func (x *PartitionReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionReport.ProtoReflect.Descriptor instead.
 func (*PartitionReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *PartitionReport) GetRole() string {
@@ -8080,7 +8287,7 @@ type OverloadReport struct {
 
 func (x *OverloadReport) Reset() {
 	*x = OverloadReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_clusterpb_cluster_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8092,7 +8299,7 @@ func (x *OverloadReport) String() string {
 func (*OverloadReport) ProtoMessage() {}
 
 func (x *OverloadReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_clusterpb_cluster_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8105,7 +8312,7 @@ func (x *OverloadReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverloadReport.ProtoReflect.Descriptor instead.
 func (*OverloadReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *OverloadReport) GetMessages() uint32 {
@@ -8237,7 +8444,7 @@ type RateReport struct {
 
 func (x *RateReport) Reset() {
 	*x = RateReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_clusterpb_cluster_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8249,7 +8456,7 @@ func (x *RateReport) String() string {
 func (*RateReport) ProtoMessage() {}
 
 func (x *RateReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_clusterpb_cluster_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8262,7 +8469,7 @@ func (x *RateReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RateReport.ProtoReflect.Descriptor instead.
 func (*RateReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *RateReport) GetEnd() int64 {
@@ -8323,7 +8530,7 @@ type ActivityReport struct {
 
 func (x *ActivityReport) Reset() {
 	*x = ActivityReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_clusterpb_cluster_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8335,7 +8542,7 @@ func (x *ActivityReport) String() string {
 func (*ActivityReport) ProtoMessage() {}
 
 func (x *ActivityReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_clusterpb_cluster_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8348,7 +8555,7 @@ func (x *ActivityReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityReport.ProtoReflect.Descriptor instead.
 func (*ActivityReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *ActivityReport) GetName() string {
@@ -8433,7 +8640,7 @@ type TagQueue struct {
 
 func (x *TagQueue) Reset() {
 	*x = TagQueue{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_clusterpb_cluster_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8445,7 +8652,7 @@ func (x *TagQueue) String() string {
 func (*TagQueue) ProtoMessage() {}
 
 func (x *TagQueue) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_clusterpb_cluster_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8458,7 +8665,7 @@ func (x *TagQueue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TagQueue.ProtoReflect.Descriptor instead.
 func (*TagQueue) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *TagQueue) GetTag() string {
@@ -8484,7 +8691,7 @@ type OfferLeadershipRequest struct {
 
 func (x *OfferLeadershipRequest) Reset() {
 	*x = OfferLeadershipRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_clusterpb_cluster_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8496,7 +8703,7 @@ func (x *OfferLeadershipRequest) String() string {
 func (*OfferLeadershipRequest) ProtoMessage() {}
 
 func (x *OfferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_clusterpb_cluster_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8509,7 +8716,7 @@ func (x *OfferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*OfferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
 }
 
 type OfferLeadershipResult struct {
@@ -8521,7 +8728,7 @@ type OfferLeadershipResult struct {
 
 func (x *OfferLeadershipResult) Reset() {
 	*x = OfferLeadershipResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_clusterpb_cluster_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8533,7 +8740,7 @@ func (x *OfferLeadershipResult) String() string {
 func (*OfferLeadershipResult) ProtoMessage() {}
 
 func (x *OfferLeadershipResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_clusterpb_cluster_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8546,7 +8753,7 @@ func (x *OfferLeadershipResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferLeadershipResult.ProtoReflect.Descriptor instead.
 func (*OfferLeadershipResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *OfferLeadershipResult) GetAccepted() bool {
@@ -8566,7 +8773,7 @@ type CommitIndexRequest struct {
 
 func (x *CommitIndexRequest) Reset() {
 	*x = CommitIndexRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_clusterpb_cluster_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8578,7 +8785,7 @@ func (x *CommitIndexRequest) String() string {
 func (*CommitIndexRequest) ProtoMessage() {}
 
 func (x *CommitIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_clusterpb_cluster_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8591,7 +8798,7 @@ func (x *CommitIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitIndexRequest.ProtoReflect.Descriptor instead.
 func (*CommitIndexRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
 }
 
 type CommitIndexResult struct {
@@ -8602,7 +8809,7 @@ type CommitIndexResult struct {
 
 func (x *CommitIndexResult) Reset() {
 	*x = CommitIndexResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[101]
+	mi := &file_clusterpb_cluster_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8614,7 +8821,7 @@ func (x *CommitIndexResult) String() string {
 func (*CommitIndexResult) ProtoMessage() {}
 
 func (x *CommitIndexResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[101]
+	mi := &file_clusterpb_cluster_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8627,7 +8834,7 @@ func (x *CommitIndexResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitIndexResult.ProtoReflect.Descriptor instead.
 func (*CommitIndexResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{103}
 }
 
 // FromWorker is a message from a worker to a leader. Without any field it is a keep-alive.
@@ -8648,7 +8855,7 @@ type FromWorker struct {
 
 func (x *FromWorker) Reset() {
 	*x = FromWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[102]
+	mi := &file_clusterpb_cluster_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8660,7 +8867,7 @@ func (x *FromWorker) String() string {
 func (*FromWorker) ProtoMessage() {}
 
 func (x *FromWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[102]
+	mi := &file_clusterpb_cluster_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8673,7 +8880,7 @@ func (x *FromWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromWorker.ProtoReflect.Descriptor instead.
 func (*FromWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *FromWorker) GetMessage() isFromWorker_Message {
@@ -8799,7 +9006,7 @@ type RegisterWorker struct {
 
 func (x *RegisterWorker) Reset() {
 	*x = RegisterWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[103]
+	mi := &file_clusterpb_cluster_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8811,7 +9018,7 @@ func (x *RegisterWorker) String() string {
 func (*RegisterWorker) ProtoMessage() {}
 
 func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[103]
+	mi := &file_clusterpb_cluster_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8824,7 +9031,7 @@ func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterWorker.ProtoReflect.Descriptor instead.
 func (*RegisterWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{103}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *RegisterWorker) GetProtocol() uint32 {
@@ -8887,7 +9094,7 @@ type OrchestrationCode struct {
 
 func (x *OrchestrationCode) Reset() {
 	*x = OrchestrationCode{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[104]
+	mi := &file_clusterpb_cluster_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8899,7 +9106,7 @@ func (x *OrchestrationCode) String() string {
 func (*OrchestrationCode) ProtoMessage() {}
 
 func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[104]
+	mi := &file_clusterpb_cluster_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8912,7 +9119,7 @@ func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCode.ProtoReflect.Descriptor instead.
 func (*OrchestrationCode) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{104}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *OrchestrationCode) GetName() string {
@@ -8939,7 +9146,7 @@ type AttemptID struct {
 
 func (x *AttemptID) Reset() {
 	*x = AttemptID{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[105]
+	mi := &file_clusterpb_cluster_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8951,7 +9158,7 @@ func (x *AttemptID) String() string {
 func (*AttemptID) ProtoMessage() {}
 
 func (x *AttemptID) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[105]
+	mi := &file_clusterpb_cluster_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8964,7 +9171,7 @@ func (x *AttemptID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptID.ProtoReflect.Descriptor instead.
 func (*AttemptID) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{105}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *AttemptID) GetRef() *journalpb.OperationRef {
@@ -8993,7 +9200,7 @@ type RunningAttempt struct {
 
 func (x *RunningAttempt) Reset() {
 	*x = RunningAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[106]
+	mi := &file_clusterpb_cluster_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9005,7 +9212,7 @@ func (x *RunningAttempt) String() string {
 func (*RunningAttempt) ProtoMessage() {}
 
 func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[106]
+	mi := &file_clusterpb_cluster_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9018,7 +9225,7 @@ func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningAttempt.ProtoReflect.Descriptor instead.
 func (*RunningAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{106}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *RunningAttempt) GetAttempt() *AttemptID {
@@ -9052,7 +9259,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[107]
+	mi := &file_clusterpb_cluster_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9064,7 +9271,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[107]
+	mi := &file_clusterpb_cluster_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9077,7 +9284,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{107}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *Heartbeat) GetAttempt() *AttemptID {
@@ -9110,7 +9317,7 @@ type AttemptResult struct {
 
 func (x *AttemptResult) Reset() {
 	*x = AttemptResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[108]
+	mi := &file_clusterpb_cluster_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9122,7 +9329,7 @@ func (x *AttemptResult) String() string {
 func (*AttemptResult) ProtoMessage() {}
 
 func (x *AttemptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[108]
+	mi := &file_clusterpb_cluster_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9135,7 +9342,7 @@ func (x *AttemptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptResult.ProtoReflect.Descriptor instead.
 func (*AttemptResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{108}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *AttemptResult) GetAttempt() *AttemptID {
@@ -9188,7 +9395,7 @@ type ToWorker struct {
 
 func (x *ToWorker) Reset() {
 	*x = ToWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[109]
+	mi := &file_clusterpb_cluster_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9200,7 +9407,7 @@ func (x *ToWorker) String() string {
 func (*ToWorker) ProtoMessage() {}
 
 func (x *ToWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[109]
+	mi := &file_clusterpb_cluster_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9213,7 +9420,7 @@ func (x *ToWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToWorker.ProtoReflect.Descriptor instead.
 func (*ToWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{109}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *ToWorker) GetMessage() isToWorker_Message {
@@ -9300,7 +9507,7 @@ type AssignAttempt struct {
 
 func (x *AssignAttempt) Reset() {
 	*x = AssignAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[110]
+	mi := &file_clusterpb_cluster_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9312,7 +9519,7 @@ func (x *AssignAttempt) String() string {
 func (*AssignAttempt) ProtoMessage() {}
 
 func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[110]
+	mi := &file_clusterpb_cluster_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9325,7 +9532,7 @@ func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignAttempt.ProtoReflect.Descriptor instead.
 func (*AssignAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{110}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *AssignAttempt) GetAttempt() *AttemptID {
@@ -9416,7 +9623,7 @@ type CancelAttempt struct {
 
 func (x *CancelAttempt) Reset() {
 	*x = CancelAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[111]
+	mi := &file_clusterpb_cluster_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9428,7 +9635,7 @@ func (x *CancelAttempt) String() string {
 func (*CancelAttempt) ProtoMessage() {}
 
 func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[111]
+	mi := &file_clusterpb_cluster_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9441,7 +9648,7 @@ func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelAttempt.ProtoReflect.Descriptor instead.
 func (*CancelAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{111}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *CancelAttempt) GetAttempt() *AttemptID {
@@ -9462,7 +9669,7 @@ var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xa5\x17\n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xea\x17\n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
@@ -9527,7 +9734,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"end_backup\x18W \x01(\v2#.tenuto.cluster.v1.EndBackupRequestH\x00R\tendBackup\x12D\n" +
 	"\n" +
-	"record_cut\x18X \x01(\v2#.tenuto.cluster.v1.RecordCutRequestH\x00R\trecordCutB\x06\n" +
+	"record_cut\x18X \x01(\v2#.tenuto.cluster.v1.RecordCutRequestH\x00R\trecordCut\x12C\n" +
+	"\tintroduce\x18x \x01(\v2#.tenuto.cluster.v1.IntroduceRequestH\x00R\tintroduceB\x06\n" +
 	"\x04callB\x0e\n" +
 	"\f_first_index\"\xb2\x05\n" +
 	"\fStartRequest\x12\x12\n" +
@@ -9678,7 +9886,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0eHistoryRequest\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\"\n" +
 	"\rfrom_event_id\x18\x02 \x01(\x04R\vfromEventId\x12\x14\n" +
-	"\x05paged\x18\x03 \x01(\bR\x05paged\"\xe0\x14\n" +
+	"\x05paged\x18\x03 \x01(\bR\x05paged\"\xa4\x15\n" +
 	"\bResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x124\n" +
 	"\afailure\x18\x02 \x01(\v2\x1a.tenuto.cluster.v1.FailureR\afailure\x12#\n" +
@@ -9731,7 +9939,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"end_backup\x18W \x01(\v2\x1e.tenuto.cluster.v1.BackupEndedH\x00R\tendBackup\x12?\n" +
 	"\n" +
-	"record_cut\x18X \x01(\v2\x1e.tenuto.cluster.v1.CutRecordedH\x00R\trecordCutB\b\n" +
+	"record_cut\x18X \x01(\v2\x1e.tenuto.cluster.v1.CutRecordedH\x00R\trecordCut\x12B\n" +
+	"\tintroduce\x18x \x01(\v2\".tenuto.cluster.v1.IntroduceResultH\x00R\tintroduceB\b\n" +
 	"\x06result\"\x0f\n" +
 	"\rControlResult\"\xf8\x03\n" +
 	"\x0eOperateRequest\x12:\n" +
@@ -10002,7 +10211,21 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	" \x01(\tR\asession\x12\x18\n" +
 	"\acluster\x18\v \x01(\tR\acluster\"\f\n" +
 	"\n" +
-	"JoinResult\")\n" +
+	"JoinResult\"\x8f\x01\n" +
+	"\x10IntroduceRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1a\n" +
+	"\bidentity\x18\x03 \x01(\tR\bidentity\x12\x18\n" +
+	"\acluster\x18\x04 \x01(\tR\acluster\x12\x17\n" +
+	"\ahas_log\x18\x05 \x01(\bR\x06hasLog\"\xd3\x01\n" +
+	"\x0fIntroduceResult\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1a\n" +
+	"\bidentity\x18\x03 \x01(\tR\bidentity\x12\x18\n" +
+	"\acluster\x18\x04 \x01(\tR\acluster\x12\x17\n" +
+	"\ahas_log\x18\x05 \x01(\bR\x06hasLog\x12\x16\n" +
+	"\x06member\x18\x06 \x01(\bR\x06member\x12+\n" +
+	"\x11recorded_identity\x18\a \x01(\tR\x10recordedIdentity\")\n" +
 	"\x13RemoveMemberRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\"\x14\n" +
 	"\x12RemoveMemberResult\"D\n" +
@@ -10255,7 +10478,7 @@ func file_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 117)
+var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 119)
 var file_clusterpb_cluster_proto_goTypes = []any{
 	(ReusePolicy)(0),                  // 0: tenuto.cluster.v1.ReusePolicy
 	(CodeList)(0),                     // 1: tenuto.cluster.v1.CodeList
@@ -10335,63 +10558,65 @@ var file_clusterpb_cluster_proto_goTypes = []any{
 	(*ChangeSettingsResult)(nil),      // 75: tenuto.cluster.v1.ChangeSettingsResult
 	(*JoinRequest)(nil),               // 76: tenuto.cluster.v1.JoinRequest
 	(*JoinResult)(nil),                // 77: tenuto.cluster.v1.JoinResult
-	(*RemoveMemberRequest)(nil),       // 78: tenuto.cluster.v1.RemoveMemberRequest
-	(*RemoveMemberResult)(nil),        // 79: tenuto.cluster.v1.RemoveMemberResult
-	(*AdoptMemberRequest)(nil),        // 80: tenuto.cluster.v1.AdoptMemberRequest
-	(*AdoptMemberResult)(nil),         // 81: tenuto.cluster.v1.AdoptMemberResult
-	(*CrossMessagesRequest)(nil),      // 82: tenuto.cluster.v1.CrossMessagesRequest
-	(*CrossMessage)(nil),              // 83: tenuto.cluster.v1.CrossMessage
-	(*CrossMessagesResult)(nil),       // 84: tenuto.cluster.v1.CrossMessagesResult
-	(*CrossMessageResult)(nil),        // 85: tenuto.cluster.v1.CrossMessageResult
-	(*BeginBackupRequest)(nil),        // 86: tenuto.cluster.v1.BeginBackupRequest
-	(*BackupBegun)(nil),               // 87: tenuto.cluster.v1.BackupBegun
-	(*BackupPartition)(nil),           // 88: tenuto.cluster.v1.BackupPartition
-	(*BackupFile)(nil),                // 89: tenuto.cluster.v1.BackupFile
-	(*ReadBackupRequest)(nil),         // 90: tenuto.cluster.v1.ReadBackupRequest
-	(*BackupBytes)(nil),               // 91: tenuto.cluster.v1.BackupBytes
-	(*EndBackupRequest)(nil),          // 92: tenuto.cluster.v1.EndBackupRequest
-	(*BackupEnded)(nil),               // 93: tenuto.cluster.v1.BackupEnded
-	(*RecordCutRequest)(nil),          // 94: tenuto.cluster.v1.RecordCutRequest
-	(*CutRecorded)(nil),               // 95: tenuto.cluster.v1.CutRecorded
-	(*NodeReportRequest)(nil),         // 96: tenuto.cluster.v1.NodeReportRequest
-	(*NodeReport)(nil),                // 97: tenuto.cluster.v1.NodeReport
-	(*PartitionReport)(nil),           // 98: tenuto.cluster.v1.PartitionReport
-	(*OverloadReport)(nil),            // 99: tenuto.cluster.v1.OverloadReport
-	(*RateReport)(nil),                // 100: tenuto.cluster.v1.RateReport
-	(*ActivityReport)(nil),            // 101: tenuto.cluster.v1.ActivityReport
-	(*TagQueue)(nil),                  // 102: tenuto.cluster.v1.TagQueue
-	(*OfferLeadershipRequest)(nil),    // 103: tenuto.cluster.v1.OfferLeadershipRequest
-	(*OfferLeadershipResult)(nil),     // 104: tenuto.cluster.v1.OfferLeadershipResult
-	(*CommitIndexRequest)(nil),        // 105: tenuto.cluster.v1.CommitIndexRequest
-	(*CommitIndexResult)(nil),         // 106: tenuto.cluster.v1.CommitIndexResult
-	(*FromWorker)(nil),                // 107: tenuto.cluster.v1.FromWorker
-	(*RegisterWorker)(nil),            // 108: tenuto.cluster.v1.RegisterWorker
-	(*OrchestrationCode)(nil),         // 109: tenuto.cluster.v1.OrchestrationCode
-	(*AttemptID)(nil),                 // 110: tenuto.cluster.v1.AttemptID
-	(*RunningAttempt)(nil),            // 111: tenuto.cluster.v1.RunningAttempt
-	(*Heartbeat)(nil),                 // 112: tenuto.cluster.v1.Heartbeat
-	(*AttemptResult)(nil),             // 113: tenuto.cluster.v1.AttemptResult
-	(*ToWorker)(nil),                  // 114: tenuto.cluster.v1.ToWorker
-	(*AssignAttempt)(nil),             // 115: tenuto.cluster.v1.AssignAttempt
-	(*CancelAttempt)(nil),             // 116: tenuto.cluster.v1.CancelAttempt
-	nil,                               // 117: tenuto.cluster.v1.StartRequest.TagsEntry
-	nil,                               // 118: tenuto.cluster.v1.ListRequest.TagsEntry
-	nil,                               // 119: tenuto.cluster.v1.ListRequest.AttributesEntry
-	nil,                               // 120: tenuto.cluster.v1.Status.TagsEntry
-	nil,                               // 121: tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	(*journalpb.Payload)(nil),         // 122: tenuto.journal.v1.Payload
-	(*journalpb.Header)(nil),          // 123: tenuto.journal.v1.Header
-	(*journalpb.RetryPolicy)(nil),     // 124: tenuto.journal.v1.RetryPolicy
-	(*journalpb.Error)(nil),           // 125: tenuto.journal.v1.Error
-	(*journalpb.ValueSet)(nil),        // 126: tenuto.journal.v1.ValueSet
-	(*journalpb.ActivityOptions)(nil), // 127: tenuto.journal.v1.ActivityOptions
-	(*journalpb.OperationRef)(nil),    // 128: tenuto.journal.v1.OperationRef
-	(*journalpb.AttributeSet)(nil),    // 129: tenuto.journal.v1.AttributeSet
-	(*journalpb.Operation)(nil),       // 130: tenuto.journal.v1.Operation
-	(*journalpb.PausedActivity)(nil),  // 131: tenuto.journal.v1.PausedActivity
-	(*journalpb.JoinToken)(nil),       // 132: tenuto.journal.v1.JoinToken
-	(*journalpb.Event)(nil),           // 133: tenuto.journal.v1.Event
-	(*journalpb.Instance)(nil),        // 134: tenuto.journal.v1.Instance
+	(*IntroduceRequest)(nil),          // 78: tenuto.cluster.v1.IntroduceRequest
+	(*IntroduceResult)(nil),           // 79: tenuto.cluster.v1.IntroduceResult
+	(*RemoveMemberRequest)(nil),       // 80: tenuto.cluster.v1.RemoveMemberRequest
+	(*RemoveMemberResult)(nil),        // 81: tenuto.cluster.v1.RemoveMemberResult
+	(*AdoptMemberRequest)(nil),        // 82: tenuto.cluster.v1.AdoptMemberRequest
+	(*AdoptMemberResult)(nil),         // 83: tenuto.cluster.v1.AdoptMemberResult
+	(*CrossMessagesRequest)(nil),      // 84: tenuto.cluster.v1.CrossMessagesRequest
+	(*CrossMessage)(nil),              // 85: tenuto.cluster.v1.CrossMessage
+	(*CrossMessagesResult)(nil),       // 86: tenuto.cluster.v1.CrossMessagesResult
+	(*CrossMessageResult)(nil),        // 87: tenuto.cluster.v1.CrossMessageResult
+	(*BeginBackupRequest)(nil),        // 88: tenuto.cluster.v1.BeginBackupRequest
+	(*BackupBegun)(nil),               // 89: tenuto.cluster.v1.BackupBegun
+	(*BackupPartition)(nil),           // 90: tenuto.cluster.v1.BackupPartition
+	(*BackupFile)(nil),                // 91: tenuto.cluster.v1.BackupFile
+	(*ReadBackupRequest)(nil),         // 92: tenuto.cluster.v1.ReadBackupRequest
+	(*BackupBytes)(nil),               // 93: tenuto.cluster.v1.BackupBytes
+	(*EndBackupRequest)(nil),          // 94: tenuto.cluster.v1.EndBackupRequest
+	(*BackupEnded)(nil),               // 95: tenuto.cluster.v1.BackupEnded
+	(*RecordCutRequest)(nil),          // 96: tenuto.cluster.v1.RecordCutRequest
+	(*CutRecorded)(nil),               // 97: tenuto.cluster.v1.CutRecorded
+	(*NodeReportRequest)(nil),         // 98: tenuto.cluster.v1.NodeReportRequest
+	(*NodeReport)(nil),                // 99: tenuto.cluster.v1.NodeReport
+	(*PartitionReport)(nil),           // 100: tenuto.cluster.v1.PartitionReport
+	(*OverloadReport)(nil),            // 101: tenuto.cluster.v1.OverloadReport
+	(*RateReport)(nil),                // 102: tenuto.cluster.v1.RateReport
+	(*ActivityReport)(nil),            // 103: tenuto.cluster.v1.ActivityReport
+	(*TagQueue)(nil),                  // 104: tenuto.cluster.v1.TagQueue
+	(*OfferLeadershipRequest)(nil),    // 105: tenuto.cluster.v1.OfferLeadershipRequest
+	(*OfferLeadershipResult)(nil),     // 106: tenuto.cluster.v1.OfferLeadershipResult
+	(*CommitIndexRequest)(nil),        // 107: tenuto.cluster.v1.CommitIndexRequest
+	(*CommitIndexResult)(nil),         // 108: tenuto.cluster.v1.CommitIndexResult
+	(*FromWorker)(nil),                // 109: tenuto.cluster.v1.FromWorker
+	(*RegisterWorker)(nil),            // 110: tenuto.cluster.v1.RegisterWorker
+	(*OrchestrationCode)(nil),         // 111: tenuto.cluster.v1.OrchestrationCode
+	(*AttemptID)(nil),                 // 112: tenuto.cluster.v1.AttemptID
+	(*RunningAttempt)(nil),            // 113: tenuto.cluster.v1.RunningAttempt
+	(*Heartbeat)(nil),                 // 114: tenuto.cluster.v1.Heartbeat
+	(*AttemptResult)(nil),             // 115: tenuto.cluster.v1.AttemptResult
+	(*ToWorker)(nil),                  // 116: tenuto.cluster.v1.ToWorker
+	(*AssignAttempt)(nil),             // 117: tenuto.cluster.v1.AssignAttempt
+	(*CancelAttempt)(nil),             // 118: tenuto.cluster.v1.CancelAttempt
+	nil,                               // 119: tenuto.cluster.v1.StartRequest.TagsEntry
+	nil,                               // 120: tenuto.cluster.v1.ListRequest.TagsEntry
+	nil,                               // 121: tenuto.cluster.v1.ListRequest.AttributesEntry
+	nil,                               // 122: tenuto.cluster.v1.Status.TagsEntry
+	nil,                               // 123: tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	(*journalpb.Payload)(nil),         // 124: tenuto.journal.v1.Payload
+	(*journalpb.Header)(nil),          // 125: tenuto.journal.v1.Header
+	(*journalpb.RetryPolicy)(nil),     // 126: tenuto.journal.v1.RetryPolicy
+	(*journalpb.Error)(nil),           // 127: tenuto.journal.v1.Error
+	(*journalpb.ValueSet)(nil),        // 128: tenuto.journal.v1.ValueSet
+	(*journalpb.ActivityOptions)(nil), // 129: tenuto.journal.v1.ActivityOptions
+	(*journalpb.OperationRef)(nil),    // 130: tenuto.journal.v1.OperationRef
+	(*journalpb.AttributeSet)(nil),    // 131: tenuto.journal.v1.AttributeSet
+	(*journalpb.Operation)(nil),       // 132: tenuto.journal.v1.Operation
+	(*journalpb.PausedActivity)(nil),  // 133: tenuto.journal.v1.PausedActivity
+	(*journalpb.JoinToken)(nil),       // 134: tenuto.journal.v1.JoinToken
+	(*journalpb.Event)(nil),           // 135: tenuto.journal.v1.Event
+	(*journalpb.Instance)(nil),        // 136: tenuto.journal.v1.Instance
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
 	6,   // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
@@ -10411,13 +10636,13 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	59,  // 14: tenuto.cluster.v1.Request.watch:type_name -> tenuto.cluster.v1.WatchRequest
 	63,  // 15: tenuto.cluster.v1.Request.members:type_name -> tenuto.cluster.v1.MembersRequest
 	76,  // 16: tenuto.cluster.v1.Request.join:type_name -> tenuto.cluster.v1.JoinRequest
-	78,  // 17: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
+	80,  // 17: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
 	66,  // 18: tenuto.cluster.v1.Request.issue_token:type_name -> tenuto.cluster.v1.IssueTokenRequest
-	82,  // 19: tenuto.cluster.v1.Request.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesRequest
-	103, // 20: tenuto.cluster.v1.Request.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipRequest
-	105, // 21: tenuto.cluster.v1.Request.commit_index:type_name -> tenuto.cluster.v1.CommitIndexRequest
+	84,  // 19: tenuto.cluster.v1.Request.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesRequest
+	105, // 20: tenuto.cluster.v1.Request.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipRequest
+	107, // 21: tenuto.cluster.v1.Request.commit_index:type_name -> tenuto.cluster.v1.CommitIndexRequest
 	7,   // 22: tenuto.cluster.v1.Request.start_batch:type_name -> tenuto.cluster.v1.StartBatchRequest
-	80,  // 23: tenuto.cluster.v1.Request.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberRequest
+	82,  // 23: tenuto.cluster.v1.Request.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberRequest
 	68,  // 24: tenuto.cluster.v1.Request.list_tokens:type_name -> tenuto.cluster.v1.ListTokensRequest
 	70,  // 25: tenuto.cluster.v1.Request.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenRequest
 	72,  // 26: tenuto.cluster.v1.Request.get_settings:type_name -> tenuto.cluster.v1.GetSettingsRequest
@@ -10426,152 +10651,154 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	36,  // 29: tenuto.cluster.v1.Request.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityRequest
 	32,  // 30: tenuto.cluster.v1.Request.copy:type_name -> tenuto.cluster.v1.CopyRequest
 	34,  // 31: tenuto.cluster.v1.Request.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipRequest
-	96,  // 32: tenuto.cluster.v1.Request.node_report:type_name -> tenuto.cluster.v1.NodeReportRequest
-	86,  // 33: tenuto.cluster.v1.Request.begin_backup:type_name -> tenuto.cluster.v1.BeginBackupRequest
-	90,  // 34: tenuto.cluster.v1.Request.read_backup:type_name -> tenuto.cluster.v1.ReadBackupRequest
-	92,  // 35: tenuto.cluster.v1.Request.end_backup:type_name -> tenuto.cluster.v1.EndBackupRequest
-	94,  // 36: tenuto.cluster.v1.Request.record_cut:type_name -> tenuto.cluster.v1.RecordCutRequest
-	122, // 37: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
-	117, // 38: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
-	0,   // 39: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
-	25,  // 40: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
-	123, // 41: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
-	124, // 42: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	17,  // 43: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
-	8,   // 44: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
-	6,   // 45: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
-	10,  // 46: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
-	28,  // 47: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
-	2,   // 48: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
-	118, // 49: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
-	119, // 50: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
-	13,  // 51: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
-	14,  // 52: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
-	122, // 53: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
-	122, // 54: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
-	125, // 55: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
-	122, // 56: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
-	123, // 57: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
-	125, // 58: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
-	126, // 59: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
-	23,  // 60: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
-	125, // 61: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
-	122, // 62: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	123, // 63: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
-	41,  // 64: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
-	46,  // 65: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
-	47,  // 66: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
-	48,  // 67: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
-	49,  // 68: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
-	29,  // 69: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
-	38,  // 70: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
-	40,  // 71: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
-	16,  // 72: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
-	18,  // 73: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
-	22,  // 74: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
-	20,  // 75: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
-	53,  // 76: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
-	55,  // 77: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
-	58,  // 78: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
-	61,  // 79: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
-	64,  // 80: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
-	77,  // 81: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
-	79,  // 82: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
-	67,  // 83: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
-	84,  // 84: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
-	104, // 85: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
-	106, // 86: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
-	9,   // 87: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
-	81,  // 88: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
-	69,  // 89: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
-	71,  // 90: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
-	73,  // 91: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
-	75,  // 92: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
-	31,  // 93: tenuto.cluster.v1.Response.operate:type_name -> tenuto.cluster.v1.OperateResult
-	37,  // 94: tenuto.cluster.v1.Response.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityResult
-	33,  // 95: tenuto.cluster.v1.Response.copy:type_name -> tenuto.cluster.v1.CopyResult
-	35,  // 96: tenuto.cluster.v1.Response.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipResult
-	97,  // 97: tenuto.cluster.v1.Response.node_report:type_name -> tenuto.cluster.v1.NodeReport
-	87,  // 98: tenuto.cluster.v1.Response.begin_backup:type_name -> tenuto.cluster.v1.BackupBegun
-	91,  // 99: tenuto.cluster.v1.Response.read_backup:type_name -> tenuto.cluster.v1.BackupBytes
-	93,  // 100: tenuto.cluster.v1.Response.end_backup:type_name -> tenuto.cluster.v1.BackupEnded
-	95,  // 101: tenuto.cluster.v1.Response.record_cut:type_name -> tenuto.cluster.v1.CutRecorded
-	3,   // 102: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
-	122, // 103: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
-	125, // 104: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
-	127, // 105: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
-	4,   // 106: tenuto.cluster.v1.CopyRequest.kind:type_name -> tenuto.cluster.v1.CopyRequest.Kind
-	122, // 107: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
-	50,  // 108: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
-	39,  // 109: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
-	45,  // 110: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
-	44,  // 111: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
-	125, // 112: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
-	43,  // 113: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
-	42,  // 114: tenuto.cluster.v1.Failure.copy_refusal:type_name -> tenuto.cluster.v1.CopyRefusal
-	18,  // 115: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
-	50,  // 116: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	122, // 117: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	125, // 118: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
-	51,  // 119: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	128, // 120: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	120, // 121: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	122, // 122: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
-	129, // 123: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	122, // 124: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
-	125, // 125: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
-	56,  // 126: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
-	130, // 127: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
-	131, // 128: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
-	50,  // 129: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
-	60,  // 130: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
-	62,  // 131: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
-	60,  // 132: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
-	65,  // 133: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
-	132, // 134: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
-	83,  // 135: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
-	133, // 136: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
-	128, // 137: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
-	85,  // 138: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
-	134, // 139: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
-	133, // 140: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
-	88,  // 141: tenuto.cluster.v1.BackupBegun.partitions:type_name -> tenuto.cluster.v1.BackupPartition
-	89,  // 142: tenuto.cluster.v1.BackupPartition.files:type_name -> tenuto.cluster.v1.BackupFile
-	98,  // 143: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
-	99,  // 144: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
-	100, // 145: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
-	109, // 146: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	101, // 147: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
-	102, // 148: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
-	108, // 149: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
-	111, // 150: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
-	112, // 151: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
-	113, // 152: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	121, // 153: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	109, // 154: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	1,   // 155: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
-	128, // 156: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	110, // 157: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	110, // 158: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	122, // 159: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	110, // 160: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	122, // 161: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	125, // 162: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	122, // 163: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	115, // 164: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
-	116, // 165: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
-	110, // 166: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	110, // 167: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	122, // 168: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
-	125, // 169: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
-	122, // 170: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
-	123, // 171: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
-	110, // 172: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	173, // [173:173] is the sub-list for method output_type
-	173, // [173:173] is the sub-list for method input_type
-	173, // [173:173] is the sub-list for extension type_name
-	173, // [173:173] is the sub-list for extension extendee
-	0,   // [0:173] is the sub-list for field type_name
+	98,  // 32: tenuto.cluster.v1.Request.node_report:type_name -> tenuto.cluster.v1.NodeReportRequest
+	88,  // 33: tenuto.cluster.v1.Request.begin_backup:type_name -> tenuto.cluster.v1.BeginBackupRequest
+	92,  // 34: tenuto.cluster.v1.Request.read_backup:type_name -> tenuto.cluster.v1.ReadBackupRequest
+	94,  // 35: tenuto.cluster.v1.Request.end_backup:type_name -> tenuto.cluster.v1.EndBackupRequest
+	96,  // 36: tenuto.cluster.v1.Request.record_cut:type_name -> tenuto.cluster.v1.RecordCutRequest
+	78,  // 37: tenuto.cluster.v1.Request.introduce:type_name -> tenuto.cluster.v1.IntroduceRequest
+	124, // 38: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
+	119, // 39: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
+	0,   // 40: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
+	25,  // 41: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
+	125, // 42: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
+	126, // 43: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	17,  // 44: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
+	8,   // 45: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
+	6,   // 46: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
+	10,  // 47: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
+	28,  // 48: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
+	2,   // 49: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
+	120, // 50: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	121, // 51: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
+	13,  // 52: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
+	14,  // 53: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
+	124, // 54: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
+	124, // 55: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
+	127, // 56: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
+	124, // 57: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
+	125, // 58: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
+	127, // 59: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
+	128, // 60: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
+	23,  // 61: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
+	127, // 62: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
+	124, // 63: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	125, // 64: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
+	41,  // 65: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
+	46,  // 66: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
+	47,  // 67: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
+	48,  // 68: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
+	49,  // 69: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
+	29,  // 70: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
+	38,  // 71: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
+	40,  // 72: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
+	16,  // 73: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
+	18,  // 74: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
+	22,  // 75: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
+	20,  // 76: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
+	53,  // 77: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
+	55,  // 78: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
+	58,  // 79: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
+	61,  // 80: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
+	64,  // 81: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
+	77,  // 82: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
+	81,  // 83: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
+	67,  // 84: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
+	86,  // 85: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
+	106, // 86: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
+	108, // 87: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
+	9,   // 88: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
+	83,  // 89: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
+	69,  // 90: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
+	71,  // 91: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
+	73,  // 92: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
+	75,  // 93: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
+	31,  // 94: tenuto.cluster.v1.Response.operate:type_name -> tenuto.cluster.v1.OperateResult
+	37,  // 95: tenuto.cluster.v1.Response.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityResult
+	33,  // 96: tenuto.cluster.v1.Response.copy:type_name -> tenuto.cluster.v1.CopyResult
+	35,  // 97: tenuto.cluster.v1.Response.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipResult
+	99,  // 98: tenuto.cluster.v1.Response.node_report:type_name -> tenuto.cluster.v1.NodeReport
+	89,  // 99: tenuto.cluster.v1.Response.begin_backup:type_name -> tenuto.cluster.v1.BackupBegun
+	93,  // 100: tenuto.cluster.v1.Response.read_backup:type_name -> tenuto.cluster.v1.BackupBytes
+	95,  // 101: tenuto.cluster.v1.Response.end_backup:type_name -> tenuto.cluster.v1.BackupEnded
+	97,  // 102: tenuto.cluster.v1.Response.record_cut:type_name -> tenuto.cluster.v1.CutRecorded
+	79,  // 103: tenuto.cluster.v1.Response.introduce:type_name -> tenuto.cluster.v1.IntroduceResult
+	3,   // 104: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
+	124, // 105: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
+	127, // 106: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
+	129, // 107: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
+	4,   // 108: tenuto.cluster.v1.CopyRequest.kind:type_name -> tenuto.cluster.v1.CopyRequest.Kind
+	124, // 109: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
+	50,  // 110: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
+	39,  // 111: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
+	45,  // 112: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
+	44,  // 113: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
+	127, // 114: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
+	43,  // 115: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
+	42,  // 116: tenuto.cluster.v1.Failure.copy_refusal:type_name -> tenuto.cluster.v1.CopyRefusal
+	18,  // 117: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
+	50,  // 118: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
+	124, // 119: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	127, // 120: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	51,  // 121: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
+	130, // 122: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	122, // 123: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	124, // 124: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
+	131, // 125: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	124, // 126: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	127, // 127: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	56,  // 128: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
+	132, // 129: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	133, // 130: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
+	50,  // 131: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
+	60,  // 132: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
+	62,  // 133: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
+	60,  // 134: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
+	65,  // 135: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
+	134, // 136: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
+	85,  // 137: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
+	135, // 138: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
+	130, // 139: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
+	87,  // 140: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
+	136, // 141: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
+	135, // 142: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
+	90,  // 143: tenuto.cluster.v1.BackupBegun.partitions:type_name -> tenuto.cluster.v1.BackupPartition
+	91,  // 144: tenuto.cluster.v1.BackupPartition.files:type_name -> tenuto.cluster.v1.BackupFile
+	100, // 145: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
+	101, // 146: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
+	102, // 147: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
+	111, // 148: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	103, // 149: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
+	104, // 150: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
+	110, // 151: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
+	113, // 152: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
+	114, // 153: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
+	115, // 154: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	123, // 155: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	111, // 156: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	1,   // 157: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
+	130, // 158: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	112, // 159: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	112, // 160: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	124, // 161: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	112, // 162: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	124, // 163: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	127, // 164: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	124, // 165: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	117, // 166: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
+	118, // 167: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
+	112, // 168: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	112, // 169: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	124, // 170: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
+	127, // 171: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
+	124, // 172: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
+	125, // 173: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
+	112, // 174: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	175, // [175:175] is the sub-list for method output_type
+	175, // [175:175] is the sub-list for method input_type
+	175, // [175:175] is the sub-list for extension type_name
+	175, // [175:175] is the sub-list for extension extendee
+	0,   // [0:175] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }
@@ -10617,6 +10844,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*Request_ReadBackup)(nil),
 		(*Request_EndBackup)(nil),
 		(*Request_RecordCut)(nil),
+		(*Request_Introduce)(nil),
 	}
 	file_clusterpb_cluster_proto_msgTypes[3].OneofWrappers = []any{}
 	file_clusterpb_cluster_proto_msgTypes[23].OneofWrappers = []any{
@@ -10657,9 +10885,10 @@ func file_clusterpb_cluster_proto_init() {
 		(*Response_ReadBackup)(nil),
 		(*Response_EndBackup)(nil),
 		(*Response_RecordCut)(nil),
+		(*Response_Introduce)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[93].OneofWrappers = []any{}
-	file_clusterpb_cluster_proto_msgTypes[102].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[95].OneofWrappers = []any{}
+	file_clusterpb_cluster_proto_msgTypes[104].OneofWrappers = []any{
 		(*FromWorker_Register)(nil),
 		(*FromWorker_RunningAttempt)(nil),
 		(*FromWorker_FreeSlots)(nil),
@@ -10667,7 +10896,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*FromWorker_Result)(nil),
 		(*FromWorker_Drain)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[109].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[111].OneofWrappers = []any{
 		(*ToWorker_AssignAttempt)(nil),
 		(*ToWorker_CancelAttempt)(nil),
 		(*ToWorker_Ack)(nil),
@@ -10678,7 +10907,7 @@ func file_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_clusterpb_cluster_proto_rawDesc), len(file_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   117,
+			NumMessages:   119,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
