@@ -45,6 +45,14 @@ type Settings struct {
 	// RequireJoinToken makes the cluster admit new nodes only with a token. Defaults to admitting
 	// every node that asks; with TLS, every node that has a certificate for its name.
 	RequireJoinToken bool
+	// ReplaceLostAfter makes a node that has lost its Dir come back by itself: a member that presents
+	// another Dir gets the place of the lost one, as with [Client.AdoptNode], after the cluster had no
+	// answer from the lost one for this long. It has no vote until it has caught up. A majority of the
+	// other voters must answer with their own Dirs, and only one Dir is replaced at a time: while
+	// another member has no vote, none is. With TLS the node's certificate is required, but no join
+	// token. Do not set it if nodes are started from copies or backups of a Dir. 5 s to 24 h. Defaults
+	// to 0: a lost Dir is replaced only by AdoptNode.
+	ReplaceLostAfter time.Duration
 }
 
 // A Rate bounds how often attempts of an activity begin.
@@ -95,7 +103,9 @@ const (
 	ratesMax         = 1000
 	rateBurstMax     = 1_000_000
 	// rateFillMax is how many seconds a bucket may take to fill.
-	rateFillMax = 365 * 24 * 3600
+	rateFillMax    = 365 * 24 * 3600
+	replaceLostMin = 5 * time.Second
+	replaceLostMax = 24 * time.Hour
 	// A value must fit in an append to the journal, 4 MiB, together with what a codec adds.
 	payloadMaxMax = 3 << 20
 	// settingsBytesMax bounds the encoded settings: each rate has a name of up to nameMax bytes.
@@ -216,6 +226,7 @@ func (s *Settings) numbers() []settingsNumber {
 		{"Retention.Canceled", int64(s.Retention.Canceled), 0, forever},
 		{"Retention.Terminated", int64(s.Retention.Terminated), 0, forever},
 		{"PayloadMax", int64(s.PayloadMax), payloadMaxMax, byDefault},
+		{"ReplaceLostAfter", int64(s.ReplaceLostAfter), int64(replaceLostMax), "never"},
 	}
 }
 
@@ -231,6 +242,9 @@ func (s *Settings) check() error {
 		case n.most > 0 && n.value > n.most:
 			return invalid(n.field, "is %d: at most %d are allowed", n.value, n.most)
 		}
+	}
+	if s.ReplaceLostAfter != 0 && s.ReplaceLostAfter < replaceLostMin {
+		return invalid("ReplaceLostAfter", "is %v: %v to %v are allowed, 0 means never", s.ReplaceLostAfter, replaceLostMin, replaceLostMax)
 	}
 	if len(s.ActivityRates) > ratesMax {
 		return invalid("ActivityRates", "has %d entries: at most %d are allowed", len(s.ActivityRates), ratesMax)
@@ -277,6 +291,7 @@ func (s Settings) encode(base *journalpb.Settings) ([]byte, error) {
 	base.RetentionCompleted, base.RetentionFailed = int64(s.Retention.Completed), int64(s.Retention.Failed)
 	base.RetentionCanceled, base.RetentionTerminated = int64(s.Retention.Canceled), int64(s.Retention.Terminated)
 	base.PayloadMax, base.RequireJoinToken = uint64(s.PayloadMax), s.RequireJoinToken
+	base.ReplaceLostAfter = int64(s.ReplaceLostAfter)
 	return proto.Marshal(base)
 }
 
@@ -291,7 +306,7 @@ func settingsOf(m *journalpb.Settings) Settings {
 			Completed: time.Duration(m.RetentionCompleted), Failed: time.Duration(m.RetentionFailed),
 			Canceled: time.Duration(m.RetentionCanceled), Terminated: time.Duration(m.RetentionTerminated),
 		},
-		PayloadMax: int(m.PayloadMax), RequireJoinToken: m.RequireJoinToken,
+		PayloadMax: int(m.PayloadMax), RequireJoinToken: m.RequireJoinToken, ReplaceLostAfter: time.Duration(m.ReplaceLostAfter),
 		ActivityRates: make(map[string]Rate, len(m.ActivityRates)),
 	}
 	for _, rate := range m.ActivityRates {

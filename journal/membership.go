@@ -127,8 +127,9 @@ func later(a, b time.Time) time.Time {
 // Errors: *DirectoryError, ErrMember, ErrRemoved, ErrAddressTaken, ErrMembershipChanging,
 // ErrNotLeader, ErrUnknownOutcome, ErrClosed, or ctx's, after which it may be added or not.
 func (m *members) AddMember(ctx context.Context, p Peer) error {
+	answers := m.answersAtTaken(ctx, p)
 	err := m.changeMembers(ctx, func(g *membership) (change, error) {
-		if err := g.checkAdd(p); err != nil || g.hasAddress(p) {
+		if err := g.checkAdd(p, answers); err != nil || g.hasAddress(p) {
 			return nil, err
 		}
 		return func() raft.IndexFuture {
@@ -152,9 +153,17 @@ func (m *members) addressFor(p Peer) raft.ServerAddress {
 
 // CheckAdd returns why AddMember would reject a node, as far as this node knows: *DirectoryError,
 // ErrMember, ErrRemoved or ErrAddressTaken.
-func (m *members) CheckAdd(p Peer) error { return m.membership().checkAdd(p) }
+func (m *members) CheckAdd(ctx context.Context, p Peer) error {
+	return m.membership().checkAdd(p, m.answersAtTaken(ctx, p))
+}
 
-func (m *membership) checkAdd(p Peer) error {
+// answersAtTaken reports whether the address of a node is recorded for another member, but this node
+// answers there: the other one has moved.
+func (m *members) answersAtTaken(ctx context.Context, p Peer) bool {
+	return m.membership().isAddressTaken(p) && m.identities.answersAt(ctx, p)
+}
+
+func (m *membership) checkAdd(p Peer, answers bool) error {
 	server := m.find(p.Node)
 	switch {
 	case m.isRemoved(p.Node):
@@ -163,7 +172,7 @@ func (m *membership) checkAdd(p Peer) error {
 		return &DirectoryError{Node: p.Node, Identity: p.Identity, Recorded: peer.IdentityOf(server)}
 	case server != nil && server.Suffrage == raft.Voter:
 		return ErrMember
-	case m.isAddressTaken(p):
+	case m.isAddressTaken(p) && !answers:
 		return ErrAddressTaken
 	}
 	return nil
@@ -194,7 +203,7 @@ func (m *members) MoveMember(ctx context.Context, p Peer) error {
 			return fmt.Errorf("move member %q: %w", p.Node, err)
 		}
 	}
-	answers := m.membership().isAddressTaken(p) && m.identities.answersAt(ctx, p)
+	answers := m.answersAtTaken(ctx, p)
 	err := m.changeMembers(ctx, func(g *membership) (change, error) {
 		server := g.find(p.Node)
 		switch {
