@@ -298,10 +298,14 @@ func (fo *founding) emptyFounders(round foundingRound, peers []Peer) ([]founder,
 	var missing []error
 	for _, p := range peers {
 		f := founder{p.Node, p.Address, fo.identities.self.Identity}
+		if p.Address == "" {
+			missing = append(missing, fmt.Errorf("node %s: its address is not known yet", p.Node))
+			continue
+		}
 		if p.Node != fo.config.Node {
 			answer := round[p.Node]
 			if err := checkEmpty(answer, peers); err != nil {
-				missing = append(missing, fmt.Errorf("node %s at %q: %w", p.Node, p.Address, err))
+				missing = append(missing, fmt.Errorf("node %s at %s: %w", p.Node, p.Address, err))
 				continue
 			}
 			f.Identity = answer.reply.Identity
@@ -318,7 +322,7 @@ func (fo *founding) emptyFounders(round foundingRound, peers []Peer) ([]founder,
 func checkEmpty(answer *foundingAnswer, peers []Peer) error {
 	switch {
 	case answer == nil:
-		return errors.New("its address is not known yet")
+		return errors.New("it was not asked yet")
 	case answer.err != nil:
 		return answer.err
 	}
