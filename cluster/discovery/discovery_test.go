@@ -2,7 +2,6 @@ package discovery
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -14,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/internal/dnstest"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -140,10 +140,10 @@ func TestDNS_IsBoundedInTime(t *testing.T) {
 
 // The same over the wire: a DNS server on loopback, whose records change.
 func TestFunctions_AskDNSServer(t *testing.T) {
-	server := newDNSServer(t)
-	server.set("10.0.0.1", "10.0.0.2")
+	server := dnstest.Start(t)
+	server.Set("10.0.0.1", "10.0.0.2")
 	resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "udp", server.conn.LocalAddr().String())
+		return new(net.Dialer).DialContext(ctx, "udp", server.Address())
 	}}
 	byName, byService := DNS("tenuto.test.", 7400, resolver), SRV("raft", "tcp", "tenuto.test.", resolver)
 	if got, err := byName(t.Context()); err != nil || !slices.Equal(got, []string{"10.0.0.1:7400", "10.0.0.2:7400"}) {
@@ -152,77 +152,12 @@ func TestFunctions_AskDNSServer(t *testing.T) {
 	if got, err := byService(t.Context()); err != nil || !slices.Equal(got, []string{"t-0.tenuto.test:7400", "t-1.tenuto.test:7401"}) {
 		t.Errorf("%v, %v", got, err)
 	}
-	server.set("10.0.0.9")
+	server.Set("10.0.0.9")
 	if got, err := byName(t.Context()); err != nil || !slices.Equal(got, []string{"10.0.0.9:7400"}) {
 		t.Errorf("after a change: %v, %v", got, err)
 	}
-	server.set()
+	server.Set()
 	if _, err := byName(t.Context()); !errors.Is(err, ErrNone) {
 		t.Errorf("without records: %v", err)
 	}
-}
-
-// A dnsServer answers questions for A records with its addresses, and for SRV records with one
-// target for each of them.
-type dnsServer struct {
-	conn  net.PacketConn
-	hosts chan []string // holds the addresses
-}
-
-func newDNSServer(t *testing.T) *dnsServer {
-	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &dnsServer{conn, make(chan []string, 1)}
-	s.hosts <- nil
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		buffer := make([]byte, 1500)
-		for {
-			n, from, err := conn.ReadFrom(buffer)
-			if err != nil {
-				return
-			}
-			_, _ = conn.WriteTo(s.answer(buffer[:n]), from)
-		}
-	}()
-	t.Cleanup(func() { _ = conn.Close(); <-served })
-	return s
-}
-
-func (s *dnsServer) set(hosts ...string) { <-s.hosts; s.hosts <- hosts }
-
-func (s *dnsServer) answer(query []byte) []byte {
-	hosts := <-s.hosts
-	s.hosts <- hosts
-	end := 12
-	for query[end] != 0 {
-		end += 1 + int(query[end])
-	}
-	end += 5
-	kind := binary.BigEndian.Uint16(query[end-4:])
-	message := slices.Clone(query[:end])
-	var count uint16
-	record := func(data []byte) {
-		count++
-		message = append(message, 0xC0, 12) // the name in the question
-		message = binary.BigEndian.AppendUint16(message, kind)
-		message = append(message, 0, 1, 0, 0, 0, 1) // class IN, valid for a second
-		message = append(binary.BigEndian.AppendUint16(message, uint16(len(data))), data...)
-	}
-	for i, host := range hosts {
-		switch kind {
-		case 1:
-			record(net.ParseIP(host).To4())
-		case 33:
-			target := fmt.Sprintf("\x03t-%d\x06tenuto\x04test\x00", i)
-			record(append([]byte{0, 0, 0, 0, 7400 >> 8, byte(7400&0xFF + i)}, target...))
-		}
-	}
-	copy(message[2:], []byte{0x84, 0}) // an authoritative answer
-	binary.BigEndian.PutUint16(message[6:], count)
-	clear(message[8:12])
-	return message
 }
