@@ -21,8 +21,8 @@ EACH ?= 40
 TIMES ?= 10
 CHAOSFLAGS ?=
 
-# The modules, except bench/peers, which compiles for minutes (see the target peers), rulecheck and manifestcheck
-# (see the target rules).
+# The modules, except bench/peers, which compiles for minutes (see the target peers), and rulecheck and
+# manifestcheck (see the targets rules and manifests).
 MODULES := . bench internal/browser internal/chaos internal/tools replay/vet
 
 # Programs of other modules run at the root: paths in their flags are relative to it.

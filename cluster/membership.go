@@ -645,7 +645,7 @@ func (pa *partition) announce(ctx context.Context) error {
 	if pa.isLeader() {
 		return pa.journal.MoveMember(ctx, journal.Peer{Node: pa.node.config.NodeID, Address: pa.node.config.address(), Identity: pa.journal.Identity()})
 	}
-	if pa.isFounding() {
+	if pa.node.announcer.isFounding(pa) {
 		return nil // a founding member need not be added
 	}
 	starts, session := pa.journal.Starts()
@@ -683,12 +683,12 @@ func (pa *partition) announce(ctx context.Context) error {
 	return err
 }
 
-// isFounding reports whether this node founds the cluster with others, or will, as far as it knows.
-func (pa *partition) isFounding() bool {
-	if pa.node.config.joins || len(pa.journal.Members()) > 0 {
+// isFounding reports whether this node founds a partition with others, or will, as far as it knows.
+func (a *announcer) isFounding(pa *partition) bool {
+	if a.node.config.joins || len(pa.journal.Members()) > 0 {
 		return false
 	}
-	return pa.journal.DirectoryRejection() == nil && (pa.journal.HasAgreedToFound() || !pa.node.introducer.HasFoundCluster())
+	return pa.journal.DirectoryRejection() == nil && (pa.journal.HasAgreedToFound() || !a.node.introducer.HasFoundCluster())
 }
 
 // failIfRemovedOrCopied fails the node if it was removed from the cluster or runs with a copied

@@ -342,7 +342,7 @@ func checkEmpty(answer *foundingAnswer, peers []Peer) error {
 
 // HasAgreedToFound reports whether this node has agreed to found the partition with others. It
 // remains true when the partition exists.
-func (j *Journal) HasAgreedToFound() bool { return j.founding.agreedPeers() != nil }
+func (fo *founding) HasAgreedToFound() bool { return fo.agreedPeers() != nil }
 
 func equalPeers(a, b []Peer) bool {
 	sorted := func(peers []Peer) []Peer {

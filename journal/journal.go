@@ -30,6 +30,7 @@ type Journal struct {
 	*metadata
 	*reads
 	*checkpoints
+	*founding
 
 	config   Config
 	machine  *state.Machine
@@ -42,13 +43,13 @@ type Journal struct {
 	snapshots *snapshot.Notifying
 	stats     stats
 
-	barriers       *barriers
-	acks           *transport.Acks
-	liveness       *transport.Liveness
-	leaderCommit   *transport.LeaderCommit
-	clock          *clock.Clock
-	streams        *transport.Streams
-	founding       *founding
+	barriers     *barriers
+	acks         *transport.Acks
+	liveness     *transport.Liveness
+	leaderCommit *transport.LeaderCommit
+	clock        *clock.Clock
+	streams      *transport.Streams
+
 	clockCommitDue chan struct{} // holds a token for commitClockOnPipelineEnd
 
 	serving       chan struct{} // closed when Raft has started

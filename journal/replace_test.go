@@ -148,7 +148,7 @@ func TestReplaceLost_TwoOfFiveComeBack(t *testing.T) {
 	})
 }
 
-// A minority of the others answers: whoever the leader was, it replaces nothing.
+// While only a minority of the others answers, nothing is replaced.
 func TestReplaceLost_NeedsMajorityOfOthers(t *testing.T) {
 	waittest.InSynctest(t, func(t *testing.T) {
 		w := newWipeHarness(t, 3)
