@@ -21,8 +21,8 @@ EACH ?= 40
 TIMES ?= 10
 CHAOSFLAGS ?=
 
-# The modules, except bench/peers, which compiles for minutes (see the target peers), and rulecheck
-# (see the target rules).
+# The modules, except bench/peers, which compiles for minutes (see the target peers), and rulecheck and
+# manifestcheck (see the targets rules and manifests).
 MODULES := . bench internal/browser internal/chaos internal/tools replay/vet
 
 # Programs of other modules run at the root: paths in their flags are relative to it.
@@ -73,7 +73,7 @@ quick: ## Run the tests of the root module with -short and without -race
 	go test -short -timeout $(TIMEOUT) $(TESTFLAGS) ./...
 
 .PHONY: check
-check: fmt vet lint build cross modules rules generated ## Run everything in test but the tests
+check: fmt vet lint build cross modules rules manifests generated ## Run everything in test but the tests
 
 .PHONY: fmt
 fmt: # Fail if a file is not formatted
@@ -131,6 +131,15 @@ rules: # Parse the alerting rules and the Grafana dashboard as Prometheus does
 	@echo '== rulecheck'
 	@go -C internal/tools/rulecheck vet .
 	@go -C internal/tools/rulecheck run . '$(CURDIR)/cluster/docs/alerts.yaml' '$(CURDIR)/cluster/docs/grafana.json'
+
+.PHONY: manifests
+manifests: # Decode the manifests of examples/kubernetes as Kubernetes does, and check that they fit together
+	@echo '== manifestcheck'
+	@go -C internal/tools/manifestcheck vet .
+	@go -C internal/tools/manifestcheck test .
+	@mkdir -p .bin
+	@go run ./examples/kubernetes -h 2>.bin/kubernetes-flags
+	@go -C internal/tools/manifestcheck run . '$(CURDIR)/examples/kubernetes/tenuto.yaml' '$(CURDIR)/.bin/kubernetes-flags'
 
 .PHONY: peers
 peers: # Run go vet and go build on bench/peers (minutes the first time)

@@ -130,7 +130,9 @@ func (s *nodeService) check(ctx context.Context, request *clusterpb.Request) err
 	}
 	switch {
 	case request.GetJoin() != nil && caller.Kind == PrincipalNode:
-		return checkJoinCaller(caller, request.GetJoin())
+		return checkOwnID(caller, request.GetJoin().GetNode())
+	case request.GetIntroduce() != nil && caller.Kind == PrincipalNode:
+		return checkOwnID(caller, request.GetIntroduce().GetNode())
 	case caller.Kind == PrincipalLocal, caller.Kind == PrincipalNode && s.node.directory.IsMember(caller.Name):
 		return nil
 	case caller.Kind != PrincipalClient || len(actionsOf(request)) == 0:

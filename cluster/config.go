@@ -9,7 +9,9 @@ import (
 	"net"
 	"net/url"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -70,7 +72,24 @@ type Config struct {
 	// The cluster is founded once all of them have run at the same time, each with an empty Dir.
 	// Later, Peers only gives the address of this node and helps to find the others. Defaults to
 	// this node alone: a cluster of one, which others can join if Listen is set.
+	// A Peer without an Address is found with Discover.
 	Peers []Peer
+	// Discover returns addresses at which nodes may be, this one included or not; package
+	// cluster/discovery has functions for DNS and files. It is called while this node does not know
+	// a leader, or is not a member with its present address: every 0.2 to 2 s, each time for up to
+	// 10 s, never twice at once. Of more than 64 addresses, the first 64 in sorted order are used.
+	// With Discover and without Found and Peers, a node with an empty Dir joins the cluster that it
+	// finds, as with Join; [Start] then waits until its context ends. All nodes may change their
+	// addresses at the same time: they find each other again. Requires Listen. Defaults to none.
+	Discover func(ctx context.Context) ([]string, error)
+	// Found is how many nodes found the cluster, 2 to 64, and how they are named: NodeID must end
+	// in "-" and a number, as the names of the pods of a Kubernetes StatefulSet do, and the founding
+	// nodes are those numbered 0 to Found-1. It must be the same on every node. The cluster is
+	// founded once all of them have run at the same time, each with an empty Dir, and agree where
+	// they are. A founding node that finds a cluster without it joins that cluster, and so does a
+	// node with a higher number. Requires Discover; must not be set together with Peers or Join.
+	// Defaults to 0: Peers, Join or Discover say what the node does.
+	Found int
 	// Join holds addresses of nodes of a cluster to which a node with an empty Dir is added. The
 	// node gets a vote after it has caught up, unless there are enough voters; see
 	// Settings.Voters. Later, Join only helps to find the others. Must not be set together with
@@ -166,6 +185,7 @@ type Config struct {
 	// node starts. Defaults like MeterProvider.
 	TracerProvider trace.TracerProvider
 
+	joins               bool              // a node with an empty Dir is added to a cluster
 	harness             harness.Overrides // for test harnesses
 	protocol            uint32            // newest version that the node speaks; 0: protocolVersion
 	maintenanceInterval time.Duration     // between rounds of the balancer, of syncMembership and of roles; 0: 1 s
@@ -192,9 +212,13 @@ func (c Config) withDefaults() Config {
 	c.ClientInterceptors, c.BaggageHeaders = slices.Clone(c.ClientInterceptors), slices.Clone(c.BaggageHeaders)
 	c.ActivityLimits = maps.Clone(c.ActivityLimits)
 	c.Settings.ActivityRates = maps.Clone(c.Settings.ActivityRates)
-	if c.NodeID == "" && len(c.Peers) == 0 && c.Join == nil {
+	if c.NodeID == "" && len(c.Peers) == 0 && c.Join == nil && c.Discover == nil {
 		c.NodeID = nodeIDDefault
 	}
+	if c.Found > 0 && len(c.Peers) == 0 {
+		c.Peers = c.foundingNodes()
+	}
+	c.joins = c.Join != nil || c.Discover != nil && len(c.Peers) == 0
 	if c.ClusterID == "" {
 		c.ClusterID = clusterIDDefault
 	}
@@ -261,7 +285,7 @@ func (c Config) validate() error {
 	case slices.Contains(c.Tags, ""):
 		return invalidConfig("Tags", "has an empty tag: activities without a tag run on every node")
 	}
-	if err := firstError(c.validateSettings(), c.validateDefinitions(), c.validateCompletionURL(), c.validatePeers(), c.validateJoin(), c.validateActivities(), c.validateInterceptors()); err != nil {
+	if err := firstError(c.validateDiscover(), c.validateSettings(), c.validateDefinitions(), c.validateCompletionURL(), c.validatePeers(), c.validateJoin(), c.validateActivities(), c.validateInterceptors()); err != nil {
 		return err
 	}
 	return c.validateListen()
@@ -368,11 +392,13 @@ func (c Config) validatePeers() error {
 	seen, at := make(map[string]bool), make(map[string]string)
 	for _, peer := range c.Peers {
 		switch {
-		case peer.NodeID == "" || peer.Address == "":
-			return invalidConfig("Peers", fmt.Sprintf("has an entry without NodeID or Address: %+v", peer))
+		case peer.NodeID == "":
+			return invalidConfig("Peers", fmt.Sprintf("has an entry without NodeID: %+v", peer))
+		case peer.Address == "" && c.Discover == nil:
+			return invalidConfig("Peers", fmt.Sprintf("has an entry without Address: %+v: set its Address, or Discover", peer))
 		case seen[peer.NodeID]:
 			return invalidConfig("Peers", fmt.Sprintf("names node %q twice", peer.NodeID))
-		case at[peer.Address] != "":
+		case peer.Address != "" && at[peer.Address] != "":
 			return invalidConfig("Peers", fmt.Sprintf("has address %q for both %q and %q", peer.Address, at[peer.Address], peer.NodeID))
 		case c.TLS == nil && isRemoteAddress(peer.Address):
 			return invalidConfig("Peers", fmt.Sprintf("has %q: %s", peer.Address, transport.LoopbackRule))
@@ -392,8 +418,10 @@ func (c Config) validateJoin() error {
 		}
 	}
 	switch {
-	case c.JoinToken != "" && c.Join == nil:
+	case c.JoinToken != "" && !c.joins:
 		return invalidConfig("JoinToken", "is set without Join")
+	case c.JoinToken != "" && c.Join == nil:
+		return c.validateToken()
 	case c.Join == nil:
 		return nil
 	case len(c.Join) == 0:
@@ -413,6 +441,50 @@ func (c Config) validateJoin() error {
 	}
 	if c.JoinToken != "" {
 		return c.validateToken()
+	}
+	return nil
+}
+
+// foundMax bounds Config.Found.
+const foundMax = 64
+
+// ordinalPattern matches the ID of a node that is numbered.
+var ordinalPattern = regexp.MustCompile(`^(.+)-(0|[1-9][0-9]{0,8})$`)
+
+// foundingNodes returns the founding nodes of Config.Found, nil if this node is none.
+func (c Config) foundingNodes() (nodes []Peer) {
+	parts := ordinalPattern.FindStringSubmatch(c.NodeID)
+	if parts == nil || c.Found < 2 || c.Found > foundMax {
+		return nil // rejected by validate
+	}
+	if number, err := strconv.Atoi(parts[2]); err != nil || number >= c.Found {
+		return nil
+	}
+	for i := range c.Found {
+		nodes = append(nodes, Peer{NodeID: fmt.Sprintf("%s-%d", parts[1], i)})
+	}
+	return nodes
+}
+
+func (c Config) validateDiscover() error {
+	switch {
+	case c.Found != 0 && (c.Found < 2 || c.Found > foundMax):
+		return invalidConfig("Found", fmt.Sprintf("is %d: 2 to %d are allowed, 0 without founding by number", c.Found, foundMax))
+	case c.Found > 0 && c.Discover == nil:
+		return invalidConfig("Found", "is set without Discover: the founding nodes could not find each other")
+	case c.Found > 0 && c.Join != nil:
+		return invalidConfig("Found", "and Join are both set: set only one of them")
+	case c.Found > 0 && !ordinalPattern.MatchString(c.NodeID):
+		return invalidConfig("Found", fmt.Sprintf("is set, but NodeID %q does not end in \"-\" and a number", c.NodeID))
+	case c.Found > 0 && len(c.Peers) > 0 && !slices.Equal(c.Peers, c.foundingNodes()):
+		return invalidConfig("Found", "and Peers are both set: set only one of them")
+	case c.Discover == nil:
+		return nil
+	case c.Listen == "":
+		return invalidConfig("Listen", "is empty: other nodes must be able to reach this node")
+	}
+	if host, _, err := net.SplitHostPort(c.address()); err == nil && (host == "" || net.ParseIP(host).IsUnspecified()) {
+		return invalidConfig("Advertise", fmt.Sprintf("is empty, and others cannot reach this node at Listen, %q: set the address of this node", c.Listen))
 	}
 	return nil
 }
@@ -452,7 +524,7 @@ func (c Config) address() string {
 		return c.Advertise
 	}
 	for _, peer := range c.Peers {
-		if peer.NodeID == c.NodeID {
+		if peer.NodeID == c.NodeID && peer.Address != "" {
 			return peer.Address
 		}
 	}

@@ -3,6 +3,7 @@ package cluster
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
+	"github.com/tenuto-dev/tenuto/cluster/internal/membership"
 	"github.com/tenuto-dev/tenuto/cluster/internal/routing"
 	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
 	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
@@ -28,8 +30,11 @@ import (
 // DialConfig is the configuration of a remote client. [Dial] copies it. Zero values mean defaults.
 type DialConfig struct {
 	// Addresses are addresses of nodes of the cluster, host:port. One is enough: the client learns
-	// the others. Required.
+	// the others. Required without Discover.
 	Addresses []string
+	// Discover returns further addresses; see Config.Discover. It is called until a node has
+	// answered, and again while no node that the client knows answers. Defaults to none.
+	Discover func(ctx context.Context) ([]string, error)
 	// ClusterID is the name of the cluster; see Config.ClusterID. Defaults to "tenuto".
 	ClusterID string
 	// TLS provides the keys of the client and the authorities that it trusts; see [KeyFiles]. Its
@@ -73,8 +78,8 @@ func (c DialConfig) withDefaults() DialConfig {
 }
 
 func (c DialConfig) validate() error {
-	if len(c.Addresses) == 0 {
-		return invalidArgument("DialConfig.Addresses", "is empty: add the address of a node")
+	if len(c.Addresses) == 0 && c.Discover == nil {
+		return invalidArgument("DialConfig.Addresses", "is empty: add the address of a node, or set Discover")
 	}
 	for _, address := range c.Addresses {
 		if _, _, err := net.SplitHostPort(address); err != nil {
@@ -99,7 +104,7 @@ func (c DialConfig) validate() error {
 // members change, or after 2 s. The client learns of each change within about 0.1 s, or up to 4 s
 // if that node hangs or is cut off. All nodes may be replaced one by one, if each new node is a
 // voter before an old one is removed and stopped. If all known nodes are replaced while the client
-// reaches none, call Dial again.
+// reaches none, it finds them with Discover; without it, call Dial again.
 //
 // ctx bounds Dial; without a deadline, CallTimeout does. Errors: [*replay.InvalidError] for a field
 // that is not valid; [*UnavailableError] if no node answers, with the reason of the last;
@@ -112,10 +117,18 @@ func Dial(ctx context.Context, config DialConfig) (*Client, error) {
 	if err := config.validate(); err != nil {
 		return nil, fmt.Errorf("dial: %w", err)
 	}
+	if len(config.Addresses) == 0 {
+		found, err := discoverFirst(ctx, config)
+		if err != nil {
+			return nil, fmt.Errorf("dial: %w", err)
+		}
+		config.Addresses = found
+	}
 	r := &remoteTransport{
 		config: config, addresses: config.Addresses, anyNodeAddress: config.Addresses[0], closing: make(chan struct{}), refreshNow: make(chan struct{}, 1),
 		partitions: []*remotePartition{newRemotePartition(config.Addresses[0])},
 	}
+	r.unanswered.Store(true)
 	dialer := &transport.Dialer{Links: transport.NewLinks(func(string) bool { return true }, 1), NodeAt: r.nodeAt}
 	if config.TLS != nil {
 		tlsSource, err := newTLSSource(config.TLS, config.ClusterID, func(Principal) error { return nil }, config.Logger)
@@ -129,6 +142,9 @@ func Dial(ctx context.Context, config DialConfig) (*Client, error) {
 	r.running.Go(func() { dialer.Links.SweepUntil(r.closing) })
 	r.running.Go(func() { r.pool.CloseUnusedUntil(r.closing) })
 	r.running.Go(r.runProber)
+	if config.Discover != nil {
+		r.running.Go(func() { discoverWhileUnanswered(r) })
+	}
 	if err := r.fetchMembers(ctx); err != nil {
 		_ = r.release()
 		return nil, fmt.Errorf("dial: %w", err)
@@ -142,6 +158,58 @@ func Dial(ctx context.Context, config DialConfig) (*Client, error) {
 	}, nil
 }
 
+// discoverFirst returns the addresses with which a client begins. It waits until there are some.
+func discoverFirst(ctx context.Context, config DialConfig) ([]string, error) {
+	ctx, cancel := withDefaultTimeout(ctx, config.CallTimeout)
+	defer cancel()
+	for delay := admission.BackoffMin; ; delay = min(2*delay, admission.BackoffMax) {
+		found, err := membership.Discover(config.Discover).Addresses(ctx)
+		if len(found) > 0 {
+			return found, nil
+		}
+		if ended := admission.Sleep(ctx, nil, delay); ended != nil {
+			err = cmp.Or(err, errors.New("discover: no addresses were found"))
+			return nil, &UnavailableError{NotExecuted: true, Err: errors.Join(err, ended)}
+		}
+	}
+}
+
+// discoverWhileUnanswered finds addresses until the client closes, while no node answers.
+func discoverWhileUnanswered(r *remoteTransport) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	r.running.Go(func() { <-r.closing; cancel() })
+	discoverer := membership.Discoverer{
+		Discover: r.config.Discover,
+		Needed:   r.unanswered.Load,
+		Failed:   func(err error) { r.config.Logger.Warn("cannot discover nodes; trying again", "error", err) },
+	}
+	discoverer.Introduce = func(ctx context.Context, address string) {
+		if response := r.callNode(ctx, address, membersRequest()); response.GetMembers() != nil {
+			r.setReachable(address)
+			r.applyMembers(response)
+		}
+	}
+	discoverer.Run(ctx)
+}
+
+// setReachable makes the client use a node that has answered, if no other does.
+func (r *remoteTransport) setReachable(address string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.unanswered.Swap(false) {
+		return
+	}
+	if !slices.Contains(r.addresses, address) && len(r.addresses) < addressesMax {
+		r.addresses = append(slices.Clone(r.addresses), address)
+	}
+	r.anyNodeAddress, r.membersStale = address, true
+	for _, g := range r.partitions {
+		g.leaderAddress = address
+		g.leaderNotifier.Notify()
+	}
+}
+
 // A remoteTransport reaches the cluster over the network.
 type remoteTransport struct {
 	config DialConfig
@@ -152,6 +220,8 @@ type remoteTransport struct {
 	polls       routing.InFlight // at any node
 	// valueBytesMax is the cluster's Settings.PayloadMax, as last reported; 0: unknown.
 	valueBytesMax atomic.Int64
+	// unanswered: no known node has answered a request for the members, or none does any more.
+	unanswered atomic.Bool
 
 	closing    chan struct{}
 	refreshNow chan struct{} // has capacity 1: the prober must refresh the members at once
@@ -388,6 +458,7 @@ func (r *remoteTransport) recordMembers(response *clusterpb.Response) (leaders [
 		return nil
 	}
 	r.valueBytesMax.Store(int64(result.PayloadMax))
+	r.unanswered.Store(false)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for len(r.partitions) < min(int(result.Partitions), partitionsMax) {
@@ -566,6 +637,9 @@ func (r *remoteTransport) refreshFromOthers(address string) bool {
 	from, response := r.askAllNodes(context.Background(), membersRequest())
 	r.switchAddress(&r.anyNodeAddress, address, from)
 	r.applyMembers(response)
+	if response == nil {
+		r.unanswered.Store(true) // or no node names a leader, and one at another address may
+	}
 	return response != nil
 }
 

@@ -327,12 +327,29 @@ func (h *memberHandler) checkAdopt(r *clusterpb.AdoptMemberRequest) error {
 	return nil
 }
 
-// checkJoinCaller rejects a node that announces itself under another node's ID.
-func checkJoinCaller(caller Principal, r *clusterpb.JoinRequest) error {
-	if caller.Name != r.Node {
-		return fmt.Errorf("%w: %s announces itself as %.100q", ErrNotAuthorized, caller, r.Node)
+// checkOwnID rejects a node that announces or introduces itself under another node's ID.
+func checkOwnID(caller Principal, node string) error {
+	if caller.Name != node {
+		return fmt.Errorf("%w: %s announces itself as %.100q", ErrNotAuthorized, caller, node)
 	}
 	return nil
+}
+
+// checkIntroduce returns an error for an introduction that no correct node sends.
+func checkIntroduce(r *clusterpb.IntroduceRequest) error {
+	if _, _, err := net.SplitHostPort(r.GetAddress()); err != nil {
+		return invalidArgument("address", "is not host:port: "+err.Error())
+	}
+	if err := journal.CheckIdentity(r.GetIdentity()); err != nil {
+		return invalidArgument("identity", err.Error())
+	}
+	return checkText("node ID", r.GetNode(), 1, nodeIDMax)
+}
+
+// introduce answers a node that has discovered this one.
+func (r *replicaCalls) introduce(_ context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	answer := r.node.introducer.Answer(request.GetIntroduce())
+	return &clusterpb.Response{Result: &clusterpb.Response_Introduce{Introduce: answer}}, nil
 }
 
 // handleJoin handles a node's announcement: it adds a new node, and records the current address of
@@ -369,6 +386,9 @@ func (h *memberHandler) handleJoin(ctx context.Context, protocol uint32, r *clus
 	if errors.Is(err, ErrNotMember) {
 		err = h.addMember(ctx, r)
 	}
+	if errors.Is(err, ErrOtherDirectory) {
+		err = h.replaceLost(ctx, r, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -388,7 +408,7 @@ func joinResponse() *clusterpb.Response {
 // addMember adds a node if all checks allow it. The last check uses up the node's join token.
 func (h *memberHandler) addMember(ctx context.Context, r *clusterpb.JoinRequest) error {
 	peer := peerOf(r)
-	if err := h.journal.CheckAdd(peer); err != nil {
+	if err := h.journal.CheckAdd(ctx, peer); err != nil {
 		return err
 	}
 	if !h.journal.IsMember(r.Node) {
@@ -398,6 +418,34 @@ func (h *memberHandler) addMember(ctx context.Context, r *clusterpb.JoinRequest)
 		}
 	}
 	return h.journal.AddMember(ctx, peer)
+}
+
+// replaceLost adopts the directory of a member that has lost another one, if the settings and the
+// state of the cluster allow it. Otherwise it returns why the member was rejected. The first
+// partition decides, and the others follow it.
+func (h *memberHandler) replaceLost(ctx context.Context, r *clusterpb.JoinRequest, rejected error) error {
+	grace := h.partition.node.settings.current.Load().ReplaceLostAfter
+	if grace == 0 || journal.CheckIdentity(r.Identity) != nil {
+		return rejected
+	}
+	if h.partition.number > 0 {
+		first := h.partition.node.partitions[0]
+		if err := first.catchUp(ctx); err != nil {
+			return err
+		}
+		if !h.partition.node.directory.IsInFirstPartition(r.Node, r.Identity) {
+			return rejected
+		}
+	}
+	err := h.journal.ReplaceLostDirectory(ctx, r.Node, r.Identity, grace)
+	switch {
+	case errors.Is(err, journal.ErrNotReplaced):
+		return fmt.Errorf("%w; %w", rejected, err)
+	case err != nil:
+		return err
+	}
+	h.partition.node.config.Logger.Warn("lost directory of a node replaced", "member", r.Node, "identity", r.Identity, "partition", h.partition.number)
+	return h.journal.MoveMember(ctx, peerOf(r))
 }
 
 // authorizeJoin uses up the join token that a node presents, or returns why the node must not join.
@@ -418,6 +466,39 @@ func (h *memberHandler) authorizeJoin(ctx context.Context, r *clusterpb.JoinRequ
 
 // An announcer announces this node to the leaders.
 type announcer struct{ node *Node }
+
+// attachDiscovery sets how this node finds others and introduces itself to them.
+func (a *announcer) attachDiscovery() {
+	n := a.node
+	n.introducer.Node, n.introducer.Address = n.config.NodeID, n.config.address()
+	n.introducer.Book, n.introducer.Logger = &n.directory.Book, n.config.Logger
+	n.introducer.Self = func() *clusterpb.IntroduceRequest {
+		self := &clusterpb.IntroduceRequest{Node: n.config.NodeID, Address: n.config.address(), Identity: n.identity(), Cluster: n.config.ClusterID}
+		self.HasLog = len(n.partitions) > 0 && len(n.partitions[0].journal.Members()) > 0
+		return self
+	}
+	n.introducer.Recorded = func(node string) (identity string, member bool) {
+		for _, m := range n.partitions[0].journal.Members() {
+			if m.Node == node {
+				return m.Identity, true
+			}
+		}
+		return "", false
+	}
+	n.introducer.Ask = func(ctx context.Context, address string, self *clusterpb.IntroduceRequest) (*clusterpb.IntroduceResult, error) {
+		request := &clusterpb.Request{Node: n.config.NodeID, Call: &clusterpb.Request_Introduce{Introduce: self}}
+		request.Protocol = requestProtocol(n.config.protocol, request)
+		response := n.acquaintance.ask(ctx, address, request)
+		if failure := response.GetFailure(); failure != nil {
+			return nil, fromFailure(failure)
+		}
+		return response.GetIntroduce(), nil
+	}
+	failures := announceFailures{logger: n.config.Logger}
+	n.discoverer.Discover, n.discoverer.Introduce = n.config.Discover, n.introducer.Introduce
+	n.discoverer.Needed = func() bool { return !n.hasFailed() && !a.isAnnounced() }
+	n.discoverer.Failed = func(err error) { failures.add("cannot discover other nodes; trying again", err) }
+}
 
 // announceInterval is how often a node checks whether it must announce itself. The check must fail
 // for noLeaderTimeout before the node does so; elections take less time. While the node cannot, it
@@ -443,13 +524,13 @@ func (a *announcer) maintainMembership() {
 			failures.end()
 		case time.Since(lastAnnounced) >= noLeaderTimeout:
 			if err := a.announce(a.node.ctx); err != nil && a.node.ctx.Err() == nil {
-				failures.add(err)
+				failures.add(announceFailed, err)
 			}
 		}
 	}
 }
 
-// announceFailures logs that a node cannot announce itself, less often the longer that lasts.
+// announceFailures logs that a node cannot announce itself or find others, less often the longer that lasts.
 type announceFailures struct {
 	logger *slog.Logger
 	next   time.Time // when the next failure is logged; zero means at once
@@ -457,15 +538,17 @@ type announceFailures struct {
 }
 
 // add logs a failure, unless one was logged a short time ago.
-func (f *announceFailures) add(err error) {
+func (f *announceFailures) add(message string, err error) {
 	now := time.Now()
 	if now.Before(f.next) {
 		return
 	}
 	f.delay = min(max(2*f.delay, announceLogMin), announceLogMax)
 	f.next = now.Add(f.delay)
-	f.logger.Warn("cannot announce this node to the leader; trying again", "error", err)
+	f.logger.Warn(message, "error", err)
 }
+
+const announceFailed = "cannot announce this node to the leader; trying again"
 
 // end makes the next failure be logged at once.
 func (f *announceFailures) end() { f.next, f.delay = time.Time{}, 0 }
@@ -522,10 +605,10 @@ func (a *announcer) isMemberOfAll() bool {
 // checkJoinTarget returns an error if the cluster to join has another name or number of partitions
 // than configured. It runs before both are written into Dir for good.
 func (a *announcer) checkJoinTarget(ctx context.Context) error {
-	if a.node.config.Join == nil || a.node.config.Dir == "" || journal.HasOwner(a.node.config.Dir) {
+	if !a.node.config.joins || a.node.config.Dir == "" || journal.HasOwner(a.node.config.Dir) {
 		return nil
 	}
-	ctx, cancel := withDefaultTimeout(ctx, a.node.config.CallTimeout)
+	ctx, cancel := a.joinContext(ctx)
 	defer cancel()
 	request := &clusterpb.Request{Protocol: a.node.config.protocol, Node: a.node.config.NodeID, Call: &clusterpb.Request_Join{Join: &clusterpb.JoinRequest{
 		Node: a.node.config.NodeID, Address: a.node.config.address(), Partitions: uint32(a.node.config.Partitions), CheckPartitionsOnly: true,
@@ -533,7 +616,11 @@ func (a *announcer) checkJoinTarget(ctx context.Context) error {
 	}}}
 	for delay := admission.BackoffMin; ; delay = min(2*delay, admission.BackoffMax) {
 		var unanswered []error
-		for _, address := range a.node.config.Join {
+		addresses, err := a.joinAddresses(ctx)
+		if err != nil {
+			unanswered = append(unanswered, err)
+		}
+		for _, address := range addresses {
 			failure := a.node.askOnce(ctx, address, request).GetFailure()
 			switch {
 			case failure != nil && wire.IsRetryable(failure):
@@ -550,19 +637,41 @@ func (a *announcer) checkJoinTarget(ctx context.Context) error {
 	}
 }
 
+// joinContext returns the context of a node's attempts to join. A node that discovers the others may
+// have been started before them, so only its caller's context ends them.
+func (a *announcer) joinContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	if a.node.config.Discover != nil {
+		return context.WithCancel(ctx)
+	}
+	return withDefaultTimeout(ctx, a.node.config.CallTimeout)
+}
+
+// joinAddresses returns the addresses of nodes to join, before this node is open.
+func (a *announcer) joinAddresses(ctx context.Context) ([]string, error) {
+	if a.node.config.Discover == nil {
+		return a.node.config.Join, nil
+	}
+	found, err := membership.Discover(a.node.config.Discover).Addresses(ctx)
+	found = slices.DeleteFunc(found, func(address string) bool { return address == a.node.config.address() })
+	return slices.Concat(a.node.config.Join, found), err
+}
+
 // join announces a node until the cluster has added or rejected it.
 func (a *announcer) join(ctx context.Context) error {
-	if a.node.config.Join == nil || a.isMemberOfAll() {
+	if !a.node.config.joins || a.isMemberOfAll() {
 		return nil
 	}
-	ctx, cancel := withDefaultTimeout(ctx, a.node.config.CallTimeout)
+	ctx, cancel := a.joinContext(ctx)
 	defer cancel()
+	failures := announceFailures{logger: a.node.config.Logger}
 	delay := admission.BackoffMin
 	for {
 		err := a.announce(ctx)
 		switch {
 		case err == nil:
 			return a.node.poll(ctx, a.isMemberOfAll)
+		case a.node.config.Discover != nil && (errors.Is(err, ErrOtherDirectory) || errors.Is(err, ErrAddressTaken)):
+			failures.add(announceFailed, err) // the leader may replace the lost directory, or the other node move
 		case isPermanentJoinError(err):
 			return fmt.Errorf("join: %w", err)
 		}
@@ -609,7 +718,7 @@ func (pa *partition) announce(ctx context.Context) error {
 	if pa.isLeader() {
 		return pa.journal.MoveMember(ctx, journal.Peer{Node: pa.node.config.NodeID, Address: pa.node.config.address(), Identity: pa.journal.Identity()})
 	}
-	if pa.node.config.Join == nil && len(pa.journal.Members()) == 0 {
+	if pa.node.announcer.isFounding(pa) {
 		return nil // a founding member need not be added
 	}
 	starts, session := pa.journal.Starts()
@@ -647,6 +756,14 @@ func (pa *partition) announce(ctx context.Context) error {
 	return err
 }
 
+// isFounding reports whether this node founds a partition with others, or will, as far as it knows.
+func (a *announcer) isFounding(pa *partition) bool {
+	if a.node.config.joins || len(pa.journal.Members()) > 0 {
+		return false
+	}
+	return pa.journal.DirectoryRejection() == nil && (pa.journal.HasAgreedToFound() || !a.node.introducer.HasFoundCluster())
+}
+
 // failIfRemovedOrCopied fails the node if it was removed from the cluster or runs with a copied
 // directory.
 func (pa *partition) failIfRemovedOrCopied(err error) {
@@ -680,7 +797,7 @@ func (a *announcer) replicas(yield func(membership.Replica) bool) {
 
 // knownAddresses returns the addresses where nodes of the cluster may be.
 func (a *announcer) knownAddresses() []string {
-	addresses := slices.Clone(a.node.config.Join)
+	addresses := slices.Concat(a.node.directory.Book.Addresses(a.node.config.NodeID), a.node.config.Join)
 	for _, g := range a.node.partitions {
 		for _, m := range g.journal.Members() {
 			if m.Node != a.node.config.NodeID {
@@ -689,7 +806,7 @@ func (a *announcer) knownAddresses() []string {
 		}
 	}
 	for _, peer := range a.node.config.Peers {
-		if peer.NodeID != a.node.config.NodeID {
+		if peer.NodeID != a.node.config.NodeID && peer.Address != "" {
 			addresses = append(addresses, peer.Address)
 		}
 	}

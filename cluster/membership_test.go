@@ -449,7 +449,7 @@ func TestAnnounceFailures_LoggedWithBackoff(t *testing.T) {
 		lines := func() int { return log.countLines("cannot announce this node") }
 		failFor := func(d time.Duration) {
 			for start := time.Now(); time.Since(start) < d; time.Sleep(announceInterval) {
-				failures.add(errTest)
+				failures.add(announceFailed, errTest)
 			}
 		}
 		failFor(announceInterval)
@@ -462,7 +462,7 @@ func TestAnnounceFailures_LoggedWithBackoff(t *testing.T) {
 		}
 		before := lines()
 		failures.end()
-		failures.add(errTest)
+		failures.add(announceFailed, errTest)
 		if n := lines(); n != before+1 {
 			t.Errorf("%d lines, then %d; want that the next time without a leader is logged at once", before, n)
 		}

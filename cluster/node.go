@@ -44,6 +44,9 @@ type Node struct {
 
 	opener       partitionOpener
 	directory    membership.Directory
+	introducer   membership.Introducer
+	discoverer   membership.Discoverer
+	acquaintance callPool // for introductions: at their addresses there may be any node
 	announcer    announcer
 	router       router
 	client       Client // must not be used before the partitions are open
@@ -144,10 +147,14 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 		n.cancel()
 		return nil, err
 	}
+	anyNode := *n.dialer
+	anyNode.NodeAt = func(string) string { return "" }
+	n.acquaintance = newCallPool(&anyNode)
 	logStart(n)
 	if err := runSteps(ctx, n.announcer.checkJoinTarget, n.open); err != nil {
 		n.cancel()
 		n.peers.Close()
+		n.acquaintance.Close()
 		return nil, fmt.Errorf("start node: %w", err)
 	}
 	n.running.Go(n.logReady)
@@ -181,6 +188,7 @@ func ownDefinitions() []replay.Definition {
 func (n *Node) attachParts() {
 	n.opener, n.announcer = partitionOpener{n}, announcer{n}
 	n.directory.Opened, n.directory.Replicas = n.opened, n.announcer.replicas
+	n.announcer.attachDiscovery()
 	n.router, n.dispatcher = router{n}, dispatcher{n}
 	n.replicaCalls, n.scatter = replicaCalls{n}, scatterGather{n}
 	n.settings.node, n.tokens.node = n, n
@@ -265,6 +273,10 @@ func (n *Node) open(ctx context.Context) error {
 func (n *Node) servePeers() {
 	n.running.Go(func() { n.peers.CloseUnusedUntil(n.closing) })
 	n.running.Go(n.announcer.maintainMembership)
+	if n.config.Discover != nil {
+		n.running.Go(func() { n.acquaintance.CloseUnusedUntil(n.closing) })
+		n.running.Go(func() { n.discoverer.Run(n.ctx) })
+	}
 	n.calls = serveCalls(&nodeService{n}, n.mux)
 	for _, g := range n.partitions {
 		n.workerStreams.Go(g.workerLoop.work)
@@ -492,6 +504,7 @@ func (n *Node) closeParts() {
 	n.closeErr = errors.Join(n.opener.closePartitions(), backupErr)
 	n.system.Close()
 	n.peers.Close()
+	n.acquaintance.Close()
 	// Last, because the journals' connections come through the mux.
 	if n.mux != nil {
 		n.mux.Close()

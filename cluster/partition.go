@@ -153,7 +153,8 @@ func (o *partitionOpener) journalConfig(g *partition) journal.Config {
 		Partition:         g.number,
 		Address:           o.node.config.address(),
 		Peers:             o.node.config.journalPeers(),
-		Join:              o.node.config.Join != nil,
+		Join:              o.node.config.joins,
+		AddressBook:       &o.node.directory.Book,
 		Seeds:             o.node.config.Join,
 		Protocol:          o.node.config.protocol,
 		WallClock:         o.node.config.harness.WallClock,
@@ -168,6 +169,9 @@ func (o *partitionOpener) journalConfig(g *partition) journal.Config {
 		SnapshotThreshold: o.node.config.harness.SnapshotThreshold,
 		SnapshotInterval:  o.node.config.harness.SnapshotInterval,
 		TrailingLogs:      o.node.config.harness.TrailingLogs,
+	}
+	if o.node.config.Discover != nil && len(config.Peers) > 0 {
+		config.Founders = func() ([]journal.Peer, error) { return o.node.introducer.Founders(o.node.config.journalPeers()) }
 	}
 	if o.node.mux != nil {
 		config.Network = o.node.mux.NetworkOf(g.number)

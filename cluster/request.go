@@ -456,6 +456,10 @@ func nodeKinds() map[reflect.Type]requestKind {
 		reflect.TypeFor[*clusterpb.Request_OfferLeadership](): {
 			local: (*replicaCalls).acceptLeadership,
 		},
+		reflect.TypeFor[*clusterpb.Request_Introduce](): {
+			check: func(r *clusterpb.Request, _ payloadLimit) error { return checkIntroduce(r.GetIntroduce()) },
+			local: (*replicaCalls).introduce,
+		},
 		reflect.TypeFor[*clusterpb.Request_StartBatch](): {},
 	}
 }

@@ -204,7 +204,10 @@ func requestsByKind() map[string][]*clusterpb.Request {
 			ended(&clusterpb.Request{Call: &clusterpb.Request_Watch{Watch: new(clusterpb.WatchRequest)}}),
 			running(&clusterpb.Request{Call: &clusterpb.Request_Watch{Watch: new(clusterpb.WatchRequest)}}),
 		},
-		"members":          {members(), stale(members())},
+		"members": {members(), stale(members())},
+		"introduce": {{Call: &clusterpb.Request_Introduce{Introduce: &clusterpb.IntroduceRequest{
+			Node: "n9", Address: "127.0.0.1:1", Identity: fmt.Sprintf("%032d", 0), Cluster: "tenuto",
+		}}}},
 		"join":             {{Call: &clusterpb.Request_Join{Join: &clusterpb.JoinRequest{Node: "n9", Address: "127.0.0.1:1", NewNode: true}}}},
 		"remove_member":    {{Call: &clusterpb.Request_RemoveMember{RemoveMember: &clusterpb.RemoveMemberRequest{Node: "n9"}}}},
 		"adopt_member":     {{Call: &clusterpb.Request_AdoptMember{AdoptMember: &clusterpb.AdoptMemberRequest{Node: "n9", Identity: "x"}}}},

@@ -52,6 +52,14 @@ type Settings struct {
 	// ReplaceVoterAfter is how long a voter may not answer before a standby replaces it: 1 s to 24 h. It
 	// should be longer than a restart takes. Defaults to 1 min.
 	ReplaceVoterAfter time.Duration
+	// ReplaceLostAfter makes a node that has lost its Dir come back by itself: a member that presents
+	// another Dir gets the place of the lost one, as with [Client.AdoptNode], after the cluster had no
+	// answer from the lost one for this long. It has no vote until it has caught up. A majority of the
+	// other voters must answer with their own Dirs, and only one Dir is replaced at a time: while
+	// another member has no vote, none is. With TLS the node's certificate is required, but no join
+	// token. Do not set it if nodes are started from copies or backups of a Dir. 5 s to 24 h. Defaults
+	// to 0: a lost Dir is replaced only by AdoptNode.
+	ReplaceLostAfter time.Duration
 }
 
 // A Rate bounds how often attempts of an activity begin.
@@ -102,7 +110,9 @@ const (
 	ratesMax         = 1000
 	rateBurstMax     = 1_000_000
 	// rateFillMax is how many seconds a bucket may take to fill.
-	rateFillMax = 365 * 24 * 3600
+	rateFillMax    = 365 * 24 * 3600
+	replaceLostMin = 5 * time.Second
+	replaceLostMax = 24 * time.Hour
 	// A value must fit in an append to the journal, 4 MiB, together with what a codec adds.
 	payloadMaxMax            = 3 << 20
 	votersMax, votersDefault = 7, 5
@@ -231,6 +241,7 @@ func (s *Settings) numbers() []settingsNumber {
 		{"PayloadMax", int64(s.PayloadMax), payloadMaxMax, byDefault},
 		{"Voters", int64(s.Voters), votersMax, byDefault},
 		{"ReplaceVoterAfter", int64(s.ReplaceVoterAfter), 0, byDefault},
+		{"ReplaceLostAfter", int64(s.ReplaceLostAfter), int64(replaceLostMax), "never"},
 	}
 }
 
@@ -252,6 +263,8 @@ func (s *Settings) check() error {
 		return invalid("Voters", "is %d: 3, 5 or 7 are allowed", s.Voters)
 	case s.ReplaceVoterAfter != 0 && (s.ReplaceVoterAfter < replaceVoterMin || s.ReplaceVoterAfter > replaceVoterMax):
 		return invalid("ReplaceVoterAfter", "is %v: %v to %v are allowed", s.ReplaceVoterAfter, replaceVoterMin, replaceVoterMax)
+	case s.ReplaceLostAfter != 0 && s.ReplaceLostAfter < replaceLostMin:
+		return invalid("ReplaceLostAfter", "is %v: %v to %v are allowed, 0 means never", s.ReplaceLostAfter, replaceLostMin, replaceLostMax)
 	}
 	if len(s.ActivityRates) > ratesMax {
 		return invalid("ActivityRates", "has %d entries: at most %d are allowed", len(s.ActivityRates), ratesMax)
@@ -299,6 +312,7 @@ func (s Settings) encode(base *journalpb.Settings) ([]byte, error) {
 	base.RetentionCanceled, base.RetentionTerminated = int64(s.Retention.Canceled), int64(s.Retention.Terminated)
 	base.PayloadMax, base.RequireJoinToken = uint64(s.PayloadMax), s.RequireJoinToken
 	base.Voters, base.ReplaceVoterAfter = uint64(s.Voters), int64(s.ReplaceVoterAfter)
+	base.ReplaceLostAfter = int64(s.ReplaceLostAfter)
 	return proto.Marshal(base)
 }
 
@@ -313,7 +327,7 @@ func settingsOf(m *journalpb.Settings) Settings {
 			Completed: time.Duration(m.RetentionCompleted), Failed: time.Duration(m.RetentionFailed),
 			Canceled: time.Duration(m.RetentionCanceled), Terminated: time.Duration(m.RetentionTerminated),
 		},
-		PayloadMax: int(m.PayloadMax), RequireJoinToken: m.RequireJoinToken,
+		PayloadMax: int(m.PayloadMax), RequireJoinToken: m.RequireJoinToken, ReplaceLostAfter: time.Duration(m.ReplaceLostAfter),
 		ActivityRates: make(map[string]Rate, len(m.ActivityRates)),
 		Voters:        cmp.Or(int(m.Voters), votersDefault), ReplaceVoterAfter: cmp.Or(time.Duration(m.ReplaceVoterAfter), replaceVoterDefault),
 	}

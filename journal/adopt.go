@@ -2,7 +2,9 @@ package journal
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -23,8 +25,56 @@ import (
 // ErrMembershipChanging, ErrNotLeader, ErrUnknownOutcome, ErrClosed, or ctx's error; the directory
 // may then be adopted or not.
 func (m *members) AdoptMember(ctx context.Context, node, identity string) error {
+	return m.adopt(ctx, node, identity, func(*membership) error { return nil })
+}
+
+// ErrNotReplaced: the conditions under which the leader itself adopts a directory do not hold yet.
+var ErrNotReplaced = errors.New("the recorded directory is not replaced yet")
+
+// ReplaceLostDirectory does what AdoptMember does, if the recorded directory of the member appears to
+// be lost: the member has not answered this leader with it for the grace, and a majority of the other
+// voters answers with theirs. It replaces one directory at a time: each other member must have its
+// vote. So a directory that was replaced before has caught up, and holds what the lost one had
+// acknowledged.
+//
+// Errors: ErrNotReplaced with the reason, and those of AdoptMember.
+func (m *members) ReplaceLostDirectory(ctx context.Context, node, identity string, grace time.Duration) error {
+	return m.adopt(ctx, node, identity, func(g *membership) error { return m.checkLost(g, node, grace) })
+}
+
+// checkLost returns why the directory of a member must not be replaced now.
+func (m *members) checkLost(g *membership, node string, grace time.Duration) error {
+	leadership := m.leaderships.leadership.Load()
+	if leadership == nil {
+		return ErrNotLeader
+	}
+	voters, alive := 0, 0
+	for _, server := range g.servers {
+		silence := time.Since(later(m.acks.Get(server.ID).ReceivedAt, leadership.startedAt))
+		_, answered := m.acks.Progress(server.ID, leadership.term)
+		switch other := string(server.ID) != node; {
+		case !other && silence < grace:
+			return fmt.Errorf("%w: the member has been silent for %v of %v", ErrNotReplaced, silence.Round(time.Second), grace)
+		case other && server.Suffrage != raft.Voter:
+			return fmt.Errorf("%w: member %q has no vote yet, and must catch up first", ErrNotReplaced, server.ID)
+		case other:
+			voters++
+			if string(server.ID) == m.config.Node || answered && silence <= m.config.unreachableAfter() {
+				alive++
+			}
+		}
+	}
+	if alive <= voters/2 {
+		return fmt.Errorf("%w: %d of the %d other voters answer, a majority must", ErrNotReplaced, alive, voters)
+	}
+	return nil
+}
+
+// adopt makes the steps of an adoption. Each must pass check, which sees the members that the step
+// changes.
+func (m *members) adopt(ctx context.Context, node, identity string, check func(*membership) error) error {
 	for {
-		done, err := m.adoptStep(ctx, node, identity)
+		done, err := m.adoptStep(ctx, node, identity, check)
 		if err != nil {
 			return fmt.Errorf("adopt the directory %s of member %q: %w", identity, node, err)
 		}
@@ -37,7 +87,7 @@ func (m *members) AdoptMember(ctx context.Context, node, identity string) error 
 // adoptStep makes one membership change: the first step takes the vote of the node, the second
 // records its new identity. If leadership changes between the two, the new leader finds the node
 // without a vote.
-func (m *members) adoptStep(ctx context.Context, node, identity string) (done bool, err error) {
+func (m *members) adoptStep(ctx context.Context, node, identity string, check func(*membership) error) (done bool, err error) {
 	if node == m.config.Node {
 		return false, ErrSelf
 	}
@@ -51,6 +101,11 @@ func (m *members) adoptStep(ctx context.Context, node, identity string) (done bo
 		case peer.IdentityOf(server) == identity:
 			done = true
 			return nil, nil
+		}
+		if err := check(g); err != nil {
+			return nil, err
+		}
+		switch {
 		case server.Suffrage == raft.Voter && g.voterCount() == 1:
 			return nil, ErrLastVoter
 		case server.Suffrage == raft.Voter:
@@ -106,7 +161,7 @@ func (m *members) learnIdentity(node string) error {
 	if server == nil {
 		return nil
 	}
-	r, err := m.identities.dialHandshake(context.Background(), peer.AddressOf(server), m.identities.newHandshake(purposeProbe), probeTimeout)
+	r, err := m.identities.dialHandshake(context.Background(), m.config.resolve(server), m.identities.newHandshake(purposeProbe), probeTimeout)
 	if err == nil && r.Node == node {
 		m.identities.peerIdentities.set(node, r.Identity)
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/journal/internal/clock"
-	"github.com/tenuto-dev/tenuto/journal/internal/peer"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
 	"github.com/tenuto-dev/tenuto/journal/state"
 )
@@ -59,7 +58,7 @@ func (j *Journal) collectClockReadings(ctx context.Context) (known []clock.Readi
 			continue
 		}
 		asking.Go(func() {
-			r, err := j.requestClockReading(ctx, peer.AddressOf(&server))
+			r, err := j.requestClockReading(ctx, j.config.resolve(&server))
 			if err != nil {
 				j.config.Logger.Warn("cannot get cluster time from node", "node", server.ID, "error", err)
 				return

@@ -37,6 +37,13 @@ type Config struct {
 	// It is read only when the directory is new: the nodes found the partition after each has
 	// reported that its directory is new as well. Defaults to this node alone.
 	Peers []Peer
+	// Founders returns Peers with their present addresses, "" where unknown, or why this node must
+	// not agree to found the partition now. It is called about 20 times a second and for questions of
+	// other nodes, until this node has a log. It must not block. Defaults to the addresses in Peers.
+	Founders func() ([]Peer, error)
+	// AddressBook holds where members can be reached if their recorded addresses are outdated.
+	// Defaults to none.
+	AddressBook AddressBook
 	// Join means that a new directory founds no partition: the node waits until a leader adds it
 	// (AddMember). Read only when the directory is new. Excludes Peers.
 	Join bool
@@ -162,6 +169,23 @@ type Peer struct {
 	Session  string
 }
 
+// An AddressBook holds where members can be reached now. An entry may be wrong: every connection for
+// Raft verifies which directory is at the other end. Its methods must not block. They are called
+// concurrently.
+type AddressBook interface {
+	// Resolve returns the address at which to dial the member with that identity of its directory.
+	// recorded is its address in the configuration.
+	Resolve(identity, recorded string) string
+	// ReportFailure reports that the member did not answer at an address that Resolve has returned.
+	ReportFailure(identity, address string)
+}
+
+// recordedAddresses is the AddressBook of a Config without one.
+type recordedAddresses struct{}
+
+func (recordedAddresses) Resolve(_, recorded string) string { return recorded }
+func (recordedAddresses) ReportFailure(string, string)      {}
+
 // Network is a listener, and dials the listeners of others. It is responsible for authentication:
 // the journal trusts every connection, and the name that its [Sender] returns.
 type Network interface {
@@ -193,8 +217,15 @@ func (c Config) withDefaults() Config {
 	if c.WallClock == nil {
 		c.WallClock = time.Now
 	}
+	if c.AddressBook == nil {
+		c.AddressBook = recordedAddresses{}
+	}
 	if len(c.Peers) == 0 && !c.Join {
 		c.Peers = []Peer{{Node: c.Node, Address: c.Address}}
+	}
+	if c.Founders == nil {
+		peers := c.Peers
+		c.Founders = func() ([]Peer, error) { return peers, nil }
 	}
 	orDefault(&c.Protocol, NewestProtocol)
 	orDefault(&c.Partitions, 1)
@@ -268,4 +299,13 @@ func (c *Config) validate() error {
 		return nil
 	}
 	return fmt.Errorf("config: Peers do not include this node, %q", c.Node)
+}
+
+// resolve returns the address at which to dial a member.
+func (c *Config) resolve(server *raft.Server) string {
+	recorded, identity := peer.SplitAddress(server.Address)
+	if identity == "" {
+		return recorded
+	}
+	return c.AddressBook.Resolve(identity, recorded)
 }

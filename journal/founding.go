@@ -24,6 +24,9 @@ import (
 // does not exist yet: the directory may replace a lost one. So a node without a log founds nothing
 // by itself, but takes three steps:
 //
+// The founders are known by their names (Config.Peers) and the same on each. Their addresses may
+// still be unknown, or change (Config.Founders); the list holds those of the moment.
+//
 //  1. It queries every other founder. If all of them report twice in a row that they are empty,
 //     with the same identities, all were empty at one moment between the rounds. So nothing that
 //     any of them holds can be older than that moment.
@@ -69,7 +72,7 @@ type foundingState struct {
 	// AgreedPeers is the list of founders that the node has agreed to. It is empty if the node has
 	// agreed to none, for example because it was added later.
 	AgreedPeers []founder `json:"agreed,omitempty"`
-	// Peers is the Config.Peers of the node.
+	// Peers are the founders as the node knows them at present; empty while it must not found.
 	Peers []Peer `json:"peers,omitempty"`
 }
 
@@ -143,7 +146,10 @@ func (fo *founding) agreedPeers() []founder {
 
 // stateFor answers a node that wants to found a partition.
 func (fo *founding) stateFor(h *handshake) *foundingState {
-	s := &foundingState{HasLog: len(fo.identities.servers()) > 0, JoinedElection: fo.raft.CurrentTerm() > 0, Peers: fo.config.Peers}
+	s := &foundingState{HasLog: len(fo.identities.servers()) > 0, JoinedElection: fo.raft.CurrentTerm() > 0}
+	if peers, err := fo.config.Founders(); err == nil {
+		s.Peers = peers
+	}
 	if s.HasLog {
 		s.RecordedIdentity, s.IsMember = fo.identities.recordedIdentity(h.Node)
 		s.IsRemoved = fo.members.membership().isRemoved(h.Node)
@@ -170,7 +176,7 @@ func (fo *founding) run(ctx context.Context) {
 		before = next
 		if err != nil && time.Since(logged) >= foundingLogInterval {
 			logged = time.Now()
-			fo.config.Logger.Warn("waiting to found the cluster with Config.Peers", "error", err)
+			fo.config.Logger.Warn("waiting to found the cluster", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -192,8 +198,9 @@ func (fo *founding) queryFounders(ctx context.Context) foundingRound {
 	round := make(foundingRound)
 	var mu sync.Mutex
 	var asking sync.WaitGroup
-	for _, p := range fo.config.Peers {
-		if p.Node == fo.config.Node {
+	peers, _ := fo.config.Founders()
+	for _, p := range peers {
+		if p.Node == fo.config.Node || p.Address == "" {
 			continue
 		}
 		asking.Go(func() {
@@ -232,10 +239,14 @@ func (fo *founding) advance(round foundingRound, before []founder) ([]founder, e
 	if agreed := fo.agreedPeers(); agreed != nil {
 		return nil, fo.foundIfAgreed(round, agreed)
 	}
+	peers, err := fo.config.Founders()
+	if err != nil {
+		return nil, err
+	}
 	if list := round.findAgreement(fo.config.Node, fo.identities.self.Identity); list != nil {
 		return nil, fo.agree(list)
 	}
-	list, err := fo.emptyFounders(round)
+	list, err := fo.emptyFounders(round, peers)
 	if err != nil || !slices.Equal(list, before) {
 		return list, err
 	}
@@ -281,15 +292,19 @@ func (round foundingRound) findAgreement(node, identity string) []founder {
 	return nil
 }
 
-// emptyFounders returns the list of the founders if all are empty and have the same Peers.
-func (fo *founding) emptyFounders(round foundingRound) ([]founder, error) {
+// emptyFounders returns the list of the founders if all are empty and have the same peers.
+func (fo *founding) emptyFounders(round foundingRound, peers []Peer) ([]founder, error) {
 	var list []founder
 	var missing []error
-	for _, p := range fo.config.Peers {
+	for _, p := range peers {
 		f := founder{p.Node, p.Address, fo.identities.self.Identity}
+		if p.Address == "" {
+			missing = append(missing, fmt.Errorf("node %s: its address is not known yet", p.Node))
+			continue
+		}
 		if p.Node != fo.config.Node {
 			answer := round[p.Node]
-			if err := fo.checkEmpty(answer); err != nil {
+			if err := checkEmpty(answer, peers); err != nil {
 				missing = append(missing, fmt.Errorf("node %s at %s: %w", p.Node, p.Address, err))
 				continue
 			}
@@ -304,13 +319,16 @@ func (fo *founding) emptyFounders(round foundingRound) ([]founder, error) {
 	return list, nil
 }
 
-func (fo *founding) checkEmpty(answer *foundingAnswer) error {
-	if answer.err != nil {
+func checkEmpty(answer *foundingAnswer, peers []Peer) error {
+	switch {
+	case answer == nil:
+		return errors.New("it was not asked yet")
+	case answer.err != nil:
 		return answer.err
 	}
 	switch s := answer.reply.Founding; {
-	case !equalPeers(s.Peers, fo.config.Peers):
-		return fmt.Errorf("its Config.Peers differ: %v there, %v on this node", s.Peers, fo.config.Peers)
+	case !equalPeers(s.Peers, peers):
+		return fmt.Errorf("it has other founding nodes: %v there, %v on this node", s.Peers, peers)
 	case s.AgreedPeers != nil:
 		return errors.New("it has agreed to found the cluster with another directory of this node, which was lost since: " +
 			"if no node of the cluster has data yet, empty all directories and start again")
@@ -321,6 +339,10 @@ func (fo *founding) checkEmpty(answer *foundingAnswer) error {
 	}
 	return nil
 }
+
+// HasAgreedToFound reports whether this node has agreed to found the partition with others. It
+// remains true when the partition exists.
+func (fo *founding) HasAgreedToFound() bool { return fo.agreedPeers() != nil }
 
 func equalPeers(a, b []Peer) bool {
 	sorted := func(peers []Peer) []Peer {

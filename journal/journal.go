@@ -30,6 +30,7 @@ type Journal struct {
 	*metadata
 	*reads
 	*checkpoints
+	*founding
 
 	config   Config
 	machine  *state.Machine
@@ -42,13 +43,13 @@ type Journal struct {
 	snapshots *snapshot.Notifying
 	stats     stats
 
-	barriers       *barriers
-	acks           *transport.Acks
-	liveness       *transport.Liveness
-	leaderCommit   *transport.LeaderCommit
-	clock          *clock.Clock
-	streams        *transport.Streams
-	founding       *founding
+	barriers     *barriers
+	acks         *transport.Acks
+	liveness     *transport.Liveness
+	leaderCommit *transport.LeaderCommit
+	clock        *clock.Clock
+	streams      *transport.Streams
+
 	clockCommitDue chan struct{} // holds a token for commitClockOnPipelineEnd
 
 	serving       chan struct{} // closed when Raft has started
@@ -234,6 +235,7 @@ func (j *Journal) openTransport(running context.Context, stores *stores, logger 
 		streams.Handshake, streams.RequiresHandshake = j.performHandshake, j.hasRecordedIdentities
 	}
 	requests := newRequestServer(j, stores.snapshotsOnDisk)
+	streams.Resolve, streams.ReportFailure = j.config.AddressBook.Resolve, j.config.AddressBook.ReportFailure
 	streams.OnRequest = func(conn net.Conn) { requests.serve(running, conn) }
 	j.acks, j.liveness = transport.NewAcks(), transport.NewLiveness()
 	return &transport.Acked{

@@ -128,8 +128,9 @@ func later(a, b time.Time) time.Time {
 // Errors: *DirectoryError, ErrMember, ErrRemoved, ErrAddressTaken, ErrMembershipChanging,
 // ErrNotLeader, ErrUnknownOutcome, ErrClosed, or ctx's, after which it may be added or not.
 func (m *members) AddMember(ctx context.Context, p Peer) error {
+	answers := m.answersAtTaken(ctx, p)
 	err := m.changeMembers(ctx, func(g *membership) (change, error) {
-		if err := g.checkAdd(p); err != nil || g.hasAddress(p) {
+		if err := g.checkAdd(p, answers); err != nil || g.hasAddress(p) {
 			return nil, err
 		}
 		return func() raft.IndexFuture {
@@ -153,9 +154,17 @@ func (m *members) addressFor(p Peer) raft.ServerAddress {
 
 // CheckAdd returns why AddMember would reject a node, as far as this node knows: *DirectoryError,
 // ErrMember, ErrRemoved or ErrAddressTaken.
-func (m *members) CheckAdd(p Peer) error { return m.membership().checkAdd(p) }
+func (m *members) CheckAdd(ctx context.Context, p Peer) error {
+	return m.membership().checkAdd(p, m.answersAtTaken(ctx, p))
+}
 
-func (m *membership) checkAdd(p Peer) error {
+// answersAtTaken reports whether the address of a node is recorded for another member, but this node
+// answers there: the other one has moved.
+func (m *members) answersAtTaken(ctx context.Context, p Peer) bool {
+	return m.membership().isAddressTaken(p) && m.identities.answersAt(ctx, p)
+}
+
+func (m *membership) checkAdd(p Peer, answers bool) error {
 	server := m.find(p.Node)
 	switch {
 	case m.isRemoved(p.Node):
@@ -164,7 +173,7 @@ func (m *membership) checkAdd(p Peer) error {
 		return &DirectoryError{Node: p.Node, Identity: p.Identity, Recorded: peer.IdentityOf(server)}
 	case server != nil && server.Suffrage == raft.Voter:
 		return ErrMember
-	case m.isAddressTaken(p):
+	case m.isAddressTaken(p) && !answers:
 		return ErrAddressTaken
 	}
 	return nil
@@ -183,7 +192,9 @@ func (m *membership) hasAddress(p Peer) bool {
 	return server != nil && peer.AddressOf(server) == p.Address
 }
 
-// MoveMember records another address of a member. It must be called on the leader.
+// MoveMember records another address of a member. It must be called on the leader. If the address is
+// that of another member, it is recorded only if this member answers there: the other one has moved
+// as well, and will report its own address.
 //
 // Errors: ErrNotMember, ErrRemoved, *DirectoryCopiedError if another process with the same
 // directory answers at the recorded address, and those of AddMember except ErrMember.
@@ -193,6 +204,7 @@ func (m *members) MoveMember(ctx context.Context, p Peer) error {
 			return fmt.Errorf("move member %q: %w", p.Node, err)
 		}
 	}
+	answers := m.answersAtTaken(ctx, p)
 	err := m.changeMembers(ctx, func(g *membership) (change, error) {
 		server := g.find(p.Node)
 		switch {
@@ -204,7 +216,7 @@ func (m *members) MoveMember(ctx context.Context, p Peer) error {
 			return nil, &DirectoryError{Node: p.Node, Identity: p.Identity, Recorded: peer.IdentityOf(server)}
 		case peer.AddressOf(server) == p.Address:
 			return nil, nil
-		case g.isAddressTaken(p):
+		case g.isAddressTaken(p) && !answers:
 			return nil, ErrAddressTaken
 		}
 		set := m.raft.AddNonvoter

@@ -116,6 +116,15 @@ func (i *identities) probeAddress(node, address string, as peer.Process) error {
 	return &DirectoryCopiedError{node, fmt.Sprintf("another process answers at %s with the same directory", address)}
 }
 
+// answersAt reports whether a node answers at its address, with its directory.
+func (i *identities) answersAt(ctx context.Context, p Peer) bool {
+	if p.Identity == "" {
+		return false
+	}
+	r, err := i.dialHandshake(ctx, p.Address, i.newHandshake(purposeProbe), probeTimeout)
+	return err == nil && r.Node == p.Node && r.Identity == p.Identity
+}
+
 // CheckDirectoryCopy returns a *DirectoryCopiedError if a process other than p's, with the same
 // identity, answers at the recorded address of the member.
 func (i *identities) CheckDirectoryCopy(p Peer) error {

@@ -228,7 +228,7 @@ func (r *stateLoader) findGap(applied uint64, all []*snapshot.Manifest) (*logGap
 func peerAddresses(c *Config, snapshots *snapshot.Store, logs raft.LogStore) []string {
 	var addresses []string
 	addAddress := func(node, address string) {
-		if node != c.Node && address != c.Address && !slices.Contains(addresses, address) {
+		if node != c.Node && address != "" && address != c.Address && !slices.Contains(addresses, address) {
 			addresses = append(addresses, address)
 		}
 	}
@@ -237,7 +237,8 @@ func peerAddresses(c *Config, snapshots *snapshot.Store, logs raft.LogStore) []s
 			addAddress(string(server.ID), peer.AddressOf(&server))
 		}
 	}
-	for _, p := range c.Peers {
+	peers, _ := c.Founders()
+	for _, p := range peers {
 		addAddress(p.Node, p.Address)
 	}
 	for _, address := range c.Seeds {

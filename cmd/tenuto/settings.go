@@ -54,6 +54,7 @@ var clusterSettings = []setting{
 		s.RequireJoinToken, err = strconv.ParseBool(text)
 		return err
 	}},
+	durationSetting("ReplaceLostAfter", func(s *cluster.Settings) *time.Duration { return &s.ReplaceLostAfter }),
 }
 
 // ratePrefix begins the name of the rate of an activity.

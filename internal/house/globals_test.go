@@ -26,6 +26,7 @@ import (
 	_ "github.com/tenuto-dev/tenuto/cluster/bulk"
 	_ "github.com/tenuto-dev/tenuto/cluster/clustertest"
 	_ "github.com/tenuto-dev/tenuto/cluster/dashboard"
+	_ "github.com/tenuto-dev/tenuto/cluster/discovery"
 	_ "github.com/tenuto-dev/tenuto/cluster/filter"
 	_ "github.com/tenuto-dev/tenuto/cluster/operate"
 	_ "github.com/tenuto-dev/tenuto/cluster/prometheus"

@@ -406,6 +406,7 @@ type Request struct {
 	//	*Request_AcceptReplica
 	//	*Request_Prove
 	//	*Request_SigningKey
+	//	*Request_Introduce
 	Call          isRequest_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -985,6 +986,15 @@ func (x *Request) GetSigningKey() *SigningKeyRequest {
 	return nil
 }
 
+func (x *Request) GetIntroduce() *IntroduceRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_Introduce); ok {
+			return x.Introduce
+		}
+	}
+	return nil
+}
+
 type isRequest_Call interface {
 	isRequest_Call()
 }
@@ -1181,6 +1191,10 @@ type Request_SigningKey struct {
 	SigningKey *SigningKeyRequest `protobuf:"bytes,134,opt,name=signing_key,json=signingKey,proto3,oneof"`
 }
 
+type Request_Introduce struct {
+	Introduce *IntroduceRequest `protobuf:"bytes,120,opt,name=introduce,proto3,oneof"`
+}
+
 func (*Request_Start) isRequest_Call() {}
 
 func (*Request_Send) isRequest_Call() {}
@@ -1276,6 +1290,8 @@ func (*Request_AcceptReplica) isRequest_Call() {}
 func (*Request_Prove) isRequest_Call() {}
 
 func (*Request_SigningKey) isRequest_Call() {}
+
+func (*Request_Introduce) isRequest_Call() {}
 
 type StartRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -2896,6 +2912,7 @@ type Response struct {
 	//	*Response_AcceptReplica
 	//	*Response_Prove
 	//	*Response_SigningKey
+	//	*Response_Introduce
 	Result        isResponse_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3405,6 +3422,15 @@ func (x *Response) GetSigningKey() *SigningKey {
 	return nil
 }
 
+func (x *Response) GetIntroduce() *IntroduceResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_Introduce); ok {
+			return x.Introduce
+		}
+	}
+	return nil
+}
+
 type isResponse_Result interface {
 	isResponse_Result()
 }
@@ -3601,6 +3627,10 @@ type Response_SigningKey struct {
 	SigningKey *SigningKey `protobuf:"bytes,134,opt,name=signing_key,json=signingKey,proto3,oneof"`
 }
 
+type Response_Introduce struct {
+	Introduce *IntroduceResult `protobuf:"bytes,120,opt,name=introduce,proto3,oneof"`
+}
+
 func (*Response_Start) isResponse_Result() {}
 
 func (*Response_Send) isResponse_Result() {}
@@ -3696,6 +3726,8 @@ func (*Response_AcceptReplica) isResponse_Result() {}
 func (*Response_Prove) isResponse_Result() {}
 
 func (*Response_SigningKey) isResponse_Result() {}
+
+func (*Response_Introduce) isResponse_Result() {}
 
 type ControlResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -7075,6 +7107,181 @@ func (*JoinResult) Descriptor() ([]byte, []int) {
 	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
 }
 
+// IntroduceRequest says who the sender is and where it can be reached. A node sends it to addresses
+// that it has discovered, and the answering node introduces itself in turn. A node that is not a
+// member may send it, too. Protocol 4.
+type IntroduceRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Node    string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Address string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// Of its directory.
+	Identity string `protobuf:"bytes,3,opt,name=identity,proto3" json:"identity,omitempty"`
+	Cluster  string `protobuf:"bytes,4,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	// It has members in its log.
+	HasLog        bool `protobuf:"varint,5,opt,name=has_log,json=hasLog,proto3" json:"has_log,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IntroduceRequest) Reset() {
+	*x = IntroduceRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[75]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IntroduceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IntroduceRequest) ProtoMessage() {}
+
+func (x *IntroduceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[75]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IntroduceRequest.ProtoReflect.Descriptor instead.
+func (*IntroduceRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
+}
+
+func (x *IntroduceRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *IntroduceRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *IntroduceRequest) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
+func (x *IntroduceRequest) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *IntroduceRequest) GetHasLog() bool {
+	if x != nil {
+		return x.HasLog
+	}
+	return false
+}
+
+type IntroduceResult struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Node     string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Address  string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Identity string                 `protobuf:"bytes,3,opt,name=identity,proto3" json:"identity,omitempty"`
+	Cluster  string                 `protobuf:"bytes,4,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	HasLog   bool                   `protobuf:"varint,5,opt,name=has_log,json=hasLog,proto3" json:"has_log,omitempty"`
+	// Whether the sender of the request is a member according to that log, and the identity recorded
+	// there for its directory.
+	Member           bool   `protobuf:"varint,6,opt,name=member,proto3" json:"member,omitempty"`
+	RecordedIdentity string `protobuf:"bytes,7,opt,name=recorded_identity,json=recordedIdentity,proto3" json:"recorded_identity,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *IntroduceResult) Reset() {
+	*x = IntroduceResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[76]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IntroduceResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IntroduceResult) ProtoMessage() {}
+
+func (x *IntroduceResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[76]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IntroduceResult.ProtoReflect.Descriptor instead.
+func (*IntroduceResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
+}
+
+func (x *IntroduceResult) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *IntroduceResult) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *IntroduceResult) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
+func (x *IntroduceResult) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *IntroduceResult) GetHasLog() bool {
+	if x != nil {
+		return x.HasLog
+	}
+	return false
+}
+
+func (x *IntroduceResult) GetMember() bool {
+	if x != nil {
+		return x.Member
+	}
+	return false
+}
+
+func (x *IntroduceResult) GetRecordedIdentity() string {
+	if x != nil {
+		return x.RecordedIdentity
+	}
+	return ""
+}
+
 // RemoveMemberRequest removes a node from the cluster permanently.
 type RemoveMemberRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -7085,7 +7292,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_clusterpb_cluster_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7097,7 +7304,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_clusterpb_cluster_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7110,7 +7317,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *RemoveMemberRequest) GetNode() string {
@@ -7128,7 +7335,7 @@ type RemoveMemberResult struct {
 
 func (x *RemoveMemberResult) Reset() {
 	*x = RemoveMemberResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_clusterpb_cluster_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7140,7 +7347,7 @@ func (x *RemoveMemberResult) String() string {
 func (*RemoveMemberResult) ProtoMessage() {}
 
 func (x *RemoveMemberResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_clusterpb_cluster_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7153,7 +7360,7 @@ func (x *RemoveMemberResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResult.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
 }
 
 // AdoptMemberRequest records that a node has lost its directory and has a new one. Protocol 3.
@@ -7167,7 +7374,7 @@ type AdoptMemberRequest struct {
 
 func (x *AdoptMemberRequest) Reset() {
 	*x = AdoptMemberRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_clusterpb_cluster_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7179,7 +7386,7 @@ func (x *AdoptMemberRequest) String() string {
 func (*AdoptMemberRequest) ProtoMessage() {}
 
 func (x *AdoptMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_clusterpb_cluster_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7192,7 +7399,7 @@ func (x *AdoptMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptMemberRequest.ProtoReflect.Descriptor instead.
 func (*AdoptMemberRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *AdoptMemberRequest) GetNode() string {
@@ -7217,7 +7424,7 @@ type AdoptMemberResult struct {
 
 func (x *AdoptMemberResult) Reset() {
 	*x = AdoptMemberResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_clusterpb_cluster_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7229,7 +7436,7 @@ func (x *AdoptMemberResult) String() string {
 func (*AdoptMemberResult) ProtoMessage() {}
 
 func (x *AdoptMemberResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_clusterpb_cluster_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7242,7 +7449,7 @@ func (x *AdoptMemberResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptMemberResult.ProtoReflect.Descriptor instead.
 func (*AdoptMemberResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
 }
 
 // CrossMessagesRequest carries messages from one partition to another, all for instances of the
@@ -7258,7 +7465,7 @@ type CrossMessagesRequest struct {
 
 func (x *CrossMessagesRequest) Reset() {
 	*x = CrossMessagesRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_clusterpb_cluster_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7270,7 +7477,7 @@ func (x *CrossMessagesRequest) String() string {
 func (*CrossMessagesRequest) ProtoMessage() {}
 
 func (x *CrossMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_clusterpb_cluster_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7283,7 +7490,7 @@ func (x *CrossMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossMessagesRequest.ProtoReflect.Descriptor instead.
 func (*CrossMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *CrossMessagesRequest) GetMessages() []*CrossMessage {
@@ -7316,7 +7523,7 @@ type CrossMessage struct {
 
 func (x *CrossMessage) Reset() {
 	*x = CrossMessage{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[80]
+	mi := &file_clusterpb_cluster_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7328,7 +7535,7 @@ func (x *CrossMessage) String() string {
 func (*CrossMessage) ProtoMessage() {}
 
 func (x *CrossMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[80]
+	mi := &file_clusterpb_cluster_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7341,7 +7548,7 @@ func (x *CrossMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossMessage.ProtoReflect.Descriptor instead.
 func (*CrossMessage) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *CrossMessage) GetInstance() string {
@@ -7398,7 +7605,7 @@ type CrossMessagesResult struct {
 
 func (x *CrossMessagesResult) Reset() {
 	*x = CrossMessagesResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_clusterpb_cluster_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7410,7 +7617,7 @@ func (x *CrossMessagesResult) String() string {
 func (*CrossMessagesResult) ProtoMessage() {}
 
 func (x *CrossMessagesResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_clusterpb_cluster_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7423,7 +7630,7 @@ func (x *CrossMessagesResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossMessagesResult.ProtoReflect.Descriptor instead.
 func (*CrossMessagesResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *CrossMessagesResult) GetResults() []*CrossMessageResult {
@@ -7455,7 +7662,7 @@ type CrossMessageResult struct {
 
 func (x *CrossMessageResult) Reset() {
 	*x = CrossMessageResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_clusterpb_cluster_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7467,7 +7674,7 @@ func (x *CrossMessageResult) String() string {
 func (*CrossMessageResult) ProtoMessage() {}
 
 func (x *CrossMessageResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_clusterpb_cluster_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7480,7 +7687,7 @@ func (x *CrossMessageResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossMessageResult.ProtoReflect.Descriptor instead.
 func (*CrossMessageResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *CrossMessageResult) GetFailure() string {
@@ -7524,7 +7731,7 @@ type BeginBackupRequest struct {
 
 func (x *BeginBackupRequest) Reset() {
 	*x = BeginBackupRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_clusterpb_cluster_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7536,7 +7743,7 @@ func (x *BeginBackupRequest) String() string {
 func (*BeginBackupRequest) ProtoMessage() {}
 
 func (x *BeginBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_clusterpb_cluster_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7549,7 +7756,7 @@ func (x *BeginBackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginBackupRequest.ProtoReflect.Descriptor instead.
 func (*BeginBackupRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *BeginBackupRequest) GetNode() string {
@@ -7582,7 +7789,7 @@ type BackupBegun struct {
 
 func (x *BackupBegun) Reset() {
 	*x = BackupBegun{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_clusterpb_cluster_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7594,7 +7801,7 @@ func (x *BackupBegun) String() string {
 func (*BackupBegun) ProtoMessage() {}
 
 func (x *BackupBegun) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_clusterpb_cluster_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7607,7 +7814,7 @@ func (x *BackupBegun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupBegun.ProtoReflect.Descriptor instead.
 func (*BackupBegun) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *BackupBegun) GetId() string {
@@ -7679,7 +7886,7 @@ type BackupPartition struct {
 
 func (x *BackupPartition) Reset() {
 	*x = BackupPartition{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[85]
+	mi := &file_clusterpb_cluster_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7691,7 +7898,7 @@ func (x *BackupPartition) String() string {
 func (*BackupPartition) ProtoMessage() {}
 
 func (x *BackupPartition) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[85]
+	mi := &file_clusterpb_cluster_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7704,7 +7911,7 @@ func (x *BackupPartition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupPartition.ProtoReflect.Descriptor instead.
 func (*BackupPartition) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *BackupPartition) GetIndex() uint64 {
@@ -7747,7 +7954,7 @@ type BackupFile struct {
 
 func (x *BackupFile) Reset() {
 	*x = BackupFile{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[86]
+	mi := &file_clusterpb_cluster_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7759,7 +7966,7 @@ func (x *BackupFile) String() string {
 func (*BackupFile) ProtoMessage() {}
 
 func (x *BackupFile) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[86]
+	mi := &file_clusterpb_cluster_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7772,7 +7979,7 @@ func (x *BackupFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupFile.ProtoReflect.Descriptor instead.
 func (*BackupFile) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *BackupFile) GetName() string {
@@ -7820,7 +8027,7 @@ type ReadBackupRequest struct {
 
 func (x *ReadBackupRequest) Reset() {
 	*x = ReadBackupRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_clusterpb_cluster_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7832,7 +8039,7 @@ func (x *ReadBackupRequest) String() string {
 func (*ReadBackupRequest) ProtoMessage() {}
 
 func (x *ReadBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_clusterpb_cluster_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7845,7 +8052,7 @@ func (x *ReadBackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadBackupRequest.ProtoReflect.Descriptor instead.
 func (*ReadBackupRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *ReadBackupRequest) GetNode() string {
@@ -7900,7 +8107,7 @@ type BackupBytes struct {
 
 func (x *BackupBytes) Reset() {
 	*x = BackupBytes{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_clusterpb_cluster_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7912,7 +8119,7 @@ func (x *BackupBytes) String() string {
 func (*BackupBytes) ProtoMessage() {}
 
 func (x *BackupBytes) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_clusterpb_cluster_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7925,7 +8132,7 @@ func (x *BackupBytes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupBytes.ProtoReflect.Descriptor instead.
 func (*BackupBytes) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *BackupBytes) GetData() []byte {
@@ -7946,7 +8153,7 @@ type EndBackupRequest struct {
 
 func (x *EndBackupRequest) Reset() {
 	*x = EndBackupRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_clusterpb_cluster_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7958,7 +8165,7 @@ func (x *EndBackupRequest) String() string {
 func (*EndBackupRequest) ProtoMessage() {}
 
 func (x *EndBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_clusterpb_cluster_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7971,7 +8178,7 @@ func (x *EndBackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndBackupRequest.ProtoReflect.Descriptor instead.
 func (*EndBackupRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *EndBackupRequest) GetNode() string {
@@ -7996,7 +8203,7 @@ type BackupEnded struct {
 
 func (x *BackupEnded) Reset() {
 	*x = BackupEnded{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[90]
+	mi := &file_clusterpb_cluster_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8008,7 +8215,7 @@ func (x *BackupEnded) String() string {
 func (*BackupEnded) ProtoMessage() {}
 
 func (x *BackupEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[90]
+	mi := &file_clusterpb_cluster_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8021,7 +8228,7 @@ func (x *BackupEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupEnded.ProtoReflect.Descriptor instead.
 func (*BackupEnded) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{90}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{92}
 }
 
 // RecordCutRequest asks the leader of a partition to record a cut. Protocol 4.
@@ -8034,7 +8241,7 @@ type RecordCutRequest struct {
 
 func (x *RecordCutRequest) Reset() {
 	*x = RecordCutRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[91]
+	mi := &file_clusterpb_cluster_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8046,7 +8253,7 @@ func (x *RecordCutRequest) String() string {
 func (*RecordCutRequest) ProtoMessage() {}
 
 func (x *RecordCutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[91]
+	mi := &file_clusterpb_cluster_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8059,7 +8266,7 @@ func (x *RecordCutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordCutRequest.ProtoReflect.Descriptor instead.
 func (*RecordCutRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{91}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *RecordCutRequest) GetCut() uint64 {
@@ -8077,7 +8284,7 @@ type CutRecorded struct {
 
 func (x *CutRecorded) Reset() {
 	*x = CutRecorded{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[92]
+	mi := &file_clusterpb_cluster_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8089,7 +8296,7 @@ func (x *CutRecorded) String() string {
 func (*CutRecorded) ProtoMessage() {}
 
 func (x *CutRecorded) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[92]
+	mi := &file_clusterpb_cluster_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8102,7 +8309,7 @@ func (x *CutRecorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CutRecorded.ProtoReflect.Descriptor instead.
 func (*CutRecorded) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{92}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
 }
 
 // ViewRequest asks a node to take a view of its replica when it applies a comparison, and to keep it
@@ -8119,7 +8326,7 @@ type ViewRequest struct {
 
 func (x *ViewRequest) Reset() {
 	*x = ViewRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_clusterpb_cluster_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8131,7 +8338,7 @@ func (x *ViewRequest) String() string {
 func (*ViewRequest) ProtoMessage() {}
 
 func (x *ViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_clusterpb_cluster_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8144,7 +8351,7 @@ func (x *ViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewRequest.ProtoReflect.Descriptor instead.
 func (*ViewRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *ViewRequest) GetNode() string {
@@ -8176,7 +8383,7 @@ type Viewed struct {
 
 func (x *Viewed) Reset() {
 	*x = Viewed{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_clusterpb_cluster_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8188,7 +8395,7 @@ func (x *Viewed) String() string {
 func (*Viewed) ProtoMessage() {}
 
 func (x *Viewed) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_clusterpb_cluster_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8201,7 +8408,7 @@ func (x *Viewed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Viewed.ProtoReflect.Descriptor instead.
 func (*Viewed) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
 }
 
 // CompareRequest asks for the digest of the instances from an ID up to another, which is excluded;
@@ -8223,7 +8430,7 @@ type CompareRequest struct {
 
 func (x *CompareRequest) Reset() {
 	*x = CompareRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_clusterpb_cluster_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8235,7 +8442,7 @@ func (x *CompareRequest) String() string {
 func (*CompareRequest) ProtoMessage() {}
 
 func (x *CompareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_clusterpb_cluster_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8248,7 +8455,7 @@ func (x *CompareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompareRequest.ProtoReflect.Descriptor instead.
 func (*CompareRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *CompareRequest) GetNode() string {
@@ -8321,7 +8528,7 @@ type RangeDigest struct {
 
 func (x *RangeDigest) Reset() {
 	*x = RangeDigest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_clusterpb_cluster_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8333,7 +8540,7 @@ func (x *RangeDigest) String() string {
 func (*RangeDigest) ProtoMessage() {}
 
 func (x *RangeDigest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_clusterpb_cluster_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8346,7 +8553,7 @@ func (x *RangeDigest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeDigest.ProtoReflect.Descriptor instead.
 func (*RangeDigest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *RangeDigest) GetTo() string {
@@ -8419,7 +8626,7 @@ type InstanceDigest struct {
 
 func (x *InstanceDigest) Reset() {
 	*x = InstanceDigest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_clusterpb_cluster_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8431,7 +8638,7 @@ func (x *InstanceDigest) String() string {
 func (*InstanceDigest) ProtoMessage() {}
 
 func (x *InstanceDigest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_clusterpb_cluster_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8444,7 +8651,7 @@ func (x *InstanceDigest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceDigest.ProtoReflect.Descriptor instead.
 func (*InstanceDigest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *InstanceDigest) GetInstance() string {
@@ -8498,7 +8705,7 @@ type CompareEventsRequest struct {
 
 func (x *CompareEventsRequest) Reset() {
 	*x = CompareEventsRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_clusterpb_cluster_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8510,7 +8717,7 @@ func (x *CompareEventsRequest) String() string {
 func (*CompareEventsRequest) ProtoMessage() {}
 
 func (x *CompareEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_clusterpb_cluster_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8523,7 +8730,7 @@ func (x *CompareEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompareEventsRequest.ProtoReflect.Descriptor instead.
 func (*CompareEventsRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *CompareEventsRequest) GetNode() string {
@@ -8572,7 +8779,7 @@ type EventHashes struct {
 
 func (x *EventHashes) Reset() {
 	*x = EventHashes{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_clusterpb_cluster_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8584,7 +8791,7 @@ func (x *EventHashes) String() string {
 func (*EventHashes) ProtoMessage() {}
 
 func (x *EventHashes) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_clusterpb_cluster_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8597,7 +8804,7 @@ func (x *EventHashes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventHashes.ProtoReflect.Descriptor instead.
 func (*EventHashes) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *EventHashes) GetExecutions() []*ExecutionDigest {
@@ -8626,7 +8833,7 @@ type ExecutionDigest struct {
 
 func (x *ExecutionDigest) Reset() {
 	*x = ExecutionDigest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_clusterpb_cluster_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8638,7 +8845,7 @@ func (x *ExecutionDigest) String() string {
 func (*ExecutionDigest) ProtoMessage() {}
 
 func (x *ExecutionDigest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_clusterpb_cluster_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8651,7 +8858,7 @@ func (x *ExecutionDigest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionDigest.ProtoReflect.Descriptor instead.
 func (*ExecutionDigest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *ExecutionDigest) GetNumber() uint64 {
@@ -8688,7 +8895,7 @@ type ReadViewRequest struct {
 
 func (x *ReadViewRequest) Reset() {
 	*x = ReadViewRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[101]
+	mi := &file_clusterpb_cluster_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8700,7 +8907,7 @@ func (x *ReadViewRequest) String() string {
 func (*ReadViewRequest) ProtoMessage() {}
 
 func (x *ReadViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[101]
+	mi := &file_clusterpb_cluster_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8713,7 +8920,7 @@ func (x *ReadViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadViewRequest.ProtoReflect.Descriptor instead.
 func (*ReadViewRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *ReadViewRequest) GetNode() string {
@@ -8755,7 +8962,7 @@ type ViewBytes struct {
 
 func (x *ViewBytes) Reset() {
 	*x = ViewBytes{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[102]
+	mi := &file_clusterpb_cluster_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8767,7 +8974,7 @@ func (x *ViewBytes) String() string {
 func (*ViewBytes) ProtoMessage() {}
 
 func (x *ViewBytes) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[102]
+	mi := &file_clusterpb_cluster_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8780,7 +8987,7 @@ func (x *ViewBytes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewBytes.ProtoReflect.Descriptor instead.
 func (*ViewBytes) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *ViewBytes) GetData() []byte {
@@ -8813,7 +9020,7 @@ type RepairRequest struct {
 
 func (x *RepairRequest) Reset() {
 	*x = RepairRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[103]
+	mi := &file_clusterpb_cluster_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8825,7 +9032,7 @@ func (x *RepairRequest) String() string {
 func (*RepairRequest) ProtoMessage() {}
 
 func (x *RepairRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[103]
+	mi := &file_clusterpb_cluster_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8838,7 +9045,7 @@ func (x *RepairRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairRequest.ProtoReflect.Descriptor instead.
 func (*RepairRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{103}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *RepairRequest) GetNode() string {
@@ -8884,7 +9091,7 @@ type Repaired struct {
 
 func (x *Repaired) Reset() {
 	*x = Repaired{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[104]
+	mi := &file_clusterpb_cluster_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8896,7 +9103,7 @@ func (x *Repaired) String() string {
 func (*Repaired) ProtoMessage() {}
 
 func (x *Repaired) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[104]
+	mi := &file_clusterpb_cluster_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8909,7 +9116,7 @@ func (x *Repaired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Repaired.ProtoReflect.Descriptor instead.
 func (*Repaired) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{104}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{106}
 }
 
 type EndViewRequest struct {
@@ -8922,7 +9129,7 @@ type EndViewRequest struct {
 
 func (x *EndViewRequest) Reset() {
 	*x = EndViewRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[105]
+	mi := &file_clusterpb_cluster_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8934,7 +9141,7 @@ func (x *EndViewRequest) String() string {
 func (*EndViewRequest) ProtoMessage() {}
 
 func (x *EndViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[105]
+	mi := &file_clusterpb_cluster_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8947,7 +9154,7 @@ func (x *EndViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndViewRequest.ProtoReflect.Descriptor instead.
 func (*EndViewRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{105}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *EndViewRequest) GetNode() string {
@@ -8972,7 +9179,7 @@ type ViewEnded struct {
 
 func (x *ViewEnded) Reset() {
 	*x = ViewEnded{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[106]
+	mi := &file_clusterpb_cluster_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8984,7 +9191,7 @@ func (x *ViewEnded) String() string {
 func (*ViewEnded) ProtoMessage() {}
 
 func (x *ViewEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[106]
+	mi := &file_clusterpb_cluster_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8997,7 +9204,7 @@ func (x *ViewEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewEnded.ProtoReflect.Descriptor instead.
 func (*ViewEnded) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{106}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{108}
 }
 
 // VerifyRequest asks the leader of a partition to compare all instances now, or how far it is.
@@ -9011,7 +9218,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[107]
+	mi := &file_clusterpb_cluster_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9023,7 +9230,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[107]
+	mi := &file_clusterpb_cluster_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9036,7 +9243,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{107}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *VerifyRequest) GetRound() uint64 {
@@ -9071,7 +9278,7 @@ type VerifyStatus struct {
 
 func (x *VerifyStatus) Reset() {
 	*x = VerifyStatus{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[108]
+	mi := &file_clusterpb_cluster_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9083,7 +9290,7 @@ func (x *VerifyStatus) String() string {
 func (*VerifyStatus) ProtoMessage() {}
 
 func (x *VerifyStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[108]
+	mi := &file_clusterpb_cluster_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9096,7 +9303,7 @@ func (x *VerifyStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyStatus.ProtoReflect.Descriptor instead.
 func (*VerifyStatus) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{108}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *VerifyStatus) GetRound() uint64 {
@@ -9192,7 +9399,7 @@ type Difference struct {
 
 func (x *Difference) Reset() {
 	*x = Difference{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[109]
+	mi := &file_clusterpb_cluster_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9204,7 +9411,7 @@ func (x *Difference) String() string {
 func (*Difference) ProtoMessage() {}
 
 func (x *Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[109]
+	mi := &file_clusterpb_cluster_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9217,7 +9424,7 @@ func (x *Difference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Difference.ProtoReflect.Descriptor instead.
 func (*Difference) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{109}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *Difference) GetInstance() string {
@@ -9273,7 +9480,7 @@ type SignedDigest struct {
 
 func (x *SignedDigest) Reset() {
 	*x = SignedDigest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[110]
+	mi := &file_clusterpb_cluster_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9285,7 +9492,7 @@ func (x *SignedDigest) String() string {
 func (*SignedDigest) ProtoMessage() {}
 
 func (x *SignedDigest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[110]
+	mi := &file_clusterpb_cluster_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9298,7 +9505,7 @@ func (x *SignedDigest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignedDigest.ProtoReflect.Descriptor instead.
 func (*SignedDigest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{110}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *SignedDigest) GetStatement() []byte {
@@ -9326,7 +9533,7 @@ type AcceptReplicaRequest struct {
 
 func (x *AcceptReplicaRequest) Reset() {
 	*x = AcceptReplicaRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[111]
+	mi := &file_clusterpb_cluster_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9338,7 +9545,7 @@ func (x *AcceptReplicaRequest) String() string {
 func (*AcceptReplicaRequest) ProtoMessage() {}
 
 func (x *AcceptReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[111]
+	mi := &file_clusterpb_cluster_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9351,7 +9558,7 @@ func (x *AcceptReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptReplicaRequest.ProtoReflect.Descriptor instead.
 func (*AcceptReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{111}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *AcceptReplicaRequest) GetNode() string {
@@ -9369,7 +9576,7 @@ type ReplicaAccepted struct {
 
 func (x *ReplicaAccepted) Reset() {
 	*x = ReplicaAccepted{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[112]
+	mi := &file_clusterpb_cluster_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9381,7 +9588,7 @@ func (x *ReplicaAccepted) String() string {
 func (*ReplicaAccepted) ProtoMessage() {}
 
 func (x *ReplicaAccepted) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[112]
+	mi := &file_clusterpb_cluster_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9394,7 +9601,7 @@ func (x *ReplicaAccepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaAccepted.ProtoReflect.Descriptor instead.
 func (*ReplicaAccepted) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{112}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{114}
 }
 
 // ProveRequest asks the leader to sign what it has of an instance.
@@ -9406,7 +9613,7 @@ type ProveRequest struct {
 
 func (x *ProveRequest) Reset() {
 	*x = ProveRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[113]
+	mi := &file_clusterpb_cluster_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9418,7 +9625,7 @@ func (x *ProveRequest) String() string {
 func (*ProveRequest) ProtoMessage() {}
 
 func (x *ProveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[113]
+	mi := &file_clusterpb_cluster_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9431,7 +9638,7 @@ func (x *ProveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProveRequest.ProtoReflect.Descriptor instead.
 func (*ProveRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{113}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{115}
 }
 
 type SignedHistory struct {
@@ -9447,7 +9654,7 @@ type SignedHistory struct {
 
 func (x *SignedHistory) Reset() {
 	*x = SignedHistory{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[114]
+	mi := &file_clusterpb_cluster_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9459,7 +9666,7 @@ func (x *SignedHistory) String() string {
 func (*SignedHistory) ProtoMessage() {}
 
 func (x *SignedHistory) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[114]
+	mi := &file_clusterpb_cluster_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9472,7 +9679,7 @@ func (x *SignedHistory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignedHistory.ProtoReflect.Descriptor instead.
 func (*SignedHistory) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{114}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{116}
 }
 
 func (x *SignedHistory) GetStatement() []byte {
@@ -9512,7 +9719,7 @@ type SigningKeyRequest struct {
 
 func (x *SigningKeyRequest) Reset() {
 	*x = SigningKeyRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[115]
+	mi := &file_clusterpb_cluster_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9524,7 +9731,7 @@ func (x *SigningKeyRequest) String() string {
 func (*SigningKeyRequest) ProtoMessage() {}
 
 func (x *SigningKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[115]
+	mi := &file_clusterpb_cluster_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9537,7 +9744,7 @@ func (x *SigningKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SigningKeyRequest.ProtoReflect.Descriptor instead.
 func (*SigningKeyRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{115}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{117}
 }
 
 type SigningKey struct {
@@ -9551,7 +9758,7 @@ type SigningKey struct {
 
 func (x *SigningKey) Reset() {
 	*x = SigningKey{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[116]
+	mi := &file_clusterpb_cluster_proto_msgTypes[118]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9563,7 +9770,7 @@ func (x *SigningKey) String() string {
 func (*SigningKey) ProtoMessage() {}
 
 func (x *SigningKey) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[116]
+	mi := &file_clusterpb_cluster_proto_msgTypes[118]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9576,7 +9783,7 @@ func (x *SigningKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SigningKey.ProtoReflect.Descriptor instead.
 func (*SigningKey) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{116}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{118}
 }
 
 func (x *SigningKey) GetKey() []byte {
@@ -9605,7 +9812,7 @@ type NodeReportRequest struct {
 
 func (x *NodeReportRequest) Reset() {
 	*x = NodeReportRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[117]
+	mi := &file_clusterpb_cluster_proto_msgTypes[119]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9617,7 +9824,7 @@ func (x *NodeReportRequest) String() string {
 func (*NodeReportRequest) ProtoMessage() {}
 
 func (x *NodeReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[117]
+	mi := &file_clusterpb_cluster_proto_msgTypes[119]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9630,7 +9837,7 @@ func (x *NodeReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReportRequest.ProtoReflect.Descriptor instead.
 func (*NodeReportRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{117}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{119}
 }
 
 func (x *NodeReportRequest) GetNode() string {
@@ -9679,7 +9886,7 @@ type NodeReport struct {
 
 func (x *NodeReport) Reset() {
 	*x = NodeReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[118]
+	mi := &file_clusterpb_cluster_proto_msgTypes[120]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9691,7 +9898,7 @@ func (x *NodeReport) String() string {
 func (*NodeReport) ProtoMessage() {}
 
 func (x *NodeReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[118]
+	mi := &file_clusterpb_cluster_proto_msgTypes[120]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9704,7 +9911,7 @@ func (x *NodeReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReport.ProtoReflect.Descriptor instead.
 func (*NodeReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{118}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{120}
 }
 
 func (x *NodeReport) GetNode() string {
@@ -9869,7 +10076,7 @@ type PartitionReport struct {
 
 func (x *PartitionReport) Reset() {
 	*x = PartitionReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[119]
+	mi := &file_clusterpb_cluster_proto_msgTypes[121]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9881,7 +10088,7 @@ func (x *PartitionReport) String() string {
 func (*PartitionReport) ProtoMessage() {}
 
 func (x *PartitionReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[119]
+	mi := &file_clusterpb_cluster_proto_msgTypes[121]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9894,7 +10101,7 @@ func (x *PartitionReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionReport.ProtoReflect.Descriptor instead.
 func (*PartitionReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{119}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{121}
 }
 
 func (x *PartitionReport) GetRole() string {
@@ -10061,7 +10268,7 @@ type OverloadReport struct {
 
 func (x *OverloadReport) Reset() {
 	*x = OverloadReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[120]
+	mi := &file_clusterpb_cluster_proto_msgTypes[122]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10073,7 +10280,7 @@ func (x *OverloadReport) String() string {
 func (*OverloadReport) ProtoMessage() {}
 
 func (x *OverloadReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[120]
+	mi := &file_clusterpb_cluster_proto_msgTypes[122]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10086,7 +10293,7 @@ func (x *OverloadReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverloadReport.ProtoReflect.Descriptor instead.
 func (*OverloadReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{120}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{122}
 }
 
 func (x *OverloadReport) GetMessages() uint32 {
@@ -10218,7 +10425,7 @@ type RateReport struct {
 
 func (x *RateReport) Reset() {
 	*x = RateReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[121]
+	mi := &file_clusterpb_cluster_proto_msgTypes[123]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10230,7 +10437,7 @@ func (x *RateReport) String() string {
 func (*RateReport) ProtoMessage() {}
 
 func (x *RateReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[121]
+	mi := &file_clusterpb_cluster_proto_msgTypes[123]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10243,7 +10450,7 @@ func (x *RateReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RateReport.ProtoReflect.Descriptor instead.
 func (*RateReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{121}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{123}
 }
 
 func (x *RateReport) GetEnd() int64 {
@@ -10304,7 +10511,7 @@ type ActivityReport struct {
 
 func (x *ActivityReport) Reset() {
 	*x = ActivityReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[122]
+	mi := &file_clusterpb_cluster_proto_msgTypes[124]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10316,7 +10523,7 @@ func (x *ActivityReport) String() string {
 func (*ActivityReport) ProtoMessage() {}
 
 func (x *ActivityReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[122]
+	mi := &file_clusterpb_cluster_proto_msgTypes[124]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10329,7 +10536,7 @@ func (x *ActivityReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityReport.ProtoReflect.Descriptor instead.
 func (*ActivityReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{122}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{124}
 }
 
 func (x *ActivityReport) GetName() string {
@@ -10414,7 +10621,7 @@ type TagQueue struct {
 
 func (x *TagQueue) Reset() {
 	*x = TagQueue{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[123]
+	mi := &file_clusterpb_cluster_proto_msgTypes[125]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10426,7 +10633,7 @@ func (x *TagQueue) String() string {
 func (*TagQueue) ProtoMessage() {}
 
 func (x *TagQueue) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[123]
+	mi := &file_clusterpb_cluster_proto_msgTypes[125]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10439,7 +10646,7 @@ func (x *TagQueue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TagQueue.ProtoReflect.Descriptor instead.
 func (*TagQueue) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{123}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{125}
 }
 
 func (x *TagQueue) GetTag() string {
@@ -10465,7 +10672,7 @@ type OfferLeadershipRequest struct {
 
 func (x *OfferLeadershipRequest) Reset() {
 	*x = OfferLeadershipRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[124]
+	mi := &file_clusterpb_cluster_proto_msgTypes[126]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10477,7 +10684,7 @@ func (x *OfferLeadershipRequest) String() string {
 func (*OfferLeadershipRequest) ProtoMessage() {}
 
 func (x *OfferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[124]
+	mi := &file_clusterpb_cluster_proto_msgTypes[126]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10490,7 +10697,7 @@ func (x *OfferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*OfferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{124}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{126}
 }
 
 type OfferLeadershipResult struct {
@@ -10502,7 +10709,7 @@ type OfferLeadershipResult struct {
 
 func (x *OfferLeadershipResult) Reset() {
 	*x = OfferLeadershipResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[125]
+	mi := &file_clusterpb_cluster_proto_msgTypes[127]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10514,7 +10721,7 @@ func (x *OfferLeadershipResult) String() string {
 func (*OfferLeadershipResult) ProtoMessage() {}
 
 func (x *OfferLeadershipResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[125]
+	mi := &file_clusterpb_cluster_proto_msgTypes[127]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10527,7 +10734,7 @@ func (x *OfferLeadershipResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferLeadershipResult.ProtoReflect.Descriptor instead.
 func (*OfferLeadershipResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{125}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{127}
 }
 
 func (x *OfferLeadershipResult) GetAccepted() bool {
@@ -10547,7 +10754,7 @@ type CommitIndexRequest struct {
 
 func (x *CommitIndexRequest) Reset() {
 	*x = CommitIndexRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[126]
+	mi := &file_clusterpb_cluster_proto_msgTypes[128]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10559,7 +10766,7 @@ func (x *CommitIndexRequest) String() string {
 func (*CommitIndexRequest) ProtoMessage() {}
 
 func (x *CommitIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[126]
+	mi := &file_clusterpb_cluster_proto_msgTypes[128]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10572,7 +10779,7 @@ func (x *CommitIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitIndexRequest.ProtoReflect.Descriptor instead.
 func (*CommitIndexRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{126}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{128}
 }
 
 type CommitIndexResult struct {
@@ -10583,7 +10790,7 @@ type CommitIndexResult struct {
 
 func (x *CommitIndexResult) Reset() {
 	*x = CommitIndexResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[127]
+	mi := &file_clusterpb_cluster_proto_msgTypes[129]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10595,7 +10802,7 @@ func (x *CommitIndexResult) String() string {
 func (*CommitIndexResult) ProtoMessage() {}
 
 func (x *CommitIndexResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[127]
+	mi := &file_clusterpb_cluster_proto_msgTypes[129]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10608,7 +10815,7 @@ func (x *CommitIndexResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitIndexResult.ProtoReflect.Descriptor instead.
 func (*CommitIndexResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{127}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{129}
 }
 
 // FromWorker is a message from a worker to a leader. Without any field it is a keep-alive.
@@ -10629,7 +10836,7 @@ type FromWorker struct {
 
 func (x *FromWorker) Reset() {
 	*x = FromWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[128]
+	mi := &file_clusterpb_cluster_proto_msgTypes[130]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10641,7 +10848,7 @@ func (x *FromWorker) String() string {
 func (*FromWorker) ProtoMessage() {}
 
 func (x *FromWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[128]
+	mi := &file_clusterpb_cluster_proto_msgTypes[130]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10654,7 +10861,7 @@ func (x *FromWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromWorker.ProtoReflect.Descriptor instead.
 func (*FromWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{128}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{130}
 }
 
 func (x *FromWorker) GetMessage() isFromWorker_Message {
@@ -10782,7 +10989,7 @@ type RegisterWorker struct {
 
 func (x *RegisterWorker) Reset() {
 	*x = RegisterWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[129]
+	mi := &file_clusterpb_cluster_proto_msgTypes[131]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10794,7 +11001,7 @@ func (x *RegisterWorker) String() string {
 func (*RegisterWorker) ProtoMessage() {}
 
 func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[129]
+	mi := &file_clusterpb_cluster_proto_msgTypes[131]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10807,7 +11014,7 @@ func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterWorker.ProtoReflect.Descriptor instead.
 func (*RegisterWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{129}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{131}
 }
 
 func (x *RegisterWorker) GetProtocol() uint32 {
@@ -10877,7 +11084,7 @@ type OrchestrationCode struct {
 
 func (x *OrchestrationCode) Reset() {
 	*x = OrchestrationCode{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[130]
+	mi := &file_clusterpb_cluster_proto_msgTypes[132]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10889,7 +11096,7 @@ func (x *OrchestrationCode) String() string {
 func (*OrchestrationCode) ProtoMessage() {}
 
 func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[130]
+	mi := &file_clusterpb_cluster_proto_msgTypes[132]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10902,7 +11109,7 @@ func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCode.ProtoReflect.Descriptor instead.
 func (*OrchestrationCode) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{130}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{132}
 }
 
 func (x *OrchestrationCode) GetName() string {
@@ -10929,7 +11136,7 @@ type AttemptID struct {
 
 func (x *AttemptID) Reset() {
 	*x = AttemptID{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[131]
+	mi := &file_clusterpb_cluster_proto_msgTypes[133]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10941,7 +11148,7 @@ func (x *AttemptID) String() string {
 func (*AttemptID) ProtoMessage() {}
 
 func (x *AttemptID) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[131]
+	mi := &file_clusterpb_cluster_proto_msgTypes[133]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10954,7 +11161,7 @@ func (x *AttemptID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptID.ProtoReflect.Descriptor instead.
 func (*AttemptID) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{131}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{133}
 }
 
 func (x *AttemptID) GetRef() *journalpb.OperationRef {
@@ -10983,7 +11190,7 @@ type RunningAttempt struct {
 
 func (x *RunningAttempt) Reset() {
 	*x = RunningAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[132]
+	mi := &file_clusterpb_cluster_proto_msgTypes[134]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10995,7 +11202,7 @@ func (x *RunningAttempt) String() string {
 func (*RunningAttempt) ProtoMessage() {}
 
 func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[132]
+	mi := &file_clusterpb_cluster_proto_msgTypes[134]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11008,7 +11215,7 @@ func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningAttempt.ProtoReflect.Descriptor instead.
 func (*RunningAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{132}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{134}
 }
 
 func (x *RunningAttempt) GetAttempt() *AttemptID {
@@ -11042,7 +11249,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[133]
+	mi := &file_clusterpb_cluster_proto_msgTypes[135]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11054,7 +11261,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[133]
+	mi := &file_clusterpb_cluster_proto_msgTypes[135]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11067,7 +11274,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{133}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{135}
 }
 
 func (x *Heartbeat) GetAttempt() *AttemptID {
@@ -11100,7 +11307,7 @@ type AttemptResult struct {
 
 func (x *AttemptResult) Reset() {
 	*x = AttemptResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[134]
+	mi := &file_clusterpb_cluster_proto_msgTypes[136]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11112,7 +11319,7 @@ func (x *AttemptResult) String() string {
 func (*AttemptResult) ProtoMessage() {}
 
 func (x *AttemptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[134]
+	mi := &file_clusterpb_cluster_proto_msgTypes[136]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11125,7 +11332,7 @@ func (x *AttemptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptResult.ProtoReflect.Descriptor instead.
 func (*AttemptResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{134}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{136}
 }
 
 func (x *AttemptResult) GetAttempt() *AttemptID {
@@ -11178,7 +11385,7 @@ type ToWorker struct {
 
 func (x *ToWorker) Reset() {
 	*x = ToWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[135]
+	mi := &file_clusterpb_cluster_proto_msgTypes[137]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11190,7 +11397,7 @@ func (x *ToWorker) String() string {
 func (*ToWorker) ProtoMessage() {}
 
 func (x *ToWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[135]
+	mi := &file_clusterpb_cluster_proto_msgTypes[137]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11203,7 +11410,7 @@ func (x *ToWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToWorker.ProtoReflect.Descriptor instead.
 func (*ToWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{135}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{137}
 }
 
 func (x *ToWorker) GetMessage() isToWorker_Message {
@@ -11290,7 +11497,7 @@ type AssignAttempt struct {
 
 func (x *AssignAttempt) Reset() {
 	*x = AssignAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[136]
+	mi := &file_clusterpb_cluster_proto_msgTypes[138]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11302,7 +11509,7 @@ func (x *AssignAttempt) String() string {
 func (*AssignAttempt) ProtoMessage() {}
 
 func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[136]
+	mi := &file_clusterpb_cluster_proto_msgTypes[138]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11315,7 +11522,7 @@ func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignAttempt.ProtoReflect.Descriptor instead.
 func (*AssignAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{136}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{138}
 }
 
 func (x *AssignAttempt) GetAttempt() *AttemptID {
@@ -11406,7 +11613,7 @@ type CancelAttempt struct {
 
 func (x *CancelAttempt) Reset() {
 	*x = CancelAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[137]
+	mi := &file_clusterpb_cluster_proto_msgTypes[139]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11418,7 +11625,7 @@ func (x *CancelAttempt) String() string {
 func (*CancelAttempt) ProtoMessage() {}
 
 func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[137]
+	mi := &file_clusterpb_cluster_proto_msgTypes[139]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11431,7 +11638,7 @@ func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelAttempt.ProtoReflect.Descriptor instead.
 func (*CancelAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{137}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{139}
 }
 
 func (x *CancelAttempt) GetAttempt() *AttemptID {
@@ -11452,7 +11659,7 @@ var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\x82\x1d\n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xc7\x1d\n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
@@ -11529,7 +11736,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0eaccept_replica\x18\x84\x01 \x01(\v2'.tenuto.cluster.v1.AcceptReplicaRequestH\x00R\racceptReplica\x128\n" +
 	"\x05prove\x18\x85\x01 \x01(\v2\x1f.tenuto.cluster.v1.ProveRequestH\x00R\x05prove\x12H\n" +
 	"\vsigning_key\x18\x86\x01 \x01(\v2$.tenuto.cluster.v1.SigningKeyRequestH\x00R\n" +
-	"signingKeyB\x06\n" +
+	"signingKey\x12C\n" +
+	"\tintroduce\x18x \x01(\v2#.tenuto.cluster.v1.IntroduceRequestH\x00R\tintroduceB\x06\n" +
 	"\x04callB\x0e\n" +
 	"\f_first_index\"\xb2\x05\n" +
 	"\fStartRequest\x12\x12\n" +
@@ -11680,7 +11888,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0eHistoryRequest\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\"\n" +
 	"\rfrom_event_id\x18\x02 \x01(\x04R\vfromEventId\x12\x14\n" +
-	"\x05paged\x18\x03 \x01(\bR\x05paged\"\x8f\x1a\n" +
+	"\x05paged\x18\x03 \x01(\bR\x05paged\"\xd3\x1a\n" +
 	"\bResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x124\n" +
 	"\afailure\x18\x02 \x01(\v2\x1a.tenuto.cluster.v1.FailureR\afailure\x12#\n" +
@@ -11745,7 +11953,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0eaccept_replica\x18\x84\x01 \x01(\v2\".tenuto.cluster.v1.ReplicaAcceptedH\x00R\racceptReplica\x129\n" +
 	"\x05prove\x18\x85\x01 \x01(\v2 .tenuto.cluster.v1.SignedHistoryH\x00R\x05prove\x12A\n" +
 	"\vsigning_key\x18\x86\x01 \x01(\v2\x1d.tenuto.cluster.v1.SigningKeyH\x00R\n" +
-	"signingKeyB\b\n" +
+	"signingKey\x12B\n" +
+	"\tintroduce\x18x \x01(\v2\".tenuto.cluster.v1.IntroduceResultH\x00R\tintroduceB\b\n" +
 	"\x06result\"\x0f\n" +
 	"\rControlResult\"\xf8\x03\n" +
 	"\x0eOperateRequest\x12:\n" +
@@ -12027,7 +12236,21 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	" \x01(\tR\asession\x12\x18\n" +
 	"\acluster\x18\v \x01(\tR\acluster\"\f\n" +
 	"\n" +
-	"JoinResult\")\n" +
+	"JoinResult\"\x8f\x01\n" +
+	"\x10IntroduceRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1a\n" +
+	"\bidentity\x18\x03 \x01(\tR\bidentity\x12\x18\n" +
+	"\acluster\x18\x04 \x01(\tR\acluster\x12\x17\n" +
+	"\ahas_log\x18\x05 \x01(\bR\x06hasLog\"\xd3\x01\n" +
+	"\x0fIntroduceResult\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1a\n" +
+	"\bidentity\x18\x03 \x01(\tR\bidentity\x12\x18\n" +
+	"\acluster\x18\x04 \x01(\tR\acluster\x12\x17\n" +
+	"\ahas_log\x18\x05 \x01(\bR\x06hasLog\x12\x16\n" +
+	"\x06member\x18\x06 \x01(\bR\x06member\x12+\n" +
+	"\x11recorded_identity\x18\a \x01(\tR\x10recordedIdentity\")\n" +
 	"\x13RemoveMemberRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\"\x14\n" +
 	"\x12RemoveMemberResult\"D\n" +
@@ -12386,7 +12609,7 @@ func file_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 143)
+var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 145)
 var file_clusterpb_cluster_proto_goTypes = []any{
 	(ReusePolicy)(0),                  // 0: tenuto.cluster.v1.ReusePolicy
 	(CodeList)(0),                     // 1: tenuto.cluster.v1.CodeList
@@ -12468,89 +12691,91 @@ var file_clusterpb_cluster_proto_goTypes = []any{
 	(*ChangeSettingsResult)(nil),      // 77: tenuto.cluster.v1.ChangeSettingsResult
 	(*JoinRequest)(nil),               // 78: tenuto.cluster.v1.JoinRequest
 	(*JoinResult)(nil),                // 79: tenuto.cluster.v1.JoinResult
-	(*RemoveMemberRequest)(nil),       // 80: tenuto.cluster.v1.RemoveMemberRequest
-	(*RemoveMemberResult)(nil),        // 81: tenuto.cluster.v1.RemoveMemberResult
-	(*AdoptMemberRequest)(nil),        // 82: tenuto.cluster.v1.AdoptMemberRequest
-	(*AdoptMemberResult)(nil),         // 83: tenuto.cluster.v1.AdoptMemberResult
-	(*CrossMessagesRequest)(nil),      // 84: tenuto.cluster.v1.CrossMessagesRequest
-	(*CrossMessage)(nil),              // 85: tenuto.cluster.v1.CrossMessage
-	(*CrossMessagesResult)(nil),       // 86: tenuto.cluster.v1.CrossMessagesResult
-	(*CrossMessageResult)(nil),        // 87: tenuto.cluster.v1.CrossMessageResult
-	(*BeginBackupRequest)(nil),        // 88: tenuto.cluster.v1.BeginBackupRequest
-	(*BackupBegun)(nil),               // 89: tenuto.cluster.v1.BackupBegun
-	(*BackupPartition)(nil),           // 90: tenuto.cluster.v1.BackupPartition
-	(*BackupFile)(nil),                // 91: tenuto.cluster.v1.BackupFile
-	(*ReadBackupRequest)(nil),         // 92: tenuto.cluster.v1.ReadBackupRequest
-	(*BackupBytes)(nil),               // 93: tenuto.cluster.v1.BackupBytes
-	(*EndBackupRequest)(nil),          // 94: tenuto.cluster.v1.EndBackupRequest
-	(*BackupEnded)(nil),               // 95: tenuto.cluster.v1.BackupEnded
-	(*RecordCutRequest)(nil),          // 96: tenuto.cluster.v1.RecordCutRequest
-	(*CutRecorded)(nil),               // 97: tenuto.cluster.v1.CutRecorded
-	(*ViewRequest)(nil),               // 98: tenuto.cluster.v1.ViewRequest
-	(*Viewed)(nil),                    // 99: tenuto.cluster.v1.Viewed
-	(*CompareRequest)(nil),            // 100: tenuto.cluster.v1.CompareRequest
-	(*RangeDigest)(nil),               // 101: tenuto.cluster.v1.RangeDigest
-	(*InstanceDigest)(nil),            // 102: tenuto.cluster.v1.InstanceDigest
-	(*CompareEventsRequest)(nil),      // 103: tenuto.cluster.v1.CompareEventsRequest
-	(*EventHashes)(nil),               // 104: tenuto.cluster.v1.EventHashes
-	(*ExecutionDigest)(nil),           // 105: tenuto.cluster.v1.ExecutionDigest
-	(*ReadViewRequest)(nil),           // 106: tenuto.cluster.v1.ReadViewRequest
-	(*ViewBytes)(nil),                 // 107: tenuto.cluster.v1.ViewBytes
-	(*RepairRequest)(nil),             // 108: tenuto.cluster.v1.RepairRequest
-	(*Repaired)(nil),                  // 109: tenuto.cluster.v1.Repaired
-	(*EndViewRequest)(nil),            // 110: tenuto.cluster.v1.EndViewRequest
-	(*ViewEnded)(nil),                 // 111: tenuto.cluster.v1.ViewEnded
-	(*VerifyRequest)(nil),             // 112: tenuto.cluster.v1.VerifyRequest
-	(*VerifyStatus)(nil),              // 113: tenuto.cluster.v1.VerifyStatus
-	(*Difference)(nil),                // 114: tenuto.cluster.v1.Difference
-	(*SignedDigest)(nil),              // 115: tenuto.cluster.v1.SignedDigest
-	(*AcceptReplicaRequest)(nil),      // 116: tenuto.cluster.v1.AcceptReplicaRequest
-	(*ReplicaAccepted)(nil),           // 117: tenuto.cluster.v1.ReplicaAccepted
-	(*ProveRequest)(nil),              // 118: tenuto.cluster.v1.ProveRequest
-	(*SignedHistory)(nil),             // 119: tenuto.cluster.v1.SignedHistory
-	(*SigningKeyRequest)(nil),         // 120: tenuto.cluster.v1.SigningKeyRequest
-	(*SigningKey)(nil),                // 121: tenuto.cluster.v1.SigningKey
-	(*NodeReportRequest)(nil),         // 122: tenuto.cluster.v1.NodeReportRequest
-	(*NodeReport)(nil),                // 123: tenuto.cluster.v1.NodeReport
-	(*PartitionReport)(nil),           // 124: tenuto.cluster.v1.PartitionReport
-	(*OverloadReport)(nil),            // 125: tenuto.cluster.v1.OverloadReport
-	(*RateReport)(nil),                // 126: tenuto.cluster.v1.RateReport
-	(*ActivityReport)(nil),            // 127: tenuto.cluster.v1.ActivityReport
-	(*TagQueue)(nil),                  // 128: tenuto.cluster.v1.TagQueue
-	(*OfferLeadershipRequest)(nil),    // 129: tenuto.cluster.v1.OfferLeadershipRequest
-	(*OfferLeadershipResult)(nil),     // 130: tenuto.cluster.v1.OfferLeadershipResult
-	(*CommitIndexRequest)(nil),        // 131: tenuto.cluster.v1.CommitIndexRequest
-	(*CommitIndexResult)(nil),         // 132: tenuto.cluster.v1.CommitIndexResult
-	(*FromWorker)(nil),                // 133: tenuto.cluster.v1.FromWorker
-	(*RegisterWorker)(nil),            // 134: tenuto.cluster.v1.RegisterWorker
-	(*OrchestrationCode)(nil),         // 135: tenuto.cluster.v1.OrchestrationCode
-	(*AttemptID)(nil),                 // 136: tenuto.cluster.v1.AttemptID
-	(*RunningAttempt)(nil),            // 137: tenuto.cluster.v1.RunningAttempt
-	(*Heartbeat)(nil),                 // 138: tenuto.cluster.v1.Heartbeat
-	(*AttemptResult)(nil),             // 139: tenuto.cluster.v1.AttemptResult
-	(*ToWorker)(nil),                  // 140: tenuto.cluster.v1.ToWorker
-	(*AssignAttempt)(nil),             // 141: tenuto.cluster.v1.AssignAttempt
-	(*CancelAttempt)(nil),             // 142: tenuto.cluster.v1.CancelAttempt
-	nil,                               // 143: tenuto.cluster.v1.StartRequest.TagsEntry
-	nil,                               // 144: tenuto.cluster.v1.ListRequest.TagsEntry
-	nil,                               // 145: tenuto.cluster.v1.ListRequest.AttributesEntry
-	nil,                               // 146: tenuto.cluster.v1.Status.TagsEntry
-	nil,                               // 147: tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	(*journalpb.Payload)(nil),         // 148: tenuto.journal.v1.Payload
-	(*journalpb.Header)(nil),          // 149: tenuto.journal.v1.Header
-	(*journalpb.RetryPolicy)(nil),     // 150: tenuto.journal.v1.RetryPolicy
-	(*journalpb.Error)(nil),           // 151: tenuto.journal.v1.Error
-	(*journalpb.ValueSet)(nil),        // 152: tenuto.journal.v1.ValueSet
-	(*journalpb.ActivityOptions)(nil), // 153: tenuto.journal.v1.ActivityOptions
-	(journalpb.MemberRole_Pin)(0),     // 154: tenuto.journal.v1.MemberRole.Pin
-	(*journalpb.OperationRef)(nil),    // 155: tenuto.journal.v1.OperationRef
-	(*journalpb.AttributeSet)(nil),    // 156: tenuto.journal.v1.AttributeSet
-	(*journalpb.Lineage)(nil),         // 157: tenuto.journal.v1.Lineage
-	(*journalpb.Operation)(nil),       // 158: tenuto.journal.v1.Operation
-	(*journalpb.PausedActivity)(nil),  // 159: tenuto.journal.v1.PausedActivity
-	(*journalpb.JoinToken)(nil),       // 160: tenuto.journal.v1.JoinToken
-	(*journalpb.Event)(nil),           // 161: tenuto.journal.v1.Event
-	(*journalpb.Instance)(nil),        // 162: tenuto.journal.v1.Instance
+	(*IntroduceRequest)(nil),          // 80: tenuto.cluster.v1.IntroduceRequest
+	(*IntroduceResult)(nil),           // 81: tenuto.cluster.v1.IntroduceResult
+	(*RemoveMemberRequest)(nil),       // 82: tenuto.cluster.v1.RemoveMemberRequest
+	(*RemoveMemberResult)(nil),        // 83: tenuto.cluster.v1.RemoveMemberResult
+	(*AdoptMemberRequest)(nil),        // 84: tenuto.cluster.v1.AdoptMemberRequest
+	(*AdoptMemberResult)(nil),         // 85: tenuto.cluster.v1.AdoptMemberResult
+	(*CrossMessagesRequest)(nil),      // 86: tenuto.cluster.v1.CrossMessagesRequest
+	(*CrossMessage)(nil),              // 87: tenuto.cluster.v1.CrossMessage
+	(*CrossMessagesResult)(nil),       // 88: tenuto.cluster.v1.CrossMessagesResult
+	(*CrossMessageResult)(nil),        // 89: tenuto.cluster.v1.CrossMessageResult
+	(*BeginBackupRequest)(nil),        // 90: tenuto.cluster.v1.BeginBackupRequest
+	(*BackupBegun)(nil),               // 91: tenuto.cluster.v1.BackupBegun
+	(*BackupPartition)(nil),           // 92: tenuto.cluster.v1.BackupPartition
+	(*BackupFile)(nil),                // 93: tenuto.cluster.v1.BackupFile
+	(*ReadBackupRequest)(nil),         // 94: tenuto.cluster.v1.ReadBackupRequest
+	(*BackupBytes)(nil),               // 95: tenuto.cluster.v1.BackupBytes
+	(*EndBackupRequest)(nil),          // 96: tenuto.cluster.v1.EndBackupRequest
+	(*BackupEnded)(nil),               // 97: tenuto.cluster.v1.BackupEnded
+	(*RecordCutRequest)(nil),          // 98: tenuto.cluster.v1.RecordCutRequest
+	(*CutRecorded)(nil),               // 99: tenuto.cluster.v1.CutRecorded
+	(*ViewRequest)(nil),               // 100: tenuto.cluster.v1.ViewRequest
+	(*Viewed)(nil),                    // 101: tenuto.cluster.v1.Viewed
+	(*CompareRequest)(nil),            // 102: tenuto.cluster.v1.CompareRequest
+	(*RangeDigest)(nil),               // 103: tenuto.cluster.v1.RangeDigest
+	(*InstanceDigest)(nil),            // 104: tenuto.cluster.v1.InstanceDigest
+	(*CompareEventsRequest)(nil),      // 105: tenuto.cluster.v1.CompareEventsRequest
+	(*EventHashes)(nil),               // 106: tenuto.cluster.v1.EventHashes
+	(*ExecutionDigest)(nil),           // 107: tenuto.cluster.v1.ExecutionDigest
+	(*ReadViewRequest)(nil),           // 108: tenuto.cluster.v1.ReadViewRequest
+	(*ViewBytes)(nil),                 // 109: tenuto.cluster.v1.ViewBytes
+	(*RepairRequest)(nil),             // 110: tenuto.cluster.v1.RepairRequest
+	(*Repaired)(nil),                  // 111: tenuto.cluster.v1.Repaired
+	(*EndViewRequest)(nil),            // 112: tenuto.cluster.v1.EndViewRequest
+	(*ViewEnded)(nil),                 // 113: tenuto.cluster.v1.ViewEnded
+	(*VerifyRequest)(nil),             // 114: tenuto.cluster.v1.VerifyRequest
+	(*VerifyStatus)(nil),              // 115: tenuto.cluster.v1.VerifyStatus
+	(*Difference)(nil),                // 116: tenuto.cluster.v1.Difference
+	(*SignedDigest)(nil),              // 117: tenuto.cluster.v1.SignedDigest
+	(*AcceptReplicaRequest)(nil),      // 118: tenuto.cluster.v1.AcceptReplicaRequest
+	(*ReplicaAccepted)(nil),           // 119: tenuto.cluster.v1.ReplicaAccepted
+	(*ProveRequest)(nil),              // 120: tenuto.cluster.v1.ProveRequest
+	(*SignedHistory)(nil),             // 121: tenuto.cluster.v1.SignedHistory
+	(*SigningKeyRequest)(nil),         // 122: tenuto.cluster.v1.SigningKeyRequest
+	(*SigningKey)(nil),                // 123: tenuto.cluster.v1.SigningKey
+	(*NodeReportRequest)(nil),         // 124: tenuto.cluster.v1.NodeReportRequest
+	(*NodeReport)(nil),                // 125: tenuto.cluster.v1.NodeReport
+	(*PartitionReport)(nil),           // 126: tenuto.cluster.v1.PartitionReport
+	(*OverloadReport)(nil),            // 127: tenuto.cluster.v1.OverloadReport
+	(*RateReport)(nil),                // 128: tenuto.cluster.v1.RateReport
+	(*ActivityReport)(nil),            // 129: tenuto.cluster.v1.ActivityReport
+	(*TagQueue)(nil),                  // 130: tenuto.cluster.v1.TagQueue
+	(*OfferLeadershipRequest)(nil),    // 131: tenuto.cluster.v1.OfferLeadershipRequest
+	(*OfferLeadershipResult)(nil),     // 132: tenuto.cluster.v1.OfferLeadershipResult
+	(*CommitIndexRequest)(nil),        // 133: tenuto.cluster.v1.CommitIndexRequest
+	(*CommitIndexResult)(nil),         // 134: tenuto.cluster.v1.CommitIndexResult
+	(*FromWorker)(nil),                // 135: tenuto.cluster.v1.FromWorker
+	(*RegisterWorker)(nil),            // 136: tenuto.cluster.v1.RegisterWorker
+	(*OrchestrationCode)(nil),         // 137: tenuto.cluster.v1.OrchestrationCode
+	(*AttemptID)(nil),                 // 138: tenuto.cluster.v1.AttemptID
+	(*RunningAttempt)(nil),            // 139: tenuto.cluster.v1.RunningAttempt
+	(*Heartbeat)(nil),                 // 140: tenuto.cluster.v1.Heartbeat
+	(*AttemptResult)(nil),             // 141: tenuto.cluster.v1.AttemptResult
+	(*ToWorker)(nil),                  // 142: tenuto.cluster.v1.ToWorker
+	(*AssignAttempt)(nil),             // 143: tenuto.cluster.v1.AssignAttempt
+	(*CancelAttempt)(nil),             // 144: tenuto.cluster.v1.CancelAttempt
+	nil,                               // 145: tenuto.cluster.v1.StartRequest.TagsEntry
+	nil,                               // 146: tenuto.cluster.v1.ListRequest.TagsEntry
+	nil,                               // 147: tenuto.cluster.v1.ListRequest.AttributesEntry
+	nil,                               // 148: tenuto.cluster.v1.Status.TagsEntry
+	nil,                               // 149: tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	(*journalpb.Payload)(nil),         // 150: tenuto.journal.v1.Payload
+	(*journalpb.Header)(nil),          // 151: tenuto.journal.v1.Header
+	(*journalpb.RetryPolicy)(nil),     // 152: tenuto.journal.v1.RetryPolicy
+	(*journalpb.Error)(nil),           // 153: tenuto.journal.v1.Error
+	(*journalpb.ValueSet)(nil),        // 154: tenuto.journal.v1.ValueSet
+	(*journalpb.ActivityOptions)(nil), // 155: tenuto.journal.v1.ActivityOptions
+	(journalpb.MemberRole_Pin)(0),     // 156: tenuto.journal.v1.MemberRole.Pin
+	(*journalpb.OperationRef)(nil),    // 157: tenuto.journal.v1.OperationRef
+	(*journalpb.AttributeSet)(nil),    // 158: tenuto.journal.v1.AttributeSet
+	(*journalpb.Lineage)(nil),         // 159: tenuto.journal.v1.Lineage
+	(*journalpb.Operation)(nil),       // 160: tenuto.journal.v1.Operation
+	(*journalpb.PausedActivity)(nil),  // 161: tenuto.journal.v1.PausedActivity
+	(*journalpb.JoinToken)(nil),       // 162: tenuto.journal.v1.JoinToken
+	(*journalpb.Event)(nil),           // 163: tenuto.journal.v1.Event
+	(*journalpb.Instance)(nil),        // 164: tenuto.journal.v1.Instance
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
 	6,   // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
@@ -12570,13 +12795,13 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	61,  // 14: tenuto.cluster.v1.Request.watch:type_name -> tenuto.cluster.v1.WatchRequest
 	65,  // 15: tenuto.cluster.v1.Request.members:type_name -> tenuto.cluster.v1.MembersRequest
 	78,  // 16: tenuto.cluster.v1.Request.join:type_name -> tenuto.cluster.v1.JoinRequest
-	80,  // 17: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
+	82,  // 17: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
 	68,  // 18: tenuto.cluster.v1.Request.issue_token:type_name -> tenuto.cluster.v1.IssueTokenRequest
-	84,  // 19: tenuto.cluster.v1.Request.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesRequest
-	129, // 20: tenuto.cluster.v1.Request.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipRequest
-	131, // 21: tenuto.cluster.v1.Request.commit_index:type_name -> tenuto.cluster.v1.CommitIndexRequest
+	86,  // 19: tenuto.cluster.v1.Request.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesRequest
+	131, // 20: tenuto.cluster.v1.Request.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipRequest
+	133, // 21: tenuto.cluster.v1.Request.commit_index:type_name -> tenuto.cluster.v1.CommitIndexRequest
 	7,   // 22: tenuto.cluster.v1.Request.start_batch:type_name -> tenuto.cluster.v1.StartBatchRequest
-	82,  // 23: tenuto.cluster.v1.Request.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberRequest
+	84,  // 23: tenuto.cluster.v1.Request.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberRequest
 	70,  // 24: tenuto.cluster.v1.Request.list_tokens:type_name -> tenuto.cluster.v1.ListTokensRequest
 	72,  // 25: tenuto.cluster.v1.Request.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenRequest
 	74,  // 26: tenuto.cluster.v1.Request.get_settings:type_name -> tenuto.cluster.v1.GetSettingsRequest
@@ -12585,182 +12810,184 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	38,  // 29: tenuto.cluster.v1.Request.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityRequest
 	32,  // 30: tenuto.cluster.v1.Request.copy:type_name -> tenuto.cluster.v1.CopyRequest
 	34,  // 31: tenuto.cluster.v1.Request.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipRequest
-	122, // 32: tenuto.cluster.v1.Request.node_report:type_name -> tenuto.cluster.v1.NodeReportRequest
-	88,  // 33: tenuto.cluster.v1.Request.begin_backup:type_name -> tenuto.cluster.v1.BeginBackupRequest
-	92,  // 34: tenuto.cluster.v1.Request.read_backup:type_name -> tenuto.cluster.v1.ReadBackupRequest
-	94,  // 35: tenuto.cluster.v1.Request.end_backup:type_name -> tenuto.cluster.v1.EndBackupRequest
-	96,  // 36: tenuto.cluster.v1.Request.record_cut:type_name -> tenuto.cluster.v1.RecordCutRequest
+	124, // 32: tenuto.cluster.v1.Request.node_report:type_name -> tenuto.cluster.v1.NodeReportRequest
+	90,  // 33: tenuto.cluster.v1.Request.begin_backup:type_name -> tenuto.cluster.v1.BeginBackupRequest
+	94,  // 34: tenuto.cluster.v1.Request.read_backup:type_name -> tenuto.cluster.v1.ReadBackupRequest
+	96,  // 35: tenuto.cluster.v1.Request.end_backup:type_name -> tenuto.cluster.v1.EndBackupRequest
+	98,  // 36: tenuto.cluster.v1.Request.record_cut:type_name -> tenuto.cluster.v1.RecordCutRequest
 	36,  // 37: tenuto.cluster.v1.Request.set_role:type_name -> tenuto.cluster.v1.SetRoleRequest
-	98,  // 38: tenuto.cluster.v1.Request.view:type_name -> tenuto.cluster.v1.ViewRequest
-	100, // 39: tenuto.cluster.v1.Request.compare:type_name -> tenuto.cluster.v1.CompareRequest
-	103, // 40: tenuto.cluster.v1.Request.compare_events:type_name -> tenuto.cluster.v1.CompareEventsRequest
-	106, // 41: tenuto.cluster.v1.Request.read_view:type_name -> tenuto.cluster.v1.ReadViewRequest
-	108, // 42: tenuto.cluster.v1.Request.repair:type_name -> tenuto.cluster.v1.RepairRequest
-	110, // 43: tenuto.cluster.v1.Request.end_view:type_name -> tenuto.cluster.v1.EndViewRequest
-	112, // 44: tenuto.cluster.v1.Request.verify:type_name -> tenuto.cluster.v1.VerifyRequest
-	116, // 45: tenuto.cluster.v1.Request.accept_replica:type_name -> tenuto.cluster.v1.AcceptReplicaRequest
-	118, // 46: tenuto.cluster.v1.Request.prove:type_name -> tenuto.cluster.v1.ProveRequest
-	120, // 47: tenuto.cluster.v1.Request.signing_key:type_name -> tenuto.cluster.v1.SigningKeyRequest
-	148, // 48: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
-	143, // 49: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
-	0,   // 50: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
-	25,  // 51: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
-	149, // 52: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
-	150, // 53: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	17,  // 54: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
-	8,   // 55: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
-	6,   // 56: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
-	10,  // 57: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
-	28,  // 58: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
-	2,   // 59: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
-	144, // 60: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
-	145, // 61: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
-	13,  // 62: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
-	14,  // 63: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
-	148, // 64: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
-	148, // 65: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
-	151, // 66: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
-	148, // 67: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
-	149, // 68: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
-	151, // 69: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
-	152, // 70: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
-	23,  // 71: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
-	151, // 72: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
-	148, // 73: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	149, // 74: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
-	43,  // 75: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
-	48,  // 76: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
-	49,  // 77: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
-	50,  // 78: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
-	51,  // 79: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
-	29,  // 80: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
-	40,  // 81: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
-	42,  // 82: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
-	16,  // 83: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
-	18,  // 84: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
-	22,  // 85: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
-	20,  // 86: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
-	55,  // 87: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
-	57,  // 88: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
-	60,  // 89: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
-	63,  // 90: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
-	66,  // 91: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
-	79,  // 92: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
-	81,  // 93: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
-	69,  // 94: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
-	86,  // 95: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
-	130, // 96: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
-	132, // 97: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
-	9,   // 98: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
-	83,  // 99: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
-	71,  // 100: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
-	73,  // 101: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
-	75,  // 102: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
-	77,  // 103: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
-	31,  // 104: tenuto.cluster.v1.Response.operate:type_name -> tenuto.cluster.v1.OperateResult
-	39,  // 105: tenuto.cluster.v1.Response.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityResult
-	33,  // 106: tenuto.cluster.v1.Response.copy:type_name -> tenuto.cluster.v1.CopyResult
-	35,  // 107: tenuto.cluster.v1.Response.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipResult
-	123, // 108: tenuto.cluster.v1.Response.node_report:type_name -> tenuto.cluster.v1.NodeReport
-	89,  // 109: tenuto.cluster.v1.Response.begin_backup:type_name -> tenuto.cluster.v1.BackupBegun
-	93,  // 110: tenuto.cluster.v1.Response.read_backup:type_name -> tenuto.cluster.v1.BackupBytes
-	95,  // 111: tenuto.cluster.v1.Response.end_backup:type_name -> tenuto.cluster.v1.BackupEnded
-	97,  // 112: tenuto.cluster.v1.Response.record_cut:type_name -> tenuto.cluster.v1.CutRecorded
-	37,  // 113: tenuto.cluster.v1.Response.set_role:type_name -> tenuto.cluster.v1.SetRoleResult
-	99,  // 114: tenuto.cluster.v1.Response.view:type_name -> tenuto.cluster.v1.Viewed
-	101, // 115: tenuto.cluster.v1.Response.compare:type_name -> tenuto.cluster.v1.RangeDigest
-	104, // 116: tenuto.cluster.v1.Response.compare_events:type_name -> tenuto.cluster.v1.EventHashes
-	107, // 117: tenuto.cluster.v1.Response.read_view:type_name -> tenuto.cluster.v1.ViewBytes
-	109, // 118: tenuto.cluster.v1.Response.repair:type_name -> tenuto.cluster.v1.Repaired
-	111, // 119: tenuto.cluster.v1.Response.end_view:type_name -> tenuto.cluster.v1.ViewEnded
-	113, // 120: tenuto.cluster.v1.Response.verify:type_name -> tenuto.cluster.v1.VerifyStatus
-	117, // 121: tenuto.cluster.v1.Response.accept_replica:type_name -> tenuto.cluster.v1.ReplicaAccepted
-	119, // 122: tenuto.cluster.v1.Response.prove:type_name -> tenuto.cluster.v1.SignedHistory
-	121, // 123: tenuto.cluster.v1.Response.signing_key:type_name -> tenuto.cluster.v1.SigningKey
-	3,   // 124: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
-	148, // 125: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
-	151, // 126: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
-	153, // 127: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
-	4,   // 128: tenuto.cluster.v1.CopyRequest.kind:type_name -> tenuto.cluster.v1.CopyRequest.Kind
-	148, // 129: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
-	154, // 130: tenuto.cluster.v1.SetRoleRequest.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
-	52,  // 131: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
-	41,  // 132: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
-	47,  // 133: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
-	46,  // 134: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
-	151, // 135: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
-	45,  // 136: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
-	44,  // 137: tenuto.cluster.v1.Failure.copy_refusal:type_name -> tenuto.cluster.v1.CopyRefusal
-	18,  // 138: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
-	52,  // 139: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	148, // 140: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	151, // 141: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
-	53,  // 142: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	155, // 143: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	146, // 144: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	148, // 145: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
-	156, // 146: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	157, // 147: tenuto.cluster.v1.Status.lineage:type_name -> tenuto.journal.v1.Lineage
-	148, // 148: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
-	151, // 149: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
-	58,  // 150: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
-	158, // 151: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
-	159, // 152: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
-	52,  // 153: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
-	62,  // 154: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
-	64,  // 155: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
-	62,  // 156: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
-	67,  // 157: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
-	154, // 158: tenuto.cluster.v1.Member.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
-	160, // 159: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
-	85,  // 160: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
-	161, // 161: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
-	155, // 162: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
-	87,  // 163: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
-	162, // 164: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
-	161, // 165: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
-	90,  // 166: tenuto.cluster.v1.BackupBegun.partitions:type_name -> tenuto.cluster.v1.BackupPartition
-	91,  // 167: tenuto.cluster.v1.BackupPartition.files:type_name -> tenuto.cluster.v1.BackupFile
-	102, // 168: tenuto.cluster.v1.RangeDigest.each:type_name -> tenuto.cluster.v1.InstanceDigest
-	105, // 169: tenuto.cluster.v1.EventHashes.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
-	114, // 170: tenuto.cluster.v1.VerifyStatus.differences:type_name -> tenuto.cluster.v1.Difference
-	115, // 171: tenuto.cluster.v1.VerifyStatus.digests:type_name -> tenuto.cluster.v1.SignedDigest
-	105, // 172: tenuto.cluster.v1.SignedHistory.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
-	124, // 173: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
-	125, // 174: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
-	126, // 175: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
-	135, // 176: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	127, // 177: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
-	128, // 178: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
-	134, // 179: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
-	137, // 180: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
-	138, // 181: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
-	139, // 182: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	147, // 183: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	135, // 184: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	1,   // 185: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
-	155, // 186: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	136, // 187: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	136, // 188: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	148, // 189: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	136, // 190: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	148, // 191: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	151, // 192: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	148, // 193: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	141, // 194: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
-	142, // 195: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
-	136, // 196: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	136, // 197: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	148, // 198: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
-	151, // 199: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
-	148, // 200: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
-	149, // 201: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
-	136, // 202: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	203, // [203:203] is the sub-list for method output_type
-	203, // [203:203] is the sub-list for method input_type
-	203, // [203:203] is the sub-list for extension type_name
-	203, // [203:203] is the sub-list for extension extendee
-	0,   // [0:203] is the sub-list for field type_name
+	100, // 38: tenuto.cluster.v1.Request.view:type_name -> tenuto.cluster.v1.ViewRequest
+	102, // 39: tenuto.cluster.v1.Request.compare:type_name -> tenuto.cluster.v1.CompareRequest
+	105, // 40: tenuto.cluster.v1.Request.compare_events:type_name -> tenuto.cluster.v1.CompareEventsRequest
+	108, // 41: tenuto.cluster.v1.Request.read_view:type_name -> tenuto.cluster.v1.ReadViewRequest
+	110, // 42: tenuto.cluster.v1.Request.repair:type_name -> tenuto.cluster.v1.RepairRequest
+	112, // 43: tenuto.cluster.v1.Request.end_view:type_name -> tenuto.cluster.v1.EndViewRequest
+	114, // 44: tenuto.cluster.v1.Request.verify:type_name -> tenuto.cluster.v1.VerifyRequest
+	118, // 45: tenuto.cluster.v1.Request.accept_replica:type_name -> tenuto.cluster.v1.AcceptReplicaRequest
+	120, // 46: tenuto.cluster.v1.Request.prove:type_name -> tenuto.cluster.v1.ProveRequest
+	122, // 47: tenuto.cluster.v1.Request.signing_key:type_name -> tenuto.cluster.v1.SigningKeyRequest
+	80,  // 48: tenuto.cluster.v1.Request.introduce:type_name -> tenuto.cluster.v1.IntroduceRequest
+	150, // 49: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
+	145, // 50: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
+	0,   // 51: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
+	25,  // 52: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
+	151, // 53: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
+	152, // 54: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	17,  // 55: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
+	8,   // 56: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
+	6,   // 57: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
+	10,  // 58: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
+	28,  // 59: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
+	2,   // 60: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
+	146, // 61: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	147, // 62: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
+	13,  // 63: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
+	14,  // 64: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
+	150, // 65: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
+	150, // 66: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
+	153, // 67: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
+	150, // 68: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
+	151, // 69: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
+	153, // 70: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
+	154, // 71: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
+	23,  // 72: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
+	153, // 73: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
+	150, // 74: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	151, // 75: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
+	43,  // 76: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
+	48,  // 77: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
+	49,  // 78: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
+	50,  // 79: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
+	51,  // 80: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
+	29,  // 81: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
+	40,  // 82: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
+	42,  // 83: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
+	16,  // 84: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
+	18,  // 85: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
+	22,  // 86: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
+	20,  // 87: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
+	55,  // 88: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
+	57,  // 89: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
+	60,  // 90: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
+	63,  // 91: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
+	66,  // 92: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
+	79,  // 93: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
+	83,  // 94: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
+	69,  // 95: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
+	88,  // 96: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
+	132, // 97: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
+	134, // 98: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
+	9,   // 99: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
+	85,  // 100: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
+	71,  // 101: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
+	73,  // 102: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
+	75,  // 103: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
+	77,  // 104: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
+	31,  // 105: tenuto.cluster.v1.Response.operate:type_name -> tenuto.cluster.v1.OperateResult
+	39,  // 106: tenuto.cluster.v1.Response.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityResult
+	33,  // 107: tenuto.cluster.v1.Response.copy:type_name -> tenuto.cluster.v1.CopyResult
+	35,  // 108: tenuto.cluster.v1.Response.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipResult
+	125, // 109: tenuto.cluster.v1.Response.node_report:type_name -> tenuto.cluster.v1.NodeReport
+	91,  // 110: tenuto.cluster.v1.Response.begin_backup:type_name -> tenuto.cluster.v1.BackupBegun
+	95,  // 111: tenuto.cluster.v1.Response.read_backup:type_name -> tenuto.cluster.v1.BackupBytes
+	97,  // 112: tenuto.cluster.v1.Response.end_backup:type_name -> tenuto.cluster.v1.BackupEnded
+	99,  // 113: tenuto.cluster.v1.Response.record_cut:type_name -> tenuto.cluster.v1.CutRecorded
+	37,  // 114: tenuto.cluster.v1.Response.set_role:type_name -> tenuto.cluster.v1.SetRoleResult
+	101, // 115: tenuto.cluster.v1.Response.view:type_name -> tenuto.cluster.v1.Viewed
+	103, // 116: tenuto.cluster.v1.Response.compare:type_name -> tenuto.cluster.v1.RangeDigest
+	106, // 117: tenuto.cluster.v1.Response.compare_events:type_name -> tenuto.cluster.v1.EventHashes
+	109, // 118: tenuto.cluster.v1.Response.read_view:type_name -> tenuto.cluster.v1.ViewBytes
+	111, // 119: tenuto.cluster.v1.Response.repair:type_name -> tenuto.cluster.v1.Repaired
+	113, // 120: tenuto.cluster.v1.Response.end_view:type_name -> tenuto.cluster.v1.ViewEnded
+	115, // 121: tenuto.cluster.v1.Response.verify:type_name -> tenuto.cluster.v1.VerifyStatus
+	119, // 122: tenuto.cluster.v1.Response.accept_replica:type_name -> tenuto.cluster.v1.ReplicaAccepted
+	121, // 123: tenuto.cluster.v1.Response.prove:type_name -> tenuto.cluster.v1.SignedHistory
+	123, // 124: tenuto.cluster.v1.Response.signing_key:type_name -> tenuto.cluster.v1.SigningKey
+	81,  // 125: tenuto.cluster.v1.Response.introduce:type_name -> tenuto.cluster.v1.IntroduceResult
+	3,   // 126: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
+	150, // 127: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
+	153, // 128: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
+	155, // 129: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
+	4,   // 130: tenuto.cluster.v1.CopyRequest.kind:type_name -> tenuto.cluster.v1.CopyRequest.Kind
+	150, // 131: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
+	156, // 132: tenuto.cluster.v1.SetRoleRequest.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
+	52,  // 133: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
+	41,  // 134: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
+	47,  // 135: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
+	46,  // 136: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
+	153, // 137: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
+	45,  // 138: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
+	44,  // 139: tenuto.cluster.v1.Failure.copy_refusal:type_name -> tenuto.cluster.v1.CopyRefusal
+	18,  // 140: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
+	52,  // 141: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
+	150, // 142: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	153, // 143: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	53,  // 144: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
+	157, // 145: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	148, // 146: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	150, // 147: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
+	158, // 148: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	159, // 149: tenuto.cluster.v1.Status.lineage:type_name -> tenuto.journal.v1.Lineage
+	150, // 150: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	153, // 151: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	58,  // 152: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
+	160, // 153: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	161, // 154: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
+	52,  // 155: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
+	62,  // 156: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
+	64,  // 157: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
+	62,  // 158: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
+	67,  // 159: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
+	156, // 160: tenuto.cluster.v1.Member.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
+	162, // 161: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
+	87,  // 162: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
+	163, // 163: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
+	157, // 164: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
+	89,  // 165: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
+	164, // 166: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
+	163, // 167: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
+	92,  // 168: tenuto.cluster.v1.BackupBegun.partitions:type_name -> tenuto.cluster.v1.BackupPartition
+	93,  // 169: tenuto.cluster.v1.BackupPartition.files:type_name -> tenuto.cluster.v1.BackupFile
+	104, // 170: tenuto.cluster.v1.RangeDigest.each:type_name -> tenuto.cluster.v1.InstanceDigest
+	107, // 171: tenuto.cluster.v1.EventHashes.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
+	116, // 172: tenuto.cluster.v1.VerifyStatus.differences:type_name -> tenuto.cluster.v1.Difference
+	117, // 173: tenuto.cluster.v1.VerifyStatus.digests:type_name -> tenuto.cluster.v1.SignedDigest
+	107, // 174: tenuto.cluster.v1.SignedHistory.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
+	126, // 175: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
+	127, // 176: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
+	128, // 177: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
+	137, // 178: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	129, // 179: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
+	130, // 180: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
+	136, // 181: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
+	139, // 182: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
+	140, // 183: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
+	141, // 184: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	149, // 185: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	137, // 186: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	1,   // 187: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
+	157, // 188: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	138, // 189: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	138, // 190: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	150, // 191: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	138, // 192: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	150, // 193: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	153, // 194: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	150, // 195: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	143, // 196: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
+	144, // 197: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
+	138, // 198: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	138, // 199: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	150, // 200: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
+	153, // 201: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
+	150, // 202: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
+	151, // 203: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
+	138, // 204: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	205, // [205:205] is the sub-list for method output_type
+	205, // [205:205] is the sub-list for method input_type
+	205, // [205:205] is the sub-list for extension type_name
+	205, // [205:205] is the sub-list for extension extendee
+	0,   // [0:205] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }
@@ -12817,6 +13044,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*Request_AcceptReplica)(nil),
 		(*Request_Prove)(nil),
 		(*Request_SigningKey)(nil),
+		(*Request_Introduce)(nil),
 	}
 	file_clusterpb_cluster_proto_msgTypes[3].OneofWrappers = []any{}
 	file_clusterpb_cluster_proto_msgTypes[23].OneofWrappers = []any{
@@ -12868,9 +13096,10 @@ func file_clusterpb_cluster_proto_init() {
 		(*Response_AcceptReplica)(nil),
 		(*Response_Prove)(nil),
 		(*Response_SigningKey)(nil),
+		(*Response_Introduce)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[119].OneofWrappers = []any{}
-	file_clusterpb_cluster_proto_msgTypes[128].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[121].OneofWrappers = []any{}
+	file_clusterpb_cluster_proto_msgTypes[130].OneofWrappers = []any{
 		(*FromWorker_Register)(nil),
 		(*FromWorker_RunningAttempt)(nil),
 		(*FromWorker_FreeSlots)(nil),
@@ -12878,7 +13107,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*FromWorker_Result)(nil),
 		(*FromWorker_Drain)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[135].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[137].OneofWrappers = []any{
 		(*ToWorker_AssignAttempt)(nil),
 		(*ToWorker_CancelAttempt)(nil),
 		(*ToWorker_Ack)(nil),
@@ -12889,7 +13118,7 @@ func file_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_clusterpb_cluster_proto_rawDesc), len(file_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   143,
+			NumMessages:   145,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -35,11 +35,14 @@ type Replica interface {
 	CommitIndex() uint64
 }
 
-// A Directory holds the members of the cluster, from this node's log or from a hint.
+// A Directory holds the members of the cluster, from this node's log or from a hint, and where they
+// can be reached.
 type Directory struct {
 	Opened   <-chan struct{}   // closed when all partitions are open
 	Replicas iter.Seq[Replica] // by partition
-	hint     atomic.Pointer[Hint]
+	// Book holds where nodes have introduced themselves.
+	Book Book
+	hint atomic.Pointer[Hint]
 }
 
 // Learn keeps what another node has answered, for up to memberHintTTL after it was asked. It
@@ -110,6 +113,16 @@ func (d *Directory) IsHintedMember(nodeID, identity string) bool {
 
 // NodeAt returns the ID of the node at an address, "" if unknown.
 func (d *Directory) NodeAt(address string) string {
+	recorded := d.recordedAt(address)
+	node, moved := d.Book.NodeAt(address, recorded)
+	if node != "" || moved {
+		return node // another node may have taken over the address
+	}
+	return recorded
+}
+
+// recordedAt returns the ID of the node that is recorded at an address, "" if there is none.
+func (d *Directory) recordedAt(address string) string {
 	if hint := d.currentMemberHint(); hint != nil && hint.Nodes[address] != "" {
 		return hint.Nodes[address] // also right if another node has taken over the address
 	}

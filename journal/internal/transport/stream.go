@@ -29,7 +29,11 @@ type Streams struct {
 	// recorded for the other end.
 	Handshake         func(conn net.Conn, to string, timeout time.Duration) error
 	RequiresHandshake func() bool
-	startedAt         time.Time
+	// Resolve, if set, returns the address at which to dial the node with an identity, given its
+	// recorded address. ReportFailure is told when the node did not answer there.
+	Resolve       func(identity, recorded string) string
+	ReportFailure func(identity, address string)
+	startedAt     time.Time
 
 	serving chan struct{} // closed when connections are accepted
 	closed  chan struct{}
@@ -96,14 +100,29 @@ func (s *Streams) Addr() net.Addr { return s.address }
 // Dial implements raft.StreamLayer.
 func (s *Streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	plain, identity := peer.SplitAddress(address)
-	conn, err := s.DialPlain(plain, timeout)
+	if s.Resolve != nil && identity != "" {
+		plain = s.Resolve(identity, plain)
+	}
+	conn, err := s.dialMember(plain, identity, timeout)
 	if err != nil {
+		if s.ReportFailure != nil && identity != "" && !errors.Is(err, errMuted) {
+			s.ReportFailure(identity, plain)
+		}
 		return nil, &dialError{err}
+	}
+	return conn, nil
+}
+
+// dialMember opens a connection to the node with an identity, "" if none is recorded.
+func (s *Streams) dialMember(address, identity string, timeout time.Duration) (net.Conn, error) {
+	conn, err := s.DialPlain(address, timeout)
+	if err != nil {
+		return nil, err
 	}
 	if s.Handshake != nil && (identity != "" || s.RequiresHandshake()) {
 		if err := s.Handshake(conn, identity, timeout); err != nil {
 			_ = conn.Close()
-			return nil, &dialError{err}
+			return nil, err
 		}
 	}
 	return conn, nil

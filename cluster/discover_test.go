@@ -1,0 +1,386 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// A phoneBook is what the nodes of a test discover: the addresses that the test has given them.
+type phoneBook struct {
+	mu        sync.Mutex
+	addresses []string
+	err       error
+}
+
+func (p *phoneBook) set(addresses ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.addresses = addresses
+}
+
+func (p *phoneBook) discover(context.Context) ([]string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.addresses), p.err
+}
+
+// A discoveringCluster is a cluster whose nodes are told how many found it, and discover where the
+// others are. Node i is t-i.
+type discoveringCluster struct {
+	t       *testing.T
+	book    *phoneBook
+	configs []Config
+	nodes   []*Node // nil: stopped
+}
+
+func newDiscoveringCluster(t *testing.T, nodes, found int, secure bool) *discoveringCluster {
+	skipIfShort(t)
+	d := &discoveringCluster{t: t, book: new(phoneBook), nodes: make([]*Node, nodes)}
+	authority := newAuthority(t)
+	for i := range nodes {
+		config := Config{
+			NodeID: fmt.Sprintf("t-%d", i), Listen: loopbackAddress(t), Found: found, Discover: d.book.discover,
+			Partitions: testPartitionsDefault, Dir: t.TempDir(), Definitions: definitions(),
+		}
+		if secure {
+			config.TLS = authority.keys(authority.Node(config.NodeID))
+		}
+		d.configs = append(d.configs, config)
+	}
+	d.publish()
+	return d
+}
+
+// publish makes the addresses of all nodes known.
+func (d *discoveringCluster) publish() {
+	var addresses []string
+	for _, config := range d.configs {
+		addresses = append(addresses, config.Listen)
+	}
+	d.book.set(addresses...)
+}
+
+func (d *discoveringCluster) start(nodes ...int) {
+	d.t.Helper()
+	for _, i := range nodes {
+		d.nodes[i] = startManually(d.t, d.configs[i])
+	}
+}
+
+func (d *discoveringCluster) stop(nodes ...int) {
+	d.t.Helper()
+	for _, i := range nodes {
+		closeNode(d.t, d.nodes[i])
+		d.nodes[i] = nil
+	}
+}
+
+func (d *discoveringCluster) wipe(i int) {
+	d.t.Helper()
+	if err := os.RemoveAll(d.configs[i].Dir); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// awaitMembers waits until the cluster has exactly the nodes of the test, all with a vote and with
+// their present addresses, and all of them are ready.
+func (d *discoveringCluster) awaitMembers() {
+	d.t.Helper()
+	var want []string
+	for _, config := range d.configs {
+		want = append(want, config.NodeID+" at "+config.address())
+	}
+	var have []string
+	defer func() {
+		if d.t.Failed() {
+			d.t.Logf("members: %v, want %v", have, want)
+		}
+	}()
+	eventually(d.t, "all nodes are members with a vote, at their addresses, and ready", func() bool {
+		for _, node := range d.nodes {
+			if node.Health().Ready() != nil {
+				return false
+			}
+			members, err := node.Members(testContext(d.t))
+			have = nil
+			for _, m := range members {
+				if m.Voter {
+					have = append(have, m.NodeID+" at "+m.Address)
+				}
+			}
+			if err != nil || !slices.Equal(have, want) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func (d *discoveringCluster) call(i int, id string) {
+	d.t.Helper()
+	if got, err := Call(testContext(d.t), d.nodes[i].Client(), doubled, id, 4); err != nil || got != 8 {
+		d.t.Errorf("%s on t-%d: %v, %v", id, i, got, err)
+	}
+}
+
+// expectNotFounded fails the test if a node has a log.
+func (d *discoveringCluster) expectNotFounded(when string) {
+	d.t.Helper()
+	for _, node := range d.nodes {
+		if node != nil && node.self() != nil {
+			d.t.Errorf("%s: %s is a member of a cluster", when, node.ID())
+		}
+	}
+}
+
+// awaitRounds waits until a node has discovered often enough that it would have founded a cluster.
+func (d *discoveringCluster) awaitRounds(i int, known ...int) {
+	d.t.Helper()
+	eventually(d.t, "the node has found the others", func() bool {
+		return !slices.ContainsFunc(known, func(k int) bool {
+			return d.nodes[i].directory.Book.Address(d.configs[k].NodeID) != d.configs[k].Listen
+		})
+	})
+}
+
+// Three nodes without a list of each other found one cluster, once all three run. A fourth joins it,
+// which it could not do before. The order of starts does not matter.
+func TestDiscover_FoundsOneCluster(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		t.Run(fmt.Sprintf("TLS %v", secure), func(t *testing.T) {
+			t.Parallel()
+			d := newDiscoveringCluster(t, 4, 3, secure)
+			joined := make(chan struct{})
+			go func() {
+				defer close(joined)
+				d.start(3) // returns when it is a member
+			}()
+			d.start(2, 0)
+			d.awaitRounds(0, 2)
+			d.expectNotFounded("two of three run")
+			d.start(1)
+			<-joined
+			d.awaitMembers()
+			d.call(3, "first")
+		})
+	}
+}
+
+// Nodes are restarted, with other addresses, at any time of the founding. There is one cluster in
+// the end, with all nodes.
+func TestDiscover_RestartsWhileFounding(t *testing.T) {
+	for restarted := range 3 {
+		t.Run(fmt.Sprint("t-", restarted), func(t *testing.T) {
+			t.Parallel()
+			d := newDiscoveringCluster(t, 3, 3, false)
+			others := slices.DeleteFunc([]int{0, 1, 2}, func(i int) bool { return i == restarted })
+			d.start(restarted, others[0])
+			d.awaitRounds(others[0], restarted)
+			d.stop(restarted)
+			d.configs[restarted].Listen = loopbackAddress(t)
+			d.publish()
+			d.start(others[1])
+			d.start(restarted)
+			d.stop(restarted) // at once: it may have agreed or not, founded or not
+			d.configs[restarted].Listen = loopbackAddress(t)
+			d.publish()
+			d.start(restarted)
+			d.awaitMembers()
+			d.call(0, "first")
+		})
+	}
+}
+
+// Six nodes run, three of which found the cluster. As long as these do not all see each other, none
+// is founded, although there are three nodes on the other side.
+func TestDiscover_FoundsNothingWhileDivided(t *testing.T) {
+	d := newDiscoveringCluster(t, 6, 3, false)
+	sides := [2]*phoneBook{{}, {}}
+	for i := range d.configs {
+		side := min(i/2, 1) // t-0 and t-1, and the others
+		d.configs[i].Discover = sides[side].discover
+		sides[side].addresses = append(sides[side].addresses, d.configs[i].Listen)
+	}
+	d.start(0, 1, 2)
+	var joining sync.WaitGroup
+	for i := 3; i < 6; i++ {
+		joining.Go(func() { d.start(i) })
+	}
+	d.awaitRounds(0, 1)
+	d.awaitRounds(1, 0)
+	d.expectNotFounded("the founding nodes do not all see each other")
+	for _, side := range sides {
+		side.set(slices.Concat(sides[0].addresses, sides[1].addresses[:4])...)
+	}
+	joining.Wait()
+	d.awaitMembers()
+}
+
+// A founding node with an empty Dir that finds a cluster without it joins that cluster, and founds
+// no other.
+func TestDiscover_JoinsClusterThatExists(t *testing.T) {
+	f := newTestCluster(t, 1)
+	d := newDiscoveringCluster(t, 3, 3, false)
+	existing := f.leader()
+	for i := range d.configs {
+		d.configs[i].Partitions = existing.config.Partitions
+	}
+	d.book.set(append(slices.Clone(d.book.addresses), existing.config.Listen)...)
+	d.start(0, 1, 2)
+	eventually(t, "all are members of the cluster that exists", func() bool {
+		members, err := existing.Members(testContext(t))
+		return err == nil && len(members) == 4
+	})
+	for _, node := range d.nodes {
+		if node.partitions[0].journal.HasAgreedToFound() {
+			t.Errorf("%s has agreed to found a cluster", node.ID())
+		}
+	}
+}
+
+// All nodes stop and start with other addresses, and then with each other's. They find each other
+// although each log has the old addresses, and what was acknowledged is there.
+func TestDiscover_AllAddressesChangeAtOnce(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		t.Run(fmt.Sprintf("TLS %v", secure), func(t *testing.T) {
+			t.Parallel()
+			d := newDiscoveringCluster(t, 3, 3, secure)
+			d.start(0, 1, 2)
+			d.awaitMembers()
+			d.call(0, "first")
+			for round, next := range [][]string{
+				{loopbackAddress(t), loopbackAddress(t), loopbackAddress(t)},
+				nil, // those of the first round, in another order
+			} {
+				d.stop(0, 1, 2)
+				if next == nil {
+					next = []string{d.configs[1].Listen, d.configs[2].Listen, d.configs[0].Listen}
+				}
+				for i := range next {
+					d.configs[i].Listen = next[i]
+				}
+				d.publish()
+				d.start(2, 1, 0)
+				d.awaitMembers()
+				d.call(round, fmt.Sprint("after-", round))
+				if status, err := d.nodes[2].Client().Get(testContext(t), "first"); err != nil || status.State != Completed {
+					t.Errorf("what was acknowledged before: %+v, %v", status, err)
+				}
+			}
+		})
+	}
+}
+
+// A node that has lost its Dir and its address comes back by itself, if the settings say so. Its lost
+// directory is rejected from then on.
+func TestReplaceLostAfter_NodeComesBack(t *testing.T) {
+	for _, node := range []int{0, 3} { // a founding node, and one that has joined
+		t.Run(fmt.Sprint("t-", node), func(t *testing.T) {
+			t.Parallel()
+			d := newDiscoveringCluster(t, 4, 3, true)
+			for i := range d.configs {
+				d.configs[i].Settings.ReplaceLostAfter = replaceLostMin
+				d.configs[i].Settings.RequireJoinToken = i < 0
+			}
+			d.start(0, 1, 2)
+			d.start(3)
+			d.awaitMembers()
+			d.call(1, "first")
+			lost := d.nodes[node].Identity()
+			d.stop(node)
+			d.wipe(node)
+			d.configs[node].Listen = loopbackAddress(t)
+			d.publish()
+			d.start(node)
+			d.awaitMembers()
+			d.call(node, "second")
+			if now := d.nodes[node].Identity(); now == lost {
+				t.Errorf("it has its lost directory %s", now)
+			}
+			expectSameHistories(t, d.nodes)
+		})
+	}
+}
+
+// Without the setting a lost Dir waits for an operator.
+func TestReplaceLostAfter_OffByDefault(t *testing.T) {
+	d := newDiscoveringCluster(t, 3, 3, false)
+	d.start(0, 1, 2)
+	d.awaitMembers()
+	d.stop(1)
+	d.wipe(1)
+	d.start(1)
+	eventually(t, "the node says that it is not wanted", func() bool {
+		return errors.Is(d.nodes[1].Health().Ready(), ErrOtherDirectory)
+	})
+	leader := leaderOf(t, []*Node{d.nodes[0], d.nodes[2]})
+	eventually(t, "the directory is adopted", func() bool {
+		return leader.AdoptNode(testContext(t), "t-1", d.nodes[1].Identity()) == nil
+	})
+	d.awaitMembers()
+}
+
+// A remote client finds the cluster with Discover, also after all nodes have other addresses.
+func TestDial_Discover(t *testing.T) {
+	d := newDiscoveringCluster(t, 3, 3, false)
+	d.start(0, 1, 2)
+	d.awaitMembers()
+	client, err := Dial(testContext(t), DialConfig{Discover: d.book.discover, Logger: testLogger()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := Call(testContext(t), client, doubled, "first", 1); err != nil {
+		t.Error(err)
+	}
+	d.stop(0, 1, 2)
+	for i := range d.configs {
+		d.configs[i].Listen = loopbackAddress(t)
+	}
+	d.publish()
+	d.start(0, 1, 2)
+	if _, err := Call(testContext(t), client, doubled, "second", 1); err != nil {
+		t.Errorf("after all addresses have changed: %v", err)
+	}
+}
+
+func TestConfig_DiscoverAndFoundAreValidated(t *testing.T) {
+	discover := new(phoneBook).discover
+	valid := Config{Dir: t.TempDir(), NodeID: "t-0", Listen: "127.0.0.1:1", Discover: discover, Found: 3}
+	for _, test := range []struct {
+		field  string
+		change func(*Config)
+	}{
+		{"Found", func(c *Config) { c.Found = 1 }},
+		{"Found", func(c *Config) { c.Found = foundMax + 1 }},
+		{"Found", func(c *Config) { c.Found = -1 }},
+		{"Found", func(c *Config) { c.Discover = nil }},
+		{"Found", func(c *Config) { c.NodeID = "t" }},
+		{"Found", func(c *Config) { c.NodeID = "t-01" }},
+		{"Found", func(c *Config) { c.Join = []string{"127.0.0.1:2"} }},
+		{"Found", func(c *Config) { c.Peers = []Peer{{"t-0", "127.0.0.1:1"}} }},
+		{"Listen", func(c *Config) { c.Listen = "" }},
+		{"Peers", func(c *Config) { c.Found, c.Discover, c.Peers = 0, nil, []Peer{{"t-0", ""}} }},
+		{"Advertise", func(c *Config) { c.Listen, c.TLS = "0.0.0.0:1", KeyFiles("a", "b", "c") }},
+		{"Settings.ReplaceLostAfter", func(c *Config) { c.Settings.ReplaceLostAfter = replaceLostMin - 1 }},
+		{"Settings.ReplaceLostAfter", func(c *Config) { c.Settings.ReplaceLostAfter = replaceLostMax + 1 }},
+	} {
+		config := valid
+		test.change(&config)
+		var invalid *replay.InvalidError
+		if err := config.withDefaults().validate(); !errors.As(err, &invalid) || !strings.HasSuffix(invalid.Field, test.field) {
+			t.Errorf("want an error about %s, got %v", test.field, err)
+		}
+	}
+	if err := valid.withDefaults().validate(); err != nil {
+		t.Error(err)
+	}
+}
