@@ -184,8 +184,11 @@ func requestsByKind() map[string][]*clusterpb.Request {
 		"read_backup": {{Call: &clusterpb.Request_ReadBackup{ReadBackup: &clusterpb.ReadBackupRequest{Node: "n1", Id: "x", File: "CURRENT", Size: 10}}}},
 		"end_backup":  {{Call: &clusterpb.Request_EndBackup{EndBackup: &clusterpb.EndBackupRequest{Node: "n1", Id: "x"}}}},
 		"record_cut":  {{Partition: 1, Call: &clusterpb.Request_RecordCut{RecordCut: &clusterpb.RecordCutRequest{Cut: 5}}}},
-		"pending":     {running(&clusterpb.Request{Call: &clusterpb.Request_Pending{Pending: new(clusterpb.PendingRequest)}})},
-		"wait":        {ended(&clusterpb.Request{Call: &clusterpb.Request_Wait{Wait: new(clusterpb.WaitRequest)}})},
+		"record_backup": {{Call: &clusterpb.Request_RecordBackup{RecordBackup: &clusterpb.RecordBackupRequest{
+			Outcome: &journalpb.BackupRecord{Error: "disk full"},
+		}}}},
+		"pending": {running(&clusterpb.Request{Call: &clusterpb.Request_Pending{Pending: new(clusterpb.PendingRequest)}})},
+		"wait":    {ended(&clusterpb.Request{Call: &clusterpb.Request_Wait{Wait: new(clusterpb.WaitRequest)}})},
 		"watch": {
 			ended(&clusterpb.Request{Call: &clusterpb.Request_Watch{Watch: new(clusterpb.WatchRequest)}}),
 			running(&clusterpb.Request{Call: &clusterpb.Request_Watch{Watch: new(clusterpb.WatchRequest)}}),

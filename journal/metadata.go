@@ -152,6 +152,27 @@ func (m *metadata) RecordCut(ctx context.Context, cut uint64) error {
 // Cut returns the latest cut that this node has applied, 0 before the first.
 func (m *metadata) Cut() uint64 { return m.machine.Cut() }
 
+// BackupProtocol is the protocol that introduced records of scheduled backups.
+const BackupProtocol = 4
+
+// RecordBackup records the outcome of a scheduled backup; see journalpb.BackupRecord. It must be
+// called on the leader, and needs [BackupProtocol].
+//
+// Errors: one that wraps ErrProtocol, and those of IssueToken except ErrTooManyTokens.
+func (m *metadata) RecordBackup(ctx context.Context, outcome *journalpb.BackupRecord) error {
+	if m.Protocol() < BackupProtocol {
+		return fmt.Errorf("record backup: %w: every member must speak protocol %d", ErrProtocol, BackupProtocol)
+	}
+	if err := m.changeMetadata(ctx, &journalpb.MetadataChange{Backup: outcome}); err != nil {
+		return fmt.Errorf("record backup: %w", err)
+	}
+	return nil
+}
+
+// BackupRecord returns what this node knows of scheduled backups from the entries it has applied, nil
+// before the first. It must not be changed.
+func (m *metadata) BackupRecord() *journalpb.BackupRecord { return state.BackupRecord(m.machine) }
+
 // Lineages returns the latest lineages of the partition; see state.Machine.Lineages.
 func (m *metadata) Lineages() []*journalpb.Lineage { return m.machine.Lineages() }
 

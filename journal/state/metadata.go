@@ -31,8 +31,9 @@ type metadata struct {
 	settings settings
 	// completionKey is the secret key for signed tokens, nil if none is recorded. It never changes.
 	completionKey []byte
-	lineages      []*journalpb.Lineage // the latest, oldest first; the slice is never changed in place
-	cut           uint64               // the latest cut recorded, 0 before the first
+	lineages      []*journalpb.Lineage    // the latest, oldest first; the slice is never changed in place
+	cut           uint64                  // the latest cut recorded, 0 before the first
+	backup        *journalpb.BackupRecord // of scheduled backups, nil before the first; never changed in place
 }
 
 // lineagesMax is how many lineages are kept.
@@ -69,6 +70,7 @@ type metadataChange struct {
 	completionKey          []byte
 	lineage                *journalpb.Lineage
 	cut                    uint64
+	backup                 *journalpb.BackupRecord
 }
 
 func (c *metadataChange) parse(b []byte) bool {
@@ -81,7 +83,7 @@ func (c *metadataChange) parse(b []byte) bool {
 		issuedToken: message.Issued, usedToken: message.Used, revokedToken: message.Revoked,
 		protocol: message.Protocol, startedInstance: message.Started,
 		settings: settings{message.Settings, message.SettingsVersion}, completionKey: message.CompletionKey,
-		lineage: message.Lineage, cut: message.Cut,
+		lineage: message.Lineage, cut: message.Cut, backup: message.Backup,
 	}
 	return true
 }
@@ -143,16 +145,40 @@ func (m metadata) apply(c *metadataChange) (metadata, error) {
 	if c.lineage != nil && err == nil {
 		kept := m.lineages[max(len(m.lineages)+1-lineagesMax, 0):]
 		m.lineages = append(slices.Clone(kept), c.lineage)
+		m.backup = nil // no backup is one of the new lineage
 	}
 	m.cut = max(m.cut, c.cut)
+	if c.backup != nil && err == nil {
+		m.backup = nextBackup(m.backup, c.backup)
+	}
 	return m, err
+}
+
+// nextBackup returns what is recorded of scheduled backups after one of them.
+func nextBackup(recorded, outcome *journalpb.BackupRecord) *journalpb.BackupRecord {
+	next := new(journalpb.BackupRecord)
+	if recorded != nil {
+		next = proto.CloneOf(recorded)
+	}
+	switch {
+	case outcome.Id == "":
+		next.Failed++
+		next.Failures++
+		next.Error = outcome.Error
+	case outcome.Id != next.Id:
+		next.Id, next.Time, next.Duration = outcome.Id, outcome.Time, outcome.Duration
+		next.Bytes, next.StateBytes = outcome.Bytes, outcome.StateBytes
+		next.Succeeded++
+		next.Failures, next.Error = 0, ""
+	}
+	return next
 }
 
 func (m metadata) message() *journalpb.PartitionMetadata {
 	message := &journalpb.PartitionMetadata{
 		Clock: m.clock.UnixNano(), Removed: m.removed, Protocol: m.protocol,
 		Settings: m.settings.encoded, SettingsVersion: m.settings.version, CompletionKey: m.completionKey,
-		Lineages: m.lineages, Cut: m.cut,
+		Lineages: m.lineages, Cut: m.cut, Backup: m.backup,
 	}
 	for _, t := range m.tokens {
 		message.Tokens = append(message.Tokens, &journalpb.JoinToken{Key: []byte(t.key), ExpiresAt: t.expires.UnixNano(), Node: t.node})
@@ -164,7 +190,7 @@ func metadataOf(message *journalpb.PartitionMetadata) metadata {
 	md := metadata{
 		clock: clustertime.FromUnixNano(message.GetClock()), removed: message.GetRemoved(), protocol: message.GetProtocol(),
 		settings: settings{message.GetSettings(), message.GetSettingsVersion()}, completionKey: message.GetCompletionKey(),
-		lineages: message.GetLineages(), cut: message.GetCut(),
+		lineages: message.GetLineages(), cut: message.GetCut(), backup: message.GetBackup(),
 	}
 	for _, t := range message.GetTokens() {
 		md.tokens = append(md.tokens, tokenOf(t))
@@ -205,7 +231,30 @@ func (m metadata) encode() []byte {
 	if m.cut != 0 {
 		b = appendUint(b, 9, m.cut)
 	}
+	if m.backup != nil {
+		b = protowire.AppendTag(b, 10, protowire.BytesType)
+		b = protowire.AppendBytes(b, encodeBackup(m.backup))
+	}
 	return b
+}
+
+// encodeBackup returns the encoded BackupRecord, the same on every replica.
+func encodeBackup(of *journalpb.BackupRecord) []byte {
+	b := protowire.AppendTag(nil, 1, protowire.BytesType)
+	b = protowire.AppendString(b, of.Id)
+	for i, value := range []uint64{uint64(of.Time), uint64(of.Duration), of.Bytes, of.StateBytes, of.Succeeded, of.Failed, of.Failures} {
+		b = appendUint(b, protowire.Number(i+2), value)
+	}
+	b = protowire.AppendTag(b, 9, protowire.BytesType)
+	return protowire.AppendString(b, of.Error)
+}
+
+// BackupRecord returns what is recorded of scheduled backups, nil before the first. It must not be
+// changed.
+func BackupRecord(m *Machine) *journalpb.BackupRecord {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.metadata.backup
 }
 
 // encodeLineage returns the encoded Lineage, the same on every replica.

@@ -395,6 +395,7 @@ type Request struct {
 	//	*Request_ReadBackup
 	//	*Request_EndBackup
 	//	*Request_RecordCut
+	//	*Request_RecordBackup
 	Call          isRequest_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -875,6 +876,15 @@ func (x *Request) GetRecordCut() *RecordCutRequest {
 	return nil
 }
 
+func (x *Request) GetRecordBackup() *RecordBackupRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_RecordBackup); ok {
+			return x.RecordBackup
+		}
+	}
+	return nil
+}
+
 type isRequest_Call interface {
 	isRequest_Call()
 }
@@ -1027,6 +1037,10 @@ type Request_RecordCut struct {
 	RecordCut *RecordCutRequest `protobuf:"bytes,88,opt,name=record_cut,json=recordCut,proto3,oneof"`
 }
 
+type Request_RecordBackup struct {
+	RecordBackup *RecordBackupRequest `protobuf:"bytes,90,opt,name=record_backup,json=recordBackup,proto3,oneof"`
+}
+
 func (*Request_Start) isRequest_Call() {}
 
 func (*Request_Send) isRequest_Call() {}
@@ -1100,6 +1114,8 @@ func (*Request_ReadBackup) isRequest_Call() {}
 func (*Request_EndBackup) isRequest_Call() {}
 
 func (*Request_RecordCut) isRequest_Call() {}
+
+func (*Request_RecordBackup) isRequest_Call() {}
 
 type StartRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -2709,6 +2725,7 @@ type Response struct {
 	//	*Response_ReadBackup
 	//	*Response_EndBackup
 	//	*Response_RecordCut
+	//	*Response_RecordBackup
 	Result        isResponse_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3119,6 +3136,15 @@ func (x *Response) GetRecordCut() *CutRecorded {
 	return nil
 }
 
+func (x *Response) GetRecordBackup() *BackupRecorded {
+	if x != nil {
+		if x, ok := x.Result.(*Response_RecordBackup); ok {
+			return x.RecordBackup
+		}
+	}
+	return nil
+}
+
 type isResponse_Result interface {
 	isResponse_Result()
 }
@@ -3271,6 +3297,10 @@ type Response_RecordCut struct {
 	RecordCut *CutRecorded `protobuf:"bytes,88,opt,name=record_cut,json=recordCut,proto3,oneof"`
 }
 
+type Response_RecordBackup struct {
+	RecordBackup *BackupRecorded `protobuf:"bytes,90,opt,name=record_backup,json=recordBackup,proto3,oneof"`
+}
+
 func (*Response_Start) isResponse_Result() {}
 
 func (*Response_Send) isResponse_Result() {}
@@ -3344,6 +3374,8 @@ func (*Response_ReadBackup) isResponse_Result() {}
 func (*Response_EndBackup) isResponse_Result() {}
 
 func (*Response_RecordCut) isResponse_Result() {}
+
+func (*Response_RecordBackup) isResponse_Result() {}
 
 type ControlResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -7531,6 +7563,159 @@ func (*BackupEnded) Descriptor() ([]byte, []int) {
 	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
 }
 
+// RecordBackupRequest records the outcome of a scheduled backup, in the first partition. Protocol 4.
+type RecordBackupRequest struct {
+	state         protoimpl.MessageState  `protogen:"open.v1"`
+	Outcome       *journalpb.BackupRecord `protobuf:"bytes,1,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecordBackupRequest) Reset() {
+	*x = RecordBackupRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[89]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecordBackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecordBackupRequest) ProtoMessage() {}
+
+func (x *RecordBackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[89]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecordBackupRequest.ProtoReflect.Descriptor instead.
+func (*RecordBackupRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
+}
+
+func (x *RecordBackupRequest) GetOutcome() *journalpb.BackupRecord {
+	if x != nil {
+		return x.Outcome
+	}
+	return nil
+}
+
+type BackupRecorded struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupRecorded) Reset() {
+	*x = BackupRecorded{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[90]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupRecorded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupRecorded) ProtoMessage() {}
+
+func (x *BackupRecorded) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[90]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupRecorded.ProtoReflect.Descriptor instead.
+func (*BackupRecorded) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{90}
+}
+
+// BackupReport is what a node knows of the scheduled backups.
+type BackupReport struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absent if none has ended.
+	Record *journalpb.BackupRecord `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"`
+	// The nanoseconds between two; 0 if this node has no plan for backups.
+	Interval int64 `protobuf:"varint,2,opt,name=interval,proto3" json:"interval,omitempty"`
+	// The bytes that were written and those that are to be, while this node makes one.
+	Written       uint64 `protobuf:"varint,3,opt,name=written,proto3" json:"written,omitempty"`
+	Total         uint64 `protobuf:"varint,4,opt,name=total,proto3" json:"total,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupReport) Reset() {
+	*x = BackupReport{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[91]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupReport) ProtoMessage() {}
+
+func (x *BackupReport) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[91]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupReport.ProtoReflect.Descriptor instead.
+func (*BackupReport) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{91}
+}
+
+func (x *BackupReport) GetRecord() *journalpb.BackupRecord {
+	if x != nil {
+		return x.Record
+	}
+	return nil
+}
+
+func (x *BackupReport) GetInterval() int64 {
+	if x != nil {
+		return x.Interval
+	}
+	return 0
+}
+
+func (x *BackupReport) GetWritten() uint64 {
+	if x != nil {
+		return x.Written
+	}
+	return 0
+}
+
+func (x *BackupReport) GetTotal() uint64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
 // RecordCutRequest asks the leader of a partition to record a cut. Protocol 4.
 type RecordCutRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -7541,7 +7726,7 @@ type RecordCutRequest struct {
 
 func (x *RecordCutRequest) Reset() {
 	*x = RecordCutRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_clusterpb_cluster_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7553,7 +7738,7 @@ func (x *RecordCutRequest) String() string {
 func (*RecordCutRequest) ProtoMessage() {}
 
 func (x *RecordCutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_clusterpb_cluster_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7566,7 +7751,7 @@ func (x *RecordCutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordCutRequest.ProtoReflect.Descriptor instead.
 func (*RecordCutRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *RecordCutRequest) GetCut() uint64 {
@@ -7584,7 +7769,7 @@ type CutRecorded struct {
 
 func (x *CutRecorded) Reset() {
 	*x = CutRecorded{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[90]
+	mi := &file_clusterpb_cluster_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7596,7 +7781,7 @@ func (x *CutRecorded) String() string {
 func (*CutRecorded) ProtoMessage() {}
 
 func (x *CutRecorded) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[90]
+	mi := &file_clusterpb_cluster_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7609,7 +7794,7 @@ func (x *CutRecorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CutRecorded.ProtoReflect.Descriptor instead.
 func (*CutRecorded) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{90}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
 }
 
 // NodeReportRequest asks one node what it knows of itself. Older builds answer that the call is
@@ -7624,7 +7809,7 @@ type NodeReportRequest struct {
 
 func (x *NodeReportRequest) Reset() {
 	*x = NodeReportRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[91]
+	mi := &file_clusterpb_cluster_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7636,7 +7821,7 @@ func (x *NodeReportRequest) String() string {
 func (*NodeReportRequest) ProtoMessage() {}
 
 func (x *NodeReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[91]
+	mi := &file_clusterpb_cluster_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7649,7 +7834,7 @@ func (x *NodeReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReportRequest.ProtoReflect.Descriptor instead.
 func (*NodeReportRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{91}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *NodeReportRequest) GetNode() string {
@@ -7689,16 +7874,17 @@ type NodeReport struct {
 	Activities        []*ActivityReport `protobuf:"bytes,14,rep,name=activities,proto3" json:"activities,omitempty"`
 	ActivitiesOmitted uint32            `protobuf:"varint,15,opt,name=activities_omitted,json=activitiesOmitted,proto3" json:"activities_omitted,omitempty"`
 	// How many bodies of activities may run on the node at once, and how many more now.
-	Slots         uint32   `protobuf:"varint,16,opt,name=slots,proto3" json:"slots,omitempty"`
-	FreeSlots     uint32   `protobuf:"varint,17,opt,name=free_slots,json=freeSlots,proto3" json:"free_slots,omitempty"`
-	Tags          []string `protobuf:"bytes,18,rep,name=tags,proto3" json:"tags,omitempty"`
+	Slots         uint32        `protobuf:"varint,16,opt,name=slots,proto3" json:"slots,omitempty"`
+	FreeSlots     uint32        `protobuf:"varint,17,opt,name=free_slots,json=freeSlots,proto3" json:"free_slots,omitempty"`
+	Tags          []string      `protobuf:"bytes,18,rep,name=tags,proto3" json:"tags,omitempty"`
+	Backup        *BackupReport `protobuf:"bytes,90,opt,name=backup,proto3" json:"backup,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeReport) Reset() {
 	*x = NodeReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[92]
+	mi := &file_clusterpb_cluster_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7710,7 +7896,7 @@ func (x *NodeReport) String() string {
 func (*NodeReport) ProtoMessage() {}
 
 func (x *NodeReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[92]
+	mi := &file_clusterpb_cluster_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7723,7 +7909,7 @@ func (x *NodeReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReport.ProtoReflect.Descriptor instead.
 func (*NodeReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{92}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *NodeReport) GetNode() string {
@@ -7852,6 +8038,13 @@ func (x *NodeReport) GetTags() []string {
 	return nil
 }
 
+func (x *NodeReport) GetBackup() *BackupReport {
+	if x != nil {
+		return x.Backup
+	}
+	return nil
+}
+
 // PartitionReport is a node's state in one partition.
 type PartitionReport struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -7888,7 +8081,7 @@ type PartitionReport struct {
 
 func (x *PartitionReport) Reset() {
 	*x = PartitionReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_clusterpb_cluster_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7900,7 +8093,7 @@ func (x *PartitionReport) String() string {
 func (*PartitionReport) ProtoMessage() {}
 
 func (x *PartitionReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_clusterpb_cluster_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7913,7 +8106,7 @@ func (x *PartitionReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionReport.ProtoReflect.Descriptor instead.
 func (*PartitionReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *PartitionReport) GetRole() string {
@@ -8080,7 +8273,7 @@ type OverloadReport struct {
 
 func (x *OverloadReport) Reset() {
 	*x = OverloadReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_clusterpb_cluster_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8092,7 +8285,7 @@ func (x *OverloadReport) String() string {
 func (*OverloadReport) ProtoMessage() {}
 
 func (x *OverloadReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_clusterpb_cluster_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8105,7 +8298,7 @@ func (x *OverloadReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverloadReport.ProtoReflect.Descriptor instead.
 func (*OverloadReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *OverloadReport) GetMessages() uint32 {
@@ -8237,7 +8430,7 @@ type RateReport struct {
 
 func (x *RateReport) Reset() {
 	*x = RateReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_clusterpb_cluster_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8249,7 +8442,7 @@ func (x *RateReport) String() string {
 func (*RateReport) ProtoMessage() {}
 
 func (x *RateReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_clusterpb_cluster_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8262,7 +8455,7 @@ func (x *RateReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RateReport.ProtoReflect.Descriptor instead.
 func (*RateReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *RateReport) GetEnd() int64 {
@@ -8323,7 +8516,7 @@ type ActivityReport struct {
 
 func (x *ActivityReport) Reset() {
 	*x = ActivityReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_clusterpb_cluster_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8335,7 +8528,7 @@ func (x *ActivityReport) String() string {
 func (*ActivityReport) ProtoMessage() {}
 
 func (x *ActivityReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_clusterpb_cluster_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8348,7 +8541,7 @@ func (x *ActivityReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityReport.ProtoReflect.Descriptor instead.
 func (*ActivityReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *ActivityReport) GetName() string {
@@ -8433,7 +8626,7 @@ type TagQueue struct {
 
 func (x *TagQueue) Reset() {
 	*x = TagQueue{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_clusterpb_cluster_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8445,7 +8638,7 @@ func (x *TagQueue) String() string {
 func (*TagQueue) ProtoMessage() {}
 
 func (x *TagQueue) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_clusterpb_cluster_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8458,7 +8651,7 @@ func (x *TagQueue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TagQueue.ProtoReflect.Descriptor instead.
 func (*TagQueue) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *TagQueue) GetTag() string {
@@ -8484,7 +8677,7 @@ type OfferLeadershipRequest struct {
 
 func (x *OfferLeadershipRequest) Reset() {
 	*x = OfferLeadershipRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_clusterpb_cluster_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8496,7 +8689,7 @@ func (x *OfferLeadershipRequest) String() string {
 func (*OfferLeadershipRequest) ProtoMessage() {}
 
 func (x *OfferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_clusterpb_cluster_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8509,7 +8702,7 @@ func (x *OfferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*OfferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
 }
 
 type OfferLeadershipResult struct {
@@ -8521,7 +8714,7 @@ type OfferLeadershipResult struct {
 
 func (x *OfferLeadershipResult) Reset() {
 	*x = OfferLeadershipResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_clusterpb_cluster_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8533,7 +8726,7 @@ func (x *OfferLeadershipResult) String() string {
 func (*OfferLeadershipResult) ProtoMessage() {}
 
 func (x *OfferLeadershipResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_clusterpb_cluster_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8546,7 +8739,7 @@ func (x *OfferLeadershipResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferLeadershipResult.ProtoReflect.Descriptor instead.
 func (*OfferLeadershipResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *OfferLeadershipResult) GetAccepted() bool {
@@ -8566,7 +8759,7 @@ type CommitIndexRequest struct {
 
 func (x *CommitIndexRequest) Reset() {
 	*x = CommitIndexRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_clusterpb_cluster_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8578,7 +8771,7 @@ func (x *CommitIndexRequest) String() string {
 func (*CommitIndexRequest) ProtoMessage() {}
 
 func (x *CommitIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_clusterpb_cluster_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8591,7 +8784,7 @@ func (x *CommitIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitIndexRequest.ProtoReflect.Descriptor instead.
 func (*CommitIndexRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{103}
 }
 
 type CommitIndexResult struct {
@@ -8602,7 +8795,7 @@ type CommitIndexResult struct {
 
 func (x *CommitIndexResult) Reset() {
 	*x = CommitIndexResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[101]
+	mi := &file_clusterpb_cluster_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8614,7 +8807,7 @@ func (x *CommitIndexResult) String() string {
 func (*CommitIndexResult) ProtoMessage() {}
 
 func (x *CommitIndexResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[101]
+	mi := &file_clusterpb_cluster_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8627,7 +8820,7 @@ func (x *CommitIndexResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitIndexResult.ProtoReflect.Descriptor instead.
 func (*CommitIndexResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{104}
 }
 
 // FromWorker is a message from a worker to a leader. Without any field it is a keep-alive.
@@ -8648,7 +8841,7 @@ type FromWorker struct {
 
 func (x *FromWorker) Reset() {
 	*x = FromWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[102]
+	mi := &file_clusterpb_cluster_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8660,7 +8853,7 @@ func (x *FromWorker) String() string {
 func (*FromWorker) ProtoMessage() {}
 
 func (x *FromWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[102]
+	mi := &file_clusterpb_cluster_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8673,7 +8866,7 @@ func (x *FromWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromWorker.ProtoReflect.Descriptor instead.
 func (*FromWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *FromWorker) GetMessage() isFromWorker_Message {
@@ -8799,7 +8992,7 @@ type RegisterWorker struct {
 
 func (x *RegisterWorker) Reset() {
 	*x = RegisterWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[103]
+	mi := &file_clusterpb_cluster_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8811,7 +9004,7 @@ func (x *RegisterWorker) String() string {
 func (*RegisterWorker) ProtoMessage() {}
 
 func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[103]
+	mi := &file_clusterpb_cluster_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8824,7 +9017,7 @@ func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterWorker.ProtoReflect.Descriptor instead.
 func (*RegisterWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{103}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *RegisterWorker) GetProtocol() uint32 {
@@ -8887,7 +9080,7 @@ type OrchestrationCode struct {
 
 func (x *OrchestrationCode) Reset() {
 	*x = OrchestrationCode{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[104]
+	mi := &file_clusterpb_cluster_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8899,7 +9092,7 @@ func (x *OrchestrationCode) String() string {
 func (*OrchestrationCode) ProtoMessage() {}
 
 func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[104]
+	mi := &file_clusterpb_cluster_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8912,7 +9105,7 @@ func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCode.ProtoReflect.Descriptor instead.
 func (*OrchestrationCode) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{104}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *OrchestrationCode) GetName() string {
@@ -8939,7 +9132,7 @@ type AttemptID struct {
 
 func (x *AttemptID) Reset() {
 	*x = AttemptID{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[105]
+	mi := &file_clusterpb_cluster_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8951,7 +9144,7 @@ func (x *AttemptID) String() string {
 func (*AttemptID) ProtoMessage() {}
 
 func (x *AttemptID) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[105]
+	mi := &file_clusterpb_cluster_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8964,7 +9157,7 @@ func (x *AttemptID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptID.ProtoReflect.Descriptor instead.
 func (*AttemptID) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{105}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *AttemptID) GetRef() *journalpb.OperationRef {
@@ -8993,7 +9186,7 @@ type RunningAttempt struct {
 
 func (x *RunningAttempt) Reset() {
 	*x = RunningAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[106]
+	mi := &file_clusterpb_cluster_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9005,7 +9198,7 @@ func (x *RunningAttempt) String() string {
 func (*RunningAttempt) ProtoMessage() {}
 
 func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[106]
+	mi := &file_clusterpb_cluster_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9018,7 +9211,7 @@ func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningAttempt.ProtoReflect.Descriptor instead.
 func (*RunningAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{106}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *RunningAttempt) GetAttempt() *AttemptID {
@@ -9052,7 +9245,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[107]
+	mi := &file_clusterpb_cluster_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9064,7 +9257,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[107]
+	mi := &file_clusterpb_cluster_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9077,7 +9270,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{107}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *Heartbeat) GetAttempt() *AttemptID {
@@ -9110,7 +9303,7 @@ type AttemptResult struct {
 
 func (x *AttemptResult) Reset() {
 	*x = AttemptResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[108]
+	mi := &file_clusterpb_cluster_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9122,7 +9315,7 @@ func (x *AttemptResult) String() string {
 func (*AttemptResult) ProtoMessage() {}
 
 func (x *AttemptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[108]
+	mi := &file_clusterpb_cluster_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9135,7 +9328,7 @@ func (x *AttemptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptResult.ProtoReflect.Descriptor instead.
 func (*AttemptResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{108}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *AttemptResult) GetAttempt() *AttemptID {
@@ -9188,7 +9381,7 @@ type ToWorker struct {
 
 func (x *ToWorker) Reset() {
 	*x = ToWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[109]
+	mi := &file_clusterpb_cluster_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9200,7 +9393,7 @@ func (x *ToWorker) String() string {
 func (*ToWorker) ProtoMessage() {}
 
 func (x *ToWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[109]
+	mi := &file_clusterpb_cluster_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9213,7 +9406,7 @@ func (x *ToWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToWorker.ProtoReflect.Descriptor instead.
 func (*ToWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{109}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *ToWorker) GetMessage() isToWorker_Message {
@@ -9300,7 +9493,7 @@ type AssignAttempt struct {
 
 func (x *AssignAttempt) Reset() {
 	*x = AssignAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[110]
+	mi := &file_clusterpb_cluster_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9312,7 +9505,7 @@ func (x *AssignAttempt) String() string {
 func (*AssignAttempt) ProtoMessage() {}
 
 func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[110]
+	mi := &file_clusterpb_cluster_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9325,7 +9518,7 @@ func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignAttempt.ProtoReflect.Descriptor instead.
 func (*AssignAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{110}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *AssignAttempt) GetAttempt() *AttemptID {
@@ -9416,7 +9609,7 @@ type CancelAttempt struct {
 
 func (x *CancelAttempt) Reset() {
 	*x = CancelAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[111]
+	mi := &file_clusterpb_cluster_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9428,7 +9621,7 @@ func (x *CancelAttempt) String() string {
 func (*CancelAttempt) ProtoMessage() {}
 
 func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[111]
+	mi := &file_clusterpb_cluster_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9441,7 +9634,7 @@ func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelAttempt.ProtoReflect.Descriptor instead.
 func (*CancelAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{111}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{114}
 }
 
 func (x *CancelAttempt) GetAttempt() *AttemptID {
@@ -9462,7 +9655,7 @@ var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xa5\x17\n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xf4\x17\n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
@@ -9527,7 +9720,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"end_backup\x18W \x01(\v2#.tenuto.cluster.v1.EndBackupRequestH\x00R\tendBackup\x12D\n" +
 	"\n" +
-	"record_cut\x18X \x01(\v2#.tenuto.cluster.v1.RecordCutRequestH\x00R\trecordCutB\x06\n" +
+	"record_cut\x18X \x01(\v2#.tenuto.cluster.v1.RecordCutRequestH\x00R\trecordCut\x12M\n" +
+	"\rrecord_backup\x18Z \x01(\v2&.tenuto.cluster.v1.RecordBackupRequestH\x00R\frecordBackupB\x06\n" +
 	"\x04callB\x0e\n" +
 	"\f_first_index\"\xb2\x05\n" +
 	"\fStartRequest\x12\x12\n" +
@@ -9678,7 +9872,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0eHistoryRequest\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\"\n" +
 	"\rfrom_event_id\x18\x02 \x01(\x04R\vfromEventId\x12\x14\n" +
-	"\x05paged\x18\x03 \x01(\bR\x05paged\"\xe0\x14\n" +
+	"\x05paged\x18\x03 \x01(\bR\x05paged\"\xaa\x15\n" +
 	"\bResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x124\n" +
 	"\afailure\x18\x02 \x01(\v2\x1a.tenuto.cluster.v1.FailureR\afailure\x12#\n" +
@@ -9731,7 +9925,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"end_backup\x18W \x01(\v2\x1e.tenuto.cluster.v1.BackupEndedH\x00R\tendBackup\x12?\n" +
 	"\n" +
-	"record_cut\x18X \x01(\v2\x1e.tenuto.cluster.v1.CutRecordedH\x00R\trecordCutB\b\n" +
+	"record_cut\x18X \x01(\v2\x1e.tenuto.cluster.v1.CutRecordedH\x00R\trecordCut\x12H\n" +
+	"\rrecord_backup\x18Z \x01(\v2!.tenuto.cluster.v1.BackupRecordedH\x00R\frecordBackupB\b\n" +
 	"\x06result\"\x0f\n" +
 	"\rControlResult\"\xf8\x03\n" +
 	"\x0eOperateRequest\x12:\n" +
@@ -10064,12 +10259,20 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x10EndBackupRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"\r\n" +
-	"\vBackupEnded\"$\n" +
+	"\vBackupEnded\"P\n" +
+	"\x13RecordBackupRequest\x129\n" +
+	"\aoutcome\x18\x01 \x01(\v2\x1f.tenuto.journal.v1.BackupRecordR\aoutcome\"\x10\n" +
+	"\x0eBackupRecorded\"\x93\x01\n" +
+	"\fBackupReport\x127\n" +
+	"\x06record\x18\x01 \x01(\v2\x1f.tenuto.journal.v1.BackupRecordR\x06record\x12\x1a\n" +
+	"\binterval\x18\x02 \x01(\x03R\binterval\x12\x18\n" +
+	"\awritten\x18\x03 \x01(\x04R\awritten\x12\x14\n" +
+	"\x05total\x18\x04 \x01(\x04R\x05total\"$\n" +
 	"\x10RecordCutRequest\x12\x10\n" +
 	"\x03cut\x18\x01 \x01(\x04R\x03cut\"\r\n" +
 	"\vCutRecorded\"'\n" +
 	"\x11NodeReportRequest\x12\x12\n" +
-	"\x04node\x18\x01 \x01(\tR\x04node\"\xea\x05\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"\xa3\x06\n" +
 	"\n" +
 	"NodeReport\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
@@ -10095,7 +10298,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05slots\x18\x10 \x01(\rR\x05slots\x12\x1d\n" +
 	"\n" +
 	"free_slots\x18\x11 \x01(\rR\tfreeSlots\x12\x12\n" +
-	"\x04tags\x18\x12 \x03(\tR\x04tags\"\x86\x05\n" +
+	"\x04tags\x18\x12 \x03(\tR\x04tags\x127\n" +
+	"\x06backup\x18Z \x01(\v2\x1f.tenuto.cluster.v1.BackupReportR\x06backup\"\x86\x05\n" +
 	"\x0fPartitionReport\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x12\n" +
@@ -10255,7 +10459,7 @@ func file_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 117)
+var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 120)
 var file_clusterpb_cluster_proto_goTypes = []any{
 	(ReusePolicy)(0),                  // 0: tenuto.cluster.v1.ReusePolicy
 	(CodeList)(0),                     // 1: tenuto.cluster.v1.CodeList
@@ -10351,47 +10555,51 @@ var file_clusterpb_cluster_proto_goTypes = []any{
 	(*BackupBytes)(nil),               // 91: tenuto.cluster.v1.BackupBytes
 	(*EndBackupRequest)(nil),          // 92: tenuto.cluster.v1.EndBackupRequest
 	(*BackupEnded)(nil),               // 93: tenuto.cluster.v1.BackupEnded
-	(*RecordCutRequest)(nil),          // 94: tenuto.cluster.v1.RecordCutRequest
-	(*CutRecorded)(nil),               // 95: tenuto.cluster.v1.CutRecorded
-	(*NodeReportRequest)(nil),         // 96: tenuto.cluster.v1.NodeReportRequest
-	(*NodeReport)(nil),                // 97: tenuto.cluster.v1.NodeReport
-	(*PartitionReport)(nil),           // 98: tenuto.cluster.v1.PartitionReport
-	(*OverloadReport)(nil),            // 99: tenuto.cluster.v1.OverloadReport
-	(*RateReport)(nil),                // 100: tenuto.cluster.v1.RateReport
-	(*ActivityReport)(nil),            // 101: tenuto.cluster.v1.ActivityReport
-	(*TagQueue)(nil),                  // 102: tenuto.cluster.v1.TagQueue
-	(*OfferLeadershipRequest)(nil),    // 103: tenuto.cluster.v1.OfferLeadershipRequest
-	(*OfferLeadershipResult)(nil),     // 104: tenuto.cluster.v1.OfferLeadershipResult
-	(*CommitIndexRequest)(nil),        // 105: tenuto.cluster.v1.CommitIndexRequest
-	(*CommitIndexResult)(nil),         // 106: tenuto.cluster.v1.CommitIndexResult
-	(*FromWorker)(nil),                // 107: tenuto.cluster.v1.FromWorker
-	(*RegisterWorker)(nil),            // 108: tenuto.cluster.v1.RegisterWorker
-	(*OrchestrationCode)(nil),         // 109: tenuto.cluster.v1.OrchestrationCode
-	(*AttemptID)(nil),                 // 110: tenuto.cluster.v1.AttemptID
-	(*RunningAttempt)(nil),            // 111: tenuto.cluster.v1.RunningAttempt
-	(*Heartbeat)(nil),                 // 112: tenuto.cluster.v1.Heartbeat
-	(*AttemptResult)(nil),             // 113: tenuto.cluster.v1.AttemptResult
-	(*ToWorker)(nil),                  // 114: tenuto.cluster.v1.ToWorker
-	(*AssignAttempt)(nil),             // 115: tenuto.cluster.v1.AssignAttempt
-	(*CancelAttempt)(nil),             // 116: tenuto.cluster.v1.CancelAttempt
-	nil,                               // 117: tenuto.cluster.v1.StartRequest.TagsEntry
-	nil,                               // 118: tenuto.cluster.v1.ListRequest.TagsEntry
-	nil,                               // 119: tenuto.cluster.v1.ListRequest.AttributesEntry
-	nil,                               // 120: tenuto.cluster.v1.Status.TagsEntry
-	nil,                               // 121: tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	(*journalpb.Payload)(nil),         // 122: tenuto.journal.v1.Payload
-	(*journalpb.Header)(nil),          // 123: tenuto.journal.v1.Header
-	(*journalpb.RetryPolicy)(nil),     // 124: tenuto.journal.v1.RetryPolicy
-	(*journalpb.Error)(nil),           // 125: tenuto.journal.v1.Error
-	(*journalpb.ValueSet)(nil),        // 126: tenuto.journal.v1.ValueSet
-	(*journalpb.ActivityOptions)(nil), // 127: tenuto.journal.v1.ActivityOptions
-	(*journalpb.OperationRef)(nil),    // 128: tenuto.journal.v1.OperationRef
-	(*journalpb.AttributeSet)(nil),    // 129: tenuto.journal.v1.AttributeSet
-	(*journalpb.Operation)(nil),       // 130: tenuto.journal.v1.Operation
-	(*journalpb.PausedActivity)(nil),  // 131: tenuto.journal.v1.PausedActivity
-	(*journalpb.JoinToken)(nil),       // 132: tenuto.journal.v1.JoinToken
-	(*journalpb.Event)(nil),           // 133: tenuto.journal.v1.Event
-	(*journalpb.Instance)(nil),        // 134: tenuto.journal.v1.Instance
+	(*RecordBackupRequest)(nil),       // 94: tenuto.cluster.v1.RecordBackupRequest
+	(*BackupRecorded)(nil),            // 95: tenuto.cluster.v1.BackupRecorded
+	(*BackupReport)(nil),              // 96: tenuto.cluster.v1.BackupReport
+	(*RecordCutRequest)(nil),          // 97: tenuto.cluster.v1.RecordCutRequest
+	(*CutRecorded)(nil),               // 98: tenuto.cluster.v1.CutRecorded
+	(*NodeReportRequest)(nil),         // 99: tenuto.cluster.v1.NodeReportRequest
+	(*NodeReport)(nil),                // 100: tenuto.cluster.v1.NodeReport
+	(*PartitionReport)(nil),           // 101: tenuto.cluster.v1.PartitionReport
+	(*OverloadReport)(nil),            // 102: tenuto.cluster.v1.OverloadReport
+	(*RateReport)(nil),                // 103: tenuto.cluster.v1.RateReport
+	(*ActivityReport)(nil),            // 104: tenuto.cluster.v1.ActivityReport
+	(*TagQueue)(nil),                  // 105: tenuto.cluster.v1.TagQueue
+	(*OfferLeadershipRequest)(nil),    // 106: tenuto.cluster.v1.OfferLeadershipRequest
+	(*OfferLeadershipResult)(nil),     // 107: tenuto.cluster.v1.OfferLeadershipResult
+	(*CommitIndexRequest)(nil),        // 108: tenuto.cluster.v1.CommitIndexRequest
+	(*CommitIndexResult)(nil),         // 109: tenuto.cluster.v1.CommitIndexResult
+	(*FromWorker)(nil),                // 110: tenuto.cluster.v1.FromWorker
+	(*RegisterWorker)(nil),            // 111: tenuto.cluster.v1.RegisterWorker
+	(*OrchestrationCode)(nil),         // 112: tenuto.cluster.v1.OrchestrationCode
+	(*AttemptID)(nil),                 // 113: tenuto.cluster.v1.AttemptID
+	(*RunningAttempt)(nil),            // 114: tenuto.cluster.v1.RunningAttempt
+	(*Heartbeat)(nil),                 // 115: tenuto.cluster.v1.Heartbeat
+	(*AttemptResult)(nil),             // 116: tenuto.cluster.v1.AttemptResult
+	(*ToWorker)(nil),                  // 117: tenuto.cluster.v1.ToWorker
+	(*AssignAttempt)(nil),             // 118: tenuto.cluster.v1.AssignAttempt
+	(*CancelAttempt)(nil),             // 119: tenuto.cluster.v1.CancelAttempt
+	nil,                               // 120: tenuto.cluster.v1.StartRequest.TagsEntry
+	nil,                               // 121: tenuto.cluster.v1.ListRequest.TagsEntry
+	nil,                               // 122: tenuto.cluster.v1.ListRequest.AttributesEntry
+	nil,                               // 123: tenuto.cluster.v1.Status.TagsEntry
+	nil,                               // 124: tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	(*journalpb.Payload)(nil),         // 125: tenuto.journal.v1.Payload
+	(*journalpb.Header)(nil),          // 126: tenuto.journal.v1.Header
+	(*journalpb.RetryPolicy)(nil),     // 127: tenuto.journal.v1.RetryPolicy
+	(*journalpb.Error)(nil),           // 128: tenuto.journal.v1.Error
+	(*journalpb.ValueSet)(nil),        // 129: tenuto.journal.v1.ValueSet
+	(*journalpb.ActivityOptions)(nil), // 130: tenuto.journal.v1.ActivityOptions
+	(*journalpb.OperationRef)(nil),    // 131: tenuto.journal.v1.OperationRef
+	(*journalpb.AttributeSet)(nil),    // 132: tenuto.journal.v1.AttributeSet
+	(*journalpb.Operation)(nil),       // 133: tenuto.journal.v1.Operation
+	(*journalpb.PausedActivity)(nil),  // 134: tenuto.journal.v1.PausedActivity
+	(*journalpb.JoinToken)(nil),       // 135: tenuto.journal.v1.JoinToken
+	(*journalpb.Event)(nil),           // 136: tenuto.journal.v1.Event
+	(*journalpb.Instance)(nil),        // 137: tenuto.journal.v1.Instance
+	(*journalpb.BackupRecord)(nil),    // 138: tenuto.journal.v1.BackupRecord
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
 	6,   // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
@@ -10414,8 +10622,8 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	78,  // 17: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
 	66,  // 18: tenuto.cluster.v1.Request.issue_token:type_name -> tenuto.cluster.v1.IssueTokenRequest
 	82,  // 19: tenuto.cluster.v1.Request.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesRequest
-	103, // 20: tenuto.cluster.v1.Request.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipRequest
-	105, // 21: tenuto.cluster.v1.Request.commit_index:type_name -> tenuto.cluster.v1.CommitIndexRequest
+	106, // 20: tenuto.cluster.v1.Request.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipRequest
+	108, // 21: tenuto.cluster.v1.Request.commit_index:type_name -> tenuto.cluster.v1.CommitIndexRequest
 	7,   // 22: tenuto.cluster.v1.Request.start_batch:type_name -> tenuto.cluster.v1.StartBatchRequest
 	80,  // 23: tenuto.cluster.v1.Request.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberRequest
 	68,  // 24: tenuto.cluster.v1.Request.list_tokens:type_name -> tenuto.cluster.v1.ListTokensRequest
@@ -10426,152 +10634,157 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	36,  // 29: tenuto.cluster.v1.Request.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityRequest
 	32,  // 30: tenuto.cluster.v1.Request.copy:type_name -> tenuto.cluster.v1.CopyRequest
 	34,  // 31: tenuto.cluster.v1.Request.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipRequest
-	96,  // 32: tenuto.cluster.v1.Request.node_report:type_name -> tenuto.cluster.v1.NodeReportRequest
+	99,  // 32: tenuto.cluster.v1.Request.node_report:type_name -> tenuto.cluster.v1.NodeReportRequest
 	86,  // 33: tenuto.cluster.v1.Request.begin_backup:type_name -> tenuto.cluster.v1.BeginBackupRequest
 	90,  // 34: tenuto.cluster.v1.Request.read_backup:type_name -> tenuto.cluster.v1.ReadBackupRequest
 	92,  // 35: tenuto.cluster.v1.Request.end_backup:type_name -> tenuto.cluster.v1.EndBackupRequest
-	94,  // 36: tenuto.cluster.v1.Request.record_cut:type_name -> tenuto.cluster.v1.RecordCutRequest
-	122, // 37: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
-	117, // 38: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
-	0,   // 39: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
-	25,  // 40: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
-	123, // 41: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
-	124, // 42: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	17,  // 43: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
-	8,   // 44: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
-	6,   // 45: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
-	10,  // 46: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
-	28,  // 47: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
-	2,   // 48: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
-	118, // 49: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
-	119, // 50: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
-	13,  // 51: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
-	14,  // 52: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
-	122, // 53: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
-	122, // 54: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
-	125, // 55: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
-	122, // 56: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
-	123, // 57: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
-	125, // 58: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
-	126, // 59: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
-	23,  // 60: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
-	125, // 61: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
-	122, // 62: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	123, // 63: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
-	41,  // 64: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
-	46,  // 65: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
-	47,  // 66: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
-	48,  // 67: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
-	49,  // 68: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
-	29,  // 69: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
-	38,  // 70: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
-	40,  // 71: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
-	16,  // 72: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
-	18,  // 73: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
-	22,  // 74: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
-	20,  // 75: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
-	53,  // 76: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
-	55,  // 77: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
-	58,  // 78: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
-	61,  // 79: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
-	64,  // 80: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
-	77,  // 81: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
-	79,  // 82: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
-	67,  // 83: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
-	84,  // 84: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
-	104, // 85: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
-	106, // 86: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
-	9,   // 87: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
-	81,  // 88: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
-	69,  // 89: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
-	71,  // 90: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
-	73,  // 91: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
-	75,  // 92: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
-	31,  // 93: tenuto.cluster.v1.Response.operate:type_name -> tenuto.cluster.v1.OperateResult
-	37,  // 94: tenuto.cluster.v1.Response.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityResult
-	33,  // 95: tenuto.cluster.v1.Response.copy:type_name -> tenuto.cluster.v1.CopyResult
-	35,  // 96: tenuto.cluster.v1.Response.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipResult
-	97,  // 97: tenuto.cluster.v1.Response.node_report:type_name -> tenuto.cluster.v1.NodeReport
-	87,  // 98: tenuto.cluster.v1.Response.begin_backup:type_name -> tenuto.cluster.v1.BackupBegun
-	91,  // 99: tenuto.cluster.v1.Response.read_backup:type_name -> tenuto.cluster.v1.BackupBytes
-	93,  // 100: tenuto.cluster.v1.Response.end_backup:type_name -> tenuto.cluster.v1.BackupEnded
-	95,  // 101: tenuto.cluster.v1.Response.record_cut:type_name -> tenuto.cluster.v1.CutRecorded
-	3,   // 102: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
-	122, // 103: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
-	125, // 104: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
-	127, // 105: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
-	4,   // 106: tenuto.cluster.v1.CopyRequest.kind:type_name -> tenuto.cluster.v1.CopyRequest.Kind
-	122, // 107: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
-	50,  // 108: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
-	39,  // 109: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
-	45,  // 110: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
-	44,  // 111: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
-	125, // 112: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
-	43,  // 113: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
-	42,  // 114: tenuto.cluster.v1.Failure.copy_refusal:type_name -> tenuto.cluster.v1.CopyRefusal
-	18,  // 115: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
-	50,  // 116: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	122, // 117: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	125, // 118: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
-	51,  // 119: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	128, // 120: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	120, // 121: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	122, // 122: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
-	129, // 123: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	122, // 124: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
-	125, // 125: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
-	56,  // 126: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
-	130, // 127: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
-	131, // 128: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
-	50,  // 129: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
-	60,  // 130: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
-	62,  // 131: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
-	60,  // 132: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
-	65,  // 133: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
-	132, // 134: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
-	83,  // 135: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
-	133, // 136: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
-	128, // 137: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
-	85,  // 138: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
-	134, // 139: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
-	133, // 140: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
-	88,  // 141: tenuto.cluster.v1.BackupBegun.partitions:type_name -> tenuto.cluster.v1.BackupPartition
-	89,  // 142: tenuto.cluster.v1.BackupPartition.files:type_name -> tenuto.cluster.v1.BackupFile
-	98,  // 143: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
-	99,  // 144: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
-	100, // 145: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
-	109, // 146: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	101, // 147: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
-	102, // 148: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
-	108, // 149: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
-	111, // 150: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
-	112, // 151: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
-	113, // 152: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	121, // 153: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	109, // 154: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	1,   // 155: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
-	128, // 156: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	110, // 157: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	110, // 158: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	122, // 159: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	110, // 160: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	122, // 161: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	125, // 162: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	122, // 163: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	115, // 164: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
-	116, // 165: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
-	110, // 166: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	110, // 167: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	122, // 168: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
-	125, // 169: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
-	122, // 170: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
-	123, // 171: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
-	110, // 172: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	173, // [173:173] is the sub-list for method output_type
-	173, // [173:173] is the sub-list for method input_type
-	173, // [173:173] is the sub-list for extension type_name
-	173, // [173:173] is the sub-list for extension extendee
-	0,   // [0:173] is the sub-list for field type_name
+	97,  // 36: tenuto.cluster.v1.Request.record_cut:type_name -> tenuto.cluster.v1.RecordCutRequest
+	94,  // 37: tenuto.cluster.v1.Request.record_backup:type_name -> tenuto.cluster.v1.RecordBackupRequest
+	125, // 38: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
+	120, // 39: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
+	0,   // 40: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
+	25,  // 41: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
+	126, // 42: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
+	127, // 43: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	17,  // 44: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
+	8,   // 45: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
+	6,   // 46: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
+	10,  // 47: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
+	28,  // 48: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
+	2,   // 49: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
+	121, // 50: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	122, // 51: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
+	13,  // 52: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
+	14,  // 53: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
+	125, // 54: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
+	125, // 55: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
+	128, // 56: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
+	125, // 57: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
+	126, // 58: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
+	128, // 59: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
+	129, // 60: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
+	23,  // 61: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
+	128, // 62: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
+	125, // 63: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	126, // 64: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
+	41,  // 65: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
+	46,  // 66: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
+	47,  // 67: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
+	48,  // 68: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
+	49,  // 69: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
+	29,  // 70: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
+	38,  // 71: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
+	40,  // 72: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
+	16,  // 73: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
+	18,  // 74: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
+	22,  // 75: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
+	20,  // 76: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
+	53,  // 77: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
+	55,  // 78: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
+	58,  // 79: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
+	61,  // 80: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
+	64,  // 81: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
+	77,  // 82: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
+	79,  // 83: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
+	67,  // 84: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
+	84,  // 85: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
+	107, // 86: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
+	109, // 87: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
+	9,   // 88: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
+	81,  // 89: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
+	69,  // 90: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
+	71,  // 91: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
+	73,  // 92: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
+	75,  // 93: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
+	31,  // 94: tenuto.cluster.v1.Response.operate:type_name -> tenuto.cluster.v1.OperateResult
+	37,  // 95: tenuto.cluster.v1.Response.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityResult
+	33,  // 96: tenuto.cluster.v1.Response.copy:type_name -> tenuto.cluster.v1.CopyResult
+	35,  // 97: tenuto.cluster.v1.Response.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipResult
+	100, // 98: tenuto.cluster.v1.Response.node_report:type_name -> tenuto.cluster.v1.NodeReport
+	87,  // 99: tenuto.cluster.v1.Response.begin_backup:type_name -> tenuto.cluster.v1.BackupBegun
+	91,  // 100: tenuto.cluster.v1.Response.read_backup:type_name -> tenuto.cluster.v1.BackupBytes
+	93,  // 101: tenuto.cluster.v1.Response.end_backup:type_name -> tenuto.cluster.v1.BackupEnded
+	98,  // 102: tenuto.cluster.v1.Response.record_cut:type_name -> tenuto.cluster.v1.CutRecorded
+	95,  // 103: tenuto.cluster.v1.Response.record_backup:type_name -> tenuto.cluster.v1.BackupRecorded
+	3,   // 104: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
+	125, // 105: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
+	128, // 106: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
+	130, // 107: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
+	4,   // 108: tenuto.cluster.v1.CopyRequest.kind:type_name -> tenuto.cluster.v1.CopyRequest.Kind
+	125, // 109: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
+	50,  // 110: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
+	39,  // 111: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
+	45,  // 112: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
+	44,  // 113: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
+	128, // 114: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
+	43,  // 115: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
+	42,  // 116: tenuto.cluster.v1.Failure.copy_refusal:type_name -> tenuto.cluster.v1.CopyRefusal
+	18,  // 117: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
+	50,  // 118: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
+	125, // 119: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	128, // 120: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	51,  // 121: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
+	131, // 122: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	123, // 123: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	125, // 124: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
+	132, // 125: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	125, // 126: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	128, // 127: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	56,  // 128: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
+	133, // 129: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	134, // 130: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
+	50,  // 131: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
+	60,  // 132: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
+	62,  // 133: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
+	60,  // 134: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
+	65,  // 135: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
+	135, // 136: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
+	83,  // 137: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
+	136, // 138: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
+	131, // 139: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
+	85,  // 140: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
+	137, // 141: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
+	136, // 142: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
+	88,  // 143: tenuto.cluster.v1.BackupBegun.partitions:type_name -> tenuto.cluster.v1.BackupPartition
+	89,  // 144: tenuto.cluster.v1.BackupPartition.files:type_name -> tenuto.cluster.v1.BackupFile
+	138, // 145: tenuto.cluster.v1.RecordBackupRequest.outcome:type_name -> tenuto.journal.v1.BackupRecord
+	138, // 146: tenuto.cluster.v1.BackupReport.record:type_name -> tenuto.journal.v1.BackupRecord
+	101, // 147: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
+	102, // 148: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
+	103, // 149: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
+	112, // 150: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	104, // 151: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
+	96,  // 152: tenuto.cluster.v1.NodeReport.backup:type_name -> tenuto.cluster.v1.BackupReport
+	105, // 153: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
+	111, // 154: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
+	114, // 155: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
+	115, // 156: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
+	116, // 157: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	124, // 158: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	112, // 159: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	1,   // 160: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
+	131, // 161: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	113, // 162: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	113, // 163: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	125, // 164: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	113, // 165: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	125, // 166: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	128, // 167: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	125, // 168: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	118, // 169: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
+	119, // 170: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
+	113, // 171: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	113, // 172: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	125, // 173: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
+	128, // 174: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
+	125, // 175: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
+	126, // 176: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
+	113, // 177: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	178, // [178:178] is the sub-list for method output_type
+	178, // [178:178] is the sub-list for method input_type
+	178, // [178:178] is the sub-list for extension type_name
+	178, // [178:178] is the sub-list for extension extendee
+	0,   // [0:178] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }
@@ -10617,6 +10830,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*Request_ReadBackup)(nil),
 		(*Request_EndBackup)(nil),
 		(*Request_RecordCut)(nil),
+		(*Request_RecordBackup)(nil),
 	}
 	file_clusterpb_cluster_proto_msgTypes[3].OneofWrappers = []any{}
 	file_clusterpb_cluster_proto_msgTypes[23].OneofWrappers = []any{
@@ -10657,9 +10871,10 @@ func file_clusterpb_cluster_proto_init() {
 		(*Response_ReadBackup)(nil),
 		(*Response_EndBackup)(nil),
 		(*Response_RecordCut)(nil),
+		(*Response_RecordBackup)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[93].OneofWrappers = []any{}
-	file_clusterpb_cluster_proto_msgTypes[102].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[96].OneofWrappers = []any{}
+	file_clusterpb_cluster_proto_msgTypes[105].OneofWrappers = []any{
 		(*FromWorker_Register)(nil),
 		(*FromWorker_RunningAttempt)(nil),
 		(*FromWorker_FreeSlots)(nil),
@@ -10667,7 +10882,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*FromWorker_Result)(nil),
 		(*FromWorker_Drain)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[109].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[112].OneofWrappers = []any{
 		(*ToWorker_AssignAttempt)(nil),
 		(*ToWorker_CancelAttempt)(nil),
 		(*ToWorker_Ack)(nil),
@@ -10678,7 +10893,7 @@ func file_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_clusterpb_cluster_proto_rawDesc), len(file_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   117,
+			NumMessages:   120,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

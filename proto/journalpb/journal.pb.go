@@ -296,7 +296,7 @@ func (x Lineage_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Lineage_Kind.Descriptor instead.
 func (Lineage_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{52, 0}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{53, 0}
 }
 
 // Payload is a user's value in the journal: bytes and the name of their encoding. An empty
@@ -4404,7 +4404,10 @@ type MetadataChange struct {
 	Lineage *Lineage `protobuf:"bytes,24,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	// The number of a cut; see PartitionMetadata.cut. A number that is not above the recorded one has no
 	// effect. Protocol 4.
-	Cut           uint64 `protobuf:"varint,25,opt,name=cut,proto3" json:"cut,omitempty"`
+	Cut uint64 `protobuf:"varint,25,opt,name=cut,proto3" json:"cut,omitempty"`
+	// The outcome of a scheduled backup, in the first partition only: a success if it has an ID. Counts
+	// are ignored. Repeating a success changes nothing. Protocol 4.
+	Backup        *BackupRecord `protobuf:"bytes,26,opt,name=backup,proto3" json:"backup,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4530,6 +4533,127 @@ func (x *MetadataChange) GetCut() uint64 {
 	return 0
 }
 
+func (x *MetadataChange) GetBackup() *BackupRecord {
+	if x != nil {
+		return x.Backup
+	}
+	return nil
+}
+
+// BackupRecord is the outcome of the scheduled backups of a cluster (cluster.Config.Backups) in its
+// present lineage.
+type BackupRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The latest one that succeeded: its ID, the wall clock of its node when it was made (Unix
+	// nanoseconds), the nanoseconds that it took, its bytes, and those of the state.
+	Id         string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Time       int64  `protobuf:"varint,2,opt,name=time,proto3" json:"time,omitempty"`
+	Duration   int64  `protobuf:"varint,3,opt,name=duration,proto3" json:"duration,omitempty"`
+	Bytes      uint64 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	StateBytes uint64 `protobuf:"varint,5,opt,name=state_bytes,json=stateBytes,proto3" json:"state_bytes,omitempty"`
+	// How many succeeded and failed, and how many failed since the latest success.
+	Succeeded uint64 `protobuf:"varint,6,opt,name=succeeded,proto3" json:"succeeded,omitempty"`
+	Failed    uint64 `protobuf:"varint,7,opt,name=failed,proto3" json:"failed,omitempty"`
+	Failures  uint64 `protobuf:"varint,8,opt,name=failures,proto3" json:"failures,omitempty"`
+	// Why the latest one failed, at most 1 KiB; empty if it succeeded.
+	Error         string `protobuf:"bytes,9,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupRecord) Reset() {
+	*x = BackupRecord{}
+	mi := &file_journalpb_journal_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupRecord) ProtoMessage() {}
+
+func (x *BackupRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupRecord.ProtoReflect.Descriptor instead.
+func (*BackupRecord) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *BackupRecord) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *BackupRecord) GetTime() int64 {
+	if x != nil {
+		return x.Time
+	}
+	return 0
+}
+
+func (x *BackupRecord) GetDuration() int64 {
+	if x != nil {
+		return x.Duration
+	}
+	return 0
+}
+
+func (x *BackupRecord) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *BackupRecord) GetStateBytes() uint64 {
+	if x != nil {
+		return x.StateBytes
+	}
+	return 0
+}
+
+func (x *BackupRecord) GetSucceeded() uint64 {
+	if x != nil {
+		return x.Succeeded
+	}
+	return 0
+}
+
+func (x *BackupRecord) GetFailed() uint64 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+func (x *BackupRecord) GetFailures() uint64 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+func (x *BackupRecord) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 // Lineage says what a partition was continued from outside of Raft's log: a backup, or the
 // directory of one node. Entries of the earlier lineage after that point are lost.
 type Lineage struct {
@@ -4549,7 +4673,7 @@ type Lineage struct {
 
 func (x *Lineage) Reset() {
 	*x = Lineage{}
-	mi := &file_journalpb_journal_proto_msgTypes[52]
+	mi := &file_journalpb_journal_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4561,7 +4685,7 @@ func (x *Lineage) String() string {
 func (*Lineage) ProtoMessage() {}
 
 func (x *Lineage) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[52]
+	mi := &file_journalpb_journal_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4574,7 +4698,7 @@ func (x *Lineage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lineage.ProtoReflect.Descriptor instead.
 func (*Lineage) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{52}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Lineage) GetId() string {
@@ -4633,7 +4757,7 @@ type SetCondition struct {
 
 func (x *SetCondition) Reset() {
 	*x = SetCondition{}
-	mi := &file_journalpb_journal_proto_msgTypes[53]
+	mi := &file_journalpb_journal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4645,7 +4769,7 @@ func (x *SetCondition) String() string {
 func (*SetCondition) ProtoMessage() {}
 
 func (x *SetCondition) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[53]
+	mi := &file_journalpb_journal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4658,7 +4782,7 @@ func (x *SetCondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCondition.ProtoReflect.Descriptor instead.
 func (*SetCondition) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{53}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SetCondition) GetInstance() string {
@@ -4740,7 +4864,7 @@ type CopyHistory struct {
 
 func (x *CopyHistory) Reset() {
 	*x = CopyHistory{}
-	mi := &file_journalpb_journal_proto_msgTypes[54]
+	mi := &file_journalpb_journal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4752,7 +4876,7 @@ func (x *CopyHistory) String() string {
 func (*CopyHistory) ProtoMessage() {}
 
 func (x *CopyHistory) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[54]
+	mi := &file_journalpb_journal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4765,7 +4889,7 @@ func (x *CopyHistory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyHistory.ProtoReflect.Descriptor instead.
 func (*CopyHistory) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{54}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *CopyHistory) GetEpoch() uint64 {
@@ -4896,7 +5020,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_journalpb_journal_proto_msgTypes[55]
+	mi := &file_journalpb_journal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4908,7 +5032,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[55]
+	mi := &file_journalpb_journal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4921,7 +5045,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{55}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Condition) GetKind() ConditionKind {
@@ -4981,7 +5105,7 @@ type JoinToken struct {
 
 func (x *JoinToken) Reset() {
 	*x = JoinToken{}
-	mi := &file_journalpb_journal_proto_msgTypes[56]
+	mi := &file_journalpb_journal_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4993,7 +5117,7 @@ func (x *JoinToken) String() string {
 func (*JoinToken) ProtoMessage() {}
 
 func (x *JoinToken) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[56]
+	mi := &file_journalpb_journal_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5006,7 +5130,7 @@ func (x *JoinToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinToken.ProtoReflect.Descriptor instead.
 func (*JoinToken) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{56}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *JoinToken) GetKey() []byte {
@@ -5053,14 +5177,16 @@ type PartitionMetadata struct {
 	// The latest cut of the cluster that this partition has recorded, 0 before the first. A message
 	// that another partition has sent after a cut is recorded here after that cut, so the states of all
 	// partitions at the same cut contain no effect of a message without the message.
-	Cut           uint64 `protobuf:"varint,9,opt,name=cut,proto3" json:"cut,omitempty"`
+	Cut uint64 `protobuf:"varint,9,opt,name=cut,proto3" json:"cut,omitempty"`
+	// The outcome of scheduled backups, in the first partition; absent before the first.
+	Backup        *BackupRecord `protobuf:"bytes,10,opt,name=backup,proto3" json:"backup,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PartitionMetadata) Reset() {
 	*x = PartitionMetadata{}
-	mi := &file_journalpb_journal_proto_msgTypes[57]
+	mi := &file_journalpb_journal_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5072,7 +5198,7 @@ func (x *PartitionMetadata) String() string {
 func (*PartitionMetadata) ProtoMessage() {}
 
 func (x *PartitionMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[57]
+	mi := &file_journalpb_journal_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5085,7 +5211,7 @@ func (x *PartitionMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionMetadata.ProtoReflect.Descriptor instead.
 func (*PartitionMetadata) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{57}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *PartitionMetadata) GetClock() int64 {
@@ -5151,6 +5277,13 @@ func (x *PartitionMetadata) GetCut() uint64 {
 	return 0
 }
 
+func (x *PartitionMetadata) GetBackup() *BackupRecord {
+	if x != nil {
+		return x.Backup
+	}
+	return nil
+}
+
 // Settings are what applies on every node of a cluster; see cluster.Settings. Defaults are recorded
 // as values, so that a build with other defaults changes nothing.
 type Settings struct {
@@ -5181,7 +5314,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_journalpb_journal_proto_msgTypes[58]
+	mi := &file_journalpb_journal_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5193,7 +5326,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[58]
+	mi := &file_journalpb_journal_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5206,7 +5339,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{58}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Settings) GetActivityRates() []*ActivityRate {
@@ -5322,7 +5455,7 @@ type PausedActivity struct {
 
 func (x *PausedActivity) Reset() {
 	*x = PausedActivity{}
-	mi := &file_journalpb_journal_proto_msgTypes[59]
+	mi := &file_journalpb_journal_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5334,7 +5467,7 @@ func (x *PausedActivity) String() string {
 func (*PausedActivity) ProtoMessage() {}
 
 func (x *PausedActivity) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[59]
+	mi := &file_journalpb_journal_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5347,7 +5480,7 @@ func (x *PausedActivity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PausedActivity.ProtoReflect.Descriptor instead.
 func (*PausedActivity) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{59}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *PausedActivity) GetActivity() string {
@@ -5391,7 +5524,7 @@ type ActivityRate struct {
 
 func (x *ActivityRate) Reset() {
 	*x = ActivityRate{}
-	mi := &file_journalpb_journal_proto_msgTypes[60]
+	mi := &file_journalpb_journal_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5403,7 +5536,7 @@ func (x *ActivityRate) String() string {
 func (*ActivityRate) ProtoMessage() {}
 
 func (x *ActivityRate) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[60]
+	mi := &file_journalpb_journal_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5416,7 +5549,7 @@ func (x *ActivityRate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityRate.ProtoReflect.Descriptor instead.
 func (*ActivityRate) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{60}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ActivityRate) GetActivity() string {
@@ -5483,7 +5616,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_journalpb_journal_proto_msgTypes[61]
+	mi := &file_journalpb_journal_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5495,7 +5628,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[61]
+	mi := &file_journalpb_journal_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5508,7 +5641,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{61}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Instance) GetInstance() string {
@@ -5678,7 +5811,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_journalpb_journal_proto_msgTypes[62]
+	mi := &file_journalpb_journal_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5690,7 +5823,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[62]
+	mi := &file_journalpb_journal_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5703,7 +5836,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{62}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Operation) GetRef() *OperationRef {
@@ -5784,7 +5917,7 @@ type ChainedStart struct {
 
 func (x *ChainedStart) Reset() {
 	*x = ChainedStart{}
-	mi := &file_journalpb_journal_proto_msgTypes[63]
+	mi := &file_journalpb_journal_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5796,7 +5929,7 @@ func (x *ChainedStart) String() string {
 func (*ChainedStart) ProtoMessage() {}
 
 func (x *ChainedStart) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[63]
+	mi := &file_journalpb_journal_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5809,7 +5942,7 @@ func (x *ChainedStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChainedStart.ProtoReflect.Descriptor instead.
 func (*ChainedStart) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{63}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ChainedStart) GetRef() *OperationRef {
@@ -5846,7 +5979,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_journalpb_journal_proto_msgTypes[64]
+	mi := &file_journalpb_journal_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5858,7 +5991,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[64]
+	mi := &file_journalpb_journal_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5871,7 +6004,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{64}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *SnapshotHeader) GetFormat() uint32 {
@@ -5916,7 +6049,7 @@ type InstanceSnapshot struct {
 
 func (x *InstanceSnapshot) Reset() {
 	*x = InstanceSnapshot{}
-	mi := &file_journalpb_journal_proto_msgTypes[65]
+	mi := &file_journalpb_journal_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5928,7 +6061,7 @@ func (x *InstanceSnapshot) String() string {
 func (*InstanceSnapshot) ProtoMessage() {}
 
 func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[65]
+	mi := &file_journalpb_journal_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5941,7 +6074,7 @@ func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceSnapshot.ProtoReflect.Descriptor instead.
 func (*InstanceSnapshot) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{65}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *InstanceSnapshot) GetInstance() string {
@@ -6275,7 +6408,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\tinstances\x18\x02 \x03(\tR\tinstances\"1\n" +
 	"\x05Epoch\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
-	"\x05clock\x18\x02 \x01(\x03R\x05clock\"\xc4\x03\n" +
+	"\x05clock\x18\x02 \x01(\x03R\x05clock\"\xfd\x03\n" +
 	"\x0eMetadataChange\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05clock\x18\x02 \x01(\x03R\x05clock\x12\x18\n" +
@@ -6289,7 +6422,19 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x10settings_version\x18\x16 \x01(\x04R\x0fsettingsVersion\x12%\n" +
 	"\x0ecompletion_key\x18\x17 \x01(\fR\rcompletionKey\x124\n" +
 	"\alineage\x18\x18 \x01(\v2\x1a.tenuto.journal.v1.LineageR\alineage\x12\x10\n" +
-	"\x03cut\x18\x19 \x01(\x04R\x03cut\"\xd5\x01\n" +
+	"\x03cut\x18\x19 \x01(\x04R\x03cut\x127\n" +
+	"\x06backup\x18\x1a \x01(\v2\x1f.tenuto.journal.v1.BackupRecordR\x06backup\"\xed\x01\n" +
+	"\fBackupRecord\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04time\x18\x02 \x01(\x03R\x04time\x12\x1a\n" +
+	"\bduration\x18\x03 \x01(\x03R\bduration\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x04R\x05bytes\x12\x1f\n" +
+	"\vstate_bytes\x18\x05 \x01(\x04R\n" +
+	"stateBytes\x12\x1c\n" +
+	"\tsucceeded\x18\x06 \x01(\x04R\tsucceeded\x12\x16\n" +
+	"\x06failed\x18\a \x01(\x04R\x06failed\x12\x1a\n" +
+	"\bfailures\x18\b \x01(\x04R\bfailures\x12\x14\n" +
+	"\x05error\x18\t \x01(\tR\x05error\"\xd5\x01\n" +
 	"\aLineage\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x123\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1f.tenuto.journal.v1.Lineage.KindR\x04kind\x12\x16\n" +
@@ -6338,7 +6483,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1d\n" +
 	"\n" +
 	"expires_at\x18\x02 \x01(\x03R\texpiresAt\x12\x12\n" +
-	"\x04node\x18\x03 \x01(\tR\x04node\"\xcd\x02\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\"\x86\x03\n" +
 	"\x11PartitionMetadata\x12\x14\n" +
 	"\x05clock\x18\x01 \x01(\x03R\x05clock\x12\x18\n" +
 	"\aremoved\x18\x02 \x03(\tR\aremoved\x124\n" +
@@ -6348,7 +6493,9 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x10settings_version\x18\x06 \x01(\x04R\x0fsettingsVersion\x12%\n" +
 	"\x0ecompletion_key\x18\a \x01(\fR\rcompletionKey\x126\n" +
 	"\blineages\x18\b \x03(\v2\x1a.tenuto.journal.v1.LineageR\blineages\x12\x10\n" +
-	"\x03cut\x18\t \x01(\x04R\x03cut\"\x94\x05\n" +
+	"\x03cut\x18\t \x01(\x04R\x03cut\x127\n" +
+	"\x06backup\x18\n" +
+	" \x01(\v2\x1f.tenuto.journal.v1.BackupRecordR\x06backup\"\x94\x05\n" +
 	"\bSettings\x12F\n" +
 	"\x0eactivity_rates\x18\x01 \x03(\v2\x1f.tenuto.journal.v1.ActivityRateR\ractivityRates\x12\x19\n" +
 	"\bopen_max\x18\x02 \x01(\x04R\aopenMax\x12!\n" +
@@ -6466,7 +6613,7 @@ func file_journalpb_journal_proto_rawDescGZIP() []byte {
 }
 
 var file_journalpb_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
+var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
 var file_journalpb_journal_proto_goTypes = []any{
 	(ClosePolicy)(0),                     // 0: tenuto.journal.v1.ClosePolicy
 	(ConditionKind)(0),                   // 1: tenuto.journal.v1.ConditionKind
@@ -6525,22 +6672,23 @@ var file_journalpb_journal_proto_goTypes = []any{
 	(*Purge)(nil),                        // 54: tenuto.journal.v1.Purge
 	(*Epoch)(nil),                        // 55: tenuto.journal.v1.Epoch
 	(*MetadataChange)(nil),               // 56: tenuto.journal.v1.MetadataChange
-	(*Lineage)(nil),                      // 57: tenuto.journal.v1.Lineage
-	(*SetCondition)(nil),                 // 58: tenuto.journal.v1.SetCondition
-	(*CopyHistory)(nil),                  // 59: tenuto.journal.v1.CopyHistory
-	(*Condition)(nil),                    // 60: tenuto.journal.v1.Condition
-	(*JoinToken)(nil),                    // 61: tenuto.journal.v1.JoinToken
-	(*PartitionMetadata)(nil),            // 62: tenuto.journal.v1.PartitionMetadata
-	(*Settings)(nil),                     // 63: tenuto.journal.v1.Settings
-	(*PausedActivity)(nil),               // 64: tenuto.journal.v1.PausedActivity
-	(*ActivityRate)(nil),                 // 65: tenuto.journal.v1.ActivityRate
-	(*Instance)(nil),                     // 66: tenuto.journal.v1.Instance
-	(*Operation)(nil),                    // 67: tenuto.journal.v1.Operation
-	(*ChainedStart)(nil),                 // 68: tenuto.journal.v1.ChainedStart
-	(*SnapshotHeader)(nil),               // 69: tenuto.journal.v1.SnapshotHeader
-	(*InstanceSnapshot)(nil),             // 70: tenuto.journal.v1.InstanceSnapshot
-	nil,                                  // 71: tenuto.journal.v1.OrchestrationStarted.TagsEntry
-	nil,                                  // 72: tenuto.journal.v1.Instance.TagsEntry
+	(*BackupRecord)(nil),                 // 57: tenuto.journal.v1.BackupRecord
+	(*Lineage)(nil),                      // 58: tenuto.journal.v1.Lineage
+	(*SetCondition)(nil),                 // 59: tenuto.journal.v1.SetCondition
+	(*CopyHistory)(nil),                  // 60: tenuto.journal.v1.CopyHistory
+	(*Condition)(nil),                    // 61: tenuto.journal.v1.Condition
+	(*JoinToken)(nil),                    // 62: tenuto.journal.v1.JoinToken
+	(*PartitionMetadata)(nil),            // 63: tenuto.journal.v1.PartitionMetadata
+	(*Settings)(nil),                     // 64: tenuto.journal.v1.Settings
+	(*PausedActivity)(nil),               // 65: tenuto.journal.v1.PausedActivity
+	(*ActivityRate)(nil),                 // 66: tenuto.journal.v1.ActivityRate
+	(*Instance)(nil),                     // 67: tenuto.journal.v1.Instance
+	(*Operation)(nil),                    // 68: tenuto.journal.v1.Operation
+	(*ChainedStart)(nil),                 // 69: tenuto.journal.v1.ChainedStart
+	(*SnapshotHeader)(nil),               // 70: tenuto.journal.v1.SnapshotHeader
+	(*InstanceSnapshot)(nil),             // 71: tenuto.journal.v1.InstanceSnapshot
+	nil,                                  // 72: tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	nil,                                  // 73: tenuto.journal.v1.Instance.TagsEntry
 }
 var file_journalpb_journal_proto_depIdxs = []int32{
 	6,   // 0: tenuto.journal.v1.Error.cause:type_name -> tenuto.journal.v1.Error
@@ -6582,7 +6730,7 @@ var file_journalpb_journal_proto_depIdxs = []int32{
 	5,   // 36: tenuto.journal.v1.OrchestrationStarted.input:type_name -> tenuto.journal.v1.Payload
 	8,   // 37: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
 	32,  // 38: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	71,  // 39: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	72,  // 39: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
 	5,   // 40: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
 	21,  // 41: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
 	15,  // 42: tenuto.journal.v1.OrchestrationStarted.request_id_marks:type_name -> tenuto.journal.v1.RequestIdMark
@@ -6632,44 +6780,46 @@ var file_journalpb_journal_proto_depIdxs = []int32{
 	53,  // 86: tenuto.journal.v1.Record.attempt:type_name -> tenuto.journal.v1.Attempt
 	54,  // 87: tenuto.journal.v1.Record.purge:type_name -> tenuto.journal.v1.Purge
 	56,  // 88: tenuto.journal.v1.Record.metadata_change:type_name -> tenuto.journal.v1.MetadataChange
-	58,  // 89: tenuto.journal.v1.Record.set_condition:type_name -> tenuto.journal.v1.SetCondition
-	59,  // 90: tenuto.journal.v1.Record.copy_history:type_name -> tenuto.journal.v1.CopyHistory
+	59,  // 89: tenuto.journal.v1.Record.set_condition:type_name -> tenuto.journal.v1.SetCondition
+	60,  // 90: tenuto.journal.v1.Record.copy_history:type_name -> tenuto.journal.v1.CopyHistory
 	52,  // 91: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
 	8,   // 92: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
 	6,   // 93: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
 	5,   // 94: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
 	27,  // 95: tenuto.journal.v1.Attempt.failed_attempts:type_name -> tenuto.journal.v1.FailedAttempts
-	61,  // 96: tenuto.journal.v1.MetadataChange.issued:type_name -> tenuto.journal.v1.JoinToken
-	61,  // 97: tenuto.journal.v1.MetadataChange.used:type_name -> tenuto.journal.v1.JoinToken
-	57,  // 98: tenuto.journal.v1.MetadataChange.lineage:type_name -> tenuto.journal.v1.Lineage
-	4,   // 99: tenuto.journal.v1.Lineage.kind:type_name -> tenuto.journal.v1.Lineage.Kind
-	60,  // 100: tenuto.journal.v1.SetCondition.condition:type_name -> tenuto.journal.v1.Condition
-	12,  // 101: tenuto.journal.v1.CopyHistory.origin:type_name -> tenuto.journal.v1.Origin
-	5,   // 102: tenuto.journal.v1.CopyHistory.input:type_name -> tenuto.journal.v1.Payload
-	1,   // 103: tenuto.journal.v1.Condition.kind:type_name -> tenuto.journal.v1.ConditionKind
-	61,  // 104: tenuto.journal.v1.PartitionMetadata.tokens:type_name -> tenuto.journal.v1.JoinToken
-	57,  // 105: tenuto.journal.v1.PartitionMetadata.lineages:type_name -> tenuto.journal.v1.Lineage
-	65,  // 106: tenuto.journal.v1.Settings.activity_rates:type_name -> tenuto.journal.v1.ActivityRate
-	64,  // 107: tenuto.journal.v1.Settings.paused_activities:type_name -> tenuto.journal.v1.PausedActivity
-	2,   // 108: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
-	8,   // 109: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
-	72,  // 110: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
-	60,  // 111: tenuto.journal.v1.Instance.condition:type_name -> tenuto.journal.v1.Condition
-	40,  // 112: tenuto.journal.v1.Instance.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	8,   // 113: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
-	53,  // 114: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
-	8,   // 115: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
-	36,  // 116: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
-	33,  // 117: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
-	62,  // 118: tenuto.journal.v1.SnapshotHeader.metadata:type_name -> tenuto.journal.v1.PartitionMetadata
-	52,  // 119: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
-	53,  // 120: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
-	60,  // 121: tenuto.journal.v1.InstanceSnapshot.condition:type_name -> tenuto.journal.v1.Condition
-	122, // [122:122] is the sub-list for method output_type
-	122, // [122:122] is the sub-list for method input_type
-	122, // [122:122] is the sub-list for extension type_name
-	122, // [122:122] is the sub-list for extension extendee
-	0,   // [0:122] is the sub-list for field type_name
+	62,  // 96: tenuto.journal.v1.MetadataChange.issued:type_name -> tenuto.journal.v1.JoinToken
+	62,  // 97: tenuto.journal.v1.MetadataChange.used:type_name -> tenuto.journal.v1.JoinToken
+	58,  // 98: tenuto.journal.v1.MetadataChange.lineage:type_name -> tenuto.journal.v1.Lineage
+	57,  // 99: tenuto.journal.v1.MetadataChange.backup:type_name -> tenuto.journal.v1.BackupRecord
+	4,   // 100: tenuto.journal.v1.Lineage.kind:type_name -> tenuto.journal.v1.Lineage.Kind
+	61,  // 101: tenuto.journal.v1.SetCondition.condition:type_name -> tenuto.journal.v1.Condition
+	12,  // 102: tenuto.journal.v1.CopyHistory.origin:type_name -> tenuto.journal.v1.Origin
+	5,   // 103: tenuto.journal.v1.CopyHistory.input:type_name -> tenuto.journal.v1.Payload
+	1,   // 104: tenuto.journal.v1.Condition.kind:type_name -> tenuto.journal.v1.ConditionKind
+	62,  // 105: tenuto.journal.v1.PartitionMetadata.tokens:type_name -> tenuto.journal.v1.JoinToken
+	58,  // 106: tenuto.journal.v1.PartitionMetadata.lineages:type_name -> tenuto.journal.v1.Lineage
+	57,  // 107: tenuto.journal.v1.PartitionMetadata.backup:type_name -> tenuto.journal.v1.BackupRecord
+	66,  // 108: tenuto.journal.v1.Settings.activity_rates:type_name -> tenuto.journal.v1.ActivityRate
+	65,  // 109: tenuto.journal.v1.Settings.paused_activities:type_name -> tenuto.journal.v1.PausedActivity
+	2,   // 110: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
+	8,   // 111: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
+	73,  // 112: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
+	61,  // 113: tenuto.journal.v1.Instance.condition:type_name -> tenuto.journal.v1.Condition
+	40,  // 114: tenuto.journal.v1.Instance.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	8,   // 115: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
+	53,  // 116: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
+	8,   // 117: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
+	36,  // 118: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	33,  // 119: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
+	63,  // 120: tenuto.journal.v1.SnapshotHeader.metadata:type_name -> tenuto.journal.v1.PartitionMetadata
+	52,  // 121: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
+	53,  // 122: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
+	61,  // 123: tenuto.journal.v1.InstanceSnapshot.condition:type_name -> tenuto.journal.v1.Condition
+	124, // [124:124] is the sub-list for method output_type
+	124, // [124:124] is the sub-list for method input_type
+	124, // [124:124] is the sub-list for extension type_name
+	124, // [124:124] is the sub-list for extension extendee
+	0,   // [0:124] is the sub-list for field type_name
 }
 
 func init() { file_journalpb_journal_proto_init() }
@@ -6731,7 +6881,7 @@ func file_journalpb_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_journalpb_journal_proto_rawDesc), len(file_journalpb_journal_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   68,
+			NumMessages:   69,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
