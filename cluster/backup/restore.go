@@ -36,7 +36,7 @@ const restoringSuffix = ".restoring"
 
 // Restore writes the directory of the first node of a new cluster, from a full backup and the
 // incremental ones after it, in the order in which they were made. The cluster continues from the last
-// of them. Start the node with that directory and without Config.Join; then start the other nodes
+// of them: to continue from an earlier one, omit those after it. Start the node with that directory and without Config.Join; then start the other nodes
 // with empty directories and Config.Join. With the same node IDs as before, too: the restored cluster
 // refuses their old directories.
 //
@@ -128,7 +128,7 @@ func (p *filePool) add(from io.Reader, before *Info) (*Info, error) {
 		switch {
 		case before == nil && info.Base != "":
 			return invalid("first", "is an incremental one: a full backup must come first")
-		case before != nil && info.Base != before.ID:
+		case before != nil && info.Base != "" && info.Base != before.ID:
 			return invalid("order", fmt.Sprintf("has %s, which continues %q, after %s", info.ID, info.Base, before.ID))
 		}
 		return os.MkdirAll(filepath.Join(p.dir, info.ID), 0o700)
