@@ -1,8 +1,11 @@
 package journal
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -120,6 +123,32 @@ func (r *Restore) writeTerm(c *Config, d *directory) error {
 	}
 	err = stable.SetUint64([]byte(raftlog.KeyTerm), r.From.Term+1)
 	return errors.Join(err, stable.Close(), logs.Close())
+}
+
+// Verified counts what VerifyState has read.
+type Verified struct{ Instances, Executions, Events uint64 }
+
+// VerifyState recomputes the hash chains of all histories in the state of a partition that Restore has
+// written to dir, and compares them with the recorded ones.
+//
+// Errors: one that wraps state.ErrCorrupt if a history differs or the state cannot be read; a
+// *FormatError if another version wrote it; that of ctx.
+func VerifyState(ctx context.Context, dir string, logger *slog.Logger) (v Verified, err error) {
+	path := pebblestore.OwnerOnly.PathJoin(dir, stateDir)
+	c := Config{Dir: dir, Logger: logger}.withDefaults()
+	machine, err := openMachine(pebblestore.Options{Dir: path, FS: noLockFS{pebblestore.OwnerOnly}, Logger: c.Logger, CacheBytes: c.StateCacheBytes}, c.stateOptions())
+	if err != nil {
+		return v, err
+	}
+	defer func() { err = errors.Join(err, machine.Close()) }()
+	for in := range machine.Instances() {
+		executions, events, err := state.VerifyHistories(machine, in.Instance)
+		v.Instances, v.Executions, v.Events = v.Instances+1, v.Executions+executions, v.Events+events
+		if err = cmp.Or(err, ctx.Err()); err != nil {
+			return v, err
+		}
+	}
+	return v, machine.Err() // of a store that ended the iteration
 }
 
 // Publish gives a restored directory of a node its name, as the last step: before it, no node can be

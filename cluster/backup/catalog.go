@@ -155,17 +155,26 @@ func surplus(entries []Entry, keep int) []Entry {
 // RestoreAt restores, like [Restore], from the newest backup in a sink that was not made after a time;
 // the zero time means the newest. Errors: [ErrNoBackup], those of the sink, and those of Restore.
 func RestoreAt(ctx context.Context, to Target, from Sink, at time.Time) (*Info, error) {
-	entries, err := List(ctx, from)
+	readers, closeAll, err := openAt(ctx, from, at)
 	if err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
+	}
+	info, err := Restore(ctx, to, readers...)
+	return info, errors.Join(err, closeAll())
+}
+
+// openAt returns readers of the chain of a time.
+func openAt(ctx context.Context, in Sink, at time.Time) (readers []io.Reader, closeAll func() error, err error) {
+	entries, err := List(ctx, in)
+	if err != nil {
+		return nil, nil, err
 	}
 	chain, err := Chain(entries, at)
 	if err != nil {
-		return nil, fmt.Errorf("restore: %w", err)
+		return nil, nil, err
 	}
-	readers, closeAll := openChain(ctx, from, chain)
-	info, err := Restore(ctx, to, readers...)
-	return info, errors.Join(err, closeAll())
+	readers, closeAll = openChain(ctx, in, chain)
+	return readers, closeAll, nil
 }
 
 // openChain returns readers of entries, which are opened when they are first read.

@@ -22,6 +22,11 @@ const (
 	// A failed backup is tried again after backoffMin, then after twice that, and so on.
 	backoffMin = time.Second
 	backoffMax = 5 * time.Minute
+	// A backup that has failed incrementsTries times in sequence is made as a full one: the node that
+	// has the files of the latest one may be the cause.
+	incrementsTries = 3
+	// beginTimeout bounds the making of a checkpoint, which waits for all partitions.
+	beginTimeout = time.Minute
 	// stallMax is how long a backup may make no progress.
 	stallMax = 5 * time.Minute
 	// cleanupTimeout bounds a removal, and the record of an outcome.
@@ -74,7 +79,7 @@ func (r *runner) lead(ctx context.Context) {
 		cancel(errLeadershipLost)
 	})
 	for failures := 0; ctx.Err() == nil; {
-		wait, err := r.makeIfDue(ctx)
+		wait, err := r.makeIfDue(ctx, failures < incrementsTries)
 		switch {
 		case err == nil:
 			failures = 0
@@ -90,8 +95,9 @@ func (r *runner) lead(ctx context.Context) {
 	}
 }
 
-// makeIfDue makes a backup if one is due, and returns how long it is until the next one.
-func (r *runner) makeIfDue(ctx context.Context) (wait time.Duration, err error) {
+// makeIfDue makes a backup if one is due, a full one unless it may continue another. It returns how long
+// it is until the next one.
+func (r *runner) makeIfDue(ctx context.Context, mayContinue bool) (wait time.Duration, err error) {
 	defer func() {
 		if panicked := recover(); panicked != nil { // of the sink
 			err = fmt.Errorf("panic: %v\n%s", panicked, debug.Stack())
@@ -108,6 +114,9 @@ func (r *runner) makeIfDue(ctx context.Context) (wait time.Duration, err error) 
 		if due > 0 {
 			return due, nil
 		}
+	}
+	if !mayContinue {
+		latest = nil
 	}
 	begun := time.Now()
 	if err := r.make(ctx, latest); err != nil {
@@ -126,7 +135,7 @@ func (r *runner) list(ctx context.Context) ([]Entry, error) {
 // make makes a backup that continues the last of a chain, or a full one.
 func (r *runner) make(ctx context.Context, chain []Entry) error {
 	begun := time.Now()
-	checkpoint, err := r.begin(ctx, r.base(ctx, chain))
+	checkpoint, err := r.beginCheckpoint(ctx, r.base(ctx, chain))
 	if err != nil {
 		return err
 	}
@@ -145,6 +154,12 @@ func (r *runner) make(ctx context.Context, chain []Entry) error {
 		r.logger.Warn("cannot remove old backups, trying again after the next one", "error", err)
 	}
 	return nil
+}
+
+func (r *runner) beginCheckpoint(ctx context.Context, base *Info) (checkpoint, error) {
+	ctx, cancel := context.WithTimeout(ctx, beginTimeout)
+	defer cancel()
+	return r.begin(ctx, base)
 }
 
 // base returns what the next backup continues, nil for a full one.

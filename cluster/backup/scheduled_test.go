@@ -51,6 +51,9 @@ func TestPlan_InCluster(t *testing.T) {
 			eventually(t, "health shows the latest backup", func(context.Context) bool { return time.Since(c.Node(i).Health().LastBackup) < time.Minute })
 		}
 	}
+	if v, err := backup.VerifyAt(t.Context(), t.TempDir(), dir, time.Time{}); err != nil || v.Instances != 2 || v.Events < 2 {
+		t.Errorf("verified %+v, %v", v, err)
+	}
 	for at, want := range map[time.Time]bool{between: false, {}: true} {
 		to := backup.Target{Dir: filepath.Join(t.TempDir(), "restored"), NodeID: "r1"}
 		info, err := backup.RestoreAt(t.Context(), to, dir, at)

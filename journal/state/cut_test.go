@@ -197,3 +197,28 @@ func TestMetadata_BackupOutcomes(t *testing.T) {
 		}
 	})
 }
+
+// The recomputed chain of an instance with several executions is the recorded one, in memory and in a
+// store. If another hash is recorded, that is noticed.
+func TestVerifyHistories(t *testing.T) {
+	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
+		m := newMachine(t)
+		mustApply(t, m, segmentOf(1, 1, started("a"), activity(), activityDone(2), continued()), segmentOf(2, 1, started("a")))
+		mustApply(t, m, segmentOf(2, 2, activity(), activity()))
+		for range 2 {
+			executions, events, err := VerifyHistories(m, "a")
+			if executions != 2 || events != 7 || err != nil {
+				t.Errorf("%d executions, %d events, %v", executions, events, err)
+			}
+			replaceState(t, m)
+		}
+		mustApply(t, m, segmentOf(2, 4, activity()))
+		m.instances["a"].chainHash ^= 1
+		if _, _, err := VerifyHistories(m, "a"); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("with another hash recorded: %v", err)
+		}
+		if _, _, err := VerifyHistories(m, "b"); !errors.Is(err, ErrNotFound) {
+			t.Errorf("an unknown instance: %v", err)
+		}
+	})
+}
