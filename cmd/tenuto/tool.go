@@ -49,8 +49,12 @@ with the name of the user of the machine, or that of -as.`},
 	{"cert", "", "make an authority and certificates of nodes and clients, to try things out", 0, 0, noNames, false, cert, `
 Existing files are never overwritten; an existing authority signs further certificates.`},
 	{"restore", "FILE...", "make the directory of the first node of a cluster from backups", 1, -1, fileNames, false, restoreBackup, `
-Name a full backup and the incremental ones after it, in order. Start the node with the directory,
-then the other nodes with empty directories and Config.Join. End the old cluster first.`},
+Name a full backup and the incremental ones after it, or a directory of backups. Each backup is a
+point to restore to. Start the node with the directory, then the other nodes with empty directories
+and Config.Join. End the old cluster first.`},
+	{"verify", "FILE...", "restore backups into a scratch directory and check all histories", 1, -1, fileNames, false, verifyBackup, `
+Name the same files as for restore. The hash chain of each history is computed again and compared
+with the recorded one.`},
 	{"profile list", "", "list the profiles", 0, 0, noNames, false, listProfiles, ""},
 	{"profile show", "[NAME]", "show a profile, by default the current one", 0, 1, profileNames, false, showProfile, ""},
 	{"profile set", "NAME", "set the fields of a profile that flags name; \"\" removes one", 1, 1, profileNames, false, setProfile, ""},
