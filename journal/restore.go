@@ -19,6 +19,7 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
 	"github.com/tenuto-dev/tenuto/journal/internal/snapshot"
 	"github.com/tenuto-dev/tenuto/journal/state"
+	"github.com/tenuto-dev/tenuto/journal/state/index"
 	"github.com/tenuto-dev/tenuto/journal/state/pebblestore"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -98,7 +99,12 @@ func (r *Restore) beginLineage(machine *state.Machine, node string) error {
 	index, term := machine.Applied()
 	lineage := proto.CloneOf(r.Lineage)
 	lineage.Index = index
-	clock := machine.Clock().UnixNano() + int64(max(r.Elapsed, 0))
+	latest, err := latestUpdate(machine)
+	if err != nil {
+		return err
+	}
+	// Events may be later than the recorded clock. The lineage begins after all of them.
+	clock := max(machine.Clock().UnixNano()+int64(max(r.Elapsed, 0)), latest+1)
 	epoch := &journalpb.Record{Command: &journalpb.Record_Epoch{Epoch: &journalpb.Epoch{Node: node, Clock: clock}}}
 	begun := &journalpb.Record{Command: &journalpb.Record_MetadataChange{MetadataChange: &journalpb.MetadataChange{
 		Epoch: machine.Epoch() + 1, Lineage: lineage,
@@ -113,6 +119,25 @@ func (r *Restore) beginLineage(machine *state.Machine, node string) error {
 		}
 	}
 	return machine.Advance(index+1, term+1)
+}
+
+// latestUpdate returns the cluster time of the latest event in the state, 0 if there is none.
+func latestUpdate(machine *state.Machine) (int64, error) {
+	query := &index.Query{Order: index.ByUpdated, Descending: true}
+	var after *index.Cursor
+	for {
+		page, err := machine.Query(context.Background(), query, after, 1)
+		if err != nil {
+			return 0, fmt.Errorf("find the latest event: %w", err)
+		}
+		if len(page.Rows) > 0 {
+			return page.Rows[0].Updated, nil
+		}
+		if !page.More {
+			return 0, nil
+		}
+		after = &page.Next
+	}
 }
 
 // writeTerm creates the log and records the term that the snapshot has.

@@ -144,7 +144,9 @@ func (m metadata) apply(c *metadataChange) (metadata, error) {
 	}
 	if c.lineage != nil && err == nil {
 		kept := m.lineages[max(len(m.lineages)+1-lineagesMax, 0):]
-		m.lineages = append(slices.Clone(kept), c.lineage)
+		begun := proto.CloneOf(c.lineage)
+		begun.Clock = m.clock.UnixNano()
+		m.lineages = append(slices.Clone(kept), begun)
 		m.backup = nil // no backup is one of the new lineage
 	}
 	m.cut = max(m.cut, c.cut)
@@ -265,7 +267,8 @@ func encodeLineage(of *journalpb.Lineage) []byte {
 	b = protowire.AppendTag(b, 3, protowire.BytesType)
 	b = protowire.AppendString(b, of.Source)
 	b = appendUint(b, 4, of.Index)
-	return appendUint(b, 5, uint64(of.Time))
+	b = appendUint(b, 5, uint64(of.Time))
+	return appendUint(b, 10, uint64(of.Clock))
 }
 
 func parseMetadata(b []byte) (metadata, error) {

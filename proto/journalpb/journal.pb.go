@@ -4666,7 +4666,10 @@ type Lineage struct {
 	// The index of the last entry of the earlier lineage that this partition keeps.
 	Index uint64 `protobuf:"varint,4,opt,name=index,proto3" json:"index,omitempty"`
 	// When the lineage began, by the wall clock of the computer, in Unix nanoseconds.
-	Time          int64 `protobuf:"varint,5,opt,name=time,proto3" json:"time,omitempty"`
+	Time int64 `protobuf:"varint,5,opt,name=time,proto3" json:"time,omitempty"`
+	// The cluster time at which it began in this partition, Unix nanoseconds: later than all events of
+	// the earlier lineages, and not later than any of its own. The partition sets it.
+	Clock         int64 `protobuf:"varint,10,opt,name=clock,proto3" json:"clock,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4732,6 +4735,13 @@ func (x *Lineage) GetIndex() uint64 {
 func (x *Lineage) GetTime() int64 {
 	if x != nil {
 		return x.Time
+	}
+	return 0
+}
+
+func (x *Lineage) GetClock() int64 {
+	if x != nil {
+		return x.Clock
 	}
 	return 0
 }
@@ -6434,13 +6444,15 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\tsucceeded\x18\x06 \x01(\x04R\tsucceeded\x12\x16\n" +
 	"\x06failed\x18\a \x01(\x04R\x06failed\x12\x1a\n" +
 	"\bfailures\x18\b \x01(\x04R\bfailures\x12\x14\n" +
-	"\x05error\x18\t \x01(\tR\x05error\"\xd5\x01\n" +
+	"\x05error\x18\t \x01(\tR\x05error\"\xeb\x01\n" +
 	"\aLineage\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x123\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1f.tenuto.journal.v1.Lineage.KindR\x04kind\x12\x16\n" +
 	"\x06source\x18\x03 \x01(\tR\x06source\x12\x14\n" +
 	"\x05index\x18\x04 \x01(\x04R\x05index\x12\x12\n" +
-	"\x04time\x18\x05 \x01(\x03R\x04time\"C\n" +
+	"\x04time\x18\x05 \x01(\x03R\x04time\x12\x14\n" +
+	"\x05clock\x18\n" +
+	" \x01(\x03R\x05clock\"C\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rKIND_RESTORED\x10\x01\x12\x12\n" +
