@@ -205,12 +205,14 @@ func TestVerifyHistories(t *testing.T) {
 		m := newMachine(t)
 		mustApply(t, m, segmentOf(1, 1, started("a"), activity(), activityDone(2), continued()), segmentOf(2, 1, started("a")))
 		mustApply(t, m, segmentOf(2, 2, activity(), activity()))
-		for range 2 {
+		for i := range 2 {
 			executions, events, err := VerifyHistories(m, "a")
 			if executions != 2 || events != 7 || err != nil {
 				t.Errorf("%d executions, %d events, %v", executions, events, err)
 			}
-			replaceState(t, m)
+			if i == 0 {
+				replaceState(t, m)
+			}
 		}
 		if m.store == nil { // a flush would notice it, too
 			m.instances["a"].chainHash ^= 1
