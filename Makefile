@@ -21,9 +21,9 @@ EACH ?= 40
 TIMES ?= 10
 CHAOSFLAGS ?=
 
-# The modules, except bench/peers, which compiles for minutes (see the target peers), and rulecheck and
-# manifestcheck (see the targets rules and manifests).
-MODULES := . bench internal/browser internal/chaos internal/tools replay/vet
+# The modules, except bench/peers, which compiles for minutes (see the target peers), rulecheck and
+# manifestcheck (see the targets rules and manifests), and s3server (see the target s3).
+MODULES := . bench cluster/backup/s3 internal/browser internal/chaos internal/tools replay/vet
 
 # Programs of other modules run at the root: paths in their flags are relative to it.
 WORKSPACE := GOWORK='$(CURDIR)/go.work'
@@ -117,7 +117,7 @@ build: # Compile all packages
 cross: # Type-check for Windows and macOS
 	@echo '== crosscheck'
 	@go -C internal/tools build -o ../../.bin/crosscheck ./crosscheck
-	@$(WORKSPACE) .bin/crosscheck -on windows/amd64,darwin/arm64 ./... ./bench/... ./replay/vet/...
+	@$(WORKSPACE) .bin/crosscheck -on windows/amd64,darwin/arm64 ./... ./bench/... ./cluster/backup/s3/... ./replay/vet/...
 
 # Type-checked only: bench/peers includes a whole server, which takes minutes to
 # compile (see the target peers).
@@ -246,6 +246,12 @@ screenshots: # Write pictures of the dashboard's pages, light and dark, to .bin/
 .PHONY: bulk
 bulk: # Cancel 100,000 instances while leaders are killed (minutes)
 	TENUTO_BULK=100000 go test -count 1 -timeout 1h -run '^TestCancel_LeaderKilledThreeTimes$$' -v ./cluster/bulk
+
+# A server with the interface of S3, from pinned sources.
+.PHONY: s3
+s3: # Test the S3 sink against a server (builds it: minutes the first time)
+	CGO_ENABLED=0 go -C internal/tools/s3server build -o '$(CURDIR)/.bin/s3server' github.com/versity/versitygw/cmd/versitygw
+	TENUTO_S3_SERVER='$(CURDIR)/.bin/s3server' go -C cluster/backup/s3 test -count 1 -timeout 5m $(TESTFLAGS) .
 
 .PHONY: chaos
 chaos: # Inject faults into three processes for MINUTES (10), with CHAOSFLAGS (root: in namespaces)

@@ -147,6 +147,7 @@ func (c *Client) Internal(access.Key) (access.Internals, error) {
 	switch transport := c.transport.(type) {
 	case *router:
 		internals.Authorize, internals.Completions = transport.authorizeUser, nodeCompletions(transport.node)
+		internals.Backups = planOf(transport.node)
 	case *remoteTransport:
 		internals.Completions = clientCompletions(c, transport.payloadMax)
 	}

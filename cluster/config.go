@@ -175,6 +175,15 @@ type Config struct {
 	// most 1,024 bytes, without user, query and fragment, such as "https://shop.example/hooks". It
 	// should be the same on every node. By default it is empty, and attempts get no URLs.
 	CompletionURL string
+	// Backups makes backups at intervals: a backup.Plan of package cluster/backup. Every node of the
+	// cluster should have the same plan; the leader of the first partition executes it. Check returns
+	// an error for a plan that is not valid, Interval the time from one backup to the next, and Run,
+	// which runs from the start of the node until ctx ends, makes them. Defaults to none.
+	Backups interface {
+		Check() error
+		Interval() time.Duration
+		Run(ctx context.Context, node *Node)
+	}
 	// Logger receives the log. A handler that is slow or blocks does not delay the node: it drops
 	// records while more than 1,024 wait. Defaults to slog.Default().
 	Logger *slog.Logger
@@ -285,7 +294,7 @@ func (c Config) validate() error {
 	case slices.Contains(c.Tags, ""):
 		return invalidConfig("Tags", "has an empty tag: activities without a tag run on every node")
 	}
-	if err := firstError(c.validateDiscover(), c.validateSettings(), c.validateDefinitions(), c.validateCompletionURL(), c.validatePeers(), c.validateJoin(), c.validateActivities(), c.validateInterceptors()); err != nil {
+	if err := firstError(c.validateDiscover(), c.validateSettings(), c.validateDefinitions(), c.validateCompletionURL(), c.validatePeers(), c.validateJoin(), c.validateActivities(), c.validateInterceptors(), c.validateBackups()); err != nil {
 		return err
 	}
 	return c.validateListen()
@@ -340,6 +349,21 @@ func (c Config) validateDefinitions() error {
 		}
 	}
 	return nil
+}
+
+// validateBackups returns the error of the plan for backups.
+func (c Config) validateBackups() error {
+	switch {
+	case c.Backups == nil:
+		return nil
+	case c.InMemory:
+		return invalidConfig("Backups", "is set with InMemory: there are no files to back up")
+	}
+	err := c.Backups.Check()
+	if invalid := new(replay.InvalidError); errors.As(err, &invalid) {
+		return invalidConfig("Backups."+invalid.Field, invalid.Reason)
+	}
+	return err
 }
 
 func (c Config) validateActivities() error {

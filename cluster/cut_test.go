@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 
@@ -109,4 +110,34 @@ func TestCut_ReplicaHidesLaterState(t *testing.T) {
 		_, shown := reader.Replica(other).Instance(other)
 		return shown
 	})
+}
+
+// A failure is an answer, too: the sender records what follows from it. An instance that exists only
+// after a cut is unknown before it, for example.
+func TestCut_FollowsFailure(t *testing.T) {
+	node := startSingleNode(t, definitions()...)
+	ctx, unknown, ask := testContext(t), idInPartition("unknown", 1), node.ask
+	if err := node.partitions[1].journal.RecordCut(ctx, 9); err != nil {
+		t.Fatal(err)
+	}
+	node.ask = func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
+		response := ask(ctx, request)
+		if request.Instance == unknown {
+			if response.GetFailure() == nil || response.Cut < 9 {
+				t.Errorf("the receiver answers %v; want a failure with cut 9", response)
+			}
+			response.Cut = 1000 // which no partition has
+		}
+		return response
+	}
+	err := node.router.sendMessage(ctx, &actors.OutgoingMessage{
+		From: &journalpb.OperationRef{Instance: idInPartition("from", 0)}, Instance: unknown, RequestID: "r",
+		Event: &journalpb.ExternalEvent{Name: "e"},
+	})
+	if !errors.Is(err, ErrNotFound) {
+		t.Fatalf("a message to an unknown instance: %v", err)
+	}
+	if cut := node.partitions[0].journal.Cut(); cut != 1000 {
+		t.Errorf("the sender has cut %d after the failure; want 1000", cut)
+	}
 }

@@ -87,6 +87,13 @@ type Health struct {
 	// is the reason; it may hold paths and is not shown by [Node.HealthHandler].
 	Failed bool  `json:"failed,omitempty"`
 	Err    error `json:"-"`
+	// LastBackup is when the latest scheduled backup (Config.Backups) was made that succeeded, by the
+	// wall clock of its node; zero if none has in the present lineage of the cluster. BackupFailures
+	// counts those that have failed since. BackupError says why the latest one failed; it may hold
+	// paths and is not shown by [Node.HealthHandler]. They do not affect Ready.
+	LastBackup     time.Time `json:"last_backup,omitzero"`
+	BackupFailures uint64    `json:"backup_failures,omitempty"`
+	BackupError    string    `json:"-"`
 	// Draining means that the node is stopping or has stopped.
 	Draining bool `json:"draining,omitempty"`
 }
@@ -109,6 +116,12 @@ func (n *Node) Health() Health {
 	h.PartitionHealth = all[shown]
 	if len(all) > 1 {
 		h.Partitions = all
+	}
+	if record := n.partitions[0].journal.BackupRecord(); record != nil {
+		if record.Id != "" {
+			h.LastBackup = time.Unix(0, record.Time).UTC()
+		}
+		h.BackupFailures, h.BackupError = record.Failures, record.Error
 	}
 	return h
 }

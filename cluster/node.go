@@ -42,19 +42,20 @@ type Node struct {
 	recoverer  server.Recoverer
 	running    sync.WaitGroup // the node's own goroutines
 
-	opener       partitionOpener
-	directory    membership.Directory
-	introducer   membership.Introducer
-	discoverer   membership.Discoverer
-	acquaintance callPool // for introductions: at their addresses there may be any node
-	announcer    announcer
-	router       router
-	client       Client // must not be used before the partitions are open
-	dispatcher   dispatcher
-	replicaCalls replicaCalls
-	scatter      scatterGather
-	roles        *roles.Keeper
-	backups      *backup.Server // set when the partitions are open
+	opener         partitionOpener
+	directory      membership.Directory
+	introducer     membership.Introducer
+	discoverer     membership.Discoverer
+	acquaintance   callPool // for introductions: at their addresses there may be any node
+	announcer      announcer
+	router         router
+	client         Client // must not be used before the partitions are open
+	dispatcher     dispatcher
+	replicaCalls   replicaCalls
+	scatter        scatterGather
+	roles          *roles.Keeper
+	backups        *backup.Server                 // set when the partitions are open
+	backupProgress atomic.Pointer[backupProgress] // of a scheduled backup; nil before the first
 
 	retryBudget   admission.RetryBudget
 	answerLimiter admission.AnswerLimiter
@@ -265,6 +266,9 @@ func (n *Node) open(ctx context.Context) error {
 	if err := runSteps(ctx, n.announcer.join, n.awaitOwnLeadership); err != nil {
 		n.closeParts()
 		return err
+	}
+	if n.config.Backups != nil {
+		n.running.Go(func() { runBackups(n) })
 	}
 	return nil
 }

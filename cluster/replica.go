@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"runtime/debug"
 	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/cluster/internal/access"
 	"github.com/tenuto-dev/tenuto/cluster/internal/backup"
 	"github.com/tenuto-dev/tenuto/cluster/internal/comparison"
 	"github.com/tenuto-dev/tenuto/cluster/internal/statement"
@@ -453,6 +455,65 @@ func (r *replicaCalls) endBackup(_ context.Context, request *clusterpb.Request) 
 		return nil, err
 	}
 	return &clusterpb.Response{Result: &clusterpb.Response_EndBackup{EndBackup: new(clusterpb.BackupEnded)}}, nil
+}
+
+// backupErrorMax bounds the recorded error of a backup, in bytes.
+const backupErrorMax = 1024
+
+func checkRecordBackup(r *clusterpb.Request) error {
+	outcome := r.GetRecordBackup().GetOutcome()
+	switch {
+	case r.Partition > 1:
+		return invalidArgument("partition", fmt.Sprintf("is %d: the first one records backups", r.Partition))
+	case outcome == nil || (outcome.Id == "") == (outcome.Error == ""):
+		return invalidArgument("outcome", "must have either an ID or an error")
+	}
+	return firstError(checkText("backup ID", outcome.Id, 0, nameMax), checkText("error", outcome.Error, 0, backupErrorMax))
+}
+
+// backupProgress is how far a backup has come that this node makes.
+type backupProgress struct{ written, total int64 }
+
+// runBackups runs the plan of Config.Backups until the node closes. A panic ends the plan, not the
+// process.
+func runBackups(n *Node) {
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			n.config.Logger.Error("the plan for backups panicked: this node makes no backups until it is started again",
+				"panic", panicked, "stack", string(debug.Stack()))
+		}
+	}()
+	n.config.Backups.Run(n.ctx, n)
+}
+
+// planOf returns how a plan for backups reaches its node.
+func planOf(n *Node) *access.Backups {
+	return &access.Backups{
+		Leads: func() bool { return n.partitions[0].isLeader() && !n.stopping.Load() },
+		Origin: func() (cluster, lineage string) {
+			if lineages := n.partitions[0].journal.Lineages(); len(lineages) > 0 {
+				lineage = lineages[len(lineages)-1].Id
+			}
+			return n.config.ClusterID, lineage
+		},
+		Progress: func(written, total int64) { n.backupProgress.Store(&backupProgress{written, total}) },
+		Logger:   n.config.Logger,
+	}
+}
+
+// reportBackups returns what this node knows of scheduled backups, nil if there is nothing to know.
+func reportBackups(n *Node) *clusterpb.BackupReport {
+	r := &clusterpb.BackupReport{Record: n.partitions[0].journal.BackupRecord()}
+	if n.config.Backups != nil {
+		r.Interval = int64(n.config.Backups.Interval())
+	}
+	if p := n.backupProgress.Load(); p != nil {
+		r.Written, r.Total = uint64(p.written), uint64(p.total)
+	}
+	if r.Record == nil && r.Interval == 0 {
+		return nil
+	}
+	return r
 }
 
 func checkReadBackup(r *clusterpb.ReadBackupRequest) error {

@@ -448,6 +448,15 @@ func nodeKinds() map[reflect.Type]requestKind {
 				return &clusterpb.Response{Result: &clusterpb.Response_RecordCut{RecordCut: new(clusterpb.CutRecorded)}}, nil
 			},
 		},
+		reflect.TypeFor[*clusterpb.Request_RecordBackup](): {
+			check: func(r *clusterpb.Request, _ payloadLimit) error { return checkRecordBackup(r) },
+			serve: func(ctx context.Context, pa *partition, _ *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				if err := pa.journal.RecordBackup(ctx, r.GetRecordBackup().Outcome); err != nil {
+					return nil, err
+				}
+				return &clusterpb.Response{Result: &clusterpb.Response_RecordBackup{RecordBackup: new(clusterpb.BackupRecorded)}}, nil
+			},
+		},
 		reflect.TypeFor[*clusterpb.Request_CommitIndex](): {
 			read: func(context.Context, *partition, *actors.Partition, *clusterpb.Request) (*clusterpb.Response, error) {
 				return &clusterpb.Response{Result: &clusterpb.Response_CommitIndex{CommitIndex: new(clusterpb.CommitIndexResult)}}, nil

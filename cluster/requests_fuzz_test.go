@@ -198,8 +198,11 @@ func requestsByKind() map[string][]*clusterpb.Request {
 		"prove":          {ended(&clusterpb.Request{Call: &clusterpb.Request_Prove{Prove: new(clusterpb.ProveRequest)}})},
 		"signing_key":    {{Call: &clusterpb.Request_SigningKey{SigningKey: new(clusterpb.SigningKeyRequest)}}},
 		"record_cut":     {{Partition: 1, Call: &clusterpb.Request_RecordCut{RecordCut: &clusterpb.RecordCutRequest{Cut: 5}}}},
-		"pending":        {running(&clusterpb.Request{Call: &clusterpb.Request_Pending{Pending: new(clusterpb.PendingRequest)}})},
-		"wait":           {ended(&clusterpb.Request{Call: &clusterpb.Request_Wait{Wait: new(clusterpb.WaitRequest)}})},
+		"record_backup": {{Call: &clusterpb.Request_RecordBackup{RecordBackup: &clusterpb.RecordBackupRequest{
+			Outcome: &journalpb.BackupRecord{Error: "disk full"},
+		}}}},
+		"pending": {running(&clusterpb.Request{Call: &clusterpb.Request_Pending{Pending: new(clusterpb.PendingRequest)}})},
+		"wait":    {ended(&clusterpb.Request{Call: &clusterpb.Request_Wait{Wait: new(clusterpb.WaitRequest)}})},
 		"watch": {
 			ended(&clusterpb.Request{Call: &clusterpb.Request_Watch{Watch: new(clusterpb.WatchRequest)}}),
 			running(&clusterpb.Request{Call: &clusterpb.Request_Watch{Watch: new(clusterpb.WatchRequest)}}),

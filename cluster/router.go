@@ -205,11 +205,16 @@ func (r *router) sendMessage(ctx context.Context, m *actors.OutgoingMessage) err
 	own := r.node.partitionOf(m.From.Instance).journal
 	request.Cut = own.Cut()
 	response, err := r.call(admission.WithoutBusyRetries(ctx), request)
+	if err == nil {
+		m.Retried = true // if the cut cannot be recorded, the message is sent again
+	}
+	if followErr := crosspartition.FollowCut(ctx, own, response.GetCut()); followErr != nil {
+		return followErr
+	}
 	var unavailable *UnavailableError
 	switch {
 	case err == nil:
-		m.Retried = true // if the cut cannot be recorded, the message is sent again
-		return crosspartition.FollowCut(ctx, own, response.Cut)
+		return nil
 	case errors.Is(err, actors.ErrForgotten):
 		return r.checkForgotten(ctx, m, err)
 	case errors.As(err, &unavailable) && !unavailable.NotExecuted:
@@ -221,7 +226,11 @@ func (r *router) sendMessage(ctx context.Context, m *actors.OutgoingMessage) err
 // checkForgotten decides what follows if the receiver's partition does not know whether it has
 // recorded a message. The latest run of the receiver has not recorded it, so it is sent as a new one.
 func (r *router) checkForgotten(ctx context.Context, m *actors.OutgoingMessage, forgotten error) error {
-	_, err := r.call(ctx, &clusterpb.Request{Instance: m.Instance, Call: &clusterpb.Request_Get{Get: new(clusterpb.GetRequest)}})
+	request := &clusterpb.Request{Instance: m.Instance, RejectIfStalled: true, Call: &clusterpb.Request_Get{Get: new(clusterpb.GetRequest)}}
+	response, err := r.call(ctx, request)
+	if followErr := crosspartition.FollowCut(ctx, r.node.partitionOf(m.From.Instance).journal, response.GetCut()); followErr != nil {
+		return followErr
+	}
 	if err != nil {
 		return err
 	}

@@ -41,6 +41,9 @@ func (d *dispatcher) failureResponse(request *clusterpb.Request, err error) *clu
 	if response.Failure.Code == wire.CodeNotLeader && leader != d.node.config.NodeID {
 		response.Failure.Leader = address
 	}
+	if request.RejectIfStalled { // of a message of an instance, which records what follows from the failure
+		response.Cut = d.node.partitionFor(request).journal.Cut()
+	}
 	return response
 }
 

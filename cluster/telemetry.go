@@ -84,6 +84,7 @@ func (t telemetrySource) Sample() *telemetry.Sample {
 	if n.dialer.TLSSource != nil {
 		s.CertificateExpires = n.dialer.TLSSource.Expires()
 	}
+	s.Backups, s.SinceStart = reportBackups(n), time.Since(n.startedAt)
 	for _, g := range n.partitions {
 		s.StartsShed += g.startLimiter.Rejected()
 		s.StartsWaiting += g.startLimiter.Queued()
@@ -162,6 +163,7 @@ func (t telemetrySource) report() *clusterpb.NodeReport {
 		Node: c.NodeID, Address: c.address(), Version: moduleVersion(), Revision: report.Revision(), Protocol: c.protocol,
 		Uptime: int64(time.Since(n.startedAt)), Tags: c.Tags,
 		Overload: report.Overload(sample, n.system.Bounds(), len(n.ledPartitions())), Rates: report.Rates(n.rates.Read()),
+		Backup: reportBackups(n),
 	}
 	if err := health.Ready(); err != nil {
 		r.NotReady = err.Error()

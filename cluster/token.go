@@ -16,6 +16,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
@@ -266,7 +267,35 @@ func (c *completionTokens) signer() *engine.TokenSigner {
 		URL:     strings.TrimRight(c.node.config.CompletionURL, "/"),
 		Key:     c.awaitKey,
 		Now:     c.now,
+
+		Lineages:     c.lineages,
+		CheckEarlier: c.checkEarlier,
 	}
+}
+
+// lineages returns the IDs of the lineages that the cluster continues, oldest first.
+func (c *completionTokens) lineages() (ids []string) {
+	for _, of := range c.node.partitions[0].journal.Lineages() {
+		ids = append(ids, of.Id)
+	}
+	return ids
+}
+
+// checkEarlier returns an error for a token that an earlier lineage has signed, unless its activity was
+// scheduled before the next lineage began. After that the earlier one may have scheduled another
+// activity with the same event_id, whose result this is.
+func (c *completionTokens) checkEarlier(a *replay.Attempt, lineage string) error {
+	pa := c.node.partitionOf(a.Instance)
+	all := pa.journal.Lineages()
+	next := slices.IndexFunc(all, func(of *journalpb.Lineage) bool { return of.Id == lineage }) + 1
+	if next == len(all) {
+		return nil // this partition's replica has not shown the later lineage yet: its leader decides
+	}
+	event, err := pa.journal.Event(a.Instance, a.Execution, a.EventID)
+	if err != nil || event.Timestamp >= all[next].Clock {
+		return &replay.TokenError{Token: "…", Reason: "is for an activity that was scheduled after what this cluster was restored from"}
+	}
+	return nil
 }
 
 // verify returns the attempt that a signed token names. The error is [ErrTokenExpired],

@@ -197,6 +197,23 @@ func (m *metadata) changeComparisons(ctx context.Context, what string, c *journa
 	return nil
 }
 
+// BackupProtocol is the protocol that introduced records of scheduled backups.
+const BackupProtocol = 4
+
+// RecordBackup records the outcome of a scheduled backup; see journalpb.BackupRecord. It must be
+// called on the leader, and needs [BackupProtocol].
+//
+// Errors: one that wraps ErrProtocol, and those of IssueToken except ErrTooManyTokens.
+func (m *metadata) RecordBackup(ctx context.Context, outcome *journalpb.BackupRecord) error {
+	if m.Protocol() < BackupProtocol {
+		return fmt.Errorf("record backup: %w: every member must speak protocol %d", ErrProtocol, BackupProtocol)
+	}
+	if err := m.changeMetadata(ctx, &journalpb.MetadataChange{Backup: outcome}); err != nil {
+		return fmt.Errorf("record backup: %w", err)
+	}
+	return nil
+}
+
 // Comparison returns the latest comparison that this node has applied; see
 // state.Machine.Comparison.
 func (m *metadata) Comparison() (number uint64, from string) { return m.machine.Comparison() }
@@ -222,6 +239,10 @@ func (m *metadata) LiftQuarantine(ctx context.Context, instance, node string) er
 // Quarantines returns the quarantines that this node has applied, in order of instances and nodes.
 // They must not be changed.
 func (m *metadata) Quarantines() []*journalpb.Quarantine { return m.machine.Quarantines() }
+
+// BackupRecord returns what this node knows of scheduled backups from the entries it has applied, nil
+// before the first. It must not be changed.
+func (m *metadata) BackupRecord() *journalpb.BackupRecord { return state.BackupRecord(m.machine) }
 
 // Lineages returns the latest lineages of the partition; see state.Machine.Lineages.
 func (m *metadata) Lineages() []*journalpb.Lineage { return m.machine.Lineages() }

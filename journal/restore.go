@@ -1,6 +1,8 @@
 package journal
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -23,6 +25,7 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/internal/raftnode"
 	"github.com/tenuto-dev/tenuto/journal/internal/snapshot"
 	"github.com/tenuto-dev/tenuto/journal/state"
+	"github.com/tenuto-dev/tenuto/journal/state/index"
 	"github.com/tenuto-dev/tenuto/journal/state/pebblestore"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -118,8 +121,13 @@ func (r *Restore) writeState(c *Config, d *directory, snapshots *snapshot.Store)
 func (r *Restore) beginLineage(machine *state.Machine, node string) error {
 	index, term := r.lastEntry()
 	lineage := proto.CloneOf(r.Lineage)
-	clock := machine.Clock().UnixNano() + 1 + int64(max(r.Elapsed, 0))
-	lineage.Index, lineage.Clock = index, clock
+	lineage.Index = index
+	latest, err := latestUpdate(machine)
+	if err != nil {
+		return err
+	}
+	// Events may be later than the recorded clock. The lineage begins after all of them.
+	clock := max(machine.Clock().UnixNano()+int64(max(r.Elapsed, 0)), latest+1)
 	epoch := &journalpb.Record{Command: &journalpb.Record_Epoch{Epoch: &journalpb.Epoch{Node: node, Clock: clock}}}
 	begun := &journalpb.Record{Command: &journalpb.Record_MetadataChange{MetadataChange: &journalpb.MetadataChange{
 		Epoch: machine.Epoch() + 1, Lineage: lineage,
@@ -136,6 +144,25 @@ func (r *Restore) beginLineage(machine *state.Machine, node string) error {
 	return machine.Advance(index+1, term+1)
 }
 
+// latestUpdate returns the cluster time of the latest event in the state, 0 if there is none.
+func latestUpdate(machine *state.Machine) (int64, error) {
+	query := &index.Query{Order: index.ByUpdated, Descending: true}
+	var after *index.Cursor
+	for {
+		page, err := machine.Query(context.Background(), query, after, 1)
+		if err != nil {
+			return 0, fmt.Errorf("find the latest event: %w", err)
+		}
+		if len(page.Rows) > 0 {
+			return page.Rows[0].Updated, nil
+		}
+		if !page.More {
+			return 0, nil
+		}
+		after = &page.Next
+	}
+}
+
 // writeTerm creates the log and records the term that the snapshot has.
 func (r *Restore) writeTerm(c *Config, d *directory) error {
 	logs, stable, err := d.openLogStore(c)
@@ -145,6 +172,32 @@ func (r *Restore) writeTerm(c *Config, d *directory) error {
 	_, term := r.lastEntry()
 	err = stable.SetUint64([]byte(raftlog.KeyTerm), term+1)
 	return errors.Join(err, stable.Close(), logs.Close())
+}
+
+// Verified counts what VerifyState has read.
+type Verified struct{ Instances, Executions, Events uint64 }
+
+// VerifyState recomputes the hash chains of all histories in the state of a partition that Restore has
+// written to dir, and compares them with the recorded ones.
+//
+// Errors: one that wraps state.ErrCorrupt if a history differs or the state cannot be read; a
+// *FormatError if another version wrote it; that of ctx.
+func VerifyState(ctx context.Context, dir string, logger *slog.Logger) (v Verified, err error) {
+	path := pebblestore.OwnerOnly.PathJoin(dir, stateDir)
+	c := Config{Dir: dir, Logger: logger}.withDefaults()
+	machine, err := openMachine(pebblestore.Options{Dir: path, FS: noLockFS{pebblestore.OwnerOnly}, Logger: c.Logger, CacheBytes: c.StateCacheBytes}, c.stateOptions())
+	if err != nil {
+		return v, err
+	}
+	defer func() { err = errors.Join(err, machine.Close()) }()
+	for in := range machine.Instances() {
+		executions, events, err := state.VerifyHistories(machine, in.Instance)
+		v.Instances, v.Executions, v.Events = v.Instances+1, v.Executions+executions, v.Events+events
+		if err = cmp.Or(err, ctx.Err()); err != nil {
+			return v, err
+		}
+	}
+	return v, machine.Err() // of a store that ended the iteration
 }
 
 // Publish gives a restored directory of a node its name, as the last step: before it, no node can be

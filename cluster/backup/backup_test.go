@@ -253,7 +253,7 @@ func startNode(t *testing.T, config cluster.Config) *cluster.Node {
 
 func eventually(t *testing.T, what string, holds func(ctx context.Context) bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	for !holds(ctx) {
 		select {

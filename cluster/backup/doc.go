@@ -5,6 +5,8 @@
 //	…
 //	info, err = backup.Restore(ctx, backup.Target{Dir: "data", NodeID: "n1", Address: "10.0.0.1:7000"}, file)
 //
+// A [Plan] makes the nodes do so at intervals, to a [Sink].
+//
 // # Guarantees
 //
 //  1. A backup has the state of all partitions at one moment that each of them could have been in,
@@ -23,8 +25,11 @@
 //
 //   - That a backup is secret: it has all payloads as the cluster has them, encrypted only if a codec
 //     does so, and the key of signed tokens. The right that it needs is [ActionBackup].
-//   - That what ran after the backup did not happen: activities of that time may be repeated. A result
-//     or a signed token for an activity that was scheduled after the backup is taken for the activity
-//     with the same event_id in the restored history.
+//   - That what ran after the backup did not happen: activities of that time may be repeated. Their
+//     signed tokens are refused, but a plain token ([replay.Attempt.Token]) of an activity that was
+//     scheduled after the backup is taken for the activity with the same event_id in the restored
+//     history, if the run began before the backup.
+//   - That there is a point to restore to between two backups: the entries of one partition after a
+//     cut have no counterpart in the others.
 //   - That the old cluster has ended: two lineages of one cluster ID must not serve the same callers.
 package backup

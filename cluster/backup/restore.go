@@ -13,6 +13,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/cluster/internal/backup"
 	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
@@ -36,7 +37,7 @@ const restoringSuffix = ".restoring"
 
 // Restore writes the directory of the first node of a new cluster, from a full backup and the
 // incremental ones after it, in the order in which they were made. The cluster continues from the last
-// of them. Start the node with that directory and without Config.Join; then start the other nodes
+// of them: to continue from an earlier one, omit those after it. Start the node with that directory and without Config.Join; then start the other nodes
 // with empty directories and Config.Join. With the same node IDs as before, too: the restored cluster
 // refuses their old directories.
 //
@@ -89,6 +90,54 @@ func restore(ctx context.Context, to Target, backups []io.Reader) (info *Info, e
 	return info, journal.Publish(node, filepath.Clean(to.Dir))
 }
 
+// A Verification is what [Verify] has read.
+type Verification struct {
+	// Info describes the last of the backups.
+	Info *Info
+	// Instances, Executions and Events are counted over all partitions.
+	Instances, Executions, Events uint64
+}
+
+// Verify restores backups, as [Restore] does, into a new directory in the directory scratch,
+// recomputes the chain hash of each history of each instance, and compares it with the recorded one. It
+// removes what it has written. An empty scratch means the default directory for temporary files.
+//
+// It needs the room that Restore needs. Errors: those of Restore; [ErrDamaged] if a history differs.
+func Verify(ctx context.Context, scratch string, backups ...io.Reader) (v *Verification, err error) {
+	dir, err := os.MkdirTemp(scratch, "tenuto-verify-")
+	if err != nil {
+		return nil, fmt.Errorf("verify: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	to := Target{Dir: filepath.Join(dir, "node"), NodeID: "verify", Logger: slog.New(slog.DiscardHandler)}
+	info, err := restore(ctx, to, backups)
+	if err != nil {
+		return nil, fmt.Errorf("verify: %w", err)
+	}
+	v = &Verification{Info: info}
+	for i := range info.Partitions {
+		of, err := journal.VerifyState(ctx, journal.PartitionDir(to.Dir, i), to.Logger)
+		if errors.Is(err, state.ErrCorrupt) {
+			err = damaged(err)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("verify partition %d: %w", i, err)
+		}
+		v.Instances, v.Executions, v.Events = v.Instances+of.Instances, v.Executions+of.Executions, v.Events+of.Events
+	}
+	return v, nil
+}
+
+// VerifyAt verifies, like [Verify], what [RestoreAt] restores.
+func VerifyAt(ctx context.Context, scratch string, from Sink, at time.Time) (*Verification, error) {
+	readers, closeAll, err := openAt(ctx, from, at)
+	if err != nil {
+		return nil, fmt.Errorf("verify: %w", err)
+	}
+	v, err := Verify(ctx, scratch, readers...)
+	return v, errors.Join(err, closeAll())
+}
+
 // write writes the directories of all partitions.
 func (t *Target) write(dir string, info *Info, pool *filePool) error {
 	lineage := &journalpb.Lineage{
@@ -128,7 +177,7 @@ func (p *filePool) add(from io.Reader, before *Info) (*Info, error) {
 		switch {
 		case before == nil && info.Base != "":
 			return invalid("first", "is an incremental one: a full backup must come first")
-		case before != nil && info.Base != before.ID:
+		case before != nil && info.Base != "" && info.Base != before.ID:
 			return invalid("order", fmt.Sprintf("has %s, which continues %q, after %s", info.ID, info.Base, before.ID))
 		}
 		return os.MkdirAll(filepath.Join(p.dir, info.ID), 0o700)

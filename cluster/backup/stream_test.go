@@ -16,11 +16,10 @@ import (
 const testID = "00112233445566778899aabbccddeeff"
 
 // streamOf returns a stream that begins with a description and has no files.
-func streamOf(t testing.TB, info *Info) []byte {
-	t.Helper()
+func streamOf(info *Info) []byte {
 	encoded, err := json.Marshal(info)
 	if err != nil {
-		t.Fatal(err)
+		panic(err)
 	}
 	var b bytes.Buffer
 	w := frame.NewWriter(&b)
@@ -36,7 +35,7 @@ func validInfo() *Info {
 
 // A description cannot make Restore write outside of its directory.
 func TestReadInfo_InvalidDescriptions(t *testing.T) {
-	if _, err := ReadInfo(bytes.NewReader(streamOf(t, validInfo()))); err != nil {
+	if _, err := ReadInfo(bytes.NewReader(streamOf(validInfo()))); err != nil {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(*Info){
@@ -53,7 +52,7 @@ func TestReadInfo_InvalidDescriptions(t *testing.T) {
 	} {
 		info := validInfo()
 		change(info)
-		_, err := ReadInfo(bytes.NewReader(streamOf(t, info)))
+		_, err := ReadInfo(bytes.NewReader(streamOf(info)))
 		if _, ok := errors.AsType[*replay.InvalidError](err); !ok {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -62,7 +61,7 @@ func TestReadInfo_InvalidDescriptions(t *testing.T) {
 
 // Whatever is read, nothing is written outside of the target's directory and nothing is left there.
 func FuzzRestore(f *testing.F) {
-	f.Add(streamOf(f, validInfo()))
+	f.Add(streamOf(validInfo()))
 	f.Add([]byte(magic))
 	f.Add([]byte(strings.Repeat("x", 100)))
 	f.Fuzz(func(t *testing.T, content []byte) {

@@ -37,8 +37,8 @@ const ActionBackup cluster.Action = "back up"
 // Options are those of [Write].
 type Options struct {
 	// Base makes an incremental backup: it has only what is not in that backup or in those that it
-	// continues. If Node is "", the node of the base is asked; another node shares no files with it.
-	// Defaults to none: a full backup.
+	// continues. If Node is "", the node of the base is asked; another node shares no files with it. If
+	// no file is shared, the backup is a full one: its Info.Base is "". Defaults to none: a full backup.
 	Base *Info
 	// Node is the ID of the node whose files are copied. Defaults to a node that leads as few partitions
 	// as possible, and of these to the one that lags least.
@@ -63,7 +63,17 @@ func Write(ctx context.Context, client *cluster.Client, w io.Writer, options Opt
 	return info, nil
 }
 
-func write(ctx context.Context, client *cluster.Client, w io.Writer, options Options) (info *Info, err error) {
+func write(ctx context.Context, client *cluster.Client, w io.Writer, options Options) (*Info, error) {
+	s, err := begin(ctx, client, options)
+	if err != nil {
+		return nil, err
+	}
+	defer s.end(ctx)
+	return s.info, s.write(ctx, w, options.Progress)
+}
+
+// begin makes a checkpoint on a node and describes it. The caller must call end.
+func begin(ctx context.Context, client *cluster.Client, options Options) (*source, error) {
 	internals, err := client.Internal(access.Key{})
 	if err != nil {
 		return nil, err
@@ -76,19 +86,19 @@ func write(ctx context.Context, client *cluster.Client, w io.Writer, options Opt
 	if err != nil {
 		return nil, err
 	}
-	s.id = begun.GetBeginBackup().GetId()
-	defer func() { err = errors.Join(err, s.end(ctx)) }()
-	info = newInfo(s.node, begun.GetBeginBackup())
-	if err := info.continueFrom(options.Base); err != nil {
+	s.info = newInfo(s.node, begun.GetBeginBackup())
+	if err := s.info.continueFrom(options.Base); err != nil {
+		s.end(ctx)
 		return nil, err
 	}
-	return info, s.write(ctx, w, info, options.Progress)
+	return s, nil
 }
 
-// A source is the node whose files are copied.
+// A source is the checkpoint of a node, whose files are copied.
 type source struct {
-	internals         access.Internals
-	node, address, id string
+	internals     access.Internals
+	node, address string
+	info          *Info
 }
 
 // choose finds the node and its address.
@@ -132,11 +142,11 @@ func (s *source) ask(ctx context.Context, request *clusterpb.Request) (*clusterp
 // after some time.
 const endTimeout = 5 * time.Second
 
-func (s *source) end(ctx context.Context) error {
+// end lets the node remove the checkpoint. An error has no effect on the backup, so it is ignored.
+func (s *source) end(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
-	_, err := s.ask(ctx, &clusterpb.Request{Call: &clusterpb.Request_EndBackup{EndBackup: &clusterpb.EndBackupRequest{Node: s.node, Id: s.id}}})
-	return err
+	_, _ = s.ask(ctx, &clusterpb.Request{Call: &clusterpb.Request_EndBackup{EndBackup: &clusterpb.EndBackupRequest{Node: s.node, Id: s.info.ID}}})
 }
 
 func newInfo(node string, b *clusterpb.BackupBegun) *Info {
@@ -154,7 +164,7 @@ func newInfo(node string, b *clusterpb.BackupBegun) *Info {
 	return info
 }
 
-// continueFrom marks the files that an earlier backup has.
+// continueFrom marks the files that an earlier backup has. If it has none, this remains a full backup.
 func (i *Info) continueFrom(base *Info) error {
 	if base == nil {
 		return nil
@@ -162,7 +172,6 @@ func (i *Info) continueFrom(base *Info) error {
 	if base.Cluster != i.Cluster || base.Lineage != i.Lineage || len(base.Partitions) != len(i.Partitions) {
 		return invalid("base", "is of another cluster, or of another lineage of it")
 	}
-	i.Base = base.ID
 	for n := range i.Partitions {
 		p, before := &i.Partitions[n], &base.Partitions[n]
 		if p.Database != before.Database {
@@ -174,14 +183,16 @@ func (i *Info) continueFrom(base *Info) error {
 				return b.Immutable && f.Immutable && b.Name == f.Name && b.Size == f.Size && b.CRC32C == f.CRC32C
 			})
 			if at >= 0 {
-				f.In = cmp.Or(before.Files[at].In, base.ID)
+				f.In, i.Base = cmp.Or(before.Files[at].In, base.ID), base.ID
 			}
 		}
 	}
 	return nil
 }
 
-func (s *source) write(ctx context.Context, to io.Writer, info *Info, progress func(written, total int64)) error {
+// write writes the stream. progress may be nil.
+func (s *source) write(ctx context.Context, to io.Writer, progress func(written, total int64)) error {
+	info := s.info
 	encoded, err := json.Marshal(info)
 	if err != nil {
 		return fmt.Errorf("encode description: %w", err)
@@ -250,7 +261,7 @@ func (s *source) read(ctx context.Context, partition int, f *File, to chan<- fil
 	for offset := int64(0); offset < f.Size; {
 		size := min(partBytes, f.Size-offset)
 		response, err := s.ask(ctx, &clusterpb.Request{Call: &clusterpb.Request_ReadBackup{ReadBackup: &clusterpb.ReadBackupRequest{
-			Node: s.node, Id: s.id, Partition: uint32(partition), File: f.Name, Offset: offset, Size: uint32(size),
+			Node: s.node, Id: s.info.ID, Partition: uint32(partition), File: f.Name, Offset: offset, Size: uint32(size),
 		}}})
 		data := response.GetReadBackup().GetData()
 		if err == nil && int64(len(data)) != size {
@@ -268,3 +279,5 @@ func (s *source) read(ctx context.Context, partition int, f *File, to chan<- fil
 		offset += size
 	}
 }
+
+func (s *source) description() *Info { return s.info }

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"slices"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster/backup"
 	"github.com/tenuto-dev/tenuto/cluster/recovery"
@@ -50,25 +53,111 @@ func readBackupInfo(path string) (info *backup.Info, err error) {
 	return backup.ReadInfo(file)
 }
 
+// backupFiles are backups in files, among which a time selects.
+type backupFiles struct {
+	entries []backup.Entry
+	at      time.Time // zero: the newest
+	scratch string
+	list    bool
+}
+
+func (b *backupFiles) flags(flags *flag.FlagSet) {
+	flags.Func("at", "`time`, as 2030-01-31T12:00:00Z: use the newest backup that was made until then", func(text string) (err error) {
+		b.at, err = time.Parse(time.RFC3339, text)
+		return err
+	})
+	flags.BoolVar(&b.list, "list", false, "list the backups, each of which is a point to restore to, and do nothing else")
+}
+
+// read reads the descriptions of files, and of those in directories. A file in a directory that is no
+// backup is ignored.
+func (b *backupFiles) read(paths []string) error {
+	for _, path := range paths {
+		names, inDir := []string{path}, false
+		if entries, err := os.ReadDir(path); err == nil {
+			names, inDir = nil, true
+			for _, e := range entries {
+				names = append(names, filepath.Join(path, e.Name()))
+			}
+		}
+		for _, name := range names {
+			info, err := readBackupInfo(name)
+			if err != nil && inDir {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			written, _ := info.Bytes()
+			b.entries = append(b.entries, backup.Entry{Name: name, Size: written, ID: info.ID, Base: info.Base, Cut: info.Cut, Time: info.Time})
+		}
+	}
+	slices.SortFunc(b.entries, func(x, y backup.Entry) int { return x.Time.Compare(y.Time) })
+	return nil
+}
+
+// show prints the backups, oldest first.
+func (b *backupFiles) show(s streams) {
+	for _, e := range b.entries {
+		kind := "full"
+		if e.Base != "" {
+			kind = "continues " + e.Base
+		}
+		printMessage(s, fmt.Sprintf("%s  %s  %s  %d bytes, %s", e.Time.UTC().Format(time.RFC3339Nano), e.ID, e.Name, e.Size, kind))
+	}
+}
+
+// open opens the files of the newest backup that was made until the time, and of what it continues.
+func (b *backupFiles) open() (files []io.Reader, closeAll func() error, err error) {
+	until := slices.DeleteFunc(slices.Clone(b.entries), func(e backup.Entry) bool { return !b.at.IsZero() && e.Time.After(b.at) })
+	chain, err := backup.Chain(until, time.Time{})
+	if err != nil {
+		return nil, nil, &usageError{err.Error() + "; -list shows what there is"}
+	}
+	// Anything but the newest could be less than what the user wants.
+	if newest := until[len(until)-1]; chain[len(chain)-1].ID != newest.ID {
+		return nil, nil, &usageError{fmt.Sprintf("%s continues the backup %s, which is missing; with -at an earlier one is used", newest.Name, newest.Base)}
+	}
+	var opened []*os.File
+	closeAll = func() (err error) {
+		for _, f := range opened {
+			err = errors.Join(err, f.Close())
+		}
+		return err
+	}
+	for _, e := range chain {
+		file, err := os.Open(e.Name)
+		if err != nil {
+			return nil, nil, errors.Join(&usageError{err.Error()}, closeAll())
+		}
+		opened, files = append(opened, file), append(files, file)
+	}
+	return files, closeAll, nil
+}
+
 func restoreBackup(flags *flag.FlagSet) action {
-	to := backup.Target{}
+	to, from := backup.Target{}, backupFiles{}
 	flags.StringVar(&to.Dir, "dir", "", "`directory` of the node, which must be new or empty")
 	flags.StringVar(&to.NodeID, "id", "", "`ID` of the node")
 	flags.StringVar(&to.Address, "advertise", "", "`address` at which other nodes reach the node; none: a single node")
 	flags.StringVar(&to.ClusterID, "cluster", "", "`name` of the cluster; default: as before")
+	from.flags(flags)
 	return func(ctx context.Context, s streams, args []string) (err error) {
-		if to.Dir == "" || to.NodeID == "" {
+		if !from.list && (to.Dir == "" || to.NodeID == "") {
 			return &usageError{"name the node and its directory: -id n1 -dir data"}
 		}
-		var files []io.Reader
-		for _, path := range args {
-			file, openErr := os.Open(path)
-			if openErr != nil {
-				return &usageError{openErr.Error()}
-			}
-			defer func() { err = errors.Join(err, file.Close()) }()
-			files = append(files, file)
+		if err := from.read(args); err != nil {
+			return err
 		}
+		if from.list {
+			from.show(s)
+			return nil
+		}
+		files, closeAll, err := from.open()
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, closeAll()) }()
 		info, err := backup.Restore(ctx, to, files...)
 		if err != nil {
 			return err
@@ -105,5 +194,43 @@ func recoverCluster(flags *flag.FlagSet) action {
 		}
 		printMessage(s, fmt.Sprintf("%s is recovered as lineage %s", to.Dir, report.Lineage))
 		return nil
+	}
+}
+
+func verifyBackup(flags *flag.FlagSet) action {
+	from := backupFiles{}
+	from.flags(flags)
+	flags.StringVar(&from.scratch, "scratch", "", "`directory` for the restored files, which are removed at the end; default: that for temporary files")
+	return func(ctx context.Context, s streams, args []string) (err error) {
+		if err := from.read(args); err != nil {
+			return err
+		}
+		if from.list {
+			from.show(s)
+			return nil
+		}
+		files, closeAll, err := from.open()
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, closeAll()) }()
+		v, err := backup.Verify(ctx, from.scratch, files...)
+		if err != nil {
+			return err
+		}
+		printMessage(s, fmt.Sprintf("backup %s of %s is intact: %d partitions, %d instances, %d executions, %d events, all hash chains match",
+			v.Info.ID, v.Info.Time.Local().Format("2006-01-02 15:04:05"), len(v.Info.Partitions), v.Instances, v.Executions, v.Events))
+		return nil
+	}
+}
+
+// verify compares the replicas of a cluster, or checks the backups that are named.
+func verify(flags *flag.FlagSet) action {
+	backups, replicas := verifyBackup(flags), verifyReplicas(flags)
+	return func(ctx context.Context, s streams, args []string) error {
+		if len(args) > 0 {
+			return backups(ctx, s, args)
+		}
+		return replicas(ctx, s, args)
 	}
 }

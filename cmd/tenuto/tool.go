@@ -42,8 +42,10 @@ Votes follow when that costs no redundancy, usually within seconds; "tenuto memb
 	{"backup", "FILE", "write a backup of the whole cluster to a new file", 1, 1, fileNames, false, writeBackup, `
 With -base it has only what is not in that backup and those before it. A backup has all payloads,
 and the key of signed tokens: keep it as secret as the directories of the nodes.`},
-	{"verify", "", "compare all replicas now; status 1 if any differ", 0, 0, noNames, false, verifyReplicas, `
-It reads all histories on all voters. Leaders also compare by themselves, once an hour if they can.`},
+	{"verify", "[FILE...]", "compare all replicas now, or check backups; status 1 if any differ", 0, -1, fileNames, false, verify, `
+Without files it reads all histories on all voters. Leaders also compare by themselves, once an hour
+if they can. With the files that restore takes, it restores them into a scratch directory. The hash
+chain of each history is computed again and compared with the recorded one.`},
 	{"accept", "ID NODE", "make a node's replica of an instance the right one", 2, 2, instanceIDs, true, acceptReplica, `
 The instance must be stopped because no majority of its replicas agrees.`},
 	{"settings", "[NAME=VALUE...]", "show the settings of the cluster, or change some", 0, -1, noNames, true, settings, ""},
@@ -58,8 +60,9 @@ with the name of the user of the machine, or that of -as.`},
 	{"cert", "", "make an authority and certificates of nodes and clients, to try things out", 0, 0, noNames, false, cert, `
 Existing files are never overwritten; an existing authority signs further certificates.`},
 	{"restore", "FILE...", "make the directory of the first node of a cluster from backups", 1, -1, fileNames, false, restoreBackup, `
-Name a full backup and the incremental ones after it, in order. Start the node with the directory,
-then the other nodes with empty directories and Config.Join. End the old cluster first.`},
+Name a full backup and the incremental ones after it, or a directory of backups. Each backup is a
+point to restore to. Start the node with the directory, then the other nodes with empty directories
+and Config.Join. End the old cluster first.`},
 	{"recover", "DIR...", "make a cluster from what is left after a majority was lost", 1, -1, fileNames, false, recoverCluster, `
 Name the directories of the nodes that are left, which must be stopped. Without -to it only says
 where they end and what may be lost. With -to it writes the directory of the first node of a new

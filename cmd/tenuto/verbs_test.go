@@ -477,6 +477,19 @@ func testBackups(l *lab) {
 	l.tenuto("backup", full, "-addr", addr).expect(l.t, statusOK, "backup ", " partitions")
 	l.tenuto("backup", full, "-addr", addr).expect(l.t, statusUsage, "exists")
 	l.tenuto("backup", increment, "-addr", addr, "-base", full).expect(l.t, statusOK, "backup ")
+	l.tenuto("verify", full, increment).expect(l.t, statusOK, "is intact", "all hash chains match")
+	l.tenuto("verify", dir, "-list").expect(l.t, statusOK, full, increment)
+	l.tenuto("verify", full, "-at", "2001-01-01T00:00:00Z").expect(l.t, statusUsage, "no backup")
+	content, err := os.ReadFile(full)
+	damaged := filepath.Join(dir, "damaged")
+	if err == nil {
+		content[len(content)-1] ^= 1
+		err = os.WriteFile(damaged, content, 0o600)
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.tenuto("verify", damaged).expect(l.t, statusRejected, "damaged")
 	l.tenuto("restore", full, increment, "-dir", restored).expect(l.t, statusUsage, "-id n1")
 	l.tenuto("restore", full, increment, "-dir", restored, "-id", "n1").expect(l.t, statusOK, restored+" is restored")
 	l.tenuto("restore", full, "-dir", restored, "-id", "n1").expect(l.t, statusUsage, "not empty")

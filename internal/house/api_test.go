@@ -19,7 +19,7 @@ import (
 // apiPackages are the packages that authors and hosts use. Generated code is not part of their API,
 // so that a schema may change without breaking a program.
 var apiPackages = []string{
-	"replay", "replay/history", "replay/replaytest", "cluster", "cluster/bulk", "cluster/clustertest", "cluster/discovery", "cluster/filter", "cluster/operate", "cluster/proof", "cluster/prometheus", "cluster/recovery", "cluster/schedule",
+	"replay", "replay/history", "replay/replaytest", "cluster", "cluster/backup", "cluster/bulk", "cluster/clustertest", "cluster/discovery", "cluster/filter", "cluster/operate", "cluster/proof", "cluster/prometheus", "cluster/recovery", "cluster/schedule",
 }
 
 // generatedPackages must not appear in an exported signature or field of those.

@@ -50,8 +50,8 @@ import (
 // importableParts are the parts of the tree whose packages an application may import.
 var importableParts = []string{"actors", "cluster", "journal", "proto", "replay"}
 
-// toolPackages are packages of those parts that run in a tool, not in an application.
-var toolPackages = []string{"replay/vet"}
+// otherModules are directories of those parts whose packages belong to modules of their own.
+var otherModules = []string{"replay/vet", "cluster/backup/s3"}
 
 // registeredByDependencies are patterns that dependencies register with http.DefaultServeMux in
 // every program that imports them. They come from golang.org/x/net/trace, imported by gRPC (the
@@ -116,7 +116,7 @@ func TestGlobals_EveryPackageIsImported(t *testing.T) {
 	for _, dir := range dirs {
 		top, _, _ := strings.Cut(dir, "/")
 		isInternal := slices.Contains(strings.Split(path.Clean(dir), "/"), "internal")
-		isExcluded := slices.ContainsFunc(toolPackages, func(p string) bool { return dir == p || strings.HasPrefix(dir, p+"/") })
+		isExcluded := slices.ContainsFunc(otherModules, func(p string) bool { return dir == p || strings.HasPrefix(dir, p+"/") })
 		if slices.Contains(importableParts, top) && !isInternal && !isExcluded && !slices.Contains(imported, dir) {
 			t.Errorf("globals_test.go does not import %s", dir)
 		}

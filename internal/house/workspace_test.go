@@ -18,6 +18,8 @@ const (
 	rulesModule = "internal/tools/rulecheck"
 	// manifestsModule decodes manifests with the types of Kubernetes, and contains nothing of Tenuto.
 	manifestsModule = "internal/tools/manifestcheck"
+	// serverModule builds a server for tests, and contains nothing of Tenuto.
+	serverModule = "internal/tools/s3server"
 )
 
 // moduleDirs lists the directories of all modules under root, beginning with the root itself.
@@ -69,7 +71,7 @@ func differentVersions(root string) ([]string, error) {
 			name, version := directive[1], directive[2]
 			other, found := first[name]
 			switch {
-			case dir == rulesModule, dir == manifestsModule:
+			case dir == rulesModule, dir == manifestsModule, dir == serverModule:
 				continue
 			case !found && dir != peersModule:
 				first[name] = requirement{dir, version, isDirect(directive)}
@@ -114,7 +116,7 @@ func omittedModules(root string) ([]string, error) {
 	}
 	var violations []string
 	for _, dir := range dirs {
-		if dir == peersModule || dir == rulesModule || dir == manifestsModule {
+		if dir == peersModule || dir == rulesModule || dir == manifestsModule || dir == serverModule {
 			continue
 		}
 		if !slices.Contains(used, dir) {

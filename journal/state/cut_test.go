@@ -160,3 +160,68 @@ func TestMetadata_LineagesSurvive(t *testing.T) {
 		}
 	})
 }
+
+// The outcomes of scheduled backups are counted once each, survive a snapshot and a store, and end
+// with the lineage.
+func TestMetadata_BackupOutcomes(t *testing.T) {
+	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
+		m := newMachine(t)
+		apply := func(c *journalpb.MetadataChange) {
+			t.Helper()
+			c.Epoch = m.Epoch()
+			record := &journalpb.Record{Command: &journalpb.Record_MetadataChange{MetadataChange: c}}
+			if _, err := applyRecord(m, must(proto.Marshal(record))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		failure := &journalpb.BackupRecord{Error: "disk full", Failures: 70}
+		success := &journalpb.BackupRecord{Id: "b1", Time: 5, Duration: 6, Bytes: 7, StateBytes: 8, Succeeded: 70}
+		for _, outcome := range []*journalpb.BackupRecord{failure, success, success, failure, failure} {
+			apply(&journalpb.MetadataChange{Backup: outcome})
+		}
+		want := &journalpb.BackupRecord{
+			Id: "b1", Time: 5, Duration: 6, Bytes: 7, StateBytes: 8, Succeeded: 1, Failed: 3, Failures: 2, Error: "disk full",
+		}
+		replaceState(t, m)
+		got := BackupRecord(m)
+		if !proto.Equal(got, want) || !bytes.Equal(encodeBackup(got), must(proto.MarshalOptions{Deterministic: true}.Marshal(want))) {
+			t.Errorf("%v, want %v", got, want)
+		}
+		apply(&journalpb.MetadataChange{Backup: &journalpb.BackupRecord{Id: "b2"}})
+		if got := BackupRecord(m); got.Id != "b2" || got.Succeeded != 2 || got.Failures != 0 || got.Error != "" {
+			t.Errorf("after another success: %v", got)
+		}
+		apply(&journalpb.MetadataChange{Lineage: &journalpb.Lineage{Id: "l"}})
+		if got := BackupRecord(m); got != nil {
+			t.Errorf("in another lineage: %v", got)
+		}
+	})
+}
+
+// The recomputed chain of an instance with several executions is the recorded one, in memory and in a
+// store. If another hash is recorded, that is noticed.
+func TestVerifyHistories(t *testing.T) {
+	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
+		m := newMachine(t)
+		mustApply(t, m, segmentOf(1, 1, started("a"), activity(), activityDone(2), continued()), segmentOf(2, 1, started("a")))
+		mustApply(t, m, segmentOf(2, 2, activity(), activity()))
+		for i := range 2 {
+			executions, events, err := VerifyHistories(m, "a")
+			if executions != 2 || events != 7 || err != nil {
+				t.Errorf("%d executions, %d events, %v", executions, events, err)
+			}
+			if i == 0 {
+				replaceState(t, m)
+			}
+		}
+		if m.store == nil { // a flush would notice it, too
+			m.instances["a"].chainHash ^= 1
+			if _, _, err := VerifyHistories(m, "a"); !errors.Is(err, ErrCorrupt) {
+				t.Errorf("with another hash recorded: %v", err)
+			}
+		}
+		if _, _, err := VerifyHistories(m, "b"); !errors.Is(err, ErrNotFound) {
+			t.Errorf("an unknown instance: %v", err)
+		}
+	})
+}

@@ -229,6 +229,45 @@ func writeUint64(h hash.Hash, v uint64) {
 // The last hash covers everything that the instance has ever recorded: two replicas with the same
 // hash have the same events. It does not protect against an adversary who chooses the bytes.
 
+// VerifyHistories recomputes the hash chain of an instance from all its events, and compares it with
+// the recorded one. It returns how many executions and events it has read. The error wraps ErrCorrupt
+// if they differ, ErrNotFound if the instance is not known, or is a *StoreError. The instance must not
+// change meanwhile.
+func VerifyHistories(m *Machine, id string) (executions, events uint64, err error) {
+	latest, err := m.history(id, 0)
+	if err != nil {
+		return 0, 0, err
+	}
+	recorded := uint64(0)
+	if _, err := m.lookup(id, func(in *instance) { recorded = in.chainHash }); err != nil {
+		return 0, 0, err
+	}
+	first, err := m.firstExecution(id, &latest)
+	if err != nil {
+		return 0, 0, err
+	}
+	chainHash := uint64(0)
+	for number := first; number <= latest.tail.number; number++ {
+		x, err := m.history(id, number)
+		if err != nil {
+			return executions, events, err
+		}
+		chainHash = hashExecution(chainHash, id, number)
+		for _, event := range x.eventsFrom(1, &err) {
+			chainHash = hashEvents(chainHash, [][]byte{event})
+			events++
+		}
+		if err != nil {
+			return executions, events, err
+		}
+		executions++
+	}
+	if chainHash != recorded {
+		return executions, events, fmt.Errorf("the hash chain of instance %q ends with %016x, recorded is %016x: %w", id, chainHash, recorded, ErrCorrupt)
+	}
+	return executions, events, nil
+}
+
 // hashExecution returns the hash that precedes the events of an execution.
 func hashExecution(chainHash uint64, id string, execution uint64) uint64 {
 	var number [8]byte

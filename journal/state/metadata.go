@@ -37,8 +37,9 @@ type metadata struct {
 	roles    versioned        // the roles of its members
 	// completionKey is the secret key for signed tokens, nil if none is recorded. It never changes.
 	completionKey []byte
-	lineages      []*journalpb.Lineage // the latest, oldest first; the slice is never changed in place
-	cut           uint64               // the latest cut recorded, 0 before the first
+	lineages      []*journalpb.Lineage    // the latest, oldest first; the slice is never changed in place
+	cut           uint64                  // the latest cut recorded, 0 before the first
+	backup        *journalpb.BackupRecord // of scheduled backups, nil before the first; never changed in place
 	comparison    comparison
 	quarantines   []*journalpb.Quarantine // in order of instances and nodes; the slice is never changed in place
 }
@@ -106,6 +107,7 @@ type metadataChange struct {
 	cut                    uint64
 	comparison             comparison
 	quarantine, lifted     *journalpb.Quarantine
+	backup                 *journalpb.BackupRecord
 }
 
 func (c *metadataChange) parse(b []byte) bool {
@@ -119,7 +121,7 @@ func (c *metadataChange) parse(b []byte) bool {
 		protocol: message.Protocol, startedInstance: message.Started,
 		settings: versioned{message.Settings, message.SettingsVersion}, completionKey: message.CompletionKey,
 		roles:   versioned{message.Roles, message.RolesVersion},
-		lineage: message.Lineage, cut: message.Cut,
+		lineage: message.Lineage, cut: message.Cut, backup: message.Backup,
 		comparison: comparison{message.Comparison.GetNumber(), message.Comparison.GetFrom()},
 		quarantine: message.Quarantine, lifted: message.Lifted,
 	}
@@ -185,7 +187,10 @@ func (m metadata) apply(c *metadataChange) (metadata, error) {
 	}
 	if c.lineage != nil && err == nil {
 		kept := m.lineages[max(len(m.lineages)+1-lineagesMax, 0):]
-		m.lineages = append(slices.Clone(kept), c.lineage)
+		begun := proto.CloneOf(c.lineage)
+		begun.Clock = m.clock.UnixNano()
+		m.lineages = append(slices.Clone(kept), begun)
+		m.backup = nil // no backup is one of the new lineage
 	}
 	m.cut = max(m.cut, c.cut)
 	if c.comparison.number > m.comparison.number {
@@ -198,6 +203,9 @@ func (m metadata) apply(c *metadataChange) (metadata, error) {
 	}
 	if c.quarantine != nil && err == nil {
 		m.quarantines, err = m.withQuarantine(c.quarantine)
+	}
+	if c.backup != nil && err == nil {
+		m.backup = nextBackup(m.backup, c.backup)
 	}
 	return m, err
 }
@@ -234,11 +242,31 @@ func (m *metadata) isStopped(instance string) bool {
 	return stopped
 }
 
+// nextBackup returns what is recorded of scheduled backups after one of them.
+func nextBackup(recorded, outcome *journalpb.BackupRecord) *journalpb.BackupRecord {
+	next := new(journalpb.BackupRecord)
+	if recorded != nil {
+		next = proto.CloneOf(recorded)
+	}
+	switch {
+	case outcome.Id == "":
+		next.Failed++
+		next.Failures++
+		next.Error = outcome.Error
+	case outcome.Id != next.Id:
+		next.Id, next.Time, next.Duration = outcome.Id, outcome.Time, outcome.Duration
+		next.Bytes, next.StateBytes = outcome.Bytes, outcome.StateBytes
+		next.Succeeded++
+		next.Failures, next.Error = 0, ""
+	}
+	return next
+}
+
 func (m metadata) message() *journalpb.PartitionMetadata {
 	message := &journalpb.PartitionMetadata{
 		Clock: m.clock.UnixNano(), Removed: m.removed, Protocol: m.protocol,
 		Settings: m.settings.encoded, SettingsVersion: m.settings.version, CompletionKey: m.completionKey,
-		Lineages: m.lineages, Cut: m.cut, Quarantines: m.quarantines,
+		Lineages: m.lineages, Cut: m.cut, Quarantines: m.quarantines, Backup: m.backup,
 		Roles: m.roles.encoded, RolesVersion: m.roles.version,
 	}
 	if m.comparison.number != 0 {
@@ -255,7 +283,7 @@ func metadataOf(message *journalpb.PartitionMetadata) metadata {
 		clock: clustertime.FromUnixNano(message.GetClock()), removed: message.GetRemoved(), protocol: message.GetProtocol(),
 		settings: versioned{message.GetSettings(), message.GetSettingsVersion()}, completionKey: message.GetCompletionKey(),
 		roles:    versioned{message.GetRoles(), message.GetRolesVersion()},
-		lineages: message.GetLineages(), cut: message.GetCut(), quarantines: message.GetQuarantines(),
+		lineages: message.GetLineages(), cut: message.GetCut(), quarantines: message.GetQuarantines(), backup: message.GetBackup(),
 		comparison: comparison{message.GetComparison().GetNumber(), message.GetComparison().GetFrom()},
 	}
 	for _, t := range message.GetTokens() {
@@ -293,6 +321,10 @@ func (m metadata) encode() []byte {
 	if m.cut != 0 {
 		b = appendUint(b, 9, m.cut)
 	}
+	if m.backup != nil {
+		b = protowire.AppendTag(b, 10, protowire.BytesType)
+		b = protowire.AppendBytes(b, encodeBackup(m.backup))
+	}
 	b = m.roles.append(b, 14)
 	if m.comparison.number != 0 {
 		b = appendNested(b, 23, func(b []byte) []byte {
@@ -307,6 +339,25 @@ func (m metadata) encode() []byte {
 		})
 	}
 	return b
+}
+
+// encodeBackup returns the encoded BackupRecord, the same on every replica.
+func encodeBackup(of *journalpb.BackupRecord) []byte {
+	b := protowire.AppendTag(nil, 1, protowire.BytesType)
+	b = protowire.AppendString(b, of.Id)
+	for i, value := range []uint64{uint64(of.Time), uint64(of.Duration), of.Bytes, of.StateBytes, of.Succeeded, of.Failed, of.Failures} {
+		b = appendUint(b, protowire.Number(i+2), value)
+	}
+	b = protowire.AppendTag(b, 9, protowire.BytesType)
+	return protowire.AppendString(b, of.Error)
+}
+
+// BackupRecord returns what is recorded of scheduled backups, nil before the first. It must not be
+// changed.
+func BackupRecord(m *Machine) *journalpb.BackupRecord {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.metadata.backup
 }
 
 // encodeLineage returns the encoded Lineage, the same on every replica.

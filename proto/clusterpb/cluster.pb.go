@@ -407,6 +407,7 @@ type Request struct {
 	//	*Request_Prove
 	//	*Request_SigningKey
 	//	*Request_Introduce
+	//	*Request_RecordBackup
 	Call          isRequest_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -995,6 +996,15 @@ func (x *Request) GetIntroduce() *IntroduceRequest {
 	return nil
 }
 
+func (x *Request) GetRecordBackup() *RecordBackupRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_RecordBackup); ok {
+			return x.RecordBackup
+		}
+	}
+	return nil
+}
+
 type isRequest_Call interface {
 	isRequest_Call()
 }
@@ -1195,6 +1205,10 @@ type Request_Introduce struct {
 	Introduce *IntroduceRequest `protobuf:"bytes,120,opt,name=introduce,proto3,oneof"`
 }
 
+type Request_RecordBackup struct {
+	RecordBackup *RecordBackupRequest `protobuf:"bytes,90,opt,name=record_backup,json=recordBackup,proto3,oneof"`
+}
+
 func (*Request_Start) isRequest_Call() {}
 
 func (*Request_Send) isRequest_Call() {}
@@ -1292,6 +1306,8 @@ func (*Request_Prove) isRequest_Call() {}
 func (*Request_SigningKey) isRequest_Call() {}
 
 func (*Request_Introduce) isRequest_Call() {}
+
+func (*Request_RecordBackup) isRequest_Call() {}
 
 type StartRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -2913,6 +2929,7 @@ type Response struct {
 	//	*Response_Prove
 	//	*Response_SigningKey
 	//	*Response_Introduce
+	//	*Response_RecordBackup
 	Result        isResponse_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3431,6 +3448,15 @@ func (x *Response) GetIntroduce() *IntroduceResult {
 	return nil
 }
 
+func (x *Response) GetRecordBackup() *BackupRecorded {
+	if x != nil {
+		if x, ok := x.Result.(*Response_RecordBackup); ok {
+			return x.RecordBackup
+		}
+	}
+	return nil
+}
+
 type isResponse_Result interface {
 	isResponse_Result()
 }
@@ -3631,6 +3657,10 @@ type Response_Introduce struct {
 	Introduce *IntroduceResult `protobuf:"bytes,120,opt,name=introduce,proto3,oneof"`
 }
 
+type Response_RecordBackup struct {
+	RecordBackup *BackupRecorded `protobuf:"bytes,90,opt,name=record_backup,json=recordBackup,proto3,oneof"`
+}
+
 func (*Response_Start) isResponse_Result() {}
 
 func (*Response_Send) isResponse_Result() {}
@@ -3728,6 +3758,8 @@ func (*Response_Prove) isResponse_Result() {}
 func (*Response_SigningKey) isResponse_Result() {}
 
 func (*Response_Introduce) isResponse_Result() {}
+
+func (*Response_RecordBackup) isResponse_Result() {}
 
 type ControlResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -8231,6 +8263,159 @@ func (*BackupEnded) Descriptor() ([]byte, []int) {
 	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{92}
 }
 
+// RecordBackupRequest records the outcome of a scheduled backup, in the first partition. Protocol 4.
+type RecordBackupRequest struct {
+	state         protoimpl.MessageState  `protogen:"open.v1"`
+	Outcome       *journalpb.BackupRecord `protobuf:"bytes,1,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecordBackupRequest) Reset() {
+	*x = RecordBackupRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[93]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecordBackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecordBackupRequest) ProtoMessage() {}
+
+func (x *RecordBackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[93]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecordBackupRequest.ProtoReflect.Descriptor instead.
+func (*RecordBackupRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
+}
+
+func (x *RecordBackupRequest) GetOutcome() *journalpb.BackupRecord {
+	if x != nil {
+		return x.Outcome
+	}
+	return nil
+}
+
+type BackupRecorded struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupRecorded) Reset() {
+	*x = BackupRecorded{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[94]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupRecorded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupRecorded) ProtoMessage() {}
+
+func (x *BackupRecorded) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[94]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupRecorded.ProtoReflect.Descriptor instead.
+func (*BackupRecorded) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
+}
+
+// BackupReport is what a node knows of the scheduled backups.
+type BackupReport struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absent if none has ended.
+	Record *journalpb.BackupRecord `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"`
+	// The nanoseconds between two; 0 if this node has no plan for backups.
+	Interval int64 `protobuf:"varint,2,opt,name=interval,proto3" json:"interval,omitempty"`
+	// The bytes that were written and those that are to be, while this node makes one.
+	Written       uint64 `protobuf:"varint,3,opt,name=written,proto3" json:"written,omitempty"`
+	Total         uint64 `protobuf:"varint,4,opt,name=total,proto3" json:"total,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupReport) Reset() {
+	*x = BackupReport{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[95]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupReport) ProtoMessage() {}
+
+func (x *BackupReport) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[95]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupReport.ProtoReflect.Descriptor instead.
+func (*BackupReport) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
+}
+
+func (x *BackupReport) GetRecord() *journalpb.BackupRecord {
+	if x != nil {
+		return x.Record
+	}
+	return nil
+}
+
+func (x *BackupReport) GetInterval() int64 {
+	if x != nil {
+		return x.Interval
+	}
+	return 0
+}
+
+func (x *BackupReport) GetWritten() uint64 {
+	if x != nil {
+		return x.Written
+	}
+	return 0
+}
+
+func (x *BackupReport) GetTotal() uint64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
 // RecordCutRequest asks the leader of a partition to record a cut. Protocol 4.
 type RecordCutRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -8241,7 +8426,7 @@ type RecordCutRequest struct {
 
 func (x *RecordCutRequest) Reset() {
 	*x = RecordCutRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_clusterpb_cluster_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8253,7 +8438,7 @@ func (x *RecordCutRequest) String() string {
 func (*RecordCutRequest) ProtoMessage() {}
 
 func (x *RecordCutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_clusterpb_cluster_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8266,7 +8451,7 @@ func (x *RecordCutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordCutRequest.ProtoReflect.Descriptor instead.
 func (*RecordCutRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *RecordCutRequest) GetCut() uint64 {
@@ -8284,7 +8469,7 @@ type CutRecorded struct {
 
 func (x *CutRecorded) Reset() {
 	*x = CutRecorded{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_clusterpb_cluster_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8296,7 +8481,7 @@ func (x *CutRecorded) String() string {
 func (*CutRecorded) ProtoMessage() {}
 
 func (x *CutRecorded) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_clusterpb_cluster_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8309,7 +8494,7 @@ func (x *CutRecorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CutRecorded.ProtoReflect.Descriptor instead.
 func (*CutRecorded) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
 }
 
 // ViewRequest asks a node to take a view of its replica when it applies a comparison, and to keep it
@@ -8326,7 +8511,7 @@ type ViewRequest struct {
 
 func (x *ViewRequest) Reset() {
 	*x = ViewRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_clusterpb_cluster_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8338,7 +8523,7 @@ func (x *ViewRequest) String() string {
 func (*ViewRequest) ProtoMessage() {}
 
 func (x *ViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_clusterpb_cluster_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8351,7 +8536,7 @@ func (x *ViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewRequest.ProtoReflect.Descriptor instead.
 func (*ViewRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *ViewRequest) GetNode() string {
@@ -8383,7 +8568,7 @@ type Viewed struct {
 
 func (x *Viewed) Reset() {
 	*x = Viewed{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_clusterpb_cluster_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8395,7 +8580,7 @@ func (x *Viewed) String() string {
 func (*Viewed) ProtoMessage() {}
 
 func (x *Viewed) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_clusterpb_cluster_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8408,7 +8593,7 @@ func (x *Viewed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Viewed.ProtoReflect.Descriptor instead.
 func (*Viewed) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
 }
 
 // CompareRequest asks for the digest of the instances from an ID up to another, which is excluded;
@@ -8430,7 +8615,7 @@ type CompareRequest struct {
 
 func (x *CompareRequest) Reset() {
 	*x = CompareRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_clusterpb_cluster_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8442,7 +8627,7 @@ func (x *CompareRequest) String() string {
 func (*CompareRequest) ProtoMessage() {}
 
 func (x *CompareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_clusterpb_cluster_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8455,7 +8640,7 @@ func (x *CompareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompareRequest.ProtoReflect.Descriptor instead.
 func (*CompareRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *CompareRequest) GetNode() string {
@@ -8528,7 +8713,7 @@ type RangeDigest struct {
 
 func (x *RangeDigest) Reset() {
 	*x = RangeDigest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_clusterpb_cluster_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8540,7 +8725,7 @@ func (x *RangeDigest) String() string {
 func (*RangeDigest) ProtoMessage() {}
 
 func (x *RangeDigest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_clusterpb_cluster_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8553,7 +8738,7 @@ func (x *RangeDigest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeDigest.ProtoReflect.Descriptor instead.
 func (*RangeDigest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *RangeDigest) GetTo() string {
@@ -8626,7 +8811,7 @@ type InstanceDigest struct {
 
 func (x *InstanceDigest) Reset() {
 	*x = InstanceDigest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_clusterpb_cluster_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8638,7 +8823,7 @@ func (x *InstanceDigest) String() string {
 func (*InstanceDigest) ProtoMessage() {}
 
 func (x *InstanceDigest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_clusterpb_cluster_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8651,7 +8836,7 @@ func (x *InstanceDigest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceDigest.ProtoReflect.Descriptor instead.
 func (*InstanceDigest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *InstanceDigest) GetInstance() string {
@@ -8705,7 +8890,7 @@ type CompareEventsRequest struct {
 
 func (x *CompareEventsRequest) Reset() {
 	*x = CompareEventsRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_clusterpb_cluster_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8717,7 +8902,7 @@ func (x *CompareEventsRequest) String() string {
 func (*CompareEventsRequest) ProtoMessage() {}
 
 func (x *CompareEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_clusterpb_cluster_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8730,7 +8915,7 @@ func (x *CompareEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompareEventsRequest.ProtoReflect.Descriptor instead.
 func (*CompareEventsRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *CompareEventsRequest) GetNode() string {
@@ -8779,7 +8964,7 @@ type EventHashes struct {
 
 func (x *EventHashes) Reset() {
 	*x = EventHashes{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[101]
+	mi := &file_clusterpb_cluster_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8791,7 +8976,7 @@ func (x *EventHashes) String() string {
 func (*EventHashes) ProtoMessage() {}
 
 func (x *EventHashes) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[101]
+	mi := &file_clusterpb_cluster_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8804,7 +8989,7 @@ func (x *EventHashes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventHashes.ProtoReflect.Descriptor instead.
 func (*EventHashes) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *EventHashes) GetExecutions() []*ExecutionDigest {
@@ -8833,7 +9018,7 @@ type ExecutionDigest struct {
 
 func (x *ExecutionDigest) Reset() {
 	*x = ExecutionDigest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[102]
+	mi := &file_clusterpb_cluster_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8845,7 +9030,7 @@ func (x *ExecutionDigest) String() string {
 func (*ExecutionDigest) ProtoMessage() {}
 
 func (x *ExecutionDigest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[102]
+	mi := &file_clusterpb_cluster_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8858,7 +9043,7 @@ func (x *ExecutionDigest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionDigest.ProtoReflect.Descriptor instead.
 func (*ExecutionDigest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *ExecutionDigest) GetNumber() uint64 {
@@ -8895,7 +9080,7 @@ type ReadViewRequest struct {
 
 func (x *ReadViewRequest) Reset() {
 	*x = ReadViewRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[103]
+	mi := &file_clusterpb_cluster_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8907,7 +9092,7 @@ func (x *ReadViewRequest) String() string {
 func (*ReadViewRequest) ProtoMessage() {}
 
 func (x *ReadViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[103]
+	mi := &file_clusterpb_cluster_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8920,7 +9105,7 @@ func (x *ReadViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadViewRequest.ProtoReflect.Descriptor instead.
 func (*ReadViewRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{103}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *ReadViewRequest) GetNode() string {
@@ -8962,7 +9147,7 @@ type ViewBytes struct {
 
 func (x *ViewBytes) Reset() {
 	*x = ViewBytes{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[104]
+	mi := &file_clusterpb_cluster_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8974,7 +9159,7 @@ func (x *ViewBytes) String() string {
 func (*ViewBytes) ProtoMessage() {}
 
 func (x *ViewBytes) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[104]
+	mi := &file_clusterpb_cluster_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8987,7 +9172,7 @@ func (x *ViewBytes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewBytes.ProtoReflect.Descriptor instead.
 func (*ViewBytes) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{104}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *ViewBytes) GetData() []byte {
@@ -9020,7 +9205,7 @@ type RepairRequest struct {
 
 func (x *RepairRequest) Reset() {
 	*x = RepairRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[105]
+	mi := &file_clusterpb_cluster_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9032,7 +9217,7 @@ func (x *RepairRequest) String() string {
 func (*RepairRequest) ProtoMessage() {}
 
 func (x *RepairRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[105]
+	mi := &file_clusterpb_cluster_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9045,7 +9230,7 @@ func (x *RepairRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairRequest.ProtoReflect.Descriptor instead.
 func (*RepairRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{105}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *RepairRequest) GetNode() string {
@@ -9091,7 +9276,7 @@ type Repaired struct {
 
 func (x *Repaired) Reset() {
 	*x = Repaired{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[106]
+	mi := &file_clusterpb_cluster_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9103,7 +9288,7 @@ func (x *Repaired) String() string {
 func (*Repaired) ProtoMessage() {}
 
 func (x *Repaired) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[106]
+	mi := &file_clusterpb_cluster_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9116,7 +9301,7 @@ func (x *Repaired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Repaired.ProtoReflect.Descriptor instead.
 func (*Repaired) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{106}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{109}
 }
 
 type EndViewRequest struct {
@@ -9129,7 +9314,7 @@ type EndViewRequest struct {
 
 func (x *EndViewRequest) Reset() {
 	*x = EndViewRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[107]
+	mi := &file_clusterpb_cluster_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9141,7 +9326,7 @@ func (x *EndViewRequest) String() string {
 func (*EndViewRequest) ProtoMessage() {}
 
 func (x *EndViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[107]
+	mi := &file_clusterpb_cluster_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9154,7 +9339,7 @@ func (x *EndViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndViewRequest.ProtoReflect.Descriptor instead.
 func (*EndViewRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{107}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *EndViewRequest) GetNode() string {
@@ -9179,7 +9364,7 @@ type ViewEnded struct {
 
 func (x *ViewEnded) Reset() {
 	*x = ViewEnded{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[108]
+	mi := &file_clusterpb_cluster_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9191,7 +9376,7 @@ func (x *ViewEnded) String() string {
 func (*ViewEnded) ProtoMessage() {}
 
 func (x *ViewEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[108]
+	mi := &file_clusterpb_cluster_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9204,7 +9389,7 @@ func (x *ViewEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewEnded.ProtoReflect.Descriptor instead.
 func (*ViewEnded) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{108}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{111}
 }
 
 // VerifyRequest asks the leader of a partition to compare all instances now, or how far it is.
@@ -9218,7 +9403,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[109]
+	mi := &file_clusterpb_cluster_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9230,7 +9415,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[109]
+	mi := &file_clusterpb_cluster_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9243,7 +9428,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{109}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *VerifyRequest) GetRound() uint64 {
@@ -9278,7 +9463,7 @@ type VerifyStatus struct {
 
 func (x *VerifyStatus) Reset() {
 	*x = VerifyStatus{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[110]
+	mi := &file_clusterpb_cluster_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9290,7 +9475,7 @@ func (x *VerifyStatus) String() string {
 func (*VerifyStatus) ProtoMessage() {}
 
 func (x *VerifyStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[110]
+	mi := &file_clusterpb_cluster_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9303,7 +9488,7 @@ func (x *VerifyStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyStatus.ProtoReflect.Descriptor instead.
 func (*VerifyStatus) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{110}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *VerifyStatus) GetRound() uint64 {
@@ -9399,7 +9584,7 @@ type Difference struct {
 
 func (x *Difference) Reset() {
 	*x = Difference{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[111]
+	mi := &file_clusterpb_cluster_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9411,7 +9596,7 @@ func (x *Difference) String() string {
 func (*Difference) ProtoMessage() {}
 
 func (x *Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[111]
+	mi := &file_clusterpb_cluster_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9424,7 +9609,7 @@ func (x *Difference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Difference.ProtoReflect.Descriptor instead.
 func (*Difference) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{111}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{114}
 }
 
 func (x *Difference) GetInstance() string {
@@ -9480,7 +9665,7 @@ type SignedDigest struct {
 
 func (x *SignedDigest) Reset() {
 	*x = SignedDigest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[112]
+	mi := &file_clusterpb_cluster_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9492,7 +9677,7 @@ func (x *SignedDigest) String() string {
 func (*SignedDigest) ProtoMessage() {}
 
 func (x *SignedDigest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[112]
+	mi := &file_clusterpb_cluster_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9505,7 +9690,7 @@ func (x *SignedDigest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignedDigest.ProtoReflect.Descriptor instead.
 func (*SignedDigest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{112}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{115}
 }
 
 func (x *SignedDigest) GetStatement() []byte {
@@ -9533,7 +9718,7 @@ type AcceptReplicaRequest struct {
 
 func (x *AcceptReplicaRequest) Reset() {
 	*x = AcceptReplicaRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[113]
+	mi := &file_clusterpb_cluster_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9545,7 +9730,7 @@ func (x *AcceptReplicaRequest) String() string {
 func (*AcceptReplicaRequest) ProtoMessage() {}
 
 func (x *AcceptReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[113]
+	mi := &file_clusterpb_cluster_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9558,7 +9743,7 @@ func (x *AcceptReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptReplicaRequest.ProtoReflect.Descriptor instead.
 func (*AcceptReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{113}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{116}
 }
 
 func (x *AcceptReplicaRequest) GetNode() string {
@@ -9576,7 +9761,7 @@ type ReplicaAccepted struct {
 
 func (x *ReplicaAccepted) Reset() {
 	*x = ReplicaAccepted{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[114]
+	mi := &file_clusterpb_cluster_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9588,7 +9773,7 @@ func (x *ReplicaAccepted) String() string {
 func (*ReplicaAccepted) ProtoMessage() {}
 
 func (x *ReplicaAccepted) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[114]
+	mi := &file_clusterpb_cluster_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9601,7 +9786,7 @@ func (x *ReplicaAccepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaAccepted.ProtoReflect.Descriptor instead.
 func (*ReplicaAccepted) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{114}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{117}
 }
 
 // ProveRequest asks the leader to sign what it has of an instance.
@@ -9613,7 +9798,7 @@ type ProveRequest struct {
 
 func (x *ProveRequest) Reset() {
 	*x = ProveRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[115]
+	mi := &file_clusterpb_cluster_proto_msgTypes[118]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9625,7 +9810,7 @@ func (x *ProveRequest) String() string {
 func (*ProveRequest) ProtoMessage() {}
 
 func (x *ProveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[115]
+	mi := &file_clusterpb_cluster_proto_msgTypes[118]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9638,7 +9823,7 @@ func (x *ProveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProveRequest.ProtoReflect.Descriptor instead.
 func (*ProveRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{115}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{118}
 }
 
 type SignedHistory struct {
@@ -9654,7 +9839,7 @@ type SignedHistory struct {
 
 func (x *SignedHistory) Reset() {
 	*x = SignedHistory{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[116]
+	mi := &file_clusterpb_cluster_proto_msgTypes[119]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9666,7 +9851,7 @@ func (x *SignedHistory) String() string {
 func (*SignedHistory) ProtoMessage() {}
 
 func (x *SignedHistory) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[116]
+	mi := &file_clusterpb_cluster_proto_msgTypes[119]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9679,7 +9864,7 @@ func (x *SignedHistory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignedHistory.ProtoReflect.Descriptor instead.
 func (*SignedHistory) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{116}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{119}
 }
 
 func (x *SignedHistory) GetStatement() []byte {
@@ -9719,7 +9904,7 @@ type SigningKeyRequest struct {
 
 func (x *SigningKeyRequest) Reset() {
 	*x = SigningKeyRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[117]
+	mi := &file_clusterpb_cluster_proto_msgTypes[120]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9731,7 +9916,7 @@ func (x *SigningKeyRequest) String() string {
 func (*SigningKeyRequest) ProtoMessage() {}
 
 func (x *SigningKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[117]
+	mi := &file_clusterpb_cluster_proto_msgTypes[120]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9744,7 +9929,7 @@ func (x *SigningKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SigningKeyRequest.ProtoReflect.Descriptor instead.
 func (*SigningKeyRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{117}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{120}
 }
 
 type SigningKey struct {
@@ -9758,7 +9943,7 @@ type SigningKey struct {
 
 func (x *SigningKey) Reset() {
 	*x = SigningKey{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[118]
+	mi := &file_clusterpb_cluster_proto_msgTypes[121]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9770,7 +9955,7 @@ func (x *SigningKey) String() string {
 func (*SigningKey) ProtoMessage() {}
 
 func (x *SigningKey) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[118]
+	mi := &file_clusterpb_cluster_proto_msgTypes[121]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9783,7 +9968,7 @@ func (x *SigningKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SigningKey.ProtoReflect.Descriptor instead.
 func (*SigningKey) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{118}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{121}
 }
 
 func (x *SigningKey) GetKey() []byte {
@@ -9812,7 +9997,7 @@ type NodeReportRequest struct {
 
 func (x *NodeReportRequest) Reset() {
 	*x = NodeReportRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[119]
+	mi := &file_clusterpb_cluster_proto_msgTypes[122]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9824,7 +10009,7 @@ func (x *NodeReportRequest) String() string {
 func (*NodeReportRequest) ProtoMessage() {}
 
 func (x *NodeReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[119]
+	mi := &file_clusterpb_cluster_proto_msgTypes[122]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9837,7 +10022,7 @@ func (x *NodeReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReportRequest.ProtoReflect.Descriptor instead.
 func (*NodeReportRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{119}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{122}
 }
 
 func (x *NodeReportRequest) GetNode() string {
@@ -9877,16 +10062,17 @@ type NodeReport struct {
 	Activities        []*ActivityReport `protobuf:"bytes,14,rep,name=activities,proto3" json:"activities,omitempty"`
 	ActivitiesOmitted uint32            `protobuf:"varint,15,opt,name=activities_omitted,json=activitiesOmitted,proto3" json:"activities_omitted,omitempty"`
 	// How many bodies of activities may run on the node at once, and how many more now.
-	Slots         uint32   `protobuf:"varint,16,opt,name=slots,proto3" json:"slots,omitempty"`
-	FreeSlots     uint32   `protobuf:"varint,17,opt,name=free_slots,json=freeSlots,proto3" json:"free_slots,omitempty"`
-	Tags          []string `protobuf:"bytes,18,rep,name=tags,proto3" json:"tags,omitempty"`
+	Slots         uint32        `protobuf:"varint,16,opt,name=slots,proto3" json:"slots,omitempty"`
+	FreeSlots     uint32        `protobuf:"varint,17,opt,name=free_slots,json=freeSlots,proto3" json:"free_slots,omitempty"`
+	Tags          []string      `protobuf:"bytes,18,rep,name=tags,proto3" json:"tags,omitempty"`
+	Backup        *BackupReport `protobuf:"bytes,90,opt,name=backup,proto3" json:"backup,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeReport) Reset() {
 	*x = NodeReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[120]
+	mi := &file_clusterpb_cluster_proto_msgTypes[123]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9898,7 +10084,7 @@ func (x *NodeReport) String() string {
 func (*NodeReport) ProtoMessage() {}
 
 func (x *NodeReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[120]
+	mi := &file_clusterpb_cluster_proto_msgTypes[123]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9911,7 +10097,7 @@ func (x *NodeReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReport.ProtoReflect.Descriptor instead.
 func (*NodeReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{120}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{123}
 }
 
 func (x *NodeReport) GetNode() string {
@@ -10040,6 +10226,13 @@ func (x *NodeReport) GetTags() []string {
 	return nil
 }
 
+func (x *NodeReport) GetBackup() *BackupReport {
+	if x != nil {
+		return x.Backup
+	}
+	return nil
+}
+
 // PartitionReport is a node's state in one partition.
 type PartitionReport struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -10076,7 +10269,7 @@ type PartitionReport struct {
 
 func (x *PartitionReport) Reset() {
 	*x = PartitionReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[121]
+	mi := &file_clusterpb_cluster_proto_msgTypes[124]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10088,7 +10281,7 @@ func (x *PartitionReport) String() string {
 func (*PartitionReport) ProtoMessage() {}
 
 func (x *PartitionReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[121]
+	mi := &file_clusterpb_cluster_proto_msgTypes[124]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10101,7 +10294,7 @@ func (x *PartitionReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionReport.ProtoReflect.Descriptor instead.
 func (*PartitionReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{121}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{124}
 }
 
 func (x *PartitionReport) GetRole() string {
@@ -10268,7 +10461,7 @@ type OverloadReport struct {
 
 func (x *OverloadReport) Reset() {
 	*x = OverloadReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[122]
+	mi := &file_clusterpb_cluster_proto_msgTypes[125]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10280,7 +10473,7 @@ func (x *OverloadReport) String() string {
 func (*OverloadReport) ProtoMessage() {}
 
 func (x *OverloadReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[122]
+	mi := &file_clusterpb_cluster_proto_msgTypes[125]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10293,7 +10486,7 @@ func (x *OverloadReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverloadReport.ProtoReflect.Descriptor instead.
 func (*OverloadReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{122}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{125}
 }
 
 func (x *OverloadReport) GetMessages() uint32 {
@@ -10425,7 +10618,7 @@ type RateReport struct {
 
 func (x *RateReport) Reset() {
 	*x = RateReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[123]
+	mi := &file_clusterpb_cluster_proto_msgTypes[126]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10437,7 +10630,7 @@ func (x *RateReport) String() string {
 func (*RateReport) ProtoMessage() {}
 
 func (x *RateReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[123]
+	mi := &file_clusterpb_cluster_proto_msgTypes[126]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10450,7 +10643,7 @@ func (x *RateReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RateReport.ProtoReflect.Descriptor instead.
 func (*RateReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{123}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{126}
 }
 
 func (x *RateReport) GetEnd() int64 {
@@ -10511,7 +10704,7 @@ type ActivityReport struct {
 
 func (x *ActivityReport) Reset() {
 	*x = ActivityReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[124]
+	mi := &file_clusterpb_cluster_proto_msgTypes[127]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10523,7 +10716,7 @@ func (x *ActivityReport) String() string {
 func (*ActivityReport) ProtoMessage() {}
 
 func (x *ActivityReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[124]
+	mi := &file_clusterpb_cluster_proto_msgTypes[127]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10536,7 +10729,7 @@ func (x *ActivityReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityReport.ProtoReflect.Descriptor instead.
 func (*ActivityReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{124}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{127}
 }
 
 func (x *ActivityReport) GetName() string {
@@ -10621,7 +10814,7 @@ type TagQueue struct {
 
 func (x *TagQueue) Reset() {
 	*x = TagQueue{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[125]
+	mi := &file_clusterpb_cluster_proto_msgTypes[128]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10633,7 +10826,7 @@ func (x *TagQueue) String() string {
 func (*TagQueue) ProtoMessage() {}
 
 func (x *TagQueue) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[125]
+	mi := &file_clusterpb_cluster_proto_msgTypes[128]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10646,7 +10839,7 @@ func (x *TagQueue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TagQueue.ProtoReflect.Descriptor instead.
 func (*TagQueue) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{125}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{128}
 }
 
 func (x *TagQueue) GetTag() string {
@@ -10672,7 +10865,7 @@ type OfferLeadershipRequest struct {
 
 func (x *OfferLeadershipRequest) Reset() {
 	*x = OfferLeadershipRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[126]
+	mi := &file_clusterpb_cluster_proto_msgTypes[129]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10684,7 +10877,7 @@ func (x *OfferLeadershipRequest) String() string {
 func (*OfferLeadershipRequest) ProtoMessage() {}
 
 func (x *OfferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[126]
+	mi := &file_clusterpb_cluster_proto_msgTypes[129]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10697,7 +10890,7 @@ func (x *OfferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*OfferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{126}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{129}
 }
 
 type OfferLeadershipResult struct {
@@ -10709,7 +10902,7 @@ type OfferLeadershipResult struct {
 
 func (x *OfferLeadershipResult) Reset() {
 	*x = OfferLeadershipResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[127]
+	mi := &file_clusterpb_cluster_proto_msgTypes[130]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10721,7 +10914,7 @@ func (x *OfferLeadershipResult) String() string {
 func (*OfferLeadershipResult) ProtoMessage() {}
 
 func (x *OfferLeadershipResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[127]
+	mi := &file_clusterpb_cluster_proto_msgTypes[130]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10734,7 +10927,7 @@ func (x *OfferLeadershipResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferLeadershipResult.ProtoReflect.Descriptor instead.
 func (*OfferLeadershipResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{127}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{130}
 }
 
 func (x *OfferLeadershipResult) GetAccepted() bool {
@@ -10754,7 +10947,7 @@ type CommitIndexRequest struct {
 
 func (x *CommitIndexRequest) Reset() {
 	*x = CommitIndexRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[128]
+	mi := &file_clusterpb_cluster_proto_msgTypes[131]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10766,7 +10959,7 @@ func (x *CommitIndexRequest) String() string {
 func (*CommitIndexRequest) ProtoMessage() {}
 
 func (x *CommitIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[128]
+	mi := &file_clusterpb_cluster_proto_msgTypes[131]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10779,7 +10972,7 @@ func (x *CommitIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitIndexRequest.ProtoReflect.Descriptor instead.
 func (*CommitIndexRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{128}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{131}
 }
 
 type CommitIndexResult struct {
@@ -10790,7 +10983,7 @@ type CommitIndexResult struct {
 
 func (x *CommitIndexResult) Reset() {
 	*x = CommitIndexResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[129]
+	mi := &file_clusterpb_cluster_proto_msgTypes[132]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10802,7 +10995,7 @@ func (x *CommitIndexResult) String() string {
 func (*CommitIndexResult) ProtoMessage() {}
 
 func (x *CommitIndexResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[129]
+	mi := &file_clusterpb_cluster_proto_msgTypes[132]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10815,7 +11008,7 @@ func (x *CommitIndexResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitIndexResult.ProtoReflect.Descriptor instead.
 func (*CommitIndexResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{129}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{132}
 }
 
 // FromWorker is a message from a worker to a leader. Without any field it is a keep-alive.
@@ -10836,7 +11029,7 @@ type FromWorker struct {
 
 func (x *FromWorker) Reset() {
 	*x = FromWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[130]
+	mi := &file_clusterpb_cluster_proto_msgTypes[133]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10848,7 +11041,7 @@ func (x *FromWorker) String() string {
 func (*FromWorker) ProtoMessage() {}
 
 func (x *FromWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[130]
+	mi := &file_clusterpb_cluster_proto_msgTypes[133]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10861,7 +11054,7 @@ func (x *FromWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromWorker.ProtoReflect.Descriptor instead.
 func (*FromWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{130}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{133}
 }
 
 func (x *FromWorker) GetMessage() isFromWorker_Message {
@@ -10989,7 +11182,7 @@ type RegisterWorker struct {
 
 func (x *RegisterWorker) Reset() {
 	*x = RegisterWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[131]
+	mi := &file_clusterpb_cluster_proto_msgTypes[134]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11001,7 +11194,7 @@ func (x *RegisterWorker) String() string {
 func (*RegisterWorker) ProtoMessage() {}
 
 func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[131]
+	mi := &file_clusterpb_cluster_proto_msgTypes[134]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11014,7 +11207,7 @@ func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterWorker.ProtoReflect.Descriptor instead.
 func (*RegisterWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{131}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{134}
 }
 
 func (x *RegisterWorker) GetProtocol() uint32 {
@@ -11084,7 +11277,7 @@ type OrchestrationCode struct {
 
 func (x *OrchestrationCode) Reset() {
 	*x = OrchestrationCode{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[132]
+	mi := &file_clusterpb_cluster_proto_msgTypes[135]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11096,7 +11289,7 @@ func (x *OrchestrationCode) String() string {
 func (*OrchestrationCode) ProtoMessage() {}
 
 func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[132]
+	mi := &file_clusterpb_cluster_proto_msgTypes[135]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11109,7 +11302,7 @@ func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCode.ProtoReflect.Descriptor instead.
 func (*OrchestrationCode) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{132}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{135}
 }
 
 func (x *OrchestrationCode) GetName() string {
@@ -11136,7 +11329,7 @@ type AttemptID struct {
 
 func (x *AttemptID) Reset() {
 	*x = AttemptID{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[133]
+	mi := &file_clusterpb_cluster_proto_msgTypes[136]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11148,7 +11341,7 @@ func (x *AttemptID) String() string {
 func (*AttemptID) ProtoMessage() {}
 
 func (x *AttemptID) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[133]
+	mi := &file_clusterpb_cluster_proto_msgTypes[136]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11161,7 +11354,7 @@ func (x *AttemptID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptID.ProtoReflect.Descriptor instead.
 func (*AttemptID) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{133}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{136}
 }
 
 func (x *AttemptID) GetRef() *journalpb.OperationRef {
@@ -11190,7 +11383,7 @@ type RunningAttempt struct {
 
 func (x *RunningAttempt) Reset() {
 	*x = RunningAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[134]
+	mi := &file_clusterpb_cluster_proto_msgTypes[137]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11202,7 +11395,7 @@ func (x *RunningAttempt) String() string {
 func (*RunningAttempt) ProtoMessage() {}
 
 func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[134]
+	mi := &file_clusterpb_cluster_proto_msgTypes[137]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11215,7 +11408,7 @@ func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningAttempt.ProtoReflect.Descriptor instead.
 func (*RunningAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{134}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{137}
 }
 
 func (x *RunningAttempt) GetAttempt() *AttemptID {
@@ -11249,7 +11442,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[135]
+	mi := &file_clusterpb_cluster_proto_msgTypes[138]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11261,7 +11454,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[135]
+	mi := &file_clusterpb_cluster_proto_msgTypes[138]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11274,7 +11467,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{135}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{138}
 }
 
 func (x *Heartbeat) GetAttempt() *AttemptID {
@@ -11307,7 +11500,7 @@ type AttemptResult struct {
 
 func (x *AttemptResult) Reset() {
 	*x = AttemptResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[136]
+	mi := &file_clusterpb_cluster_proto_msgTypes[139]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11319,7 +11512,7 @@ func (x *AttemptResult) String() string {
 func (*AttemptResult) ProtoMessage() {}
 
 func (x *AttemptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[136]
+	mi := &file_clusterpb_cluster_proto_msgTypes[139]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11332,7 +11525,7 @@ func (x *AttemptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptResult.ProtoReflect.Descriptor instead.
 func (*AttemptResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{136}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{139}
 }
 
 func (x *AttemptResult) GetAttempt() *AttemptID {
@@ -11385,7 +11578,7 @@ type ToWorker struct {
 
 func (x *ToWorker) Reset() {
 	*x = ToWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[137]
+	mi := &file_clusterpb_cluster_proto_msgTypes[140]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11397,7 +11590,7 @@ func (x *ToWorker) String() string {
 func (*ToWorker) ProtoMessage() {}
 
 func (x *ToWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[137]
+	mi := &file_clusterpb_cluster_proto_msgTypes[140]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11410,7 +11603,7 @@ func (x *ToWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToWorker.ProtoReflect.Descriptor instead.
 func (*ToWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{137}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{140}
 }
 
 func (x *ToWorker) GetMessage() isToWorker_Message {
@@ -11497,7 +11690,7 @@ type AssignAttempt struct {
 
 func (x *AssignAttempt) Reset() {
 	*x = AssignAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[138]
+	mi := &file_clusterpb_cluster_proto_msgTypes[141]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11509,7 +11702,7 @@ func (x *AssignAttempt) String() string {
 func (*AssignAttempt) ProtoMessage() {}
 
 func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[138]
+	mi := &file_clusterpb_cluster_proto_msgTypes[141]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11522,7 +11715,7 @@ func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignAttempt.ProtoReflect.Descriptor instead.
 func (*AssignAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{138}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{141}
 }
 
 func (x *AssignAttempt) GetAttempt() *AttemptID {
@@ -11613,7 +11806,7 @@ type CancelAttempt struct {
 
 func (x *CancelAttempt) Reset() {
 	*x = CancelAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[139]
+	mi := &file_clusterpb_cluster_proto_msgTypes[142]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11625,7 +11818,7 @@ func (x *CancelAttempt) String() string {
 func (*CancelAttempt) ProtoMessage() {}
 
 func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[139]
+	mi := &file_clusterpb_cluster_proto_msgTypes[142]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11638,7 +11831,7 @@ func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelAttempt.ProtoReflect.Descriptor instead.
 func (*CancelAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{139}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{142}
 }
 
 func (x *CancelAttempt) GetAttempt() *AttemptID {
@@ -11659,7 +11852,7 @@ var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xc7\x1d\n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\x96\x1e\n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
@@ -11737,7 +11930,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05prove\x18\x85\x01 \x01(\v2\x1f.tenuto.cluster.v1.ProveRequestH\x00R\x05prove\x12H\n" +
 	"\vsigning_key\x18\x86\x01 \x01(\v2$.tenuto.cluster.v1.SigningKeyRequestH\x00R\n" +
 	"signingKey\x12C\n" +
-	"\tintroduce\x18x \x01(\v2#.tenuto.cluster.v1.IntroduceRequestH\x00R\tintroduceB\x06\n" +
+	"\tintroduce\x18x \x01(\v2#.tenuto.cluster.v1.IntroduceRequestH\x00R\tintroduce\x12M\n" +
+	"\rrecord_backup\x18Z \x01(\v2&.tenuto.cluster.v1.RecordBackupRequestH\x00R\frecordBackupB\x06\n" +
 	"\x04callB\x0e\n" +
 	"\f_first_index\"\xb2\x05\n" +
 	"\fStartRequest\x12\x12\n" +
@@ -11888,7 +12082,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0eHistoryRequest\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\"\n" +
 	"\rfrom_event_id\x18\x02 \x01(\x04R\vfromEventId\x12\x14\n" +
-	"\x05paged\x18\x03 \x01(\bR\x05paged\"\xd3\x1a\n" +
+	"\x05paged\x18\x03 \x01(\bR\x05paged\"\x9d\x1b\n" +
 	"\bResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x124\n" +
 	"\afailure\x18\x02 \x01(\v2\x1a.tenuto.cluster.v1.FailureR\afailure\x12#\n" +
@@ -11954,7 +12148,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05prove\x18\x85\x01 \x01(\v2 .tenuto.cluster.v1.SignedHistoryH\x00R\x05prove\x12A\n" +
 	"\vsigning_key\x18\x86\x01 \x01(\v2\x1d.tenuto.cluster.v1.SigningKeyH\x00R\n" +
 	"signingKey\x12B\n" +
-	"\tintroduce\x18x \x01(\v2\".tenuto.cluster.v1.IntroduceResultH\x00R\tintroduceB\b\n" +
+	"\tintroduce\x18x \x01(\v2\".tenuto.cluster.v1.IntroduceResultH\x00R\tintroduce\x12H\n" +
+	"\rrecord_backup\x18Z \x01(\v2!.tenuto.cluster.v1.BackupRecordedH\x00R\frecordBackupB\b\n" +
 	"\x06result\"\x0f\n" +
 	"\rControlResult\"\xf8\x03\n" +
 	"\x0eOperateRequest\x12:\n" +
@@ -12312,7 +12507,15 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x10EndBackupRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"\r\n" +
-	"\vBackupEnded\"$\n" +
+	"\vBackupEnded\"P\n" +
+	"\x13RecordBackupRequest\x129\n" +
+	"\aoutcome\x18\x01 \x01(\v2\x1f.tenuto.journal.v1.BackupRecordR\aoutcome\"\x10\n" +
+	"\x0eBackupRecorded\"\x93\x01\n" +
+	"\fBackupReport\x127\n" +
+	"\x06record\x18\x01 \x01(\v2\x1f.tenuto.journal.v1.BackupRecordR\x06record\x12\x1a\n" +
+	"\binterval\x18\x02 \x01(\x03R\binterval\x12\x18\n" +
+	"\awritten\x18\x03 \x01(\x04R\awritten\x12\x14\n" +
+	"\x05total\x18\x04 \x01(\x04R\x05total\"$\n" +
 	"\x10RecordCutRequest\x12\x10\n" +
 	"\x03cut\x18\x01 \x01(\x04R\x03cut\"\r\n" +
 	"\vCutRecorded\"O\n" +
@@ -12422,7 +12625,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\"'\n" +
 	"\x11NodeReportRequest\x12\x12\n" +
-	"\x04node\x18\x01 \x01(\tR\x04node\"\xea\x05\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"\xa3\x06\n" +
 	"\n" +
 	"NodeReport\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
@@ -12448,7 +12651,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05slots\x18\x10 \x01(\rR\x05slots\x12\x1d\n" +
 	"\n" +
 	"free_slots\x18\x11 \x01(\rR\tfreeSlots\x12\x12\n" +
-	"\x04tags\x18\x12 \x03(\tR\x04tags\"\x86\x05\n" +
+	"\x04tags\x18\x12 \x03(\tR\x04tags\x127\n" +
+	"\x06backup\x18Z \x01(\v2\x1f.tenuto.cluster.v1.BackupReportR\x06backup\"\x86\x05\n" +
 	"\x0fPartitionReport\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x12\n" +
@@ -12609,7 +12813,7 @@ func file_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 145)
+var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 148)
 var file_clusterpb_cluster_proto_goTypes = []any{
 	(ReusePolicy)(0),                  // 0: tenuto.cluster.v1.ReusePolicy
 	(CodeList)(0),                     // 1: tenuto.cluster.v1.CodeList
@@ -12709,73 +12913,77 @@ var file_clusterpb_cluster_proto_goTypes = []any{
 	(*BackupBytes)(nil),               // 95: tenuto.cluster.v1.BackupBytes
 	(*EndBackupRequest)(nil),          // 96: tenuto.cluster.v1.EndBackupRequest
 	(*BackupEnded)(nil),               // 97: tenuto.cluster.v1.BackupEnded
-	(*RecordCutRequest)(nil),          // 98: tenuto.cluster.v1.RecordCutRequest
-	(*CutRecorded)(nil),               // 99: tenuto.cluster.v1.CutRecorded
-	(*ViewRequest)(nil),               // 100: tenuto.cluster.v1.ViewRequest
-	(*Viewed)(nil),                    // 101: tenuto.cluster.v1.Viewed
-	(*CompareRequest)(nil),            // 102: tenuto.cluster.v1.CompareRequest
-	(*RangeDigest)(nil),               // 103: tenuto.cluster.v1.RangeDigest
-	(*InstanceDigest)(nil),            // 104: tenuto.cluster.v1.InstanceDigest
-	(*CompareEventsRequest)(nil),      // 105: tenuto.cluster.v1.CompareEventsRequest
-	(*EventHashes)(nil),               // 106: tenuto.cluster.v1.EventHashes
-	(*ExecutionDigest)(nil),           // 107: tenuto.cluster.v1.ExecutionDigest
-	(*ReadViewRequest)(nil),           // 108: tenuto.cluster.v1.ReadViewRequest
-	(*ViewBytes)(nil),                 // 109: tenuto.cluster.v1.ViewBytes
-	(*RepairRequest)(nil),             // 110: tenuto.cluster.v1.RepairRequest
-	(*Repaired)(nil),                  // 111: tenuto.cluster.v1.Repaired
-	(*EndViewRequest)(nil),            // 112: tenuto.cluster.v1.EndViewRequest
-	(*ViewEnded)(nil),                 // 113: tenuto.cluster.v1.ViewEnded
-	(*VerifyRequest)(nil),             // 114: tenuto.cluster.v1.VerifyRequest
-	(*VerifyStatus)(nil),              // 115: tenuto.cluster.v1.VerifyStatus
-	(*Difference)(nil),                // 116: tenuto.cluster.v1.Difference
-	(*SignedDigest)(nil),              // 117: tenuto.cluster.v1.SignedDigest
-	(*AcceptReplicaRequest)(nil),      // 118: tenuto.cluster.v1.AcceptReplicaRequest
-	(*ReplicaAccepted)(nil),           // 119: tenuto.cluster.v1.ReplicaAccepted
-	(*ProveRequest)(nil),              // 120: tenuto.cluster.v1.ProveRequest
-	(*SignedHistory)(nil),             // 121: tenuto.cluster.v1.SignedHistory
-	(*SigningKeyRequest)(nil),         // 122: tenuto.cluster.v1.SigningKeyRequest
-	(*SigningKey)(nil),                // 123: tenuto.cluster.v1.SigningKey
-	(*NodeReportRequest)(nil),         // 124: tenuto.cluster.v1.NodeReportRequest
-	(*NodeReport)(nil),                // 125: tenuto.cluster.v1.NodeReport
-	(*PartitionReport)(nil),           // 126: tenuto.cluster.v1.PartitionReport
-	(*OverloadReport)(nil),            // 127: tenuto.cluster.v1.OverloadReport
-	(*RateReport)(nil),                // 128: tenuto.cluster.v1.RateReport
-	(*ActivityReport)(nil),            // 129: tenuto.cluster.v1.ActivityReport
-	(*TagQueue)(nil),                  // 130: tenuto.cluster.v1.TagQueue
-	(*OfferLeadershipRequest)(nil),    // 131: tenuto.cluster.v1.OfferLeadershipRequest
-	(*OfferLeadershipResult)(nil),     // 132: tenuto.cluster.v1.OfferLeadershipResult
-	(*CommitIndexRequest)(nil),        // 133: tenuto.cluster.v1.CommitIndexRequest
-	(*CommitIndexResult)(nil),         // 134: tenuto.cluster.v1.CommitIndexResult
-	(*FromWorker)(nil),                // 135: tenuto.cluster.v1.FromWorker
-	(*RegisterWorker)(nil),            // 136: tenuto.cluster.v1.RegisterWorker
-	(*OrchestrationCode)(nil),         // 137: tenuto.cluster.v1.OrchestrationCode
-	(*AttemptID)(nil),                 // 138: tenuto.cluster.v1.AttemptID
-	(*RunningAttempt)(nil),            // 139: tenuto.cluster.v1.RunningAttempt
-	(*Heartbeat)(nil),                 // 140: tenuto.cluster.v1.Heartbeat
-	(*AttemptResult)(nil),             // 141: tenuto.cluster.v1.AttemptResult
-	(*ToWorker)(nil),                  // 142: tenuto.cluster.v1.ToWorker
-	(*AssignAttempt)(nil),             // 143: tenuto.cluster.v1.AssignAttempt
-	(*CancelAttempt)(nil),             // 144: tenuto.cluster.v1.CancelAttempt
-	nil,                               // 145: tenuto.cluster.v1.StartRequest.TagsEntry
-	nil,                               // 146: tenuto.cluster.v1.ListRequest.TagsEntry
-	nil,                               // 147: tenuto.cluster.v1.ListRequest.AttributesEntry
-	nil,                               // 148: tenuto.cluster.v1.Status.TagsEntry
-	nil,                               // 149: tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	(*journalpb.Payload)(nil),         // 150: tenuto.journal.v1.Payload
-	(*journalpb.Header)(nil),          // 151: tenuto.journal.v1.Header
-	(*journalpb.RetryPolicy)(nil),     // 152: tenuto.journal.v1.RetryPolicy
-	(*journalpb.Error)(nil),           // 153: tenuto.journal.v1.Error
-	(*journalpb.ValueSet)(nil),        // 154: tenuto.journal.v1.ValueSet
-	(*journalpb.ActivityOptions)(nil), // 155: tenuto.journal.v1.ActivityOptions
-	(journalpb.MemberRole_Pin)(0),     // 156: tenuto.journal.v1.MemberRole.Pin
-	(*journalpb.OperationRef)(nil),    // 157: tenuto.journal.v1.OperationRef
-	(*journalpb.AttributeSet)(nil),    // 158: tenuto.journal.v1.AttributeSet
-	(*journalpb.Lineage)(nil),         // 159: tenuto.journal.v1.Lineage
-	(*journalpb.Operation)(nil),       // 160: tenuto.journal.v1.Operation
-	(*journalpb.PausedActivity)(nil),  // 161: tenuto.journal.v1.PausedActivity
-	(*journalpb.JoinToken)(nil),       // 162: tenuto.journal.v1.JoinToken
-	(*journalpb.Event)(nil),           // 163: tenuto.journal.v1.Event
-	(*journalpb.Instance)(nil),        // 164: tenuto.journal.v1.Instance
+	(*RecordBackupRequest)(nil),       // 98: tenuto.cluster.v1.RecordBackupRequest
+	(*BackupRecorded)(nil),            // 99: tenuto.cluster.v1.BackupRecorded
+	(*BackupReport)(nil),              // 100: tenuto.cluster.v1.BackupReport
+	(*RecordCutRequest)(nil),          // 101: tenuto.cluster.v1.RecordCutRequest
+	(*CutRecorded)(nil),               // 102: tenuto.cluster.v1.CutRecorded
+	(*ViewRequest)(nil),               // 103: tenuto.cluster.v1.ViewRequest
+	(*Viewed)(nil),                    // 104: tenuto.cluster.v1.Viewed
+	(*CompareRequest)(nil),            // 105: tenuto.cluster.v1.CompareRequest
+	(*RangeDigest)(nil),               // 106: tenuto.cluster.v1.RangeDigest
+	(*InstanceDigest)(nil),            // 107: tenuto.cluster.v1.InstanceDigest
+	(*CompareEventsRequest)(nil),      // 108: tenuto.cluster.v1.CompareEventsRequest
+	(*EventHashes)(nil),               // 109: tenuto.cluster.v1.EventHashes
+	(*ExecutionDigest)(nil),           // 110: tenuto.cluster.v1.ExecutionDigest
+	(*ReadViewRequest)(nil),           // 111: tenuto.cluster.v1.ReadViewRequest
+	(*ViewBytes)(nil),                 // 112: tenuto.cluster.v1.ViewBytes
+	(*RepairRequest)(nil),             // 113: tenuto.cluster.v1.RepairRequest
+	(*Repaired)(nil),                  // 114: tenuto.cluster.v1.Repaired
+	(*EndViewRequest)(nil),            // 115: tenuto.cluster.v1.EndViewRequest
+	(*ViewEnded)(nil),                 // 116: tenuto.cluster.v1.ViewEnded
+	(*VerifyRequest)(nil),             // 117: tenuto.cluster.v1.VerifyRequest
+	(*VerifyStatus)(nil),              // 118: tenuto.cluster.v1.VerifyStatus
+	(*Difference)(nil),                // 119: tenuto.cluster.v1.Difference
+	(*SignedDigest)(nil),              // 120: tenuto.cluster.v1.SignedDigest
+	(*AcceptReplicaRequest)(nil),      // 121: tenuto.cluster.v1.AcceptReplicaRequest
+	(*ReplicaAccepted)(nil),           // 122: tenuto.cluster.v1.ReplicaAccepted
+	(*ProveRequest)(nil),              // 123: tenuto.cluster.v1.ProveRequest
+	(*SignedHistory)(nil),             // 124: tenuto.cluster.v1.SignedHistory
+	(*SigningKeyRequest)(nil),         // 125: tenuto.cluster.v1.SigningKeyRequest
+	(*SigningKey)(nil),                // 126: tenuto.cluster.v1.SigningKey
+	(*NodeReportRequest)(nil),         // 127: tenuto.cluster.v1.NodeReportRequest
+	(*NodeReport)(nil),                // 128: tenuto.cluster.v1.NodeReport
+	(*PartitionReport)(nil),           // 129: tenuto.cluster.v1.PartitionReport
+	(*OverloadReport)(nil),            // 130: tenuto.cluster.v1.OverloadReport
+	(*RateReport)(nil),                // 131: tenuto.cluster.v1.RateReport
+	(*ActivityReport)(nil),            // 132: tenuto.cluster.v1.ActivityReport
+	(*TagQueue)(nil),                  // 133: tenuto.cluster.v1.TagQueue
+	(*OfferLeadershipRequest)(nil),    // 134: tenuto.cluster.v1.OfferLeadershipRequest
+	(*OfferLeadershipResult)(nil),     // 135: tenuto.cluster.v1.OfferLeadershipResult
+	(*CommitIndexRequest)(nil),        // 136: tenuto.cluster.v1.CommitIndexRequest
+	(*CommitIndexResult)(nil),         // 137: tenuto.cluster.v1.CommitIndexResult
+	(*FromWorker)(nil),                // 138: tenuto.cluster.v1.FromWorker
+	(*RegisterWorker)(nil),            // 139: tenuto.cluster.v1.RegisterWorker
+	(*OrchestrationCode)(nil),         // 140: tenuto.cluster.v1.OrchestrationCode
+	(*AttemptID)(nil),                 // 141: tenuto.cluster.v1.AttemptID
+	(*RunningAttempt)(nil),            // 142: tenuto.cluster.v1.RunningAttempt
+	(*Heartbeat)(nil),                 // 143: tenuto.cluster.v1.Heartbeat
+	(*AttemptResult)(nil),             // 144: tenuto.cluster.v1.AttemptResult
+	(*ToWorker)(nil),                  // 145: tenuto.cluster.v1.ToWorker
+	(*AssignAttempt)(nil),             // 146: tenuto.cluster.v1.AssignAttempt
+	(*CancelAttempt)(nil),             // 147: tenuto.cluster.v1.CancelAttempt
+	nil,                               // 148: tenuto.cluster.v1.StartRequest.TagsEntry
+	nil,                               // 149: tenuto.cluster.v1.ListRequest.TagsEntry
+	nil,                               // 150: tenuto.cluster.v1.ListRequest.AttributesEntry
+	nil,                               // 151: tenuto.cluster.v1.Status.TagsEntry
+	nil,                               // 152: tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	(*journalpb.Payload)(nil),         // 153: tenuto.journal.v1.Payload
+	(*journalpb.Header)(nil),          // 154: tenuto.journal.v1.Header
+	(*journalpb.RetryPolicy)(nil),     // 155: tenuto.journal.v1.RetryPolicy
+	(*journalpb.Error)(nil),           // 156: tenuto.journal.v1.Error
+	(*journalpb.ValueSet)(nil),        // 157: tenuto.journal.v1.ValueSet
+	(*journalpb.ActivityOptions)(nil), // 158: tenuto.journal.v1.ActivityOptions
+	(journalpb.MemberRole_Pin)(0),     // 159: tenuto.journal.v1.MemberRole.Pin
+	(*journalpb.OperationRef)(nil),    // 160: tenuto.journal.v1.OperationRef
+	(*journalpb.AttributeSet)(nil),    // 161: tenuto.journal.v1.AttributeSet
+	(*journalpb.Lineage)(nil),         // 162: tenuto.journal.v1.Lineage
+	(*journalpb.Operation)(nil),       // 163: tenuto.journal.v1.Operation
+	(*journalpb.PausedActivity)(nil),  // 164: tenuto.journal.v1.PausedActivity
+	(*journalpb.JoinToken)(nil),       // 165: tenuto.journal.v1.JoinToken
+	(*journalpb.Event)(nil),           // 166: tenuto.journal.v1.Event
+	(*journalpb.Instance)(nil),        // 167: tenuto.journal.v1.Instance
+	(*journalpb.BackupRecord)(nil),    // 168: tenuto.journal.v1.BackupRecord
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
 	6,   // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
@@ -12798,8 +13006,8 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	82,  // 17: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
 	68,  // 18: tenuto.cluster.v1.Request.issue_token:type_name -> tenuto.cluster.v1.IssueTokenRequest
 	86,  // 19: tenuto.cluster.v1.Request.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesRequest
-	131, // 20: tenuto.cluster.v1.Request.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipRequest
-	133, // 21: tenuto.cluster.v1.Request.commit_index:type_name -> tenuto.cluster.v1.CommitIndexRequest
+	134, // 20: tenuto.cluster.v1.Request.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipRequest
+	136, // 21: tenuto.cluster.v1.Request.commit_index:type_name -> tenuto.cluster.v1.CommitIndexRequest
 	7,   // 22: tenuto.cluster.v1.Request.start_batch:type_name -> tenuto.cluster.v1.StartBatchRequest
 	84,  // 23: tenuto.cluster.v1.Request.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberRequest
 	70,  // 24: tenuto.cluster.v1.Request.list_tokens:type_name -> tenuto.cluster.v1.ListTokensRequest
@@ -12810,184 +13018,189 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	38,  // 29: tenuto.cluster.v1.Request.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityRequest
 	32,  // 30: tenuto.cluster.v1.Request.copy:type_name -> tenuto.cluster.v1.CopyRequest
 	34,  // 31: tenuto.cluster.v1.Request.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipRequest
-	124, // 32: tenuto.cluster.v1.Request.node_report:type_name -> tenuto.cluster.v1.NodeReportRequest
+	127, // 32: tenuto.cluster.v1.Request.node_report:type_name -> tenuto.cluster.v1.NodeReportRequest
 	90,  // 33: tenuto.cluster.v1.Request.begin_backup:type_name -> tenuto.cluster.v1.BeginBackupRequest
 	94,  // 34: tenuto.cluster.v1.Request.read_backup:type_name -> tenuto.cluster.v1.ReadBackupRequest
 	96,  // 35: tenuto.cluster.v1.Request.end_backup:type_name -> tenuto.cluster.v1.EndBackupRequest
-	98,  // 36: tenuto.cluster.v1.Request.record_cut:type_name -> tenuto.cluster.v1.RecordCutRequest
+	101, // 36: tenuto.cluster.v1.Request.record_cut:type_name -> tenuto.cluster.v1.RecordCutRequest
 	36,  // 37: tenuto.cluster.v1.Request.set_role:type_name -> tenuto.cluster.v1.SetRoleRequest
-	100, // 38: tenuto.cluster.v1.Request.view:type_name -> tenuto.cluster.v1.ViewRequest
-	102, // 39: tenuto.cluster.v1.Request.compare:type_name -> tenuto.cluster.v1.CompareRequest
-	105, // 40: tenuto.cluster.v1.Request.compare_events:type_name -> tenuto.cluster.v1.CompareEventsRequest
-	108, // 41: tenuto.cluster.v1.Request.read_view:type_name -> tenuto.cluster.v1.ReadViewRequest
-	110, // 42: tenuto.cluster.v1.Request.repair:type_name -> tenuto.cluster.v1.RepairRequest
-	112, // 43: tenuto.cluster.v1.Request.end_view:type_name -> tenuto.cluster.v1.EndViewRequest
-	114, // 44: tenuto.cluster.v1.Request.verify:type_name -> tenuto.cluster.v1.VerifyRequest
-	118, // 45: tenuto.cluster.v1.Request.accept_replica:type_name -> tenuto.cluster.v1.AcceptReplicaRequest
-	120, // 46: tenuto.cluster.v1.Request.prove:type_name -> tenuto.cluster.v1.ProveRequest
-	122, // 47: tenuto.cluster.v1.Request.signing_key:type_name -> tenuto.cluster.v1.SigningKeyRequest
+	103, // 38: tenuto.cluster.v1.Request.view:type_name -> tenuto.cluster.v1.ViewRequest
+	105, // 39: tenuto.cluster.v1.Request.compare:type_name -> tenuto.cluster.v1.CompareRequest
+	108, // 40: tenuto.cluster.v1.Request.compare_events:type_name -> tenuto.cluster.v1.CompareEventsRequest
+	111, // 41: tenuto.cluster.v1.Request.read_view:type_name -> tenuto.cluster.v1.ReadViewRequest
+	113, // 42: tenuto.cluster.v1.Request.repair:type_name -> tenuto.cluster.v1.RepairRequest
+	115, // 43: tenuto.cluster.v1.Request.end_view:type_name -> tenuto.cluster.v1.EndViewRequest
+	117, // 44: tenuto.cluster.v1.Request.verify:type_name -> tenuto.cluster.v1.VerifyRequest
+	121, // 45: tenuto.cluster.v1.Request.accept_replica:type_name -> tenuto.cluster.v1.AcceptReplicaRequest
+	123, // 46: tenuto.cluster.v1.Request.prove:type_name -> tenuto.cluster.v1.ProveRequest
+	125, // 47: tenuto.cluster.v1.Request.signing_key:type_name -> tenuto.cluster.v1.SigningKeyRequest
 	80,  // 48: tenuto.cluster.v1.Request.introduce:type_name -> tenuto.cluster.v1.IntroduceRequest
-	150, // 49: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
-	145, // 50: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
-	0,   // 51: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
-	25,  // 52: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
-	151, // 53: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
-	152, // 54: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	17,  // 55: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
-	8,   // 56: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
-	6,   // 57: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
-	10,  // 58: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
-	28,  // 59: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
-	2,   // 60: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
-	146, // 61: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
-	147, // 62: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
-	13,  // 63: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
-	14,  // 64: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
-	150, // 65: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
-	150, // 66: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
-	153, // 67: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
-	150, // 68: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
-	151, // 69: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
-	153, // 70: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
-	154, // 71: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
-	23,  // 72: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
-	153, // 73: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
-	150, // 74: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	151, // 75: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
-	43,  // 76: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
-	48,  // 77: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
-	49,  // 78: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
-	50,  // 79: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
-	51,  // 80: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
-	29,  // 81: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
-	40,  // 82: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
-	42,  // 83: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
-	16,  // 84: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
-	18,  // 85: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
-	22,  // 86: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
-	20,  // 87: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
-	55,  // 88: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
-	57,  // 89: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
-	60,  // 90: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
-	63,  // 91: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
-	66,  // 92: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
-	79,  // 93: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
-	83,  // 94: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
-	69,  // 95: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
-	88,  // 96: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
-	132, // 97: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
-	134, // 98: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
-	9,   // 99: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
-	85,  // 100: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
-	71,  // 101: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
-	73,  // 102: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
-	75,  // 103: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
-	77,  // 104: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
-	31,  // 105: tenuto.cluster.v1.Response.operate:type_name -> tenuto.cluster.v1.OperateResult
-	39,  // 106: tenuto.cluster.v1.Response.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityResult
-	33,  // 107: tenuto.cluster.v1.Response.copy:type_name -> tenuto.cluster.v1.CopyResult
-	35,  // 108: tenuto.cluster.v1.Response.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipResult
-	125, // 109: tenuto.cluster.v1.Response.node_report:type_name -> tenuto.cluster.v1.NodeReport
-	91,  // 110: tenuto.cluster.v1.Response.begin_backup:type_name -> tenuto.cluster.v1.BackupBegun
-	95,  // 111: tenuto.cluster.v1.Response.read_backup:type_name -> tenuto.cluster.v1.BackupBytes
-	97,  // 112: tenuto.cluster.v1.Response.end_backup:type_name -> tenuto.cluster.v1.BackupEnded
-	99,  // 113: tenuto.cluster.v1.Response.record_cut:type_name -> tenuto.cluster.v1.CutRecorded
-	37,  // 114: tenuto.cluster.v1.Response.set_role:type_name -> tenuto.cluster.v1.SetRoleResult
-	101, // 115: tenuto.cluster.v1.Response.view:type_name -> tenuto.cluster.v1.Viewed
-	103, // 116: tenuto.cluster.v1.Response.compare:type_name -> tenuto.cluster.v1.RangeDigest
-	106, // 117: tenuto.cluster.v1.Response.compare_events:type_name -> tenuto.cluster.v1.EventHashes
-	109, // 118: tenuto.cluster.v1.Response.read_view:type_name -> tenuto.cluster.v1.ViewBytes
-	111, // 119: tenuto.cluster.v1.Response.repair:type_name -> tenuto.cluster.v1.Repaired
-	113, // 120: tenuto.cluster.v1.Response.end_view:type_name -> tenuto.cluster.v1.ViewEnded
-	115, // 121: tenuto.cluster.v1.Response.verify:type_name -> tenuto.cluster.v1.VerifyStatus
-	119, // 122: tenuto.cluster.v1.Response.accept_replica:type_name -> tenuto.cluster.v1.ReplicaAccepted
-	121, // 123: tenuto.cluster.v1.Response.prove:type_name -> tenuto.cluster.v1.SignedHistory
-	123, // 124: tenuto.cluster.v1.Response.signing_key:type_name -> tenuto.cluster.v1.SigningKey
-	81,  // 125: tenuto.cluster.v1.Response.introduce:type_name -> tenuto.cluster.v1.IntroduceResult
-	3,   // 126: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
-	150, // 127: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
-	153, // 128: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
-	155, // 129: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
-	4,   // 130: tenuto.cluster.v1.CopyRequest.kind:type_name -> tenuto.cluster.v1.CopyRequest.Kind
-	150, // 131: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
-	156, // 132: tenuto.cluster.v1.SetRoleRequest.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
-	52,  // 133: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
-	41,  // 134: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
-	47,  // 135: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
-	46,  // 136: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
-	153, // 137: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
-	45,  // 138: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
-	44,  // 139: tenuto.cluster.v1.Failure.copy_refusal:type_name -> tenuto.cluster.v1.CopyRefusal
-	18,  // 140: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
-	52,  // 141: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	150, // 142: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	153, // 143: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
-	53,  // 144: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	157, // 145: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	148, // 146: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	150, // 147: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
-	158, // 148: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	159, // 149: tenuto.cluster.v1.Status.lineage:type_name -> tenuto.journal.v1.Lineage
-	150, // 150: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
-	153, // 151: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
-	58,  // 152: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
-	160, // 153: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
-	161, // 154: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
-	52,  // 155: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
-	62,  // 156: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
-	64,  // 157: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
-	62,  // 158: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
-	67,  // 159: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
-	156, // 160: tenuto.cluster.v1.Member.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
-	162, // 161: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
-	87,  // 162: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
-	163, // 163: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
-	157, // 164: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
-	89,  // 165: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
-	164, // 166: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
-	163, // 167: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
-	92,  // 168: tenuto.cluster.v1.BackupBegun.partitions:type_name -> tenuto.cluster.v1.BackupPartition
-	93,  // 169: tenuto.cluster.v1.BackupPartition.files:type_name -> tenuto.cluster.v1.BackupFile
-	104, // 170: tenuto.cluster.v1.RangeDigest.each:type_name -> tenuto.cluster.v1.InstanceDigest
-	107, // 171: tenuto.cluster.v1.EventHashes.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
-	116, // 172: tenuto.cluster.v1.VerifyStatus.differences:type_name -> tenuto.cluster.v1.Difference
-	117, // 173: tenuto.cluster.v1.VerifyStatus.digests:type_name -> tenuto.cluster.v1.SignedDigest
-	107, // 174: tenuto.cluster.v1.SignedHistory.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
-	126, // 175: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
-	127, // 176: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
-	128, // 177: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
-	137, // 178: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	129, // 179: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
-	130, // 180: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
-	136, // 181: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
-	139, // 182: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
-	140, // 183: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
-	141, // 184: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	149, // 185: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	137, // 186: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	1,   // 187: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
-	157, // 188: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	138, // 189: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	138, // 190: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	150, // 191: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	138, // 192: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	150, // 193: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	153, // 194: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	150, // 195: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	143, // 196: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
-	144, // 197: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
-	138, // 198: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	138, // 199: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	150, // 200: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
-	153, // 201: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
-	150, // 202: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
-	151, // 203: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
-	138, // 204: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	205, // [205:205] is the sub-list for method output_type
-	205, // [205:205] is the sub-list for method input_type
-	205, // [205:205] is the sub-list for extension type_name
-	205, // [205:205] is the sub-list for extension extendee
-	0,   // [0:205] is the sub-list for field type_name
+	98,  // 49: tenuto.cluster.v1.Request.record_backup:type_name -> tenuto.cluster.v1.RecordBackupRequest
+	153, // 50: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
+	148, // 51: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
+	0,   // 52: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
+	25,  // 53: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
+	154, // 54: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
+	155, // 55: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	17,  // 56: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
+	8,   // 57: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
+	6,   // 58: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
+	10,  // 59: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
+	28,  // 60: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
+	2,   // 61: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
+	149, // 62: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	150, // 63: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
+	13,  // 64: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
+	14,  // 65: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
+	153, // 66: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
+	153, // 67: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
+	156, // 68: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
+	153, // 69: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
+	154, // 70: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
+	156, // 71: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
+	157, // 72: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
+	23,  // 73: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
+	156, // 74: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
+	153, // 75: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	154, // 76: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
+	43,  // 77: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
+	48,  // 78: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
+	49,  // 79: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
+	50,  // 80: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
+	51,  // 81: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
+	29,  // 82: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
+	40,  // 83: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
+	42,  // 84: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
+	16,  // 85: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
+	18,  // 86: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
+	22,  // 87: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
+	20,  // 88: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
+	55,  // 89: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
+	57,  // 90: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
+	60,  // 91: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
+	63,  // 92: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
+	66,  // 93: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
+	79,  // 94: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
+	83,  // 95: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
+	69,  // 96: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
+	88,  // 97: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
+	135, // 98: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
+	137, // 99: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
+	9,   // 100: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
+	85,  // 101: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
+	71,  // 102: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
+	73,  // 103: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
+	75,  // 104: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
+	77,  // 105: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
+	31,  // 106: tenuto.cluster.v1.Response.operate:type_name -> tenuto.cluster.v1.OperateResult
+	39,  // 107: tenuto.cluster.v1.Response.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityResult
+	33,  // 108: tenuto.cluster.v1.Response.copy:type_name -> tenuto.cluster.v1.CopyResult
+	35,  // 109: tenuto.cluster.v1.Response.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipResult
+	128, // 110: tenuto.cluster.v1.Response.node_report:type_name -> tenuto.cluster.v1.NodeReport
+	91,  // 111: tenuto.cluster.v1.Response.begin_backup:type_name -> tenuto.cluster.v1.BackupBegun
+	95,  // 112: tenuto.cluster.v1.Response.read_backup:type_name -> tenuto.cluster.v1.BackupBytes
+	97,  // 113: tenuto.cluster.v1.Response.end_backup:type_name -> tenuto.cluster.v1.BackupEnded
+	102, // 114: tenuto.cluster.v1.Response.record_cut:type_name -> tenuto.cluster.v1.CutRecorded
+	37,  // 115: tenuto.cluster.v1.Response.set_role:type_name -> tenuto.cluster.v1.SetRoleResult
+	104, // 116: tenuto.cluster.v1.Response.view:type_name -> tenuto.cluster.v1.Viewed
+	106, // 117: tenuto.cluster.v1.Response.compare:type_name -> tenuto.cluster.v1.RangeDigest
+	109, // 118: tenuto.cluster.v1.Response.compare_events:type_name -> tenuto.cluster.v1.EventHashes
+	112, // 119: tenuto.cluster.v1.Response.read_view:type_name -> tenuto.cluster.v1.ViewBytes
+	114, // 120: tenuto.cluster.v1.Response.repair:type_name -> tenuto.cluster.v1.Repaired
+	116, // 121: tenuto.cluster.v1.Response.end_view:type_name -> tenuto.cluster.v1.ViewEnded
+	118, // 122: tenuto.cluster.v1.Response.verify:type_name -> tenuto.cluster.v1.VerifyStatus
+	122, // 123: tenuto.cluster.v1.Response.accept_replica:type_name -> tenuto.cluster.v1.ReplicaAccepted
+	124, // 124: tenuto.cluster.v1.Response.prove:type_name -> tenuto.cluster.v1.SignedHistory
+	126, // 125: tenuto.cluster.v1.Response.signing_key:type_name -> tenuto.cluster.v1.SigningKey
+	81,  // 126: tenuto.cluster.v1.Response.introduce:type_name -> tenuto.cluster.v1.IntroduceResult
+	99,  // 127: tenuto.cluster.v1.Response.record_backup:type_name -> tenuto.cluster.v1.BackupRecorded
+	3,   // 128: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
+	153, // 129: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
+	156, // 130: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
+	158, // 131: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
+	4,   // 132: tenuto.cluster.v1.CopyRequest.kind:type_name -> tenuto.cluster.v1.CopyRequest.Kind
+	153, // 133: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
+	159, // 134: tenuto.cluster.v1.SetRoleRequest.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
+	52,  // 135: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
+	41,  // 136: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
+	47,  // 137: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
+	46,  // 138: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
+	156, // 139: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
+	45,  // 140: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
+	44,  // 141: tenuto.cluster.v1.Failure.copy_refusal:type_name -> tenuto.cluster.v1.CopyRefusal
+	18,  // 142: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
+	52,  // 143: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
+	153, // 144: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	156, // 145: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	53,  // 146: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
+	160, // 147: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	151, // 148: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	153, // 149: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
+	161, // 150: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	162, // 151: tenuto.cluster.v1.Status.lineage:type_name -> tenuto.journal.v1.Lineage
+	153, // 152: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	156, // 153: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	58,  // 154: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
+	163, // 155: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	164, // 156: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
+	52,  // 157: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
+	62,  // 158: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
+	64,  // 159: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
+	62,  // 160: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
+	67,  // 161: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
+	159, // 162: tenuto.cluster.v1.Member.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
+	165, // 163: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
+	87,  // 164: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
+	166, // 165: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
+	160, // 166: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
+	89,  // 167: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
+	167, // 168: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
+	166, // 169: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
+	92,  // 170: tenuto.cluster.v1.BackupBegun.partitions:type_name -> tenuto.cluster.v1.BackupPartition
+	93,  // 171: tenuto.cluster.v1.BackupPartition.files:type_name -> tenuto.cluster.v1.BackupFile
+	168, // 172: tenuto.cluster.v1.RecordBackupRequest.outcome:type_name -> tenuto.journal.v1.BackupRecord
+	168, // 173: tenuto.cluster.v1.BackupReport.record:type_name -> tenuto.journal.v1.BackupRecord
+	107, // 174: tenuto.cluster.v1.RangeDigest.each:type_name -> tenuto.cluster.v1.InstanceDigest
+	110, // 175: tenuto.cluster.v1.EventHashes.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
+	119, // 176: tenuto.cluster.v1.VerifyStatus.differences:type_name -> tenuto.cluster.v1.Difference
+	120, // 177: tenuto.cluster.v1.VerifyStatus.digests:type_name -> tenuto.cluster.v1.SignedDigest
+	110, // 178: tenuto.cluster.v1.SignedHistory.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
+	129, // 179: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
+	130, // 180: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
+	131, // 181: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
+	140, // 182: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	132, // 183: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
+	100, // 184: tenuto.cluster.v1.NodeReport.backup:type_name -> tenuto.cluster.v1.BackupReport
+	133, // 185: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
+	139, // 186: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
+	142, // 187: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
+	143, // 188: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
+	144, // 189: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	152, // 190: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	140, // 191: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	1,   // 192: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
+	160, // 193: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	141, // 194: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	141, // 195: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	153, // 196: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	141, // 197: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	153, // 198: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	156, // 199: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	153, // 200: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	146, // 201: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
+	147, // 202: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
+	141, // 203: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	141, // 204: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	153, // 205: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
+	156, // 206: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
+	153, // 207: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
+	154, // 208: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
+	141, // 209: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	210, // [210:210] is the sub-list for method output_type
+	210, // [210:210] is the sub-list for method input_type
+	210, // [210:210] is the sub-list for extension type_name
+	210, // [210:210] is the sub-list for extension extendee
+	0,   // [0:210] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }
@@ -13045,6 +13258,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*Request_Prove)(nil),
 		(*Request_SigningKey)(nil),
 		(*Request_Introduce)(nil),
+		(*Request_RecordBackup)(nil),
 	}
 	file_clusterpb_cluster_proto_msgTypes[3].OneofWrappers = []any{}
 	file_clusterpb_cluster_proto_msgTypes[23].OneofWrappers = []any{
@@ -13097,9 +13311,10 @@ func file_clusterpb_cluster_proto_init() {
 		(*Response_Prove)(nil),
 		(*Response_SigningKey)(nil),
 		(*Response_Introduce)(nil),
+		(*Response_RecordBackup)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[121].OneofWrappers = []any{}
-	file_clusterpb_cluster_proto_msgTypes[130].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[124].OneofWrappers = []any{}
+	file_clusterpb_cluster_proto_msgTypes[133].OneofWrappers = []any{
 		(*FromWorker_Register)(nil),
 		(*FromWorker_RunningAttempt)(nil),
 		(*FromWorker_FreeSlots)(nil),
@@ -13107,7 +13322,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*FromWorker_Result)(nil),
 		(*FromWorker_Drain)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[137].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[140].OneofWrappers = []any{
 		(*ToWorker_AssignAttempt)(nil),
 		(*ToWorker_CancelAttempt)(nil),
 		(*ToWorker_Ack)(nil),
@@ -13118,7 +13333,7 @@ func file_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_clusterpb_cluster_proto_rawDesc), len(file_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   145,
+			NumMessages:   148,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

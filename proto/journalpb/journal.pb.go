@@ -296,7 +296,7 @@ func (x Lineage_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Lineage_Kind.Descriptor instead.
 func (Lineage_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{54, 0}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{55, 0}
 }
 
 type MemberRole_Pin int32
@@ -346,7 +346,7 @@ func (x MemberRole_Pin) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MemberRole_Pin.Descriptor instead.
 func (MemberRole_Pin) EnumDescriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{61, 0}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{62, 0}
 }
 
 // Payload is a user's value in the journal: bytes and the name of their encoding. An empty
@@ -4466,7 +4466,10 @@ type MetadataChange struct {
 	// Protocol 4.
 	Quarantine *Quarantine `protobuf:"bytes,41,opt,name=quarantine,proto3" json:"quarantine,omitempty"`
 	// Ends the quarantine of an instance and a node; the other fields do not matter. Protocol 4.
-	Lifted        *Quarantine `protobuf:"bytes,42,opt,name=lifted,proto3" json:"lifted,omitempty"`
+	Lifted *Quarantine `protobuf:"bytes,42,opt,name=lifted,proto3" json:"lifted,omitempty"`
+	// The outcome of a scheduled backup, in the first partition only: a success if it has an ID. Counts
+	// are ignored. Repeating a success changes nothing. Protocol 4.
+	Backup        *BackupRecord `protobuf:"bytes,26,opt,name=backup,proto3" json:"backup,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4627,6 +4630,13 @@ func (x *MetadataChange) GetLifted() *Quarantine {
 	return nil
 }
 
+func (x *MetadataChange) GetBackup() *BackupRecord {
+	if x != nil {
+		return x.Backup
+	}
+	return nil
+}
+
 // Comparison is a point in the log at which the replicas of a partition are compared.
 type Comparison struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4773,6 +4783,120 @@ func (x *Quarantine) GetSince() int64 {
 	return 0
 }
 
+// BackupRecord is the outcome of the scheduled backups of a cluster (cluster.Config.Backups) in its
+// present lineage.
+type BackupRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The latest one that succeeded: its ID, the wall clock of its node when it was made (Unix
+	// nanoseconds), the nanoseconds that it took, its bytes, and those of the state.
+	Id         string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Time       int64  `protobuf:"varint,2,opt,name=time,proto3" json:"time,omitempty"`
+	Duration   int64  `protobuf:"varint,3,opt,name=duration,proto3" json:"duration,omitempty"`
+	Bytes      uint64 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	StateBytes uint64 `protobuf:"varint,5,opt,name=state_bytes,json=stateBytes,proto3" json:"state_bytes,omitempty"`
+	// How many succeeded and failed, and how many failed since the latest success.
+	Succeeded uint64 `protobuf:"varint,6,opt,name=succeeded,proto3" json:"succeeded,omitempty"`
+	Failed    uint64 `protobuf:"varint,7,opt,name=failed,proto3" json:"failed,omitempty"`
+	Failures  uint64 `protobuf:"varint,8,opt,name=failures,proto3" json:"failures,omitempty"`
+	// Why the latest one failed, at most 1 KiB; empty if it succeeded.
+	Error         string `protobuf:"bytes,9,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupRecord) Reset() {
+	*x = BackupRecord{}
+	mi := &file_journalpb_journal_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupRecord) ProtoMessage() {}
+
+func (x *BackupRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupRecord.ProtoReflect.Descriptor instead.
+func (*BackupRecord) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *BackupRecord) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *BackupRecord) GetTime() int64 {
+	if x != nil {
+		return x.Time
+	}
+	return 0
+}
+
+func (x *BackupRecord) GetDuration() int64 {
+	if x != nil {
+		return x.Duration
+	}
+	return 0
+}
+
+func (x *BackupRecord) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *BackupRecord) GetStateBytes() uint64 {
+	if x != nil {
+		return x.StateBytes
+	}
+	return 0
+}
+
+func (x *BackupRecord) GetSucceeded() uint64 {
+	if x != nil {
+		return x.Succeeded
+	}
+	return 0
+}
+
+func (x *BackupRecord) GetFailed() uint64 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+func (x *BackupRecord) GetFailures() uint64 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+func (x *BackupRecord) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 // Lineage says what a partition was continued from outside of Raft's log: a backup, or the
 // directory of one node. Entries of the earlier lineage after that point are lost.
 type Lineage struct {
@@ -4786,8 +4910,8 @@ type Lineage struct {
 	Index uint64 `protobuf:"varint,4,opt,name=index,proto3" json:"index,omitempty"`
 	// When the lineage began, by the wall clock of the computer, in Unix nanoseconds.
 	Time int64 `protobuf:"varint,5,opt,name=time,proto3" json:"time,omitempty"`
-	// The cluster time with which the lineage began, Unix nanoseconds. What was recorded before has an
-	// earlier time, what is recorded in the lineage has this one or a later one.
+	// The cluster time at which it began in this partition, Unix nanoseconds: later than all events of
+	// the earlier lineages, and not later than any of its own. The partition sets it.
 	Clock         int64 `protobuf:"varint,6,opt,name=clock,proto3" json:"clock,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4795,7 +4919,7 @@ type Lineage struct {
 
 func (x *Lineage) Reset() {
 	*x = Lineage{}
-	mi := &file_journalpb_journal_proto_msgTypes[54]
+	mi := &file_journalpb_journal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4807,7 +4931,7 @@ func (x *Lineage) String() string {
 func (*Lineage) ProtoMessage() {}
 
 func (x *Lineage) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[54]
+	mi := &file_journalpb_journal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4820,7 +4944,7 @@ func (x *Lineage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lineage.ProtoReflect.Descriptor instead.
 func (*Lineage) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{54}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Lineage) GetId() string {
@@ -4886,7 +5010,7 @@ type SetCondition struct {
 
 func (x *SetCondition) Reset() {
 	*x = SetCondition{}
-	mi := &file_journalpb_journal_proto_msgTypes[55]
+	mi := &file_journalpb_journal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4898,7 +5022,7 @@ func (x *SetCondition) String() string {
 func (*SetCondition) ProtoMessage() {}
 
 func (x *SetCondition) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[55]
+	mi := &file_journalpb_journal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4911,7 +5035,7 @@ func (x *SetCondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCondition.ProtoReflect.Descriptor instead.
 func (*SetCondition) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{55}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *SetCondition) GetInstance() string {
@@ -4993,7 +5117,7 @@ type CopyHistory struct {
 
 func (x *CopyHistory) Reset() {
 	*x = CopyHistory{}
-	mi := &file_journalpb_journal_proto_msgTypes[56]
+	mi := &file_journalpb_journal_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5005,7 +5129,7 @@ func (x *CopyHistory) String() string {
 func (*CopyHistory) ProtoMessage() {}
 
 func (x *CopyHistory) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[56]
+	mi := &file_journalpb_journal_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5018,7 +5142,7 @@ func (x *CopyHistory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyHistory.ProtoReflect.Descriptor instead.
 func (*CopyHistory) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{56}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *CopyHistory) GetEpoch() uint64 {
@@ -5149,7 +5273,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_journalpb_journal_proto_msgTypes[57]
+	mi := &file_journalpb_journal_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5161,7 +5285,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[57]
+	mi := &file_journalpb_journal_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5174,7 +5298,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{57}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Condition) GetKind() ConditionKind {
@@ -5234,7 +5358,7 @@ type JoinToken struct {
 
 func (x *JoinToken) Reset() {
 	*x = JoinToken{}
-	mi := &file_journalpb_journal_proto_msgTypes[58]
+	mi := &file_journalpb_journal_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5246,7 +5370,7 @@ func (x *JoinToken) String() string {
 func (*JoinToken) ProtoMessage() {}
 
 func (x *JoinToken) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[58]
+	mi := &file_journalpb_journal_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5259,7 +5383,7 @@ func (x *JoinToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinToken.ProtoReflect.Descriptor instead.
 func (*JoinToken) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{58}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *JoinToken) GetKey() []byte {
@@ -5315,14 +5439,16 @@ type PartitionMetadata struct {
 	// records it.
 	Comparison *Comparison `protobuf:"bytes,23,opt,name=comparison,proto3" json:"comparison,omitempty"`
 	// In order of instances and nodes.
-	Quarantines   []*Quarantine `protobuf:"bytes,24,rep,name=quarantines,proto3" json:"quarantines,omitempty"`
+	Quarantines []*Quarantine `protobuf:"bytes,24,rep,name=quarantines,proto3" json:"quarantines,omitempty"`
+	// The outcome of scheduled backups, in the first partition; absent before the first.
+	Backup        *BackupRecord `protobuf:"bytes,10,opt,name=backup,proto3" json:"backup,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PartitionMetadata) Reset() {
 	*x = PartitionMetadata{}
-	mi := &file_journalpb_journal_proto_msgTypes[59]
+	mi := &file_journalpb_journal_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5334,7 +5460,7 @@ func (x *PartitionMetadata) String() string {
 func (*PartitionMetadata) ProtoMessage() {}
 
 func (x *PartitionMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[59]
+	mi := &file_journalpb_journal_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5347,7 +5473,7 @@ func (x *PartitionMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionMetadata.ProtoReflect.Descriptor instead.
 func (*PartitionMetadata) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{59}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *PartitionMetadata) GetClock() int64 {
@@ -5441,6 +5567,13 @@ func (x *PartitionMetadata) GetQuarantines() []*Quarantine {
 	return nil
 }
 
+func (x *PartitionMetadata) GetBackup() *BackupRecord {
+	if x != nil {
+		return x.Backup
+	}
+	return nil
+}
+
 // Roles says which members vote in every partition. The leader of the first partition decides, and
 // the leaders of all carry it out.
 type Roles struct {
@@ -5455,7 +5588,7 @@ type Roles struct {
 
 func (x *Roles) Reset() {
 	*x = Roles{}
-	mi := &file_journalpb_journal_proto_msgTypes[60]
+	mi := &file_journalpb_journal_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5467,7 +5600,7 @@ func (x *Roles) String() string {
 func (*Roles) ProtoMessage() {}
 
 func (x *Roles) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[60]
+	mi := &file_journalpb_journal_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5480,7 +5613,7 @@ func (x *Roles) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Roles.ProtoReflect.Descriptor instead.
 func (*Roles) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{60}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Roles) GetMembers() []*MemberRole {
@@ -5518,7 +5651,7 @@ type MemberRole struct {
 
 func (x *MemberRole) Reset() {
 	*x = MemberRole{}
-	mi := &file_journalpb_journal_proto_msgTypes[61]
+	mi := &file_journalpb_journal_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5530,7 +5663,7 @@ func (x *MemberRole) String() string {
 func (*MemberRole) ProtoMessage() {}
 
 func (x *MemberRole) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[61]
+	mi := &file_journalpb_journal_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5543,7 +5676,7 @@ func (x *MemberRole) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberRole.ProtoReflect.Descriptor instead.
 func (*MemberRole) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{61}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *MemberRole) GetNode() string {
@@ -5638,7 +5771,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_journalpb_journal_proto_msgTypes[62]
+	mi := &file_journalpb_journal_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5650,7 +5783,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[62]
+	mi := &file_journalpb_journal_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5663,7 +5796,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{62}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Settings) GetActivityRates() []*ActivityRate {
@@ -5800,7 +5933,7 @@ type PausedActivity struct {
 
 func (x *PausedActivity) Reset() {
 	*x = PausedActivity{}
-	mi := &file_journalpb_journal_proto_msgTypes[63]
+	mi := &file_journalpb_journal_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5812,7 +5945,7 @@ func (x *PausedActivity) String() string {
 func (*PausedActivity) ProtoMessage() {}
 
 func (x *PausedActivity) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[63]
+	mi := &file_journalpb_journal_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5825,7 +5958,7 @@ func (x *PausedActivity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PausedActivity.ProtoReflect.Descriptor instead.
 func (*PausedActivity) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{63}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *PausedActivity) GetActivity() string {
@@ -5869,7 +6002,7 @@ type ActivityRate struct {
 
 func (x *ActivityRate) Reset() {
 	*x = ActivityRate{}
-	mi := &file_journalpb_journal_proto_msgTypes[64]
+	mi := &file_journalpb_journal_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5881,7 +6014,7 @@ func (x *ActivityRate) String() string {
 func (*ActivityRate) ProtoMessage() {}
 
 func (x *ActivityRate) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[64]
+	mi := &file_journalpb_journal_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5894,7 +6027,7 @@ func (x *ActivityRate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityRate.ProtoReflect.Descriptor instead.
 func (*ActivityRate) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{64}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ActivityRate) GetActivity() string {
@@ -5961,7 +6094,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_journalpb_journal_proto_msgTypes[65]
+	mi := &file_journalpb_journal_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5973,7 +6106,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[65]
+	mi := &file_journalpb_journal_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5986,7 +6119,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{65}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Instance) GetInstance() string {
@@ -6156,7 +6289,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_journalpb_journal_proto_msgTypes[66]
+	mi := &file_journalpb_journal_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6168,7 +6301,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[66]
+	mi := &file_journalpb_journal_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6181,7 +6314,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{66}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Operation) GetRef() *OperationRef {
@@ -6262,7 +6395,7 @@ type ChainedStart struct {
 
 func (x *ChainedStart) Reset() {
 	*x = ChainedStart{}
-	mi := &file_journalpb_journal_proto_msgTypes[67]
+	mi := &file_journalpb_journal_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6274,7 +6407,7 @@ func (x *ChainedStart) String() string {
 func (*ChainedStart) ProtoMessage() {}
 
 func (x *ChainedStart) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[67]
+	mi := &file_journalpb_journal_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6287,7 +6420,7 @@ func (x *ChainedStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChainedStart.ProtoReflect.Descriptor instead.
 func (*ChainedStart) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{67}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ChainedStart) GetRef() *OperationRef {
@@ -6324,7 +6457,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_journalpb_journal_proto_msgTypes[68]
+	mi := &file_journalpb_journal_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6336,7 +6469,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[68]
+	mi := &file_journalpb_journal_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6349,7 +6482,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{68}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *SnapshotHeader) GetFormat() uint32 {
@@ -6394,7 +6527,7 @@ type InstanceSnapshot struct {
 
 func (x *InstanceSnapshot) Reset() {
 	*x = InstanceSnapshot{}
-	mi := &file_journalpb_journal_proto_msgTypes[69]
+	mi := &file_journalpb_journal_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6406,7 +6539,7 @@ func (x *InstanceSnapshot) String() string {
 func (*InstanceSnapshot) ProtoMessage() {}
 
 func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[69]
+	mi := &file_journalpb_journal_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6419,7 +6552,7 @@ func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceSnapshot.ProtoReflect.Descriptor instead.
 func (*InstanceSnapshot) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{69}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *InstanceSnapshot) GetInstance() string {
@@ -6753,7 +6886,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\tinstances\x18\x02 \x03(\tR\tinstances\"1\n" +
 	"\x05Epoch\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
-	"\x05clock\x18\x02 \x01(\x03R\x05clock\"\xb4\x05\n" +
+	"\x05clock\x18\x02 \x01(\x03R\x05clock\"\xed\x05\n" +
 	"\x0eMetadataChange\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05clock\x18\x02 \x01(\x03R\x05clock\x12\x18\n" +
@@ -6776,7 +6909,8 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\n" +
 	"quarantine\x18) \x01(\v2\x1d.tenuto.journal.v1.QuarantineR\n" +
 	"quarantine\x125\n" +
-	"\x06lifted\x18* \x01(\v2\x1d.tenuto.journal.v1.QuarantineR\x06lifted\"8\n" +
+	"\x06lifted\x18* \x01(\v2\x1d.tenuto.journal.v1.QuarantineR\x06lifted\x127\n" +
+	"\x06backup\x18\x1a \x01(\v2\x1f.tenuto.journal.v1.BackupRecordR\x06backup\"8\n" +
 	"\n" +
 	"Comparison\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x12\n" +
@@ -6788,7 +6922,18 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\texecution\x18\x03 \x01(\x04R\texecution\x12\x19\n" +
 	"\bevent_id\x18\x04 \x01(\x04R\aeventId\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x14\n" +
-	"\x05since\x18\x06 \x01(\x03R\x05since\"\xeb\x01\n" +
+	"\x05since\x18\x06 \x01(\x03R\x05since\"\xed\x01\n" +
+	"\fBackupRecord\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04time\x18\x02 \x01(\x03R\x04time\x12\x1a\n" +
+	"\bduration\x18\x03 \x01(\x03R\bduration\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x04R\x05bytes\x12\x1f\n" +
+	"\vstate_bytes\x18\x05 \x01(\x04R\n" +
+	"stateBytes\x12\x1c\n" +
+	"\tsucceeded\x18\x06 \x01(\x04R\tsucceeded\x12\x16\n" +
+	"\x06failed\x18\a \x01(\x04R\x06failed\x12\x1a\n" +
+	"\bfailures\x18\b \x01(\x04R\bfailures\x12\x14\n" +
+	"\x05error\x18\t \x01(\tR\x05error\"\xeb\x01\n" +
 	"\aLineage\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x123\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1f.tenuto.journal.v1.Lineage.KindR\x04kind\x12\x16\n" +
@@ -6838,7 +6983,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1d\n" +
 	"\n" +
 	"expires_at\x18\x02 \x01(\x03R\texpiresAt\x12\x12\n" +
-	"\x04node\x18\x03 \x01(\tR\x04node\"\x88\x04\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\"\xc1\x04\n" +
 	"\x11PartitionMetadata\x12\x14\n" +
 	"\x05clock\x18\x01 \x01(\x03R\x05clock\x12\x18\n" +
 	"\aremoved\x18\x02 \x03(\tR\aremoved\x124\n" +
@@ -6854,7 +6999,9 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\n" +
 	"comparison\x18\x17 \x01(\v2\x1d.tenuto.journal.v1.ComparisonR\n" +
 	"comparison\x12?\n" +
-	"\vquarantines\x18\x18 \x03(\v2\x1d.tenuto.journal.v1.QuarantineR\vquarantines\"_\n" +
+	"\vquarantines\x18\x18 \x03(\v2\x1d.tenuto.journal.v1.QuarantineR\vquarantines\x127\n" +
+	"\x06backup\x18\n" +
+	" \x01(\v2\x1f.tenuto.journal.v1.BackupRecordR\x06backup\"_\n" +
 	"\x05Roles\x127\n" +
 	"\amembers\x18\x01 \x03(\v2\x1d.tenuto.journal.v1.MemberRoleR\amembers\x12\x1d\n" +
 	"\n" +
@@ -6994,7 +7141,7 @@ func file_journalpb_journal_proto_rawDescGZIP() []byte {
 }
 
 var file_journalpb_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
+var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
 var file_journalpb_journal_proto_goTypes = []any{
 	(ClosePolicy)(0),                     // 0: tenuto.journal.v1.ClosePolicy
 	(ConditionKind)(0),                   // 1: tenuto.journal.v1.ConditionKind
@@ -7056,24 +7203,25 @@ var file_journalpb_journal_proto_goTypes = []any{
 	(*MetadataChange)(nil),               // 57: tenuto.journal.v1.MetadataChange
 	(*Comparison)(nil),                   // 58: tenuto.journal.v1.Comparison
 	(*Quarantine)(nil),                   // 59: tenuto.journal.v1.Quarantine
-	(*Lineage)(nil),                      // 60: tenuto.journal.v1.Lineage
-	(*SetCondition)(nil),                 // 61: tenuto.journal.v1.SetCondition
-	(*CopyHistory)(nil),                  // 62: tenuto.journal.v1.CopyHistory
-	(*Condition)(nil),                    // 63: tenuto.journal.v1.Condition
-	(*JoinToken)(nil),                    // 64: tenuto.journal.v1.JoinToken
-	(*PartitionMetadata)(nil),            // 65: tenuto.journal.v1.PartitionMetadata
-	(*Roles)(nil),                        // 66: tenuto.journal.v1.Roles
-	(*MemberRole)(nil),                   // 67: tenuto.journal.v1.MemberRole
-	(*Settings)(nil),                     // 68: tenuto.journal.v1.Settings
-	(*PausedActivity)(nil),               // 69: tenuto.journal.v1.PausedActivity
-	(*ActivityRate)(nil),                 // 70: tenuto.journal.v1.ActivityRate
-	(*Instance)(nil),                     // 71: tenuto.journal.v1.Instance
-	(*Operation)(nil),                    // 72: tenuto.journal.v1.Operation
-	(*ChainedStart)(nil),                 // 73: tenuto.journal.v1.ChainedStart
-	(*SnapshotHeader)(nil),               // 74: tenuto.journal.v1.SnapshotHeader
-	(*InstanceSnapshot)(nil),             // 75: tenuto.journal.v1.InstanceSnapshot
-	nil,                                  // 76: tenuto.journal.v1.OrchestrationStarted.TagsEntry
-	nil,                                  // 77: tenuto.journal.v1.Instance.TagsEntry
+	(*BackupRecord)(nil),                 // 60: tenuto.journal.v1.BackupRecord
+	(*Lineage)(nil),                      // 61: tenuto.journal.v1.Lineage
+	(*SetCondition)(nil),                 // 62: tenuto.journal.v1.SetCondition
+	(*CopyHistory)(nil),                  // 63: tenuto.journal.v1.CopyHistory
+	(*Condition)(nil),                    // 64: tenuto.journal.v1.Condition
+	(*JoinToken)(nil),                    // 65: tenuto.journal.v1.JoinToken
+	(*PartitionMetadata)(nil),            // 66: tenuto.journal.v1.PartitionMetadata
+	(*Roles)(nil),                        // 67: tenuto.journal.v1.Roles
+	(*MemberRole)(nil),                   // 68: tenuto.journal.v1.MemberRole
+	(*Settings)(nil),                     // 69: tenuto.journal.v1.Settings
+	(*PausedActivity)(nil),               // 70: tenuto.journal.v1.PausedActivity
+	(*ActivityRate)(nil),                 // 71: tenuto.journal.v1.ActivityRate
+	(*Instance)(nil),                     // 72: tenuto.journal.v1.Instance
+	(*Operation)(nil),                    // 73: tenuto.journal.v1.Operation
+	(*ChainedStart)(nil),                 // 74: tenuto.journal.v1.ChainedStart
+	(*SnapshotHeader)(nil),               // 75: tenuto.journal.v1.SnapshotHeader
+	(*InstanceSnapshot)(nil),             // 76: tenuto.journal.v1.InstanceSnapshot
+	nil,                                  // 77: tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	nil,                                  // 78: tenuto.journal.v1.Instance.TagsEntry
 }
 var file_journalpb_journal_proto_depIdxs = []int32{
 	7,   // 0: tenuto.journal.v1.Error.cause:type_name -> tenuto.journal.v1.Error
@@ -7115,7 +7263,7 @@ var file_journalpb_journal_proto_depIdxs = []int32{
 	6,   // 36: tenuto.journal.v1.OrchestrationStarted.input:type_name -> tenuto.journal.v1.Payload
 	9,   // 37: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
 	33,  // 38: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	76,  // 39: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	77,  // 39: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
 	6,   // 40: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
 	22,  // 41: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
 	16,  // 42: tenuto.journal.v1.OrchestrationStarted.request_id_marks:type_name -> tenuto.journal.v1.RequestIdMark
@@ -7165,51 +7313,53 @@ var file_journalpb_journal_proto_depIdxs = []int32{
 	54,  // 86: tenuto.journal.v1.Record.attempt:type_name -> tenuto.journal.v1.Attempt
 	55,  // 87: tenuto.journal.v1.Record.purge:type_name -> tenuto.journal.v1.Purge
 	57,  // 88: tenuto.journal.v1.Record.metadata_change:type_name -> tenuto.journal.v1.MetadataChange
-	61,  // 89: tenuto.journal.v1.Record.set_condition:type_name -> tenuto.journal.v1.SetCondition
-	62,  // 90: tenuto.journal.v1.Record.copy_history:type_name -> tenuto.journal.v1.CopyHistory
+	62,  // 89: tenuto.journal.v1.Record.set_condition:type_name -> tenuto.journal.v1.SetCondition
+	63,  // 90: tenuto.journal.v1.Record.copy_history:type_name -> tenuto.journal.v1.CopyHistory
 	53,  // 91: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
 	9,   // 92: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
 	7,   // 93: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
 	6,   // 94: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
 	28,  // 95: tenuto.journal.v1.Attempt.failed_attempts:type_name -> tenuto.journal.v1.FailedAttempts
-	64,  // 96: tenuto.journal.v1.MetadataChange.issued:type_name -> tenuto.journal.v1.JoinToken
-	64,  // 97: tenuto.journal.v1.MetadataChange.used:type_name -> tenuto.journal.v1.JoinToken
-	60,  // 98: tenuto.journal.v1.MetadataChange.lineage:type_name -> tenuto.journal.v1.Lineage
+	65,  // 96: tenuto.journal.v1.MetadataChange.issued:type_name -> tenuto.journal.v1.JoinToken
+	65,  // 97: tenuto.journal.v1.MetadataChange.used:type_name -> tenuto.journal.v1.JoinToken
+	61,  // 98: tenuto.journal.v1.MetadataChange.lineage:type_name -> tenuto.journal.v1.Lineage
 	58,  // 99: tenuto.journal.v1.MetadataChange.comparison:type_name -> tenuto.journal.v1.Comparison
 	59,  // 100: tenuto.journal.v1.MetadataChange.quarantine:type_name -> tenuto.journal.v1.Quarantine
 	59,  // 101: tenuto.journal.v1.MetadataChange.lifted:type_name -> tenuto.journal.v1.Quarantine
-	4,   // 102: tenuto.journal.v1.Lineage.kind:type_name -> tenuto.journal.v1.Lineage.Kind
-	63,  // 103: tenuto.journal.v1.SetCondition.condition:type_name -> tenuto.journal.v1.Condition
-	13,  // 104: tenuto.journal.v1.CopyHistory.origin:type_name -> tenuto.journal.v1.Origin
-	6,   // 105: tenuto.journal.v1.CopyHistory.input:type_name -> tenuto.journal.v1.Payload
-	1,   // 106: tenuto.journal.v1.Condition.kind:type_name -> tenuto.journal.v1.ConditionKind
-	64,  // 107: tenuto.journal.v1.PartitionMetadata.tokens:type_name -> tenuto.journal.v1.JoinToken
-	60,  // 108: tenuto.journal.v1.PartitionMetadata.lineages:type_name -> tenuto.journal.v1.Lineage
-	58,  // 109: tenuto.journal.v1.PartitionMetadata.comparison:type_name -> tenuto.journal.v1.Comparison
-	59,  // 110: tenuto.journal.v1.PartitionMetadata.quarantines:type_name -> tenuto.journal.v1.Quarantine
-	67,  // 111: tenuto.journal.v1.Roles.members:type_name -> tenuto.journal.v1.MemberRole
-	5,   // 112: tenuto.journal.v1.MemberRole.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
-	70,  // 113: tenuto.journal.v1.Settings.activity_rates:type_name -> tenuto.journal.v1.ActivityRate
-	69,  // 114: tenuto.journal.v1.Settings.paused_activities:type_name -> tenuto.journal.v1.PausedActivity
-	2,   // 115: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
-	9,   // 116: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
-	77,  // 117: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
-	63,  // 118: tenuto.journal.v1.Instance.condition:type_name -> tenuto.journal.v1.Condition
-	41,  // 119: tenuto.journal.v1.Instance.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	9,   // 120: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
-	54,  // 121: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
-	9,   // 122: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
-	37,  // 123: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
-	34,  // 124: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
-	65,  // 125: tenuto.journal.v1.SnapshotHeader.metadata:type_name -> tenuto.journal.v1.PartitionMetadata
-	53,  // 126: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
-	54,  // 127: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
-	63,  // 128: tenuto.journal.v1.InstanceSnapshot.condition:type_name -> tenuto.journal.v1.Condition
-	129, // [129:129] is the sub-list for method output_type
-	129, // [129:129] is the sub-list for method input_type
-	129, // [129:129] is the sub-list for extension type_name
-	129, // [129:129] is the sub-list for extension extendee
-	0,   // [0:129] is the sub-list for field type_name
+	60,  // 102: tenuto.journal.v1.MetadataChange.backup:type_name -> tenuto.journal.v1.BackupRecord
+	4,   // 103: tenuto.journal.v1.Lineage.kind:type_name -> tenuto.journal.v1.Lineage.Kind
+	64,  // 104: tenuto.journal.v1.SetCondition.condition:type_name -> tenuto.journal.v1.Condition
+	13,  // 105: tenuto.journal.v1.CopyHistory.origin:type_name -> tenuto.journal.v1.Origin
+	6,   // 106: tenuto.journal.v1.CopyHistory.input:type_name -> tenuto.journal.v1.Payload
+	1,   // 107: tenuto.journal.v1.Condition.kind:type_name -> tenuto.journal.v1.ConditionKind
+	65,  // 108: tenuto.journal.v1.PartitionMetadata.tokens:type_name -> tenuto.journal.v1.JoinToken
+	61,  // 109: tenuto.journal.v1.PartitionMetadata.lineages:type_name -> tenuto.journal.v1.Lineage
+	58,  // 110: tenuto.journal.v1.PartitionMetadata.comparison:type_name -> tenuto.journal.v1.Comparison
+	59,  // 111: tenuto.journal.v1.PartitionMetadata.quarantines:type_name -> tenuto.journal.v1.Quarantine
+	60,  // 112: tenuto.journal.v1.PartitionMetadata.backup:type_name -> tenuto.journal.v1.BackupRecord
+	68,  // 113: tenuto.journal.v1.Roles.members:type_name -> tenuto.journal.v1.MemberRole
+	5,   // 114: tenuto.journal.v1.MemberRole.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
+	71,  // 115: tenuto.journal.v1.Settings.activity_rates:type_name -> tenuto.journal.v1.ActivityRate
+	70,  // 116: tenuto.journal.v1.Settings.paused_activities:type_name -> tenuto.journal.v1.PausedActivity
+	2,   // 117: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
+	9,   // 118: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
+	78,  // 119: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
+	64,  // 120: tenuto.journal.v1.Instance.condition:type_name -> tenuto.journal.v1.Condition
+	41,  // 121: tenuto.journal.v1.Instance.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	9,   // 122: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
+	54,  // 123: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
+	9,   // 124: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
+	37,  // 125: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	34,  // 126: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
+	66,  // 127: tenuto.journal.v1.SnapshotHeader.metadata:type_name -> tenuto.journal.v1.PartitionMetadata
+	53,  // 128: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
+	54,  // 129: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
+	64,  // 130: tenuto.journal.v1.InstanceSnapshot.condition:type_name -> tenuto.journal.v1.Condition
+	131, // [131:131] is the sub-list for method output_type
+	131, // [131:131] is the sub-list for method input_type
+	131, // [131:131] is the sub-list for extension type_name
+	131, // [131:131] is the sub-list for extension extendee
+	0,   // [0:131] is the sub-list for field type_name
 }
 
 func init() { file_journalpb_journal_proto_init() }
@@ -7271,7 +7421,7 @@ func file_journalpb_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_journalpb_journal_proto_rawDesc), len(file_journalpb_journal_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   72,
+			NumMessages:   73,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

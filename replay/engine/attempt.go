@@ -89,6 +89,12 @@ func UnverifiedInstance(token string) (string, error) {
 type TokenSigner struct {
 	// Cluster is the ID of the cluster. A token is valid in that cluster only.
 	Cluster string
+	// Lineages returns the IDs of the lineages that the cluster continues, oldest first. The last one
+	// signs, each of them is accepted, and so is a token from before the first. It may be nil: none.
+	Lineages func() []string
+	// CheckEarlier returns an error for a token that an earlier lineage has signed, "" for the first,
+	// if it is for an activity of a later one. Required with Lineages.
+	CheckEarlier func(a *replay.Attempt, lineage string) error
 	// URL is the URL at which the application serves completions, without a slash at its end; "" if
 	// it serves none.
 	URL string
@@ -116,7 +122,25 @@ func (s *TokenSigner) SignToken(ctx context.Context, t host.Token, lifetime time
 	if err != nil {
 		return "", err
 	}
-	return host.CompletionKey{Cluster: s.Cluster, Secret: secret}.Sign(t, now.Add(lifetime)), nil
+	lineages := s.lineages()
+	return s.key(secret, lineages[len(lineages)-1]).Sign(t, now.Add(lifetime)), nil
+}
+
+// lineages returns the lineages, beginning with "" for the time before the first.
+func (s *TokenSigner) lineages() []string {
+	lineages := []string{""}
+	if s.Lineages != nil {
+		lineages = append(lineages, s.Lineages()...)
+	}
+	return lineages
+}
+
+// key returns the key for a lineage. No ID of a cluster contains the separator.
+func (s *TokenSigner) key(secret []byte, lineage string) host.CompletionKey {
+	if lineage == "" {
+		return host.CompletionKey{Cluster: s.Cluster, Secret: secret}
+	}
+	return host.CompletionKey{Cluster: s.Cluster + "/" + lineage, Secret: secret}
 }
 
 // Verify returns the attempt that a signed token names; set are the fields that [ParseToken] sets.
@@ -129,9 +153,17 @@ func (s *TokenSigner) Verify(ctx context.Context, token string) (*replay.Attempt
 	if err != nil {
 		return nil, err
 	}
-	t, expires, ok := host.CompletionKey{Cluster: s.Cluster, Secret: secret}.Verify(token)
-	if !ok {
-		return nil, newSignedTokenError("was not signed by this cluster, or was changed")
+	lineages := s.lineages()
+	var t host.Token
+	var expires time.Time
+	at := len(lineages) - 1
+	for ok := false; ; at-- {
+		if at < 0 {
+			return nil, newSignedTokenError("was not signed by this cluster, or was changed")
+		}
+		if t, expires, ok = s.key(secret, lineages[at]).Verify(token); ok {
+			break
+		}
 	}
 	now, err := s.Now(ctx, t.Instance)
 	if err != nil {
@@ -140,7 +172,13 @@ func (s *TokenSigner) Verify(ctx context.Context, token string) (*replay.Attempt
 	if !now.Before(expires) {
 		return nil, ErrTokenExpired
 	}
-	return attemptOf(t), nil
+	attempt := attemptOf(t)
+	if at < len(lineages)-1 {
+		if err := s.CheckEarlier(attempt, lineages[at]); err != nil {
+			return nil, err
+		}
+	}
+	return attempt, nil
 }
 
 // CurrentAttempt returns the attempt to which the context of an activity's body belongs, nil for

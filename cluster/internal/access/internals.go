@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/tenuto-dev/tenuto/cluster/internal/completion"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
@@ -45,6 +46,20 @@ type Internals struct {
 	// AskNode sends a request once to a node at an address. That node answers it, not a leader.
 	// AskNode rejects the requests that Check does.
 	AskNode func(ctx context.Context, node, address string, request *clusterpb.Request) (*clusterpb.Response, error)
+	// Backups is for plans of scheduled backups; nil for a client of cluster.Dial.
+	Backups *Backups
+}
+
+// Backups is how a plan for scheduled backups reaches its node. The functions do not block.
+type Backups struct {
+	// Leads reports whether the node leads the first partition. Only then it makes backups.
+	Leads func() bool
+	// Origin returns the cluster's ID and that of its present lineage, "" for the first one.
+	Origin func() (cluster, lineage string)
+	// Progress states how many bytes of a backup are written, and of how many; 0 and 0 at its end.
+	Progress func(written, total int64)
+	// Logger is that of the node.
+	Logger *slog.Logger
 }
 
 // A NodeReport is what a node reports of itself.

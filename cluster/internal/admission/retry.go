@@ -34,11 +34,16 @@ type Retrier struct {
 	SeenIndex uint64
 }
 
+// outcomeOf returns what a response with a failure says besides the failure.
+func outcomeOf(failed *clusterpb.Response) *clusterpb.Response {
+	return &clusterpb.Response{Cut: failed.Cut}
+}
+
 // Do retries a request until a leader has answered, ctx ends, or Closing is closed. Requests carry
 // request IDs, so retrying is safe. Do also retries while the leader is busy, as long as ctx
 // allows, but not a start that was shed from the start queue. While a call waits for a busy leader,
 // it holds no slot. While it waits for a new leader, it keeps its slot, so that few calls reach
-// that leader at once.
+// that leader at once. With the failure of a call it returns a response that has only the cut.
 func (r Retrier) Do(ctx context.Context, request *clusterpb.Request, ask Asker) (*clusterpb.Response, error) {
 	r.RetryBudget.earn()
 	slot := callSlot{limiter: r.CallLimiter}
@@ -64,10 +69,10 @@ func (r Retrier) Do(ctx context.Context, request *clusterpb.Request, ask Asker) 
 			}
 		}
 		if failure.Code == wire.CodeBusy && !notExecuted || failure.Code == wire.CodeForgotten {
-			return nil, &UnavailableError{Err: &FailureError{failure}}
+			return outcomeOf(response), &UnavailableError{Err: &FailureError{failure}}
 		}
 		if !wire.IsRetryable(failure) {
-			return nil, &FailureError{failure}
+			return outcomeOf(response), &FailureError{failure}
 		}
 		if !failure.NotExecuted {
 			notExecuted, request.Retried = false, true

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
@@ -35,6 +36,8 @@ const (
 var (
 	// ErrInProgress means that the node serves another backup.
 	ErrInProgress = errors.New("tenuto: another backup of this node is in progress")
+	// ErrClosed means that the node was closed.
+	ErrClosed = admission.ErrClosed
 	// ErrNotFound means that the node has no such checkpoint, for example because it has expired.
 	ErrNotFound = errors.New("tenuto: the node has no such backup; it may have expired")
 	// ErrInMemory means that the node has no directory.
@@ -73,11 +76,11 @@ func NewServer(partitions []Partition) *Server {
 
 // Begin makes a checkpoint and describes it. The caller sets the fields Cluster and Version.
 //
-// Errors: [ErrInProgress]; [ErrInMemory]; [ErrMissed]
+// Errors: [ErrInProgress]; [ErrClosed]; [ErrInMemory]; [ErrMissed]
 // if ten cuts were missed; errors of ctx, of recording a cut and of the stores.
 func (s *Server) Begin(ctx context.Context) (*clusterpb.BackupBegun, error) {
 	if !s.making.TryLock() {
-		return nil, ErrInProgress
+		return nil, s.refusal()
 	}
 	defer s.making.Unlock()
 	if s.isServing() {
@@ -95,6 +98,14 @@ func (s *Server) Begin(ctx context.Context) (*clusterpb.BackupBegun, error) {
 	s.served = begun
 	s.expiry = time.AfterFunc(Lease, func() { _ = s.End(begun.Id) })
 	return begun, nil
+}
+
+// refusal returns why no other checkpoint can be made now.
+func (s *Server) refusal() error {
+	if s.ctx.Err() != nil {
+		return ErrClosed
+	}
+	return ErrInProgress
 }
 
 func (s *Server) isServing() bool {
@@ -216,7 +227,7 @@ func (s *Server) End(id string) error {
 }
 
 // Close waits until Begin has returned, and removes the checkpoint, if there is one. Later calls of
-// Begin return [ErrInProgress]. Close must be called once.
+// Begin return [ErrClosed]. Close must be called once.
 func (s *Server) Close() error {
 	s.cancel()
 	s.making.Lock()

@@ -6,6 +6,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
 // An observableKind says how an observable changes.
@@ -110,7 +111,33 @@ var observables = []observable{
 	{"tenuto.comparison.differences", "{difference}", observableCounter, "Differences between replicas that this node has found as leader.", readEach(func(g *PartitionSample) uint64 { return g.Differences })},
 	{"tenuto.comparison.age", "s", observableGauge, "Time since all replicas were last compared, or since this node leads; 0 where it does not lead.", readEach(func(g *PartitionSample) float64 { return g.ComparisonAge.Seconds() })},
 	{"tenuto.comparison.duration", "s", observableGauge, "How long the last complete comparison by this node took.", readEach(func(g *PartitionSample) float64 { return g.ComparisonTook.Seconds() })},
+	{"tenuto.backup.age", "s", observableGauge, "Time since the latest scheduled backup that succeeded, or since the node's start if none has.", readBackupAge},
+	{"tenuto.backup.interval", "s", observableGauge, "Time from one scheduled backup to the next.", readPlan(func(r *clusterpb.BackupReport) float64 { return time.Duration(r.GetInterval()).Seconds() })},
+	{"tenuto.backup.duration", "s", observableGauge, "How long the latest scheduled backup took that succeeded.", readPlan(func(r *clusterpb.BackupReport) float64 { return time.Duration(r.GetRecord().GetDuration()).Seconds() })},
+	{"tenuto.backup.size", "By", observableGauge, "Bytes of the latest scheduled backup that succeeded.", readPlan(func(r *clusterpb.BackupReport) float64 { return float64(r.GetRecord().GetBytes()) })},
+	{"tenuto.backup.written", "By", observableGauge, "Bytes written of the scheduled backup that this node makes.", readPlan(func(r *clusterpb.BackupReport) float64 { return float64(r.GetWritten()) })},
+	{"tenuto.backups", "{backup}", observableCounter, "Scheduled backups of the cluster that succeeded.", readPlan(func(r *clusterpb.BackupReport) float64 { return float64(r.GetRecord().GetSucceeded()) })},
+	{"tenuto.backups.failed", "{backup}", observableCounter, "Scheduled backups of the cluster that failed.", readPlan(func(r *clusterpb.BackupReport) float64 { return float64(r.GetRecord().GetFailed()) })},
 	{"tenuto.journal.snapshots.served", "{snapshot}", observableCounter, "Snapshots served to nodes that had lost theirs.", readEach(func(g *PartitionSample) uint64 { return g.Journal.SnapshotsServed })},
+}
+
+// readPlan makes the read function of a value that only a node with a plan for backups has.
+func readPlan(of func(*clusterpb.BackupReport) float64) func(*Sample, func(float64, ...attribute.KeyValue)) {
+	return func(s *Sample, report func(float64, ...attribute.KeyValue)) {
+		if s.Backups.GetInterval() > 0 {
+			report(of(s.Backups))
+		}
+	}
+}
+
+func readBackupAge(s *Sample, report func(float64, ...attribute.KeyValue)) {
+	switch latest := s.Backups.GetRecord().GetTime(); {
+	case s.Backups.GetInterval() == 0:
+	case latest == 0:
+		report(s.SinceStart.Seconds())
+	default:
+		report(max(time.Since(time.Unix(0, latest)), 0).Seconds())
+	}
 }
 
 func readInstances(s *Sample, report func(float64, ...attribute.KeyValue)) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
 // A Sample holds the values of all observables at one moment.
@@ -23,6 +24,10 @@ type Sample struct {
 	RoleChanges  uint64
 	// CertificateExpires is when the node's certificate expires, the zero time if it has none.
 	CertificateExpires time.Time
+	// Backups is what the node knows of scheduled backups, nil if there is nothing to know.
+	Backups *clusterpb.BackupReport
+	// SinceStart is the time since the start of the node.
+	SinceStart time.Duration
 }
 
 // A PartitionSample is the part of a sample that belongs to one partition.

@@ -140,6 +140,26 @@ func TestNodeView_Attention(t *testing.T) {
 	}
 }
 
+// Backups need attention if they fail or are late, by what the nodes know that have caught up.
+func TestBackupAttention(t *testing.T) {
+	now := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
+	made := func(ago time.Duration, failures uint64) *nodeView {
+		at := now.Add(-ago)
+		return &nodeView{nodeReport: nodeReport{Backups: &backupsView{IntervalSeconds: 3600, Latest: &at, Failures: failures, Error: "disk full"}}}
+	}
+	none := &nodeView{nodeReport: nodeReport{Backups: &backupsView{IntervalSeconds: 3600}}}
+	for want, nodes := range map[string][]*nodeView{
+		"":                  {new(nodeView), none, made(5*time.Hour, 2), made(time.Hour, 0)},
+		"fail":              {made(time.Hour, 2), none},
+		"was made for long": {none, made(4*time.Hour, 0), made(5*time.Hour, 3)},
+	} {
+		found := backupAttention(nodes, now)
+		if (want == "") != (len(found) == 0) || len(found) > 1 || len(found) == 1 && !strings.Contains(found[0].Title, want) {
+			t.Errorf("%+v; want %q", found, want)
+		}
+	}
+}
+
 // Rates of nodes whose wall clocks are a step apart are added where they belong.
 func TestSumRates_AlignsSteps(t *testing.T) {
 	const step = int64(10 * time.Second)

@@ -20,6 +20,20 @@ type nodeReport struct {
 	Slots              uint32          `json:"slots,omitempty"`
 	FreeSlots          *uint32         `json:"free_slots,omitempty"`
 	Tags               []string        `json:"tags,omitempty"`
+	Backups            *backupsView    `json:"backups,omitempty"`
+}
+
+// backupsView is what a node knows of the scheduled backups of the cluster.
+type backupsView struct {
+	IntervalSeconds float64    `json:"interval_seconds,omitempty"` // 0: the node has no plan
+	Latest          *time.Time `json:"latest,omitempty"`           // of those that succeeded
+	DurationSeconds float64    `json:"duration_seconds,omitempty"` // of the latest
+	Bytes           uint64     `json:"bytes,omitempty"`            // of the latest
+	StateBytes      uint64     `json:"state_bytes,omitempty"`      // that it restores
+	Failures        uint64     `json:"failures,omitempty"`         // since the latest
+	Error           string     `json:"error,omitempty"`            // of the latest failure
+	Written         uint64     `json:"written,omitempty"`          // of the one that this node makes
+	Total           uint64     `json:"total,omitempty"`
 }
 
 // partitionView is the state of a node in a partition.
@@ -80,6 +94,13 @@ func nodeReportOf(r *clusterpb.NodeReport) nodeReport {
 	v := nodeReport{
 		Version: r.Version, Revision: r.Revision, Protocol: r.Protocol, NotReady: r.NotReady,
 		CertificateExpires: timeOfNanos(r.CertificateExpires), Slots: r.Slots, FreeSlots: &r.FreeSlots, Tags: r.Tags,
+	}
+	if b := r.Backup; b != nil {
+		of := b.GetRecord()
+		v.Backups = &backupsView{
+			time.Duration(b.Interval).Seconds(), timeOfNanos(of.GetTime()), rounded(of.GetDuration(), time.Millisecond),
+			of.GetBytes(), of.GetStateBytes(), of.GetFailures(), of.GetError(), b.Written, b.Total,
+		}
 	}
 	uptime := time.Duration(r.Uptime)
 	v.UptimeSeconds = max(uptime.Truncate(uptimeStep), min(uptime.Truncate(time.Second), uptimeStep)).Seconds()

@@ -103,6 +103,28 @@ func (a *clusterAPI) addCluster(ctx context.Context, o *overviewAnswer) {
 	for _, n := range found.Nodes {
 		o.Attention = append(o.Attention, n.attention(time.Now())...)
 	}
+	o.Attention = append(o.Attention, backupAttention(found.Nodes, time.Now())...)
+}
+
+// backupAttention returns what is wrong with the scheduled backups, which is the same on every node
+// that has caught up.
+func backupAttention(nodes []*nodeView, now time.Time) []attentionView {
+	var newest *backupsView
+	for _, n := range nodes {
+		b := n.Backups
+		if b != nil && b.IntervalSeconds > 0 && (newest == nil || b.Latest != nil && (newest.Latest == nil || b.Latest.After(*newest.Latest))) {
+			newest = b
+		}
+	}
+	const kind = "backup"
+	switch {
+	case newest == nil:
+	case newest.Failures > 0:
+		return []attentionView{{Kind: kind, Title: "Scheduled backups fail", Text: newest.Error}}
+	case newest.Latest != nil && now.Sub(*newest.Latest).Seconds() > 3*newest.IntervalSeconds:
+		return []attentionView{{Kind: kind, Title: "No scheduled backup was made for long", Text: "since " + newest.Latest.Format(time.RFC3339)}}
+	}
+	return nil
 }
 
 // certificateSoon is how long before its end a certificate needs attention.

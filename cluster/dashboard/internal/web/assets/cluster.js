@@ -40,6 +40,12 @@ function short(number) {
   return number >= 10000 ? `${Math.round(number / 1000)}k` : count(number);
 }
 
+function Backups({ backups }) {
+  return html`${backups.latest ? html`<${Time} value=${backups.latest} />, ${bytes(backups.bytes ?? 0)}` : 'none'}
+    ${backups.total > 0 && ` · now ${bytes(backups.written ?? 0)} of ${bytes(backups.total)}`}
+    ${backups.failures > 0 && html` <span class="bad">failed ${count(backups.failures)} times since: ${backups.error}</span>`}`;
+}
+
 function NodeCard({ node, nodes, reload }) {
   const live = livenessOf(node);
   const lag = lagOf(node);
@@ -65,6 +71,7 @@ function NodeCard({ node, nodes, reload }) {
       ['Clock offset', offset !== undefined && html`<span class=${Math.abs(offset) > clockFar ? 'bad' : ''}>${duration(offset)}</span>`],
       ['Last snapshot', node.partitions && html`<${Snapshot} snapshot=${snapshot} />`],
       ['Certificate expires', node.certificate_expires && html`<${Certificate} value=${node.certificate_expires} />`],
+      ['Last backup', node.backups && html`<${Backups} backups=${node.backups} />`],
       ['Slots', slots && `${count(slots.used)} of ${count(slots.total)} in use`],
       ['Load', node.overload && html`<${Load} node=${node} />`],
     ]} />

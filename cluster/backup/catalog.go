@@ -1,0 +1,213 @@
+package backup
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// An Entry is a backup in a sink or in a file.
+type Entry struct {
+	// Name is that in the sink, or the path of the file.
+	Name string
+	// Size is that of the stream, in bytes.
+	Size int64
+	// ID, Base, Cut and Time are those of the Info.
+	ID, Base string
+	Cut      uint64
+	Time     time.Time
+
+	origin string // see originOf
+}
+
+// The name of a scheduled backup is
+//
+//	tenuto-ORIGIN-CUT-TIME-ID-BASE.backup
+//
+// with "full" as the base of a full one, so that names suffice to find what continues what.
+const (
+	namePrefix = "tenuto"
+	nameSuffix = ".backup"
+	nameTime   = "20060102T150405.000000000Z"
+	fullBase   = "full"
+)
+
+// originOf identifies a lineage of a cluster in names: 16 hexadecimal digits.
+func originOf(cluster, lineage string) string {
+	sum := sha256.Sum256([]byte(cluster + "\x00" + lineage))
+	return hex.EncodeToString(sum[:8])
+}
+
+// nameOf returns the name of a scheduled backup.
+func nameOf(info *Info) string {
+	return strings.Join([]string{
+		namePrefix, originOf(info.Cluster, info.Lineage), fmt.Sprintf("%016x", info.Cut),
+		info.Time.UTC().Format(nameTime), info.ID, cmp.Or(info.Base, fullBase),
+	}, "-") + nameSuffix
+}
+
+// parseName parses what nameOf returns.
+func parseName(name string) (Entry, bool) {
+	content, ok := strings.CutSuffix(name, nameSuffix)
+	parts := strings.Split(content, "-")
+	if !ok || len(parts) != 6 || parts[0] != namePrefix || len(parts[1]) != 16 || !isID(parts[4]) {
+		return Entry{}, false
+	}
+	cut, cutErr := strconv.ParseUint(parts[2], 16, 64)
+	at, timeErr := time.Parse(nameTime, parts[3])
+	e := Entry{Name: name, ID: parts[4], Cut: cut, Time: at, origin: parts[1]}
+	if parts[5] != fullBase {
+		e.Base = parts[5]
+	}
+	return e, cutErr == nil && timeErr == nil && (e.Base == "" || isID(e.Base))
+}
+
+// List returns the scheduled backups in a sink, oldest first. What has another name is ignored. The
+// error is that of the sink.
+func List(ctx context.Context, in Sink) ([]Entry, error) {
+	sizes, err := in.List(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list backups: %w", err)
+	}
+	var entries []Entry
+	for name, size := range sizes {
+		if e, ok := parseName(name); ok {
+			e.Size = size
+			entries = append(entries, e)
+		}
+	}
+	slices.SortFunc(entries, compareEntries)
+	return entries, nil
+}
+
+func compareEntries(a, b Entry) int {
+	return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Cut, b.Cut), cmp.Compare(a.Name, b.Name))
+}
+
+// ErrNoBackup means that there is no complete chain of backups to restore from.
+var ErrNoBackup = errors.New("tenuto: there is no backup to restore from")
+
+// Chain returns the entries to restore, in order, to be as near as possible to a time, and not after
+// it: a full backup and the incremental ones after it. The zero time means the latest. Each entry is a
+// point to restore to; there are none between two of them. An entry whose base is missing is ignored.
+// The error is [ErrNoBackup].
+func Chain(entries []Entry, at time.Time) ([]Entry, error) {
+	entries = slices.Clone(entries)
+	slices.SortFunc(entries, compareEntries)
+	for _, e := range slices.Backward(entries) {
+		if !at.IsZero() && e.Time.After(at) {
+			continue
+		}
+		if chain := chainOf(entries, e); chain != nil {
+			return chain, nil
+		}
+	}
+	return nil, ErrNoBackup
+}
+
+// chainOf returns what an entry needs, the entry itself last; nil if a part of it is missing.
+func chainOf(entries []Entry, last Entry) []Entry {
+	chain := []Entry{last}
+	for chain[0].Base != "" {
+		at := slices.IndexFunc(entries, func(e Entry) bool { return e.ID == chain[0].Base })
+		if at < 0 || len(chain) > len(entries) { // names could form a circle
+			return nil
+		}
+		chain = slices.Insert(chain, 0, entries[at])
+	}
+	return chain
+}
+
+// surplus returns the entries that need not be kept, in the order in which to remove them: what
+// continues another one is removed before that, so that a removal that stops in between leaves
+// complete chains. keep is how many points to restore to remain; 0: all.
+func surplus(entries []Entry, keep int) []Entry {
+	if keep == 0 {
+		return nil
+	}
+	needed := make(map[string]bool)
+	for _, e := range slices.Backward(entries) {
+		chain := chainOf(entries, e)
+		if keep > 0 && chain != nil {
+			keep--
+			for _, of := range chain {
+				needed[of.ID] = true
+			}
+		}
+	}
+	var removed []Entry
+	for _, e := range slices.Backward(entries) {
+		if !needed[e.ID] && chainOf(entries, e) != nil {
+			removed = append(removed, e)
+		}
+	}
+	return removed
+}
+
+// RestoreAt restores, like [Restore], from the newest backup in a sink that was not made after a time;
+// the zero time means the newest. Errors: [ErrNoBackup], those of the sink, and those of Restore.
+func RestoreAt(ctx context.Context, to Target, from Sink, at time.Time) (*Info, error) {
+	readers, closeAll, err := openAt(ctx, from, at)
+	if err != nil {
+		return nil, fmt.Errorf("restore: %w", err)
+	}
+	info, err := Restore(ctx, to, readers...)
+	return info, errors.Join(err, closeAll())
+}
+
+// openAt returns readers of the chain of a time.
+func openAt(ctx context.Context, in Sink, at time.Time) (readers []io.Reader, closeAll func() error, err error) {
+	entries, err := List(ctx, in)
+	if err != nil {
+		return nil, nil, err
+	}
+	chain, err := Chain(entries, at)
+	if err != nil {
+		return nil, nil, err
+	}
+	readers, closeAll = openChain(ctx, in, chain)
+	return readers, closeAll, nil
+}
+
+// openChain returns readers of entries, which are opened when they are first read.
+func openChain(ctx context.Context, in Sink, chain []Entry) (readers []io.Reader, closeAll func() error) {
+	var lazy []*lazyReader
+	for _, e := range chain {
+		r := &lazyReader{open: func() (io.ReadCloser, error) { return in.Open(ctx, e.Name) }}
+		lazy, readers = append(lazy, r), append(readers, r)
+	}
+	return readers, func() (err error) {
+		for _, r := range lazy {
+			if r.opened != nil {
+				err = errors.Join(err, r.opened.Close())
+			}
+		}
+		return err
+	}
+}
+
+// A lazyReader is opened by the first call of Read.
+type lazyReader struct {
+	open   func() (io.ReadCloser, error)
+	opened io.ReadCloser
+}
+
+// Read implements io.Reader.
+func (r *lazyReader) Read(b []byte) (int, error) {
+	if r.opened == nil {
+		opened, err := r.open()
+		if err != nil {
+			return 0, err
+		}
+		r.opened = opened
+	}
+	return r.opened.Read(b)
+}

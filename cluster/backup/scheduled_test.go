@@ -1,0 +1,70 @@
+package backup_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/backup"
+	"github.com/tenuto-dev/tenuto/cluster/clustertest"
+)
+
+// Nodes of a cluster make scheduled backups, also after the node that made them has stopped. Every
+// node's health shows the latest. A cluster that is restored from the newest one has what was
+// acknowledged before, and those of that time have what was there then.
+func TestPlan_InCluster(t *testing.T) {
+	dir := backup.Directory(filepath.Join(t.TempDir(), "backups"))
+	c := clustertest.New(t, 3, clustertest.Definitions(definitions()...), clustertest.Configure(func(_ int, c *cluster.Config) {
+		c.Partitions, c.Backups = 2, backup.Plan{To: dir, Every: time.Second, Keep: 1000, Increments: 3}
+	}))
+	start := func(id string) {
+		t.Helper()
+		if _, err := cluster.StartRun(t.Context(), c.Client(0), waiter, id, "order"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := func() []backup.Entry {
+		t.Helper()
+		entries, err := backup.List(t.Context(), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return entries
+	}
+	awaitBackups := func(more int) {
+		t.Helper()
+		want := len(list()) + more
+		eventually(t, fmt.Sprint(want, " backups"), func(context.Context) bool { return len(list()) >= want })
+	}
+	awaitBackups(1)
+	start("early")
+	awaitBackups(2) // the second begins after the start of the instance
+	between := time.Now()
+	start("late")
+	c.Kill(c.Leader())
+	awaitBackups(2)
+	for i := range 3 {
+		if c.Running(i) {
+			eventually(t, "health shows the latest backup", func(context.Context) bool { return time.Since(c.Node(i).Health().LastBackup) < time.Minute })
+		}
+	}
+	if v, err := backup.VerifyAt(t.Context(), t.TempDir(), dir, time.Time{}); err != nil || v.Instances != 2 || v.Events < 2 {
+		t.Errorf("verified %+v, %v", v, err)
+	}
+	for at, want := range map[time.Time]bool{between: false, {}: true} {
+		to := backup.Target{Dir: filepath.Join(t.TempDir(), "restored"), NodeID: "r1"}
+		info, err := backup.RestoreAt(t.Context(), to, dir, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		node := startRestored(t, to.Dir, len(info.Partitions))
+		_, earlyErr := node.Client().Get(t.Context(), "early")
+		_, lateErr := node.Client().Get(t.Context(), "late")
+		if earlyErr != nil || (lateErr == nil) != want {
+			t.Errorf("restored to %v: early %v, late %v", info.Time, earlyErr, lateErr)
+		}
+	}
+}
