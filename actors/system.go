@@ -43,6 +43,9 @@ type Config struct {
 	// OtherNodes returns how many other nodes may run activities for this one. It is called
 	// concurrently. Defaults to none.
 	OtherNodes func() int
+	// LeaderExempt makes the node run, of the partitions that it leads, only activities that no
+	// connected worker serves.
+	LeaderExempt bool
 	// RejoinTimeout is how long a leader waits for a worker that may still run an attempt, after
 	// the worker is lost or leadership begins. Defaults to 500 ms.
 	RejoinTimeout time.Duration
@@ -171,7 +174,7 @@ func NewSystem(config Config) *System {
 	)
 	s.activities = activity.NewScheduler(activity.Config{
 		Registry: config.Registry, Rates: config.ActivityRates, OtherNodes: config.otherNodes,
-		RejoinTimeout: config.RejoinTimeout, TraceContext: s.traceContext,
+		RejoinTimeout: config.RejoinTimeout, LeaderExempt: config.LeaderExempt, TraceContext: s.traceContext,
 	})
 	s.worker = worker.New(worker.Config{
 		Context: config.AttemptContext,
@@ -192,6 +195,12 @@ func (s *System) SetLimits(limits Limits) {
 
 // SetActivityRates replaces the rates of activities in every partition.
 func (s *System) SetActivityRates(rates map[string]activity.Rate) { s.activities.SetRates(rates) }
+
+// SetActivityPlacement replaces where attempts begin that several workers could run, in every
+// partition.
+func (s *System) SetActivityPlacement(placement activity.Placement) {
+	s.activities.SetPlacement(placement)
+}
 
 // SetPausedActivities replaces the names of the activities of which no attempt begins, in every
 // partition. The caller must not change the map later.

@@ -395,6 +395,8 @@ type Request struct {
 	//	*Request_ReadBackup
 	//	*Request_EndBackup
 	//	*Request_RecordCut
+	//	*Request_CheckWorker
+	//	*Request_ListWorkers
 	Call          isRequest_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -875,6 +877,24 @@ func (x *Request) GetRecordCut() *RecordCutRequest {
 	return nil
 }
 
+func (x *Request) GetCheckWorker() *CheckWorkerRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_CheckWorker); ok {
+			return x.CheckWorker
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetListWorkers() *ListWorkersRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_ListWorkers); ok {
+			return x.ListWorkers
+		}
+	}
+	return nil
+}
+
 type isRequest_Call interface {
 	isRequest_Call()
 }
@@ -1027,6 +1047,14 @@ type Request_RecordCut struct {
 	RecordCut *RecordCutRequest `protobuf:"bytes,88,opt,name=record_cut,json=recordCut,proto3,oneof"`
 }
 
+type Request_CheckWorker struct {
+	CheckWorker *CheckWorkerRequest `protobuf:"bytes,110,opt,name=check_worker,json=checkWorker,proto3,oneof"`
+}
+
+type Request_ListWorkers struct {
+	ListWorkers *ListWorkersRequest `protobuf:"bytes,111,opt,name=list_workers,json=listWorkers,proto3,oneof"`
+}
+
 func (*Request_Start) isRequest_Call() {}
 
 func (*Request_Send) isRequest_Call() {}
@@ -1100,6 +1128,10 @@ func (*Request_ReadBackup) isRequest_Call() {}
 func (*Request_EndBackup) isRequest_Call() {}
 
 func (*Request_RecordCut) isRequest_Call() {}
+
+func (*Request_CheckWorker) isRequest_Call() {}
+
+func (*Request_ListWorkers) isRequest_Call() {}
 
 type StartRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -2709,6 +2741,8 @@ type Response struct {
 	//	*Response_ReadBackup
 	//	*Response_EndBackup
 	//	*Response_RecordCut
+	//	*Response_CheckWorker
+	//	*Response_ListWorkers
 	Result        isResponse_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3119,6 +3153,24 @@ func (x *Response) GetRecordCut() *CutRecorded {
 	return nil
 }
 
+func (x *Response) GetCheckWorker() *CheckWorkerResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_CheckWorker); ok {
+			return x.CheckWorker
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetListWorkers() *ListWorkersResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_ListWorkers); ok {
+			return x.ListWorkers
+		}
+	}
+	return nil
+}
+
 type isResponse_Result interface {
 	isResponse_Result()
 }
@@ -3271,6 +3323,14 @@ type Response_RecordCut struct {
 	RecordCut *CutRecorded `protobuf:"bytes,88,opt,name=record_cut,json=recordCut,proto3,oneof"`
 }
 
+type Response_CheckWorker struct {
+	CheckWorker *CheckWorkerResult `protobuf:"bytes,110,opt,name=check_worker,json=checkWorker,proto3,oneof"`
+}
+
+type Response_ListWorkers struct {
+	ListWorkers *ListWorkersResult `protobuf:"bytes,111,opt,name=list_workers,json=listWorkers,proto3,oneof"`
+}
+
 func (*Response_Start) isResponse_Result() {}
 
 func (*Response_Send) isResponse_Result() {}
@@ -3344,6 +3404,10 @@ func (*Response_ReadBackup) isResponse_Result() {}
 func (*Response_EndBackup) isResponse_Result() {}
 
 func (*Response_RecordCut) isResponse_Result() {}
+
+func (*Response_CheckWorker) isResponse_Result() {}
+
+func (*Response_ListWorkers) isResponse_Result() {}
 
 type ControlResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -8630,6 +8694,276 @@ func (*CommitIndexResult) Descriptor() ([]byte, []int) {
 	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
 }
 
+// CheckWorkerRequest asks any node whether the caller may run activities. Since protocol 4.
+type CheckWorkerRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckWorkerRequest) Reset() {
+	*x = CheckWorkerRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[102]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckWorkerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckWorkerRequest) ProtoMessage() {}
+
+func (x *CheckWorkerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[102]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckWorkerRequest.ProtoReflect.Descriptor instead.
+func (*CheckWorkerRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
+}
+
+type CheckWorkerResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckWorkerResult) Reset() {
+	*x = CheckWorkerResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[103]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckWorkerResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckWorkerResult) ProtoMessage() {}
+
+func (x *CheckWorkerResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[103]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckWorkerResult.ProtoReflect.Descriptor instead.
+func (*CheckWorkerResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{103}
+}
+
+// ListWorkersRequest asks the leader of a partition for the workers that are connected to it and are
+// no nodes. Since protocol 4.
+type ListWorkersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListWorkersRequest) Reset() {
+	*x = ListWorkersRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[104]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListWorkersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListWorkersRequest) ProtoMessage() {}
+
+func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[104]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListWorkersRequest.ProtoReflect.Descriptor instead.
+func (*ListWorkersRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{104}
+}
+
+type ListWorkersResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In order of their IDs.
+	Workers       []*ConnectedWorker `protobuf:"bytes,1,rep,name=workers,proto3" json:"workers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListWorkersResult) Reset() {
+	*x = ListWorkersResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[105]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListWorkersResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListWorkersResult) ProtoMessage() {}
+
+func (x *ListWorkersResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[105]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListWorkersResult.ProtoReflect.Descriptor instead.
+func (*ListWorkersResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{105}
+}
+
+func (x *ListWorkersResult) GetWorkers() []*ConnectedWorker {
+	if x != nil {
+		return x.Workers
+	}
+	return nil
+}
+
+// ConnectedWorker is a worker that is no node, as the leader of one partition sees it.
+type ConnectedWorker struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Worker string                 `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	// The client in its certificate; empty without TLS.
+	Client string `protobuf:"bytes,2,opt,name=client,proto3" json:"client,omitempty"`
+	// Where its connection comes from.
+	Address    string   `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
+	Tags       []string `protobuf:"bytes,4,rep,name=tags,proto3" json:"tags,omitempty"`
+	Activities []string `protobuf:"bytes,5,rep,name=activities,proto3" json:"activities,omitempty"`
+	// How many attempts it runs at once, for all leaders.
+	Slots uint32 `protobuf:"varint,6,opt,name=slots,proto3" json:"slots,omitempty"`
+	// How many of them this leader's attempts use.
+	Used uint32 `protobuf:"varint,7,opt,name=used,proto3" json:"used,omitempty"`
+	// Wall clock of the leader, Unix nanoseconds: when it registered, and when it last sent a message.
+	Since         int64 `protobuf:"varint,8,opt,name=since,proto3" json:"since,omitempty"`
+	LastContact   int64 `protobuf:"varint,9,opt,name=last_contact,json=lastContact,proto3" json:"last_contact,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConnectedWorker) Reset() {
+	*x = ConnectedWorker{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[106]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConnectedWorker) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConnectedWorker) ProtoMessage() {}
+
+func (x *ConnectedWorker) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[106]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConnectedWorker.ProtoReflect.Descriptor instead.
+func (*ConnectedWorker) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{106}
+}
+
+func (x *ConnectedWorker) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *ConnectedWorker) GetClient() string {
+	if x != nil {
+		return x.Client
+	}
+	return ""
+}
+
+func (x *ConnectedWorker) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *ConnectedWorker) GetTags() []string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+func (x *ConnectedWorker) GetActivities() []string {
+	if x != nil {
+		return x.Activities
+	}
+	return nil
+}
+
+func (x *ConnectedWorker) GetSlots() uint32 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
+func (x *ConnectedWorker) GetUsed() uint32 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
+}
+
+func (x *ConnectedWorker) GetSince() int64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *ConnectedWorker) GetLastContact() int64 {
+	if x != nil {
+		return x.LastContact
+	}
+	return 0
+}
+
 // FromWorker is a message from a worker to a leader. Without any field it is a keep-alive.
 type FromWorker struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -8648,7 +8982,7 @@ type FromWorker struct {
 
 func (x *FromWorker) Reset() {
 	*x = FromWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[102]
+	mi := &file_clusterpb_cluster_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8660,7 +8994,7 @@ func (x *FromWorker) String() string {
 func (*FromWorker) ProtoMessage() {}
 
 func (x *FromWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[102]
+	mi := &file_clusterpb_cluster_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8673,7 +9007,7 @@ func (x *FromWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromWorker.ProtoReflect.Descriptor instead.
 func (*FromWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *FromWorker) GetMessage() isFromWorker_Message {
@@ -8793,13 +9127,21 @@ type RegisterWorker struct {
 	// The orchestrations that it has code for; see CodeList.
 	Orchestrations []*OrchestrationCode `protobuf:"bytes,6,rep,name=orchestrations,proto3" json:"orchestrations,omitempty"`
 	Code           CodeList             `protobuf:"varint,7,opt,name=code,proto3,enum=tenuto.cluster.v1.CodeList" json:"code,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The ID of a worker that is no node, unique for each process; empty for a node. Such a worker
+	// sends no node, and states the protocol after its own: builds before protocol 4 reject it.
+	Worker string `protobuf:"bytes,8,opt,name=worker,proto3" json:"worker,omitempty"`
+	// How many attempts a worker that is no node runs at once, for all leaders.
+	Slots uint32 `protobuf:"varint,9,opt,name=slots,proto3" json:"slots,omitempty"`
+	// The client of that worker, as its certificate names it. The leader sets it; what a worker sends
+	// is ignored.
+	Client        string `protobuf:"bytes,10,opt,name=client,proto3" json:"client,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RegisterWorker) Reset() {
 	*x = RegisterWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[103]
+	mi := &file_clusterpb_cluster_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8811,7 +9153,7 @@ func (x *RegisterWorker) String() string {
 func (*RegisterWorker) ProtoMessage() {}
 
 func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[103]
+	mi := &file_clusterpb_cluster_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8824,7 +9166,7 @@ func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterWorker.ProtoReflect.Descriptor instead.
 func (*RegisterWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{103}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *RegisterWorker) GetProtocol() uint32 {
@@ -8876,6 +9218,27 @@ func (x *RegisterWorker) GetCode() CodeList {
 	return CodeList_CODE_LIST_UNSPECIFIED
 }
 
+func (x *RegisterWorker) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *RegisterWorker) GetSlots() uint32 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
+func (x *RegisterWorker) GetClient() string {
+	if x != nil {
+		return x.Client
+	}
+	return ""
+}
+
 // OrchestrationCode is an orchestration in a version.
 type OrchestrationCode struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -8887,7 +9250,7 @@ type OrchestrationCode struct {
 
 func (x *OrchestrationCode) Reset() {
 	*x = OrchestrationCode{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[104]
+	mi := &file_clusterpb_cluster_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8899,7 +9262,7 @@ func (x *OrchestrationCode) String() string {
 func (*OrchestrationCode) ProtoMessage() {}
 
 func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[104]
+	mi := &file_clusterpb_cluster_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8912,7 +9275,7 @@ func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCode.ProtoReflect.Descriptor instead.
 func (*OrchestrationCode) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{104}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *OrchestrationCode) GetName() string {
@@ -8939,7 +9302,7 @@ type AttemptID struct {
 
 func (x *AttemptID) Reset() {
 	*x = AttemptID{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[105]
+	mi := &file_clusterpb_cluster_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8951,7 +9314,7 @@ func (x *AttemptID) String() string {
 func (*AttemptID) ProtoMessage() {}
 
 func (x *AttemptID) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[105]
+	mi := &file_clusterpb_cluster_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8964,7 +9327,7 @@ func (x *AttemptID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptID.ProtoReflect.Descriptor instead.
 func (*AttemptID) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{105}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *AttemptID) GetRef() *journalpb.OperationRef {
@@ -8993,7 +9356,7 @@ type RunningAttempt struct {
 
 func (x *RunningAttempt) Reset() {
 	*x = RunningAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[106]
+	mi := &file_clusterpb_cluster_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9005,7 +9368,7 @@ func (x *RunningAttempt) String() string {
 func (*RunningAttempt) ProtoMessage() {}
 
 func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[106]
+	mi := &file_clusterpb_cluster_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9018,7 +9381,7 @@ func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningAttempt.ProtoReflect.Descriptor instead.
 func (*RunningAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{106}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *RunningAttempt) GetAttempt() *AttemptID {
@@ -9052,7 +9415,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[107]
+	mi := &file_clusterpb_cluster_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9064,7 +9427,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[107]
+	mi := &file_clusterpb_cluster_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9077,7 +9440,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{107}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *Heartbeat) GetAttempt() *AttemptID {
@@ -9110,7 +9473,7 @@ type AttemptResult struct {
 
 func (x *AttemptResult) Reset() {
 	*x = AttemptResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[108]
+	mi := &file_clusterpb_cluster_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9122,7 +9485,7 @@ func (x *AttemptResult) String() string {
 func (*AttemptResult) ProtoMessage() {}
 
 func (x *AttemptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[108]
+	mi := &file_clusterpb_cluster_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9135,7 +9498,7 @@ func (x *AttemptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptResult.ProtoReflect.Descriptor instead.
 func (*AttemptResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{108}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *AttemptResult) GetAttempt() *AttemptID {
@@ -9188,7 +9551,7 @@ type ToWorker struct {
 
 func (x *ToWorker) Reset() {
 	*x = ToWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[109]
+	mi := &file_clusterpb_cluster_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9200,7 +9563,7 @@ func (x *ToWorker) String() string {
 func (*ToWorker) ProtoMessage() {}
 
 func (x *ToWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[109]
+	mi := &file_clusterpb_cluster_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9213,7 +9576,7 @@ func (x *ToWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToWorker.ProtoReflect.Descriptor instead.
 func (*ToWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{109}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{114}
 }
 
 func (x *ToWorker) GetMessage() isToWorker_Message {
@@ -9300,7 +9663,7 @@ type AssignAttempt struct {
 
 func (x *AssignAttempt) Reset() {
 	*x = AssignAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[110]
+	mi := &file_clusterpb_cluster_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9312,7 +9675,7 @@ func (x *AssignAttempt) String() string {
 func (*AssignAttempt) ProtoMessage() {}
 
 func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[110]
+	mi := &file_clusterpb_cluster_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9325,7 +9688,7 @@ func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignAttempt.ProtoReflect.Descriptor instead.
 func (*AssignAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{110}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{115}
 }
 
 func (x *AssignAttempt) GetAttempt() *AttemptID {
@@ -9416,7 +9779,7 @@ type CancelAttempt struct {
 
 func (x *CancelAttempt) Reset() {
 	*x = CancelAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[111]
+	mi := &file_clusterpb_cluster_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9428,7 +9791,7 @@ func (x *CancelAttempt) String() string {
 func (*CancelAttempt) ProtoMessage() {}
 
 func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[111]
+	mi := &file_clusterpb_cluster_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9441,7 +9804,7 @@ func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelAttempt.ProtoReflect.Descriptor instead.
 func (*CancelAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{111}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{116}
 }
 
 func (x *CancelAttempt) GetAttempt() *AttemptID {
@@ -9462,7 +9825,7 @@ var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xa5\x17\n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xbd\x18\n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
@@ -9527,7 +9890,9 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"end_backup\x18W \x01(\v2#.tenuto.cluster.v1.EndBackupRequestH\x00R\tendBackup\x12D\n" +
 	"\n" +
-	"record_cut\x18X \x01(\v2#.tenuto.cluster.v1.RecordCutRequestH\x00R\trecordCutB\x06\n" +
+	"record_cut\x18X \x01(\v2#.tenuto.cluster.v1.RecordCutRequestH\x00R\trecordCut\x12J\n" +
+	"\fcheck_worker\x18n \x01(\v2%.tenuto.cluster.v1.CheckWorkerRequestH\x00R\vcheckWorker\x12J\n" +
+	"\flist_workers\x18o \x01(\v2%.tenuto.cluster.v1.ListWorkersRequestH\x00R\vlistWorkersB\x06\n" +
 	"\x04callB\x0e\n" +
 	"\f_first_index\"\xb2\x05\n" +
 	"\fStartRequest\x12\x12\n" +
@@ -9678,7 +10043,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0eHistoryRequest\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\"\n" +
 	"\rfrom_event_id\x18\x02 \x01(\x04R\vfromEventId\x12\x14\n" +
-	"\x05paged\x18\x03 \x01(\bR\x05paged\"\xe0\x14\n" +
+	"\x05paged\x18\x03 \x01(\bR\x05paged\"\xf6\x15\n" +
 	"\bResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x124\n" +
 	"\afailure\x18\x02 \x01(\v2\x1a.tenuto.cluster.v1.FailureR\afailure\x12#\n" +
@@ -9731,7 +10096,9 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"end_backup\x18W \x01(\v2\x1e.tenuto.cluster.v1.BackupEndedH\x00R\tendBackup\x12?\n" +
 	"\n" +
-	"record_cut\x18X \x01(\v2\x1e.tenuto.cluster.v1.CutRecordedH\x00R\trecordCutB\b\n" +
+	"record_cut\x18X \x01(\v2\x1e.tenuto.cluster.v1.CutRecordedH\x00R\trecordCut\x12I\n" +
+	"\fcheck_worker\x18n \x01(\v2$.tenuto.cluster.v1.CheckWorkerResultH\x00R\vcheckWorker\x12I\n" +
+	"\flist_workers\x18o \x01(\v2$.tenuto.cluster.v1.ListWorkersResultH\x00R\vlistWorkersB\b\n" +
 	"\x06result\"\x0f\n" +
 	"\rControlResult\"\xf8\x03\n" +
 	"\x0eOperateRequest\x12:\n" +
@@ -10166,7 +10533,24 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x15OfferLeadershipResult\x12\x1a\n" +
 	"\baccepted\x18\x01 \x01(\bR\baccepted\"\x14\n" +
 	"\x12CommitIndexRequest\"\x13\n" +
-	"\x11CommitIndexResult\"\xd9\x02\n" +
+	"\x11CommitIndexResult\"\x14\n" +
+	"\x12CheckWorkerRequest\"\x13\n" +
+	"\x11CheckWorkerResult\"\x14\n" +
+	"\x12ListWorkersRequest\"Q\n" +
+	"\x11ListWorkersResult\x12<\n" +
+	"\aworkers\x18\x01 \x03(\v2\".tenuto.cluster.v1.ConnectedWorkerR\aworkers\"\xf2\x01\n" +
+	"\x0fConnectedWorker\x12\x16\n" +
+	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x16\n" +
+	"\x06client\x18\x02 \x01(\tR\x06client\x12\x18\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04tags\x18\x04 \x03(\tR\x04tags\x12\x1e\n" +
+	"\n" +
+	"activities\x18\x05 \x03(\tR\n" +
+	"activities\x12\x14\n" +
+	"\x05slots\x18\x06 \x01(\rR\x05slots\x12\x12\n" +
+	"\x04used\x18\a \x01(\rR\x04used\x12\x14\n" +
+	"\x05since\x18\b \x01(\x03R\x05since\x12!\n" +
+	"\flast_contact\x18\t \x01(\x03R\vlastContact\"\xd9\x02\n" +
 	"\n" +
 	"FromWorker\x12?\n" +
 	"\bregister\x18\x01 \x01(\v2!.tenuto.cluster.v1.RegisterWorkerH\x00R\bregister\x12L\n" +
@@ -10176,7 +10560,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\theartbeat\x18\x04 \x01(\v2\x1c.tenuto.cluster.v1.HeartbeatH\x00R\theartbeat\x12:\n" +
 	"\x06result\x18\x05 \x01(\v2 .tenuto.cluster.v1.AttemptResultH\x00R\x06result\x12\x16\n" +
 	"\x05drain\x18\x06 \x01(\bH\x00R\x05drainB\t\n" +
-	"\amessage\"\xf5\x02\n" +
+	"\amessage\"\xbb\x03\n" +
 	"\x0eRegisterWorker\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1e\n" +
@@ -10186,7 +10570,11 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04tags\x18\x04 \x03(\tR\x04tags\x12E\n" +
 	"\x06limits\x18\x05 \x03(\v2-.tenuto.cluster.v1.RegisterWorker.LimitsEntryR\x06limits\x12L\n" +
 	"\x0eorchestrations\x18\x06 \x03(\v2$.tenuto.cluster.v1.OrchestrationCodeR\x0eorchestrations\x12/\n" +
-	"\x04code\x18\a \x01(\x0e2\x1b.tenuto.cluster.v1.CodeListR\x04code\x1a9\n" +
+	"\x04code\x18\a \x01(\x0e2\x1b.tenuto.cluster.v1.CodeListR\x04code\x12\x16\n" +
+	"\x06worker\x18\b \x01(\tR\x06worker\x12\x14\n" +
+	"\x05slots\x18\t \x01(\rR\x05slots\x12\x16\n" +
+	"\x06client\x18\n" +
+	" \x01(\tR\x06client\x1a9\n" +
 	"\vLimitsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"A\n" +
@@ -10255,7 +10643,7 @@ func file_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 117)
+var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 122)
 var file_clusterpb_cluster_proto_goTypes = []any{
 	(ReusePolicy)(0),                  // 0: tenuto.cluster.v1.ReusePolicy
 	(CodeList)(0),                     // 1: tenuto.cluster.v1.CodeList
@@ -10364,34 +10752,39 @@ var file_clusterpb_cluster_proto_goTypes = []any{
 	(*OfferLeadershipResult)(nil),     // 104: tenuto.cluster.v1.OfferLeadershipResult
 	(*CommitIndexRequest)(nil),        // 105: tenuto.cluster.v1.CommitIndexRequest
 	(*CommitIndexResult)(nil),         // 106: tenuto.cluster.v1.CommitIndexResult
-	(*FromWorker)(nil),                // 107: tenuto.cluster.v1.FromWorker
-	(*RegisterWorker)(nil),            // 108: tenuto.cluster.v1.RegisterWorker
-	(*OrchestrationCode)(nil),         // 109: tenuto.cluster.v1.OrchestrationCode
-	(*AttemptID)(nil),                 // 110: tenuto.cluster.v1.AttemptID
-	(*RunningAttempt)(nil),            // 111: tenuto.cluster.v1.RunningAttempt
-	(*Heartbeat)(nil),                 // 112: tenuto.cluster.v1.Heartbeat
-	(*AttemptResult)(nil),             // 113: tenuto.cluster.v1.AttemptResult
-	(*ToWorker)(nil),                  // 114: tenuto.cluster.v1.ToWorker
-	(*AssignAttempt)(nil),             // 115: tenuto.cluster.v1.AssignAttempt
-	(*CancelAttempt)(nil),             // 116: tenuto.cluster.v1.CancelAttempt
-	nil,                               // 117: tenuto.cluster.v1.StartRequest.TagsEntry
-	nil,                               // 118: tenuto.cluster.v1.ListRequest.TagsEntry
-	nil,                               // 119: tenuto.cluster.v1.ListRequest.AttributesEntry
-	nil,                               // 120: tenuto.cluster.v1.Status.TagsEntry
-	nil,                               // 121: tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	(*journalpb.Payload)(nil),         // 122: tenuto.journal.v1.Payload
-	(*journalpb.Header)(nil),          // 123: tenuto.journal.v1.Header
-	(*journalpb.RetryPolicy)(nil),     // 124: tenuto.journal.v1.RetryPolicy
-	(*journalpb.Error)(nil),           // 125: tenuto.journal.v1.Error
-	(*journalpb.ValueSet)(nil),        // 126: tenuto.journal.v1.ValueSet
-	(*journalpb.ActivityOptions)(nil), // 127: tenuto.journal.v1.ActivityOptions
-	(*journalpb.OperationRef)(nil),    // 128: tenuto.journal.v1.OperationRef
-	(*journalpb.AttributeSet)(nil),    // 129: tenuto.journal.v1.AttributeSet
-	(*journalpb.Operation)(nil),       // 130: tenuto.journal.v1.Operation
-	(*journalpb.PausedActivity)(nil),  // 131: tenuto.journal.v1.PausedActivity
-	(*journalpb.JoinToken)(nil),       // 132: tenuto.journal.v1.JoinToken
-	(*journalpb.Event)(nil),           // 133: tenuto.journal.v1.Event
-	(*journalpb.Instance)(nil),        // 134: tenuto.journal.v1.Instance
+	(*CheckWorkerRequest)(nil),        // 107: tenuto.cluster.v1.CheckWorkerRequest
+	(*CheckWorkerResult)(nil),         // 108: tenuto.cluster.v1.CheckWorkerResult
+	(*ListWorkersRequest)(nil),        // 109: tenuto.cluster.v1.ListWorkersRequest
+	(*ListWorkersResult)(nil),         // 110: tenuto.cluster.v1.ListWorkersResult
+	(*ConnectedWorker)(nil),           // 111: tenuto.cluster.v1.ConnectedWorker
+	(*FromWorker)(nil),                // 112: tenuto.cluster.v1.FromWorker
+	(*RegisterWorker)(nil),            // 113: tenuto.cluster.v1.RegisterWorker
+	(*OrchestrationCode)(nil),         // 114: tenuto.cluster.v1.OrchestrationCode
+	(*AttemptID)(nil),                 // 115: tenuto.cluster.v1.AttemptID
+	(*RunningAttempt)(nil),            // 116: tenuto.cluster.v1.RunningAttempt
+	(*Heartbeat)(nil),                 // 117: tenuto.cluster.v1.Heartbeat
+	(*AttemptResult)(nil),             // 118: tenuto.cluster.v1.AttemptResult
+	(*ToWorker)(nil),                  // 119: tenuto.cluster.v1.ToWorker
+	(*AssignAttempt)(nil),             // 120: tenuto.cluster.v1.AssignAttempt
+	(*CancelAttempt)(nil),             // 121: tenuto.cluster.v1.CancelAttempt
+	nil,                               // 122: tenuto.cluster.v1.StartRequest.TagsEntry
+	nil,                               // 123: tenuto.cluster.v1.ListRequest.TagsEntry
+	nil,                               // 124: tenuto.cluster.v1.ListRequest.AttributesEntry
+	nil,                               // 125: tenuto.cluster.v1.Status.TagsEntry
+	nil,                               // 126: tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	(*journalpb.Payload)(nil),         // 127: tenuto.journal.v1.Payload
+	(*journalpb.Header)(nil),          // 128: tenuto.journal.v1.Header
+	(*journalpb.RetryPolicy)(nil),     // 129: tenuto.journal.v1.RetryPolicy
+	(*journalpb.Error)(nil),           // 130: tenuto.journal.v1.Error
+	(*journalpb.ValueSet)(nil),        // 131: tenuto.journal.v1.ValueSet
+	(*journalpb.ActivityOptions)(nil), // 132: tenuto.journal.v1.ActivityOptions
+	(*journalpb.OperationRef)(nil),    // 133: tenuto.journal.v1.OperationRef
+	(*journalpb.AttributeSet)(nil),    // 134: tenuto.journal.v1.AttributeSet
+	(*journalpb.Operation)(nil),       // 135: tenuto.journal.v1.Operation
+	(*journalpb.PausedActivity)(nil),  // 136: tenuto.journal.v1.PausedActivity
+	(*journalpb.JoinToken)(nil),       // 137: tenuto.journal.v1.JoinToken
+	(*journalpb.Event)(nil),           // 138: tenuto.journal.v1.Event
+	(*journalpb.Instance)(nil),        // 139: tenuto.journal.v1.Instance
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
 	6,   // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
@@ -10431,147 +10824,152 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	90,  // 34: tenuto.cluster.v1.Request.read_backup:type_name -> tenuto.cluster.v1.ReadBackupRequest
 	92,  // 35: tenuto.cluster.v1.Request.end_backup:type_name -> tenuto.cluster.v1.EndBackupRequest
 	94,  // 36: tenuto.cluster.v1.Request.record_cut:type_name -> tenuto.cluster.v1.RecordCutRequest
-	122, // 37: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
-	117, // 38: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
-	0,   // 39: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
-	25,  // 40: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
-	123, // 41: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
-	124, // 42: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	17,  // 43: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
-	8,   // 44: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
-	6,   // 45: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
-	10,  // 46: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
-	28,  // 47: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
-	2,   // 48: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
-	118, // 49: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
-	119, // 50: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
-	13,  // 51: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
-	14,  // 52: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
-	122, // 53: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
-	122, // 54: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
-	125, // 55: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
-	122, // 56: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
-	123, // 57: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
-	125, // 58: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
-	126, // 59: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
-	23,  // 60: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
-	125, // 61: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
-	122, // 62: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	123, // 63: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
-	41,  // 64: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
-	46,  // 65: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
-	47,  // 66: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
-	48,  // 67: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
-	49,  // 68: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
-	29,  // 69: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
-	38,  // 70: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
-	40,  // 71: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
-	16,  // 72: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
-	18,  // 73: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
-	22,  // 74: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
-	20,  // 75: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
-	53,  // 76: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
-	55,  // 77: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
-	58,  // 78: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
-	61,  // 79: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
-	64,  // 80: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
-	77,  // 81: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
-	79,  // 82: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
-	67,  // 83: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
-	84,  // 84: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
-	104, // 85: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
-	106, // 86: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
-	9,   // 87: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
-	81,  // 88: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
-	69,  // 89: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
-	71,  // 90: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
-	73,  // 91: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
-	75,  // 92: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
-	31,  // 93: tenuto.cluster.v1.Response.operate:type_name -> tenuto.cluster.v1.OperateResult
-	37,  // 94: tenuto.cluster.v1.Response.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityResult
-	33,  // 95: tenuto.cluster.v1.Response.copy:type_name -> tenuto.cluster.v1.CopyResult
-	35,  // 96: tenuto.cluster.v1.Response.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipResult
-	97,  // 97: tenuto.cluster.v1.Response.node_report:type_name -> tenuto.cluster.v1.NodeReport
-	87,  // 98: tenuto.cluster.v1.Response.begin_backup:type_name -> tenuto.cluster.v1.BackupBegun
-	91,  // 99: tenuto.cluster.v1.Response.read_backup:type_name -> tenuto.cluster.v1.BackupBytes
-	93,  // 100: tenuto.cluster.v1.Response.end_backup:type_name -> tenuto.cluster.v1.BackupEnded
-	95,  // 101: tenuto.cluster.v1.Response.record_cut:type_name -> tenuto.cluster.v1.CutRecorded
-	3,   // 102: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
-	122, // 103: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
-	125, // 104: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
-	127, // 105: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
-	4,   // 106: tenuto.cluster.v1.CopyRequest.kind:type_name -> tenuto.cluster.v1.CopyRequest.Kind
-	122, // 107: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
-	50,  // 108: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
-	39,  // 109: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
-	45,  // 110: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
-	44,  // 111: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
-	125, // 112: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
-	43,  // 113: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
-	42,  // 114: tenuto.cluster.v1.Failure.copy_refusal:type_name -> tenuto.cluster.v1.CopyRefusal
-	18,  // 115: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
-	50,  // 116: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	122, // 117: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	125, // 118: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
-	51,  // 119: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	128, // 120: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	120, // 121: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	122, // 122: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
-	129, // 123: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	122, // 124: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
-	125, // 125: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
-	56,  // 126: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
-	130, // 127: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
-	131, // 128: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
-	50,  // 129: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
-	60,  // 130: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
-	62,  // 131: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
-	60,  // 132: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
-	65,  // 133: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
-	132, // 134: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
-	83,  // 135: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
-	133, // 136: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
-	128, // 137: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
-	85,  // 138: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
-	134, // 139: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
-	133, // 140: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
-	88,  // 141: tenuto.cluster.v1.BackupBegun.partitions:type_name -> tenuto.cluster.v1.BackupPartition
-	89,  // 142: tenuto.cluster.v1.BackupPartition.files:type_name -> tenuto.cluster.v1.BackupFile
-	98,  // 143: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
-	99,  // 144: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
-	100, // 145: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
-	109, // 146: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	101, // 147: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
-	102, // 148: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
-	108, // 149: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
-	111, // 150: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
-	112, // 151: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
-	113, // 152: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	121, // 153: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	109, // 154: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	1,   // 155: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
-	128, // 156: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	110, // 157: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	110, // 158: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	122, // 159: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	110, // 160: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	122, // 161: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	125, // 162: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	122, // 163: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	115, // 164: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
-	116, // 165: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
-	110, // 166: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	110, // 167: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	122, // 168: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
-	125, // 169: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
-	122, // 170: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
-	123, // 171: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
-	110, // 172: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	173, // [173:173] is the sub-list for method output_type
-	173, // [173:173] is the sub-list for method input_type
-	173, // [173:173] is the sub-list for extension type_name
-	173, // [173:173] is the sub-list for extension extendee
-	0,   // [0:173] is the sub-list for field type_name
+	107, // 37: tenuto.cluster.v1.Request.check_worker:type_name -> tenuto.cluster.v1.CheckWorkerRequest
+	109, // 38: tenuto.cluster.v1.Request.list_workers:type_name -> tenuto.cluster.v1.ListWorkersRequest
+	127, // 39: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
+	122, // 40: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
+	0,   // 41: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
+	25,  // 42: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
+	128, // 43: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
+	129, // 44: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	17,  // 45: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
+	8,   // 46: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
+	6,   // 47: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
+	10,  // 48: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
+	28,  // 49: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
+	2,   // 50: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
+	123, // 51: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	124, // 52: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
+	13,  // 53: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
+	14,  // 54: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
+	127, // 55: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
+	127, // 56: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
+	130, // 57: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
+	127, // 58: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
+	128, // 59: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
+	130, // 60: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
+	131, // 61: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
+	23,  // 62: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
+	130, // 63: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
+	127, // 64: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	128, // 65: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
+	41,  // 66: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
+	46,  // 67: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
+	47,  // 68: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
+	48,  // 69: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
+	49,  // 70: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
+	29,  // 71: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
+	38,  // 72: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
+	40,  // 73: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
+	16,  // 74: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
+	18,  // 75: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
+	22,  // 76: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
+	20,  // 77: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
+	53,  // 78: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
+	55,  // 79: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
+	58,  // 80: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
+	61,  // 81: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
+	64,  // 82: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
+	77,  // 83: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
+	79,  // 84: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
+	67,  // 85: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
+	84,  // 86: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
+	104, // 87: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
+	106, // 88: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
+	9,   // 89: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
+	81,  // 90: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
+	69,  // 91: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
+	71,  // 92: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
+	73,  // 93: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
+	75,  // 94: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
+	31,  // 95: tenuto.cluster.v1.Response.operate:type_name -> tenuto.cluster.v1.OperateResult
+	37,  // 96: tenuto.cluster.v1.Response.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityResult
+	33,  // 97: tenuto.cluster.v1.Response.copy:type_name -> tenuto.cluster.v1.CopyResult
+	35,  // 98: tenuto.cluster.v1.Response.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipResult
+	97,  // 99: tenuto.cluster.v1.Response.node_report:type_name -> tenuto.cluster.v1.NodeReport
+	87,  // 100: tenuto.cluster.v1.Response.begin_backup:type_name -> tenuto.cluster.v1.BackupBegun
+	91,  // 101: tenuto.cluster.v1.Response.read_backup:type_name -> tenuto.cluster.v1.BackupBytes
+	93,  // 102: tenuto.cluster.v1.Response.end_backup:type_name -> tenuto.cluster.v1.BackupEnded
+	95,  // 103: tenuto.cluster.v1.Response.record_cut:type_name -> tenuto.cluster.v1.CutRecorded
+	108, // 104: tenuto.cluster.v1.Response.check_worker:type_name -> tenuto.cluster.v1.CheckWorkerResult
+	110, // 105: tenuto.cluster.v1.Response.list_workers:type_name -> tenuto.cluster.v1.ListWorkersResult
+	3,   // 106: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
+	127, // 107: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
+	130, // 108: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
+	132, // 109: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
+	4,   // 110: tenuto.cluster.v1.CopyRequest.kind:type_name -> tenuto.cluster.v1.CopyRequest.Kind
+	127, // 111: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
+	50,  // 112: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
+	39,  // 113: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
+	45,  // 114: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
+	44,  // 115: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
+	130, // 116: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
+	43,  // 117: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
+	42,  // 118: tenuto.cluster.v1.Failure.copy_refusal:type_name -> tenuto.cluster.v1.CopyRefusal
+	18,  // 119: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
+	50,  // 120: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
+	127, // 121: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	130, // 122: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	51,  // 123: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
+	133, // 124: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	125, // 125: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	127, // 126: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
+	134, // 127: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	127, // 128: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	130, // 129: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	56,  // 130: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
+	135, // 131: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	136, // 132: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
+	50,  // 133: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
+	60,  // 134: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
+	62,  // 135: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
+	60,  // 136: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
+	65,  // 137: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
+	137, // 138: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
+	83,  // 139: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
+	138, // 140: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
+	133, // 141: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
+	85,  // 142: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
+	139, // 143: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
+	138, // 144: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
+	88,  // 145: tenuto.cluster.v1.BackupBegun.partitions:type_name -> tenuto.cluster.v1.BackupPartition
+	89,  // 146: tenuto.cluster.v1.BackupPartition.files:type_name -> tenuto.cluster.v1.BackupFile
+	98,  // 147: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
+	99,  // 148: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
+	100, // 149: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
+	114, // 150: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	101, // 151: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
+	102, // 152: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
+	111, // 153: tenuto.cluster.v1.ListWorkersResult.workers:type_name -> tenuto.cluster.v1.ConnectedWorker
+	113, // 154: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
+	116, // 155: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
+	117, // 156: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
+	118, // 157: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	126, // 158: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	114, // 159: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	1,   // 160: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
+	133, // 161: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	115, // 162: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	115, // 163: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	127, // 164: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	115, // 165: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	127, // 166: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	130, // 167: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	127, // 168: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	120, // 169: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
+	121, // 170: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
+	115, // 171: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	115, // 172: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	127, // 173: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
+	130, // 174: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
+	127, // 175: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
+	128, // 176: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
+	115, // 177: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	178, // [178:178] is the sub-list for method output_type
+	178, // [178:178] is the sub-list for method input_type
+	178, // [178:178] is the sub-list for extension type_name
+	178, // [178:178] is the sub-list for extension extendee
+	0,   // [0:178] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }
@@ -10617,6 +11015,8 @@ func file_clusterpb_cluster_proto_init() {
 		(*Request_ReadBackup)(nil),
 		(*Request_EndBackup)(nil),
 		(*Request_RecordCut)(nil),
+		(*Request_CheckWorker)(nil),
+		(*Request_ListWorkers)(nil),
 	}
 	file_clusterpb_cluster_proto_msgTypes[3].OneofWrappers = []any{}
 	file_clusterpb_cluster_proto_msgTypes[23].OneofWrappers = []any{
@@ -10657,9 +11057,11 @@ func file_clusterpb_cluster_proto_init() {
 		(*Response_ReadBackup)(nil),
 		(*Response_EndBackup)(nil),
 		(*Response_RecordCut)(nil),
+		(*Response_CheckWorker)(nil),
+		(*Response_ListWorkers)(nil),
 	}
 	file_clusterpb_cluster_proto_msgTypes[93].OneofWrappers = []any{}
-	file_clusterpb_cluster_proto_msgTypes[102].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[107].OneofWrappers = []any{
 		(*FromWorker_Register)(nil),
 		(*FromWorker_RunningAttempt)(nil),
 		(*FromWorker_FreeSlots)(nil),
@@ -10667,7 +11069,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*FromWorker_Result)(nil),
 		(*FromWorker_Drain)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[109].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[114].OneofWrappers = []any{
 		(*ToWorker_AssignAttempt)(nil),
 		(*ToWorker_CancelAttempt)(nil),
 		(*ToWorker_Ack)(nil),
@@ -10678,7 +11080,7 @@ func file_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_clusterpb_cluster_proto_rawDesc), len(file_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   117,
+			NumMessages:   122,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -5175,8 +5175,10 @@ type Settings struct {
 	RequestId string `protobuf:"bytes,13,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// In order of their names.
 	PausedActivities []*PausedActivity `protobuf:"bytes,25,rep,name=paused_activities,json=pausedActivities,proto3" json:"paused_activities,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Where attempts begin; empty for the default. Builds before protocol 4 ignore it.
+	ActivityPlacement string `protobuf:"bytes,30,opt,name=activity_placement,json=activityPlacement,proto3" json:"activity_placement,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Settings) Reset() {
@@ -5305,6 +5307,13 @@ func (x *Settings) GetPausedActivities() []*PausedActivity {
 		return x.PausedActivities
 	}
 	return nil
+}
+
+func (x *Settings) GetActivityPlacement() string {
+	if x != nil {
+		return x.ActivityPlacement
+	}
+	return ""
 }
 
 // PausedActivity is an activity of which no attempt begins in the whole cluster.
@@ -6348,7 +6357,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x10settings_version\x18\x06 \x01(\x04R\x0fsettingsVersion\x12%\n" +
 	"\x0ecompletion_key\x18\a \x01(\fR\rcompletionKey\x126\n" +
 	"\blineages\x18\b \x03(\v2\x1a.tenuto.journal.v1.LineageR\blineages\x12\x10\n" +
-	"\x03cut\x18\t \x01(\x04R\x03cut\"\x94\x05\n" +
+	"\x03cut\x18\t \x01(\x04R\x03cut\"\xc3\x05\n" +
 	"\bSettings\x12F\n" +
 	"\x0eactivity_rates\x18\x01 \x03(\v2\x1f.tenuto.journal.v1.ActivityRateR\ractivityRates\x12\x19\n" +
 	"\bopen_max\x18\x02 \x01(\x04R\aopenMax\x12!\n" +
@@ -6366,7 +6375,8 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x12require_join_token\x18\f \x01(\bR\x10requireJoinToken\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\r \x01(\tR\trequestId\x12N\n" +
-	"\x11paused_activities\x18\x19 \x03(\v2!.tenuto.journal.v1.PausedActivityR\x10pausedActivities\"x\n" +
+	"\x11paused_activities\x18\x19 \x03(\v2!.tenuto.journal.v1.PausedActivityR\x10pausedActivities\x12-\n" +
+	"\x12activity_placement\x18\x1e \x01(\tR\x11activityPlacement\"x\n" +
 	"\x0ePausedActivity\x12\x1a\n" +
 	"\bactivity\x18\x01 \x01(\tR\bactivity\x12\x1c\n" +
 	"\tprincipal\x18\x02 \x01(\tR\tprincipal\x12\x16\n" +
