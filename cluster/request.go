@@ -257,6 +257,20 @@ func managementKinds() map[reflect.Type]requestKind {
 			},
 			local: (*replicaCalls).reportNode,
 		},
+		reflect.TypeFor[*clusterpb.Request_CheckWorker](): {
+			readOnly: true,
+			actions:  needs(actionRunActivities),
+			anyRole:  true,
+			serve: func(context.Context, *partition, *actors.Partition, *clusterpb.Request) (*clusterpb.Response, error) {
+				return &clusterpb.Response{Result: &clusterpb.Response_CheckWorker{CheckWorker: new(clusterpb.CheckWorkerResult)}}, nil
+			},
+		},
+		reflect.TypeFor[*clusterpb.Request_ListWorkers](): {
+			readOnly: true,
+			actions:  needs(ActionSeeMembers),
+			serve:    listWorkers,
+			fanOut:   (*scatterGather).fanOutWorkers,
+		},
 		reflect.TypeFor[*clusterpb.Request_RemoveMember](): {
 			actions: needs(ActionRemoveMember),
 			check: func(r *clusterpb.Request, _ payloadLimit) error {

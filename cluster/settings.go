@@ -33,6 +33,13 @@ type Settings struct {
 	// most 1,000 entries. Partitions share a rate equally. After a change of leader or of the rate
 	// one attempt may begin too early. Defaults to no bounds.
 	ActivityRates map[string]Rate
+	// ActivityPlacement says where an attempt of an activity begins if several nodes and workers (of
+	// [Dial], with DialConfig.Definitions) have a free slot for it: "spread", "leader first" or "workers
+	// first". With "spread", the leader's node runs short activities itself: it uses up to an eighth of
+	// its slots; further attempts begin where the smallest share of the slots is in use. With "leader
+	// first", the leader's node uses all its slots first. With "workers first", nodes run only what no
+	// worker has a free slot for. See also Config.LeaderExempt. Defaults to "spread".
+	ActivityPlacement string
 	// Limits bounds each instance.
 	Limits Limits
 	// Retention is how long instances are kept after their end. Defaults to forever.
@@ -101,6 +108,13 @@ const (
 	// settingsBytesMax bounds the encoded settings: each rate has a name of up to nameMax bytes.
 	settingsBytesMax = 1 << 20
 )
+
+// placements are the values of Settings.ActivityPlacement.
+var placements = map[string]activity.Placement{
+	"": activity.Spread, placementDefault: activity.Spread, "leader first": activity.LeaderFirst, "workers first": activity.WorkersFirst,
+}
+
+const placementDefault = "spread"
 
 // errSettingsVersion means that other settings were recorded since the client read them. Nothing
 // was changed.
@@ -192,6 +206,7 @@ func (s Settings) withDefaults() Settings {
 	s.ActivityRates = rates
 	s.Limits = Limits(actors.Limits(s.Limits).WithDefaults())
 	s.PayloadMax = cmp.Or(s.PayloadMax, replay.PayloadMax)
+	s.ActivityPlacement = cmp.Or(s.ActivityPlacement, placementDefault)
 	return s
 }
 
@@ -232,6 +247,9 @@ func (s *Settings) check() error {
 			return invalid(n.field, "is %d: at most %d are allowed", n.value, n.most)
 		}
 	}
+	if _, ok := placements[s.ActivityPlacement]; !ok {
+		return invalid("ActivityPlacement", "is %.100q: \"spread\", \"leader first\" and \"workers first\" are allowed", s.ActivityPlacement)
+	}
 	if len(s.ActivityRates) > ratesMax {
 		return invalid("ActivityRates", "has %d entries: at most %d are allowed", len(s.ActivityRates), ratesMax)
 	}
@@ -258,6 +276,9 @@ func (s Settings) statedDifferences(applied Settings) (fields []string) {
 			fields = append(fields, n.field)
 		}
 	}
+	if s.ActivityPlacement != "" && s.ActivityPlacement != applied.ActivityPlacement {
+		fields = append(fields, "ActivityPlacement")
+	}
 	if s.RequireJoinToken && !applied.RequireJoinToken {
 		fields = append(fields, "RequireJoinToken")
 	}
@@ -277,6 +298,7 @@ func (s Settings) encode(base *journalpb.Settings) ([]byte, error) {
 	base.RetentionCompleted, base.RetentionFailed = int64(s.Retention.Completed), int64(s.Retention.Failed)
 	base.RetentionCanceled, base.RetentionTerminated = int64(s.Retention.Canceled), int64(s.Retention.Terminated)
 	base.PayloadMax, base.RequireJoinToken = uint64(s.PayloadMax), s.RequireJoinToken
+	base.ActivityPlacement = s.ActivityPlacement
 	return proto.Marshal(base)
 }
 
@@ -292,7 +314,9 @@ func settingsOf(m *journalpb.Settings) Settings {
 			Canceled: time.Duration(m.RetentionCanceled), Terminated: time.Duration(m.RetentionTerminated),
 		},
 		PayloadMax: int(m.PayloadMax), RequireJoinToken: m.RequireJoinToken,
-		ActivityRates: make(map[string]Rate, len(m.ActivityRates)),
+		// "" in settings that a build recorded before there was a choice.
+		ActivityPlacement: cmp.Or(m.ActivityPlacement, placementDefault),
+		ActivityRates:     make(map[string]Rate, len(m.ActivityRates)),
 	}
 	for _, rate := range m.ActivityRates {
 		s.ActivityRates[rate.Activity] = Rate{rate.PerSecond, int(rate.Burst)}
@@ -489,6 +513,7 @@ func (c *clusterSettings) apply() {
 	c.node.system.SetLimits(actors.Limits(next.Limits))
 	c.applyPaused(recorded.PausedActivities)
 	c.node.system.SetActivityRates(next.activityRates(c.node.config.Partitions))
+	c.node.system.SetActivityPlacement(placements[next.ActivityPlacement])
 	c.changed.Notify()
 	c.node.config.Logger.Info("cluster settings applied", "version", version)
 }

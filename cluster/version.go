@@ -68,7 +68,7 @@ func requiredProtocol(r *clusterpb.Request) uint32 {
 		uses = call.Complete.GetSignedToken() != ""
 	case *clusterpb.Request_Operate, *clusterpb.Request_PauseActivity, *clusterpb.Request_TransferLeadership, *clusterpb.Request_Copy,
 		*clusterpb.Request_NodeReport, *clusterpb.Request_BeginBackup, *clusterpb.Request_ReadBackup, *clusterpb.Request_EndBackup,
-		*clusterpb.Request_RecordCut:
+		*clusterpb.Request_RecordCut, *clusterpb.Request_CheckWorker, *clusterpb.Request_ListWorkers:
 		uses = true
 	}
 	if uses || r.Principal != "" || r.User != "" || r.Reason != "" {
