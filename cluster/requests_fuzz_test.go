@@ -173,6 +173,8 @@ func requestsByKind() map[string][]*clusterpb.Request {
 		"transfer_leadership": {
 			{Call: &clusterpb.Request_TransferLeadership{TransferLeadership: &clusterpb.TransferLeadershipRequest{From: "a", To: "b"}}},
 		},
+		"check_worker": {{Call: &clusterpb.Request_CheckWorker{CheckWorker: new(clusterpb.CheckWorkerRequest)}}},
+		"list_workers": {{Call: &clusterpb.Request_ListWorkers{ListWorkers: new(clusterpb.ListWorkersRequest)}}},
 		"node_report": {
 			{Call: &clusterpb.Request_NodeReport{NodeReport: &clusterpb.NodeReportRequest{Node: "n1"}}},
 			{Call: &clusterpb.Request_NodeReport{NodeReport: &clusterpb.NodeReportRequest{Node: "other"}}},

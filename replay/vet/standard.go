@@ -87,7 +87,7 @@ var standardRules = map[string]packageRules{
 		"Start": clusterCall, "Stop": clusterCall},
 	operatePath: {"Adjust": clusterCall, "Audit": clusterCall, "Complete": clusterCall, "Drain": clusterCall, "Fail": clusterCall, "FireNow": clusterCall, "Fork": clusterCall,
 		"Hold": clusterCall, "PauseActivity": clusterCall, "Pauses": clusterCall, "PlanDrain": clusterCall, "Release": clusterCall,
-		"Rerun": clusterCall, "ResumeActivity": clusterCall, "RetryNow": clusterCall, "Rewind": clusterCall, "TransferLeadership": clusterCall},
+		"Rerun": clusterCall, "ResumeActivity": clusterCall, "RetryNow": clusterCall, "Rewind": clusterCall, "TransferLeadership": clusterCall, "Workers": clusterCall},
 
 	"fmt": {"Print": printing, "Printf": printing, "Println": printing, "Scan": externalIO, "Scanf": externalIO, "Scanln": externalIO},
 	"log": {"Print": printing, "Printf": printing, "Println": printing, "Output": printing,
