@@ -239,7 +239,10 @@ func TestRemoteWorker_TagsAndLimits(t *testing.T) {
 func TestRemoteWorker_Hundred(t *testing.T) {
 	skipIfShort(t)
 	checkGoroutineLeaks(t)
-	const workers = 120
+	workers := 120
+	if raceEnabled {
+		workers = 20 // all in this process
+	}
 	w := newAttemptRecorder()
 	node := startNode(t, Config{InMemory: true, Listen: loopbackPeers(t, 1)[0].Address, Partitions: 1, Definitions: w.definitions("leader")[1:]})
 	var dialing sync.WaitGroup

@@ -445,7 +445,7 @@ func (w *remoteWorker) open(partitions int) {
 		w.config.Logger.Warn("cannot record metrics", "error", err)
 	}
 	w.system = actors.NewSystem(actors.Config{
-		Registry: w.registry, Logger: w.config.Logger, Partitions: partitions,
+		Registry: w.registry, Logger: w.config.Logger, Partitions: partitions, WorkerOnly: true,
 		ActivitiesMax: w.config.ActivitiesMax, ActivityLimits: w.config.ActivityLimits, Tags: w.config.Tags,
 		AttemptContext: context.WithValue(context.Background(), clientKey{}, w.client),
 		GracePeriod:    w.config.StopGrace,
@@ -454,7 +454,7 @@ func (w *remoteWorker) open(partitions int) {
 }
 
 // workerRetryDelayMax bounds the pause after a stream of a worker that is no node has ended.
-const workerRetryDelayMax = time.Second
+const workerRetryDelayMax = 2 * time.Second
 
 func (w *remoteWorker) loop(number int, known *remotePartition) *worker.Loop {
 	slots, _ := w.system.Slots()

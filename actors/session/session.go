@@ -16,8 +16,9 @@ var (
 	// NodePings are those of a session between two nodes.
 	NodePings = Pings{200 * time.Millisecond, 600 * time.Millisecond}
 	// WorkerPings are those of a session with a worker that is no node: there may be hundreds. The
-	// end of such a process ends its connections, and is noticed at once.
-	WorkerPings = Pings{time.Second, 3 * time.Second}
+	// end of such a process ends its connections, which is noticed at once; a lost machine after 3 s,
+	// because TCP acknowledges nothing.
+	WorkerPings = Pings{2 * time.Second, 10 * time.Second}
 )
 
 // PingsOf returns the pings of the session of a worker.

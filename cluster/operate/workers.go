@@ -26,8 +26,8 @@ type Worker struct {
 	// Slots is how many attempts it runs at once, Used how many slots are in use now.
 	Slots, Used int
 	// Since is when it connected to the leader, and LastContact when it last sent a message, by the
-	// leaders' wall clocks. An idle worker sends a message every second; after 3 s without any, the
-	// leader forgets it, and begins its attempts on other workers.
+	// leaders' wall clocks. An idle worker sends a message every 2 s; after 10 s without any, or when
+	// its connection ends, the leader forgets it, and begins its attempts on other workers.
 	Since, LastContact time.Time
 }
 
