@@ -56,7 +56,7 @@ func (p *Partition) Registration(node string) *clusterpb.RegisterWorker {
 
 // WorkerLoads returns how much is in use of each connected worker that is no node; see
 // [activity.Partition.Loads].
-func (p *Partition) WorkerLoads() map[*clusterpb.RegisterWorker]activity.Load {
+func WorkerLoads(p *Partition) map[*clusterpb.RegisterWorker]activity.Load {
 	return p.activities.Loads()
 }
 

@@ -56,7 +56,7 @@ var requestTable map[reflect.Type]requestKind
 
 func init() {
 	requestTable = make(map[reflect.Type]requestKind)
-	for _, rows := range []map[reflect.Type]requestKind{inputKinds(), readKinds(), managementKinds(), backupKinds(), nodeKinds()} {
+	for _, rows := range []map[reflect.Type]requestKind{inputKinds(), readKinds(), managementKinds(), workerKinds(), backupKinds(), nodeKinds()} {
 		maps.Copy(requestTable, rows)
 	}
 }
@@ -236,6 +236,26 @@ func readKinds() map[reflect.Type]requestKind {
 	}
 }
 
+// workerKinds are the requests about workers that are no nodes.
+func workerKinds() map[reflect.Type]requestKind {
+	return map[reflect.Type]requestKind{
+		reflect.TypeFor[*clusterpb.Request_CheckWorker](): {
+			readOnly: true,
+			actions:  needs(actionRunActivities),
+			anyRole:  true,
+			serve: func(context.Context, *partition, *actors.Partition, *clusterpb.Request) (*clusterpb.Response, error) {
+				return &clusterpb.Response{Result: &clusterpb.Response_CheckWorker{CheckWorker: new(clusterpb.CheckWorkerResult)}}, nil
+			},
+		},
+		reflect.TypeFor[*clusterpb.Request_ListWorkers](): {
+			readOnly: true,
+			actions:  needs(ActionSeeMembers),
+			serve:    listWorkers,
+			fanOut:   (*scatterGather).fanOutWorkers,
+		},
+	}
+}
+
 // managementKinds are the requests about members, tokens and settings. Those that concern members
 // go to the first partition first, and the others then follow it.
 func managementKinds() map[reflect.Type]requestKind {
@@ -256,20 +276,6 @@ func managementKinds() map[reflect.Type]requestKind {
 				return checkText("node ID", r.GetNodeReport().GetNode(), 1, nodeIDMax)
 			},
 			local: (*replicaCalls).reportNode,
-		},
-		reflect.TypeFor[*clusterpb.Request_CheckWorker](): {
-			readOnly: true,
-			actions:  needs(actionRunActivities),
-			anyRole:  true,
-			serve: func(context.Context, *partition, *actors.Partition, *clusterpb.Request) (*clusterpb.Response, error) {
-				return &clusterpb.Response{Result: &clusterpb.Response_CheckWorker{CheckWorker: new(clusterpb.CheckWorkerResult)}}, nil
-			},
-		},
-		reflect.TypeFor[*clusterpb.Request_ListWorkers](): {
-			readOnly: true,
-			actions:  needs(ActionSeeMembers),
-			serve:    listWorkers,
-			fanOut:   (*scatterGather).fanOutWorkers,
 		},
 		reflect.TypeFor[*clusterpb.Request_RemoveMember](): {
 			actions: needs(ActionRemoveMember),

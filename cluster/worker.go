@@ -280,7 +280,7 @@ func (s *nodeService) workerPartition(ctx context.Context) *partition {
 
 // listWorkers answers which workers are connected to the leader of a partition and are no nodes.
 func listWorkers(_ context.Context, pa *partition, p *actors.Partition, _ *clusterpb.Request) (*clusterpb.Response, error) {
-	loads := p.WorkerLoads()
+	loads := actors.WorkerLoads(p)
 	all := pa.workers.List(func(r *clusterpb.RegisterWorker) int { return loads[r].Used })
 	return workersResponse(all), nil
 }
