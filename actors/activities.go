@@ -54,9 +54,15 @@ func (p *Partition) Registration(node string) *clusterpb.RegisterWorker {
 	return p.activities.Registration(node)
 }
 
+// WorkerLoads returns how much is in use of each connected worker that is no node; see
+// [activity.Partition.Loads].
+func WorkerLoads(p *Partition) map[*clusterpb.RegisterWorker]activity.Load {
+	return p.activities.Loads()
+}
+
 // ServeWorker lets a worker run activities of the partition; see [activity.Partition.ServeWorker].
-func (p *Partition) ServeWorker(ctx context.Context, in <-chan *clusterpb.FromWorker, out chan<- *clusterpb.ToWorker) error {
-	return p.activities.ServeWorker(ctx, in, out)
+func (p *Partition) ServeWorker(ctx context.Context, pings session.Pings, in <-chan *clusterpb.FromWorker, out chan<- *clusterpb.ToWorker) error {
+	return p.activities.ServeWorker(ctx, pings, in, out)
 }
 
 // localWorker implements activity.LocalWorker for one partition.

@@ -52,3 +52,10 @@ func (a *activityActors) release(pid *actor.PID) {
 	defer a.mu.Unlock()
 	a.idle = append(a.idle, pid)
 }
+
+// attemptGoroutines run attempts in a system without actors. Each runs one attempt after another
+// while any waits for a slot.
+type attemptGoroutines struct{ running sync.WaitGroup }
+
+// Start implements worker.Starter.
+func (g *attemptGoroutines) Start(attempt *worker.Attempt) { g.running.Go(attempt.Run) }

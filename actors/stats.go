@@ -141,6 +141,9 @@ func (s *System) ActivityUse() ActivityUse {
 	return use
 }
 
+// Slots returns how many bodies may run at once on this node, and how many more could now.
+func (s *System) Slots() (all, free int) { return s.worker.Slots() }
+
 // Bounds are the bounds of the load of one partition; see [Config].
 type Bounds struct{ InFlight, InFlightBytes, Turns, Resident int }
 

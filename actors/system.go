@@ -43,6 +43,12 @@ type Config struct {
 	// OtherNodes returns how many other nodes may run activities for this one. It is called
 	// concurrently. Defaults to none.
 	OtherNodes func() int
+	// WorkerOnly makes a system that only runs attempts for leaders on nodes: it has no actors, which
+	// cost 3 MB, and can lead no partition.
+	WorkerOnly bool
+	// LeaderExempt makes the node run, of the partitions that it leads, only activities that no
+	// connected worker serves.
+	LeaderExempt bool
 	// RejoinTimeout is how long a leader waits for a worker that may still run an attempt, after
 	// the worker is lost or leadership begins. Defaults to 500 ms.
 	RejoinTimeout time.Duration
@@ -140,6 +146,7 @@ type System struct {
 	dispatcher                  *sched.Dispatcher
 	activities                  *activity.Scheduler
 	worker                      *worker.Worker
+	attemptGoroutines           attemptGoroutines // without actors
 	limits                      atomic.Pointer[Limits]
 	counters                    counters
 	turns                       sync.Pool // of *turn
@@ -158,29 +165,40 @@ type System struct {
 // caller must call Close.
 func NewSystem(config Config) *System {
 	config = config.withDefaults()
-	s := &System{config: config, logger: config.Logger, dispatcher: sched.NewDispatcher()}
+	s := &System{config: config, logger: config.Logger}
 	s.endedQueries.init(endedQueriesMax)
 	s.stalledChecks.init(stalledChecksMax)
+	var starter worker.Starter = &activityActors{system: s}
+	if config.WorkerOnly {
+		starter = &s.attemptGoroutines
+	} else {
+		s.startActors()
+	}
+	s.activities = activity.NewScheduler(activity.Config{
+		Registry: config.Registry, Rates: config.ActivityRates, OtherNodes: config.otherNodes,
+		RejoinTimeout: config.RejoinTimeout, LeaderExempt: config.LeaderExempt, TraceContext: s.traceContext,
+	})
+	s.worker = worker.New(worker.Config{
+		Context: config.AttemptContext,
+		Slots:   config.ActivitiesMax, Limits: config.ActivityLimits, Activities: config.Registry.ActivityNames(), Tags: config.Tags,
+		Partitions: config.Partitions, Starter: starter, RunBody: s.runBody, SlotFreed: s.activities.Dispatch,
+		Faults: &s.counters.faults, Logger: config.Logger,
+	})
+	s.SetLimits(config.Limits)
+	return s
+}
+
+// startActors makes the actor system.
+func (s *System) startActors() {
+	s.dispatcher = sched.NewDispatcher()
 	s.actors = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
-		return slog.New(&minLevelHandler{config.Logger.Handler(), slog.LevelWarn})
+		return slog.New(&minLevelHandler{s.config.Logger.Handler(), slog.LevelWarn})
 	}))
 	s.props = actor.PropsFromProducer(func() actor.Actor { return s.nextReceive },
 		actor.WithDispatcher(s.dispatcher),
 		actor.WithMailbox(func() actor.Mailbox { return s.nextMailbox }),
 		actor.WithGuardian(stopOnPanic),
 	)
-	s.activities = activity.NewScheduler(activity.Config{
-		Registry: config.Registry, Rates: config.ActivityRates, OtherNodes: config.otherNodes,
-		RejoinTimeout: config.RejoinTimeout, TraceContext: s.traceContext,
-	})
-	s.worker = worker.New(worker.Config{
-		Context: config.AttemptContext,
-		Slots:   config.ActivitiesMax, Limits: config.ActivityLimits, Activities: config.Registry.ActivityNames(), Tags: config.Tags,
-		Partitions: config.Partitions, Starter: &activityActors{system: s}, RunBody: s.runBody, SlotFreed: s.activities.Dispatch,
-		Faults: &s.counters.faults, Logger: config.Logger,
-	})
-	s.SetLimits(config.Limits)
-	return s
 }
 
 // SetLimits replaces the limits of instances, from their next turn on. What an earlier turn has
@@ -192,6 +210,12 @@ func (s *System) SetLimits(limits Limits) {
 
 // SetActivityRates replaces the rates of activities in every partition.
 func (s *System) SetActivityRates(rates map[string]activity.Rate) { s.activities.SetRates(rates) }
+
+// SetActivityPlacement replaces where attempts begin that several workers could run, in every
+// partition.
+func (s *System) SetActivityPlacement(placement activity.Placement) {
+	s.activities.SetPlacement(placement)
+}
 
 // SetPausedActivities replaces the names of the activities of which no attempt begins, in every
 // partition. The caller must not change the map later.
@@ -214,6 +238,12 @@ func (s *System) Close() {
 	s.closeOnce.Do(func() {
 		s.worker.Close()
 		returned := s.worker.Wait(s.config.GracePeriod)
+		if s.config.WorkerOnly {
+			if returned {
+				s.attemptGoroutines.running.Wait()
+			}
+			return
+		}
 		s.dispatcher.Close()
 		if returned {
 			s.dispatcher.Wait()

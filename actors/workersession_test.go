@@ -72,7 +72,7 @@ func (w *workerNode) connectThrough(n *node, c *connection) *connection {
 	})
 	c.done.Go(func() { forward(ctx, commands, delivered, func(*clusterpb.ToWorker) bool { return c.frozen.Load() }) })
 	c.done.Go(func() {
-		c.errs[0] = n.partition.ServeWorker(ctx, received, commands)
+		c.errs[0] = n.partition.ServeWorker(ctx, session.PingsOf(w.registration), received, commands)
 		if errors.Is(c.errs[0], session.ErrWorkerDrained) {
 			cancel() // as a stream ends with its handler
 		}
@@ -771,7 +771,7 @@ func TestWorkerResult_KeptDespiteLateRunningMessage(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		from, to := make(chan *clusterpb.FromWorker), make(chan *clusterpb.ToWorker)
 		var serving sync.WaitGroup
-		serving.Go(func() { _ = n.partition.ServeWorker(ctx, from, to) })
+		serving.Go(func() { _ = n.partition.ServeWorker(ctx, session.NodePings, from, to) })
 		defer serving.Wait()
 		defer cancel()
 		from <- session.Register(&clusterpb.RegisterWorker{Node: "a", Activities: []string{"work"}})

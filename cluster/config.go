@@ -156,6 +156,10 @@ type Config struct {
 	// Tags are the tags of activities that this node runs, in addition to activities without a tag;
 	// see [replay.Tag]. Defaults to none.
 	Tags []string
+	// LeaderExempt makes the node run no activities of the partitions that it leads, as long as a node
+	// or worker that can run them is connected. By default it runs its share; see
+	// [Settings].ActivityPlacement.
+	LeaderExempt bool
 	// ResidentMax bounds the idle instances in memory, over all partitions. Defaults to 10,000.
 	ResidentMax int
 	// HungAfter is how long an instance's code may run without reaching a durable call. The

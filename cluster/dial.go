@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
@@ -55,6 +57,25 @@ type DialConfig struct {
 	// Logger receives the log. Defaults to slog.Default().
 	Logger *slog.Logger
 
+	// Definitions make the client a worker: it also runs the activities among them for the cluster,
+	// until [Client.Close]. Orchestrations among them do not run here, so an application can pass the
+	// list that it passes to its nodes. Defaults to none.
+	Definitions []replay.Definition
+	// WorkerName is the beginning of the worker's ID, which lists of workers show. It has at most 120
+	// bytes, and need not be unique. Defaults to the host's name and the process ID.
+	WorkerName string
+	// ActivitiesMax, ActivityLimits, Tags, ActivityInterceptors and StopGrace are those of [Config], for
+	// the activities that run here.
+	ActivitiesMax        int
+	ActivityLimits       map[string]int
+	Tags                 []string
+	ActivityInterceptors []replay.ActivityInterceptor
+	StopGrace            time.Duration
+	// MeterProvider and TracerProvider receive the metrics and spans of the attempts that run here;
+	// see METRICS.md. They default to the global ones of OpenTelemetry.
+	MeterProvider  metric.MeterProvider
+	TracerProvider trace.TracerProvider
+
 	membersRefreshInterval time.Duration // for tests; 0: the constant; negative: never
 }
 
@@ -74,7 +95,7 @@ func (c DialConfig) withDefaults() DialConfig {
 		c.Logger = slog.Default()
 	}
 	c.Logger = logqueue.New(c.Logger)
-	return c
+	return c.withWorkerDefaults()
 }
 
 func (c DialConfig) validate() error {
@@ -92,7 +113,7 @@ func (c DialConfig) validate() error {
 	if !transport.IsName(c.ClusterID) {
 		return invalidArgument("DialConfig.ClusterID", fmt.Sprintf("is %.100q: %s", c.ClusterID, transport.NameRule))
 	}
-	return firstError(checkInterceptors("DialConfig.ClientInterceptors", c.ClientInterceptors), checkBaggageHeaders("DialConfig", c.BaggageHeaders))
+	return firstError(checkInterceptors("DialConfig.ClientInterceptors", c.ClientInterceptors), checkBaggageHeaders("DialConfig", c.BaggageHeaders), c.validateWorker())
 }
 
 // Dial connects to a cluster over the network and returns a client after a node has answered. The
@@ -106,9 +127,15 @@ func (c DialConfig) validate() error {
 // voter before an old one is removed and stopped. If all known nodes are replaced while the client
 // reaches none, it finds them with Discover; without it, call Dial again.
 //
+// With DialConfig.Definitions the client is also a worker. It connects to the leader of every
+// partition and follows changes of leaders. It keeps results until a leader has acknowledged them.
+// What ClientFrom returns to the bodies is this client. The cluster must permit the action
+// operate.ActionRunActivities; at most 1,024 workers can be connected.
+//
 // ctx bounds Dial; without a deadline, CallTimeout does. Errors: [*replay.InvalidError] for a field
 // that is not valid; [*UnavailableError] if no node answers, with the reason of the last;
-// [ErrNotAuthorized]; the error of ctx.
+// [ErrNotAuthorized]; [ErrProtocol] if nodes of an earlier build do not know such workers; the error
+// of ctx.
 func Dial(ctx context.Context, config DialConfig) (*Client, error) {
 	if ctx == nil {
 		return nil, fmt.Errorf("dial: %w", invalidArgument("context", "is nil"))
@@ -152,10 +179,17 @@ func Dial(ctx context.Context, config DialConfig) (*Client, error) {
 	if config.membersRefreshInterval > 0 {
 		r.running.Go(r.followMembers)
 	}
-	return &Client{
+	client := &Client{
 		transport: r, converter: withPayloadWarnings(config.PayloadConverter, config.Logger, r.payloadMax),
 		options: callOptions{config.ClientInterceptors, config.BaggageHeaders},
-	}, nil
+	}
+	if len(config.Definitions) > 0 {
+		if err := r.runWorker(ctx, client); err != nil {
+			_ = r.release()
+			return nil, fmt.Errorf("dial: %w", err)
+		}
+	}
+	return client, nil
 }
 
 // discoverFirst returns the addresses with which a client begins. It waits until there are some.
@@ -223,6 +257,7 @@ type remoteTransport struct {
 	// unanswered: no known node has answered a request for the members, or none does any more.
 	unanswered atomic.Bool
 
+	worker     *remoteWorker // set by Dial; nil: the client runs no activities
 	closing    chan struct{}
 	refreshNow chan struct{} // has capacity 1: the prober must refresh the members at once
 	closeOnce  sync.Once
@@ -269,6 +304,7 @@ func (r *remoteTransport) knownPartitions() []*remotePartition {
 }
 
 func (r *remoteTransport) release() error {
+	r.worker.stop()
 	r.closeOnce.Do(func() {
 		close(r.closing)
 		r.pool.Close()

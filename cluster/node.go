@@ -242,6 +242,7 @@ func (n *Node) open(ctx context.Context) error {
 		mux.SplitByPartition(n.config.Partitions)
 	}
 	n.system = actors.NewSystem(n.actorsConfig())
+	n.system.SetActivityPlacement(placements[n.settings.current.Load().ActivityPlacement])
 	if err := n.opener.openPartitions(ctx); err != nil {
 		n.system.Close()
 		if n.mux != nil {
@@ -302,7 +303,8 @@ func (n *Node) actorsConfig() actors.Config {
 		ActivityLimits:   n.config.ActivityLimits,
 		ActivityRates:    settings.activityRates(partitions),
 		Tags:             n.config.Tags,
-		OtherNodes:       n.otherMemberCount,
+		LeaderExempt:     n.config.LeaderExempt,
+		OtherNodes:       n.otherWorkerCount,
 		ResidentMax:      partitionShare(n.config.ResidentMax, residentMaxDefault, partitions),
 		InFlightMax:      partitionShare(0, inFlightMax, partitions),
 		InFlightBytesMax: partitionShare(0, inFlightBytesMax, partitions),

@@ -15,6 +15,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster/internal/instances"
 	"github.com/tenuto-dev/tenuto/cluster/internal/retention"
 	"github.com/tenuto-dev/tenuto/cluster/internal/routing"
+	"github.com/tenuto-dev/tenuto/cluster/internal/worker"
 	"github.com/tenuto-dev/tenuto/internal/slots"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
@@ -49,6 +50,7 @@ type partition struct {
 	waits      runWaiter
 	members    memberHandler
 	workerLoop workerLoop
+	workers    worker.Connected // that are no nodes, while this node leads
 }
 
 // setJournal sets the partition's journal, which its parts share.

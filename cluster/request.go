@@ -56,7 +56,7 @@ var requestTable map[reflect.Type]requestKind
 
 func init() {
 	requestTable = make(map[reflect.Type]requestKind)
-	for _, rows := range []map[reflect.Type]requestKind{inputKinds(), readKinds(), managementKinds(), roleKinds(), backupKinds(), nodeKinds(), verificationKinds()} {
+	for _, rows := range []map[reflect.Type]requestKind{inputKinds(), readKinds(), managementKinds(), roleKinds(), workerKinds(), backupKinds(), nodeKinds(), verificationKinds()} {
 		maps.Copy(requestTable, rows)
 	}
 }
@@ -232,6 +232,26 @@ func readKinds() map[reflect.Type]requestKind {
 			actions:    needs(ActionHistory),
 			ofInstance: true,
 			local:      (*replicaCalls).pollWatch,
+		},
+	}
+}
+
+// workerKinds are the requests about workers that are no nodes.
+func workerKinds() map[reflect.Type]requestKind {
+	return map[reflect.Type]requestKind{
+		reflect.TypeFor[*clusterpb.Request_CheckWorker](): {
+			readOnly: true,
+			actions:  needs(actionRunActivities),
+			anyRole:  true,
+			serve: func(context.Context, *partition, *actors.Partition, *clusterpb.Request) (*clusterpb.Response, error) {
+				return &clusterpb.Response{Result: &clusterpb.Response_CheckWorker{CheckWorker: new(clusterpb.CheckWorkerResult)}}, nil
+			},
+		},
+		reflect.TypeFor[*clusterpb.Request_ListWorkers](): {
+			readOnly: true,
+			actions:  needs(ActionSeeMembers),
+			serve:    listWorkers,
+			fanOut:   (*scatterGather).fanOutWorkers,
 		},
 	}
 }

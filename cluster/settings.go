@@ -33,6 +33,13 @@ type Settings struct {
 	// most 1,000 entries. Partitions share a rate equally. After a change of leader or of the rate
 	// one attempt may begin too early. Defaults to no bounds.
 	ActivityRates map[string]Rate
+	// ActivityPlacement says where an attempt of an activity begins if several nodes and workers (of
+	// [Dial], with DialConfig.Definitions) have a free slot for it: "leader first", "spread" or "workers
+	// first". With "leader first", the leader's node uses all its slots first, and further attempts
+	// begin where the smallest share of the slots is in use. With "spread", it uses only an eighth of
+	// its slots first. With "workers first", nodes run only what no worker has a free slot for. See also
+	// Config.LeaderExempt. Defaults to "leader first".
+	ActivityPlacement string
 	// Limits bounds each instance.
 	Limits Limits
 	// Retention is how long instances are kept after their end. Defaults to forever.
@@ -56,7 +63,7 @@ type Settings struct {
 	// another Dir gets the place of the lost one, as with [Client.AdoptNode], after the cluster had no
 	// answer from the lost one for this long. It has no vote until it has caught up. A majority of the
 	// other voters must answer with their own Dirs, and only one Dir is replaced at a time: while
-	// another member has no vote, none is. With TLS the node's certificate is required, but no join
+	// another member that is no standby has no vote, none is. With TLS the node's certificate is required, but no join
 	// token. Do not set it if nodes are started from copies or backups of a Dir. 5 s to 24 h. Defaults
 	// to 0: a lost Dir is replaced only by AdoptNode.
 	ReplaceLostAfter time.Duration
@@ -122,6 +129,13 @@ const (
 	// settingsBytesMax bounds the encoded settings: each rate has a name of up to nameMax bytes.
 	settingsBytesMax = 1 << 20
 )
+
+// placements are the values of Settings.ActivityPlacement.
+var placements = map[string]activity.Placement{
+	"": activity.LeaderFirst, placementDefault: activity.LeaderFirst, "spread": activity.Spread, "workers first": activity.WorkersFirst,
+}
+
+const placementDefault = "leader first"
 
 // errSettingsVersion means that other settings were recorded since the client read them. Nothing
 // was changed.
@@ -215,6 +229,7 @@ func (s Settings) withDefaults() Settings {
 	s.PayloadMax = cmp.Or(s.PayloadMax, replay.PayloadMax)
 	s.Voters = cmp.Or(s.Voters, votersDefault)
 	s.ReplaceVoterAfter = cmp.Or(s.ReplaceVoterAfter, replaceVoterDefault)
+	s.ActivityPlacement = cmp.Or(s.ActivityPlacement, placementDefault)
 	return s
 }
 
@@ -266,6 +281,9 @@ func (s *Settings) check() error {
 	case s.ReplaceLostAfter != 0 && s.ReplaceLostAfter < replaceLostMin:
 		return invalid("ReplaceLostAfter", "is %v: %v to %v are allowed, 0 means never", s.ReplaceLostAfter, replaceLostMin, replaceLostMax)
 	}
+	if _, ok := placements[s.ActivityPlacement]; !ok {
+		return invalid("ActivityPlacement", "is %.100q: \"spread\", \"leader first\" and \"workers first\" are allowed", s.ActivityPlacement)
+	}
 	if len(s.ActivityRates) > ratesMax {
 		return invalid("ActivityRates", "has %d entries: at most %d are allowed", len(s.ActivityRates), ratesMax)
 	}
@@ -292,6 +310,9 @@ func (s Settings) statedDifferences(applied Settings) (fields []string) {
 			fields = append(fields, n.field)
 		}
 	}
+	if s.ActivityPlacement != "" && s.ActivityPlacement != applied.ActivityPlacement {
+		fields = append(fields, "ActivityPlacement")
+	}
 	if s.RequireJoinToken && !applied.RequireJoinToken {
 		fields = append(fields, "RequireJoinToken")
 	}
@@ -313,6 +334,7 @@ func (s Settings) encode(base *journalpb.Settings) ([]byte, error) {
 	base.PayloadMax, base.RequireJoinToken = uint64(s.PayloadMax), s.RequireJoinToken
 	base.Voters, base.ReplaceVoterAfter = uint64(s.Voters), int64(s.ReplaceVoterAfter)
 	base.ReplaceLostAfter = int64(s.ReplaceLostAfter)
+	base.ActivityPlacement = s.ActivityPlacement
 	return proto.Marshal(base)
 }
 
@@ -330,6 +352,8 @@ func settingsOf(m *journalpb.Settings) Settings {
 		PayloadMax: int(m.PayloadMax), RequireJoinToken: m.RequireJoinToken, ReplaceLostAfter: time.Duration(m.ReplaceLostAfter),
 		ActivityRates: make(map[string]Rate, len(m.ActivityRates)),
 		Voters:        cmp.Or(int(m.Voters), votersDefault), ReplaceVoterAfter: cmp.Or(time.Duration(m.ReplaceVoterAfter), replaceVoterDefault),
+		// "" in settings that a build recorded before there was a choice.
+		ActivityPlacement: cmp.Or(m.ActivityPlacement, placementDefault),
 	}
 	for _, rate := range m.ActivityRates {
 		s.ActivityRates[rate.Activity] = Rate{rate.PerSecond, int(rate.Burst)}
@@ -526,6 +550,7 @@ func (c *clusterSettings) apply() {
 	c.node.system.SetLimits(actors.Limits(next.Limits))
 	c.applyPaused(recorded.PausedActivities)
 	c.node.system.SetActivityRates(next.activityRates(c.node.config.Partitions))
+	c.node.system.SetActivityPlacement(placements[next.ActivityPlacement])
 	c.changed.Notify()
 	c.node.config.Logger.Info("cluster settings applied", "version", version)
 }

@@ -1,44 +1,48 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/actors/session"
+	"github.com/tenuto-dev/tenuto/cluster/internal/schedules"
 	"github.com/tenuto-dev/tenuto/cluster/internal/server"
+	"github.com/tenuto-dev/tenuto/cluster/internal/telemetry"
 	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
+	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
+	"github.com/tenuto-dev/tenuto/cluster/internal/worker"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/engine"
 )
 
 // For each partition that it does not lead, a node keeps a stream to the leader. Over the stream it
 // receives attempts of activities and returns their results: see actors.Partition.ServeWorker. The
 // stream's header names the partition.
 
-const (
-	// The pause before an ended stream is opened again.
-	workRetryDelay = 50 * time.Millisecond
-)
-
-// partitionHeader is the header with the partition's number. Without it, the stream is for the
-// first partition.
-const partitionHeader = "tenuto-group"
-
-// errLeaderChanged ends a stream to a former leader.
-var errLeaderChanged = errors.New("another node leads")
+// workRetryDelay is the pause before a node opens an ended stream again.
+const workRetryDelay = 50 * time.Millisecond
 
 // A workerLoop runs activities for the leader of a partition.
 type workerLoop struct {
@@ -50,69 +54,22 @@ type workerLoop struct {
 func (w *workerLoop) work() {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-	w.partition.node.workerStreams.Go(func() { <-w.partition.node.closing; cancel(replay.ErrNodeStopping) })
-	for ctx.Err() == nil {
-		changed := w.partition.leaderNotifier.Next()
-		leader, address := w.journal.Leader()
-		if leader == "" || leader == w.partition.node.config.NodeID {
-			_ = w.partition.awaitLeaderChange(ctx, changed)
-			continue
-		}
-		err := w.workForLeader(ctx, leader, address)
-		w.partition.node.config.Logger.Debug("worker stream ended", "leader", leader, "error", err)
-		_ = w.partition.node.sleep(ctx, workRetryDelay)
+	n := w.partition.node
+	n.workerStreams.Go(func() { <-n.closing; cancel(replay.ErrNodeStopping) })
+	loop := &worker.Loop{
+		Partition: w.partition.number, Changed: w.partition.leaderNotifier.Next, Nodes: n.peers.Pool,
+		Leader: func() (leader, address string) {
+			if leader, address = w.journal.Leader(); leader == n.config.NodeID {
+				return "", ""
+			}
+			return leader, address
+		},
+		Run: func(ctx context.Context, in <-chan *clusterpb.ToWorker, out chan<- *clusterpb.FromWorker) error {
+			return n.system.RunWorker(ctx, w.partition.number, w.registration(), in, out)
+		},
+		Check: checkToWorker, Recoverer: n.recoverer, Logger: n.config.Logger, RetryDelayMax: workRetryDelay,
 	}
-}
-
-// workForLeader runs activities for a leader while it leads. The stream outlives ctx so that the
-// worker can announce that it drains.
-func (w *workerLoop) workForLeader(ctx context.Context, leader, address string) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	streaming, end := context.WithCancel(context.WithoutCancel(ctx))
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer end()
-	defer cancel(nil)
-	node, err := w.partition.node.peers.Node(address)
-	if err != nil {
-		return err
-	}
-	wg.Go(func() { cancel(w.awaitNewLeader(ctx, leader)) })
-	if err := node.AwaitConnection(ctx); err != nil {
-		return err
-	}
-	stop := context.AfterFunc(ctx, end)
-	stream, err := node.NewStream(w.withPartition(streaming), &server.WorkStream, server.WorkMethod)
-	if !stop() && err == nil {
-		err = context.Cause(ctx)
-	}
-	if err != nil {
-		return err
-	}
-	in := receive(w.partition.node, &wg, stream, checkToWorker)
-	out := transmit[clusterpb.FromWorker](w.partition.node, &wg, stream, cancel)
-	return w.partition.node.system.RunWorker(ctx, w.partition.number, w.registration(), in, out)
-}
-
-// withPartition adds the partition's header to a stream.
-func (w *workerLoop) withPartition(ctx context.Context) context.Context {
-	if w.partition.number == 0 {
-		return ctx
-	}
-	return metadata.AppendToOutgoingContext(ctx, partitionHeader, strconv.Itoa(w.partition.number))
-}
-
-// awaitNewLeader returns when another node is known to lead.
-func (w *workerLoop) awaitNewLeader(ctx context.Context, leader string) error {
-	for {
-		changed := w.partition.leaderNotifier.Next()
-		if now, _ := w.journal.Leader(); now != "" && now != leader {
-			return errLeaderChanged
-		}
-		if err := w.partition.awaitLeaderChange(ctx, changed); err != nil {
-			return err
-		}
-	}
+	loop.Work(ctx)
 }
 
 // activityNames returns the names of the activities that this node has code for.
@@ -181,107 +138,180 @@ func (c Config) isCoveredBy(registration *clusterpb.RegisterWorker) bool {
 		!slices.ContainsFunc(c.activityNames(), func(name string) bool { return !activities[name] })
 }
 
-// otherMemberCount returns how many other nodes may run activities for this one.
-func (n *Node) otherMemberCount() int { return len(n.partitions[0].journal.Members()) - 1 }
+// otherWorkerCount returns how many others may run activities for this node. Workers that are no
+// nodes may be connected to any node with a listener.
+func (n *Node) otherWorkerCount() int {
+	others := len(n.partitions[0].journal.Members()) - 1
+	if n.mux != nil {
+		others = max(others, 1)
+	}
+	return others
+}
+
+// actionRunActivities is the action of a worker that is no node; exported by package operate.
+const actionRunActivities Action = "run activities"
+
+// workersMax bounds the workers that are no nodes and are connected to the leader of a partition.
+const workersMax = 1024
 
 // ServeWorker implements server.Node: while this node leads, it assigns activities to the calling
-// node.
+// worker.
 func (s *nodeService) ServeWorker(stream grpc.ServerStream) error {
 	return s.node.recoverer.Stream("work", func() error { return s.runWorkerSession(stream) })
 }
 
 func (s *nodeService) runWorkerSession(stream grpc.ServerStream) error {
-	n, worker := s.node, callerOf(stream.Context())
-	if worker.Kind == PrincipalNode && !n.directory.IsMember(worker.Name) {
-		return status.Error(codes.PermissionDenied, ErrNotAuthorized.Error())
+	n, caller := s.node, callerOf(stream.Context())
+	isNode := len(metadata.ValueFromIncomingContext(stream.Context(), worker.ClientHeader)) == 0
+	if err := s.checkWorkerCaller(stream.Context(), caller, isNode); err != nil {
+		return status.Error(codes.PermissionDenied, err.Error())
 	}
-	p := s.workerPartition(stream.Context())
+	pa := s.workerPartition(stream.Context())
+	if pa == nil {
+		return status.Error(codes.FailedPrecondition, journal.ErrNotLeader.Error())
+	}
+	p := pa.actorPartition.Load()
 	if p == nil {
 		return status.Error(codes.FailedPrecondition, journal.ErrNotLeader.Error())
 	}
+	check, pings := func(m *clusterpb.FromWorker) error { return checkFromWorker(m, caller) }, session.NodePings
+	if !isNode {
+		connected := pa.workers.Add(addressOf(stream.Context()), workersMax)
+		if connected == nil {
+			n.config.Logger.Warn("worker refused", "caller", caller.String(), "partition", pa.number, "connected", workersMax)
+			return status.Errorf(codes.ResourceExhausted, "%d workers are connected to this leader, which is its maximum", workersMax)
+		}
+		defer connected.Remove()
+		check, pings = func(m *clusterpb.FromWorker) error { return checkFromClient(m, caller, connected) }, session.WorkerPings
+	}
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
-	in := receive(n, &n.workerStreams, stream, func(m *clusterpb.FromWorker) error {
+	var refusal atomic.Pointer[error]
+	in := worker.Receive(n.recoverer, &n.workerStreams, stream, func(m *clusterpb.FromWorker) error {
+		err := check(m)
 		if registration := m.GetRegister(); registration != nil {
-			if err := n.config.checkProtocol(registration.Protocol); err != nil {
-				return err
-			}
+			err = firstError(n.config.checkProtocol(registration.Protocol), err)
 		}
-		return checkFromWorker(m, worker)
-	})
-	out := transmit[clusterpb.ToWorker](n, &n.workerStreams, stream, cancel)
-	err := p.ServeWorker(ctx, in, out)
+		if err != nil {
+			refusal.Store(&err)
+		}
+		return err
+	}, func(error) {})
+	out := worker.Transmit[clusterpb.ToWorker](n.recoverer, &n.workerStreams, stream, cancel)
+	err := p.ServeWorker(ctx, pings, in, out)
+	if reason := refusal.Load(); reason != nil {
+		return status.Error(codes.InvalidArgument, (*reason).Error())
+	}
 	return status.Error(codes.Unavailable, err.Error())
 }
 
-// workerPartition returns the partition named by a worker's stream, nil if this node does not lead
-// it.
-func (s *nodeService) workerPartition(ctx context.Context) *actors.Partition {
-	partition := 0
-	if named := metadata.ValueFromIncomingContext(ctx, partitionHeader); len(named) == 1 {
+// checkWorkerCaller returns an error if the caller may not run activities as what it says it is.
+func (s *nodeService) checkWorkerCaller(ctx context.Context, caller Principal, isNode bool) error {
+	switch {
+	case caller.Kind == PrincipalLocal, caller.Kind == PrincipalNode && s.node.directory.IsMember(caller.Name):
+		return nil
+	case isNode || caller.Kind != PrincipalClient:
+		return ErrNotAuthorized
+	case s.node.config.Authorize == nil:
+		return nil
+	}
+	return s.authorizeAction(ctx, caller, actionRunActivities, "")
+}
+
+// addressOf returns the address of the other end of a stream.
+func addressOf(stream context.Context) string {
+	if other, ok := peer.FromContext(stream); ok && other.Addr != nil {
+		return other.Addr.String()
+	}
+	return ""
+}
+
+// checkFromClient rejects a message that a leader cannot handle, of a worker that is no node. It
+// notes the worker's registration, in which it states the caller.
+func checkFromClient(m *clusterpb.FromWorker, caller Principal, connected *worker.Session) error {
+	connected.Contact()
+	registration := m.GetRegister()
+	if registration == nil {
+		return checkFromWorker(m, caller)
+	}
+	if err := firstError(checkText("worker ID", registration.Worker, 1, workerIDMax), checkTags("tags", registration.Tags)); err != nil {
+		return err
+	}
+	reserved := func(name string) bool { return strings.HasPrefix(name, schedules.ReservedPrefix) }
+	switch {
+	case registration.Node != "" || slices.ContainsFunc(registration.Activities, reserved):
+		return ErrNotAuthorized
+	case proto.Size(registration) > registrationBytesMax:
+		return invalidArgument("Definitions", fmt.Sprintf("have %d bytes of names: at most %d are allowed", proto.Size(registration), registrationBytesMax))
+	}
+	registration.Client = caller.String()
+	connected.Register(registration)
+	return nil
+}
+
+// Bounds of what a worker that is no node registers.
+const (
+	workerNameMax        = 120
+	workerIDMax          = workerNameMax + 1 + workerIDSuffix
+	workerIDSuffix       = 10 // random characters
+	registrationBytesMax = 128 << 10
+)
+
+// checkTags returns an error for tags that no activity can have.
+func checkTags(field string, tags []string) error {
+	for _, tag := range tags {
+		if err := checkText(field, tag, 1, nameMax); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// workerPartition returns the partition named by a worker's stream, nil if there is none.
+func (s *nodeService) workerPartition(ctx context.Context) *partition {
+	number := 0
+	if named := metadata.ValueFromIncomingContext(ctx, worker.PartitionHeader); len(named) == 1 {
 		var err error
-		if partition, err = strconv.Atoi(named[0]); err != nil || partition < 0 || partition >= len(s.node.partitions) {
+		if number, err = strconv.Atoi(named[0]); err != nil || number < 0 || number >= len(s.node.partitions) {
 			return nil
 		}
 	}
-	return s.node.partitions[partition].actorPartition.Load()
+	return s.node.partitions[number]
 }
 
-// A stream is either side of a worker stream.
-type stream interface {
-	Context() context.Context
-	SendMsg(any) error
-	RecvMsg(any) error
+// listWorkers answers which workers are connected to the leader of a partition and are no nodes.
+func listWorkers(_ context.Context, pa *partition, p *actors.Partition, _ *clusterpb.Request) (*clusterpb.Response, error) {
+	loads := actors.WorkerLoads(p)
+	all := pa.workers.List(func(r *clusterpb.RegisterWorker) int { return loads[r].Used })
+	return workersResponse(all), nil
 }
 
-// receive returns a channel of incoming messages. It is closed when the stream ends or check rejects
-// a message.
-func receive[M any, P interface {
-	*M
-	proto.Message
-}](n *Node, running *sync.WaitGroup, s stream, check func(P) error) <-chan P {
-	in := make(chan P)
-	next := func() error {
-		m := P(new(M))
-		if err := s.RecvMsg(m); err != nil {
-			return err
-		}
-		if err := check(m); err != nil {
-			return err
-		}
-		select {
-		case in <- m:
-			return nil
-		case <-s.Context().Done():
-			return s.Context().Err()
-		}
+func workersResponse(all []*clusterpb.ConnectedWorker) *clusterpb.Response {
+	return &clusterpb.Response{Result: &clusterpb.Response_ListWorkers{ListWorkers: &clusterpb.ListWorkersResult{Workers: all}}}
+}
+
+// fanOutWorkers lists the workers of the leaders of all partitions. Each worker is connected to every
+// leader, which knows how many slots its own attempts use.
+func (s *scatterGather) fanOutWorkers(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	parts, err := s.fanOutEach(request, func(pa *partition) (*clusterpb.Response, error) { return pa.callPartition(ctx, request) })
+	if err != nil {
+		return nil, err
 	}
-	running.Go(func() {
-		defer close(in)
-		for n.recoverer.Stream("work", next) == nil {
-		}
-	})
-	return in
-}
-
-// transmit returns a channel whose messages are sent until the stream ends. It calls cancel when
-// sending fails.
-func transmit[M any](n *Node, running *sync.WaitGroup, s stream, cancel func(error)) chan<- *M {
-	out := make(chan *M)
-	running.Go(func() {
-		for {
-			select {
-			case m := <-out:
-				if err := n.recoverer.Stream("work", func() error { return s.SendMsg(m) }); err != nil {
-					cancel(err)
-					return
-				}
-			case <-s.Context().Done():
-				return
+	var merged []*clusterpb.ConnectedWorker
+	for _, part := range parts {
+		for _, one := range part.GetListWorkers().GetWorkers() {
+			at, found := slices.BinarySearchFunc(merged, one, func(a, b *clusterpb.ConnectedWorker) int {
+				return cmp.Or(cmp.Compare(a.Worker, b.Worker), cmp.Compare(a.Client, b.Client))
+			})
+			if !found {
+				merged = slices.Insert(merged, at, one)
+				continue
 			}
+			known := merged[at]
+			known.Used, known.Since, known.LastContact = known.Used+one.Used, min(known.Since, one.Since), max(known.LastContact, one.LastContact)
 		}
-	})
-	return out
+	}
+	return workersResponse(merged), nil
 }
 
 // checkFromWorker rejects a message that a leader cannot handle, and the registration of another
@@ -301,6 +331,9 @@ func checkFromWorker(m *clusterpb.FromWorker, worker Principal) error {
 }
 
 func checkRegistration(registration *clusterpb.RegisterWorker, worker Principal) error {
+	if registration.GetWorker() != "" {
+		return ErrNotAuthorized
+	}
 	if worker.Kind == PrincipalNode && registration.GetNode() != worker.Name {
 		return ErrNotAuthorized
 	}
@@ -331,4 +364,155 @@ func checkAttemptID(id *clusterpb.AttemptID) error {
 		return invalidArgument("attempt", "has no operation or no number")
 	}
 	return nil
+}
+
+// A remoteWorker runs activities in the process of a client of [Dial], for the leader of every
+// partition.
+type remoteWorker struct {
+	client   *Client
+	remote   *remoteTransport
+	config   DialConfig
+	id       string
+	registry *engine.Registry
+	system   *actors.System
+	metrics  *telemetry.Metrics
+
+	loops    sync.WaitGroup
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	stopOnce sync.Once
+}
+
+// validateWorker returns an error for a field that is not valid, of a client that runs activities,
+// and for a field that has no effect because it runs none.
+func (c DialConfig) validateWorker() error {
+	node := Config{Definitions: c.Definitions, ActivityLimits: c.ActivityLimits}
+	switch {
+	case len(c.Definitions) == 0 && (c.ActivitiesMax != 0 || c.ActivityLimits != nil || c.Tags != nil || c.ActivityInterceptors != nil || c.WorkerName != ""):
+		return invalidArgument("DialConfig.Definitions", "is empty, but other fields of a worker are set: add the activities to run")
+	case len(c.Definitions) > 0 && len(node.activityNames()) == 0:
+		return invalidArgument("DialConfig.Definitions", "has no activity: a worker runs activities only")
+	case c.ActivitiesMax < 0:
+		return invalidArgument("DialConfig.ActivitiesMax", negativeRule)
+	case c.ActivitiesMax > activitiesMaxMax:
+		return invalidArgument("DialConfig.ActivitiesMax", fmt.Sprintf("is %d: at most %d are allowed", c.ActivitiesMax, activitiesMaxMax))
+	case c.StopGrace < 0:
+		return invalidArgument("DialConfig.StopGrace", negativeRule)
+	case slices.Contains(c.Tags, ""):
+		return invalidArgument("DialConfig.Tags", "has an empty tag: activities without a tag run on every worker")
+	}
+	err := firstError(checkText("DialConfig.WorkerName", c.WorkerName, 0, workerNameMax), checkTags("DialConfig.Tags", c.Tags),
+		checkInterceptors("DialConfig.ActivityInterceptors", c.ActivityInterceptors))
+	if err != nil {
+		return err
+	}
+	err = firstError(node.validateDefinitions(), node.validateActivities())
+	if invalid := new(replay.InvalidError); errors.As(err, &invalid) {
+		return invalidArgument("DialConfig."+strings.TrimPrefix(invalid.Field, "Config."), invalid.Reason)
+	}
+	return err
+}
+
+// activitiesMaxMax bounds DialConfig.ActivitiesMax.
+const activitiesMaxMax = 1 << 20
+
+// runWorker makes a client run activities, until release. It returns an error if the cluster refuses
+// that.
+func (r *remoteTransport) runWorker(ctx context.Context, client *Client) error {
+	registry, err := engine.NewRegistry(r.config.Definitions...)
+	if err != nil {
+		return invalidArgument("DialConfig.Definitions", wire.TrimPrefix(err.Error()))
+	}
+	check := &clusterpb.Request{Call: &clusterpb.Request_CheckWorker{CheckWorker: new(clusterpb.CheckWorkerRequest)}}
+	if _, err := r.call(ctx, check); err != nil {
+		return fmt.Errorf("run activities: %w", err)
+	}
+	w := &remoteWorker{client: client, remote: r, config: r.config, id: r.config.WorkerName + "-" + strings.ToLower(rand.Text()[:workerIDSuffix])}
+	w.registry = registry.WithInterceptors(nil, telemetry.WithBaggage(r.config.BaggageHeaders, r.config.ActivityInterceptors)).
+		WithPayloadConverter(client.converter)
+	w.ctx, w.cancel = context.WithCancelCause(context.Background())
+	partitions := r.knownPartitions()
+	w.open(len(partitions))
+	for number, known := range partitions {
+		w.loops.Go(func() { w.loop(number, known).Work(w.ctx) })
+	}
+	r.worker = w
+	r.config.Logger.Info("worker runs activities", "worker", w.id, "activities", len(w.registry.ActivityNames()), "partitions", len(partitions))
+	return nil
+}
+
+// open makes the parts that run bodies.
+func (w *remoteWorker) open(partitions int) {
+	tracing := telemetry.NewTracing(w.id, w.config.TracerProvider, nil)
+	w.metrics = telemetry.NewMetrics(telemetry.Config{Node: w.config.WorkerName, Definitions: w.config.Definitions, Closed: ErrClosed, AttemptsOnly: true}, nil)
+	if err := w.metrics.Attach(w.config.MeterProvider); err != nil {
+		w.config.Logger.Warn("cannot record metrics", "error", err)
+	}
+	w.system = actors.NewSystem(actors.Config{
+		Registry: w.registry, Logger: w.config.Logger, Partitions: partitions, WorkerOnly: true,
+		ActivitiesMax: w.config.ActivitiesMax, ActivityLimits: w.config.ActivityLimits, Tags: w.config.Tags,
+		AttemptContext: context.WithValue(context.Background(), clientKey{}, w.client),
+		GracePeriod:    w.config.StopGrace,
+		Observer:       telemetry.NewObserver(w.metrics, tracing), Tracer: tracing.Tracer(),
+	})
+}
+
+// workerRetryDelayMax bounds the pause after a stream of a worker that is no node has ended.
+const workerRetryDelayMax = 2 * time.Second
+
+func (w *remoteWorker) loop(number int, known *remotePartition) *worker.Loop {
+	slots, _ := w.system.Slots()
+	registration := &clusterpb.RegisterWorker{
+		// Builds of the previous protocol reject the next: they would take the worker for a node.
+		Protocol: protocolVersion + 1, Worker: w.id, Slots: uint32(slots), Activities: w.registry.ActivityNames(),
+	}
+	return &worker.Loop{
+		Partition: number, Changed: known.leaderNotifier.Next, Nodes: w.remote.pool.Pool, ClientHeader: true, RetryDelayMax: workerRetryDelayMax,
+		Leader: func() (leader, address string) {
+			address = w.remote.loadAddress(&known.leaderAddress)
+			return address, address
+		},
+		Run: func(ctx context.Context, in <-chan *clusterpb.ToWorker, out chan<- *clusterpb.FromWorker) error {
+			return w.system.RunWorker(ctx, number, registration, in, out)
+		},
+		Check: checkToWorker, Recoverer: server.Recoverer{Logger: w.config.Logger, Node: w.id}, Logger: w.config.Logger,
+	}
+}
+
+// stop ends the attempts and tells the leaders that the worker drains. It waits up to StopGrace for
+// bodies, which can still call the cluster. It may be called twice.
+func (w *remoteWorker) stop() {
+	if w == nil {
+		return
+	}
+	w.stopOnce.Do(func() {
+		w.system.StopAttempts()
+		w.cancel(replay.ErrNodeStopping)
+		w.loops.Wait()
+		w.system.Close()
+		w.metrics.Close()
+	})
+}
+
+// withWorkerDefaults sets the defaults of the fields of a worker.
+func (c DialConfig) withWorkerDefaults() DialConfig {
+	if len(c.Definitions) == 0 {
+		return c
+	}
+	c.Definitions, c.Tags, c.ActivityInterceptors = slices.Clone(c.Definitions), slices.Clone(c.Tags), slices.Clone(c.ActivityInterceptors)
+	c.ActivityLimits = maps.Clone(c.ActivityLimits)
+	if c.WorkerName == "" {
+		host, _ := os.Hostname()
+		c.WorkerName = fmt.Sprintf("%.100s-%d", cmp.Or(host, "worker"), os.Getpid())
+	}
+	if c.StopGrace == 0 {
+		c.StopGrace = stopGraceDefault
+	}
+	if c.MeterProvider == nil {
+		c.MeterProvider = otel.GetMeterProvider()
+	}
+	if c.TracerProvider == nil {
+		c.TracerProvider = otel.GetTracerProvider()
+	}
+	return c
 }

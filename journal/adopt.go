@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -33,8 +34,8 @@ var ErrNotReplaced = errors.New("the recorded directory is not replaced yet")
 
 // ReplaceLostDirectory does what AdoptMember does, if the recorded directory of the member appears to
 // be lost: the member has not answered this leader with it for the grace, and a majority of the other
-// voters answers with theirs. It replaces one directory at a time: each other member must have its
-// vote. So a directory that was replaced before has caught up, and holds what the lost one had
+// voters answers with theirs. It replaces one directory at a time: each other member that is to have a
+// vote must have it. So a directory that was replaced before has caught up, and holds what the lost one had
 // acknowledged.
 //
 // Errors: ErrNotReplaced with the reason, and those of AdoptMember.
@@ -48,6 +49,8 @@ func (m *members) checkLost(g *membership, node string, grace time.Duration) err
 	if leadership == nil {
 		return ErrNotLeader
 	}
+	wanted, known := m.wantedVoters(g)
+	isWanted := func(id string) bool { return !known || slices.Contains(wanted, id) }
 	voters, alive := 0, 0
 	for _, server := range g.servers {
 		silence := time.Since(later(m.acks.Get(server.ID).ReceivedAt, leadership.startedAt))
@@ -55,9 +58,9 @@ func (m *members) checkLost(g *membership, node string, grace time.Duration) err
 		switch other := string(server.ID) != node; {
 		case !other && silence < grace:
 			return fmt.Errorf("%w: the member has been silent for %v of %v", ErrNotReplaced, silence.Round(time.Second), grace)
-		case other && server.Suffrage != raft.Voter:
+		case other && server.Suffrage != raft.Voter && isWanted(string(server.ID)):
 			return fmt.Errorf("%w: member %q has no vote yet, and must catch up first", ErrNotReplaced, server.ID)
-		case other:
+		case other && server.Suffrage == raft.Voter:
 			voters++
 			if string(server.ID) == m.config.Node || answered && silence <= m.config.unreachableAfter() {
 				alive++

@@ -44,8 +44,9 @@ type LocalWorker interface {
 	Acknowledge(leader session.Sender[clusterpb.FromWorker], id *clusterpb.AttemptID) (answer *clusterpb.FromWorker)
 	// Unregister ends the work for the leader. Attempts continue for the next one.
 	Unregister(leader session.Sender[clusterpb.FromWorker])
-	// HasFree reports whether an attempt of that name could begin at once.
-	HasFree(name string) bool
+	// Load returns how many of the slots are in use, and whether an attempt of that name could begin
+	// at once.
+	Load(name string) (used, slots int, free bool)
 	// Has reports whether the worker runs an attempt or has its result.
 	Has(key session.AttemptKey) bool
 }
@@ -98,6 +99,7 @@ type Partition struct {
 	buckets  map[string]*tokenBucket // of limited activities
 	tasks    map[operation.Key]*task // that have not ended
 	sessions []*workerSession
+	pools    []*workerPool          // of the sessions with workers that are not of this node
 	byName   map[string]*nameCounts // of the tasks
 }
 
@@ -178,7 +180,7 @@ func (p *Partition) Close() {
 				then = append(then, resolve)
 			}
 		}
-		p.sessions, p.tasks, p.byName = nil, nil, nil
+		p.sessions, p.pools, p.tasks, p.byName = nil, nil, nil, nil
 		return func() {
 			for _, f := range then {
 				f()
@@ -194,7 +196,7 @@ func (p *Partition) Registration(node string) *clusterpb.RegisterWorker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, w := range p.sessions {
-		if w.local == nil && w.registration.Node == node {
+		if w.local == nil && w.registration.Worker == "" && w.registration.Node == node {
 			return w.registration
 		}
 	}

@@ -1,6 +1,7 @@
 package activity
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -13,12 +14,12 @@ type Config struct {
 	Rates         map[string]Rate // by activity name; see SetRates
 	OtherNodes    func() int      // how many other nodes may run activities
 	RejoinTimeout time.Duration   // how long a lost worker may take to come back
+	LeaderExempt  bool            // this node runs no attempts that another worker serves, while it leads
 	// TraceContext returns the text for the tracers of the nodes that run attempts.
 	TraceContext func(instance string, execution uint64) string
 }
 
-// A Scheduler chooses where attempts run: on this node if it has a free slot, otherwise on the
-// worker with the most free slots. Other tasks wait; the open operations in the journal bound their
+// A Scheduler chooses where attempts run; see [Placement]. Tasks that cannot begin wait; the open operations in the journal bound their
 // number. With its lock held it may call the worker of this node, which never calls back with its
 // own lock held.
 type Scheduler struct {
@@ -31,6 +32,8 @@ type Scheduler struct {
 	rates        map[string]Rate // not changed in place
 	paused       map[string]bool // names of activities; not changed in place
 	counts       Counts
+	placement    Placement
+	lastAssigned uint64 // number of attempts that have begun on workers that are not of this node
 }
 
 // Counts are numbers of attempts that have begun.
@@ -95,40 +98,26 @@ func (s *Scheduler) queuedState(c class) State {
 	if s.paused[c.name] {
 		return Paused
 	}
-	state := WaitingForTag
-	for _, w := range c.partition.sessions {
-		switch {
-		case w.serves(c):
-			return Queued
-		case w.hasTag(c.tag):
-			state = WaitingForCode
-		}
+	local, pools := c.partition.local, c.partition.pools
+	switch {
+	case local.serves(c), c.partition.othersServe(c):
+		return Queued
+	case local.hasTag(c.tag), slices.ContainsFunc(pools, func(p *workerPool) bool { return p.hasTag(c.tag) }):
+		return WaitingForCode
 	}
-	return state
+	return WaitingForTag
 }
 
-// candidate returns the worker that can begin an attempt of a class now: that of this node, or the
-// one with the most free slots; nil if there is none. The lock is held.
-func (s *Scheduler) candidate(c class) (best *workerSession) {
+// candidate returns the worker that can begin an attempt of a class now; nil if there is none. The
+// lock is held.
+func (s *Scheduler) candidate(c class) *workerSession {
 	if s.paused[c.name] {
 		return nil
 	}
-	for _, w := range c.partition.sessions {
-		if !w.serves(c) || !w.hasFree(c.name) {
-			continue
-		}
-		if w.local != nil {
-			best = w
-			break
-		}
-		if best == nil || w.freeSlots > best.freeSlots {
-			best = w
-		}
+	if w := s.place(c); w != nil && s.rateAllows(c) {
+		return w
 	}
-	if best == nil || !s.rateAllows(c) {
-		return nil
-	}
-	return best
+	return nil
 }
 
 // assign begins the next attempt of a task on a worker. The lock is held.

@@ -22,8 +22,13 @@ type workerSession struct {
 
 	registration  *clusterpb.RegisterWorker
 	activities    map[string]bool
-	freeSlots     int            // of a worker on another node
-	runningByName map[string]int // of limited activities, on a worker on another node
+	runningByName map[string]int // of limited activities, on a worker that is not of this node
+	// The fields below are of a worker that is not of this node.
+	pool         *workerPool // nil before the registration and after the session
+	heapIndex    int         // in the pool
+	freeSlots    int
+	capacity     int    // the most free slots that it ever had
+	lastAssigned uint64 // Scheduler.lastAssigned when it last got an attempt
 }
 
 // A link takes messages to a worker. It may be called with the scheduler's lock held.
@@ -80,7 +85,7 @@ type remoteLink struct {
 // Acknowledge implements link.
 func (l remoteLink) Acknowledge(id *clusterpb.AttemptID) { l.Put(session.Ack(id)) }
 
-// ServeWorker lets a worker run activities of the partition. in carries the worker's messages, out
+// ServeWorker lets a worker run activities of the partition. pings are those of both sides. in carries the worker's messages, out
 // those to the worker; neither can be used again. Results that the worker holds are taken, and
 // attempts that it already runs continue if still wanted. Attempts unfinished when the session
 // ends begin again on other nodes, unless the worker rejoins within Config.RejoinTimeout.
@@ -91,14 +96,14 @@ func (l remoteLink) Acknowledge(id *clusterpb.AttemptID) { l.Put(session.Ack(id)
 //   - [session.ErrPeerUnreachable], if the worker is unreachable;
 //   - [session.ErrWorkerDrained], if the worker drains; its attempts begin again at once;
 //   - another error, if in is closed.
-func (p *Partition) ServeWorker(ctx context.Context, in <-chan *clusterpb.FromWorker, out chan<- *clusterpb.ToWorker) error {
+func (p *Partition) ServeWorker(ctx context.Context, pings session.Pings, in <-chan *clusterpb.FromWorker, out chan<- *clusterpb.ToWorker) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(p.config.Context, func() { cancel(context.Cause(p.config.Context)) })()
 	box := session.NewOutbox[clusterpb.ToWorker]()
 	w := p.newWorkerSession(remoteLink{box})
 	w.cancel = cancel
-	err := session.Run(ctx, in, out, box, w.Put)
+	err := session.Run(ctx, pings, in, out, box, w.Put)
 	w.scheduler().endSession(w)
 	return err
 }
@@ -147,7 +152,13 @@ func (w *workerSession) handleResult(result *clusterpb.AttemptResult) {
 	w.whenRecovered(result.Attempt, func() { w.takeResult(result) })
 }
 
-// register adds the worker. It removes an earlier session of the same node.
+// isSame reports whether two registrations are of the same worker: of a node, or of a process of a
+// client.
+func isSame(a, b *clusterpb.RegisterWorker) bool {
+	return a.Node == b.Node && a.Worker == b.Worker && a.Client == b.Client
+}
+
+// register adds the worker. It removes an earlier session of the same worker.
 func (w *workerSession) register(registration *clusterpb.RegisterWorker) {
 	s := w.scheduler()
 	s.withLock(func() func() {
@@ -156,7 +167,7 @@ func (w *workerSession) register(registration *clusterpb.RegisterWorker) {
 		}
 		var then []func()
 		for _, other := range slices.Clone(w.partition.sessions) {
-			if other.local == nil && other.registration.Node == registration.Node {
+			if other.local == nil && isSame(other.registration, registration) {
 				then = append(then, s.removeSession(other, workerLost))
 			}
 		}
@@ -165,6 +176,9 @@ func (w *workerSession) register(registration *clusterpb.RegisterWorker) {
 			w.activities[name] = true
 		}
 		w.partition.sessions = append(w.partition.sessions, w)
+		if w.local == nil {
+			w.join()
+		}
 		for _, q := range s.queues {
 			if w.partition == q.class.partition && w.serves(q.class) {
 				q.setState(s.queuedState(q.class))
@@ -185,11 +199,8 @@ func (w *workerSession) hasTag(tag string) bool {
 	return tag == "" || slices.Contains(w.registration.Tags, tag)
 }
 
-// hasFree reports whether the worker can begin an attempt of that name now.
+// hasFree reports whether a worker that is not of this node can begin an attempt of that name now.
 func (w *workerSession) hasFree(name string) bool {
-	if w.local != nil {
-		return w.local.HasFree(name)
-	}
 	limit, limited := w.registration.Limits[name]
 	return w.freeSlots > 0 && (!limited || w.runningByName[name] < int(limit))
 }
@@ -207,8 +218,11 @@ func (w *workerSession) assign(t *task) {
 	if w.local != nil {
 		w.scheduler().counts.Local++
 	} else {
-		w.freeSlots--
-		w.scheduler().counts.Remote++
+		s := w.scheduler()
+		s.lastAssigned++
+		w.lastAssigned = s.lastAssigned
+		w.setFreeSlots(w.freeSlots - 1)
+		s.counts.Remote++
 	}
 	assign.Name = t.scheduled.Name
 	assign.Input = t.scheduled.Input
@@ -229,9 +243,7 @@ func (w *workerSession) addAttempt(a *attempt) {
 		a.task.counts.running++
 	}
 	a.session, a.workerLost = w, false
-	if _, limited := w.registration.Limits[a.name()]; limited {
-		w.runningByName[a.name()]++
-	}
+	w.addRunning(a.name(), 1)
 }
 
 // removeAttempt removes an attempt that the worker no longer runs, or whose result is not wanted.
@@ -241,9 +253,7 @@ func (w *workerSession) removeAttempt(a *attempt) {
 		a.task.counts.running--
 	}
 	a.session = nil
-	if _, limited := w.registration.Limits[a.name()]; limited {
-		w.runningByName[a.name()]--
-	}
+	w.addRunning(a.name(), -1)
 }
 
 // attempts returns the current attempts that the worker runs. The scheduler's lock is held.
@@ -270,7 +280,7 @@ func (w *workerSession) cancelAttempt(a *attempt, cause error) {
 // addFreeSlots adds slots that have become free.
 func (w *workerSession) addFreeSlots(slots int) {
 	w.scheduler().withLock(func() func() {
-		w.freeSlots += slots
+		w.setFreeSlots(w.freeSlots + slots)
 		w.scheduler().dispatch()
 		return nil
 	})
@@ -419,15 +429,19 @@ func (s *Scheduler) removeSession(w *workerSession, reason string) (then func())
 		return nil
 	}
 	w.partition.sessions = slices.Delete(all, at, at+1)
+	w.leave()
 	lost := w.attempts()
 	for _, a := range lost {
 		w.removeAttempt(a)
 		a.workerLost = true
 		a.task.scheduleTimer(timerRejoin, a.task.now().Add(s.config.RejoinTimeout), func() { s.restartAttempt(a) })
 	}
+	if s.config.LeaderExempt {
+		s.dispatch() // what only this worker served now begins on this node
+	}
 	return func() {
 		if len(lost) > 0 {
-			w.partition.config.Logger.Warn(reason, "worker", w.registration.Node, "attempts", len(lost))
+			w.partition.config.Logger.Warn(reason, "worker", w.registration.Node+w.registration.Worker, "attempts", len(lost))
 		}
 	}
 }

@@ -17,13 +17,13 @@ func TestRun_ContextEndKeepsUnsentMessages(t *testing.T) {
 	in, out := make(chan *string), make(chan *string)
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := Run(canceled, in, out, box, func(*string) {}); !errors.Is(err, context.Canceled) {
+	if err := Run(canceled, NodePings, in, out, box, func(*string) {}); !errors.Is(err, context.Canceled) {
 		t.Fatalf("the session ended with %v", err)
 	}
 	drain := "drain"
 	box.Put(&drain)
 	ended := make(chan error, 1)
-	go func() { ended <- Run(t.Context(), in, out, box, func(*string) {}) }()
+	go func() { ended <- Run(t.Context(), NodePings, in, out, box, func(*string) {}) }()
 	var sent []string
 	for range 3 {
 		sent = append(sent, *<-out)

@@ -50,11 +50,12 @@ func (s *slots) removeRunning(name string) {
 	}
 }
 
-// HasFree reports whether an attempt of that name could begin at once.
-func (w *Worker) HasFree(name string) bool {
+// Load returns how many of the slots are in use, and whether an attempt of that name could begin at
+// once.
+func (w *Worker) Load(name string) (used, slots int, free bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.slots.hasFree(name)
+	return w.slots.used, w.slots.max, w.slots.hasFree(name)
 }
 
 // Slots returns how many bodies may run at once, and how many more could now.

@@ -145,13 +145,14 @@ func (w *Worker) Run(ctx context.Context, partition int, registration *clusterpb
 			box.Put(answer)
 		}
 	}
-	err := session.Run(ctx, in, out, box, handle)
+	pings := session.PingsOf(registration)
+	err := session.Run(ctx, pings, in, out, box, handle)
 	if errors.Is(err, replay.ErrNodeStopping) && ctx.Err() != nil {
 		w.drain(partition)
 		box.Put(session.Drain())
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 		defer cancel()
-		_ = session.Run(ctx, in, out, box, handle) // until the leader ends the session
+		_ = session.Run(ctx, pings, in, out, box, handle) // until the leader ends the session
 	}
 	return err
 }

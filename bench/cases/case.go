@@ -57,6 +57,8 @@ func All() []*Case {
 			N: 50_000, C: 1_000, SingleNode: true, Run: dashboards},
 		{Name: "quiet", Description: "nodes without load for N seconds: wake-ups of goroutines",
 			N: 10, C: 1, Run: idleNodes},
+		{Name: "workers", Description: "N workers without load: memory, traffic and processor time of each, with its end at the leader",
+			N: 200, C: 1, SingleNode: true, Run: workers},
 		{Name: "mixed", Description: "N orchestrations of many kinds, C at a time: sequences, fan-outs, timers, children, events",
 			N: 10_000, C: 500, Commit: true, Packed: true, Run: mixed},
 	}

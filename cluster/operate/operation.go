@@ -27,6 +27,9 @@ const (
 	ActionResumeActivity cluster.Action = "resume activity"
 	ActionTransfer       cluster.Action = "transfer leadership"
 	ActionSetRole        cluster.Action = "set role"
+	// ActionRunActivities is asked of a client of cluster.Dial with Definitions. It gets the inputs of
+	// all activities that it has code for, and their results are believed.
+	ActionRunActivities cluster.Action = "run activities"
 )
 
 // PrincipalUser is the kind of a [cluster.Principal] that is a user of the dashboard (package

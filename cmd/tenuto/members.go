@@ -36,7 +36,15 @@ type member struct {
 
 func members(flags *flag.FlagSet) action {
 	d := displayFlags(flags, output.Table, output.Wide, output.JSON, output.YAML, output.IDs)
+	onlyWorkers := flags.Bool("workers", false, "list the workers that are no nodes instead; tables of nodes show them below")
 	return withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, _ []string) error {
+		if *onlyWorkers {
+			workers, err := operate.Workers(ctx, client)
+			if err != nil {
+				return err
+			}
+			return printWorkers(s, d.format, workers)
+		}
 		members, err := client.Members(ctx)
 		if err != nil {
 			return err
@@ -53,8 +61,58 @@ func members(flags *flag.FlagSet) action {
 		if !slices.ContainsFunc(members, func(m cluster.Member) bool { return m.Leader }) {
 			return errNoLeader
 		}
-		return nil
+		if d.format != output.Table && d.format != output.Wide {
+			return nil
+		}
+		workers, err := operate.Workers(ctx, client)
+		if err != nil || len(workers) == 0 {
+			if errors.Is(err, cluster.ErrProtocol) { // an earlier build, which has no such workers
+				err = nil
+			}
+			return err
+		}
+		if _, err := fmt.Fprintln(s.out); err != nil {
+			return err
+		}
+		return printWorkers(s, d.format, workers)
 	})
+}
+
+// A shownWorker is a worker that is no node as -o json shows it.
+type shownWorker struct {
+	Worker     string    `json:"worker"`
+	Client     string    `json:"client"` // who connects
+	Address    string    `json:"address"`
+	Slots      int       `json:"slots"`
+	Used       int       `json:"used"` // slots
+	Tags       []string  `json:"tags,omitempty"`
+	Activities []string  `json:"activities"`
+	Since      time.Time `json:"since"`
+	// LastContact is when it last sent a message.
+	LastContact time.Time `json:"lastContact"`
+}
+
+// workerColumns are the columns of the table of workers.
+var workerColumns = []output.Column[*shownWorker]{
+	{Name: "WORKER", Cell: func(w *shownWorker) string { return output.Cell(w.Worker) }},
+	{Name: "CLIENT", Cell: func(w *shownWorker) string { return output.Cell(w.Client) }},
+	{Name: "ADDRESS", Cell: func(w *shownWorker) string { return output.Cell(w.Address) }},
+	{Name: "SLOTS", Cell: func(w *shownWorker) string { return fmt.Sprintf("%d/%d", w.Used, w.Slots) }},
+	{Name: "TAGS", Cell: func(w *shownWorker) string { return output.Cell(strings.Join(w.Tags, ",")) }},
+	{Name: "SINCE", Cell: func(w *shownWorker) string { return w.Since.Format(time.DateTime) }},
+	{Name: "CONTACT", Cell: func(w *shownWorker) string { return w.LastContact.Format(time.TimeOnly) }},
+	{Name: "ACTIVITIES", Wide: true, Cell: func(w *shownWorker) string { return output.Cell(strings.Join(w.Activities, ",")) }},
+}
+
+func printWorkers(s streams, format output.Format, workers []operate.Worker) error {
+	printer := output.NewPrinter(s.out, format, workerColumns, func(w *shownWorker) string { return w.Worker })
+	for _, w := range workers {
+		shown := shownWorker{w.ID, w.Client, w.Address, w.Slots, w.Used, w.Tags, w.Activities, w.Since, w.LastContact}
+		if err := printer.Write(&shown); err != nil {
+			return err
+		}
+	}
+	return printer.Flush()
 }
 
 // errNoLeader says why the list of members may be incomplete.

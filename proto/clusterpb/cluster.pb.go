@@ -408,6 +408,8 @@ type Request struct {
 	//	*Request_SigningKey
 	//	*Request_Introduce
 	//	*Request_RecordBackup
+	//	*Request_CheckWorker
+	//	*Request_ListWorkers
 	Call          isRequest_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1005,6 +1007,24 @@ func (x *Request) GetRecordBackup() *RecordBackupRequest {
 	return nil
 }
 
+func (x *Request) GetCheckWorker() *CheckWorkerRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_CheckWorker); ok {
+			return x.CheckWorker
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetListWorkers() *ListWorkersRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_ListWorkers); ok {
+			return x.ListWorkers
+		}
+	}
+	return nil
+}
+
 type isRequest_Call interface {
 	isRequest_Call()
 }
@@ -1209,6 +1229,14 @@ type Request_RecordBackup struct {
 	RecordBackup *RecordBackupRequest `protobuf:"bytes,90,opt,name=record_backup,json=recordBackup,proto3,oneof"`
 }
 
+type Request_CheckWorker struct {
+	CheckWorker *CheckWorkerRequest `protobuf:"bytes,110,opt,name=check_worker,json=checkWorker,proto3,oneof"`
+}
+
+type Request_ListWorkers struct {
+	ListWorkers *ListWorkersRequest `protobuf:"bytes,111,opt,name=list_workers,json=listWorkers,proto3,oneof"`
+}
+
 func (*Request_Start) isRequest_Call() {}
 
 func (*Request_Send) isRequest_Call() {}
@@ -1308,6 +1336,10 @@ func (*Request_SigningKey) isRequest_Call() {}
 func (*Request_Introduce) isRequest_Call() {}
 
 func (*Request_RecordBackup) isRequest_Call() {}
+
+func (*Request_CheckWorker) isRequest_Call() {}
+
+func (*Request_ListWorkers) isRequest_Call() {}
 
 type StartRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -2930,6 +2962,8 @@ type Response struct {
 	//	*Response_SigningKey
 	//	*Response_Introduce
 	//	*Response_RecordBackup
+	//	*Response_CheckWorker
+	//	*Response_ListWorkers
 	Result        isResponse_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3457,6 +3491,24 @@ func (x *Response) GetRecordBackup() *BackupRecorded {
 	return nil
 }
 
+func (x *Response) GetCheckWorker() *CheckWorkerResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_CheckWorker); ok {
+			return x.CheckWorker
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetListWorkers() *ListWorkersResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_ListWorkers); ok {
+			return x.ListWorkers
+		}
+	}
+	return nil
+}
+
 type isResponse_Result interface {
 	isResponse_Result()
 }
@@ -3661,6 +3713,14 @@ type Response_RecordBackup struct {
 	RecordBackup *BackupRecorded `protobuf:"bytes,90,opt,name=record_backup,json=recordBackup,proto3,oneof"`
 }
 
+type Response_CheckWorker struct {
+	CheckWorker *CheckWorkerResult `protobuf:"bytes,110,opt,name=check_worker,json=checkWorker,proto3,oneof"`
+}
+
+type Response_ListWorkers struct {
+	ListWorkers *ListWorkersResult `protobuf:"bytes,111,opt,name=list_workers,json=listWorkers,proto3,oneof"`
+}
+
 func (*Response_Start) isResponse_Result() {}
 
 func (*Response_Send) isResponse_Result() {}
@@ -3760,6 +3820,10 @@ func (*Response_SigningKey) isResponse_Result() {}
 func (*Response_Introduce) isResponse_Result() {}
 
 func (*Response_RecordBackup) isResponse_Result() {}
+
+func (*Response_CheckWorker) isResponse_Result() {}
+
+func (*Response_ListWorkers) isResponse_Result() {}
 
 type ControlResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -11011,6 +11075,276 @@ func (*CommitIndexResult) Descriptor() ([]byte, []int) {
 	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{132}
 }
 
+// CheckWorkerRequest asks any node whether the caller may run activities. Since protocol 4.
+type CheckWorkerRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckWorkerRequest) Reset() {
+	*x = CheckWorkerRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[133]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckWorkerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckWorkerRequest) ProtoMessage() {}
+
+func (x *CheckWorkerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[133]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckWorkerRequest.ProtoReflect.Descriptor instead.
+func (*CheckWorkerRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{133}
+}
+
+type CheckWorkerResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckWorkerResult) Reset() {
+	*x = CheckWorkerResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[134]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckWorkerResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckWorkerResult) ProtoMessage() {}
+
+func (x *CheckWorkerResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[134]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckWorkerResult.ProtoReflect.Descriptor instead.
+func (*CheckWorkerResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{134}
+}
+
+// ListWorkersRequest asks the leader of a partition for the workers that are connected to it and are
+// no nodes. Since protocol 4.
+type ListWorkersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListWorkersRequest) Reset() {
+	*x = ListWorkersRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[135]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListWorkersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListWorkersRequest) ProtoMessage() {}
+
+func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[135]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListWorkersRequest.ProtoReflect.Descriptor instead.
+func (*ListWorkersRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{135}
+}
+
+type ListWorkersResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In order of their IDs.
+	Workers       []*ConnectedWorker `protobuf:"bytes,1,rep,name=workers,proto3" json:"workers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListWorkersResult) Reset() {
+	*x = ListWorkersResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[136]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListWorkersResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListWorkersResult) ProtoMessage() {}
+
+func (x *ListWorkersResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[136]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListWorkersResult.ProtoReflect.Descriptor instead.
+func (*ListWorkersResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{136}
+}
+
+func (x *ListWorkersResult) GetWorkers() []*ConnectedWorker {
+	if x != nil {
+		return x.Workers
+	}
+	return nil
+}
+
+// ConnectedWorker is a worker that is no node, as the leader of one partition sees it.
+type ConnectedWorker struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Worker string                 `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	// The client in its certificate; empty without TLS.
+	Client string `protobuf:"bytes,2,opt,name=client,proto3" json:"client,omitempty"`
+	// Where its connection comes from.
+	Address    string   `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
+	Tags       []string `protobuf:"bytes,4,rep,name=tags,proto3" json:"tags,omitempty"`
+	Activities []string `protobuf:"bytes,5,rep,name=activities,proto3" json:"activities,omitempty"`
+	// How many attempts it runs at once, for all leaders.
+	Slots uint32 `protobuf:"varint,6,opt,name=slots,proto3" json:"slots,omitempty"`
+	// How many of them this leader's attempts use.
+	Used uint32 `protobuf:"varint,7,opt,name=used,proto3" json:"used,omitempty"`
+	// Wall clock of the leader, Unix nanoseconds: when it registered, and when it last sent a message.
+	Since         int64 `protobuf:"varint,8,opt,name=since,proto3" json:"since,omitempty"`
+	LastContact   int64 `protobuf:"varint,9,opt,name=last_contact,json=lastContact,proto3" json:"last_contact,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConnectedWorker) Reset() {
+	*x = ConnectedWorker{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[137]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConnectedWorker) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConnectedWorker) ProtoMessage() {}
+
+func (x *ConnectedWorker) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[137]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConnectedWorker.ProtoReflect.Descriptor instead.
+func (*ConnectedWorker) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{137}
+}
+
+func (x *ConnectedWorker) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *ConnectedWorker) GetClient() string {
+	if x != nil {
+		return x.Client
+	}
+	return ""
+}
+
+func (x *ConnectedWorker) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *ConnectedWorker) GetTags() []string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+func (x *ConnectedWorker) GetActivities() []string {
+	if x != nil {
+		return x.Activities
+	}
+	return nil
+}
+
+func (x *ConnectedWorker) GetSlots() uint32 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
+func (x *ConnectedWorker) GetUsed() uint32 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
+}
+
+func (x *ConnectedWorker) GetSince() int64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *ConnectedWorker) GetLastContact() int64 {
+	if x != nil {
+		return x.LastContact
+	}
+	return 0
+}
+
 // FromWorker is a message from a worker to a leader. Without any field it is a keep-alive.
 type FromWorker struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -11029,7 +11363,7 @@ type FromWorker struct {
 
 func (x *FromWorker) Reset() {
 	*x = FromWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[133]
+	mi := &file_clusterpb_cluster_proto_msgTypes[138]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11041,7 +11375,7 @@ func (x *FromWorker) String() string {
 func (*FromWorker) ProtoMessage() {}
 
 func (x *FromWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[133]
+	mi := &file_clusterpb_cluster_proto_msgTypes[138]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11054,7 +11388,7 @@ func (x *FromWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromWorker.ProtoReflect.Descriptor instead.
 func (*FromWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{133}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{138}
 }
 
 func (x *FromWorker) GetMessage() isFromWorker_Message {
@@ -11175,14 +11509,22 @@ type RegisterWorker struct {
 	Orchestrations []*OrchestrationCode `protobuf:"bytes,6,rep,name=orchestrations,proto3" json:"orchestrations,omitempty"`
 	Code           CodeList             `protobuf:"varint,7,opt,name=code,proto3,enum=tenuto.cluster.v1.CodeList" json:"code,omitempty"`
 	// The failure domain of the node; empty for none. Protocol 4; older nodes ignore it.
-	Zone          string `protobuf:"bytes,100,opt,name=zone,proto3" json:"zone,omitempty"`
+	Zone string `protobuf:"bytes,100,opt,name=zone,proto3" json:"zone,omitempty"`
+	// The ID of a worker that is no node, unique for each process; empty for a node. Such a worker
+	// sends no node, and states the protocol after its own: builds before protocol 4 reject it.
+	Worker string `protobuf:"bytes,8,opt,name=worker,proto3" json:"worker,omitempty"`
+	// How many attempts a worker that is no node runs at once, for all leaders.
+	Slots uint32 `protobuf:"varint,9,opt,name=slots,proto3" json:"slots,omitempty"`
+	// The client of that worker, as its certificate names it. The leader sets it; what a worker sends
+	// is ignored.
+	Client        string `protobuf:"bytes,10,opt,name=client,proto3" json:"client,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RegisterWorker) Reset() {
 	*x = RegisterWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[134]
+	mi := &file_clusterpb_cluster_proto_msgTypes[139]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11194,7 +11536,7 @@ func (x *RegisterWorker) String() string {
 func (*RegisterWorker) ProtoMessage() {}
 
 func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[134]
+	mi := &file_clusterpb_cluster_proto_msgTypes[139]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11207,7 +11549,7 @@ func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterWorker.ProtoReflect.Descriptor instead.
 func (*RegisterWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{134}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{139}
 }
 
 func (x *RegisterWorker) GetProtocol() uint32 {
@@ -11266,6 +11608,27 @@ func (x *RegisterWorker) GetZone() string {
 	return ""
 }
 
+func (x *RegisterWorker) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *RegisterWorker) GetSlots() uint32 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
+func (x *RegisterWorker) GetClient() string {
+	if x != nil {
+		return x.Client
+	}
+	return ""
+}
+
 // OrchestrationCode is an orchestration in a version.
 type OrchestrationCode struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -11277,7 +11640,7 @@ type OrchestrationCode struct {
 
 func (x *OrchestrationCode) Reset() {
 	*x = OrchestrationCode{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[135]
+	mi := &file_clusterpb_cluster_proto_msgTypes[140]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11289,7 +11652,7 @@ func (x *OrchestrationCode) String() string {
 func (*OrchestrationCode) ProtoMessage() {}
 
 func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[135]
+	mi := &file_clusterpb_cluster_proto_msgTypes[140]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11302,7 +11665,7 @@ func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCode.ProtoReflect.Descriptor instead.
 func (*OrchestrationCode) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{135}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{140}
 }
 
 func (x *OrchestrationCode) GetName() string {
@@ -11329,7 +11692,7 @@ type AttemptID struct {
 
 func (x *AttemptID) Reset() {
 	*x = AttemptID{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[136]
+	mi := &file_clusterpb_cluster_proto_msgTypes[141]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11341,7 +11704,7 @@ func (x *AttemptID) String() string {
 func (*AttemptID) ProtoMessage() {}
 
 func (x *AttemptID) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[136]
+	mi := &file_clusterpb_cluster_proto_msgTypes[141]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11354,7 +11717,7 @@ func (x *AttemptID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptID.ProtoReflect.Descriptor instead.
 func (*AttemptID) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{136}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{141}
 }
 
 func (x *AttemptID) GetRef() *journalpb.OperationRef {
@@ -11383,7 +11746,7 @@ type RunningAttempt struct {
 
 func (x *RunningAttempt) Reset() {
 	*x = RunningAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[137]
+	mi := &file_clusterpb_cluster_proto_msgTypes[142]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11395,7 +11758,7 @@ func (x *RunningAttempt) String() string {
 func (*RunningAttempt) ProtoMessage() {}
 
 func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[137]
+	mi := &file_clusterpb_cluster_proto_msgTypes[142]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11408,7 +11771,7 @@ func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningAttempt.ProtoReflect.Descriptor instead.
 func (*RunningAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{137}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{142}
 }
 
 func (x *RunningAttempt) GetAttempt() *AttemptID {
@@ -11442,7 +11805,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[138]
+	mi := &file_clusterpb_cluster_proto_msgTypes[143]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11454,7 +11817,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[138]
+	mi := &file_clusterpb_cluster_proto_msgTypes[143]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11467,7 +11830,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{138}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{143}
 }
 
 func (x *Heartbeat) GetAttempt() *AttemptID {
@@ -11500,7 +11863,7 @@ type AttemptResult struct {
 
 func (x *AttemptResult) Reset() {
 	*x = AttemptResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[139]
+	mi := &file_clusterpb_cluster_proto_msgTypes[144]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11512,7 +11875,7 @@ func (x *AttemptResult) String() string {
 func (*AttemptResult) ProtoMessage() {}
 
 func (x *AttemptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[139]
+	mi := &file_clusterpb_cluster_proto_msgTypes[144]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11525,7 +11888,7 @@ func (x *AttemptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptResult.ProtoReflect.Descriptor instead.
 func (*AttemptResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{139}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{144}
 }
 
 func (x *AttemptResult) GetAttempt() *AttemptID {
@@ -11578,7 +11941,7 @@ type ToWorker struct {
 
 func (x *ToWorker) Reset() {
 	*x = ToWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[140]
+	mi := &file_clusterpb_cluster_proto_msgTypes[145]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11590,7 +11953,7 @@ func (x *ToWorker) String() string {
 func (*ToWorker) ProtoMessage() {}
 
 func (x *ToWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[140]
+	mi := &file_clusterpb_cluster_proto_msgTypes[145]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11603,7 +11966,7 @@ func (x *ToWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToWorker.ProtoReflect.Descriptor instead.
 func (*ToWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{140}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{145}
 }
 
 func (x *ToWorker) GetMessage() isToWorker_Message {
@@ -11690,7 +12053,7 @@ type AssignAttempt struct {
 
 func (x *AssignAttempt) Reset() {
 	*x = AssignAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[141]
+	mi := &file_clusterpb_cluster_proto_msgTypes[146]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11702,7 +12065,7 @@ func (x *AssignAttempt) String() string {
 func (*AssignAttempt) ProtoMessage() {}
 
 func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[141]
+	mi := &file_clusterpb_cluster_proto_msgTypes[146]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11715,7 +12078,7 @@ func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignAttempt.ProtoReflect.Descriptor instead.
 func (*AssignAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{141}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{146}
 }
 
 func (x *AssignAttempt) GetAttempt() *AttemptID {
@@ -11806,7 +12169,7 @@ type CancelAttempt struct {
 
 func (x *CancelAttempt) Reset() {
 	*x = CancelAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[142]
+	mi := &file_clusterpb_cluster_proto_msgTypes[147]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11818,7 +12181,7 @@ func (x *CancelAttempt) String() string {
 func (*CancelAttempt) ProtoMessage() {}
 
 func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[142]
+	mi := &file_clusterpb_cluster_proto_msgTypes[147]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11831,7 +12194,7 @@ func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelAttempt.ProtoReflect.Descriptor instead.
 func (*CancelAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{142}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{147}
 }
 
 func (x *CancelAttempt) GetAttempt() *AttemptID {
@@ -11852,7 +12215,7 @@ var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\x96\x1e\n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xae\x1f\n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
@@ -11931,7 +12294,9 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\vsigning_key\x18\x86\x01 \x01(\v2$.tenuto.cluster.v1.SigningKeyRequestH\x00R\n" +
 	"signingKey\x12C\n" +
 	"\tintroduce\x18x \x01(\v2#.tenuto.cluster.v1.IntroduceRequestH\x00R\tintroduce\x12M\n" +
-	"\rrecord_backup\x18Z \x01(\v2&.tenuto.cluster.v1.RecordBackupRequestH\x00R\frecordBackupB\x06\n" +
+	"\rrecord_backup\x18Z \x01(\v2&.tenuto.cluster.v1.RecordBackupRequestH\x00R\frecordBackup\x12J\n" +
+	"\fcheck_worker\x18n \x01(\v2%.tenuto.cluster.v1.CheckWorkerRequestH\x00R\vcheckWorker\x12J\n" +
+	"\flist_workers\x18o \x01(\v2%.tenuto.cluster.v1.ListWorkersRequestH\x00R\vlistWorkersB\x06\n" +
 	"\x04callB\x0e\n" +
 	"\f_first_index\"\xb2\x05\n" +
 	"\fStartRequest\x12\x12\n" +
@@ -12082,7 +12447,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0eHistoryRequest\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\"\n" +
 	"\rfrom_event_id\x18\x02 \x01(\x04R\vfromEventId\x12\x14\n" +
-	"\x05paged\x18\x03 \x01(\bR\x05paged\"\x9d\x1b\n" +
+	"\x05paged\x18\x03 \x01(\bR\x05paged\"\xb3\x1c\n" +
 	"\bResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x124\n" +
 	"\afailure\x18\x02 \x01(\v2\x1a.tenuto.cluster.v1.FailureR\afailure\x12#\n" +
@@ -12149,7 +12514,9 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\vsigning_key\x18\x86\x01 \x01(\v2\x1d.tenuto.cluster.v1.SigningKeyH\x00R\n" +
 	"signingKey\x12B\n" +
 	"\tintroduce\x18x \x01(\v2\".tenuto.cluster.v1.IntroduceResultH\x00R\tintroduce\x12H\n" +
-	"\rrecord_backup\x18Z \x01(\v2!.tenuto.cluster.v1.BackupRecordedH\x00R\frecordBackupB\b\n" +
+	"\rrecord_backup\x18Z \x01(\v2!.tenuto.cluster.v1.BackupRecordedH\x00R\frecordBackup\x12I\n" +
+	"\fcheck_worker\x18n \x01(\v2$.tenuto.cluster.v1.CheckWorkerResultH\x00R\vcheckWorker\x12I\n" +
+	"\flist_workers\x18o \x01(\v2$.tenuto.cluster.v1.ListWorkersResultH\x00R\vlistWorkersB\b\n" +
 	"\x06result\"\x0f\n" +
 	"\rControlResult\"\xf8\x03\n" +
 	"\x0eOperateRequest\x12:\n" +
@@ -12723,7 +13090,24 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x15OfferLeadershipResult\x12\x1a\n" +
 	"\baccepted\x18\x01 \x01(\bR\baccepted\"\x14\n" +
 	"\x12CommitIndexRequest\"\x13\n" +
-	"\x11CommitIndexResult\"\xd9\x02\n" +
+	"\x11CommitIndexResult\"\x14\n" +
+	"\x12CheckWorkerRequest\"\x13\n" +
+	"\x11CheckWorkerResult\"\x14\n" +
+	"\x12ListWorkersRequest\"Q\n" +
+	"\x11ListWorkersResult\x12<\n" +
+	"\aworkers\x18\x01 \x03(\v2\".tenuto.cluster.v1.ConnectedWorkerR\aworkers\"\xf2\x01\n" +
+	"\x0fConnectedWorker\x12\x16\n" +
+	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x16\n" +
+	"\x06client\x18\x02 \x01(\tR\x06client\x12\x18\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04tags\x18\x04 \x03(\tR\x04tags\x12\x1e\n" +
+	"\n" +
+	"activities\x18\x05 \x03(\tR\n" +
+	"activities\x12\x14\n" +
+	"\x05slots\x18\x06 \x01(\rR\x05slots\x12\x12\n" +
+	"\x04used\x18\a \x01(\rR\x04used\x12\x14\n" +
+	"\x05since\x18\b \x01(\x03R\x05since\x12!\n" +
+	"\flast_contact\x18\t \x01(\x03R\vlastContact\"\xd9\x02\n" +
 	"\n" +
 	"FromWorker\x12?\n" +
 	"\bregister\x18\x01 \x01(\v2!.tenuto.cluster.v1.RegisterWorkerH\x00R\bregister\x12L\n" +
@@ -12733,7 +13117,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\theartbeat\x18\x04 \x01(\v2\x1c.tenuto.cluster.v1.HeartbeatH\x00R\theartbeat\x12:\n" +
 	"\x06result\x18\x05 \x01(\v2 .tenuto.cluster.v1.AttemptResultH\x00R\x06result\x12\x16\n" +
 	"\x05drain\x18\x06 \x01(\bH\x00R\x05drainB\t\n" +
-	"\amessage\"\x89\x03\n" +
+	"\amessage\"\xcf\x03\n" +
 	"\x0eRegisterWorker\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1e\n" +
@@ -12744,7 +13128,11 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06limits\x18\x05 \x03(\v2-.tenuto.cluster.v1.RegisterWorker.LimitsEntryR\x06limits\x12L\n" +
 	"\x0eorchestrations\x18\x06 \x03(\v2$.tenuto.cluster.v1.OrchestrationCodeR\x0eorchestrations\x12/\n" +
 	"\x04code\x18\a \x01(\x0e2\x1b.tenuto.cluster.v1.CodeListR\x04code\x12\x12\n" +
-	"\x04zone\x18d \x01(\tR\x04zone\x1a9\n" +
+	"\x04zone\x18d \x01(\tR\x04zone\x12\x16\n" +
+	"\x06worker\x18\b \x01(\tR\x06worker\x12\x14\n" +
+	"\x05slots\x18\t \x01(\rR\x05slots\x12\x16\n" +
+	"\x06client\x18\n" +
+	" \x01(\tR\x06client\x1a9\n" +
 	"\vLimitsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"A\n" +
@@ -12813,7 +13201,7 @@ func file_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 148)
+var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 153)
 var file_clusterpb_cluster_proto_goTypes = []any{
 	(ReusePolicy)(0),                  // 0: tenuto.cluster.v1.ReusePolicy
 	(CodeList)(0),                     // 1: tenuto.cluster.v1.CodeList
@@ -12953,37 +13341,42 @@ var file_clusterpb_cluster_proto_goTypes = []any{
 	(*OfferLeadershipResult)(nil),     // 135: tenuto.cluster.v1.OfferLeadershipResult
 	(*CommitIndexRequest)(nil),        // 136: tenuto.cluster.v1.CommitIndexRequest
 	(*CommitIndexResult)(nil),         // 137: tenuto.cluster.v1.CommitIndexResult
-	(*FromWorker)(nil),                // 138: tenuto.cluster.v1.FromWorker
-	(*RegisterWorker)(nil),            // 139: tenuto.cluster.v1.RegisterWorker
-	(*OrchestrationCode)(nil),         // 140: tenuto.cluster.v1.OrchestrationCode
-	(*AttemptID)(nil),                 // 141: tenuto.cluster.v1.AttemptID
-	(*RunningAttempt)(nil),            // 142: tenuto.cluster.v1.RunningAttempt
-	(*Heartbeat)(nil),                 // 143: tenuto.cluster.v1.Heartbeat
-	(*AttemptResult)(nil),             // 144: tenuto.cluster.v1.AttemptResult
-	(*ToWorker)(nil),                  // 145: tenuto.cluster.v1.ToWorker
-	(*AssignAttempt)(nil),             // 146: tenuto.cluster.v1.AssignAttempt
-	(*CancelAttempt)(nil),             // 147: tenuto.cluster.v1.CancelAttempt
-	nil,                               // 148: tenuto.cluster.v1.StartRequest.TagsEntry
-	nil,                               // 149: tenuto.cluster.v1.ListRequest.TagsEntry
-	nil,                               // 150: tenuto.cluster.v1.ListRequest.AttributesEntry
-	nil,                               // 151: tenuto.cluster.v1.Status.TagsEntry
-	nil,                               // 152: tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	(*journalpb.Payload)(nil),         // 153: tenuto.journal.v1.Payload
-	(*journalpb.Header)(nil),          // 154: tenuto.journal.v1.Header
-	(*journalpb.RetryPolicy)(nil),     // 155: tenuto.journal.v1.RetryPolicy
-	(*journalpb.Error)(nil),           // 156: tenuto.journal.v1.Error
-	(*journalpb.ValueSet)(nil),        // 157: tenuto.journal.v1.ValueSet
-	(*journalpb.ActivityOptions)(nil), // 158: tenuto.journal.v1.ActivityOptions
-	(journalpb.MemberRole_Pin)(0),     // 159: tenuto.journal.v1.MemberRole.Pin
-	(*journalpb.OperationRef)(nil),    // 160: tenuto.journal.v1.OperationRef
-	(*journalpb.AttributeSet)(nil),    // 161: tenuto.journal.v1.AttributeSet
-	(*journalpb.Lineage)(nil),         // 162: tenuto.journal.v1.Lineage
-	(*journalpb.Operation)(nil),       // 163: tenuto.journal.v1.Operation
-	(*journalpb.PausedActivity)(nil),  // 164: tenuto.journal.v1.PausedActivity
-	(*journalpb.JoinToken)(nil),       // 165: tenuto.journal.v1.JoinToken
-	(*journalpb.Event)(nil),           // 166: tenuto.journal.v1.Event
-	(*journalpb.Instance)(nil),        // 167: tenuto.journal.v1.Instance
-	(*journalpb.BackupRecord)(nil),    // 168: tenuto.journal.v1.BackupRecord
+	(*CheckWorkerRequest)(nil),        // 138: tenuto.cluster.v1.CheckWorkerRequest
+	(*CheckWorkerResult)(nil),         // 139: tenuto.cluster.v1.CheckWorkerResult
+	(*ListWorkersRequest)(nil),        // 140: tenuto.cluster.v1.ListWorkersRequest
+	(*ListWorkersResult)(nil),         // 141: tenuto.cluster.v1.ListWorkersResult
+	(*ConnectedWorker)(nil),           // 142: tenuto.cluster.v1.ConnectedWorker
+	(*FromWorker)(nil),                // 143: tenuto.cluster.v1.FromWorker
+	(*RegisterWorker)(nil),            // 144: tenuto.cluster.v1.RegisterWorker
+	(*OrchestrationCode)(nil),         // 145: tenuto.cluster.v1.OrchestrationCode
+	(*AttemptID)(nil),                 // 146: tenuto.cluster.v1.AttemptID
+	(*RunningAttempt)(nil),            // 147: tenuto.cluster.v1.RunningAttempt
+	(*Heartbeat)(nil),                 // 148: tenuto.cluster.v1.Heartbeat
+	(*AttemptResult)(nil),             // 149: tenuto.cluster.v1.AttemptResult
+	(*ToWorker)(nil),                  // 150: tenuto.cluster.v1.ToWorker
+	(*AssignAttempt)(nil),             // 151: tenuto.cluster.v1.AssignAttempt
+	(*CancelAttempt)(nil),             // 152: tenuto.cluster.v1.CancelAttempt
+	nil,                               // 153: tenuto.cluster.v1.StartRequest.TagsEntry
+	nil,                               // 154: tenuto.cluster.v1.ListRequest.TagsEntry
+	nil,                               // 155: tenuto.cluster.v1.ListRequest.AttributesEntry
+	nil,                               // 156: tenuto.cluster.v1.Status.TagsEntry
+	nil,                               // 157: tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	(*journalpb.Payload)(nil),         // 158: tenuto.journal.v1.Payload
+	(*journalpb.Header)(nil),          // 159: tenuto.journal.v1.Header
+	(*journalpb.RetryPolicy)(nil),     // 160: tenuto.journal.v1.RetryPolicy
+	(*journalpb.Error)(nil),           // 161: tenuto.journal.v1.Error
+	(*journalpb.ValueSet)(nil),        // 162: tenuto.journal.v1.ValueSet
+	(*journalpb.ActivityOptions)(nil), // 163: tenuto.journal.v1.ActivityOptions
+	(journalpb.MemberRole_Pin)(0),     // 164: tenuto.journal.v1.MemberRole.Pin
+	(*journalpb.OperationRef)(nil),    // 165: tenuto.journal.v1.OperationRef
+	(*journalpb.AttributeSet)(nil),    // 166: tenuto.journal.v1.AttributeSet
+	(*journalpb.Lineage)(nil),         // 167: tenuto.journal.v1.Lineage
+	(*journalpb.Operation)(nil),       // 168: tenuto.journal.v1.Operation
+	(*journalpb.PausedActivity)(nil),  // 169: tenuto.journal.v1.PausedActivity
+	(*journalpb.JoinToken)(nil),       // 170: tenuto.journal.v1.JoinToken
+	(*journalpb.Event)(nil),           // 171: tenuto.journal.v1.Event
+	(*journalpb.Instance)(nil),        // 172: tenuto.journal.v1.Instance
+	(*journalpb.BackupRecord)(nil),    // 173: tenuto.journal.v1.BackupRecord
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
 	6,   // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
@@ -13036,171 +13429,176 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	125, // 47: tenuto.cluster.v1.Request.signing_key:type_name -> tenuto.cluster.v1.SigningKeyRequest
 	80,  // 48: tenuto.cluster.v1.Request.introduce:type_name -> tenuto.cluster.v1.IntroduceRequest
 	98,  // 49: tenuto.cluster.v1.Request.record_backup:type_name -> tenuto.cluster.v1.RecordBackupRequest
-	153, // 50: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
-	148, // 51: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
-	0,   // 52: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
-	25,  // 53: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
-	154, // 54: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
-	155, // 55: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	17,  // 56: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
-	8,   // 57: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
-	6,   // 58: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
-	10,  // 59: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
-	28,  // 60: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
-	2,   // 61: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
-	149, // 62: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
-	150, // 63: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
-	13,  // 64: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
-	14,  // 65: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
-	153, // 66: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
-	153, // 67: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
-	156, // 68: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
-	153, // 69: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
-	154, // 70: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
-	156, // 71: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
-	157, // 72: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
-	23,  // 73: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
-	156, // 74: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
-	153, // 75: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	154, // 76: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
-	43,  // 77: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
-	48,  // 78: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
-	49,  // 79: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
-	50,  // 80: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
-	51,  // 81: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
-	29,  // 82: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
-	40,  // 83: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
-	42,  // 84: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
-	16,  // 85: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
-	18,  // 86: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
-	22,  // 87: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
-	20,  // 88: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
-	55,  // 89: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
-	57,  // 90: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
-	60,  // 91: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
-	63,  // 92: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
-	66,  // 93: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
-	79,  // 94: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
-	83,  // 95: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
-	69,  // 96: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
-	88,  // 97: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
-	135, // 98: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
-	137, // 99: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
-	9,   // 100: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
-	85,  // 101: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
-	71,  // 102: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
-	73,  // 103: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
-	75,  // 104: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
-	77,  // 105: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
-	31,  // 106: tenuto.cluster.v1.Response.operate:type_name -> tenuto.cluster.v1.OperateResult
-	39,  // 107: tenuto.cluster.v1.Response.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityResult
-	33,  // 108: tenuto.cluster.v1.Response.copy:type_name -> tenuto.cluster.v1.CopyResult
-	35,  // 109: tenuto.cluster.v1.Response.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipResult
-	128, // 110: tenuto.cluster.v1.Response.node_report:type_name -> tenuto.cluster.v1.NodeReport
-	91,  // 111: tenuto.cluster.v1.Response.begin_backup:type_name -> tenuto.cluster.v1.BackupBegun
-	95,  // 112: tenuto.cluster.v1.Response.read_backup:type_name -> tenuto.cluster.v1.BackupBytes
-	97,  // 113: tenuto.cluster.v1.Response.end_backup:type_name -> tenuto.cluster.v1.BackupEnded
-	102, // 114: tenuto.cluster.v1.Response.record_cut:type_name -> tenuto.cluster.v1.CutRecorded
-	37,  // 115: tenuto.cluster.v1.Response.set_role:type_name -> tenuto.cluster.v1.SetRoleResult
-	104, // 116: tenuto.cluster.v1.Response.view:type_name -> tenuto.cluster.v1.Viewed
-	106, // 117: tenuto.cluster.v1.Response.compare:type_name -> tenuto.cluster.v1.RangeDigest
-	109, // 118: tenuto.cluster.v1.Response.compare_events:type_name -> tenuto.cluster.v1.EventHashes
-	112, // 119: tenuto.cluster.v1.Response.read_view:type_name -> tenuto.cluster.v1.ViewBytes
-	114, // 120: tenuto.cluster.v1.Response.repair:type_name -> tenuto.cluster.v1.Repaired
-	116, // 121: tenuto.cluster.v1.Response.end_view:type_name -> tenuto.cluster.v1.ViewEnded
-	118, // 122: tenuto.cluster.v1.Response.verify:type_name -> tenuto.cluster.v1.VerifyStatus
-	122, // 123: tenuto.cluster.v1.Response.accept_replica:type_name -> tenuto.cluster.v1.ReplicaAccepted
-	124, // 124: tenuto.cluster.v1.Response.prove:type_name -> tenuto.cluster.v1.SignedHistory
-	126, // 125: tenuto.cluster.v1.Response.signing_key:type_name -> tenuto.cluster.v1.SigningKey
-	81,  // 126: tenuto.cluster.v1.Response.introduce:type_name -> tenuto.cluster.v1.IntroduceResult
-	99,  // 127: tenuto.cluster.v1.Response.record_backup:type_name -> tenuto.cluster.v1.BackupRecorded
-	3,   // 128: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
-	153, // 129: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
-	156, // 130: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
-	158, // 131: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
-	4,   // 132: tenuto.cluster.v1.CopyRequest.kind:type_name -> tenuto.cluster.v1.CopyRequest.Kind
-	153, // 133: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
-	159, // 134: tenuto.cluster.v1.SetRoleRequest.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
-	52,  // 135: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
-	41,  // 136: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
-	47,  // 137: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
-	46,  // 138: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
-	156, // 139: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
-	45,  // 140: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
-	44,  // 141: tenuto.cluster.v1.Failure.copy_refusal:type_name -> tenuto.cluster.v1.CopyRefusal
-	18,  // 142: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
-	52,  // 143: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	153, // 144: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	156, // 145: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
-	53,  // 146: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	160, // 147: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	151, // 148: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	153, // 149: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
-	161, // 150: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	162, // 151: tenuto.cluster.v1.Status.lineage:type_name -> tenuto.journal.v1.Lineage
-	153, // 152: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
-	156, // 153: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
-	58,  // 154: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
-	163, // 155: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
-	164, // 156: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
-	52,  // 157: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
-	62,  // 158: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
-	64,  // 159: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
-	62,  // 160: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
-	67,  // 161: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
-	159, // 162: tenuto.cluster.v1.Member.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
-	165, // 163: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
-	87,  // 164: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
-	166, // 165: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
-	160, // 166: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
-	89,  // 167: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
-	167, // 168: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
-	166, // 169: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
-	92,  // 170: tenuto.cluster.v1.BackupBegun.partitions:type_name -> tenuto.cluster.v1.BackupPartition
-	93,  // 171: tenuto.cluster.v1.BackupPartition.files:type_name -> tenuto.cluster.v1.BackupFile
-	168, // 172: tenuto.cluster.v1.RecordBackupRequest.outcome:type_name -> tenuto.journal.v1.BackupRecord
-	168, // 173: tenuto.cluster.v1.BackupReport.record:type_name -> tenuto.journal.v1.BackupRecord
-	107, // 174: tenuto.cluster.v1.RangeDigest.each:type_name -> tenuto.cluster.v1.InstanceDigest
-	110, // 175: tenuto.cluster.v1.EventHashes.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
-	119, // 176: tenuto.cluster.v1.VerifyStatus.differences:type_name -> tenuto.cluster.v1.Difference
-	120, // 177: tenuto.cluster.v1.VerifyStatus.digests:type_name -> tenuto.cluster.v1.SignedDigest
-	110, // 178: tenuto.cluster.v1.SignedHistory.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
-	129, // 179: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
-	130, // 180: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
-	131, // 181: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
-	140, // 182: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	132, // 183: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
-	100, // 184: tenuto.cluster.v1.NodeReport.backup:type_name -> tenuto.cluster.v1.BackupReport
-	133, // 185: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
-	139, // 186: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
-	142, // 187: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
-	143, // 188: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
-	144, // 189: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	152, // 190: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	140, // 191: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	1,   // 192: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
-	160, // 193: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	141, // 194: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	141, // 195: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	153, // 196: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	141, // 197: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	153, // 198: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	156, // 199: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	153, // 200: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	146, // 201: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
-	147, // 202: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
-	141, // 203: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	141, // 204: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	153, // 205: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
-	156, // 206: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
-	153, // 207: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
-	154, // 208: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
-	141, // 209: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	210, // [210:210] is the sub-list for method output_type
-	210, // [210:210] is the sub-list for method input_type
-	210, // [210:210] is the sub-list for extension type_name
-	210, // [210:210] is the sub-list for extension extendee
-	0,   // [0:210] is the sub-list for field type_name
+	138, // 50: tenuto.cluster.v1.Request.check_worker:type_name -> tenuto.cluster.v1.CheckWorkerRequest
+	140, // 51: tenuto.cluster.v1.Request.list_workers:type_name -> tenuto.cluster.v1.ListWorkersRequest
+	158, // 52: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
+	153, // 53: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
+	0,   // 54: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
+	25,  // 55: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
+	159, // 56: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
+	160, // 57: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	17,  // 58: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
+	8,   // 59: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
+	6,   // 60: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
+	10,  // 61: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
+	28,  // 62: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
+	2,   // 63: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
+	154, // 64: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	155, // 65: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
+	13,  // 66: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
+	14,  // 67: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
+	158, // 68: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
+	158, // 69: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
+	161, // 70: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
+	158, // 71: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
+	159, // 72: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
+	161, // 73: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
+	162, // 74: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
+	23,  // 75: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
+	161, // 76: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
+	158, // 77: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	159, // 78: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
+	43,  // 79: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
+	48,  // 80: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
+	49,  // 81: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
+	50,  // 82: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
+	51,  // 83: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
+	29,  // 84: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
+	40,  // 85: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
+	42,  // 86: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
+	16,  // 87: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
+	18,  // 88: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
+	22,  // 89: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
+	20,  // 90: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
+	55,  // 91: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
+	57,  // 92: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
+	60,  // 93: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
+	63,  // 94: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
+	66,  // 95: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
+	79,  // 96: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
+	83,  // 97: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
+	69,  // 98: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
+	88,  // 99: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
+	135, // 100: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
+	137, // 101: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
+	9,   // 102: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
+	85,  // 103: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
+	71,  // 104: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
+	73,  // 105: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
+	75,  // 106: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
+	77,  // 107: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
+	31,  // 108: tenuto.cluster.v1.Response.operate:type_name -> tenuto.cluster.v1.OperateResult
+	39,  // 109: tenuto.cluster.v1.Response.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityResult
+	33,  // 110: tenuto.cluster.v1.Response.copy:type_name -> tenuto.cluster.v1.CopyResult
+	35,  // 111: tenuto.cluster.v1.Response.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipResult
+	128, // 112: tenuto.cluster.v1.Response.node_report:type_name -> tenuto.cluster.v1.NodeReport
+	91,  // 113: tenuto.cluster.v1.Response.begin_backup:type_name -> tenuto.cluster.v1.BackupBegun
+	95,  // 114: tenuto.cluster.v1.Response.read_backup:type_name -> tenuto.cluster.v1.BackupBytes
+	97,  // 115: tenuto.cluster.v1.Response.end_backup:type_name -> tenuto.cluster.v1.BackupEnded
+	102, // 116: tenuto.cluster.v1.Response.record_cut:type_name -> tenuto.cluster.v1.CutRecorded
+	37,  // 117: tenuto.cluster.v1.Response.set_role:type_name -> tenuto.cluster.v1.SetRoleResult
+	104, // 118: tenuto.cluster.v1.Response.view:type_name -> tenuto.cluster.v1.Viewed
+	106, // 119: tenuto.cluster.v1.Response.compare:type_name -> tenuto.cluster.v1.RangeDigest
+	109, // 120: tenuto.cluster.v1.Response.compare_events:type_name -> tenuto.cluster.v1.EventHashes
+	112, // 121: tenuto.cluster.v1.Response.read_view:type_name -> tenuto.cluster.v1.ViewBytes
+	114, // 122: tenuto.cluster.v1.Response.repair:type_name -> tenuto.cluster.v1.Repaired
+	116, // 123: tenuto.cluster.v1.Response.end_view:type_name -> tenuto.cluster.v1.ViewEnded
+	118, // 124: tenuto.cluster.v1.Response.verify:type_name -> tenuto.cluster.v1.VerifyStatus
+	122, // 125: tenuto.cluster.v1.Response.accept_replica:type_name -> tenuto.cluster.v1.ReplicaAccepted
+	124, // 126: tenuto.cluster.v1.Response.prove:type_name -> tenuto.cluster.v1.SignedHistory
+	126, // 127: tenuto.cluster.v1.Response.signing_key:type_name -> tenuto.cluster.v1.SigningKey
+	81,  // 128: tenuto.cluster.v1.Response.introduce:type_name -> tenuto.cluster.v1.IntroduceResult
+	99,  // 129: tenuto.cluster.v1.Response.record_backup:type_name -> tenuto.cluster.v1.BackupRecorded
+	139, // 130: tenuto.cluster.v1.Response.check_worker:type_name -> tenuto.cluster.v1.CheckWorkerResult
+	141, // 131: tenuto.cluster.v1.Response.list_workers:type_name -> tenuto.cluster.v1.ListWorkersResult
+	3,   // 132: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
+	158, // 133: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
+	161, // 134: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
+	163, // 135: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
+	4,   // 136: tenuto.cluster.v1.CopyRequest.kind:type_name -> tenuto.cluster.v1.CopyRequest.Kind
+	158, // 137: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
+	164, // 138: tenuto.cluster.v1.SetRoleRequest.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
+	52,  // 139: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
+	41,  // 140: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
+	47,  // 141: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
+	46,  // 142: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
+	161, // 143: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
+	45,  // 144: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
+	44,  // 145: tenuto.cluster.v1.Failure.copy_refusal:type_name -> tenuto.cluster.v1.CopyRefusal
+	18,  // 146: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
+	52,  // 147: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
+	158, // 148: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	161, // 149: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	53,  // 150: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
+	165, // 151: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	156, // 152: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	158, // 153: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
+	166, // 154: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	167, // 155: tenuto.cluster.v1.Status.lineage:type_name -> tenuto.journal.v1.Lineage
+	158, // 156: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	161, // 157: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	58,  // 158: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
+	168, // 159: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	169, // 160: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
+	52,  // 161: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
+	62,  // 162: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
+	64,  // 163: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
+	62,  // 164: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
+	67,  // 165: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
+	164, // 166: tenuto.cluster.v1.Member.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
+	170, // 167: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
+	87,  // 168: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
+	171, // 169: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
+	165, // 170: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
+	89,  // 171: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
+	172, // 172: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
+	171, // 173: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
+	92,  // 174: tenuto.cluster.v1.BackupBegun.partitions:type_name -> tenuto.cluster.v1.BackupPartition
+	93,  // 175: tenuto.cluster.v1.BackupPartition.files:type_name -> tenuto.cluster.v1.BackupFile
+	173, // 176: tenuto.cluster.v1.RecordBackupRequest.outcome:type_name -> tenuto.journal.v1.BackupRecord
+	173, // 177: tenuto.cluster.v1.BackupReport.record:type_name -> tenuto.journal.v1.BackupRecord
+	107, // 178: tenuto.cluster.v1.RangeDigest.each:type_name -> tenuto.cluster.v1.InstanceDigest
+	110, // 179: tenuto.cluster.v1.EventHashes.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
+	119, // 180: tenuto.cluster.v1.VerifyStatus.differences:type_name -> tenuto.cluster.v1.Difference
+	120, // 181: tenuto.cluster.v1.VerifyStatus.digests:type_name -> tenuto.cluster.v1.SignedDigest
+	110, // 182: tenuto.cluster.v1.SignedHistory.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
+	129, // 183: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
+	130, // 184: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
+	131, // 185: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
+	145, // 186: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	132, // 187: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
+	100, // 188: tenuto.cluster.v1.NodeReport.backup:type_name -> tenuto.cluster.v1.BackupReport
+	133, // 189: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
+	142, // 190: tenuto.cluster.v1.ListWorkersResult.workers:type_name -> tenuto.cluster.v1.ConnectedWorker
+	144, // 191: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
+	147, // 192: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
+	148, // 193: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
+	149, // 194: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	157, // 195: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	145, // 196: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	1,   // 197: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
+	165, // 198: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	146, // 199: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	146, // 200: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	158, // 201: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	146, // 202: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	158, // 203: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	161, // 204: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	158, // 205: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	151, // 206: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
+	152, // 207: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
+	146, // 208: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	146, // 209: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	158, // 210: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
+	161, // 211: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
+	158, // 212: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
+	159, // 213: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
+	146, // 214: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	215, // [215:215] is the sub-list for method output_type
+	215, // [215:215] is the sub-list for method input_type
+	215, // [215:215] is the sub-list for extension type_name
+	215, // [215:215] is the sub-list for extension extendee
+	0,   // [0:215] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }
@@ -13259,6 +13657,8 @@ func file_clusterpb_cluster_proto_init() {
 		(*Request_SigningKey)(nil),
 		(*Request_Introduce)(nil),
 		(*Request_RecordBackup)(nil),
+		(*Request_CheckWorker)(nil),
+		(*Request_ListWorkers)(nil),
 	}
 	file_clusterpb_cluster_proto_msgTypes[3].OneofWrappers = []any{}
 	file_clusterpb_cluster_proto_msgTypes[23].OneofWrappers = []any{
@@ -13312,9 +13712,11 @@ func file_clusterpb_cluster_proto_init() {
 		(*Response_SigningKey)(nil),
 		(*Response_Introduce)(nil),
 		(*Response_RecordBackup)(nil),
+		(*Response_CheckWorker)(nil),
+		(*Response_ListWorkers)(nil),
 	}
 	file_clusterpb_cluster_proto_msgTypes[124].OneofWrappers = []any{}
-	file_clusterpb_cluster_proto_msgTypes[133].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[138].OneofWrappers = []any{
 		(*FromWorker_Register)(nil),
 		(*FromWorker_RunningAttempt)(nil),
 		(*FromWorker_FreeSlots)(nil),
@@ -13322,7 +13724,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*FromWorker_Result)(nil),
 		(*FromWorker_Drain)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[140].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[145].OneofWrappers = []any{
 		(*ToWorker_AssignAttempt)(nil),
 		(*ToWorker_CancelAttempt)(nil),
 		(*ToWorker_Ack)(nil),
@@ -13333,7 +13735,7 @@ func file_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_clusterpb_cluster_proto_rawDesc), len(file_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   148,
+			NumMessages:   153,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

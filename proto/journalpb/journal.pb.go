@@ -5765,8 +5765,10 @@ type Settings struct {
 	ReplaceVoterAfter int64  `protobuf:"varint,101,opt,name=replace_voter_after,json=replaceVoterAfter,proto3" json:"replace_voter_after,omitempty"`
 	// After which silence of a member its lost directory is replaced. Nanoseconds; 0: never.
 	ReplaceLostAfter int64 `protobuf:"varint,38,opt,name=replace_lost_after,json=replaceLostAfter,proto3" json:"replace_lost_after,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Where attempts begin; empty for the default. Builds before protocol 4 ignore it.
+	ActivityPlacement string `protobuf:"bytes,30,opt,name=activity_placement,json=activityPlacement,proto3" json:"activity_placement,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Settings) Reset() {
@@ -5916,6 +5918,13 @@ func (x *Settings) GetReplaceLostAfter() int64 {
 		return x.ReplaceLostAfter
 	}
 	return 0
+}
+
+func (x *Settings) GetActivityPlacement() string {
+	if x != nil {
+		return x.ActivityPlacement
+	}
+	return ""
 }
 
 // PausedActivity is an activity of which no attempt begins in the whole cluster.
@@ -7020,7 +7029,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x03Pin\x12\f\n" +
 	"\bPIN_NONE\x10\x00\x12\r\n" +
 	"\tPIN_VOTER\x10\x01\x12\x0f\n" +
-	"\vPIN_STANDBY\x10\x02\"\x8a\x06\n" +
+	"\vPIN_STANDBY\x10\x02\"\xb9\x06\n" +
 	"\bSettings\x12F\n" +
 	"\x0eactivity_rates\x18\x01 \x03(\v2\x1f.tenuto.journal.v1.ActivityRateR\ractivityRates\x12\x19\n" +
 	"\bopen_max\x18\x02 \x01(\x04R\aopenMax\x12!\n" +
@@ -7041,7 +7050,8 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x11paused_activities\x18\x19 \x03(\v2!.tenuto.journal.v1.PausedActivityR\x10pausedActivities\x12\x16\n" +
 	"\x06voters\x18d \x01(\x04R\x06voters\x12.\n" +
 	"\x13replace_voter_after\x18e \x01(\x03R\x11replaceVoterAfter\x12,\n" +
-	"\x12replace_lost_after\x18& \x01(\x03R\x10replaceLostAfter\"x\n" +
+	"\x12replace_lost_after\x18& \x01(\x03R\x10replaceLostAfter\x12-\n" +
+	"\x12activity_placement\x18\x1e \x01(\tR\x11activityPlacement\"x\n" +
 	"\x0ePausedActivity\x12\x1a\n" +
 	"\bactivity\x18\x01 \x01(\tR\bactivity\x12\x1c\n" +
 	"\tprincipal\x18\x02 \x01(\tR\tprincipal\x12\x16\n" +

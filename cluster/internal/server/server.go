@@ -95,10 +95,14 @@ func (s *Server) Close() {
 	s.running.Wait()
 }
 
-// RequireMember rejects streams of non-members; clients may only make unary calls.
+// RequireMember rejects streams of non-members. Clients may open only the stream of a worker, for which
+// the [Node] checks their rights.
 func RequireMember(isMember func(nodeID string) bool, rejection error) grpc.StreamServerInterceptor {
-	return func(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	return func(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		caller := transport.PeerOf(stream.Context())
+		if caller.Kind == transport.KindClient && info.FullMethod == WorkMethod {
+			return handler(service, stream)
+		}
 		if caller.Kind == transport.KindLocal || caller.Kind == transport.KindNode && isMember(caller.Name) {
 			return handler(service, stream)
 		}

@@ -54,6 +54,8 @@ type Config struct {
 	Definitions []replay.Definition
 	Closed      error // that Attach returns after Close
 	Rates       *Rates
+	// AttemptsOnly says that there is no node: only instruments of attempts are made.
+	AttemptsOnly bool
 }
 
 // Metrics records the metrics of a node for any number of meter providers. Observables are read
@@ -83,6 +85,9 @@ func (m *Metrics) Attach(provider metric.MeterProvider) error {
 		return err
 	}
 	if !m.add(set) {
+		if set.registration == nil {
+			return m.config.Closed
+		}
 		return errors.Join(m.config.Closed, set.registration.Unregister())
 	}
 	return nil
@@ -106,7 +111,9 @@ func (m *Metrics) Close() {
 	list := m.sets.Swap(new([]*metricSet))
 	m.mu.Unlock()
 	for _, set := range *list {
-		_ = set.registration.Unregister() // fails only if not registered
+		if set.registration != nil {
+			_ = set.registration.Unregister() // fails only if not registered
+		}
 	}
 }
 

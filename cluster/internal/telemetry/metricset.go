@@ -90,6 +90,9 @@ func newMetricSet(m *Metrics, meter metric.Meter) (*metricSet, error) {
 	if err := s.create(meter); err != nil {
 		return nil, err
 	}
+	if m.config.AttemptsOnly {
+		return s, nil
+	}
 	var err error
 	s.registration, err = registerObservables(m, meter)
 	return s, err
