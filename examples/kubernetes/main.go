@@ -141,8 +141,9 @@ func runNode(ctx context.Context, o options, p *probes) error {
 // dialConfig returns how a worker reaches the cluster.
 func (o options) dialConfig() cluster.DialConfig {
 	return cluster.DialConfig{
-		TLS:      o.keys(),
-		Discover: o.discover(),
+		TLS:         o.keys(),
+		Discover:    o.discover(),
+		Definitions: definitions(),
 	}
 }
 

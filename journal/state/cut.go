@@ -48,7 +48,7 @@ func (m *Machine) CheckpointAtCut(ctx context.Context, cut uint64, dir string) (
 	}
 	select {
 	case <-ctx.Done():
-		if m.withdrawCut(r) {
+		if r.withdraw(m) {
 			return CheckpointInfo{}, fmt.Errorf("wait for the cut: %w", ctx.Err())
 		}
 	case <-r.done:
@@ -74,8 +74,8 @@ func (m *Machine) requestCut(r *cutRequest) error {
 	return nil
 }
 
-// withdrawCut withdraws a request, and reports whether it was still waiting for its cut.
-func (m *Machine) withdrawCut(r *cutRequest) bool {
+// withdraw withdraws a request, and reports whether it was still waiting for its cut.
+func (r *cutRequest) withdraw(m *Machine) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	waiting := m.cutRequest == r

@@ -104,7 +104,7 @@ func (l *Leader) Run(ctx context.Context) {
 			if l.handleQuarantines(ctx) {
 				wait = min(wait, retryInterval)
 			}
-			if l.isWanted() || time.Now().After(next) {
+			if l.isWanted() || !time.Now().Before(next) {
 				done, err := l.compareBatch(ctx)
 				switch {
 				case ctx.Err() != nil:
