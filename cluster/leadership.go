@@ -80,19 +80,6 @@ func (pa *partition) leaderChanged() {
 	pa.leaderNotifier.Notify()
 }
 
-// awaitLeaderChange waits until changed is closed. It returns an error if ctx or the node ends
-// first.
-func (pa *partition) awaitLeaderChange(ctx context.Context, changed <-chan struct{}) error {
-	select {
-	case <-changed:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-pa.node.closing:
-		return ErrClosed
-	}
-}
-
 // handOver hands over leadership of all partitions; see partition.handOver.
 func (n *Node) handOver(ctx context.Context) error {
 	errs := make([]error, len(n.partitions))

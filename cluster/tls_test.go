@@ -350,7 +350,7 @@ func TestAuthorize_RejectsNodeMessagesFromClients(t *testing.T) {
 			t.Errorf("an unknown call, by %q: %v; want ErrProtocol", caller, err)
 		}
 		member := func(id string) bool { return id == "member" }
-		err := server.RequireMember(member, ErrNotAuthorized)(nil, authenticatedStream{ctx: ctx}, nil, func(any, grpc.ServerStream) error { return nil })
+		err := server.RequireMember(member, ErrNotAuthorized)(nil, authenticatedStream{ctx: ctx}, new(grpc.StreamServerInfo), func(any, grpc.ServerStream) error { return nil })
 		if (err == nil) != allowed {
 			t.Errorf("a stream by %q: %v", caller, err)
 		}

@@ -138,7 +138,7 @@ func TestReplaceLost_TwoOfFiveComeBack(t *testing.T) {
 			})
 			return len(pending) == 0
 		})
-		leader = w.awaitVoters()
+		w.awaitVoters()
 		waittest.Eventually(t, "another append", w.tryAppend)
 		for _, i := range lost {
 			waittest.Eventually(t, "it has everything", func() bool {

@@ -236,8 +236,9 @@ type Survivor struct {
 	machine     *state.Machine
 }
 
-// OpenSurvivor opens the directory of a partition. It rebuilds a damaged state as the node would at its
-// next start, and changes nothing else.
+// OpenSurvivor opens the directory of a partition, which it does not change. If the state is damaged, start
+// the node without a majority instead: it rebuilds the state from its snapshots. Then stop it and try
+// again.
 //
 // Errors: *LockedError if a node runs with the directory; *IdentityError if it belongs to no node;
 // *DamagedError or *FormatError if it cannot be used; ErrRemoved if the node was removed; a system error.
@@ -270,14 +271,14 @@ func (s *Survivor) open(c *Config, owner directoryOwner) (err error) {
 	if s.logs, _, err = raftlog.Open(s.stores.logs, s.stores.stable, failStop, disk, c.SnapshotBytes); err != nil {
 		return err
 	}
-	loader := &stateLoader{c, s.stores.snapshotsOnDisk, s.logs, new(stats)}
-	if s.machine, err = loader.openState(); err != nil {
-		return err
+	// A node would rebuild a damaged state. Here it is the only copy: nothing is discarded.
+	path := s.stores.snapshotsOnDisk.FS.PathJoin(c.Dir, stateDir)
+	s.machine, err = openMachine(pebblestore.Options{Dir: path, FS: noLockFS{s.stores.snapshotsOnDisk.FS}, Logger: c.Logger, CacheBytes: c.StateCacheBytes}, c.stateOptions())
+	if errors.Is(err, state.ErrCorrupt) {
+		return &DamagedError{Path: path, Reason: err.Error()}
 	}
-	if gap, err := loader.installNewest(s.machine); err != nil {
+	if err != nil {
 		return err
-	} else if gap != nil {
-		return gap.damagedError()
 	}
 	return s.read(c)
 }
@@ -294,7 +295,14 @@ func (s *Survivor) read(c *Config) error {
 	if err != nil {
 		return err
 	}
+	first, err := s.logs.FirstIndex()
+	if err != nil {
+		return err
+	}
 	if last > s.Applied {
+		if first > s.Applied+1 {
+			return &DamagedError{Path: c.Dir, Index: s.Applied + 1, Reason: "the log begins later than the state ends"}
+		}
 		var log raft.Log
 		if err := s.logs.GetLog(last, &log); err != nil {
 			return err

@@ -256,14 +256,15 @@ func (s *Scheduler) localCandidate(c class) (local *workerSession, used, slots i
 // A Load is how much of what a worker offers to the leader is in use.
 type Load struct{ Used int }
 
-// Loads returns the load of each connected worker that is no node, by what it has registered.
+// Loads returns the load of each connected worker that is no node and has offered slots, by what it
+// has registered.
 func (p *Partition) Loads() map[*clusterpb.RegisterWorker]Load {
 	s := p.scheduler
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := make(map[*clusterpb.RegisterWorker]Load)
 	for _, w := range p.sessions {
-		if w.registration.Worker != "" {
+		if w.registration.Worker != "" && w.capacity > 0 {
 			all[w.registration] = Load{Used: w.capacity - w.freeSlots}
 		}
 	}
