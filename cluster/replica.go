@@ -344,6 +344,8 @@ func verifyReplicas(pa *partition, r *clusterpb.VerifyRequest) (*clusterpb.Respo
 func acceptReplica(ctx context.Context, pa *partition, r *clusterpb.Request) (*clusterpb.Response, error) {
 	comparing, node := pa.comparing.Load(), r.GetAcceptReplica().GetNode()
 	switch {
+	case pa.node.config.InMemory:
+		return nil, backup.ErrInMemory
 	case comparing == nil:
 		return nil, journal.ErrNotLeader
 	case !pa.journal.IsMember(node):

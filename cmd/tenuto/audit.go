@@ -11,6 +11,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/operate"
 	"github.com/tenuto-dev/tenuto/cluster/proof"
 	"github.com/tenuto-dev/tenuto/cmd/tenuto/internal/output"
@@ -124,8 +125,20 @@ func verifyReplicas(flags *flag.FlagSet) action {
 }
 
 func acceptReplica(flags *flag.FlagSet) action {
-	return withSession(flags, func(ctx context.Context, s *session, args []string) error {
-		return operate.AcceptReplica(ctx, s.Client, args[0], args[1])
+	c := changeFlags(flags, confirmAlways)
+	return withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, args []string) error {
+		detail := ""
+		if c.dryRun {
+			if _, err := findMember(ctx, client, args[1]); err != nil {
+				return err
+			}
+			status, err := client.Get(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			detail = "the instance is " + string(status.State)
+		}
+		return c.one(s, args[0], detail, func() error { return operate.AcceptReplica(ctx, client, args[0], args[1]) })
 	})
 }
 

@@ -26,6 +26,7 @@ func TestVerbs(t *testing.T) {
 		{"start and call", testCalls},
 		{"show", testShow},
 		{"history", testHistory},
+		{"proofs", testProofs},
 		{"control", testControl},
 		{"operations", testOperations},
 		{"tokens of attempts", testAttemptTokens},
@@ -192,6 +193,29 @@ func testHistory(l *lab) {
 	if o := interrupted.end(); o.status != 130 || o.err != "" {
 		l.t.Errorf("status %d, %q", o.status, o.err)
 	}
+}
+
+func testProofs(l *lab) {
+	file := filepath.Join(l.t.TempDir(), "proof")
+	l.ok("history", "prove", "hello-1", file)
+	key := strings.TrimSpace(l.ok("history", "key"))
+	l.ok("history", "proof", file, "-key", key)
+	l.tenuto("history", "proof", file, "-key", strings.Repeat("0", len(key))).expect(l.t, statusRejected)
+	l.tenuto("history", "proof", file, "-key", "x").expect(l.t, statusUsage, "64 hexadecimal digits")
+	l.tenuto("history", "prove", "hello-1", file).expect(l.t, statusUsage, "exists")
+	l.tenuto("history", "prove", "nothing", file+"2").expect(l.t, statusNotFound)
+	content, err := os.ReadFile(file)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	content[len(content)/2] ^= 1
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		l.t.Fatal(err)
+	}
+	l.tenuto("history", "proof", file, "-key", key).expect(l.t, statusRejected)
+	l.tenuto("accept", "hello-1", "n0", "-yes").expect(l.t, statusRejected, "in memory")
+	l.ok("accept", "hello-1", "n0", "-dry-run")
+	l.tenuto("accept", "hello-1", "n0").expect(l.t, statusUsage, "-yes")
 }
 
 func testControl(l *lab) {
