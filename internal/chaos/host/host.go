@@ -155,6 +155,7 @@ func Run(encoded string) error {
 		Peers: config.Peers, Join: config.Join, Advertise: config.Advertise, Partitions: config.Partitions,
 		TLS:         cluster.KeyFiles(config.Keys[0], config.Keys[1], config.Keys[2]),
 		Definitions: worker.Definitions(),
+		Settings:    cluster.Settings{Voters: 7}, // so that a node added to five also votes
 		StopGrace:   time.Second,
 		Logger:      slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
