@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/internal/shorttest"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -466,7 +467,7 @@ func TestCopy_LeaderLost(t *testing.T) {
 // is done again.
 func TestRandomCopies(t *testing.T) {
 	seeds := uint64(400)
-	if testing.Short() || raceEnabled {
+	if testing.Short() || shorttest.Race {
 		seeds = 30
 	}
 	var copies int

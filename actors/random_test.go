@@ -17,6 +17,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/actors/activity"
+	"github.com/tenuto-dev/tenuto/internal/shorttest"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
@@ -41,7 +42,7 @@ func TestRandomPrograms(t *testing.T) {
 	switch {
 	case testing.Short():
 		seeds = 50
-	case raceEnabled:
+	case shorttest.Race:
 		seeds = 150
 	}
 	shards := uint64(runtime.GOMAXPROCS(0))

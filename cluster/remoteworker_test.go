@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/tenuto-dev/tenuto/internal/shorttest"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -240,7 +241,7 @@ func TestRemoteWorker_Hundred(t *testing.T) {
 	skipIfShort(t)
 	checkGoroutineLeaks(t)
 	workers := 120
-	if raceEnabled {
+	if shorttest.Race {
 		workers = 20 // all in this process
 	}
 	w := newAttemptRecorder()

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/internal/harness"
+	"github.com/tenuto-dev/tenuto/internal/shorttest"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -400,7 +401,7 @@ func TestSignedToken_NeedsProtocol(t *testing.T) {
 // While one member speaks the earlier protocol, there is no key and no signed token. When it is
 // replaced, waiting activities get theirs on every node.
 func TestSignedToken_RollingUpgrade(t *testing.T) {
-	if raceEnabled {
+	if shorttest.Race {
 		t.Skip("as in TestUpgrade_RollingUpgradeLosesNothing")
 	}
 	checkGoroutineLeaks(t)

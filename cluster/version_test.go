@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/tenuto-dev/tenuto/internal/shorttest"
 )
 
 // expectVersionError returns the VersionError with which a node does not start, or fails.
@@ -31,7 +33,7 @@ func expectVersionError(t *testing.T, config Config) *VersionError {
 // downgrade under load. Once all speak this protocol, the cluster uses it, and a node that does not
 // is rejected.
 func TestUpgrade_RollingUpgradeLosesNothing(t *testing.T) {
-	if raceEnabled {
+	if shorttest.Race {
 		// It writes the new address of a peer under a lock (raft.go:625) and reads the ID next to
 		// it, which does not change, without one (replication.go:521 and 660).
 		t.Skip("hashicorp/raft v1.8.0 has a data race when the identities of nodes are recorded; .ci/run runs this without -race")

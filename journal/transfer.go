@@ -10,9 +10,10 @@ import (
 )
 
 // TransferLeadership transfers leadership to the follower that lags least and returns when this
-// node no longer leads. Appends are rejected with ErrNotLeader meanwhile. If ctx ends first, the
-// transfer continues; the Raft library aborts it after the election timeout. It returns
-// ErrNotLeader on a node that does not lead and ErrLastVoter on a single node.
+// node no longer leads. Appends are rejected with ErrNotLeader meanwhile. The Raft library aborts a
+// transfer after the election timeout; a busy follower may need longer, so three are tried. If ctx
+// ends first, the transfer in progress continues. It returns ErrNotLeader on a node that does not
+// lead and ErrLastVoter on a single node.
 func (l *leaderships) TransferLeadership(ctx context.Context) error {
 	return l.transfer(ctx, func() raft.Future { return l.raft.LeadershipTransfer() })
 }
@@ -103,6 +104,9 @@ func (l *leaderships) awaitTransferEnd() {
 	}
 }
 
+// transferAttempts is how often a transfer is tried before its error is returned.
+const transferAttempts = 3
+
 func (l *leaderships) transfer(ctx context.Context, begin func() raft.Future) error {
 	if !l.IsLeader() {
 		return ErrNotLeader
@@ -120,6 +124,10 @@ func (l *leaderships) transfer(ctx context.Context, begin func() raft.Future) er
 		l.transfers.Add(1)
 		defer l.transfers.Add(-1)
 		err := begin().Error()
+		for attempt := 1; err != nil && attempt < transferAttempts && ctx.Err() == nil && l.IsLeader(); attempt++ {
+			l.awaitTransferEnd()
+			err = begin().Error()
+		}
 		result <- err
 		if err != nil {
 			l.awaitTransferEnd()

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/internal/shorttest"
 	"github.com/tenuto-dev/tenuto/journal/internal/networktest"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
 	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
@@ -561,7 +562,7 @@ func testCopyFirst(t *testing.T, starts int) {
 // Directories of a build without identities get one each. It is recorded once all nodes speak the
 // protocol, and counts from then on.
 func TestIdentity_RecordedForOldDirectories(t *testing.T) {
-	if raceEnabled {
+	if shorttest.Race {
 		// Raft writes the new address of a peer under a lock (raft.go:625) and reads the ID next to
 		// it, which does not change, without one (replication.go:660).
 		t.Skip("hashicorp/raft v1.8.0 has a data race when the identities of nodes are recorded (hashicorp/raft#681); .ci/run runs this without -race")

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tenuto-dev/tenuto/internal/shorttest"
 )
 
 // apiPackages are the packages that authors and hosts use. Generated code is not part of their API,
@@ -49,7 +51,7 @@ func TestAPI_NamesNoGeneratedType(t *testing.T) {
 // test binary imports the packages too, so the files are in the build cache.
 func exportFiles(paths []string) (map[string]string, error) {
 	flags := []string{"list", "-export", "-deps", "-f", "{{if .Export}}{{.ImportPath}} {{.Export}}{{end}}"}
-	if raceEnabled {
+	if shorttest.Race {
 		flags = append(flags, "-race")
 	}
 	list := exec.Command("go", append(flags, paths...)...)

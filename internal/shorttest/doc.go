@@ -1,2 +1,2 @@
-// Package shorttest lets the tests of several packages do less with -short.
+// Package shorttest lets the tests of several packages do less with -short or with -race.
 package shorttest

@@ -15,6 +15,15 @@ func Rounds(all int) int {
 	return all
 }
 
+// SequentialRounds is Rounds for tests with one goroutine: -race finds nothing in them and makes them
+// several times as slow, so they run a quarter as often with it.
+func SequentialRounds(all int) int {
+	if Race {
+		all = max(all/4, 1)
+	}
+	return Rounds(all)
+}
+
 // SkipUnless skips a test with -short, unless the name of the test that contains it is given.
 func SkipUnless(t testing.TB, reason string, tests ...string) {
 	t.Helper()

@@ -75,7 +75,7 @@ func openSizeChecked(t *testing.T, o machineOptions) (*Machine, *sizeCheckingSto
 }
 
 func TestBatchBytes_CoversRandomLogs(t *testing.T) {
-	for seed := range uint64(shorttest.Rounds(8)) {
+	for seed := range uint64(shorttest.SequentialRounds(8)) {
 		s := newRandomLog(t, seed, 60)
 		m, r := newSizeCheckedMachine(t)
 		s.play(m, len(s.entries))

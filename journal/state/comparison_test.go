@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/internal/shorttest"
 	"github.com/tenuto-dev/tenuto/journal/state/index"
 	"github.com/tenuto-dev/tenuto/journal/state/store"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -229,7 +230,7 @@ func differing(t testing.TB, a, b *View) (ids []string) {
 
 // Replicas that applied the same records have the same digests, whatever they have flushed.
 func TestView_EqualStatesHaveEqualDigests(t *testing.T) {
-	for seed := range uint64(4) {
+	for seed := range uint64(shorttest.SequentialRounds(4)) {
 		random := rand.New(rand.NewPCG(seed, 2))
 		r := newReplicas(t, 2, random)
 		ids := r.populate(t, 40)
@@ -269,7 +270,7 @@ func TestView_EqualStatesHaveEqualDigests(t *testing.T) {
 func TestView_FindsAndRepairsAnyChange(t *testing.T) {
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(8) {
+			for seed := range uint64(shorttest.SequentialRounds(8)) {
 				random := rand.New(rand.NewPCG(seed, 3))
 				r := newReplicas(t, 2, random)
 				ids := r.populate(t, 12)

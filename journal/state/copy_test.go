@@ -226,7 +226,7 @@ func newCopyLog(t testing.TB, seed uint64, entries int) (*randomLog, *copier) {
 
 func TestCopy_RandomHistories(t *testing.T) {
 	copies, rejections := 0, 0
-	for seed := range uint64(max(shorttest.Rounds(6), 3)) {
+	for seed := range uint64(max(shorttest.SequentialRounds(6), 3)) {
 		s, c := newCopyLog(t, seed, 60)
 		copies, rejections = copies+c.copies, rejections+c.rejections
 		stored := openMachine(t, tinyOptions(vfs.NewMem()))

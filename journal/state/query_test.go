@@ -589,7 +589,7 @@ func checkIndexKeys(t testing.TB, m *Machine) {
 // Whatever happens to a store, queries and counts are right: crashes, restarts, purges, installed
 // checkpoints, and flushes by older builds.
 func TestQuery_MatchesDefinitionAfterRestarts(t *testing.T) {
-	for seed := range uint64(shorttest.Rounds(4)) {
+	for seed := range uint64(shorttest.SequentialRounds(4)) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		fs := vfs.NewCrashableMem()
 		divisor := searchDivisors[seed%uint64(len(searchDivisors))]

@@ -104,7 +104,7 @@ func (r *randomLog) check(t testing.TB, m *Machine, what string) {
 }
 
 func TestStore_ShowsSameAsInMemory(t *testing.T) {
-	for seed := range uint64(shorttest.Rounds(8)) {
+	for seed := range uint64(shorttest.SequentialRounds(8)) {
 		s := newRandomLog(t, seed, 80)
 		m := openMachine(t, tinyOptions(vfs.NewMem()))
 		for i := range s.entries {
@@ -119,7 +119,7 @@ func TestStore_ShowsSameAsInMemory(t *testing.T) {
 
 // A crash at any moment loses the data that was not synced, and possibly only part of it.
 func TestStore_CrashLeavesStateOfOneEntry(t *testing.T) {
-	for seed := range uint64(shorttest.Rounds(8)) {
+	for seed := range uint64(shorttest.SequentialRounds(8)) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		s := newRandomLog(t, seed, 80)
 		fs := vfs.NewCrashableMem()
@@ -151,7 +151,7 @@ func TestStore_CrashLeavesStateOfOneEntry(t *testing.T) {
 // entry, never a store that reports damage.
 func TestStore_SurvivesCrashAtEveryWrite(t *testing.T) {
 	s := newRandomLog(t, 1, 24)
-	step := 16 / shorttest.Rounds(16)
+	step := 16 / shorttest.SequentialRounds(16)
 	for n := 1; ; n += step {
 		fs := vfs.NewCrashableMem()
 		cut := &failAfter{}
@@ -283,7 +283,7 @@ func flipBit(t testing.TB, fs vfs.FS, dir string, r *rand.Rand) {
 // A damaged table never shows wrong data: a reader sees the truth, or nothing and the store has
 // failed. The next Open then rejects it.
 func TestStore_FlippedBitIsNeverServed(t *testing.T) {
-	flips := shorttest.Rounds(24)
+	flips := shorttest.SequentialRounds(24)
 	s := newRandomLog(t, 5, 60)
 	lines := strings.Split(s.dumps[len(s.dumps)-1], "\n\t")
 	found := 0

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/tenuto-dev/tenuto/internal/shorttest"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
@@ -65,7 +66,7 @@ func canCopy(history []*journalpb.Event, upTo int) bool {
 // derived IDs.
 func TestRandomCopies(t *testing.T) {
 	seeds := uint64(400)
-	if testing.Short() || raceEnabled {
+	if testing.Short() || shorttest.Race {
 		seeds = 60
 	}
 	copies := 0
@@ -202,7 +203,7 @@ func shiftedChain(event *journalpb.Event) *journalpb.OrchestrationChained {
 // journal accepts.
 func TestRandomCopies_KeptEvents(t *testing.T) {
 	seeds := uint64(120)
-	if testing.Short() || raceEnabled {
+	if testing.Short() || shorttest.Race {
 		seeds = 30
 	}
 	kept, late := 0, 0

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/tenuto-dev/tenuto/internal/shorttest"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
@@ -35,7 +36,7 @@ func TestRandomPrograms(t *testing.T) {
 	switch {
 	case testing.Short():
 		seeds = 500
-	case raceEnabled:
+	case shorttest.Race:
 		seeds = 800
 	}
 	shards := uint64(runtime.GOMAXPROCS(0))

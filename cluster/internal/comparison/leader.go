@@ -84,15 +84,17 @@ type Leader struct {
 }
 
 // NewLeader returns the leader of a leadership, which Run runs.
-func NewLeader(config Config) *Leader { return &Leader{config: config, wake: make(chan struct{}, 1)} }
+func NewLeader(config Config) *Leader {
+	_, cursor := config.Journal.Comparison()
+	return &Leader{config: config, wake: make(chan struct{}, 1), cursor: cursor}
+}
 
 // Run compares and repairs until ctx ends.
 func (l *Leader) Run(ctx context.Context) {
 	l.config.Stats.Since.Store(time.Now().UnixNano())
 	defer l.config.Stats.Since.Store(0)
-	_, l.cursor = l.config.Journal.Comparison()
 	next := time.Now()
-	if l.cursor == "" {
+	if _, cursor := l.config.Journal.Comparison(); cursor == "" {
 		next = next.Add(l.config.Interval / 60)
 	}
 	for ctx.Err() == nil {

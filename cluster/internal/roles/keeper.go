@@ -149,11 +149,14 @@ func (k *Keeper) round(ctx context.Context, watch *tracker) error {
 	if err != nil {
 		return err
 	}
-	if err := j.ChangeRoles(ctx, version+1, encoded); err != nil {
+	err = j.ChangeRoles(ctx, version+1, encoded)
+	if ok && (err == nil || errors.Is(err, journal.ErrUnknownOutcome)) { // the next leader may find it recorded
+		k.changes.Add(1)
+	}
+	if err != nil {
 		return err
 	}
 	if ok {
-		k.changes.Add(1)
 		k.Logger.Info("roles of members changed: "+change.Reason, "voter", change.Promote, "standby", change.Demote)
 	}
 	return nil

@@ -118,7 +118,7 @@ func TestDueTimes_OfAYearInThreeZonesMatchTheClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		all := [][2]int{{2, 15}, {1, 45}, {0, 0}, {1, 30}, {2, 0}, {2, 30}, {2, 59}, {3, 0}, {23, 59}}
-		for _, at := range all[:shorttest.Rounds(len(all))] {
+		for _, at := range all[:shorttest.SequentialRounds(len(all))] {
 			times, err := compile(Spec{Cron: []string{fmt.Sprintf("%d %d * * *", at[1], at[0])}, TimeZone: name})
 			if err != nil {
 				t.Fatal(err)

@@ -1,5 +1,0 @@
-//go:build race
-
-package actors_test
-
-const raceEnabled = true

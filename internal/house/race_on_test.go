@@ -1,5 +1,0 @@
-//go:build race
-
-package house
-
-const raceEnabled = true

@@ -1,0 +1,6 @@
+//go:build !race
+
+package shorttest
+
+// Race reports whether the tests run with -race.
+const Race = false
