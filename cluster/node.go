@@ -108,7 +108,9 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	config.harness = harness.FromContext(ctx)
+	if overrides, ok := harness.FromContext(ctx); ok {
+		config.harness = overrides
+	}
 	definitions := slices.Concat(ownDefinitions(), config.Definitions)
 	registry, err := engine.NewRegistry(definitions...)
 	if err != nil {

@@ -168,6 +168,7 @@ func (o *partitionOpener) journalConfig(g *partition) journal.Config {
 		Logger:            o.node.config.journalLogger,
 		StateMemoryBytes:  stateMemoryBytes / o.node.config.Partitions,
 		StateCacheBytes:   stateCacheBytes / o.node.config.Partitions,
+		HeartbeatTimeout:  o.node.config.harness.HeartbeatTimeout,
 		SnapshotThreshold: o.node.config.harness.SnapshotThreshold,
 		SnapshotInterval:  o.node.config.harness.SnapshotInterval,
 		TrailingLogs:      o.node.config.harness.TrailingLogs,

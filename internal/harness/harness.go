@@ -14,6 +14,8 @@ type Overrides struct {
 	SnapshotThreshold uint64
 	SnapshotInterval  time.Duration
 	TrailingLogs      uint64
+	// HeartbeatTimeout is that of the journals, which elections follow.
+	HeartbeatTimeout time.Duration
 	// CompareInterval is how often the replicas of a partition are compared.
 	CompareInterval time.Duration
 }
@@ -25,8 +27,8 @@ func NewContext(ctx context.Context, overrides Overrides) context.Context {
 	return context.WithValue(ctx, contextKey{}, overrides)
 }
 
-// FromContext returns the overrides of a context, or the zero value if it carries none.
-func FromContext(ctx context.Context) Overrides {
-	overrides, _ := ctx.Value(contextKey{}).(Overrides)
-	return overrides
+// FromContext returns the overrides of a context, if it carries any.
+func FromContext(ctx context.Context) (overrides Overrides, ok bool) {
+	overrides, ok = ctx.Value(contextKey{}).(Overrides)
+	return overrides, ok
 }
