@@ -46,7 +46,7 @@ type Node struct {
 	directory      membership.Directory
 	introducer     membership.Introducer
 	discoverer     membership.Discoverer
-	acquaintance   callPool // for introductions: at their addresses there may be any node
+	acquaintance   callPool // for introductions and lineages: at their addresses there may be any node
 	announcer      announcer
 	router         router
 	client         Client // must not be used before the partitions are open
@@ -277,9 +277,9 @@ func (n *Node) open(ctx context.Context) error {
 // servePeers starts the goroutines that only a node with a listener needs.
 func (n *Node) servePeers() {
 	n.running.Go(func() { n.peers.CloseUnusedUntil(n.closing) })
+	n.running.Go(func() { n.acquaintance.CloseUnusedUntil(n.closing) })
 	n.running.Go(n.announcer.maintainMembership)
 	if n.config.Discover != nil {
-		n.running.Go(func() { n.acquaintance.CloseUnusedUntil(n.closing) })
 		n.running.Go(func() { n.discoverer.Run(n.ctx) })
 	}
 	n.calls = serveCalls(&nodeService{n}, n.mux)

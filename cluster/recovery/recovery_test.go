@@ -72,8 +72,7 @@ func start(t *testing.T, members ...*member) {
 	var starting sync.WaitGroup
 	for _, m := range members {
 		starting.Go(func() {
-			m.config.Definitions, m.config.Logger = definitions(), slog.New(slog.DiscardHandler)
-			node, err := cluster.Start(t.Context(), m.config)
+			node, err := cluster.Start(t.Context(), m.quiet())
 			if err != nil {
 				t.Error(err)
 				return
@@ -179,13 +178,7 @@ func testRecover(t *testing.T, partitions int) {
 	}
 	start(t, recovered)
 	checkRecovered(t, recovered.node.Client())
-
-	lost.config.Peers = first.config.Peers
-	start(t, lost)
-	eventually(t, "the old node has no leader", func(context.Context) bool {
-		return errors.Is(lost.node.Health().Ready(), cluster.ErrNoLeader)
-	})
-	stop(t, lost)
+	checkOldNodesDoNotServe(t, recovered, first, lost)
 	fresh := &member{config: cluster.Config{
 		NodeID: "n2", Dir: filepath.Join(t.TempDir(), "fresh"), Listen: lost.config.Listen, Partitions: partitions, Join: []string{recovered.config.Listen},
 	}}
@@ -195,6 +188,93 @@ func testRecover(t *testing.T, partitions int) {
 		status, getErr := fresh.node.Client().Get(ctx, "before-0", cluster.Stale())
 		return err == nil && len(now) == 2 && now[0].Voter && getErr == nil && status.Continued == "recovered"
 	})
+}
+
+// checkOldNodesDoNotServe starts a majority of the old cluster, which has a leader as long as the
+// recovered node does not run. Then they must stop for good, and clients that know the recovered cluster
+// must not use them before.
+func checkOldNodesDoNotServe(t *testing.T, recovered *member, old ...*member) {
+	t.Helper()
+	ctx := t.Context()
+	follower := dial(t, old[0].config.Listen, recovered.config.Listen) // of the recovered cluster
+	if _, err := cluster.Call(ctx, follower, doubled, "pinned", 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range old {
+		if node, err := cluster.Start(ctx, m.quiet()); !errors.Is(err, journal.ErrOtherLineage) {
+			t.Fatalf("with an old directory, while the recovered node answers: %v, %v", node, err)
+		}
+	}
+	// Without the files that record it: as if the recovered node had not run when they returned.
+	stop(t, recovered)
+	for _, m := range old {
+		if err := os.Remove(filepath.Join(m.config.Dir, "lineage-ended")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start(t, old...)
+	eventually(t, "the old cluster has a leader", func(ctx context.Context) bool {
+		return old[0].node.Health().Ready() == nil && old[1].node.Health().Ready() == nil
+	})
+	for _, m := range old {
+		stranger := dial(t, m.config.Listen) // it cannot know of the recovered cluster
+		if _, err := stranger.Get(ctx, "before-0"); err != nil {
+			t.Error(err)
+		}
+	}
+	for what, call := range map[string]func(ctx context.Context) error{
+		"a start": func(ctx context.Context) error {
+			_, err := cluster.StartRun(ctx, follower, doubled, "refused", 1)
+			return err
+		},
+		"a read":      func(ctx context.Context) error { _, err := follower.Get(ctx, "before-0", cluster.Stale()); return err },
+		"the members": func(ctx context.Context) error { _, err := follower.Members(ctx); return err },
+	} {
+		limited, cancel := context.WithTimeout(ctx, 2*time.Second)
+		err := call(limited)
+		cancel()
+		var unavailable *cluster.UnavailableError // the last attempt may have been at the node that does not run
+		if !errors.As(err, &unavailable) {
+			t.Errorf("%s of a client of the recovered cluster at the old one: %v", what, err)
+		}
+	}
+	start(t, recovered)
+	for _, m := range old {
+		eventually(t, "the old nodes have stopped", func(context.Context) bool {
+			h := m.node.Health()
+			return h.Failed && errors.Is(h.Err, journal.ErrOtherLineage)
+		})
+		if _, err := m.node.Client().Get(ctx, "before-0", cluster.Stale()); !errors.Is(err, journal.ErrOtherLineage) {
+			t.Errorf("a read at a stopped node: %v", err)
+		}
+		stop(t, m)
+	}
+	if status, err := follower.Get(ctx, "pinned"); err != nil || status.State != cluster.Completed {
+		t.Errorf("the client of the recovered cluster: %+v, %v", status, err)
+	}
+	stop(t, recovered)
+	for _, m := range old {
+		if node, err := cluster.Start(ctx, m.quiet()); !errors.Is(err, journal.ErrOtherLineage) {
+			t.Errorf("a stopped node is started again, and no node of the recovered cluster runs: %v, %v", node, err)
+		}
+	}
+	start(t, recovered)
+}
+
+// quiet returns the configuration with the code of the tests, and no log.
+func (m *member) quiet() cluster.Config {
+	m.config.Definitions, m.config.Logger = definitions(), slog.New(slog.DiscardHandler)
+	return m.config
+}
+
+func dial(t *testing.T, addresses ...string) *cluster.Client {
+	t.Helper()
+	client, err := cluster.Dial(t.Context(), cluster.DialConfig{Addresses: addresses, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
 }
 
 // checkRecovered checks that all instances are there and go on, and that those of the old cluster say
