@@ -1,0 +1,320 @@
+package recovery_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/backup"
+	"github.com/tenuto-dev/tenuto/cluster/recovery"
+	"github.com/tenuto-dev/tenuto/journal"
+)
+
+// With asCommand set, the test binary makes a directory from others or from a backup, and ends.
+const asCommand = "TENUTO_TEST_MAKES_DIRECTORY"
+
+// A making is what makes a directory: Recover from Dirs, or Restore from Backup.
+type making struct {
+	To     string
+	Dirs   []string
+	Backup string
+}
+
+func (m *making) run() error {
+	ctx, logger := context.Background(), slog.New(slog.DiscardHandler)
+	if m.Backup == "" {
+		_, err := recovery.Recover(ctx, recovery.Target{Dir: m.To, Logger: logger}, m.Dirs...)
+		return err
+	}
+	file, err := os.Open(m.Backup)
+	if err != nil {
+		return err
+	}
+	_, err = backup.Restore(ctx, backup.Target{Dir: m.To, NodeID: "n1", Logger: logger}, file)
+	return errors.Join(err, file.Close())
+}
+
+func TestMain(tests *testing.M) {
+	if encoded := os.Getenv(asCommand); encoded != "" {
+		var m making
+		err := json.Unmarshal([]byte(encoded), &m)
+		if err == nil {
+			err = m.run()
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(tests.Run())
+}
+
+// changing has the system calls that change files, and the ones that make changes durable. For those
+// that are true the first argument is a file, which must be below the directory of the test.
+var changing = map[uint64]bool{
+	syscall.SYS_WRITE: true, syscall.SYS_PWRITE64: true, syscall.SYS_WRITEV: true, syscall.SYS_FSYNC: true, syscall.SYS_FDATASYNC: true,
+	syscall.SYS_FTRUNCATE: true, syscall.SYS_FALLOCATE: true, syscall.SYS_SYNC_FILE_RANGE: true, syscall.SYS_SENDFILE: true,
+	sysCopyFileRange: true, syscall.SYS_OPENAT: false, syscall.SYS_RENAME: false, syscall.SYS_RENAMEAT: false, sysRenameat2: false,
+	syscall.SYS_UNLINK: false, syscall.SYS_UNLINKAT: false, syscall.SYS_RMDIR: false, syscall.SYS_LINK: false, syscall.SYS_LINKAT: false,
+	syscall.SYS_MKDIR: false, syscall.SYS_MKDIRAT: false,
+}
+
+const (
+	sysCopyFileRange = 326
+	sysRenameat2     = 316
+
+	traceSyscalls = 0x80     // added to the signal of a stop at a system call
+	exitKill      = 0x100000 // the child is killed if the test ends
+)
+
+// A tracer runs a child process and kills it before one of its file operations.
+type tracer struct {
+	root   string // of the files that count
+	stopAt int    // the number of the operation, counted from 1; 0: never
+	count  int
+	inCall map[int]bool // threads that are within a system call
+}
+
+// run runs the child until it ends or is killed, and reports whether it was killed.
+func (tr *tracer) run(t *testing.T, m *making) (killed bool) {
+	t.Helper()
+	encoded, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	output, err := os.Create(filepath.Join(t.TempDir(), "output"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer output.Close()
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), asCommand+"="+string(encoded), "GODEBUG=asyncpreemptoff=1")
+	child.Stderr, child.SysProcAttr = output, &syscall.SysProcAttr{Ptrace: true}
+	if err := child.Start(); err != nil {
+		t.Skipf("SKIPPED: processes cannot be traced here: %v", err)
+	}
+	pid := child.Process.Pid
+	status := tr.follow(t, pid)
+	_ = child.Process.Release()
+	if status.Signaled() && status.Signal() == syscall.SIGKILL && tr.stopAt > 0 {
+		return true
+	}
+	if status.ExitStatus() != 0 {
+		text, _ := os.ReadFile(output.Name())
+		t.Fatalf("the child ended with %d: %s", status.ExitStatus(), text)
+	}
+	return false
+}
+
+// follow traces the threads of a process until it ends.
+func (tr *tracer) follow(t *testing.T, pid int) (status syscall.WaitStatus) {
+	t.Helper()
+	tr.count, tr.inCall = 0, make(map[int]bool)
+	if _, err := syscall.Wait4(pid, &status, syscall.WALL, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.PtraceSetOptions(pid, syscall.PTRACE_O_TRACESYSGOOD|syscall.PTRACE_O_TRACECLONE|exitKill); err != nil {
+		t.Fatal(err)
+	}
+	_ = syscall.PtraceSyscall(pid, 0)
+	for {
+		thread, err := syscall.Wait4(-1, &status, syscall.WALL, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+			continue
+		case err != nil:
+			t.Fatal(err)
+		case status.Exited() || status.Signaled():
+			if thread == pid {
+				return status
+			}
+			continue
+		}
+		signal := 0
+		switch stop := status.StopSignal(); stop {
+		case syscall.SIGTRAP | traceSyscalls:
+			if tr.inCall[thread] = !tr.inCall[thread]; tr.inCall[thread] && tr.changesFile(thread) {
+				if tr.count++; tr.count == tr.stopAt {
+					_ = syscall.Kill(pid, syscall.SIGKILL)
+				}
+			}
+		case syscall.SIGTRAP, syscall.SIGSTOP: // a new thread
+		default:
+			signal = int(stop)
+		}
+		_ = syscall.PtraceSyscall(thread, signal) // fails once the process is killed
+	}
+}
+
+// changesFile reports whether the system call that a thread begins changes a file of the test.
+func (tr *tracer) changesFile(thread int) bool {
+	var registers syscall.PtraceRegs
+	if syscall.PtraceGetRegs(thread, &registers) != nil {
+		return false
+	}
+	ofFile, known := changing[registers.Orig_rax]
+	switch {
+	case !known:
+		return false
+	case registers.Orig_rax == syscall.SYS_OPENAT:
+		return registers.Rdx&syscall.O_CREAT != 0
+	case !ofFile:
+		return true
+	}
+	path, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", thread, registers.Rdi))
+	return err == nil && strings.HasPrefix(path, tr.root)
+}
+
+// treeOf returns the content of a directory: a hash of each file, by path.
+func treeOf(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	tree := make(map[string]string)
+	err := fs.WalkDir(os.DirFS(dir), ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(filepath.Join(dir, path))
+		tree[path] = fmt.Sprintf("%x", sha256.Sum256(content))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tree
+}
+
+// Recover and Restore are killed before each of their file operations in turn, or, with -short, before
+// some of them. Then the new directory is missing or complete, the old ones are as before, and the
+// command can be repeated.
+func TestCrash_BeforeAnyFileOperation(t *testing.T) {
+	ctx := t.Context()
+	members := newCluster(t, 3, 2)
+	client := members[2].node.Client()
+	for i := range 8 {
+		if _, err := cluster.Call(ctx, client, doubled, fmt.Sprint("before-", i), i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root := t.TempDir()
+	file, err := os.Create(filepath.Join(root, "full.backup"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := backup.Write(ctx, client, file, backup.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cluster.StartRun(ctx, client, waiter, "open", "order"); err != nil {
+		t.Fatal(err)
+	}
+	stop(t, members...)
+	dirs := []string{members[1].config.Dir, members[2].config.Dir}
+	for name, m := range map[string]*making{
+		"recover": {To: filepath.Join(root, "recovered"), Dirs: dirs},
+		"restore": {To: filepath.Join(root, "restored"), Backup: file.Name()},
+	} {
+		t.Run(name, func(t *testing.T) { crashEverywhere(t, m, root, dirs) })
+	}
+}
+
+func crashEverywhere(t *testing.T, m *making, root string, sources []string) {
+	var before []map[string]string
+	for _, dir := range sources {
+		before = append(before, treeOf(t, dir))
+	}
+	tr := &tracer{root: root}
+	tr.run(t, m)
+	total := tr.count
+	want := completeDirectory(t, m.To)
+	if total < 30 || want < 8 {
+		t.Fatalf("%d file operations, %d instances", total, want)
+	}
+	step, missing, complete := 1, 0, 0
+	if testing.Short() {
+		step = total/10 + 1
+	}
+	for tr.stopAt = 1; tr.stopAt <= total; tr.stopAt += step {
+		if err := os.RemoveAll(m.To); err != nil {
+			t.Fatal(err)
+		}
+		killed := tr.run(t, m) // not if this run needs fewer operations
+		if _, err := os.Stat(m.To); errors.Is(err, fs.ErrNotExist) {
+			missing++
+			if !killed {
+				t.Fatal("the command has ended without an error and made nothing")
+			}
+			if err := m.run(); err != nil {
+				t.Fatalf("again, after a crash before operation %d of %d: %v", tr.stopAt, total, err)
+			}
+		} else {
+			complete++
+		}
+		if got := completeDirectory(t, m.To); got != want {
+			t.Fatalf("after a crash before operation %d of %d: %d instances, want %d", tr.stopAt, total, got, want)
+		}
+	}
+	if missing == 0 || !testing.Short() && complete == 0 {
+		t.Errorf("%d crashes left no directory, %d a complete one: both must occur", missing, complete)
+	}
+	for i, dir := range sources {
+		if after := treeOf(t, dir); !maps.Equal(before[i], after) {
+			t.Errorf("%s has changed", dir)
+		}
+	}
+	t.Logf("%d file operations; %d crashes left no directory, %d a complete one", total, missing, complete)
+	startsAlone(t, m.To)
+}
+
+// completeDirectory checks the directory of a node that is the only member, and returns how many
+// instances it has.
+func completeDirectory(t *testing.T, dir string) (instances int) {
+	t.Helper()
+	report, err := recovery.Inspect(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for number, p := range report.Partitions {
+		if len(p.Members) != 1 {
+			t.Fatalf("partition %d has the members %v", number, p.Members)
+		}
+		verified, err := journal.VerifyState(t.Context(), journal.PartitionDir(dir, number), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		instances += int(verified.Instances)
+	}
+	return instances
+}
+
+// startsAlone starts a node with a directory that was made.
+func startsAlone(t *testing.T, dir string) {
+	t.Helper()
+	report, err := recovery.Inspect(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := &member{config: cluster.Config{NodeID: report.Partitions[0].Members[0], Dir: dir, Partitions: len(report.Partitions)}}
+	start(t, made)
+	if status, err := made.node.Client().Get(t.Context(), "before-7"); err != nil || status.Continued == "" {
+		t.Errorf("%+v, %v", status, err)
+	}
+	stop(t, made)
+}
