@@ -320,3 +320,66 @@ func startsAlone(t *testing.T, dir string) {
 	}
 	stop(t, made)
 }
+
+// A disk that becomes full while the directory is made: nothing is left of it, and the command can be
+// repeated when there is room.
+func TestFullDisk_CommandCanBeRepeated(t *testing.T) {
+	switch {
+	case os.Getenv("CI") == "true":
+		t.Skip("SKIPPED: nothing is mounted in CI")
+	case os.Geteuid() != 0:
+		t.Skip("SKIPPED: filling a disk needs root, to mount one that is small")
+	}
+	ctx := t.Context()
+	members := newCluster(t, 2, 1)
+	client := members[0].node.Client()
+	for i := range 8 {
+		if _, err := cluster.Call(ctx, client, doubled, fmt.Sprint("before-", i), i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file, err := os.Create(filepath.Join(t.TempDir(), "full.backup"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := backup.Write(ctx, client, file, backup.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	stop(t, members...)
+	for name, m := range map[string]*making{"recover": {Dirs: []string{members[0].config.Dir}}, "restore": {Backup: file.Name()}} {
+		t.Run(name, func(t *testing.T) {
+			disk := t.TempDir()
+			const least = 4 << 10
+			if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, fmt.Sprint("size=", least)); err != nil {
+				t.Skipf("SKIPPED: a small disk cannot be mounted: %v", err)
+			}
+			// A state store that has failed keeps its files open until the process ends.
+			t.Cleanup(func() { _ = syscall.Unmount(disk, syscall.MNT_DETACH) })
+			m.To = filepath.Join(disk, "node")
+			failures := 0
+			for size := least; ; size += size / 2 {
+				if err := syscall.Mount("tmpfs", disk, "tmpfs", syscall.MS_REMOUNT, fmt.Sprint("size=", size)); err != nil {
+					t.Fatal(err)
+				}
+				err := m.run()
+				if err == nil {
+					break
+				}
+				failures++
+				if !journal.IsDiskFull(err) || size > 1<<30 {
+					t.Fatalf("with %d bytes: %v", size, err)
+				}
+				if left, err := os.ReadDir(disk); err != nil || len(left) > 0 {
+					t.Fatalf("with %d bytes: %v, %v are left", size, err, left)
+				}
+			}
+			if failures < 3 || completeDirectory(t, m.To) < 8 {
+				t.Errorf("the disk was full %d times", failures)
+			}
+			startsAlone(t, m.To)
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package recovery_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -366,6 +367,85 @@ func TestRecover_Refusals(t *testing.T) {
 		t.Errorf("with an ended context: %v", err)
 	}
 	if _, err := recovery.Recover(ctx, into, dir); err != nil {
+		t.Error(err)
+	}
+}
+
+// A damaged log is refused, and the new directory does not exist. Another survivor can still be used.
+func TestRecover_DamagedLog(t *testing.T) {
+	ctx := t.Context()
+	members := newCluster(t, 3, 1)
+	const marker = "an-instance-in-the-log"
+	if _, err := cluster.StartRun(ctx, members[0].node.Client(), waiter, marker, "order"); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range members[:2] {
+		eventually(t, "the node has the instance", func(ctx context.Context) bool {
+			_, err := m.node.Client().Get(ctx, marker, cluster.Stale())
+			return err == nil
+		})
+	}
+	stop(t, members...)
+	damaged, intact := members[0].config.Dir, members[1].config.Dir
+	path := filepath.Join(damaged, "raft.db")
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(content, []byte(marker)) {
+		t.Fatal("the log lacks the instance")
+	}
+	if err := os.WriteFile(path, bytes.ReplaceAll(content, []byte(marker), []byte("an-instance-in-the-fog")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	into := recovery.Target{Dir: filepath.Join(t.TempDir(), "new"), Logger: slog.New(slog.DiscardHandler)}
+	for name, dirs := range map[string][]string{"alone": {damaged}, "among others": {intact, damaged}} {
+		var damage *journal.DamagedError
+		if _, err := recovery.Recover(ctx, into, dirs...); !errors.As(err, &damage) || damage.Path == "" {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := os.Stat(into.Dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: a directory was made: %v", name, err)
+		}
+	}
+	if _, err := recovery.Recover(ctx, into, intact); err != nil {
+		t.Error(err)
+	}
+}
+
+// The directory of a node that was removed is no survivor: it may lack what was acknowledged since.
+func TestRecover_RemovedNode(t *testing.T) {
+	ctx := t.Context()
+	members := newCluster(t, 3, 1)
+	removed := members[2]
+	if err := members[0].node.Client().RemoveNode(ctx, removed.config.NodeID); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-removed.node.Failed():
+	case <-time.After(time.Minute):
+		t.Fatal("timeout: the removed node has stopped")
+	}
+	stop(t, members...)
+	for _, dirs := range [][]string{{removed.config.Dir}, {members[0].config.Dir, removed.config.Dir}} {
+		if _, err := recovery.Inspect(ctx, dirs...); !errors.Is(err, cluster.ErrRemoved) {
+			t.Errorf("%v: %v", dirs, err)
+		}
+	}
+}
+
+// Directories of two lineages are not compared: their terms and indexes have nothing in common.
+func TestRecover_OtherLineage(t *testing.T) {
+	ctx := t.Context()
+	members := newCluster(t, 2, 1)
+	stop(t, members...)
+	first := filepath.Join(t.TempDir(), "first")
+	into := recovery.Target{Dir: first, Logger: slog.New(slog.DiscardHandler)}
+	if _, err := recovery.Recover(ctx, into, members[0].config.Dir); err != nil {
+		t.Fatal(err)
+	}
+	var invalid *replay.InvalidError
+	if _, err := recovery.Inspect(ctx, first, members[1].config.Dir); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "different lineages") {
 		t.Error(err)
 	}
 }
