@@ -177,6 +177,9 @@ func testRecover(t *testing.T, partitions int) {
 	if _, err := recovery.Recover(ctx, target, first.config.Dir, survivor.config.Dir); err != nil {
 		t.Fatal(err)
 	}
+	for number := range partitions {
+		checkContinues(t, journal.PartitionDir(survivor.config.Dir, number), journal.PartitionDir(recovered.config.Dir, number), number)
+	}
 	start(t, recovered)
 	checkRecovered(t, recovered.node.Client())
 	checkOldNodesDoNotServe(t, recovered, first, lost)
@@ -189,6 +192,27 @@ func testRecover(t *testing.T, partitions int) {
 		status, getErr := fresh.node.Client().Get(ctx, "before-0", cluster.Stale())
 		return err == nil && len(now) == 2 && now[0].Voter && getErr == nil && status.Continued == "recovered"
 	})
+}
+
+// checkContinues checks that the recovered directory of a partition is later than the survivor's in
+// every respect in which nodes compare each other.
+func checkContinues(t *testing.T, survivor, recovered string, partition int) {
+	t.Helper()
+	open := func(dir string) *journal.Survivor {
+		s, err := journal.OpenSurvivor(dir, partition, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	before, after := open(survivor), open(recovered)
+	if after.Epoch <= before.Epoch || after.Term <= before.Term || after.Index <= before.Index || after.Lineage == before.Lineage {
+		t.Errorf("partition %d: epoch %d after %d, term %d after %d, index %d after %d, lineage %q after %q", partition,
+			after.Epoch, before.Epoch, after.Term, before.Term, after.Index, before.Index, after.Lineage, before.Lineage)
+	}
 }
 
 // checkOldNodesDoNotServe starts a majority of the old cluster, which has a leader as long as the
