@@ -279,6 +279,7 @@ func (h *memberHandler) membersResponse() *clusterpb.Response {
 		result.Members = append(result.Members, member)
 	}
 	result.AppliedIndexes = []uint64{h.journal.AppliedIndex()}
+	result.Lineages = h.journal.Lineages()
 	result.PayloadMax = uint64(h.partition.node.settings.payloadMax())
 	// Read after the members, so that it is not below the index of their configuration.
 	result.LastIndex = h.journal.LastIndex()
@@ -854,7 +855,7 @@ func addLineages(n *Node, request *clusterpb.Request, response *clusterpb.Respon
 		response.GetFailure().GetCode() == wire.CodeOtherLineage {
 		response.Lineages = first.LineageIDs()
 	}
-	if members := response.GetMembers(); members != nil {
+	if members := response.GetMembers(); members != nil && members.Lineages == nil {
 		members.Lineages = first.Lineages()
 	}
 	return response
