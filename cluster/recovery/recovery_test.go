@@ -3,6 +3,7 @@ package recovery_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,6 +18,8 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/backup"
+	"github.com/tenuto-dev/tenuto/cluster/internal/keytest"
 	"github.com/tenuto-dev/tenuto/cluster/recovery"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -44,10 +47,16 @@ func definitions() []replay.Definition {
 type member struct {
 	config cluster.Config
 	node   *cluster.Node
+	keys   *keytest.Authority // nil: without TLS
 }
 
 // newCluster starts nodes with directories.
 func newCluster(t *testing.T, nodes, partitions int) []*member {
+	t.Helper()
+	return newClusterWithKeys(t, nodes, partitions, nil)
+}
+
+func newClusterWithKeys(t *testing.T, nodes, partitions int, keys *keytest.Authority) []*member {
 	t.Helper()
 	var peers []cluster.Peer
 	for i := range nodes {
@@ -55,7 +64,7 @@ func newCluster(t *testing.T, nodes, partitions int) []*member {
 	}
 	var members []*member
 	for _, p := range peers {
-		members = append(members, &member{config: cluster.Config{
+		members = append(members, &member{keys: keys, config: cluster.Config{
 			NodeID: p.NodeID, Dir: filepath.Join(t.TempDir(), "data"), Listen: p.Address, Peers: peers, Partitions: partitions,
 		}})
 	}
@@ -133,13 +142,15 @@ func eventually(t *testing.T, what string, holds func(ctx context.Context) bool)
 // survives: the recovered cluster has everything, and the old directories are refused.
 func TestRecover_KeepsWhatTheBestSurvivorHas(t *testing.T) {
 	for _, partitions := range []int{1, 4} {
-		t.Run(fmt.Sprint(partitions, " partitions"), func(t *testing.T) { testRecover(t, partitions) })
+		t.Run(fmt.Sprint(partitions, " partitions"), func(t *testing.T) { testRecover(t, partitions, nil) })
 	}
+	// With TLS, nodes of the recovered cluster reject Raft connections of nodes that are no members.
+	t.Run("TLS", func(t *testing.T) { testRecover(t, 1, keytest.NewAuthority(t)) })
 }
 
-func testRecover(t *testing.T, partitions int) {
+func testRecover(t *testing.T, partitions int, keys *keytest.Authority) {
 	ctx := t.Context()
-	members := newCluster(t, 3, partitions)
+	members := newClusterWithKeys(t, 3, partitions, keys)
 	first, lost, survivor := members[0], members[1], members[2]
 	client := survivor.node.Client()
 	for i := range 20 {
@@ -170,7 +181,7 @@ func testRecover(t *testing.T, partitions int) {
 		t.Errorf("report %+v", report)
 	}
 
-	recovered := &member{config: cluster.Config{
+	recovered := &member{keys: keys, config: cluster.Config{
 		NodeID: "n3", Dir: filepath.Join(t.TempDir(), "recovered"), Listen: survivor.config.Listen, Partitions: partitions,
 	}}
 	target := recovery.Target{Dir: recovered.config.Dir, Address: recovered.config.Listen}
@@ -183,7 +194,7 @@ func testRecover(t *testing.T, partitions int) {
 	start(t, recovered)
 	checkRecovered(t, recovered.node.Client())
 	checkOldNodesDoNotServe(t, recovered, first, lost)
-	fresh := &member{config: cluster.Config{
+	fresh := &member{keys: keys, config: cluster.Config{
 		NodeID: "n2", Dir: filepath.Join(t.TempDir(), "fresh"), Listen: lost.config.Listen, Partitions: partitions, Join: []string{recovered.config.Listen},
 	}}
 	start(t, fresh)
@@ -221,7 +232,7 @@ func checkContinues(t *testing.T, survivor, recovered string, partition int) {
 func checkOldNodesDoNotServe(t *testing.T, recovered *member, old ...*member) {
 	t.Helper()
 	ctx := t.Context()
-	follower := dial(t, old[0].config.Listen, recovered.config.Listen) // of the recovered cluster
+	follower := dial(t, recovered.keys, old[0].config.Listen, recovered.config.Listen) // of the recovered cluster
 	if _, err := cluster.Call(ctx, follower, doubled, "pinned", 1); err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +253,7 @@ func checkOldNodesDoNotServe(t *testing.T, recovered *member, old ...*member) {
 		return old[0].node.Health().Ready() == nil && old[1].node.Health().Ready() == nil
 	})
 	for _, m := range old {
-		stranger := dial(t, m.config.Listen) // it cannot know of the recovered cluster
+		stranger := dial(t, m.keys, m.config.Listen) // it cannot know of the recovered cluster
 		if _, err := stranger.Get(ctx, "before-0"); err != nil {
 			t.Error(err)
 		}
@@ -289,12 +300,28 @@ func checkOldNodesDoNotServe(t *testing.T, recovered *member, old ...*member) {
 // quiet returns the configuration with the code of the tests, and no log.
 func (m *member) quiet() cluster.Config {
 	m.config.Definitions, m.config.Logger = definitions(), slog.New(slog.DiscardHandler)
+	if m.keys != nil {
+		m.config.TLS, m.config.ClusterID = keySource(m.keys, m.keys.Node(m.config.NodeID)), keytest.ClusterID
+	}
 	return m.config
 }
 
-func dial(t *testing.T, addresses ...string) *cluster.Client {
+// fixedKeys is a source of keys that do not change.
+type fixedKeys cluster.Keys
+
+func (k *fixedKeys) Keys() (*cluster.Keys, error) { return (*cluster.Keys)(k), nil }
+
+func keySource(keys *keytest.Authority, own *tls.Certificate) cluster.KeySource {
+	return &fixedKeys{Certificate: own, Roots: keys.Roots()}
+}
+
+func dial(t *testing.T, keys *keytest.Authority, addresses ...string) *cluster.Client {
 	t.Helper()
-	client, err := cluster.Dial(t.Context(), cluster.DialConfig{Addresses: addresses, Logger: slog.New(slog.DiscardHandler)})
+	config := cluster.DialConfig{Addresses: addresses, Logger: slog.New(slog.DiscardHandler)}
+	if keys != nil {
+		config.TLS, config.ClusterID = keySource(keys, keys.Client("test")), keytest.ClusterID
+	}
+	client, err := cluster.Dial(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -471,5 +498,33 @@ func TestRecover_OtherLineage(t *testing.T) {
 	var invalid *replay.InvalidError
 	if _, err := recovery.Inspect(ctx, first, members[1].config.Dir); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "different lineages") {
 		t.Error(err)
+	}
+}
+
+// Nodes of a cluster that was restored from a backup stop, too, if they return.
+func TestRestore_OldNodesStop(t *testing.T) {
+	ctx := t.Context()
+	members := newCluster(t, 3, 1)
+	if _, err := cluster.Call(ctx, members[0].node.Client(), doubled, "before", 1); err != nil {
+		t.Fatal(err)
+	}
+	var stream bytes.Buffer
+	if _, err := backup.Write(ctx, members[0].node.Client(), &stream, backup.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	stop(t, members...)
+	restored := &member{config: cluster.Config{NodeID: "n1", Dir: filepath.Join(t.TempDir(), "restored"), Listen: members[0].config.Listen}}
+	to := backup.Target{Dir: restored.config.Dir, NodeID: "n1", Address: restored.config.Listen, Logger: slog.New(slog.DiscardHandler)}
+	if _, err := backup.Restore(ctx, to, &stream); err != nil {
+		t.Fatal(err)
+	}
+	start(t, restored)
+	for _, m := range members[1:] {
+		if node, err := cluster.Start(ctx, m.quiet()); !errors.Is(err, journal.ErrOtherLineage) {
+			t.Errorf("with the directory of the cluster before: %v, %v", node, err)
+		}
+	}
+	if h := restored.node.Health(); h.Lineage == "" || time.Since(h.LineageSince) > time.Hour || h.Ready() != nil {
+		t.Errorf("health %+v", h)
 	}
 }
