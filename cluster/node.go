@@ -99,7 +99,8 @@ type Node struct {
 // opened. For a node that was not added, it is [ErrMemberExists], [ErrRemoved], [ErrAddressTaken],
 // [ErrOtherDirectory], [ErrDirectoryCopied], [ErrPartitionCount], [ErrOtherCluster],
 // [ErrNotAuthorized], [ErrTokenRequired] or another token error, [*VersionError] or
-// [*UnavailableError]. After an error nothing is left running.
+// [*UnavailableError]. For a Dir of the time before the cluster was restored or recovered, it is
+// journal.ErrOtherLineage. After an error nothing is left running.
 func Start(ctx context.Context, config Config) (*Node, error) {
 	if ctx == nil {
 		return nil, invalidArgument("context", "is nil")
@@ -424,7 +425,8 @@ func (n *Node) Client() *Client {
 func (r *router) release() error { return nil }
 
 // Failed returns a channel that is closed when the node has failed. A node fails when it finds
-// damage or a disk error, or learns that it was removed ([ErrRemoved]) or runs with a copied Dir
+// damage or a disk error, or learns that the cluster was restored or recovered without it
+// (journal.ErrOtherLineage), that it was removed ([ErrRemoved]) or runs with a copied Dir
 // ([ErrDirectoryCopied]). It then takes no further part in the cluster, and Err returns the reason.
 // A node that is being removed takes part until all partitions have removed it, but rejects its
 // clients' calls. Neither the process nor other nodes are affected.
