@@ -105,9 +105,9 @@ type nodeService struct{ node *Node }
 func (s *nodeService) Serve(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 	check := func() error { return s.check(ctx, request) }
 	if err := s.node.recoverer.Call(request, check); err != nil {
-		return &clusterpb.Response{Protocol: s.node.config.protocol, Failure: toFailure(err)}
+		return addLineages(s.node, request, &clusterpb.Response{Protocol: s.node.config.protocol, Failure: toFailure(err)})
 	}
-	return s.node.dispatcher.serve(ctx, request)
+	return addLineages(s.node, request, s.node.dispatcher.serve(ctx, request))
 }
 
 // check returns an error if the request is not valid or the caller may not send it.

@@ -219,7 +219,7 @@ func discoverWhileUnanswered(r *remoteTransport) {
 		Failed:   func(err error) { r.config.Logger.Warn("cannot discover nodes; trying again", "error", err) },
 	}
 	discoverer.Introduce = func(ctx context.Context, address string) {
-		if response := r.callNode(ctx, address, membersRequest()); response.GetMembers() != nil {
+		if response := r.send(ctx, address, membersRequest()); response.GetMembers() != nil {
 			r.setReachable(address)
 			r.applyMembers(response)
 		}
@@ -272,6 +272,7 @@ type remoteTransport struct {
 	anyNodeAddress       string             // address for requests that any node can answer
 	membersStale         bool               // the client switched away from a node
 	probeTimeout         time.Duration      // of the next probe; 0: probeTimeoutMin
+	lineage              routing.Lineage    // the one that the client has seen
 }
 
 // A remotePartition is the state that a remote client keeps for a partition.
@@ -345,7 +346,7 @@ func (r *remoteTransport) askAllNodes(ctx context.Context, request *clusterpb.Re
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	for _, address := range addresses {
-		asking.Go(func() { answers <- received{address, r.callNode(ctx, address, proto.CloneOf(request))} })
+		asking.Go(func() { answers <- received{address, r.send(ctx, address, proto.CloneOf(request))} })
 	}
 	for range addresses {
 		t := <-answers
@@ -394,8 +395,8 @@ func (r *remoteTransport) ask(ctx context.Context, request *clusterpb.Request) *
 	address := r.loadAddress(&g.leaderAddress)
 	ctx, end := g.attempts.Begin(ctx, address)
 	defer end()
-	response := r.callNode(ctx, address, request)
-	r.handleResponse(g, response, &g.leaderAddress, address, response.GetFailure().GetLeader())
+	response := r.send(ctx, address, request)
+	r.handleResponse(g, request, response, &g.leaderAddress, address, response.GetFailure().GetLeader())
 	return response
 }
 
@@ -407,12 +408,59 @@ func (r *remoteTransport) askAnyNode(ctx context.Context, request *clusterpb.Req
 	address := r.loadAddress(&r.anyNodeAddress)
 	ctx, end := r.polls.Begin(ctx, address)
 	defer end()
-	response := r.callNode(ctx, address, request)
+	response := r.send(ctx, address, request)
 	if response.GetFailure() == nil {
 		r.setProbeTimeout(0)
 	}
-	r.handleResponse(r.partitionFor(request), response, &r.anyNodeAddress, address, "")
+	r.handleResponse(r.partitionFor(request), request, response, &r.anyNodeAddress, address, "")
 	return response
+}
+
+// send sends a request to the node at an address, once, and states the lineage that the client has
+// seen. It rejects the members of another lineage, unless the cluster has continued as that one.
+func (r *remoteTransport) send(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response {
+	if request.GetMembers() == nil {
+		request.Lineage = r.seenLineage()
+		request.Protocol = requestProtocol(protocolVersion, request)
+	}
+	response := r.callNode(ctx, address, request)
+	if members := response.GetMembers(); members != nil {
+		if err := r.followLineages(routing.LineageIDs(members.Lineages)); err != nil {
+			return &clusterpb.Response{Failure: toFailure(err)}
+		}
+	} else if response.GetFailure().GetCode() == wire.CodeOtherLineage {
+		_ = r.followLineages(slices.DeleteFunc(response.Lineages, func(id string) bool { return id == "" })) // the call is retried
+	}
+	return response
+}
+
+// seenLineage returns the lineage that the client has seen, "" for none.
+func (r *remoteTransport) seenLineage() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lineage.Latest()
+}
+
+// followLineages follows the cluster to a later lineage. It returns an error if the client must not use
+// a node with these lineages.
+func (r *remoteTransport) followLineages(ids []string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.lineage.Latest()
+	changed, err := r.lineage.Follow(ids)
+	if !changed {
+		return err
+	}
+	// What the client has seen of the journals may be lost, and their indexes used again.
+	for _, g := range r.partitions {
+		g.seenIndex.Store(0)
+		g.reportedIndex.Store(0)
+	}
+	r.membersIndex, r.configurationIndexes = 0, nil
+	if before != "" || !r.unanswered.Load() {
+		r.config.Logger.Warn("the cluster was restored or recovered; this client follows it", "lineage", r.lineage.Latest(), "before", before)
+	}
+	return nil
 }
 
 func (r *remoteTransport) setProbeTimeout(waitTime time.Duration) {
@@ -423,12 +471,17 @@ func (r *remoteTransport) setProbeTimeout(waitTime time.Duration) {
 
 // handleResponse records the journal indexes of a response. If the node could not answer, the
 // client switches to a better address if known, otherwise to the next.
-func (r *remoteTransport) handleResponse(g *remotePartition, response *clusterpb.Response, target *string, from, better string) {
+func (r *remoteTransport) handleResponse(g *remotePartition, request *clusterpb.Request, response *clusterpb.Response, target *string, from, better string) {
 	if failure := response.GetFailure(); failure != nil && wire.IsRetryable(failure) && r.switchAddress(target, from, better) {
 		g.leaderNotifier.Notify()
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if request.Lineage != r.lineage.Latest() && request.GetMembers() == nil {
+		return // the indexes are of an earlier lineage
+	}
 	if indexes := response.GetAppliedIndexes(); len(indexes) > 0 {
-		for i, all := range r.knownPartitions() {
+		for i, all := range r.partitions {
 			if i < len(indexes) {
 				all.seenIndex.Advance(indexes[i])
 			}
@@ -647,7 +700,7 @@ func (r *remoteTransport) probe(address string) {
 	r.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), waitTime)
 	defer cancel()
-	if r.callNode(ctx, address, membersRequest()).GetMembers() != nil {
+	if r.send(ctx, address, membersRequest()).GetMembers() != nil {
 		r.setProbeTimeout(0)
 		return
 	}
@@ -660,7 +713,7 @@ func (r *remoteTransport) probe(address string) {
 func (r *remoteTransport) refreshMembers(address string) {
 	ctx, cancel := context.WithTimeout(context.Background(), probeTimeoutMin)
 	defer cancel()
-	response := r.callNode(ctx, address, membersRequest())
+	response := r.send(ctx, address, membersRequest())
 	if response.GetMembers() == nil {
 		r.refreshFromOthers(address)
 	}
@@ -706,7 +759,7 @@ func (r *remoteTransport) pollMembersOnce() time.Duration {
 	request.GetMembers().KnownIndexes = known
 	ctx, cancel := context.WithTimeout(context.Background(), membersPollTimeout+probeTimeoutMin)
 	defer cancel()
-	response := r.callNode(ctx, address, request)
+	response := r.send(ctx, address, request)
 	r.applyMembers(response)
 	if !namesLeader(response.GetMembers()) {
 		if r.refreshFromOthers(address) {

@@ -157,6 +157,7 @@ var sentinels = []struct {
 	{"settings_version", errSettingsVersion},
 	{"partition_count", ErrPartitionCount},
 	{"other_cluster", ErrOtherCluster},
+	{wire.CodeOtherLineage, journal.ErrOtherLineage},
 }
 
 // A sizeError reports a payload of a request that exceeds the leader's Settings.PayloadMax. Its text

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
 	"github.com/tenuto-dev/tenuto/journal/state"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/history"
 	"github.com/tenuto-dev/tenuto/replay/replaytest"
@@ -239,8 +240,8 @@ func TestErrors_TextHasNoRepetition(t *testing.T) {
 	found := "tenuto: no leader accepted the call, nothing was done: context canceled"
 	for _, err := range []error{
 		&UnavailableError{Err: fmt.Errorf("ask n2: %w", ErrNotFound)},
-		&UnavailableError{NotExecuted: true, Err: wire.WithLastAttempt(context.Canceled, found)},
-		&UnavailableError{Err: wire.WithLastAttempt(context.DeadlineExceeded, ErrBusy.Error())},
+		&UnavailableError{NotExecuted: true, Err: wire.WithLastAttempt(context.Canceled, &clusterpb.Failure{Message: found})},
+		&UnavailableError{Err: wire.WithLastAttempt(context.DeadlineExceeded, &clusterpb.Failure{Message: ErrBusy.Error()})},
 		fromFailure(toFailure(fmt.Errorf("read: %w", &InternalError{"fault"}))),
 		fromFailure(toFailure(invalidArgument("limit", "is 7"))),
 		fromFailure(toFailure(fmt.Errorf("%w: %w", ErrStalled, &replay.NotRegisteredError{Kind: "orchestration", Name: "x"}))),
@@ -251,7 +252,7 @@ func TestErrors_TextHasNoRepetition(t *testing.T) {
 			}
 		}
 	}
-	if err := wire.WithLastAttempt(context.Canceled, found); !errors.Is(err, context.Canceled) {
+	if err := wire.WithLastAttempt(context.Canceled, &clusterpb.Failure{Message: found}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v is not the end of the context", err)
 	}
 }

@@ -166,6 +166,7 @@ func (s *scatterGather) mergeMembers(parts []*clusterpb.Response) *clusterpb.Res
 	merged := make(map[string]*clusterpb.Member)
 	in := make(map[string]int)
 	result := &clusterpb.MembersResult{Partitions: uint32(len(s.node.partitions)), LastIndex: parts[0].GetMembers().GetLastIndex(), PayloadMax: parts[0].GetMembers().GetPayloadMax()}
+	result.Lineages = parts[0].GetMembers().GetLineages()
 	for i, part := range parts {
 		result.AppliedIndexes = append(result.AppliedIndexes, part.GetMembers().GetAppliedIndexes()...)
 		result.ConfigurationIndexes = append(result.ConfigurationIndexes, part.GetMembers().GetConfigurationIndexes()...)

@@ -94,6 +94,11 @@ type Health struct {
 	LastBackup     time.Time `json:"last_backup,omitzero"`
 	BackupFailures uint64    `json:"backup_failures,omitempty"`
 	BackupError    string    `json:"-"`
+	// Lineage is the ID of the latest lineage of the cluster, since LineageSince; "" if the cluster was neither
+	// restored nor recovered. If another node continues it as a later one, the node has Failed, and Err
+	// is a journal.LineageError.
+	Lineage      string    `json:"lineage,omitempty"`
+	LineageSince time.Time `json:"lineage_since,omitzero"`
 	// Draining means that the node is stopping or has stopped.
 	Draining bool `json:"draining,omitempty"`
 }
@@ -116,6 +121,10 @@ func (n *Node) Health() Health {
 	h.PartitionHealth = all[shown]
 	if len(all) > 1 {
 		h.Partitions = all
+	}
+	if all := n.partitions[0].journal.Lineages(); len(all) > 0 {
+		latest := all[len(all)-1]
+		h.Lineage, h.LineageSince = latest.GetId(), time.Unix(0, latest.GetTime()).UTC()
 	}
 	if record := n.partitions[0].journal.BackupRecord(); record != nil {
 		if record.Id != "" {

@@ -279,6 +279,7 @@ func (h *memberHandler) membersResponse() *clusterpb.Response {
 		result.Members = append(result.Members, member)
 	}
 	result.AppliedIndexes = []uint64{h.journal.AppliedIndex()}
+	result.Lineages = h.journal.Lineages()
 	result.PayloadMax = uint64(h.partition.node.settings.payloadMax())
 	// Read after the members, so that it is not below the index of their configuration.
 	result.LastIndex = h.journal.LastIndex()
@@ -363,6 +364,11 @@ func (h *memberHandler) handleJoin(ctx context.Context, protocol uint32, r *clus
 	}
 	if r.CheckPartitionsOnly {
 		return joinResponse(), nil
+	}
+	if r.Cluster != "" {
+		if err := h.journal.CheckLineages(r.Node, r.Lineages); err != nil {
+			return nil, err
+		}
 	}
 	if !h.partition.isLeader() {
 		return nil, journal.ErrNotLeader
@@ -489,6 +495,9 @@ func (a *announcer) attachDiscovery() {
 		request := &clusterpb.Request{Node: n.config.NodeID, Call: &clusterpb.Request_Introduce{Introduce: self}}
 		request.Protocol = requestProtocol(n.config.protocol, request)
 		response := n.acquaintance.ask(ctx, address, request)
+		if err := n.partitions[0].journal.CheckLineages("at "+address, response.GetLineages()); err != nil {
+			return nil, err
+		}
 		if failure := response.GetFailure(); failure != nil {
 			return nil, fromFailure(failure)
 		}
@@ -685,7 +694,7 @@ func (a *announcer) join(ctx context.Context) error {
 func isPermanentJoinError(err error) bool {
 	for _, rejection := range []error{
 		ErrRemoved, ErrMemberExists, ErrAddressTaken, ErrNotAuthorized, ErrProtocol, ErrPartitionCount, ErrOtherCluster,
-		ErrTokenRequired, ErrTokenInvalid, ErrTokenExpired, ErrTokenUsed, ErrOtherDirectory, ErrDirectoryCopied,
+		ErrTokenRequired, ErrTokenInvalid, ErrTokenExpired, ErrTokenUsed, ErrOtherDirectory, ErrDirectoryCopied, journal.ErrOtherLineage,
 	} {
 		if errors.Is(err, rejection) {
 			return true
@@ -724,7 +733,7 @@ func (pa *partition) announce(ctx context.Context) error {
 	starts, session := pa.journal.Starts()
 	joinRequest := &clusterpb.JoinRequest{
 		Node: pa.node.config.NodeID, Address: pa.node.config.address(), NewNode: pa.self() == nil, Partitions: uint32(pa.node.config.Partitions),
-		Identity: pa.journal.Identity(), OpenCount: starts, Session: session, Cluster: pa.node.config.ClusterID,
+		Identity: pa.journal.Identity(), OpenCount: starts, Session: session, Cluster: pa.node.config.ClusterID, Lineages: pa.journal.LineageIDs(),
 	}
 	if pa.node.config.JoinToken != "" && pa.number == 0 {
 		pa.node.config.signJoin(joinRequest)
@@ -737,7 +746,12 @@ func (pa *partition) announce(ctx context.Context) error {
 			continue
 		}
 		asked = append(asked, addresses[0])
-		failure := pa.node.askOnce(ctx, addresses[0], request).GetFailure()
+		response := pa.node.askOnce(ctx, addresses[0], request)
+		if other := pa.journal.CheckLineages("at "+addresses[0], response.GetLineages()); other != nil {
+			err = other
+			continue
+		}
+		failure := response.GetFailure()
 		if failure == nil || failure.Leader != "" {
 			pa.node.announcer.fetchMemberHint(ctx, addresses[0])
 		}
@@ -811,6 +825,40 @@ func (a *announcer) knownAddresses() []string {
 		}
 	}
 	return addresses
+}
+
+// askLineages returns the lineages of the node at an address; see journal.Config. Any node of the
+// cluster answers this request, also one that does not know this node as a member.
+func (a *announcer) askLineages(ctx context.Context, address string) []string {
+	c := a.node.config
+	return a.node.acquaintance.ask(ctx, address, &clusterpb.Request{Protocol: c.protocol, Node: c.NodeID, Call: &clusterpb.Request_Join{Join: &clusterpb.JoinRequest{
+		Node: c.NodeID, Address: c.address(), Partitions: uint32(c.Partitions), CheckPartitionsOnly: true, Cluster: c.ClusterID,
+	}}}).GetLineages()
+}
+
+// checkLineage returns an error if the cluster has continued without this node, or the caller has seen
+// another lineage than this node's. A caller that asks for the members decides itself.
+func checkLineage(n *Node, request *clusterpb.Request) error {
+	if err := n.Err(); errors.Is(err, journal.ErrOtherLineage) {
+		return err
+	}
+	if request.Lineage == "" || request.GetMembers() != nil {
+		return nil
+	}
+	return n.partitions[0].journal.CheckCaller(request.Lineage)
+}
+
+// addLineages adds the lineages of this node to a response that is to show them.
+func addLineages(n *Node, request *clusterpb.Request, response *clusterpb.Response) *clusterpb.Response {
+	join, introduce, first := request.GetJoin(), request.GetIntroduce(), n.partitions[0].journal
+	if join != nil && join.Cluster == n.config.ClusterID || introduce != nil && introduce.Cluster == n.config.ClusterID ||
+		response.GetFailure().GetCode() == wire.CodeOtherLineage {
+		response.Lineages = first.LineageIDs()
+	}
+	if members := response.GetMembers(); members != nil && members.Lineages == nil {
+		members.Lineages = first.Lineages()
+	}
+	return response
 }
 
 // removedFailure returns the response to every call on a removed node, nil on any other node.

@@ -46,7 +46,7 @@ type Node struct {
 	directory      membership.Directory
 	introducer     membership.Introducer
 	discoverer     membership.Discoverer
-	acquaintance   callPool // for introductions: at their addresses there may be any node
+	acquaintance   callPool // for introductions and lineages: at their addresses there may be any node
 	announcer      announcer
 	router         router
 	client         Client // must not be used before the partitions are open
@@ -99,7 +99,8 @@ type Node struct {
 // opened. For a node that was not added, it is [ErrMemberExists], [ErrRemoved], [ErrAddressTaken],
 // [ErrOtherDirectory], [ErrDirectoryCopied], [ErrPartitionCount], [ErrOtherCluster],
 // [ErrNotAuthorized], [ErrTokenRequired] or another token error, [*VersionError] or
-// [*UnavailableError]. After an error nothing is left running.
+// [*UnavailableError]. For a Dir of the time before the cluster was restored or recovered, it is
+// journal.ErrOtherLineage. After an error nothing is left running.
 func Start(ctx context.Context, config Config) (*Node, error) {
 	if ctx == nil {
 		return nil, invalidArgument("context", "is nil")
@@ -279,9 +280,9 @@ func (n *Node) open(ctx context.Context) error {
 // servePeers starts the goroutines that only a node with a listener needs.
 func (n *Node) servePeers() {
 	n.running.Go(func() { n.peers.CloseUnusedUntil(n.closing) })
+	n.running.Go(func() { n.acquaintance.CloseUnusedUntil(n.closing) })
 	n.running.Go(n.announcer.maintainMembership)
 	if n.config.Discover != nil {
-		n.running.Go(func() { n.acquaintance.CloseUnusedUntil(n.closing) })
 		n.running.Go(func() { n.discoverer.Run(n.ctx) })
 	}
 	n.calls = serveCalls(&nodeService{n}, n.mux)
@@ -426,7 +427,8 @@ func (n *Node) Client() *Client {
 func (r *router) release() error { return nil }
 
 // Failed returns a channel that is closed when the node has failed. A node fails when it finds
-// damage or a disk error, or learns that it was removed ([ErrRemoved]) or runs with a copied Dir
+// damage or a disk error, or learns that the cluster was restored or recovered without it
+// (journal.ErrOtherLineage), that it was removed ([ErrRemoved]) or runs with a copied Dir
 // ([ErrDirectoryCopied]). It then takes no further part in the cluster, and Err returns the reason.
 // A node that is being removed takes part until all partitions have removed it, but rejects its
 // clients' calls. Neither the process nor other nodes are affected.

@@ -179,6 +179,9 @@ func (o *partitionOpener) journalConfig(g *partition) journal.Config {
 	if o.node.mux != nil {
 		config.Network = o.node.mux.NetworkOf(g.number)
 	}
+	if g.number == 0 {
+		config.AskLineages = o.node.announcer.askLineages
+	}
 	if g.number > 0 {
 		// The other partitions take the members and the time from the first.
 		config.MemberHint, config.WallClock = o.node.directory.IsInFirstPartition, o.firstPartitionTime

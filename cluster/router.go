@@ -45,6 +45,9 @@ func (r *router) call(ctx context.Context, request *clusterpb.Request) (*cluster
 	}
 	request.Protocol, request.Node = requestProtocol(r.node.config.protocol, request), r.node.config.NodeID
 	var response *clusterpb.Response
+	if err := checkLineage(r.node, request); err != nil {
+		return nil, err
+	}
 	err := r.node.recoverer.Call(request, func() (err error) {
 		response, err = r.callBounded(ctx, request)
 		return err
@@ -137,6 +140,9 @@ func (r *router) readStale(ctx context.Context, request *clusterpb.Request) (res
 	case <-r.node.closing:
 		return nil, ErrClosed
 	default:
+	}
+	if err := checkLineage(r.node, request); err != nil {
+		return nil, err
 	}
 	if refusesRead(r.node, request) {
 		return r.call(ctx, request)

@@ -51,6 +51,10 @@ func (d *dispatcher) handle(ctx context.Context, request *clusterpb.Request) (*c
 	if err := d.node.config.checkProtocol(request.Protocol); err != nil {
 		return nil, err
 	}
+	if err := checkLineage(d.node, request); err != nil {
+		return nil, err
+	}
+	request.Lineage = "" // other nodes need not check it again
 	if response, err := d.node.replicaCalls.answerLocally(ctx, request); response != nil || err != nil {
 		return response, err
 	}

@@ -105,11 +105,6 @@ func (s *Status) CustomStatus(into any) error {
 	return s.converter.Decode(replay.PayloadInfo{Kind: "orchestration", Name: s.Name, Part: "status"}, s.customStatus, into)
 }
 
-var lineageKinds = map[journalpb.Lineage_Kind]string{
-	journalpb.Lineage_KIND_RESTORED:  "restored",
-	journalpb.Lineage_KIND_RECOVERED: "recovered",
-}
-
 func newStatus(wire *clusterpb.Status, converter engine.PayloadConverter) *Status {
 	s := &Status{
 		InstanceID:     wire.GetInstance(),
@@ -131,7 +126,7 @@ func newStatus(wire *clusterpb.Status, converter engine.PayloadConverter) *Statu
 		converter:      converter,
 	}
 	if l := wire.GetLineage(); l != nil {
-		s.Continued, s.ContinuedAt, s.ContinuedIndex = lineageKinds[l.GetKind()], time.Unix(0, l.GetTime()), l.GetIndex()
+		s.Continued, s.ContinuedAt, s.ContinuedIndex = instances.Continued(l), time.Unix(0, l.GetTime()), l.GetIndex()
 	}
 	switch s.State {
 	case Failed:

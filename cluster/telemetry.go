@@ -165,6 +165,9 @@ func (t telemetrySource) report() *clusterpb.NodeReport {
 		Overload: report.Overload(sample, n.system.Bounds(), len(n.ledPartitions())), Rates: report.Rates(n.rates.Read()),
 		Backup: reportBackups(n),
 	}
+	if all := n.partitions[0].journal.Lineages(); len(all) > 0 {
+		r.Lineage = all[len(all)-1]
+	}
 	if err := health.Ready(); err != nil {
 		r.NotReady = err.Error()
 	}

@@ -74,7 +74,7 @@ func requiredProtocol(r *clusterpb.Request) uint32 {
 		*clusterpb.Request_CheckWorker, *clusterpb.Request_ListWorkers:
 		uses = true
 	}
-	if uses || r.Principal != "" || r.User != "" || r.Reason != "" {
+	if uses || r.Principal != "" || r.User != "" || r.Reason != "" || r.Lineage != "" {
 		return optionsProtocol
 	}
 	return 0

@@ -190,7 +190,7 @@ func (s *nodeService) runWorkerSession(stream grpc.ServerStream) error {
 	in := worker.Receive(n.recoverer, &n.workerStreams, stream, func(m *clusterpb.FromWorker) error {
 		err := check(m)
 		if registration := m.GetRegister(); registration != nil {
-			err = firstError(n.config.checkProtocol(registration.Protocol), err)
+			err = firstError(n.config.checkProtocol(registration.Protocol), err, pa.journal.CheckCaller(registration.Lineage))
 		}
 		if err != nil {
 			refusal.Store(&err)
@@ -473,6 +473,8 @@ func (w *remoteWorker) loop(number int, known *remotePartition) *worker.Loop {
 			return address, address
 		},
 		Run: func(ctx context.Context, in <-chan *clusterpb.ToWorker, out chan<- *clusterpb.FromWorker) error {
+			registration := proto.CloneOf(registration)
+			registration.Lineage = w.remote.seenLineage()
 			return w.system.RunWorker(ctx, number, registration, in, out)
 		},
 		Check: checkToWorker, Recoverer: server.Recoverer{Logger: w.config.Logger, Node: w.id}, Logger: w.config.Logger,

@@ -147,6 +147,12 @@ type Config struct {
 	// AppendBytesMax is the maximum size of an encoded record. Defaults to 4 MiB.
 	AppendBytesMax int
 
+	// AskLineages returns the LineageIDs of the node at an address, if it belongs to this cluster and
+	// answers; otherwise none. A node asks the other members before it takes part in elections, and
+	// while it leads those that do not answer it over Network, which may reject it. Defaults to not
+	// asking.
+	AskLineages func(ctx context.Context, address string) []string
+
 	tests testHooks
 }
 

@@ -27,6 +27,7 @@ type contactMonitor struct {
 // monitorContacts runs a contactMonitor until ctx ends.
 func (j *Journal) monitorContacts(ctx context.Context) {
 	w := &contactMonitor{logger: j.config.Logger, lastFailure: j.liveness.LastFailure, loggedMissing: map[string]bool{}}
+	var asked time.Time
 	tick := time.NewTicker(contactInterval)
 	defer tick.Stop()
 	for {
@@ -35,7 +36,12 @@ func (j *Journal) monitorContacts(ctx context.Context) {
 			return
 		case now := <-tick.C:
 			leader, _ := j.Leader()
-			w.checkMembers(now, leader, j.Members())
+			members := j.Members()
+			w.checkMembers(now, leader, members)
+			if leader == j.config.Node && now.Sub(asked) >= lineagesInterval {
+				j.lineages.askUnreachable(ctx, members)
+				asked = now
+			}
 		}
 	}
 }

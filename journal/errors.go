@@ -82,6 +82,48 @@ func (e *VersionError) Error() string {
 // Is reports whether target is ErrProtocol.
 func (*VersionError) Is(target error) bool { return target == ErrProtocol }
 
+// ErrOtherLineage matches every LineageError.
+var ErrOtherLineage = errors.New("the cluster has continued as another lineage")
+
+// LineageError: two nodes, or a node and a caller, are of different lineages of a cluster that was
+// restored or recovered. Nothing happened. If the other lineage continues that of this node, this node
+// has stopped for good. It matches ErrOtherLineage.
+type LineageError struct {
+	// Other is the node of the other lineage; "" if it is a caller.
+	Other string
+	// Own and Latest are the IDs of this node's lineage and of the other; "" before the first.
+	Own, Latest string
+	// Ended means that the other lineage continues this one. Path is the file that records it, "" in
+	// memory.
+	Ended bool
+	Path  string
+}
+
+func (e *LineageError) Error() string {
+	name := func(id string) string {
+		if id == "" {
+			return "the cluster as it was founded"
+		}
+		return "lineage " + id
+	}
+	other := "node " + e.Other
+	if e.Other == "" {
+		other = "the caller"
+	}
+	text := fmt.Sprintf("%v: this node belongs to %s, %s to %s", ErrOtherLineage, name(e.Own), other, name(e.Latest))
+	if e.Ended {
+		text += ", which was restored or recovered from it. This directory must not serve any more: delete it, and start the node " +
+			"with an empty one and Config.Join"
+	}
+	if e.Path != "" {
+		text += ". If the other cluster is only a copy for a test: stop it, delete " + e.Path + " on each node, and start this one again"
+	}
+	return text
+}
+
+// Is reports whether target is ErrOtherLineage.
+func (*LineageError) Is(target error) bool { return target == ErrOtherLineage }
+
 // NodeFailedError: this node has stopped itself because it cannot trust, or cannot write, its disk
 // or its state. What it had applied stays readable. If the error wraps ErrUnknownOutcome as well,
 // what was proposed may be committed; otherwise nothing happened. Do not retry on this node.

@@ -49,6 +49,8 @@ type handshake struct {
 	// CopySession is set only in a probe: the session of another process that has sent the same
 	// identity as the probed node.
 	CopySession string `json:"rival,omitempty"`
+	// Lineages are the LineageIDs of the sender. Builds without lineages send none, and ignore them.
+	Lineages []string `json:"lineages,omitempty"`
 }
 
 // handshakeReply is the answer to a handshake.
@@ -64,6 +66,8 @@ type handshakeReply struct {
 	// Copied means that the connection is rejected because another process has the sender's
 	// identity.
 	Copied bool `json:"copied,omitempty"`
+	// Lineages are as in handshake; none if the sender names another cluster.
+	Lineages []string `json:"lineages,omitempty"`
 	// Founding is the answer to purposeFounding.
 	Founding *foundingState `json:"founding,omitempty"`
 }
@@ -79,7 +83,8 @@ type identities struct {
 	fail       func(error) error // fails this node
 	rejections *transport.Rejections
 	// dial opens a connection without a handshake.
-	dial func(address string, timeout time.Duration) (net.Conn, error)
+	dial     func(address string, timeout time.Duration) (net.Conn, error)
+	lineages *lineages
 	// foundingStateFor answers a node that wants to found a partition.
 	foundingStateFor func(h *handshake) *foundingState
 
@@ -92,7 +97,7 @@ type identities struct {
 
 // newHandshake returns a handshake of this node.
 func (i *identities) newHandshake(purpose string) *handshake {
-	return &handshake{Purpose: purpose, Cluster: i.config.Cluster, Node: i.config.Node, Process: i.self}
+	return &handshake{Purpose: purpose, Cluster: i.config.Cluster, Node: i.config.Node, Process: i.self, Lineages: i.lineages.LineageIDs()}
 }
 
 // performHandshake identifies this node on a connection that it has opened for Raft, and verifies
@@ -105,6 +110,10 @@ func (i *identities) performHandshake(conn net.Conn, to string, timeout time.Dur
 		return err
 	}
 	if err := conn.SetDeadline(time.Time{}); err != nil {
+		return err
+	}
+	if err := i.lineages.CheckLineages(r.Node, r.Lineages); err != nil {
+		i.rejections.Add(r.Node, err)
 		return err
 	}
 	if err := i.handleRejection(r); err != nil {
@@ -228,6 +237,9 @@ func (i *identities) Authorize(from transport.Sender) error {
 // if unknown. The connection may be used for Raft if the reply has no Rejection.
 func (i *identities) replyToHandshake(h *handshake, authenticated string) *handshakeReply {
 	r := &handshakeReply{Node: i.config.Node, Process: i.self}
+	if h.Cluster == i.config.Cluster {
+		r.Lineages = i.lineages.LineageIDs()
+	}
 	err := i.checkHandshake(h, authenticated)
 	var other *DirectoryError
 	switch {
@@ -262,7 +274,11 @@ func (i *identities) checkHandshake(h *handshake, authenticated string) error {
 		return fmt.Errorf("%w: %s claims to be %.100q", transport.ErrForgedSender, authenticated, h.Node)
 	case h.Purpose == purposeProbe || h.Purpose == purposeFounding:
 		return nil
-	case h.ExpectedIdentity != "" && h.ExpectedIdentity != i.self.Identity:
+	}
+	if err := i.lineages.CheckLineages(h.Node, h.Lineages); err != nil {
+		return err
+	}
+	if h.ExpectedIdentity != "" && h.ExpectedIdentity != i.self.Identity {
 		i.recordMisdirected(h)
 		// The other end sees our identity in the reply and closes the connection.
 		return fmt.Errorf("%w: the message is for directory %s, this node has %s", transport.ErrForgedSender, h.ExpectedIdentity, i.self.Identity)

@@ -1,6 +1,9 @@
 package journal
 
 import (
+	"bytes"
+	"cmp"
+	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -8,12 +11,17 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/hashicorp/raft"
 
+	"github.com/tenuto-dev/tenuto/internal/frame"
+	"github.com/tenuto-dev/tenuto/internal/lineage"
 	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
 	"github.com/tenuto-dev/tenuto/journal/internal/peer"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
+	"github.com/tenuto-dev/tenuto/journal/state"
 )
 
 // identityProtocol is the protocol that introduced recorded identities.
@@ -124,6 +132,166 @@ func (d *directory) decodeDirectoryID(path string, content []byte) error {
 	}
 	d.created = b[peer.IdentityBytes+8]
 	return nil
+}
+
+// lineages compares the lineage of this node with those of others. A node whose lineage was continued
+// by another one must not serve: the cluster goes on without it. It learns of that from any node of the
+// other lineage, whichever of the two connects, and records it in its directory.
+type lineages struct {
+	config  *Config
+	machine *state.Machine // set before Raft starts
+	logs    raft.LogStore  // set with machine
+	fail    func(error) error
+
+	mu    sync.Mutex
+	ended *LineageError // nil: as far as this node knows, its lineage goes on
+}
+
+const (
+	endedLineageFile   = "lineage-ended"
+	endedLineageFormat = 1
+)
+
+// endedLineage is the content of endedLineageFile.
+type endedLineage struct {
+	Format int    `json:"format"`
+	Own    string `json:"own"`
+	Latest string `json:"latest"`
+	Node   string `json:"node"`
+}
+
+// LineageIDs returns the IDs of the latest lineages that this node's data continues, oldest first,
+// beginning with "" for the cluster as it was founded. It returns none while the node has no data: then
+// the leader may send it those of any lineage.
+func (l *lineages) LineageIDs() []string {
+	// Read before the lineages: a state that has applied an entry has its lineages.
+	applied, _ := l.machine.Applied()
+	if applied == 0 {
+		// The log of a restored or recovered cluster begins after its snapshot.
+		if first, err := l.logs.FirstIndex(); err != nil || first != 1 {
+			return nil
+		}
+	}
+	ids := []string{""}
+	for _, of := range l.machine.Lineages() {
+		ids = append(ids, of.GetId())
+	}
+	return ids
+}
+
+// CheckLineages returns a *LineageError if another node, with the same cluster name, belongs to another
+// lineage; others are its LineageIDs. If that lineage continues this one, this node fails for good. A
+// node without data, or of a build that does not name its lineages, is of no other lineage.
+func (l *lineages) CheckLineages(node string, others []string) error {
+	own := l.LineageIDs()
+	err := &LineageError{Other: node, Own: lineage.Latest(own), Latest: lineage.Latest(others)}
+	switch lineage.Compare(own, others) {
+	case lineage.Unknown, lineage.Same:
+		return nil
+	case lineage.Later:
+		return l.end(err)
+	}
+	return err
+}
+
+// CheckCaller returns a *LineageError if a caller has seen another lineage than this node's; "" is
+// none.
+func (l *lineages) CheckCaller(seen string) error {
+	if seen == "" {
+		return nil
+	}
+	if own := l.LineageIDs(); len(own) > 0 && lineage.Latest(own) != seen {
+		return &LineageError{Own: lineage.Latest(own), Latest: seen}
+	}
+	return nil
+}
+
+// end records that this node's lineage was continued by another, and fails the node.
+func (l *lineages) end(err *LineageError) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended != nil {
+		return l.ended
+	}
+	err.Ended = true
+	if dir := l.config.Dir; dir != "" {
+		err.Path = filepath.Join(dir, endedLineageFile)
+		var content bytes.Buffer
+		failed := frame.WriteJSON(&content, "", &endedLineage{endedLineageFormat, err.Own, err.Latest, err.Other})
+		if failed == nil {
+			failed = diskfile.WriteAtomic(dir, endedLineageFile, content.Bytes())
+		}
+		if failed != nil {
+			l.config.Logger.Error("cannot record that another lineage continues the cluster; a restarted node learns it again",
+				"path", err.Path, "error", failed)
+		}
+	}
+	l.ended = err
+	_ = l.fail(err)
+	return err
+}
+
+// checkLineageEnded returns a *LineageError if the directory of a node records that its lineage was
+// continued by another.
+func checkLineageEnded(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	path := filepath.Join(dir, endedLineageFile)
+	content, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", endedLineageFile, err)
+	}
+	var ended endedLineage
+	if err := frame.ReadJSON(bytes.NewReader(content), &ended); err != nil {
+		return &DamagedError{Path: path, Reason: err.Error()}
+	}
+	return &LineageError{Other: ended.Node, Own: ended.Own, Latest: ended.Latest, Ended: true, Path: path}
+}
+
+// Bounds of questions for the lineages of other nodes.
+const (
+	lineagesTimeout = time.Second
+	// lineagesInterval is how often the leader asks the members that do not answer it.
+	lineagesInterval = 5 * time.Second
+)
+
+// ask asks the nodes at some addresses for their lineages, for up to lineagesTimeout, and compares them
+// as CheckLineages does.
+func (l *lineages) ask(ctx context.Context, addresses []string) error {
+	if l.config.AskLineages == nil || len(addresses) == 0 || len(l.LineageIDs()) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lineagesTimeout)
+	defer cancel()
+	var asking sync.WaitGroup
+	errs := make([]error, len(addresses))
+	for i, address := range addresses {
+		asking.Go(func() {
+			others := l.config.AskLineages(ctx, address)
+			var other *LineageError
+			// Of other lineages, only those that continue this one matter here.
+			if errors.As(l.CheckLineages("at "+address, others), &other) && other.Ended {
+				errs[i] = other
+			}
+		})
+	}
+	asking.Wait()
+	return cmp.Or(errs...)
+}
+
+// askUnreachable asks the members that do not answer this node, which leads.
+func (l *lineages) askUnreachable(ctx context.Context, members []Member) {
+	var addresses []string
+	for _, m := range members {
+		if m.Unreachable {
+			addresses = append(addresses, m.Address)
+		}
+	}
+	_ = l.ask(ctx, addresses) // CheckLineages has failed the node
 }
 
 // Identity returns the identity of this node's directory.

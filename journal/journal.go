@@ -23,6 +23,7 @@ import (
 // Journal is one node of a partition. All methods are safe for concurrent use.
 type Journal struct {
 	*identities
+	*lineages
 	*members
 	*leaderships
 	*elections
@@ -122,7 +123,11 @@ func open(ctx context.Context, c Config) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := dir.countStart(); err != nil {
+	err = checkLineageEnded(c.Dir)
+	if err == nil {
+		err = dir.countStart()
+	}
+	if err != nil {
 		return nil, errors.Join(err, dir.close())
 	}
 	logger := raftnode.NewLogger(c.Logger, len(c.Peers) == 1)
@@ -184,6 +189,7 @@ func start(ctx context.Context, c Config, as peer.Process, stores *stores, logge
 // makeParts makes the parts of a journal. They must not be used before connectParts.
 func (j *Journal) makeParts(as peer.Process) {
 	j.proposer = newProposer(&j.config, &j.stats)
+	j.lineages = &lineages{config: &j.config, fail: func(cause error) error { return j.failStop.Fail(cause) }}
 	j.reads = &reads{}
 	j.identities = &identities{
 		config: &j.config, self: as, servers: j.servers, isServing: j.isServing, sessions: newSessions(),
@@ -191,6 +197,7 @@ func (j *Journal) makeParts(as peer.Process) {
 		dial: func(address string, timeout time.Duration) (net.Conn, error) {
 			return j.streams.DialPlain(address, timeout)
 		},
+		lineages:         j.lineages,
 		foundingStateFor: func(h *handshake) *foundingState { return j.founding.stateFor(h) },
 	}
 	reconcileDue := make(chan struct{}, 1)
@@ -262,6 +269,10 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	if err == nil {
 		j.logs = logs
 		j.machine, err = (&stateLoader{&j.config, stores.snapshotsOnDisk, logs, &j.stats}).open(ctx)
+	}
+	if err == nil {
+		j.lineages.machine, j.lineages.logs = j.machine, logs
+		err = j.lineages.ask(ctx, otherAddresses(&j.config, stores, logs))
 	}
 	if err == nil {
 		j.fsm = newFSM(j.machine, stores.snapshotsOnDisk, j.failStop)

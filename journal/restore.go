@@ -227,6 +227,11 @@ type Survivor struct {
 	Applied uint64
 	// Clock is the cluster time at Applied.
 	Clock time.Time
+	// Epoch is the latest one at Applied.
+	Epoch uint64
+	// Lineage is the ID of the latest lineage, "" before the first. Terms and indexes of two lineages
+	// cannot be compared.
+	Lineage string
 
 	applied     Checkpoint
 	currentTerm uint64
@@ -290,7 +295,11 @@ func (s *Survivor) read(c *Config) error {
 	}
 	s.Applied, s.Term = s.machine.Applied()
 	s.applied, s.Clock = Checkpoint{Index: s.Applied, Term: s.Term}, time.Unix(0, s.machine.Clock().UnixNano())
+	s.Epoch = s.machine.Epoch()
 	s.Index, s.currentTerm = s.Applied, raftlog.CurrentTerm(s.stores.stable)
+	if all := s.machine.Lineages(); len(all) > 0 {
+		s.Lineage = all[len(all)-1].GetId()
+	}
 	last, err := s.logs.LastIndex()
 	if err != nil {
 		return err

@@ -223,6 +223,14 @@ func (r *stateLoader) findGap(applied uint64, all []*snapshot.Manifest) (*logGap
 	return nil, nil
 }
 
+// otherAddresses returns what peerAddresses does for a node with or without a directory.
+func otherAddresses(c *Config, stores *stores, logs raft.LogStore) []string {
+	if stores.snapshotsOnDisk == nil {
+		return nil // it has nothing from before
+	}
+	return peerAddresses(c, stores.snapshotsOnDisk, logs)
+}
+
 // peerAddresses returns possible addresses of other nodes of the partition, from everything that
 // this one has: its log, its snapshots including quarantined ones, and its Config.
 func peerAddresses(c *Config, snapshots *snapshot.Store, logs raft.LogStore) []string {

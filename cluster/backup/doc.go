@@ -19,7 +19,8 @@
 //     histories, settings, timers and schedules. Its cluster time continues as after an outage since
 //     the backup. Activities that were running are run again, as after the loss of their worker.
 //  5. The restored cluster is another lineage: its first node has a new directory identity, so nodes
-//     with directories of the old cluster are refused.
+//     with directories of the old cluster are refused. They stop when they hear of it; see package
+//     recovery.
 //
 // # What may not be assumed
 //
@@ -32,4 +33,5 @@
 //   - That there is a point to restore to between two backups: the entries of one partition after a
 //     cut have no counterpart in the others.
 //   - That the old cluster has ended: two lineages of one cluster ID must not serve the same callers.
+//     A copy for a test needs another cluster ID ([Target]): otherwise nodes that it reaches stop.
 package backup

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -48,6 +49,11 @@ type Partition struct {
 	// it. Instances that were started later are unknown. Instances are the first 20, by ID.
 	Affected  int
 	Instances []string
+	// Unconfirmed counts the instances that the entries after Committed change, which are among Affected.
+	// What these entries say of them may never have been acknowledged, but is kept.
+	// UnconfirmedInstances are the first 20, by ID.
+	Unconfirmed          int
+	UnconfirmedInstances []string
 }
 
 // A Survivor is a directory of a stopped node.
@@ -60,7 +66,7 @@ type Survivor struct {
 // is the best for each partition.
 //
 // Errors: a [*replay.InvalidError] if there is no directory, or if the directories are of different
-// clusters or of the same node; a *journal.LockedError if a node runs with one of them;
+// clusters, of different lineages of one, or of the same node; a *journal.LockedError if a node runs with one of them;
 // *journal.IdentityError if one is not a node's; *journal.DamagedError; cluster.ErrRemoved if the node was
 // removed; a system error.
 func Inspect(ctx context.Context, dirs ...string) (*Report, error) {
@@ -147,6 +153,10 @@ func checkAmong(s *journal.Survivor, others []*journal.Survivor, report *Report)
 	if slices.ContainsFunc(others, func(o *journal.Survivor) bool { return o.Node == s.Node }) {
 		return invalid("directories", fmt.Sprintf("include two of node %s", s.Node))
 	}
+	if len(others) > 0 && s.Lineage != others[0].Lineage {
+		return invalid("directories", fmt.Sprintf("of nodes %s and %s are of different lineages, %q and %q: the cluster was restored or recovered between them",
+			others[0].Node, s.Node, others[0].Lineage, s.Lineage))
+	}
 	return nil
 }
 
@@ -163,7 +173,7 @@ func (p *Partition) choose(survivors []*journal.Survivor) error {
 		p.Members = append(p.Members, m.Node)
 	}
 	slices.Sort(p.Members)
-	affected := make(map[string]bool)
+	affected, unconfirmed := make(map[string]bool), make(map[string]bool)
 	for id := range s.Open() {
 		affected[id] = true
 	}
@@ -171,15 +181,17 @@ func (p *Partition) choose(survivors []*journal.Survivor) error {
 		if err != nil {
 			return err
 		}
-		affected[id] = true
+		affected[id], unconfirmed[id] = true, true
 	}
-	p.Affected = len(affected)
-	for id := range affected {
-		p.Instances = append(p.Instances, id)
-	}
-	slices.Sort(p.Instances)
-	p.Instances = slices.Clip(p.Instances[:min(len(p.Instances), sampleMax)])
+	p.Affected, p.Instances = len(affected), sample(affected)
+	p.Unconfirmed, p.UnconfirmedInstances = len(unconfirmed), sample(unconfirmed)
 	return nil
+}
+
+// sample returns the first IDs of a set, in order.
+func sample(all map[string]bool) []string {
+	ids := slices.Sorted(maps.Keys(all))
+	return slices.Clip(ids[:min(len(ids), sampleMax)])
 }
 
 // recoveringSuffix ends the name of a directory that is being written.
@@ -236,12 +248,21 @@ func (r *Report) String() string {
 		fmt.Fprintf(&text, "  committed for certain: up to entry %d, of %s; kept: up to entry %d; may be lost: from entry %d on\n",
 			p.Committed, p.Time.Local().Format(time.DateTime), p.Index, p.Index+1)
 		fmt.Fprintf(&text, "  instances that may lack something: %d, and those that were started later\n", p.Affected)
-		for _, id := range p.Instances {
-			fmt.Fprintf(&text, "    %s\n", id)
-		}
-		if more := p.Affected - len(p.Instances); more > 0 {
-			fmt.Fprintf(&text, "    and %d more\n", more)
+		writeInstances(&text, p.Instances, p.Affected)
+		if p.Unconfirmed > 0 {
+			fmt.Fprintf(&text, "  of these, instances that the entries from %d to %d change, which may never have been acknowledged: %d\n",
+				p.Committed+1, p.Index, p.Unconfirmed)
+			writeInstances(&text, p.UnconfirmedInstances, p.Unconfirmed)
 		}
 	}
 	return text.String()
+}
+
+func writeInstances(text *strings.Builder, ids []string, count int) {
+	for _, id := range ids {
+		fmt.Fprintf(text, "    %s\n", id)
+	}
+	if more := count - len(ids); more > 0 {
+		fmt.Fprintf(text, "    and %d more\n", more)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/operate"
@@ -23,6 +24,30 @@ type clusterHealth struct {
 	// Tolerates is how many more voters may fail before the cluster stops.
 	Tolerates int      `json:"tolerates"`
 	Problems  []string `json:"problems,omitempty"`
+	// Lineage is the latest one, of a cluster that was restored or recovered.
+	Lineage *shownLineage `json:"lineage,omitempty"`
+}
+
+// A shownLineage is a lineage of the cluster as -o json shows it.
+type shownLineage struct {
+	ID     string    `json:"id"`
+	How    string    `json:"how"`    // restored or recovered
+	Source string    `json:"source"` // the backup, or the node whose directory was used
+	Since  time.Time `json:"since"`
+}
+
+// latestLineage returns the latest lineage of a cluster, nil if there is none.
+func latestLineage(ctx context.Context, client *cluster.Client) (*shownLineage, error) {
+	all, err := operate.Lineages(ctx, client)
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	latest := all[len(all)-1]
+	return &shownLineage{latest.ID, latest.How, latest.Source, latest.Since}, nil
+}
+
+func (l *shownLineage) String() string {
+	return fmt.Sprintf("%s, %s from %s at %s", l.ID, l.How, l.Source, l.Since.Format(time.DateTime))
 }
 
 // behindMax is how many journal entries a healthy member may lack.
@@ -37,6 +62,9 @@ func health(flags *flag.FlagSet) action {
 			return err
 		}
 		h := healthOf(members)
+		if h.Lineage, err = latestLineage(ctx, client); err != nil {
+			return err
+		}
 		if !d.isTable() {
 			err = s.documents(d.format).Write(h)
 		} else {
@@ -101,6 +129,9 @@ func (h *clusterHealth) print(w io.Writer) error {
 	table.Add("leader", output.Cell(h.Leader))
 	table.Add("voters", fmt.Sprintf("%d, alive: %d", h.Voters, h.Alive))
 	table.Add("tolerates", fmt.Sprintf("%d more failures", h.Tolerates))
+	if h.Lineage != nil {
+		table.Add("lineage", output.Line(h.Lineage.String()))
+	}
 	for _, p := range h.Problems {
 		table.Add("problem", output.Line(p))
 	}

@@ -64,6 +64,13 @@ func members(flags *flag.FlagSet) action {
 		if d.format != output.Table && d.format != output.Wide {
 			return nil
 		}
+		lineage, err := latestLineage(ctx, client)
+		if err == nil && lineage != nil {
+			_, err = fmt.Fprintf(s.out, "\nlineage %s\n", output.Line(lineage.String()))
+		}
+		if err != nil {
+			return err
+		}
 		workers, err := operate.Workers(ctx, client)
 		if err != nil || len(workers) == 0 {
 			if errors.Is(err, cluster.ErrProtocol) { // an earlier build, which has no such workers

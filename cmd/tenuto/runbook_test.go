@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,10 +10,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/schedule"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -62,6 +65,7 @@ type machine struct {
 	dir     string
 	config  nodeConfig
 	process *exec.Cmd
+	log     *bytes.Buffer // of the process; nil: dropped
 }
 
 // newMachines prepares machines whose nodes found a cluster.
@@ -87,6 +91,9 @@ func (m *machine) start() {
 	}
 	m.process = exec.Command(os.Args[0])
 	m.process.Dir, m.process.Env = m.dir, append(os.Environ(), asNode+"="+string(encoded))
+	if m.log != nil {
+		m.process.Stderr = m.log
+	}
 	if err := m.process.Start(); err != nil {
 		m.t.Fatal(err)
 	}
@@ -185,6 +192,66 @@ func await(t *testing.T, what string, holds func(ctx context.Context) bool) {
 	}
 }
 
+// An orderLoad places orders one after the other until it is stopped, and knows which were acknowledged.
+type orderLoad struct {
+	stop context.CancelFunc
+	done chan struct{}
+
+	mu           sync.Mutex
+	acknowledged []string
+}
+
+// startLoad begins to place orders at any of the machines.
+func startLoad(t *testing.T, machines []*machine) *orderLoad {
+	t.Helper()
+	var addresses []string
+	for _, m := range machines {
+		addresses = append(addresses, m.config.Listen)
+	}
+	client, err := cluster.Dial(t.Context(), cluster.DialConfig{Addresses: addresses, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	l := &orderLoad{stop: stop, done: make(chan struct{})}
+	go func() {
+		defer close(l.done)
+		defer client.Close()
+		for i := 0; ctx.Err() == nil; i++ {
+			id := fmt.Sprint("load-", i)
+			if _, err := cluster.StartRun(ctx, client, order, id, "tea"); err == nil {
+				l.mu.Lock()
+				l.acknowledged = append(l.acknowledged, id)
+				l.mu.Unlock()
+			}
+		}
+	}()
+	t.Cleanup(func() { l.end() })
+	return l
+}
+
+func (l *orderLoad) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.acknowledged)
+}
+
+// end stops the load and returns the orders that were acknowledged.
+func (l *orderLoad) end() []string {
+	l.stop()
+	<-l.done
+	return l.acknowledged
+}
+
+// lose ends a machine's node, and keeps its directory as "found".
+func (m *machine) lose() {
+	m.t.Helper()
+	m.kill()
+	if err := os.Rename(filepath.Join(m.dir, "data"), filepath.Join(m.dir, "found")); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
 // The runbook for a lost majority, to the letter: two of three machines are lost while orders arrive.
 func TestRunbook_MajorityIsLost(t *testing.T) {
 	if testing.Short() {
@@ -200,27 +267,21 @@ func TestRunbook_MajorityIsLost(t *testing.T) {
 	}
 	client := machines[0].dial()
 	awaitVoters(t, client, 3)
-	started := startOrders(t, client, 30)
 	if _, err := cluster.StartRun(t.Context(), client, later, "later", 3*time.Second); err != nil {
 		t.Fatal(err)
 	}
-	// What follows is acknowledged by the first machine and the second, or the third: not until all three
-	// have it does the first one surely have it.
-	await(t, "the first machine has everything", func(ctx context.Context) bool {
-		members, err := client.Members(ctx)
-		behind := false
-		for _, m := range members {
-			behind = behind || !m.BehindKnown || m.Behind > 0
-		}
-		return err == nil && !behind
-	})
-	survivor := machines[0]
-	for _, lost := range machines[1:] {
-		lost.kill()
-		if err := os.Rename(filepath.Join(lost.dir, "data"), filepath.Join(lost.dir, "found")); err != nil {
-			t.Fatal(err)
-		}
+	if err := schedule.Create(t.Context(), client, "reminders", schedule.Spec{Every: time.Second}, later, time.Millisecond); err != nil {
+		t.Fatal(err)
 	}
+	load := startLoad(t, machines)
+	await(t, "orders arrive", func(context.Context) bool { return load.count() >= 30 })
+	survivor := machines[0]
+	machines[1].lose()
+	// From now on the first machine acknowledges everything, so it has all that was acknowledged before.
+	before := load.count()
+	await(t, "orders arrive after the loss of one machine", func(context.Context) bool { return load.count() >= before+10 })
+	machines[2].lose()
+	started := load.end()
 	survivor.kill() // stopped: it cannot work anyway
 
 	if report := survivor.run(blocks[0]); !strings.Contains(report, "may be lost: from entry ") || !strings.Contains(report, "members n1, n2, n3") {
@@ -234,13 +295,17 @@ func TestRunbook_MajorityIsLost(t *testing.T) {
 	if status, err := client.Wait(t.Context(), "later"); err != nil || status.State != cluster.Completed {
 		t.Errorf("the timer: %+v, %v", status, err)
 	}
-	checkOldNodeIsRefused(t, machines[1], client)
+	checkScheduleGoesOn(t, client)
+	checkOldNodesAreRefused(t, machines[1:], client)
+	if text := survivor.run("tenuto health"); !strings.Contains(text, "recovered from n1") {
+		t.Errorf("tenuto health says %s", text)
+	}
 	for _, m := range machines[1:] {
 		m.config.Peers, m.config.Join = nil, []string{survivor.config.Listen}
 		m.start()
 	}
 	awaitVoters(t, client, 3)
-	if text := survivor.run("tenuto get order-0"); !strings.Contains(text, "cluster-recovered") {
+	if text := survivor.run("tenuto get load-0"); !strings.Contains(text, "cluster-recovered") {
 		t.Errorf("tenuto get says %s", text)
 	}
 }
@@ -275,22 +340,49 @@ func checkOrders(t *testing.T, client *cluster.Client, ids []string) {
 	}
 }
 
-// checkOldNodeIsRefused starts a node with the directory that it had before the recovery. It must not
-// become a member, nor lead.
-func checkOldNodeIsRefused(t *testing.T, old *machine, client *cluster.Client) {
+// checkScheduleGoesOn checks that a schedule starts runs that complete.
+func checkScheduleGoesOn(t *testing.T, client *cluster.Client) {
 	t.Helper()
-	returned := *old
-	returned.config.Dir = "found"
-	returned.start()
-	defer returned.kill()
-	await(t, "the old node serves calls", func(ctx context.Context) bool {
-		one, err := cluster.Dial(ctx, cluster.DialConfig{Addresses: []string{returned.config.Listen}})
+	began := time.Now()
+	await(t, "the schedule goes on", func(ctx context.Context) bool {
+		d, err := schedule.Describe(ctx, client, "reminders")
 		if err != nil {
 			return false
 		}
-		_ = one.Close()
-		return true
+		for _, start := range d.Recent {
+			status, err := client.Get(ctx, start.InstanceID)
+			if err == nil && start.StartedAt.After(began) && status.State == cluster.Completed && status.Continued == "" {
+				return true
+			}
+		}
+		return false
 	})
+}
+
+// checkOldNodesAreRefused starts nodes with the directories that they had before the recovery, which have
+// a majority of the old cluster. They must end by themselves, and not become members.
+func checkOldNodesAreRefused(t *testing.T, old []*machine, client *cluster.Client) {
+	t.Helper()
+	ended := make(chan *machine, len(old))
+	for _, m := range old {
+		returned := *m
+		returned.config.Dir, returned.log = "found", new(bytes.Buffer)
+		returned.start()
+		go func() {
+			_ = returned.process.Wait()
+			ended <- &returned
+		}()
+	}
+	for range old {
+		select {
+		case m := <-ended:
+			if text := m.log.String(); !strings.Contains(text, "continued as another lineage") {
+				t.Errorf("the old node %s says %s", m.config.NodeID, text)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("timeout: the old nodes have ended")
+		}
+	}
 	for i := range 20 {
 		if _, err := cluster.StartRun(t.Context(), client, order, fmt.Sprint("new-", i), "milk"); err != nil {
 			t.Fatal(err)

@@ -17,7 +17,7 @@ var allowedImports = map[string][]string{
 	"examples": {"cluster", "replay", "replay/history"},
 	"cmd":      {"cluster", "replay", "replay/history"},
 	"bench":    {"cluster", "replay", "replay/engine", "replay/history", "proto/clusterpb", "proto/journalpb", "internal/eventpb"},
-	"cluster":  {"journal", "journal/state", "journal/state/index", "actors", "actors/activity", "actors/session", "replay", "replay/engine", "replay/history", "proto/clusterpb", "proto/journalpb", "internal/clustertime", "internal/eventpb", "internal/logqueue", "internal/frame", "internal/harness", "internal/slots"},
+	"cluster":  {"journal", "journal/state", "journal/state/index", "actors", "actors/activity", "actors/session", "replay", "replay/engine", "replay/history", "proto/clusterpb", "proto/journalpb", "internal/clustertime", "internal/eventpb", "internal/logqueue", "internal/frame", "internal/harness", "internal/lineage", "internal/slots"},
 	"actors":   {"actors/activity", "actors/worker", "actors/session", "actors/internal", "replay", "replay/engine", "proto/clusterpb", "proto/journalpb", "internal/clustertime"},
 	// The leader's and the worker's side of activities do not know each other.
 	"actors/activity":    {"actors/session", "actors/internal", "replay", "replay/engine", "proto/clusterpb", "proto/journalpb", "internal/clustertime"},
@@ -25,7 +25,7 @@ var allowedImports = map[string][]string{
 	"actors/session":     {"actors/internal", "replay", "proto/clusterpb", "proto/journalpb"},
 	"actors/internal":    {"replay", "replay/engine", "proto/journalpb", "internal/clustertime"},
 	"cluster/prometheus": {"cluster"},
-	"journal":            {"journal/state", "journal/state/index", "journal/state/pebblestore", "proto/journalpb", "internal/clustertime", "internal/frame", "internal/logqueue"},
+	"journal":            {"journal/state", "journal/state/index", "journal/state/pebblestore", "proto/journalpb", "internal/clustertime", "internal/frame", "internal/lineage", "internal/logqueue"},
 	"journal/state":      {"journal/state/index", "journal/state/store", "proto/journalpb", "internal/clustertime"},
 	// The database interface of the state, and its implementation.
 	"journal/state/index":       {},
@@ -55,6 +55,7 @@ var allowedImports = map[string][]string{
 	"internal/frame": {},
 	// What test harnesses may change in a node.
 	"internal/harness":  {},
+	"internal/lineage":  {},
 	"internal/logqueue": {},
 	"internal/slots":    {},
 }

@@ -356,6 +356,9 @@ type Request struct {
 	// Of a message of an instance: the latest cut that the sender's partition has recorded. The receiver
 	// records it first. Ignored in requests of clients. Protocol 4.
 	Cut uint64 `protobuf:"varint,89,opt,name=cut,proto3" json:"cut,omitempty"`
+	// Of a remote client: the ID of the latest lineage that it has seen; empty for none. A node of another
+	// lineage rejects the request, unless it asks for the members. Protocol 4.
+	Lineage string `protobuf:"bytes,95,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	// Types that are valid to be assigned to Call:
 	//
 	//	*Request_Start
@@ -548,6 +551,13 @@ func (x *Request) GetCut() uint64 {
 		return x.Cut
 	}
 	return 0
+}
+
+func (x *Request) GetLineage() string {
+	if x != nil {
+		return x.Lineage
+	}
+	return ""
 }
 
 func (x *Request) GetCall() isRequest_Call {
@@ -2910,6 +2920,9 @@ type Response struct {
 	// To a message of an instance: the latest cut that the receiver's partition has recorded. The sender
 	// records it first.
 	Cut uint64 `protobuf:"varint,89,opt,name=cut,proto3" json:"cut,omitempty"`
+	// To an announcement or introduction, and with a rejection because of the lineage: the lineages of the answering
+	// node, as in JoinRequest.
+	Lineages []string `protobuf:"bytes,96,rep,name=lineages,proto3" json:"lineages,omitempty"`
 	// Types that are valid to be assigned to Result:
 	//
 	//	*Response_Start
@@ -3032,6 +3045,13 @@ func (x *Response) GetCut() uint64 {
 		return x.Cut
 	}
 	return 0
+}
+
+func (x *Response) GetLineages() []string {
+	if x != nil {
+		return x.Lineages
+	}
+	return nil
 }
 
 func (x *Response) GetResult() isResponse_Result {
@@ -6333,7 +6353,9 @@ type MembersResult struct {
 	ConfigurationIndexes []uint64 `protobuf:"varint,6,rep,packed,name=configuration_indexes,json=configurationIndexes,proto3" json:"configuration_indexes,omitempty"`
 	// The size of the largest value that the answering node accepts, in bytes of JSON before the codec;
 	// 0 from a node before protocol 4.
-	PayloadMax    uint64 `protobuf:"varint,7,opt,name=payload_max,json=payloadMax,proto3" json:"payload_max,omitempty"`
+	PayloadMax uint64 `protobuf:"varint,7,opt,name=payload_max,json=payloadMax,proto3" json:"payload_max,omitempty"`
+	// The latest lineages of the cluster that the answering node knows, oldest first.
+	Lineages      []*journalpb.Lineage `protobuf:"bytes,95,rep,name=lineages,proto3" json:"lineages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6415,6 +6437,13 @@ func (x *MembersResult) GetPayloadMax() uint64 {
 		return x.PayloadMax
 	}
 	return 0
+}
+
+func (x *MembersResult) GetLineages() []*journalpb.Lineage {
+	if x != nil {
+		return x.Lineages
+	}
+	return nil
 }
 
 type Member struct {
@@ -7055,7 +7084,10 @@ type JoinRequest struct {
 	OpenCount uint64 `protobuf:"varint,9,opt,name=open_count,json=openCount,proto3" json:"open_count,omitempty"`
 	Session   string `protobuf:"bytes,10,opt,name=session,proto3" json:"session,omitempty"`
 	// The cluster that it is configured for; "" from a node before protocol 3.
-	Cluster       string `protobuf:"bytes,11,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Cluster string `protobuf:"bytes,11,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	// The IDs of the lineages that its directory continues, oldest first, beginning with an empty one
+	// for the cluster as it was founded. None if it has no data.
+	Lineages      []string `protobuf:"bytes,95,rep,name=lineages,proto3" json:"lineages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7165,6 +7197,13 @@ func (x *JoinRequest) GetCluster() string {
 		return x.Cluster
 	}
 	return ""
+}
+
+func (x *JoinRequest) GetLineages() []string {
+	if x != nil {
+		return x.Lineages
+	}
+	return nil
 }
 
 type JoinResult struct {
@@ -10126,10 +10165,12 @@ type NodeReport struct {
 	Activities        []*ActivityReport `protobuf:"bytes,14,rep,name=activities,proto3" json:"activities,omitempty"`
 	ActivitiesOmitted uint32            `protobuf:"varint,15,opt,name=activities_omitted,json=activitiesOmitted,proto3" json:"activities_omitted,omitempty"`
 	// How many bodies of activities may run on the node at once, and how many more now.
-	Slots         uint32        `protobuf:"varint,16,opt,name=slots,proto3" json:"slots,omitempty"`
-	FreeSlots     uint32        `protobuf:"varint,17,opt,name=free_slots,json=freeSlots,proto3" json:"free_slots,omitempty"`
-	Tags          []string      `protobuf:"bytes,18,rep,name=tags,proto3" json:"tags,omitempty"`
-	Backup        *BackupReport `protobuf:"bytes,90,opt,name=backup,proto3" json:"backup,omitempty"`
+	Slots     uint32        `protobuf:"varint,16,opt,name=slots,proto3" json:"slots,omitempty"`
+	FreeSlots uint32        `protobuf:"varint,17,opt,name=free_slots,json=freeSlots,proto3" json:"free_slots,omitempty"`
+	Tags      []string      `protobuf:"bytes,18,rep,name=tags,proto3" json:"tags,omitempty"`
+	Backup    *BackupReport `protobuf:"bytes,90,opt,name=backup,proto3" json:"backup,omitempty"`
+	// The latest lineage of the cluster; absent if it was neither restored nor recovered.
+	Lineage       *journalpb.Lineage `protobuf:"bytes,95,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -10293,6 +10334,13 @@ func (x *NodeReport) GetTags() []string {
 func (x *NodeReport) GetBackup() *BackupReport {
 	if x != nil {
 		return x.Backup
+	}
+	return nil
+}
+
+func (x *NodeReport) GetLineage() *journalpb.Lineage {
+	if x != nil {
+		return x.Lineage
 	}
 	return nil
 }
@@ -11517,7 +11565,9 @@ type RegisterWorker struct {
 	Slots uint32 `protobuf:"varint,9,opt,name=slots,proto3" json:"slots,omitempty"`
 	// The client of that worker, as its certificate names it. The leader sets it; what a worker sends
 	// is ignored.
-	Client        string `protobuf:"bytes,10,opt,name=client,proto3" json:"client,omitempty"`
+	Client string `protobuf:"bytes,10,opt,name=client,proto3" json:"client,omitempty"`
+	// Of a worker that is no node; as in Request.
+	Lineage       string `protobuf:"bytes,95,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -11625,6 +11675,13 @@ func (x *RegisterWorker) GetSlots() uint32 {
 func (x *RegisterWorker) GetClient() string {
 	if x != nil {
 		return x.Client
+	}
+	return ""
+}
+
+func (x *RegisterWorker) GetLineage() string {
+	if x != nil {
+		return x.Lineage
 	}
 	return ""
 }
@@ -12215,7 +12272,7 @@ var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xae\x1f\n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xc8\x1f\n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
@@ -12233,7 +12290,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04user\x18I \x01(\tR\x04user\x12\x16\n" +
 	"\x06reason\x18O \x01(\tR\x06reason\x12 \n" +
 	"\vincarnation\x18S \x01(\x04R\vincarnation\x12\x10\n" +
-	"\x03cut\x18Y \x01(\x04R\x03cut\x127\n" +
+	"\x03cut\x18Y \x01(\x04R\x03cut\x12\x18\n" +
+	"\alineage\x18_ \x01(\tR\alineage\x127\n" +
 	"\x05start\x18\n" +
 	" \x01(\v2\x1f.tenuto.cluster.v1.StartRequestH\x00R\x05start\x124\n" +
 	"\x04send\x18\v \x01(\v2\x1e.tenuto.cluster.v1.SendRequestH\x00R\x04send\x121\n" +
@@ -12447,13 +12505,14 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0eHistoryRequest\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\"\n" +
 	"\rfrom_event_id\x18\x02 \x01(\x04R\vfromEventId\x12\x14\n" +
-	"\x05paged\x18\x03 \x01(\bR\x05paged\"\xb3\x1c\n" +
+	"\x05paged\x18\x03 \x01(\bR\x05paged\"\xcf\x1c\n" +
 	"\bResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x124\n" +
 	"\afailure\x18\x02 \x01(\v2\x1a.tenuto.cluster.v1.FailureR\afailure\x12#\n" +
 	"\rapplied_index\x18\x03 \x01(\x04R\fappliedIndex\x12'\n" +
 	"\x0fapplied_indexes\x18\x04 \x03(\x04R\x0eappliedIndexes\x12\x10\n" +
-	"\x03cut\x18Y \x01(\x04R\x03cut\x126\n" +
+	"\x03cut\x18Y \x01(\x04R\x03cut\x12\x1a\n" +
+	"\blineages\x18` \x03(\tR\blineages\x126\n" +
 	"\x05start\x18\n" +
 	" \x01(\v2\x1e.tenuto.cluster.v1.StartResultH\x00R\x05start\x123\n" +
 	"\x04send\x18\v \x01(\v2\x1d.tenuto.cluster.v1.SendResultH\x00R\x04send\x120\n" +
@@ -12729,7 +12788,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\x14\n" +
 	"\x05event\x18\x02 \x01(\fR\x05event\"5\n" +
 	"\x0eMembersRequest\x12#\n" +
-	"\rknown_indexes\x18\x01 \x03(\x04R\fknownIndexes\"\x9e\x02\n" +
+	"\rknown_indexes\x18\x01 \x03(\x04R\fknownIndexes\"\xd6\x02\n" +
 	"\rMembersResult\x123\n" +
 	"\amembers\x18\x01 \x03(\v2\x19.tenuto.cluster.v1.MemberR\amembers\x12\x1a\n" +
 	"\bprotocol\x18\x02 \x01(\rR\bprotocol\x12\x1d\n" +
@@ -12741,7 +12800,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0fapplied_indexes\x18\x05 \x03(\x04R\x0eappliedIndexes\x123\n" +
 	"\x15configuration_indexes\x18\x06 \x03(\x04R\x14configurationIndexes\x12\x1f\n" +
 	"\vpayload_max\x18\a \x01(\x04R\n" +
-	"payloadMax\"\xd4\x03\n" +
+	"payloadMax\x126\n" +
+	"\blineages\x18_ \x03(\v2\x1a.tenuto.journal.v1.LineageR\blineages\"\xd4\x03\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -12780,7 +12840,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x15ChangeSettingsRequest\x12\x1a\n" +
 	"\bsettings\x18\x01 \x01(\fR\bsettings\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\"\x16\n" +
-	"\x14ChangeSettingsResult\"\xdf\x02\n" +
+	"\x14ChangeSettingsResult\"\xfb\x02\n" +
 	"\vJoinRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x19\n" +
@@ -12796,7 +12856,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"open_count\x18\t \x01(\x04R\topenCount\x12\x18\n" +
 	"\asession\x18\n" +
 	" \x01(\tR\asession\x12\x18\n" +
-	"\acluster\x18\v \x01(\tR\acluster\"\f\n" +
+	"\acluster\x18\v \x01(\tR\acluster\x12\x1a\n" +
+	"\blineages\x18_ \x03(\tR\blineages\"\f\n" +
 	"\n" +
 	"JoinResult\"\x8f\x01\n" +
 	"\x10IntroduceRequest\x12\x12\n" +
@@ -12992,7 +13053,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\"'\n" +
 	"\x11NodeReportRequest\x12\x12\n" +
-	"\x04node\x18\x01 \x01(\tR\x04node\"\xa3\x06\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"\xd9\x06\n" +
 	"\n" +
 	"NodeReport\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
@@ -13019,7 +13080,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"free_slots\x18\x11 \x01(\rR\tfreeSlots\x12\x12\n" +
 	"\x04tags\x18\x12 \x03(\tR\x04tags\x127\n" +
-	"\x06backup\x18Z \x01(\v2\x1f.tenuto.cluster.v1.BackupReportR\x06backup\"\x86\x05\n" +
+	"\x06backup\x18Z \x01(\v2\x1f.tenuto.cluster.v1.BackupReportR\x06backup\x124\n" +
+	"\alineage\x18_ \x01(\v2\x1a.tenuto.journal.v1.LineageR\alineage\"\x86\x05\n" +
 	"\x0fPartitionReport\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x12\n" +
@@ -13117,7 +13179,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\theartbeat\x18\x04 \x01(\v2\x1c.tenuto.cluster.v1.HeartbeatH\x00R\theartbeat\x12:\n" +
 	"\x06result\x18\x05 \x01(\v2 .tenuto.cluster.v1.AttemptResultH\x00R\x06result\x12\x16\n" +
 	"\x05drain\x18\x06 \x01(\bH\x00R\x05drainB\t\n" +
-	"\amessage\"\xcf\x03\n" +
+	"\amessage\"\xe9\x03\n" +
 	"\x0eRegisterWorker\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1e\n" +
@@ -13132,7 +13194,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06worker\x18\b \x01(\tR\x06worker\x12\x14\n" +
 	"\x05slots\x18\t \x01(\rR\x05slots\x12\x16\n" +
 	"\x06client\x18\n" +
-	" \x01(\tR\x06client\x1a9\n" +
+	" \x01(\tR\x06client\x12\x18\n" +
+	"\alineage\x18_ \x01(\tR\alineage\x1a9\n" +
 	"\vLimitsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"A\n" +
@@ -13545,60 +13608,62 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	64,  // 163: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
 	62,  // 164: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
 	67,  // 165: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
-	164, // 166: tenuto.cluster.v1.Member.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
-	170, // 167: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
-	87,  // 168: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
-	171, // 169: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
-	165, // 170: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
-	89,  // 171: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
-	172, // 172: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
-	171, // 173: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
-	92,  // 174: tenuto.cluster.v1.BackupBegun.partitions:type_name -> tenuto.cluster.v1.BackupPartition
-	93,  // 175: tenuto.cluster.v1.BackupPartition.files:type_name -> tenuto.cluster.v1.BackupFile
-	173, // 176: tenuto.cluster.v1.RecordBackupRequest.outcome:type_name -> tenuto.journal.v1.BackupRecord
-	173, // 177: tenuto.cluster.v1.BackupReport.record:type_name -> tenuto.journal.v1.BackupRecord
-	107, // 178: tenuto.cluster.v1.RangeDigest.each:type_name -> tenuto.cluster.v1.InstanceDigest
-	110, // 179: tenuto.cluster.v1.EventHashes.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
-	119, // 180: tenuto.cluster.v1.VerifyStatus.differences:type_name -> tenuto.cluster.v1.Difference
-	120, // 181: tenuto.cluster.v1.VerifyStatus.digests:type_name -> tenuto.cluster.v1.SignedDigest
-	110, // 182: tenuto.cluster.v1.SignedHistory.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
-	129, // 183: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
-	130, // 184: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
-	131, // 185: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
-	145, // 186: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	132, // 187: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
-	100, // 188: tenuto.cluster.v1.NodeReport.backup:type_name -> tenuto.cluster.v1.BackupReport
-	133, // 189: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
-	142, // 190: tenuto.cluster.v1.ListWorkersResult.workers:type_name -> tenuto.cluster.v1.ConnectedWorker
-	144, // 191: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
-	147, // 192: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
-	148, // 193: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
-	149, // 194: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	157, // 195: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	145, // 196: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	1,   // 197: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
-	165, // 198: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	146, // 199: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	146, // 200: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	158, // 201: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	146, // 202: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	158, // 203: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	161, // 204: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	158, // 205: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	151, // 206: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
-	152, // 207: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
-	146, // 208: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	146, // 209: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	158, // 210: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
-	161, // 211: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
-	158, // 212: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
-	159, // 213: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
-	146, // 214: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	215, // [215:215] is the sub-list for method output_type
-	215, // [215:215] is the sub-list for method input_type
-	215, // [215:215] is the sub-list for extension type_name
-	215, // [215:215] is the sub-list for extension extendee
-	0,   // [0:215] is the sub-list for field type_name
+	167, // 166: tenuto.cluster.v1.MembersResult.lineages:type_name -> tenuto.journal.v1.Lineage
+	164, // 167: tenuto.cluster.v1.Member.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
+	170, // 168: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
+	87,  // 169: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
+	171, // 170: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
+	165, // 171: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
+	89,  // 172: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
+	172, // 173: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
+	171, // 174: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
+	92,  // 175: tenuto.cluster.v1.BackupBegun.partitions:type_name -> tenuto.cluster.v1.BackupPartition
+	93,  // 176: tenuto.cluster.v1.BackupPartition.files:type_name -> tenuto.cluster.v1.BackupFile
+	173, // 177: tenuto.cluster.v1.RecordBackupRequest.outcome:type_name -> tenuto.journal.v1.BackupRecord
+	173, // 178: tenuto.cluster.v1.BackupReport.record:type_name -> tenuto.journal.v1.BackupRecord
+	107, // 179: tenuto.cluster.v1.RangeDigest.each:type_name -> tenuto.cluster.v1.InstanceDigest
+	110, // 180: tenuto.cluster.v1.EventHashes.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
+	119, // 181: tenuto.cluster.v1.VerifyStatus.differences:type_name -> tenuto.cluster.v1.Difference
+	120, // 182: tenuto.cluster.v1.VerifyStatus.digests:type_name -> tenuto.cluster.v1.SignedDigest
+	110, // 183: tenuto.cluster.v1.SignedHistory.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
+	129, // 184: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
+	130, // 185: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
+	131, // 186: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
+	145, // 187: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	132, // 188: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
+	100, // 189: tenuto.cluster.v1.NodeReport.backup:type_name -> tenuto.cluster.v1.BackupReport
+	167, // 190: tenuto.cluster.v1.NodeReport.lineage:type_name -> tenuto.journal.v1.Lineage
+	133, // 191: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
+	142, // 192: tenuto.cluster.v1.ListWorkersResult.workers:type_name -> tenuto.cluster.v1.ConnectedWorker
+	144, // 193: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
+	147, // 194: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
+	148, // 195: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
+	149, // 196: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	157, // 197: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	145, // 198: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	1,   // 199: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
+	165, // 200: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	146, // 201: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	146, // 202: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	158, // 203: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	146, // 204: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	158, // 205: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	161, // 206: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	158, // 207: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	151, // 208: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
+	152, // 209: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
+	146, // 210: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	146, // 211: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	158, // 212: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
+	161, // 213: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
+	158, // 214: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
+	159, // 215: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
+	146, // 216: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	217, // [217:217] is the sub-list for method output_type
+	217, // [217:217] is the sub-list for method input_type
+	217, // [217:217] is the sub-list for extension type_name
+	217, // [217:217] is the sub-list for extension extendee
+	0,   // [0:217] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }

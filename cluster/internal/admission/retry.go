@@ -82,7 +82,7 @@ func (r Retrier) Do(ctx context.Context, request *clusterpb.Request, ask Asker) 
 		}
 		notified, err := SleepUntil(ctx, r.Closing, changed, jitter(delay))
 		if err != nil {
-			return nil, &UnavailableError{NotExecuted: notExecuted, Err: wire.WithLastAttempt(err, failure.Message)}
+			return nil, &UnavailableError{NotExecuted: notExecuted, Err: wire.WithLastAttempt(err, failure)}
 		}
 		if delay = min(2*delay, BackoffMax); notified {
 			delay = BackoffMin

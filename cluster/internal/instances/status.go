@@ -37,6 +37,17 @@ func (re *Reads) FillStatus(p *actors.Partition, known *journalpb.Instance, stat
 	return re.fillCustomStatus(known, status)
 }
 
+// Continued says how a lineage began: "restored" or "recovered".
+func Continued(of *journalpb.Lineage) string {
+	switch of.GetKind() {
+	case journalpb.Lineage_KIND_RESTORED:
+		return "restored"
+	case journalpb.Lineage_KIND_RECOVERED:
+		return "recovered"
+	}
+	return "" // of a later build
+}
+
 // markLineage adds the latest lineage to the statuses of runs that had begun before it.
 func markLineage(lineages []*journalpb.Lineage, statuses ...*clusterpb.Status) {
 	if len(lineages) == 0 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -30,6 +31,7 @@ const (
 
 	CodeOperationKind = "operation_kind"
 	CodeCopyRefused   = "copy_refused"
+	CodeOtherLineage  = "other_lineage"
 )
 
 // NotLeader returns the response to a call that reached no leader. Nothing was done.
@@ -140,7 +142,7 @@ func (e *RemoteError) Unwrap() error { return e.Err }
 
 // IsRetryable reports whether a failed call is retried.
 func IsRetryable(f *clusterpb.Failure) bool {
-	return f.Code == CodeNotLeader || f.Code == CodeUnknown
+	return f.Code == CodeNotLeader || f.Code == CodeUnknown || f.Code == CodeOtherLineage
 }
 
 // TrimPrefix returns an error text without its prefix, for use within another error text.
@@ -162,7 +164,11 @@ const errorPrefix = "tenuto: "
 
 // WithLastAttempt adds the failure of the last attempt to the error that ended a call. If the
 // failure's text contains that error, the result does not repeat it.
-func WithLastAttempt(err error, last string) error {
+func WithLastAttempt(err error, failure *clusterpb.Failure) error {
+	last := failure.Message
+	if failure.Code == CodeOtherLineage {
+		return fmt.Errorf("%w; last attempt: %w", err, &RemoteError{Message: TrimPrefix(last), Err: journal.ErrOtherLineage})
+	}
 	if strings.Contains(last, err.Error()) {
 		return &RemoteError{Message: TrimPrefix(last), Err: err}
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster/internal/access"
+	"github.com/tenuto-dev/tenuto/cluster/internal/instances"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
@@ -21,6 +22,15 @@ type nodeReport struct {
 	FreeSlots          *uint32         `json:"free_slots,omitempty"`
 	Tags               []string        `json:"tags,omitempty"`
 	Backups            *backupsView    `json:"backups,omitempty"`
+	Lineage            *lineageView    `json:"lineage,omitempty"`
+}
+
+// lineageView says that the cluster was restored from a backup, or recovered after the loss of a majority.
+type lineageView struct {
+	ID     string     `json:"id"`
+	How    string     `json:"how"`    // restored or recovered
+	Source string     `json:"source"` // the backup, or the node
+	Since  *time.Time `json:"since,omitempty"`
 }
 
 // backupsView is what a node knows of the scheduled backups of the cluster.
@@ -94,6 +104,9 @@ func nodeReportOf(r *clusterpb.NodeReport) nodeReport {
 	v := nodeReport{
 		Version: r.Version, Revision: r.Revision, Protocol: r.Protocol, NotReady: r.NotReady,
 		CertificateExpires: timeOfNanos(r.CertificateExpires), Slots: r.Slots, FreeSlots: &r.FreeSlots, Tags: r.Tags,
+	}
+	if l := r.Lineage; l != nil {
+		v.Lineage = &lineageView{l.Id, instances.Continued(l), l.Source, timeOfNanos(l.Time)}
 	}
 	if b := r.Backup; b != nil {
 		of := b.GetRecord()

@@ -72,6 +72,7 @@ function NodeCard({ node, nodes, reload }) {
       ['Last snapshot', node.partitions && html`<${Snapshot} snapshot=${snapshot} />`],
       ['Certificate expires', node.certificate_expires && html`<${Certificate} value=${node.certificate_expires} />`],
       ['Last backup', node.backups && html`<${Backups} backups=${node.backups} />`],
+      ['Lineage', node.lineage && html`<span class="mono">${node.lineage.id.slice(0, 12)}</span> <span class="quiet">${node.lineage.how} from ${node.lineage.source}, <${Time} value=${node.lineage.since} /></span>`],
       ['Slots', slots && `${count(slots.used)} of ${count(slots.total)} in use`],
       ['Load', node.overload && html`<${Load} node=${node} />`],
     ]} />
