@@ -62,7 +62,7 @@ var contactMessages = []string{
 	"rejecting vote request", "rejecting pre-vote request", "duplicate requestVote",
 	"no known peers, aborting election", "not part of stable configuration, aborting election",
 	"heartbeat timeout reached", "Election timeout reached", "new leader elected, stepping down",
-	"appendEntries rejected", "failed to get previous log", "previous log term mis-match", "clearing log suffix",
+	"skipping application of old log", "appendEntries rejected", "failed to get previous log", "previous log term mis-match", "clearing log suffix",
 }
 
 func isContactMessage(message string) bool {
