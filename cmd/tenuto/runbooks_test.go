@@ -428,6 +428,7 @@ func TestRunbook_DiskFull(t *testing.T) {
 		members, err := client.Members(ctx)
 		return err == nil && !members[0].Leader
 	})
+	expect(t, full.log(), "no space left on device")
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
@@ -492,6 +493,7 @@ func TestRunbook_SlowDisk(t *testing.T) {
 		before = sum
 		return count > 0 && grown > 0.3
 	})
+	expect(t, slow.log(), "disk write stalled")
 	slow.run(s.blocks[1])
 	await(t, "another node leads", func(ctx context.Context) bool {
 		members, err := client.Members(ctx)
