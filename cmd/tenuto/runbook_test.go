@@ -57,6 +57,8 @@ func runNode(encoded string) {
 	if err := json.Unmarshal([]byte(encoded), &c); err != nil {
 		panic(err)
 	}
+	terminated := make(chan os.Signal, 1)
+	signal.Notify(terminated, syscall.SIGTERM)
 	var keys cluster.KeySource
 	if c.Certs != "" {
 		keys = cluster.KeyFiles(filepath.Join(c.Certs, "node-"+c.NodeID+".crt"), filepath.Join(c.Certs, "node-"+c.NodeID+".key"), filepath.Join(c.Certs, "ca.crt"))
@@ -87,8 +89,6 @@ func runNode(encoded string) {
 			panic(err)
 		}
 	}
-	terminated := make(chan os.Signal, 1)
-	signal.Notify(terminated, syscall.SIGTERM)
 	select {
 	case <-node.Failed():
 		os.Exit(1)
@@ -193,7 +193,7 @@ func (m *machine) run(commands string) string {
 	return out
 }
 
-// try is run for commands that may fail. They have two minutes.
+// try is run for commands that may fail. They have three minutes.
 func (m *machine) try(commands string) (out string, err error) {
 	m.t.Helper()
 	bin := m.t.TempDir()
@@ -207,7 +207,7 @@ func (m *machine) try(commands string) (out string, err error) {
 	if m.names != nil {
 		commands = m.names.Replace(commands)
 	}
-	ctx, cancel := context.WithTimeout(m.t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(m.t.Context(), 3*time.Minute)
 	defer cancel()
 	shell := exec.CommandContext(ctx, "sh", "-e", "-c", strings.ReplaceAll(commands, "10.0.0.1:7000", m.config.Listen))
 	shell.Dir = m.dir
@@ -272,7 +272,7 @@ func awaitVoters(t *testing.T, client *cluster.Client, count int) {
 
 func await(t *testing.T, what string, holds func(ctx context.Context) bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	for !holds(ctx) {
 		select {

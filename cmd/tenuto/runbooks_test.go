@@ -135,6 +135,7 @@ func (s *site) checkLogs() {
 		warnings := 0
 		for line := range strings.Lines(m.log()) {
 			switch {
+			case strings.Contains(line, "disk write stalled"): // the disk of the machine that runs the test
 			case strings.Contains(line, "level=WARN"):
 				warnings++
 				s.t.Logf("%s: %s", m.config.NodeID, line)
