@@ -222,11 +222,7 @@ func startRole(n *Node) string {
 	case members[self].Voter:
 		return roles.Voter
 	}
-	decided := &clusterpb.Member{Node: n.config.NodeID}
-	if n.roles.Show(decided); decided.Standby {
-		return roles.Standby
-	}
-	return string(RoleLearner)
+	return string(RoleLearner) // a standby or a new member: the log does not say which before it is applied
 }
 
 const (

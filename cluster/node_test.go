@@ -379,11 +379,12 @@ func TestNode_LogsRole(t *testing.T) {
 	joining := f.joiningConfig("n4")
 	prepare(&joining)
 	joined := f.start(joining)
+	expect("n4", "learner")
 	eventually(t, "n4 is a standby", func() bool {
 		members, err := joined.Members(testContext(t))
 		return err == nil && len(members) == 4 && members[3].Role == "standby"
 	})
-	for id, role := range map[string]string{"n1": "voter", "n4": "standby"} {
+	for id, role := range map[string]string{"n1": "voter", "n4": "learner"} {
 		again := f.nodes[id].config
 		f.close(f.nodes[id])
 		again.journalLogger = nil

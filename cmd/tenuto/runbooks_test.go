@@ -95,7 +95,7 @@ func (s *site) start(machines ...*machine) {
 func (m *machine) runFor(commands string) string {
 	m.t.Helper()
 	id := m.config.NodeID
-	commands = strings.NewReplacer("10.0.0.1:", "10.0.0."+id[1:]+":", "node-n1.", "node-"+id+".", " n1\n", " "+id+"\n", " n1 ", " "+id+" ").Replace(commands)
+	commands = strings.NewReplacer("10.0.0.1:", "10.0.0."+id[1:]+":", "node-n1.", "node-"+id+".", " n1; ", " "+id+"; ").Replace(commands)
 	return m.run(commands)
 }
 
@@ -417,7 +417,7 @@ func TestRunbook_DiskFull(t *testing.T) {
 	})
 	client := s.dialAll()
 	awaitVoters(t, client, 3)
-	full.run("tenuto transfer n1")
+	full.run("until tenuto transfer n1; do sleep 1; done")
 	stop := keepOrdering(t, client)
 	filler := filepath.Join(data, "other-program.log")
 	fill(t, filler)
@@ -467,7 +467,7 @@ func TestRunbook_SlowDisk(t *testing.T) {
 	client := s.dialAll()
 	awaitVoters(t, client, 3)
 	slow := s.machines[0]
-	slow.run("tenuto transfer n1")
+	slow.run("until tenuto transfer n1; do sleep 1; done")
 	tracer := exec.Command(strace, "-f", "-qq", "-o", "/dev/null", "-p", fmt.Sprint(slow.process.Process.Pid),
 		"-e", "trace=fsync,fdatasync", "-e", "inject=fsync,fdatasync:delay_enter=300000")
 	if err := tracer.Start(); err != nil {
@@ -488,7 +488,11 @@ func TestRunbook_SlowDisk(t *testing.T) {
 			t.Skipf("SKIPPED: strace cannot attach: %v", err)
 		default:
 		}
-		out, _, _ := strings.Cut(slow.run(s.blocks[0]), "NODE ")
+		out, err := slow.try(s.blocks[0])
+		if err != nil {
+			return false // no node leads at this moment
+		}
+		out, _, _ = strings.Cut(out, "NODE ")
 		sum, count := metric(t, out, "tenuto_journal_log_write_duration_seconds_sum"), metric(t, out, "tenuto_journal_log_write_duration_seconds_count")
 		grown := sum - before
 		before = sum
@@ -526,7 +530,7 @@ func TestRunbook_ClockWrong(t *testing.T) {
 	client := s.dialAll()
 	awaitVoters(t, client, 3)
 	wrong := s.machines[0]
-	wrong.run("tenuto transfer n1")
+	wrong.run("until tenuto transfer n1; do sleep 1; done")
 	begun := time.Now()
 	if _, err := cluster.StartRun(t.Context(), client, later, "later", 3*time.Second); err != nil {
 		t.Fatal(err)
