@@ -26,7 +26,7 @@ type PartitionConfig struct {
 	// larger than those of the instance's earlier runs. By default it combines the epoch with the
 	// number of runs started in it, and nothing checks that it grows.
 	NewIncarnation func(instance string, execution uint64) uint64
-	// IsSuperseded reports whether an append was rejected because this node no longer leads; the
+	// IsSuperseded reports whether an append was not committed because this node no longer leads; the
 	// next leader then does the work. nil means that no append is rejected for that reason.
 	IsSuperseded func(rejection error) bool
 	// AppliedIndex returns the journal index up to which reads show everything. nil means that it

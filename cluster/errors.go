@@ -265,6 +265,12 @@ func isLeadershipLost(err error) bool {
 		errors.As(err, new(*state.StaleEpochError)) || errors.As(err, new(*journal.NodeFailedError))
 }
 
+// isSuperseded reports whether an append was rejected, or has an unknown outcome, because this node
+// has lost its leadership or its disk. The journal logs that once, not for each append.
+func isSuperseded(err error) bool {
+	return isLeadershipLost(err) || errors.Is(err, journal.ErrUnknownOutcome)
+}
+
 // fromFailure converts a failure that is not retried to an error.
 func fromFailure(f *clusterpb.Failure) error {
 	known, refused := sentinelOf(f.Code), wire.PayloadError(f)

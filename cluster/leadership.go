@@ -99,7 +99,11 @@ func (pa *partition) handOver(ctx context.Context) error {
 		return nil
 	}
 	pa.journal.AwaitSuccessors(ctx)
-	return pa.transferAndWait(ctx, pa.journal.TransferLeadership)
+	err := pa.transferAndWait(ctx, pa.journal.TransferLeadership)
+	if errors.Is(err, journal.ErrNotLeader) {
+		return nil // lost meanwhile
+	}
+	return err
 }
 
 // hasOtherVoter reports whether another node has a vote in the partition.

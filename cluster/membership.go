@@ -532,7 +532,8 @@ func (a *announcer) maintainMembership() {
 			lastAnnounced = time.Now()
 			failures.end()
 		case time.Since(lastAnnounced) >= noLeaderTimeout:
-			if err := a.announce(a.node.ctx); err != nil && a.node.ctx.Err() == nil {
+			// A removed node has logged that.
+			if err := a.announce(a.node.ctx); err != nil && a.node.ctx.Err() == nil && !errors.Is(err, ErrRemoved) {
 				failures.add(announceFailed, err)
 			}
 		}

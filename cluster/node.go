@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster/internal/bulk"
 	"github.com/tenuto-dev/tenuto/cluster/internal/detour"
 	"github.com/tenuto-dev/tenuto/cluster/internal/membership"
+	"github.com/tenuto-dev/tenuto/cluster/internal/report"
 	"github.com/tenuto-dev/tenuto/cluster/internal/roles"
 	"github.com/tenuto-dev/tenuto/cluster/internal/schedules"
 	"github.com/tenuto-dev/tenuto/cluster/internal/server"
@@ -22,6 +24,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
 	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
 	"github.com/tenuto-dev/tenuto/internal/harness"
+	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
@@ -154,13 +157,13 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 	anyNode := *n.dialer
 	anyNode.NodeAt = func(string) string { return "" }
 	n.acquaintance = newCallPool(&anyNode)
-	logStart(n)
 	if err := runSteps(ctx, n.announcer.checkJoinTarget, n.open); err != nil {
 		n.cancel()
 		n.peers.Close()
 		n.acquaintance.Close()
 		return nil, fmt.Errorf("start node: %w", err)
 	}
+	logStarted(n)
 	n.running.Go(n.logReady)
 	go n.stopWhenDone(ctx)
 	return n, nil
@@ -199,25 +202,52 @@ func (n *Node) attachParts() {
 	n.roles = newRoleKeeper(n)
 }
 
-// logStart logs which node starts, and with which configuration.
-func logStart(n *Node) {
-	c := n.config
-	n.config.Logger.Info("node starting", "cluster", c.ClusterID, "dir", c.Dir, "in_memory", c.InMemory, "listen", c.Listen,
-		"address", c.address(), "tls", c.TLS != nil, "version", moduleVersion(), "protocol", c.protocol, "partitions", c.Partitions)
+// logStarted logs which node has started. It is the only line of a start at INFO: a start that
+// succeeds within readyLogAfter says nothing more.
+func logStarted(n *Node) {
+	c, lineage := n.config, ""
+	if lineages := n.partitions[0].journal.Lineages(); len(lineages) > 0 {
+		lineage = lineages[len(lineages)-1].Id
+	}
+	c.Logger.Info("node started", "version", moduleVersion(), "revision", report.Revision(), "protocol", c.protocol, "address", c.address(), "role", startRole(n),
+		"cluster", c.ClusterID, "lineage", lineage, "identity", n.identity(), "partitions", c.Partitions, "tls", c.TLS != nil, "dir", c.Dir)
 }
 
-// readyInterval is how often a starting node checks whether it is ready.
-const readyInterval = 50 * time.Millisecond
+// startRole returns the role of a node that has just started, as far as it knows it.
+func startRole(n *Node) string {
+	members := n.partitions[0].journal.Members()
+	self := slices.IndexFunc(members, func(m journal.Member) bool { return m.Node == n.config.NodeID })
+	switch {
+	case len(members) == 0:
+		return "founder" // waits until all founders run
+	case self < 0:
+		return string(RoleNone)
+	case members[self].Voter:
+		return roles.Voter
+	}
+	return string(RoleLearner) // a standby or a new member: the log does not say which before it is applied
+}
 
-// logReady waits until the node is ready and logs that.
+const (
+	// readyInterval is how often a starting node checks whether it is ready.
+	readyInterval = 50 * time.Millisecond
+	// readyLogAfter is how long a start may take without a further line in the log.
+	readyLogAfter = 10 * time.Second
+)
+
+// logReady waits until the node is ready. It logs that at INFO if it took long.
 func (n *Node) logReady() {
-	began := time.Now()
+	level := slog.LevelDebug
 	for n.Health().Ready() != nil {
 		if n.sleep(n.ctx, readyInterval) != nil {
 			return // the node closes
 		}
 	}
-	n.config.Logger.Info("node ready", "leader", n.Leader(), "identity", n.identity(), "after", time.Since(began).Round(time.Millisecond))
+	took := time.Since(n.startedAt)
+	if took >= readyLogAfter {
+		level = slog.LevelInfo
+	}
+	n.config.Logger.Log(n.ctx, level, "node ready", "leader", n.Leader(), "after", took.Round(time.Millisecond))
 }
 
 // stopWhenDone stops the node when the context given to Start ends.
@@ -482,6 +512,7 @@ func (n *Node) Close() error {
 	}
 	n.closeOnce.Do(func() {
 		n.closeParts()
+		n.config.Logger.Info("node stopped", "uptime", time.Since(n.startedAt).Round(time.Millisecond))
 		<-n.watchDone
 		close(n.closed)
 	})

@@ -240,7 +240,7 @@ func (pa *partition) lead(ctx context.Context, epoch uint64) {
 	raiseFirstProtocol(ctx, pa)
 	slot := actors.PartitionConfig{
 		Partition: pa.number, Now: pa.journal.Now, HasIncarnations: pa.hasIncarnations, AppliedIndex: pa.journal.AppliedIndex,
-		IsSuperseded: isLeadershipLost, SendMessage: pa.node.router.sendMessage, AppliedIndexOf: pa.node.router.appliedIndexOf,
+		IsSuperseded: isSuperseded, SendMessage: pa.node.router.sendMessage, AppliedIndexOf: pa.node.router.appliedIndexOf,
 		CheckRunOptions: pa.inputs.CheckRunOptions,
 	}
 	var background sync.WaitGroup

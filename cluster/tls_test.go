@@ -171,6 +171,9 @@ func TestKeyFiles_ReloadOnChange(t *testing.T) {
 	if n := log.countLines("new TLS keys rejected"); n == 0 {
 		t.Error("that they did not go together is not logged")
 	}
+	if log.countLines("new TLS keys in use") != 1 || log.countLines("level=ERROR") > 0 {
+		t.Errorf("the log of the replacement:\n%s", log.all())
+	}
 }
 
 // The certificates of all nodes are replaced, then their authority, while the cluster works and

@@ -45,7 +45,7 @@ import (
 const (
 	foundingInterval = 50 * time.Millisecond
 	foundingTimeout  = time.Second
-	// foundingLogInterval is how often a waiting founder logs what it waits for.
+	// foundingLogInterval is how often a founder logs what it waits for, after contactLogAfter.
 	foundingLogInterval = 10 * time.Second
 	foundingFile        = "founding"
 	foundingFormat      = 1
@@ -166,16 +166,16 @@ func (c *Config) needsFounding() bool {
 // run takes part in the founding until this node has a log, or ctx ends.
 func (fo *founding) run(ctx context.Context) {
 	var before []founder
-	var logged time.Time
+	next := time.Now().Add(contactLogAfter) // when to log what this node waits for
 	for len(fo.identities.servers()) == 0 && fo.failStop.Err() == nil {
 		round := fo.queryFounders(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		next, err := fo.advance(round, before)
-		before = next
-		if err != nil && time.Since(logged) >= foundingLogInterval {
-			logged = time.Now()
+		agreeing, err := fo.advance(round, before)
+		before = agreeing
+		if now := time.Now(); err != nil && now.After(next) {
+			next = now.Add(foundingLogInterval)
 			fo.config.Logger.Warn("waiting to found the cluster", "error", err)
 		}
 		select {

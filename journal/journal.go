@@ -263,6 +263,10 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 		_ = j.streams.Disconnect() // a failed node has no use for the error
 		j.queue.reject(nodeFailed)
 	}, func(nodeFailed *NodeFailedError) {
+		if errors.Is(nodeFailed.Cause, ErrRemoved) { // as an operator has asked
+			j.config.Logger.Warn("this node was removed from the cluster for good: stop it and delete its directory")
+			return
+		}
 		j.config.Logger.Error("node failed", "error", nodeFailed.Cause)
 	})
 	logs, stable, err := raftlog.Open(stores.logs, stores.stable, j.failStop, j.disk, j.config.SnapshotBytes)

@@ -2,7 +2,9 @@ package journal
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -83,7 +85,11 @@ func (l *leaderships) followLeadership(ctx context.Context) {
 		if err := l.becomeLeader(ctx); err != nil && ctx.Err() == nil {
 			// Usually leadership is lost already. If not, no other node would become leader, so try
 			// again.
-			l.config.Logger.Warn("cannot start leadership, trying again", "error", err)
+			level := slog.LevelWarn
+			if errors.Is(err, ErrNotLeader) || errors.Is(err, ErrUnknownOutcome) {
+				level = slog.LevelDebug
+			}
+			l.config.Logger.Log(ctx, level, "cannot start leadership, trying again", "error", err)
 			again = time.After(becomeLeaderRetryInterval)
 			continue
 		}

@@ -1,21 +1,25 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/prometheus"
 	"github.com/tenuto-dev/tenuto/cluster/schedule"
+	"github.com/tenuto-dev/tenuto/internal/harness"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -33,16 +37,37 @@ type nodeConfig struct {
 	NodeID, Dir, Listen string
 	Peers               []cluster.Peer
 	Join                []string
+	ClusterID           string
+	Certs               string // directory of the keys; "" for none
+	HTTP                string // address of the health and metrics handlers; "" for none
+	Orders              int    // how many orders the application starts by itself, once
 }
 
-// runNode runs a node and never returns.
+// clockFile is the file in the directory of a machine whose text is the error of its wall clock.
+const clockFile = "clock-error"
+
+// wallClock returns the time of a machine.
+func wallClock() time.Time {
+	text, _ := os.ReadFile(clockFile) // usually there is none
+	by, _ := time.ParseDuration(string(text))
+	return time.Now().Add(by)
+}
+
+// runNode runs a node and never returns. It stops the node on SIGTERM.
 func runNode(encoded string) {
 	var c nodeConfig
 	if err := json.Unmarshal([]byte(encoded), &c); err != nil {
 		panic(err)
 	}
-	node, err := cluster.Start(context.Background(), cluster.Config{
-		NodeID: c.NodeID, Dir: c.Dir, Listen: c.Listen, Peers: c.Peers, Join: c.Join,
+	terminated := make(chan os.Signal, 1)
+	signal.Notify(terminated, syscall.SIGTERM)
+	var keys cluster.KeySource
+	if c.Certs != "" {
+		keys = cluster.KeyFiles(filepath.Join(c.Certs, "node-"+c.NodeID+".crt"), filepath.Join(c.Certs, "node-"+c.NodeID+".key"), filepath.Join(c.Certs, "ca.crt"))
+	}
+	ctx := harness.NewContext(context.Background(), harness.Overrides{WallClock: wallClock})
+	node, err := cluster.Start(ctx, cluster.Config{
+		NodeID: c.NodeID, Dir: c.Dir, Listen: c.Listen, Peers: c.Peers, Join: c.Join, ClusterID: c.ClusterID, TLS: keys,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		Definitions: []replay.Definition{
 			order.Bind(func(ctx *replay.Context, name string) (string, error) {
@@ -55,8 +80,26 @@ func runNode(encoded string) {
 	if err != nil {
 		panic(err)
 	}
-	<-node.Failed()
-	os.Exit(1)
+	if c.HTTP != "" {
+		mux := http.NewServeMux()
+		mux.Handle("/", node.HealthHandler())
+		mux.Handle("GET /metrics", prometheus.Handler(node))
+		go func() { panic(http.ListenAndServe(c.HTTP, mux)) }()
+	}
+	for i := range c.Orders {
+		if _, err := cluster.StartRun(ctx, node.Client(), order, fmt.Sprint("order-", i), "tea", cluster.Attach()); err != nil {
+			panic(err)
+		}
+	}
+	select {
+	case <-node.Failed():
+		os.Exit(1)
+	case <-terminated:
+	}
+	if err := node.Stop(ctx); err != nil {
+		panic(err)
+	}
+	os.Exit(0)
 }
 
 // A machine is where a node of the application runs. Its directory is "data" in dir.
@@ -65,7 +108,8 @@ type machine struct {
 	dir     string
 	config  nodeConfig
 	process *exec.Cmd
-	log     *bytes.Buffer // of the process; nil: dropped
+	ended   <-chan struct{}   // closed when the process has ended
+	names   *strings.Replacer // of the addresses in runbooks; nil: 10.0.0.1:7000 is this machine
 }
 
 // newMachines prepares machines whose nodes found a cluster.
@@ -91,24 +135,68 @@ func (m *machine) start() {
 	}
 	m.process = exec.Command(os.Args[0])
 	m.process.Dir, m.process.Env = m.dir, append(os.Environ(), asNode+"="+string(encoded))
-	if m.log != nil {
-		m.process.Stderr = m.log
+	log, err := os.OpenFile(filepath.Join(m.dir, logFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		m.t.Fatal(err)
 	}
+	defer log.Close()
+	m.process.Stderr = log
 	if err := m.process.Start(); err != nil {
 		m.t.Fatal(err)
 	}
-	process := m.process
-	m.t.Cleanup(func() { _ = process.Process.Kill() })
+	process, ended := m.process, make(chan struct{})
+	m.ended = ended
+	go func() {
+		_ = process.Wait()
+		close(ended)
+	}()
+	m.t.Cleanup(func() {
+		_ = process.Process.Kill()
+		<-ended
+	})
+}
+
+// logFile is the file in the directory of a machine with all that its nodes have logged.
+const logFile = "log"
+
+// log returns what the nodes of the machine have logged.
+func (m *machine) log() string {
+	m.t.Helper()
+	content, err := os.ReadFile(filepath.Join(m.dir, logFile))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return string(content)
+}
+
+// hasEnded reports whether the process has ended.
+func (m *machine) hasEnded() bool {
+	select {
+	case <-m.ended:
+		return true
+	default:
+		return false
+	}
 }
 
 // kill ends the node as a crash does.
 func (m *machine) kill() {
 	_ = m.process.Process.Kill()
-	_ = m.process.Wait()
+	<-m.ended
 }
 
 // run runs the commands of a runbook on the machine, with its address for the one in the text.
 func (m *machine) run(commands string) string {
+	m.t.Helper()
+	out, err := m.try(commands)
+	if err != nil {
+		m.t.Fatalf("%s: %v\n%s", commands, err, out)
+	}
+	return out
+}
+
+// try is run for commands that may fail. They have three minutes.
+func (m *machine) try(commands string) (out string, err error) {
 	m.t.Helper()
 	bin := m.t.TempDir()
 	self, err := filepath.Abs(os.Args[0])
@@ -118,14 +206,19 @@ func (m *machine) run(commands string) string {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	shell := exec.Command("sh", "-e", "-c", strings.ReplaceAll(commands, "10.0.0.1:7000", m.config.Listen))
-	shell.Dir = m.dir
-	shell.Env = append(os.Environ(), asCommand+"=1", addressVariable+"="+m.config.Listen, "XDG_CONFIG_HOME="+m.t.TempDir(), "PATH="+bin+":"+os.Getenv("PATH"))
-	out, err := shell.CombinedOutput()
-	if err != nil {
-		m.t.Fatalf("%s: %v\n%s", commands, err, out)
+	if m.names != nil {
+		commands = m.names.Replace(commands)
 	}
-	return string(out)
+	ctx, cancel := context.WithTimeout(m.t.Context(), 3*time.Minute)
+	defer cancel()
+	shell := exec.CommandContext(ctx, "sh", "-e", "-c", strings.ReplaceAll(commands, "10.0.0.1:7000", m.config.Listen))
+	shell.Dir = m.dir
+	shell.Env = append(os.Environ(), asCommand+"=1", "XDG_CONFIG_HOME="+filepath.Join(m.dir, "config"), "PATH="+bin+":"+os.Getenv("PATH"))
+	if m.config.Certs == "" { // otherwise the profile has these
+		shell.Env = append(shell.Env, addressVariable+"="+m.config.Listen, variable("cluster")+"="+m.config.ClusterID)
+	}
+	output, err := shell.CombinedOutput()
+	return string(output), err
 }
 
 // runbook returns the blocks of commands in a section of a guide.
@@ -152,7 +245,7 @@ func (m *machine) dial() *cluster.Client {
 	ctx, cancel := context.WithTimeout(m.t.Context(), time.Minute)
 	defer cancel()
 	for {
-		client, err := cluster.Dial(ctx, cluster.DialConfig{Addresses: []string{m.config.Listen}})
+		client, err := cluster.Dial(ctx, cluster.DialConfig{Addresses: []string{m.config.Listen}, ClusterID: m.config.ClusterID})
 		if err == nil {
 			m.t.Cleanup(func() { _ = client.Close() })
 			return client
@@ -181,7 +274,7 @@ func awaitVoters(t *testing.T, client *cluster.Client, count int) {
 
 func await(t *testing.T, what string, holds func(ctx context.Context) bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	for !holds(ctx) {
 		select {
@@ -366,17 +459,17 @@ func checkOldNodesAreRefused(t *testing.T, old []*machine, client *cluster.Clien
 	ended := make(chan *machine, len(old))
 	for _, m := range old {
 		returned := *m
-		returned.config.Dir, returned.log = "found", new(bytes.Buffer)
+		returned.config.Dir = "found"
 		returned.start()
 		go func() {
-			_ = returned.process.Wait()
+			<-returned.ended
 			ended <- &returned
 		}()
 	}
 	for range old {
 		select {
 		case m := <-ended:
-			if text := m.log.String(); !strings.Contains(text, "continued as another lineage") {
+			if text := m.log(); !strings.Contains(text, "continued as another lineage") {
 				t.Errorf("the old node %s says %s", m.config.NodeID, text)
 			}
 		case <-time.After(time.Minute):

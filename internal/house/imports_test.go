@@ -102,6 +102,8 @@ var testExceptions = []struct {
 }{
 	{"actors", modulePath + "/journal/state", "the tests' journal applies the real append rule"},
 	{"cluster", anyPath, "tests inspect and compare whole nodes"},
+	{"cmd", modulePath + "/cluster/prometheus", "a runbook reads the metrics of a node"},
+	{"cmd", modulePath + "/internal/harness", "a runbook corrects the clock of a node"},
 	{"cluster/prometheus", modulePath + "/replay", "the node in the test runs an orchestration"},
 	{anyPath, modulePath + "/internal/shorttest", "tests do less with -short"},
 	{"internal", modulePath, "a test checks what importing all packages changes in a program"},

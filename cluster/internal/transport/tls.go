@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -41,9 +42,12 @@ func NewTLSSource(source func() (*Keys, error), cluster string, owner func(Princ
 
 // Current returns the keys of the source, or the last valid ones.
 func (t *TLSSource) Current() (*Keys, error) {
-	keys, rejected, err := t.refresh(t.source())
-	if rejected != nil {
-		t.logger.Error("new TLS keys rejected, keeping the old ones", "error", rejected)
+	keys, replaced, rejected, err := t.refresh(t.source())
+	switch {
+	case rejected != nil:
+		t.logger.Warn("new TLS keys rejected, keeping the old ones", "error", rejected, "expires", t.Expires())
+	case replaced:
+		t.logger.Info("new TLS keys in use", "expires", t.Expires())
 	}
 	return keys, err
 }
@@ -56,8 +60,9 @@ func (t *TLSSource) Expires() time.Time {
 }
 
 // refresh returns the keys to use: the source's, or the last valid ones if the source's are not
-// valid. rejected is why the source's keys are not used, unless that was returned before.
-func (t *TLSSource) refresh(value *Keys, sourceErr error) (keys *Keys, rejected, err error) {
+// valid. replaced means that they replace others. rejected is why the source's keys are not used,
+// unless that was returned before.
+func (t *TLSSource) refresh(value *Keys, sourceErr error) (keys *Keys, replaced bool, rejected, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	expires := t.expires
@@ -66,15 +71,22 @@ func (t *TLSSource) refresh(value *Keys, sourceErr error) (keys *Keys, rejected,
 	}
 	switch {
 	case sourceErr == nil:
+		replaced = t.keys != nil && !t.keys.equal(value)
 		t.keys, t.expires, t.rejectedReason = value, expires, ""
-		return value, nil, nil
+		return value, replaced, nil, nil
 	case t.keys == nil:
-		return nil, nil, sourceErr
+		return nil, false, nil, sourceErr
 	}
 	if reason := sourceErr.Error(); reason != t.rejectedReason {
 		t.rejectedReason, rejected = reason, sourceErr
 	}
-	return t.keys, rejected, nil
+	return t.keys, false, rejected, nil
+}
+
+// equal reports whether two values hold the same certificate and authorities. A source may return
+// another value each time.
+func (k *Keys) equal(to *Keys) bool {
+	return k == to || bytes.Equal(k.Certificate.Certificate[0], to.Certificate.Certificate[0]) && k.Roots.Equal(to.Roots)
 }
 
 // verify returns when the certificate of keys expires, or an error for keys that peers would reject.

@@ -53,15 +53,16 @@ func (s slogSink) Accept(name string, level hclog.Level, message string, args ..
 	s.to.Log(noWaitContext, as, name+": "+message, args...)
 }
 
-// contactMessages are prefixes of messages that every restart of a node makes the library log: a
-// member was not reached, or an election or a comparison of logs is in progress.
+// contactMessages are prefixes of messages that healthy operations make the library log: a member was
+// not reached, an election or a comparison of logs is in progress, or a node has no members yet.
 var contactMessages = []string{
 	"failed to heartbeat to", "failed to appendEntries to", "failed to make requestVote RPC",
 	"failed to start pipeline replication to", "failed to pipeline appendEntries", "failed to send snapshot to",
 	"failed to contact", "peer has newer term", "target does not support pre-vote RPC",
 	"rejecting vote request", "rejecting pre-vote request", "duplicate requestVote",
+	"no known peers, aborting election", "not part of stable configuration, aborting election",
 	"heartbeat timeout reached", "Election timeout reached", "new leader elected, stepping down",
-	"appendEntries rejected", "failed to get previous log", "previous log term mis-match", "clearing log suffix",
+	"skipping application of old log", "appendEntries rejected", "failed to get previous log", "previous log term mis-match", "clearing log suffix",
 }
 
 func isContactMessage(message string) bool {
