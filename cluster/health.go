@@ -94,6 +94,12 @@ type Health struct {
 	LastBackup     time.Time `json:"last_backup,omitzero"`
 	BackupFailures uint64    `json:"backup_failures,omitempty"`
 	BackupError    string    `json:"-"`
+	// NextProtocol is a protocol that every member speaks and the cluster does not use yet, 0 if there is
+	// none. The cluster uses it by itself at NextProtocolAt, in cluster time, or when an operator confirms
+	// it (package operate, Finalize); until then members may return to the previous build. They do not
+	// affect Ready.
+	NextProtocol   uint32    `json:"next_protocol,omitempty"`
+	NextProtocolAt time.Time `json:"next_protocol_at,omitzero"`
 	// Draining means that the node is stopping or has stopped.
 	Draining bool `json:"draining,omitempty"`
 }
@@ -116,6 +122,9 @@ func (n *Node) Health() Health {
 	h.PartitionHealth = all[shown]
 	if len(all) > 1 {
 		h.Partitions = all
+	}
+	if ready, since := n.partitions[0].journal.ReadyProtocol(); ready > 0 {
+		h.NextProtocol, h.NextProtocolAt = ready, since.Add(n.settings.current.Load().ConfirmProtocolAfter).AsTime().UTC()
 	}
 	if record := n.partitions[0].journal.BackupRecord(); record != nil {
 		if record.Id != "" {
