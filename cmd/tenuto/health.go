@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/operate"
@@ -23,6 +24,15 @@ type clusterHealth struct {
 	// Tolerates is how many more voters may fail before the cluster stops.
 	Tolerates int      `json:"tolerates"`
 	Problems  []string `json:"problems,omitempty"`
+	// Upgrade is set while the cluster waits before it uses a protocol that all members speak.
+	Upgrade *upgrade `json:"upgrade,omitempty"`
+}
+
+// upgrade is an upgrade as -o json shows it.
+type upgrade struct {
+	Protocol     uint32    `json:"protocol"`     // that the cluster uses
+	NextProtocol uint32    `json:"nextProtocol"` // that it uses from UsedAt on
+	UsedAt       time.Time `json:"usedAt"`       // cluster time
 }
 
 // behindMax is how many journal entries a healthy member may lack.
@@ -37,10 +47,17 @@ func health(flags *flag.FlagSet) action {
 			return err
 		}
 		h := healthOf(members)
+		protocols := upgradeOf(ctx, client)
+		if protocols != nil {
+			h.Upgrade = &upgrade{protocols.Used, protocols.Next, protocols.UsedAt}
+		}
 		if !d.isTable() {
 			err = s.documents(d.format).Write(h)
 		} else {
 			err = h.print(s.out)
+			if err == nil && protocols != nil {
+				_, err = fmt.Fprintln(s.out, describeUpgrade(protocols, d.times()))
+			}
 		}
 		switch {
 		case err != nil:

@@ -10452,12 +10452,17 @@ type NodeReport struct {
 	Activities        []*ActivityReport `protobuf:"bytes,14,rep,name=activities,proto3" json:"activities,omitempty"`
 	ActivitiesOmitted uint32            `protobuf:"varint,15,opt,name=activities_omitted,json=activitiesOmitted,proto3" json:"activities_omitted,omitempty"`
 	// How many bodies of activities may run on the node at once, and how many more now.
-	Slots         uint32        `protobuf:"varint,16,opt,name=slots,proto3" json:"slots,omitempty"`
-	FreeSlots     uint32        `protobuf:"varint,17,opt,name=free_slots,json=freeSlots,proto3" json:"free_slots,omitempty"`
-	Tags          []string      `protobuf:"bytes,18,rep,name=tags,proto3" json:"tags,omitempty"`
-	Backup        *BackupReport `protobuf:"bytes,90,opt,name=backup,proto3" json:"backup,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Slots     uint32        `protobuf:"varint,16,opt,name=slots,proto3" json:"slots,omitempty"`
+	FreeSlots uint32        `protobuf:"varint,17,opt,name=free_slots,json=freeSlots,proto3" json:"free_slots,omitempty"`
+	Tags      []string      `protobuf:"bytes,18,rep,name=tags,proto3" json:"tags,omitempty"`
+	Backup    *BackupReport `protobuf:"bytes,90,opt,name=backup,proto3" json:"backup,omitempty"`
+	// The protocol that the cluster uses, as far as the node has applied, and that which it uses next, and
+	// when, in cluster time; 0: none. See ProtocolsResult.
+	UsedProtocol   uint32 `protobuf:"varint,91,opt,name=used_protocol,json=usedProtocol,proto3" json:"used_protocol,omitempty"`
+	NextProtocol   uint32 `protobuf:"varint,92,opt,name=next_protocol,json=nextProtocol,proto3" json:"next_protocol,omitempty"`
+	NextProtocolAt int64  `protobuf:"varint,93,opt,name=next_protocol_at,json=nextProtocolAt,proto3" json:"next_protocol_at,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *NodeReport) Reset() {
@@ -10621,6 +10626,27 @@ func (x *NodeReport) GetBackup() *BackupReport {
 		return x.Backup
 	}
 	return nil
+}
+
+func (x *NodeReport) GetUsedProtocol() uint32 {
+	if x != nil {
+		return x.UsedProtocol
+	}
+	return 0
+}
+
+func (x *NodeReport) GetNextProtocol() uint32 {
+	if x != nil {
+		return x.NextProtocol
+	}
+	return 0
+}
+
+func (x *NodeReport) GetNextProtocolAt() int64 {
+	if x != nil {
+		return x.NextProtocolAt
+	}
+	return 0
 }
 
 // PartitionReport is a node's state in one partition.
@@ -13338,7 +13364,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\"'\n" +
 	"\x11NodeReportRequest\x12\x12\n" +
-	"\x04node\x18\x01 \x01(\tR\x04node\"\xa3\x06\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"\x97\a\n" +
 	"\n" +
 	"NodeReport\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
@@ -13365,7 +13391,10 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"free_slots\x18\x11 \x01(\rR\tfreeSlots\x12\x12\n" +
 	"\x04tags\x18\x12 \x03(\tR\x04tags\x127\n" +
-	"\x06backup\x18Z \x01(\v2\x1f.tenuto.cluster.v1.BackupReportR\x06backup\"\x86\x05\n" +
+	"\x06backup\x18Z \x01(\v2\x1f.tenuto.cluster.v1.BackupReportR\x06backup\x12#\n" +
+	"\rused_protocol\x18[ \x01(\rR\fusedProtocol\x12#\n" +
+	"\rnext_protocol\x18\\ \x01(\rR\fnextProtocol\x12(\n" +
+	"\x10next_protocol_at\x18] \x01(\x03R\x0enextProtocolAt\"\x86\x05\n" +
 	"\x0fPartitionReport\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x12\n" +
