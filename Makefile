@@ -257,6 +257,11 @@ s3: # Test the S3 sink against a server (builds it: minutes the first time)
 upgrades: ## Upgrade a cluster of processes from an earlier commit and back, in every order (minutes)
 	TENUTO_UPGRADES=1 go test -count 1 -timeout 30m -v $(TESTFLAGS) ./internal/upgrades
 
+.PHONY: release-data
+release-data: # Record the test data of a release: NAME=v1.2.3 (before it is tagged)
+	@test -n '$(NAME)' || { echo 'NAME of the release is missing' >&2; exit 2; }
+	TENUTO_RELEASE='$(NAME)' go test -count 1 -run '^TestReleases_Record$$' ./internal/upgrades
+
 .PHONY: chaos
 chaos: # Inject faults into three processes for MINUTES (10), with CHAOSFLAGS (root: in namespaces)
 	$(WORKSPACE) go run ./internal/chaos -minutes $(MINUTES) $(CHAOSFLAGS)
