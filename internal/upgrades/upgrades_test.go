@@ -101,10 +101,11 @@ type process struct {
 	ended   chan struct{}
 	err     error // once ended
 
-	mu      sync.Mutex
-	log     []string
-	errands int    // of a client
-	output  string // the last line of the output
+	mu        sync.Mutex
+	log       []string
+	snapshots int    // that have replaced its state
+	errands   int    // of a client
+	output    string // the last line of the output
 }
 
 // startProcess starts a host.
@@ -161,8 +162,12 @@ func (p *process) readOutput(line string) {
 }
 
 func (p *process) readLog(line string) {
-	if _, err := fmt.Sscanf(line, "errands: %d", &p.errands); err != nil {
-		p.log = append(p.log, line)
+	if _, err := fmt.Sscanf(line, "errands: %d", &p.errands); err == nil {
+		return
+	}
+	p.log = append(p.log, line)
+	if strings.Contains(line, "state replaced by snapshot") {
+		p.snapshots++
 	}
 }
 
@@ -206,10 +211,12 @@ type fleet struct {
 	speaks map[string]int // the protocol of each node's build
 	loads  []*process
 	client *cluster.Client
+	// snapshots counts, by the protocol of the receiving build, states replaced by that of a leader.
+	snapshots map[int]int
 }
 
 func startFleet(t *testing.T) *fleet {
-	f := &fleet{T: t, builds: buildHosts(t), nodes: make(map[string]*process), of: make(map[string]settings), speaks: make(map[string]int)}
+	f := &fleet{T: t, builds: buildHosts(t), nodes: make(map[string]*process), of: make(map[string]settings), speaks: make(map[string]int), snapshots: make(map[int]int)}
 	var peers []cluster.Peer
 	var addresses []string
 	for i := range 3 {
@@ -268,6 +275,7 @@ func (f *fleet) replace(id string, protocol int, kill bool) {
 	} else if err := f.nodes[id].end(f.T); err != nil {
 		f.Errorf("%s stopped: %v", id, err)
 	}
+	f.snapshots[f.speaks[id]] += f.nodes[id].snapshots
 	f.start(id, protocol)
 	f.awaitStarted(id)
 	f.awaitProgress()
@@ -351,6 +359,9 @@ func TestUpgrades_EveryOrder(t *testing.T) {
 	}
 	for _, id := range f.order(orders[2]) {
 		f.replace(id, newProtocol, false)
+	}
+	if t.Logf("snapshots received, by protocol of the receiver: %v", f.snapshots); f.snapshots[oldProtocol] == 0 || f.snapshots[newProtocol] == 0 {
+		t.Errorf("no node of a build got a snapshot: %v", f.snapshots)
 	}
 	f.eventually("all speak the new protocol", func() bool {
 		p, err := operate.GetProtocols(t.Context(), f.client)

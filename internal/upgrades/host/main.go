@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/internal/harness"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -65,7 +66,11 @@ func main() {
 }
 
 func runNode(s settings) error {
-	ctx := context.Background()
+	// With frequent snapshots and few entries kept, a node that was down gets a snapshot of a leader of
+	// the other build, and each reads the checkpoints of the other.
+	ctx := harness.NewContext(context.Background(), harness.Overrides{
+		SnapshotThreshold: 100, SnapshotInterval: 100 * time.Millisecond, TrailingLogs: 10,
+	})
 	node, err := cluster.Start(ctx, cluster.Config{
 		NodeID: s.ID, Listen: s.Address, Dir: s.Dir, Peers: s.Peers, Partitions: 2,
 		Definitions: []replay.Definition{
