@@ -78,7 +78,7 @@ func buildHosts(t *testing.T) builds {
 	}
 	made := builds{oldProtocol: filepath.Join(dir, "host-old"), newProtocol: filepath.Join(dir, "host-new")}
 	for protocol, at := range map[int]string{oldProtocol: source, newProtocol: repository} {
-		build := exec.Command("go", "build", "-o", made[protocol], "./internal/upgrades/host")
+		build := exec.Command("go", "build", "-trimpath", "-o", made[protocol], "./internal/upgrades/host")
 		build.Dir, build.Env = at, append(os.Environ(), "GOWORK=off")
 		run(t, build)
 	}
