@@ -253,6 +253,15 @@ s3: # Test the S3 sink against a server (builds it: minutes the first time)
 	CGO_ENABLED=0 go -C internal/tools/s3server build -o '$(CURDIR)/.bin/s3server' github.com/versity/versitygw/cmd/versitygw
 	TENUTO_S3_SERVER='$(CURDIR)/.bin/s3server' go -C cluster/backup/s3 test -count 1 -timeout 5m $(TESTFLAGS) .
 
+.PHONY: upgrades
+upgrades: ## Upgrade a cluster of processes from an earlier commit and back, in every order (minutes)
+	TENUTO_UPGRADES=1 go test -count 1 -timeout 30m -v $(TESTFLAGS) ./internal/upgrades
+
+.PHONY: release-data
+release-data: # Record the test data of a release: NAME=v1.2.3 (before it is tagged)
+	@test -n '$(NAME)' || { echo 'NAME of the release is missing' >&2; exit 2; }
+	TENUTO_RELEASE='$(NAME)' go test -count 1 -run '^TestReleases_Record$$' ./internal/upgrades
+
 .PHONY: chaos
 chaos: # Inject faults into three processes for MINUTES (10), with CHAOSFLAGS (root: in namespaces)
 	$(WORKSPACE) go run ./internal/chaos -minutes $(MINUTES) $(CHAOSFLAGS)

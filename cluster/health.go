@@ -99,6 +99,12 @@ type Health struct {
 	// is a journal.LineageError.
 	Lineage      string    `json:"lineage,omitempty"`
 	LineageSince time.Time `json:"lineage_since,omitzero"`
+	// NextProtocol is a protocol that every member speaks and the cluster does not use yet, 0 if there is
+	// none. The cluster uses it by itself at NextProtocolAt, in cluster time, or when an operator confirms
+	// it (package operate, Finalize); until then members may return to the previous build. They do not
+	// affect Ready.
+	NextProtocol   uint32    `json:"next_protocol,omitempty"`
+	NextProtocolAt time.Time `json:"next_protocol_at,omitzero"`
 	// Draining means that the node is stopping or has stopped.
 	Draining bool `json:"draining,omitempty"`
 }
@@ -125,6 +131,9 @@ func (n *Node) Health() Health {
 	if all := n.partitions[0].journal.Lineages(); len(all) > 0 {
 		latest := all[len(all)-1]
 		h.Lineage, h.LineageSince = latest.GetId(), time.Unix(0, latest.GetTime()).UTC()
+	}
+	if ready, since := n.partitions[0].journal.ReadyProtocol(); ready > 0 {
+		h.NextProtocol, h.NextProtocolAt = ready, since.Add(n.settings.current.Load().ConfirmProtocolAfter).AsTime().UTC()
 	}
 	if record := n.partitions[0].journal.BackupRecord(); record != nil {
 		if record.Id != "" {

@@ -25,7 +25,7 @@ import (
 // A partition is this node's part in one Raft group. Each instance belongs to one partition, and
 // every node takes part in all partitions.
 type partition struct {
-	awaitedFounders atomic.Bool // see raiseFirstProtocol
+	awaitedFounders atomic.Bool // see protocolKeeper.raiseFirst
 	node            *Node
 	number          int
 	journal         *journal.Journal
@@ -237,7 +237,7 @@ func (pa *partition) lead(ctx context.Context, epoch uint64) {
 	if pa.node.settings.await(ctx, pa) != nil {
 		return // the epoch has ended, or the node closes
 	}
-	raiseFirstProtocol(ctx, pa)
+	protocolKeeper{pa}.raiseFirst(ctx)
 	slot := actors.PartitionConfig{
 		Partition: pa.number, Now: pa.journal.Now, HasIncarnations: pa.hasIncarnations, AppliedIndex: pa.journal.AppliedIndex,
 		IsSuperseded: isSuperseded, SendMessage: pa.node.router.sendMessage, AppliedIndexOf: pa.node.router.appliedIndexOf,
@@ -255,7 +255,7 @@ func (pa *partition) lead(ctx context.Context, epoch uint64) {
 	p := pa.node.system.LeadPartition(ctx, slot, actorsJournal{pa.journal}, epoch)
 	pa.actorPartition.Store(p)
 	pa.leaderNotifier.Notify()
-	background.Go(func() { pa.raiseProtocol(ctx) })
+	background.Go(func() { protocolKeeper{pa}.run(ctx) })
 	background.Go(func() {
 		if err := recordMissingCode(ctx, pa, epoch); err != nil && ctx.Err() == nil {
 			pa.node.config.Logger.Warn("instances that wait for code are not all shown as such before their next input", "partition", pa.number, "error", err)

@@ -56,7 +56,7 @@ var requestTable map[reflect.Type]requestKind
 
 func init() {
 	requestTable = make(map[reflect.Type]requestKind)
-	for _, rows := range []map[reflect.Type]requestKind{inputKinds(), readKinds(), managementKinds(), roleKinds(), workerKinds(), backupKinds(), nodeKinds(), verificationKinds()} {
+	for _, rows := range []map[reflect.Type]requestKind{inputKinds(), readKinds(), managementKinds(), roleKinds(), protocolKinds(), workerKinds(), backupKinds(), nodeKinds(), verificationKinds()} {
 		maps.Copy(requestTable, rows)
 	}
 }
@@ -364,6 +364,28 @@ func roleKinds() map[reflect.Type]requestKind {
 			check:   func(r *clusterpb.Request, _ payloadLimit) error { return checkSetRole(r.GetSetRole()) },
 			serve: func(ctx context.Context, pa *partition, _ *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
 				return pa.members.setRole(ctx, r, r.GetSetRole())
+			},
+		},
+	}
+}
+
+// protocolKinds are the requests about the protocol of the cluster.
+func protocolKinds() map[reflect.Type]requestKind {
+	return map[reflect.Type]requestKind{
+		reflect.TypeFor[*clusterpb.Request_Protocols](): {
+			readOnly: true,
+			actions:  needs(ActionSeeMembers),
+			serve: func(ctx context.Context, pa *partition, _ *actors.Partition, _ *clusterpb.Request) (*clusterpb.Response, error) {
+				return protocolKeeper{pa}.showProtocols(ctx)
+			},
+		},
+		reflect.TypeFor[*clusterpb.Request_Finalize](): {
+			actions: needs("finalize"),
+			check: func(r *clusterpb.Request, _ payloadLimit) error {
+				return checkText("reason", r.GetFinalize().GetReason(), 0, reasonMax)
+			},
+			serve: func(ctx context.Context, pa *partition, _ *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+				return protocolKeeper{pa}.finalize(ctx, r)
 			},
 		},
 	}

@@ -177,6 +177,8 @@ func requestsByKind() map[string][]*clusterpb.Request {
 			{Call: &clusterpb.Request_SetRole{SetRole: &clusterpb.SetRoleRequest{Node: "other", Pin: journalpb.MemberRole_PIN_VOTER}}},
 			{Call: &clusterpb.Request_SetRole{SetRole: &clusterpb.SetRoleRequest{Node: "n1", Pin: 9, Reason: "x"}}},
 		},
+		"protocols":    {{Call: &clusterpb.Request_Protocols{Protocols: new(clusterpb.ProtocolsRequest)}}},
+		"finalize":     {{Call: &clusterpb.Request_Finalize{Finalize: &clusterpb.FinalizeRequest{Reason: "x"}}}},
 		"check_worker": {{Call: &clusterpb.Request_CheckWorker{CheckWorker: new(clusterpb.CheckWorkerRequest)}}},
 		"list_workers": {{Call: &clusterpb.Request_ListWorkers{ListWorkers: new(clusterpb.ListWorkersRequest)}}},
 		"node_report": {

@@ -376,6 +376,7 @@ func TestUpgrade_SettingsRecordedWhenAllSpeakProtocol(t *testing.T) {
 		}
 	}
 	upgrade("n1")
+	finalizeProtocol(t, f.anyNode().Client())
 	for _, node := range f.all() {
 		awaitSettings(t, node, 1)
 	}
@@ -402,6 +403,7 @@ func TestUpgrade_OldDirectoryGetsSettings(t *testing.T) {
 	}
 	config.protocol, config.Settings = protocolVersion, buffered(3)
 	node = startNode(t, config)
+	finalizeProtocol(t, node.Client())
 	awaitSettings(t, node, 1)
 	expectSettings(t, node.Client(), buffered(3).withDefaults())
 }

@@ -378,6 +378,7 @@ func TestSignedToken_NeedsProtocol(t *testing.T) {
 	}
 	config.protocol = protocolVersion
 	node = startNode(t, config)
+	finalizeProtocol(t, node.Client())
 	url := s.await(t, "a", 1)
 	expectStatus(t, "a foreign token", serveCompletions(t, node)(token, `1`), http.StatusNotFound)
 	key := node.partitions[0].journal.CompletionKey()
@@ -431,6 +432,7 @@ func TestSignedToken_RollingUpgrade(t *testing.T) {
 	config := last.config
 	config.journalLogger, config.protocol = nil, newer
 	f.start(config)
+	finalizeProtocol(t, f.anyNode().Client())
 	url := s.await(t, "a", 1)
 	for _, node := range f.all() {
 		expectStatus(t, "on "+node.ID(), serveCompletions(t, node)(url, `"upgraded"`), http.StatusNoContent)

@@ -80,6 +80,8 @@ func (t telemetrySource) Sample() *telemetry.Sample {
 		led = append(led, g.actorPartition.Load())
 	}
 	s := &telemetry.Sample{Ready: n.Health().Ready() == nil, Actors: n.system.Stats(led...), Attempts: n.system.ActivityCounts()}
+	s.Protocol = n.partitions[0].journal.Protocol()
+	s.NextProtocol, _ = n.partitions[0].journal.ReadyProtocol()
 	s.VotersWanted, s.RoleChanges = n.settings.current.Load().Voters, n.roles.Changes()
 	if n.dialer.TLSSource != nil {
 		s.CertificateExpires = n.dialer.TLSSource.Expires()
@@ -163,7 +165,10 @@ func (t telemetrySource) report() *clusterpb.NodeReport {
 		Node: c.NodeID, Address: c.address(), Version: moduleVersion(), Revision: report.Revision(), Protocol: c.protocol,
 		Uptime: int64(time.Since(n.startedAt)), Tags: c.Tags,
 		Overload: report.Overload(sample, n.system.Bounds(), len(n.ledPartitions())), Rates: report.Rates(n.rates.Read()),
-		Backup: reportBackups(n),
+		Backup: reportBackups(n), UsedProtocol: n.partitions[0].journal.Protocol(),
+	}
+	if r.NextProtocol = health.NextProtocol; r.NextProtocol > 0 {
+		r.NextProtocolAt = health.NextProtocolAt.UnixNano()
 	}
 	if all := n.partitions[0].journal.Lineages(); len(all) > 0 {
 		r.Lineage = all[len(all)-1]

@@ -1,9 +1,13 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
+	"math"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -71,7 +75,7 @@ func requiredProtocol(r *clusterpb.Request) uint32 {
 		*clusterpb.Request_RecordCut, *clusterpb.Request_View, *clusterpb.Request_Compare, *clusterpb.Request_CompareEvents,
 		*clusterpb.Request_ReadView, *clusterpb.Request_Repair, *clusterpb.Request_EndView, *clusterpb.Request_Verify,
 		*clusterpb.Request_AcceptReplica, *clusterpb.Request_Prove, *clusterpb.Request_SigningKey, *clusterpb.Request_SetRole, *clusterpb.Request_RecordBackup, *clusterpb.Request_Introduce,
-		*clusterpb.Request_CheckWorker, *clusterpb.Request_ListWorkers:
+		*clusterpb.Request_CheckWorker, *clusterpb.Request_ListWorkers, *clusterpb.Request_Protocols, *clusterpb.Request_Finalize:
 		uses = true
 	}
 	if uses || r.Principal != "" || r.User != "" || r.Reason != "" || r.Lineage != "" {
@@ -102,15 +106,17 @@ func (h *memberHandler) checkMemberProtocol(node string, newest uint32) error {
 // cluster uses. A leader checks only while it speaks a newer one itself.
 const raiseInterval = time.Second
 
-// raiseProtocol raises the cluster's protocol to the newest that all members speak, and records the
-// settings and the completion key as soon as they can read them. It returns when the
-// protocol is this node's newest, or when ctx ends.
-func (pa *partition) raiseProtocol(ctx context.Context) {
+// A protocolKeeper decides, on the leader of a partition, which protocol the cluster uses. The first
+// partition decides, and the others follow it.
+type protocolKeeper struct{ partition *partition }
+
+// run raises the protocol when that is due, and records the settings and the completion key as soon as
+// all members can read them. It returns when the protocol is this node's newest, or when ctx ends.
+func (k protocolKeeper) run(ctx context.Context) {
+	pa := k.partition
 	for {
 		if pa.journal.Protocol() < pa.node.config.protocol {
-			if common := pa.commonProtocol(ctx); common > pa.journal.Protocol() {
-				pa.raiseProtocolTo(ctx, common)
-			}
+			k.raise(ctx)
 		}
 		recorded := pa.node.settings.record(ctx, pa)
 		recorded = pa.node.tokens.record(ctx, pa) && recorded
@@ -124,25 +130,99 @@ func (pa *partition) raiseProtocol(ctx context.Context) {
 // serves.
 const raiseFirstMax = 2 * time.Second
 
-// raiseFirstProtocol raises the protocol of a new cluster. Its leader does so before it serves, so
+// raiseFirst raises the protocol of a new cluster. Its leader does so before it serves, so
 // that the first instances can use what that protocol permits. If a founder does not answer in
-// time, raiseProtocol raises it later; a node waits once for each partition.
-func raiseFirstProtocol(ctx context.Context, pa *partition) {
+// time, run raises it later; a node waits once for each partition.
+func (k protocolKeeper) raiseFirst(ctx context.Context) {
+	pa := k.partition
 	if pa.journal.Protocol() > 1 || pa.awaitedFounders.Swap(true) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, raiseFirstMax)
 	defer cancel()
 	_ = pa.node.poll(ctx, func() bool {
-		if common := pa.commonProtocol(ctx); common > 1 {
-			pa.raiseProtocolTo(ctx, common)
-		}
+		k.raise(ctx)
 		return pa.journal.Protocol() > 1
 	})
 }
 
-// raiseProtocolTo raises the cluster's protocol. The caller retries failures.
-func (pa *partition) raiseProtocolTo(ctx context.Context, protocol uint32) {
+// raise takes the next step to a newer protocol, if one is due.
+func (k protocolKeeper) raise(ctx context.Context) {
+	pa, first := k.partition, k.partition.node.partitions[0].journal
+	current := pa.journal.Protocol()
+	if pa.number > 0 {
+		// The node that leads may not have applied yet what the first partition has decided.
+		if first.Protocol() > current {
+			if common, _ := commonProtocol(k.ask(ctx)); min(common, first.Protocol()) > current {
+				k.raiseTo(ctx, min(common, first.Protocol()))
+			}
+		}
+		return
+	}
+	ready, since := first.ReadyProtocol()
+	raised := protocolState{current, ready, first.Now().Sub(since) >= pa.node.settings.current.Load().ConfirmProtocolAfter}
+	switch action, protocol := raised.next(commonProtocol(k.ask(ctx))); action {
+	case raiseProtocol:
+		k.raiseTo(ctx, protocol)
+	case recordReady:
+		k.recordReady(ctx, protocol)
+	}
+}
+
+// A protocolState is what the first partition has recorded of protocols.
+type protocolState struct {
+	current, ready uint32
+	isReadyLong    bool // for as long as is waited
+}
+
+// A protocolAction is a step to a newer protocol.
+type protocolAction int
+
+const (
+	keepProtocol protocolAction = iota
+	recordReady
+	raiseProtocol
+)
+
+// next returns the next step, if the members speak the protocols common and lowest; see
+// commonProtocol. A new cluster has protocol 1 and does not wait: no earlier build has its data.
+func (s protocolState) next(common, lowest uint32) (protocolAction, uint32) {
+	switch {
+	case s.current == 1 && common > 1:
+		return raiseProtocol, common
+	case s.ready > lowest:
+		return recordReady, 0 // a member has returned to the earlier build
+	case common <= s.current:
+		return keepProtocol, 0
+	case s.ready == 0:
+		return recordReady, common
+	case s.isReadyLong:
+		return raiseProtocol, s.ready
+	}
+	return keepProtocol, 0
+}
+
+// recordReady records that all members speak a protocol, or with 0, that one of them does not. run
+// retries failures.
+func (k protocolKeeper) recordReady(ctx context.Context, protocol uint32) {
+	logger := k.partition.node.config.Logger
+	err := k.partition.journal.RecordReadyProtocol(ctx, protocol)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		logger.Warn("protocols of the members not recorded; trying again", "error", err)
+	case protocol == 0:
+		logger.Info("a member speaks only the cluster's protocol again: a newer one waits until every member speaks it",
+			"protocol", k.partition.journal.Protocol())
+	default:
+		logger.Info("every member speaks a newer protocol: until the cluster uses it, members may return to the previous build; "+
+			"\"tenuto cluster finalize\" uses it now", "protocol", protocol, "in", k.partition.node.settings.current.Load().ConfirmProtocolAfter)
+	}
+}
+
+// raiseTo raises the cluster's protocol. run retries failures.
+func (k protocolKeeper) raiseTo(ctx context.Context, protocol uint32) {
+	pa := k.partition
 	switch err := pa.journal.RaiseProtocol(ctx, protocol); {
 	case err == nil:
 		level := slog.LevelInfo
@@ -155,23 +235,95 @@ func (pa *partition) raiseProtocolTo(ctx context.Context, protocol uint32) {
 	}
 }
 
-// commonProtocol returns the newest protocol that all members speak, 0 if one of them does not
-// answer.
-func (pa *partition) commonProtocol(ctx context.Context) uint32 {
-	common := pa.node.config.protocol
-	for _, m := range pa.journal.Members() {
-		if m.Node == pa.node.config.NodeID {
-			continue
+// ask returns the newest protocol that each member speaks, in order of the nodes.
+func (k protocolKeeper) ask(ctx context.Context) (spoken []*clusterpb.MemberProtocol) {
+	config := &k.partition.node.config
+	for _, m := range k.partition.journal.Members() {
+		of := &clusterpb.MemberProtocol{Node: m.Node, Newest: config.protocol}
+		if m.Node != config.NodeID {
+			request := membersRequest()
+			request.Protocol, request.Node = config.protocol, config.NodeID
+			response := k.partition.node.askOnce(ctx, m.Address, request)
+			if of.Newest = 0; response.GetMembers() != nil {
+				of.Newest = max(response.Protocol, 1)
+			}
 		}
-		request := membersRequest()
-		request.Protocol, request.Node = pa.node.config.protocol, pa.node.config.NodeID
-		response := pa.node.askOnce(ctx, m.Address, request)
-		if response.GetMembers() == nil {
-			return 0
-		}
-		common = min(common, max(response.Protocol, 1))
+		spoken = append(spoken, of)
 	}
-	return common
+	slices.SortFunc(spoken, func(a, b *clusterpb.MemberProtocol) int { return cmp.Compare(a.Node, b.Node) })
+	return spoken
+}
+
+// commonProtocol returns the newest protocol that all members speak, 0 if one of them does not
+// answer, and the newest that all members speak which have answered.
+func commonProtocol(spoken []*clusterpb.MemberProtocol) (common, lowest uint32) {
+	lowest = math.MaxUint32
+	all := true
+	for _, of := range spoken {
+		if all = all && of.Newest > 0; of.Newest > 0 {
+			lowest = min(lowest, of.Newest)
+		}
+	}
+	if all {
+		common = lowest
+	}
+	return common, lowest
+}
+
+var errProtocolPartition = fmt.Errorf("%w: only the first partition decides about protocols", ErrProtocol)
+
+// showProtocols answers what the members speak, on the leader of the first partition.
+func (k protocolKeeper) showProtocols(ctx context.Context) (*clusterpb.Response, error) {
+	if k.partition.number > 0 {
+		return nil, errProtocolPartition
+	}
+	if err := k.partition.barrier(ctx); err != nil {
+		return nil, err
+	}
+	result := &clusterpb.ProtocolsResult{Protocol: k.partition.journal.Protocol(), Members: k.ask(ctx)}
+	if ready, since := k.partition.journal.ReadyProtocol(); ready > 0 {
+		after := k.partition.node.settings.current.Load().ConfirmProtocolAfter
+		result.ReadyProtocol, result.ReadySince, result.ConfirmAt = ready, since.UnixNano(), since.Add(after).UnixNano()
+	}
+	return &clusterpb.Response{Result: &clusterpb.Response_Protocols{Protocols: result}}, nil
+}
+
+// finalize makes the cluster use this leader's newest protocol, if all members speak it.
+func (k protocolKeeper) finalize(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	pa := k.partition
+	if pa.number > 0 {
+		return nil, errProtocolPartition
+	}
+	if err := pa.barrier(ctx); err != nil {
+		return nil, err
+	}
+	newest := pa.node.config.protocol
+	if pa.journal.Protocol() < newest {
+		if err := checkMembersSpeak(k.ask(ctx), newest); err != nil {
+			return nil, err
+		}
+		if err := pa.journal.RaiseProtocol(ctx, newest); err != nil {
+			return nil, err
+		}
+		pa.node.config.Logger.Info("cluster protocol confirmed: members cannot return to the previous build anymore",
+			"protocol", newest, "principal", request.Principal, "reason", request.GetFinalize().GetReason())
+	}
+	result := &clusterpb.FinalizeResult{Protocol: pa.journal.Protocol()}
+	return &clusterpb.Response{Result: &clusterpb.Response_Finalize{Finalize: result}}, nil
+}
+
+// checkMembersSpeak returns an error that names a member which does not speak a protocol, or does not
+// answer.
+func checkMembersSpeak(spoken []*clusterpb.MemberProtocol, required uint32) error {
+	for _, of := range spoken {
+		switch {
+		case of.Newest == 0:
+			return &VersionError{Node: of.Node, Required: required}
+		case of.Newest < required:
+			return newVersionError(of.Node, of.Newest, required)
+		}
+	}
+	return nil
 }
 
 // incarnationsProtocol is the first protocol in which every run has an incarnation.

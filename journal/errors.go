@@ -71,11 +71,14 @@ var ErrProtocol = state.ErrProtocol
 // requires. Nothing happened. Run another version of this software there. It matches ErrProtocol.
 type VersionError struct {
 	Node           string // the one that cannot take part
-	Oldest, Newest uint32 // protocols that it speaks
+	Oldest, Newest uint32 // protocols that it speaks; 0 if it does not answer
 	Required       uint32
 }
 
 func (e *VersionError) Error() string {
+	if e.Newest == 0 {
+		return fmt.Sprintf("%v: %s does not answer, and must speak protocol %d: start it, or remove it", ErrProtocol, e.Node, e.Required)
+	}
 	return fmt.Sprintf("%v: %s speaks protocols %d to %d, but %d is required", ErrProtocol, e.Node, e.Oldest, e.Newest, e.Required)
 }
 

@@ -166,7 +166,7 @@ func (l *leaderships) becomeLeader(ctx context.Context) error {
 		return fmt.Errorf("wait for earlier entries: %w", outcomeError(err))
 	}
 	started := l.clock.StartLeading(func() []clock.Reading { return l.collectClockReadings(ctx) })
-	future := l.raft.Apply(entry.Pack(entry.EncodeEpoch(l.config.Node, started.UnixNano())), enqueueTimeout)
+	future := l.raft.Apply(entry.Pack(entry.EncodeEpoch(l.config.Node, started.UnixNano(), l.config.Protocol)), enqueueTimeout)
 	if err := future.Error(); err != nil {
 		l.clock.StopLeading()
 		return fmt.Errorf("commit epoch: %w", outcomeError(err))

@@ -265,6 +265,24 @@ func (m *metadata) RaiseProtocol(ctx context.Context, to uint32) error {
 	return nil
 }
 
+// ReadyProtocol returns a protocol above that of the cluster which all members speak, and since when;
+// 0 if there is none, as far as this node has applied the journal.
+func (m *metadata) ReadyProtocol() (protocol uint32, since clustertime.Time) {
+	return state.ReadyProtocol(m.machine)
+}
+
+// RecordReadyProtocol records that from now on all members speak a protocol above that of the cluster,
+// or with 0, that they do not. It must be called on the leader.
+//
+// Errors: those of RaiseProtocol.
+func (m *metadata) RecordReadyProtocol(ctx context.Context, protocol uint32) error {
+	change := &journalpb.MetadataChange{ReadyProtocol: protocol, ReadySince: m.clock.Now().UnixNano()}
+	if err := m.changeMetadata(ctx, change); err != nil {
+		return fmt.Errorf("record that all members speak protocol %d: %w", protocol, err)
+	}
+	return nil
+}
+
 // recordClock proposes a record of the cluster time if this node leads, and returns a channel that
 // is closed when the outcome is decided. The outcome does not matter: the next record is due soon.
 func (m *metadata) recordClock() <-chan struct{} {

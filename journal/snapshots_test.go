@@ -54,7 +54,7 @@ func openNode(fs vfs.FS, dir string) (*snapshotNode, error) {
 
 // applyInstances applies an epoch and some instances.
 func (n *snapshotNode) applyInstances(count int) error {
-	records := [][]byte{entry.EncodeEpoch("n1", 1)}
+	records := [][]byte{entry.EncodeEpoch("n1", 1, NewestProtocol)}
 	epoch := n.machine.Epoch() + 1
 	for i := range count {
 		records = append(records, entry.EncodeAppend(newStartAppend(epoch, fmt.Sprintf("i-%d-%d", n.index, i))))

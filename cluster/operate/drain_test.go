@@ -120,13 +120,15 @@ type keys struct{ always *cluster.Keys }
 
 func (k keys) Keys() (*cluster.Keys, error) { return k.always, nil }
 
-// transferRights permits a client a number of transfers, no roles, and everything else.
+// transferRights permits a client a number of transfers, no roles, no end of an upgrade, and everything else.
 type transferRights struct{ left, asked atomic.Int64 }
 
 func (r *transferRights) authorize(_ context.Context, caller cluster.Principal, action cluster.Action, _ string) error {
 	switch {
 	case caller.Kind == cluster.PrincipalClient && action == operate.ActionSetRole:
 		return errors.New("no role may be set")
+	case caller.Kind == cluster.PrincipalClient && action == operate.ActionFinalize:
+		return errors.New("no upgrade may be ended")
 	case caller.Kind != cluster.PrincipalClient || action != operate.ActionTransfer:
 		return nil
 	}

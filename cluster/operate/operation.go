@@ -27,6 +27,7 @@ const (
 	ActionResumeActivity cluster.Action = "resume activity"
 	ActionTransfer       cluster.Action = "transfer leadership"
 	ActionSetRole        cluster.Action = "set role"
+	ActionFinalize       cluster.Action = "finalize"
 	// ActionRunActivities is asked of a client of cluster.Dial with Definitions. It gets the inputs of
 	// all activities that it has code for, and their results are believed.
 	ActionRunActivities cluster.Action = "run activities"

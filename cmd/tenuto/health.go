@@ -26,6 +26,8 @@ type clusterHealth struct {
 	Problems  []string `json:"problems,omitempty"`
 	// Lineage is the latest one, of a cluster that was restored or recovered.
 	Lineage *shownLineage `json:"lineage,omitempty"`
+	// Upgrade is set while the cluster waits before it uses a protocol that all members speak.
+	Upgrade *upgrade `json:"upgrade,omitempty"`
 }
 
 // A shownLineage is a lineage of the cluster as -o json shows it.
@@ -50,6 +52,13 @@ func (l *shownLineage) String() string {
 	return fmt.Sprintf("%s, %s from %s at %s", l.ID, l.How, l.Source, l.Since.Format(time.DateTime))
 }
 
+// upgrade is an upgrade as -o json shows it.
+type upgrade struct {
+	Protocol     uint32    `json:"protocol"`     // that the cluster uses
+	NextProtocol uint32    `json:"nextProtocol"` // that it uses from UsedAt on
+	UsedAt       time.Time `json:"usedAt"`       // cluster time
+}
+
 // behindMax is how many journal entries a healthy member may lack.
 const behindMax = 10_000
 
@@ -65,10 +74,17 @@ func health(flags *flag.FlagSet) action {
 		if h.Lineage, err = latestLineage(ctx, client); err != nil {
 			return err
 		}
+		protocols := upgradeOf(ctx, client)
+		if protocols != nil {
+			h.Upgrade = &upgrade{protocols.Used, protocols.Next, protocols.UsedAt}
+		}
 		if !d.isTable() {
 			err = s.documents(d.format).Write(h)
 		} else {
 			err = h.print(s.out)
+			if err == nil && protocols != nil {
+				_, err = fmt.Fprintln(s.out, describeUpgrade(protocols, d.times()))
+			}
 		}
 		switch {
 		case err != nil:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -70,6 +71,9 @@ func members(flags *flag.FlagSet) action {
 		}
 		if err != nil {
 			return err
+		}
+		if protocols := upgradeOf(ctx, client); protocols != nil {
+			printMessage(s, describeUpgrade(protocols, d.times()))
 		}
 		workers, err := operate.Workers(ctx, client)
 		if err != nil || len(workers) == 0 {
@@ -271,6 +275,58 @@ func drain(flags *flag.FlagSet) action {
 			printMessage(s, fmt.Sprintf("partitions handed over: %d", len(moved)))
 		}
 		return err
+	})
+}
+
+// upgradeOf returns the protocols of a cluster that waits before it uses the next one, nil otherwise.
+// It does without them if they cannot be had.
+func upgradeOf(ctx context.Context, client *cluster.Client) *operate.Protocols {
+	if protocols, err := operate.GetProtocols(ctx, client); err == nil && protocols.Next > 0 {
+		return &protocols
+	}
+	return nil
+}
+
+// describeUpgrade says which protocol comes next, and when.
+func describeUpgrade(p *operate.Protocols, times output.Times) string {
+	return fmt.Sprintf("protocol %d; %d is ready, used by itself at %s, or after \"tenuto cluster finalize\"", p.Used, p.Next, times.Cell(p.UsedAt))
+}
+
+// finalize ends an upgrade.
+func finalize(flags *flag.FlagSet) action {
+	reason, c := reasonFlag(flags), changeFlags(flags, confirmAlways)
+	return withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, _ []string) error {
+		protocols, err := operate.GetProtocols(ctx, client)
+		if err != nil {
+			return err
+		}
+		newest := uint32(0)
+		for _, of := range protocols.Newest {
+			newest = max(newest, of)
+		}
+		detail := fmt.Sprintf("%d is used; members speak", protocols.Used)
+		for _, node := range slices.Sorted(maps.Keys(protocols.Newest)) {
+			spoken := protocols.Newest[node]
+			detail += fmt.Sprintf(" %s: %d", node, spoken)
+			if spoken == 0 {
+				detail += " (no answer)"
+			}
+			if spoken < newest && err == nil {
+				err = &cluster.VersionError{Node: node, Oldest: max(spoken, 1) - 1, Newest: spoken, Required: newest}
+			}
+		}
+		if c.dryRun && err != nil {
+			printMessage(s, detail)
+			return err
+		}
+		target := fmt.Sprintf("protocol %d", newest)
+		return c.one(s, target, detail, func() error {
+			used, err := operate.Finalize(ctx, client, *reason)
+			if err == nil {
+				printMessage(s, fmt.Sprintf("the cluster uses protocol %d", used))
+			}
+			return err
+		})
 	})
 }
 

@@ -55,6 +55,7 @@ var clusterSettings = []setting{
 		return err
 	}},
 	durationSetting("ReplaceLostAfter", func(s *cluster.Settings) *time.Duration { return &s.ReplaceLostAfter }),
+	durationSetting("ConfirmProtocolAfter", func(s *cluster.Settings) *time.Duration { return &s.ConfirmProtocolAfter }),
 }
 
 // ratePrefix begins the name of the rate of an activity.

@@ -48,6 +48,9 @@ if they can. With the files that restore takes, it restores them into a scratch 
 chain of each history is computed again and compared with the recorded one.`},
 	{"accept", "ID NODE", "make a node's replica of an instance the right one", 2, 2, instanceIDs, true, acceptReplica, `
 The instance must be stopped because no majority of its replicas agrees.`},
+	{"cluster finalize", "", "end an upgrade: no node can return to the previous build afterwards", 0, 0, noNames, true, finalize, `
+It makes the cluster use the newest protocol, which all members must speak. Without it the cluster does
+so by itself after Settings.ConfirmProtocolAfter, a day by default. -dry-run shows what members speak.`},
 	{"settings", "[NAME=VALUE...]", "show the settings of the cluster, or change some", 0, -1, noNames, true, settings, ""},
 }
 

@@ -489,6 +489,9 @@ func testCluster(l *lab) {
 	l.tenuto("drain", "n9").expect(l.t, statusNotFound, "n9")
 	l.tenuto("drain", next).expect(l.t, statusOK, "partitions handed over: 1")
 	l.tenuto("drain", next).expect(l.t, statusOK, "partitions handed over: 0")
+	l.tenuto("cluster", "finalize").expect(l.t, statusUsage, "needs -yes")
+	l.tenuto("cluster", "finalize", "-dry-run").expect(l.t, statusOK, "would finalize cluster protocol 4: 4 is used; members speak n0: 4 n1: 4 n2: 4\n")
+	l.tenuto("cluster", "finalize", "-yes", "-reason", "tested").expect(l.t, statusOK, "the cluster uses protocol 4")
 	l.tenuto("adopt", "n1", "0123", "-dry-run").expect(l.t, statusOK, "would adopt n1: the recorded directory is ")
 	l.tenuto("adopt", "n1", strings.Repeat("0", 32), "-yes").expect(l.t, statusRejected, "still answers")
 }

@@ -160,7 +160,9 @@ func (d *digester) capture(m *reads, view func()) {
 	defer m.mu.RUnlock()
 	view()
 	writeUint64(d.hash, m.epoch)
-	writeBytes(d.hash, m.metadata.encode())
+	shared := m.metadata
+	shared.ready = readyProtocol{} // see PartitionMetadata: replicas of two builds may differ in it
+	writeBytes(d.hash, shared.encode())
 	for _, in := range m.instances {
 		d.inMemory = append(d.inMemory, newDigestEntry(in))
 	}

@@ -42,6 +42,14 @@ type metadata struct {
 	backup        *journalpb.BackupRecord // of scheduled backups, nil before the first; never changed in place
 	comparison    comparison
 	quarantines   []*journalpb.Quarantine // in order of instances and nodes; the slice is never changed in place
+	ready         readyProtocol
+}
+
+// readyProtocol is a protocol above that of the cluster which all members speak, and since when; the
+// zero value if there is none.
+type readyProtocol struct {
+	protocol uint32
+	since    clustertime.Time
 }
 
 // comparison is the latest comparison of the replicas, the zero value before the first.
@@ -108,6 +116,9 @@ type metadataChange struct {
 	comparison             comparison
 	quarantine, lifted     *journalpb.Quarantine
 	backup                 *journalpb.BackupRecord
+	ready                  readyProtocol // replaces the recorded one if since is not zero
+	leaderSpeaks           uint32        // the newest protocol of the leader whose epoch begins
+	beginsEpoch            bool
 }
 
 func (c *metadataChange) parse(b []byte) bool {
@@ -124,17 +135,23 @@ func (c *metadataChange) parse(b []byte) bool {
 		lineage: message.Lineage, cut: message.Cut, backup: message.Backup,
 		comparison: comparison{message.Comparison.GetNumber(), message.Comparison.GetFrom()},
 		quarantine: message.Quarantine, lifted: message.Lifted,
+		ready: readyProtocol{message.ReadyProtocol, clustertime.FromUnixNano(message.ReadySince)},
 	}
 	return true
 }
 
-// parseEpoch reads the clock of an Epoch.
+// parseEpoch reads the clock and the protocol of an Epoch.
 func (c *metadataChange) parseEpoch(b []byte) bool {
-	*c = metadataChange{}
+	*c = metadataChange{beginsEpoch: true}
 	return eachField(b, func(number protowire.Number, wire protowire.Type, value []byte) {
-		if number == 2 && wire == protowire.VarintType {
-			clock, _ := protowire.ConsumeVarint(value)
-			c.clock = clustertime.FromUnixNano(int64(clock))
+		if wire != protowire.VarintType {
+			return
+		}
+		switch field, _ := protowire.ConsumeVarint(value); number {
+		case 2:
+			c.clock = clustertime.FromUnixNano(int64(field))
+		case 44:
+			c.leaderSpeaks = uint32(field)
 		}
 	})
 }
@@ -163,6 +180,7 @@ func (m metadata) apply(c *metadataChange) (metadata, error) {
 		m.clock = c.clock
 	}
 	m.protocol = max(m.protocol, c.protocol)
+	m.ready = m.nextReady(c)
 	if at, known := slices.BinarySearch(m.removed, c.removedNode); c.removedNode != "" && !known {
 		m.removed = slices.Insert(slices.Clone(m.removed), at, c.removedNode)
 	}
@@ -208,6 +226,18 @@ func (m metadata) apply(c *metadataChange) (metadata, error) {
 		m.backup = nextBackup(m.backup, c.backup)
 	}
 	return m, err
+}
+
+// nextReady returns the protocol that all members speak after a change.
+func (m *metadata) nextReady(c *metadataChange) readyProtocol {
+	next := m.ready
+	if !c.ready.since.IsZero() {
+		next = c.ready
+	}
+	if next.protocol <= m.protocol || c.beginsEpoch && c.leaderSpeaks < next.protocol {
+		return readyProtocol{}
+	}
+	return next
 }
 
 // findQuarantine returns the place of the quarantine of an instance and a node in the order.
@@ -268,6 +298,7 @@ func (m metadata) message() *journalpb.PartitionMetadata {
 		Settings: m.settings.encoded, SettingsVersion: m.settings.version, CompletionKey: m.completionKey,
 		Lineages: m.lineages, Cut: m.cut, Quarantines: m.quarantines, Backup: m.backup,
 		Roles: m.roles.encoded, RolesVersion: m.roles.version,
+		ReadyProtocol: m.ready.protocol, ReadySince: m.ready.since.UnixNano(),
 	}
 	if m.comparison.number != 0 {
 		message.Comparison = &journalpb.Comparison{Number: m.comparison.number, From: m.comparison.from}
@@ -285,6 +316,7 @@ func metadataOf(message *journalpb.PartitionMetadata) metadata {
 		roles:    versioned{message.GetRoles(), message.GetRolesVersion()},
 		lineages: message.GetLineages(), cut: message.GetCut(), quarantines: message.GetQuarantines(), backup: message.GetBackup(),
 		comparison: comparison{message.GetComparison().GetNumber(), message.GetComparison().GetFrom()},
+		ready:      readyProtocol{message.GetReadyProtocol(), clustertime.FromUnixNano(message.GetReadySince())},
 	}
 	for _, t := range message.GetTokens() {
 		md.tokens = append(md.tokens, tokenOf(t))
@@ -338,6 +370,9 @@ func (m metadata) encode() []byte {
 			return appendUint(appendText(b, 5, q.Reason), 6, uint64(q.Since))
 		})
 	}
+	if m.ready.protocol != 0 {
+		b = appendUint(appendUint(b, 26, uint64(m.ready.protocol)), 27, uint64(m.ready.since.UnixNano()))
+	}
 	return b
 }
 
@@ -358,6 +393,14 @@ func BackupRecord(m *Machine) *journalpb.BackupRecord {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.metadata.backup
+}
+
+// ReadyProtocol returns a protocol above that of the cluster which all members speak, and since when;
+// 0 if there is none.
+func ReadyProtocol(m *Machine) (protocol uint32, since clustertime.Time) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.metadata.ready.protocol, m.metadata.ready.since
 }
 
 // encodeLineage returns the encoded Lineage, the same on every replica.

@@ -399,6 +399,8 @@ type Request struct {
 	//	*Request_EndBackup
 	//	*Request_RecordCut
 	//	*Request_SetRole
+	//	*Request_Protocols
+	//	*Request_Finalize
 	//	*Request_View
 	//	*Request_Compare
 	//	*Request_CompareEvents
@@ -909,6 +911,24 @@ func (x *Request) GetSetRole() *SetRoleRequest {
 	return nil
 }
 
+func (x *Request) GetProtocols() *ProtocolsRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_Protocols); ok {
+			return x.Protocols
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetFinalize() *FinalizeRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_Finalize); ok {
+			return x.Finalize
+		}
+	}
+	return nil
+}
+
 func (x *Request) GetView() *ViewRequest {
 	if x != nil {
 		if x, ok := x.Call.(*Request_View); ok {
@@ -1191,6 +1211,14 @@ type Request_SetRole struct {
 	SetRole *SetRoleRequest `protobuf:"bytes,100,opt,name=set_role,json=setRole,proto3,oneof"`
 }
 
+type Request_Protocols struct {
+	Protocols *ProtocolsRequest `protobuf:"bytes,91,opt,name=protocols,proto3,oneof"`
+}
+
+type Request_Finalize struct {
+	Finalize *FinalizeRequest `protobuf:"bytes,92,opt,name=finalize,proto3,oneof"`
+}
+
 type Request_View struct {
 	View *ViewRequest `protobuf:"bytes,125,opt,name=view,proto3,oneof"`
 }
@@ -1322,6 +1350,10 @@ func (*Request_EndBackup) isRequest_Call() {}
 func (*Request_RecordCut) isRequest_Call() {}
 
 func (*Request_SetRole) isRequest_Call() {}
+
+func (*Request_Protocols) isRequest_Call() {}
+
+func (*Request_Finalize) isRequest_Call() {}
 
 func (*Request_View) isRequest_Call() {}
 
@@ -2963,6 +2995,8 @@ type Response struct {
 	//	*Response_EndBackup
 	//	*Response_RecordCut
 	//	*Response_SetRole
+	//	*Response_Protocols
+	//	*Response_Finalize
 	//	*Response_View
 	//	*Response_Compare
 	//	*Response_CompareEvents
@@ -3403,6 +3437,24 @@ func (x *Response) GetSetRole() *SetRoleResult {
 	return nil
 }
 
+func (x *Response) GetProtocols() *ProtocolsResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_Protocols); ok {
+			return x.Protocols
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetFinalize() *FinalizeResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_Finalize); ok {
+			return x.Finalize
+		}
+	}
+	return nil
+}
+
 func (x *Response) GetView() *Viewed {
 	if x != nil {
 		if x, ok := x.Result.(*Response_View); ok {
@@ -3685,6 +3737,14 @@ type Response_SetRole struct {
 	SetRole *SetRoleResult `protobuf:"bytes,100,opt,name=set_role,json=setRole,proto3,oneof"`
 }
 
+type Response_Protocols struct {
+	Protocols *ProtocolsResult `protobuf:"bytes,91,opt,name=protocols,proto3,oneof"`
+}
+
+type Response_Finalize struct {
+	Finalize *FinalizeResult `protobuf:"bytes,92,opt,name=finalize,proto3,oneof"`
+}
+
 type Response_View struct {
 	View *Viewed `protobuf:"bytes,125,opt,name=view,proto3,oneof"`
 }
@@ -3816,6 +3876,10 @@ func (*Response_EndBackup) isResponse_Result() {}
 func (*Response_RecordCut) isResponse_Result() {}
 
 func (*Response_SetRole) isResponse_Result() {}
+
+func (*Response_Protocols) isResponse_Result() {}
+
+func (*Response_Finalize) isResponse_Result() {}
 
 func (*Response_View) isResponse_Result() {}
 
@@ -4403,6 +4467,268 @@ func (*SetRoleResult) Descriptor() ([]byte, []int) {
 	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{32}
 }
 
+// ProtocolsRequest asks the leader of the first partition what the members speak. Protocol 4.
+type ProtocolsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProtocolsRequest) Reset() {
+	*x = ProtocolsRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProtocolsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProtocolsRequest) ProtoMessage() {}
+
+func (x *ProtocolsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProtocolsRequest.ProtoReflect.Descriptor instead.
+func (*ProtocolsRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{33}
+}
+
+type ProtocolsResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// That the cluster uses.
+	Protocol uint32 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	// As recorded; see PartitionMetadata.
+	ReadyProtocol uint32 `protobuf:"varint,2,opt,name=ready_protocol,json=readyProtocol,proto3" json:"ready_protocol,omitempty"`
+	ReadySince    int64  `protobuf:"varint,3,opt,name=ready_since,json=readySince,proto3" json:"ready_since,omitempty"`
+	// When the cluster will use ready_protocol by itself, in cluster time, Unix nanoseconds; 0: there is
+	// none.
+	ConfirmAt int64 `protobuf:"varint,4,opt,name=confirm_at,json=confirmAt,proto3" json:"confirm_at,omitempty"`
+	// In order of their nodes.
+	Members       []*MemberProtocol `protobuf:"bytes,5,rep,name=members,proto3" json:"members,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProtocolsResult) Reset() {
+	*x = ProtocolsResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProtocolsResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProtocolsResult) ProtoMessage() {}
+
+func (x *ProtocolsResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProtocolsResult.ProtoReflect.Descriptor instead.
+func (*ProtocolsResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *ProtocolsResult) GetProtocol() uint32 {
+	if x != nil {
+		return x.Protocol
+	}
+	return 0
+}
+
+func (x *ProtocolsResult) GetReadyProtocol() uint32 {
+	if x != nil {
+		return x.ReadyProtocol
+	}
+	return 0
+}
+
+func (x *ProtocolsResult) GetReadySince() int64 {
+	if x != nil {
+		return x.ReadySince
+	}
+	return 0
+}
+
+func (x *ProtocolsResult) GetConfirmAt() int64 {
+	if x != nil {
+		return x.ConfirmAt
+	}
+	return 0
+}
+
+func (x *ProtocolsResult) GetMembers() []*MemberProtocol {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+// MemberProtocol is the newest protocol that a member speaks; 0: it does not answer the leader.
+type MemberProtocol struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Newest        uint32                 `protobuf:"varint,2,opt,name=newest,proto3" json:"newest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemberProtocol) Reset() {
+	*x = MemberProtocol{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemberProtocol) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemberProtocol) ProtoMessage() {}
+
+func (x *MemberProtocol) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemberProtocol.ProtoReflect.Descriptor instead.
+func (*MemberProtocol) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *MemberProtocol) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *MemberProtocol) GetNewest() uint32 {
+	if x != nil {
+		return x.Newest
+	}
+	return 0
+}
+
+// FinalizeRequest makes the cluster use the newest protocol that its members speak. It fails if the
+// leader speaks a newer one than another member. It is no error if the cluster uses it. Protocol 4.
+type FinalizeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FinalizeRequest) Reset() {
+	*x = FinalizeRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FinalizeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FinalizeRequest) ProtoMessage() {}
+
+func (x *FinalizeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FinalizeRequest.ProtoReflect.Descriptor instead.
+func (*FinalizeRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *FinalizeRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type FinalizeResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// That the cluster uses now.
+	Protocol      uint32 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FinalizeResult) Reset() {
+	*x = FinalizeResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FinalizeResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FinalizeResult) ProtoMessage() {}
+
+func (x *FinalizeResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FinalizeResult.ProtoReflect.Descriptor instead.
+func (*FinalizeResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *FinalizeResult) GetProtocol() uint32 {
+	if x != nil {
+		return x.Protocol
+	}
+	return 0
+}
+
 // PauseActivityRequest pauses an activity in the whole cluster, or resumes it. It is no error if the
 // activity is already paused, or not. Protocol 4.
 type PauseActivityRequest struct {
@@ -4418,7 +4744,7 @@ type PauseActivityRequest struct {
 
 func (x *PauseActivityRequest) Reset() {
 	*x = PauseActivityRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[33]
+	mi := &file_clusterpb_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4430,7 +4756,7 @@ func (x *PauseActivityRequest) String() string {
 func (*PauseActivityRequest) ProtoMessage() {}
 
 func (x *PauseActivityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[33]
+	mi := &file_clusterpb_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4443,7 +4769,7 @@ func (x *PauseActivityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseActivityRequest.ProtoReflect.Descriptor instead.
 func (*PauseActivityRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{33}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PauseActivityRequest) GetActivity() string {
@@ -4482,7 +4808,7 @@ type PauseActivityResult struct {
 
 func (x *PauseActivityResult) Reset() {
 	*x = PauseActivityResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[34]
+	mi := &file_clusterpb_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4494,7 +4820,7 @@ func (x *PauseActivityResult) String() string {
 func (*PauseActivityResult) ProtoMessage() {}
 
 func (x *PauseActivityResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[34]
+	mi := &file_clusterpb_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4507,7 +4833,7 @@ func (x *PauseActivityResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseActivityResult.ProtoReflect.Descriptor instead.
 func (*PauseActivityResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{34}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 type ListResult struct {
@@ -4530,7 +4856,7 @@ type ListResult struct {
 
 func (x *ListResult) Reset() {
 	*x = ListResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[35]
+	mi := &file_clusterpb_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4542,7 +4868,7 @@ func (x *ListResult) String() string {
 func (*ListResult) ProtoMessage() {}
 
 func (x *ListResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[35]
+	mi := &file_clusterpb_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4555,7 +4881,7 @@ func (x *ListResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResult.ProtoReflect.Descriptor instead.
 func (*ListResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{35}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListResult) GetInstances() []*Status {
@@ -4619,7 +4945,7 @@ type InstanceGroup struct {
 
 func (x *InstanceGroup) Reset() {
 	*x = InstanceGroup{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[36]
+	mi := &file_clusterpb_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4631,7 +4957,7 @@ func (x *InstanceGroup) String() string {
 func (*InstanceGroup) ProtoMessage() {}
 
 func (x *InstanceGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[36]
+	mi := &file_clusterpb_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4644,7 +4970,7 @@ func (x *InstanceGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceGroup.ProtoReflect.Descriptor instead.
 func (*InstanceGroup) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{36}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *InstanceGroup) GetValues() []string {
@@ -4670,7 +4996,7 @@ type PurgeResult struct {
 
 func (x *PurgeResult) Reset() {
 	*x = PurgeResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[37]
+	mi := &file_clusterpb_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4682,7 +5008,7 @@ func (x *PurgeResult) String() string {
 func (*PurgeResult) ProtoMessage() {}
 
 func (x *PurgeResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[37]
+	mi := &file_clusterpb_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4695,7 +5021,7 @@ func (x *PurgeResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeResult.ProtoReflect.Descriptor instead.
 func (*PurgeResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{37}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PurgeResult) GetPurged() uint32 {
@@ -4737,7 +5063,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[38]
+	mi := &file_clusterpb_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4749,7 +5075,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[38]
+	mi := &file_clusterpb_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4762,7 +5088,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{38}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Failure) GetCode() string {
@@ -4863,7 +5189,7 @@ type CopyRefusal struct {
 
 func (x *CopyRefusal) Reset() {
 	*x = CopyRefusal{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[39]
+	mi := &file_clusterpb_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4875,7 +5201,7 @@ func (x *CopyRefusal) String() string {
 func (*CopyRefusal) ProtoMessage() {}
 
 func (x *CopyRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[39]
+	mi := &file_clusterpb_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4888,7 +5214,7 @@ func (x *CopyRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyRefusal.ProtoReflect.Descriptor instead.
 func (*CopyRefusal) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{39}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CopyRefusal) GetInstance() string {
@@ -4939,7 +5265,7 @@ type OperationKind struct {
 
 func (x *OperationKind) Reset() {
 	*x = OperationKind{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[40]
+	mi := &file_clusterpb_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4951,7 +5277,7 @@ func (x *OperationKind) String() string {
 func (*OperationKind) ProtoMessage() {}
 
 func (x *OperationKind) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[40]
+	mi := &file_clusterpb_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4964,7 +5290,7 @@ func (x *OperationKind) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperationKind.ProtoReflect.Descriptor instead.
 func (*OperationKind) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{40}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *OperationKind) GetEventId() uint64 {
@@ -5002,7 +5328,7 @@ type NotRegistered struct {
 
 func (x *NotRegistered) Reset() {
 	*x = NotRegistered{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[41]
+	mi := &file_clusterpb_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5014,7 +5340,7 @@ func (x *NotRegistered) String() string {
 func (*NotRegistered) ProtoMessage() {}
 
 func (x *NotRegistered) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[41]
+	mi := &file_clusterpb_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5027,7 +5353,7 @@ func (x *NotRegistered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotRegistered.ProtoReflect.Descriptor instead.
 func (*NotRegistered) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{41}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *NotRegistered) GetKind() string {
@@ -5066,7 +5392,7 @@ type VersionMismatch struct {
 
 func (x *VersionMismatch) Reset() {
 	*x = VersionMismatch{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[42]
+	mi := &file_clusterpb_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5078,7 +5404,7 @@ func (x *VersionMismatch) String() string {
 func (*VersionMismatch) ProtoMessage() {}
 
 func (x *VersionMismatch) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[42]
+	mi := &file_clusterpb_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5091,7 +5417,7 @@ func (x *VersionMismatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionMismatch.ProtoReflect.Descriptor instead.
 func (*VersionMismatch) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{42}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *VersionMismatch) GetNode() string {
@@ -5140,7 +5466,7 @@ type StartResult struct {
 
 func (x *StartResult) Reset() {
 	*x = StartResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[43]
+	mi := &file_clusterpb_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5152,7 +5478,7 @@ func (x *StartResult) String() string {
 func (*StartResult) ProtoMessage() {}
 
 func (x *StartResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[43]
+	mi := &file_clusterpb_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5165,7 +5491,7 @@ func (x *StartResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartResult.ProtoReflect.Descriptor instead.
 func (*StartResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{43}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *StartResult) GetFirstExecution() uint64 {
@@ -5211,7 +5537,7 @@ type SendResult struct {
 
 func (x *SendResult) Reset() {
 	*x = SendResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[44]
+	mi := &file_clusterpb_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5223,7 +5549,7 @@ func (x *SendResult) String() string {
 func (*SendResult) ProtoMessage() {}
 
 func (x *SendResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[44]
+	mi := &file_clusterpb_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5236,7 +5562,7 @@ func (x *SendResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendResult.ProtoReflect.Descriptor instead.
 func (*SendResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{44}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
 }
 
 type GetResult struct {
@@ -5248,7 +5574,7 @@ type GetResult struct {
 
 func (x *GetResult) Reset() {
 	*x = GetResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[45]
+	mi := &file_clusterpb_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5260,7 +5586,7 @@ func (x *GetResult) String() string {
 func (*GetResult) ProtoMessage() {}
 
 func (x *GetResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[45]
+	mi := &file_clusterpb_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5273,7 +5599,7 @@ func (x *GetResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResult.ProtoReflect.Descriptor instead.
 func (*GetResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{45}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetResult) GetStatus() *Status {
@@ -5296,7 +5622,7 @@ type HistoryResult struct {
 
 func (x *HistoryResult) Reset() {
 	*x = HistoryResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[46]
+	mi := &file_clusterpb_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5308,7 +5634,7 @@ func (x *HistoryResult) String() string {
 func (*HistoryResult) ProtoMessage() {}
 
 func (x *HistoryResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[46]
+	mi := &file_clusterpb_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5321,7 +5647,7 @@ func (x *HistoryResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResult.ProtoReflect.Descriptor instead.
 func (*HistoryResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{46}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *HistoryResult) GetExecution() uint64 {
@@ -5379,7 +5705,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_clusterpb_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5391,7 +5717,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_clusterpb_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5404,7 +5730,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Status) GetInstance() string {
@@ -5560,7 +5886,7 @@ type Mismatch struct {
 
 func (x *Mismatch) Reset() {
 	*x = Mismatch{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_clusterpb_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5572,7 +5898,7 @@ func (x *Mismatch) String() string {
 func (*Mismatch) ProtoMessage() {}
 
 func (x *Mismatch) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_clusterpb_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5585,7 +5911,7 @@ func (x *Mismatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mismatch.ProtoReflect.Descriptor instead.
 func (*Mismatch) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Mismatch) GetKind() string {
@@ -5643,7 +5969,7 @@ type CompleteRequest struct {
 
 func (x *CompleteRequest) Reset() {
 	*x = CompleteRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_clusterpb_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5655,7 +5981,7 @@ func (x *CompleteRequest) String() string {
 func (*CompleteRequest) ProtoMessage() {}
 
 func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_clusterpb_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5668,7 +5994,7 @@ func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteRequest.ProtoReflect.Descriptor instead.
 func (*CompleteRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *CompleteRequest) GetExecution() uint64 {
@@ -5728,7 +6054,7 @@ type CompleteResult struct {
 
 func (x *CompleteResult) Reset() {
 	*x = CompleteResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_clusterpb_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5740,7 +6066,7 @@ func (x *CompleteResult) String() string {
 func (*CompleteResult) ProtoMessage() {}
 
 func (x *CompleteResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_clusterpb_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5753,7 +6079,7 @@ func (x *CompleteResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteResult.ProtoReflect.Descriptor instead.
 func (*CompleteResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 // PendingRequest asks for the open operations of an instance.
@@ -5765,7 +6091,7 @@ type PendingRequest struct {
 
 func (x *PendingRequest) Reset() {
 	*x = PendingRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_clusterpb_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5777,7 +6103,7 @@ func (x *PendingRequest) String() string {
 func (*PendingRequest) ProtoMessage() {}
 
 func (x *PendingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_clusterpb_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5790,7 +6116,7 @@ func (x *PendingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingRequest.ProtoReflect.Descriptor instead.
 func (*PendingRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 type PendingResult struct {
@@ -5802,7 +6128,7 @@ type PendingResult struct {
 
 func (x *PendingResult) Reset() {
 	*x = PendingResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_clusterpb_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5814,7 +6140,7 @@ func (x *PendingResult) String() string {
 func (*PendingResult) ProtoMessage() {}
 
 func (x *PendingResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_clusterpb_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5827,7 +6153,7 @@ func (x *PendingResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingResult.ProtoReflect.Descriptor instead.
 func (*PendingResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *PendingResult) GetOperations() []*OpenOperation {
@@ -5859,7 +6185,7 @@ type OpenOperation struct {
 
 func (x *OpenOperation) Reset() {
 	*x = OpenOperation{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_clusterpb_cluster_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5871,7 +6197,7 @@ func (x *OpenOperation) String() string {
 func (*OpenOperation) ProtoMessage() {}
 
 func (x *OpenOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_clusterpb_cluster_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5884,7 +6210,7 @@ func (x *OpenOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenOperation.ProtoReflect.Descriptor instead.
 func (*OpenOperation) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *OpenOperation) GetOperation() *journalpb.Operation {
@@ -5956,7 +6282,7 @@ type WaitRequest struct {
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_clusterpb_cluster_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5968,7 +6294,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_clusterpb_cluster_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5981,7 +6307,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *WaitRequest) GetFirstExecution() uint64 {
@@ -6008,7 +6334,7 @@ type WaitResult struct {
 
 func (x *WaitResult) Reset() {
 	*x = WaitResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_clusterpb_cluster_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6020,7 +6346,7 @@ func (x *WaitResult) String() string {
 func (*WaitResult) ProtoMessage() {}
 
 func (x *WaitResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_clusterpb_cluster_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6033,7 +6359,7 @@ func (x *WaitResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitResult.ProtoReflect.Descriptor instead.
 func (*WaitResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *WaitResult) GetStatus() *Status {
@@ -6057,7 +6383,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[56]
+	mi := &file_clusterpb_cluster_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6069,7 +6395,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[56]
+	mi := &file_clusterpb_cluster_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6082,7 +6408,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{56}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *WatchRequest) GetExecution() uint64 {
@@ -6117,7 +6443,7 @@ type WatchedRun struct {
 
 func (x *WatchedRun) Reset() {
 	*x = WatchedRun{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[57]
+	mi := &file_clusterpb_cluster_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6129,7 +6455,7 @@ func (x *WatchedRun) String() string {
 func (*WatchedRun) ProtoMessage() {}
 
 func (x *WatchedRun) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[57]
+	mi := &file_clusterpb_cluster_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6142,7 +6468,7 @@ func (x *WatchedRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchedRun.ProtoReflect.Descriptor instead.
 func (*WatchedRun) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *WatchedRun) GetFirstExecution() uint64 {
@@ -6174,7 +6500,7 @@ type WatchResult struct {
 
 func (x *WatchResult) Reset() {
 	*x = WatchResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[58]
+	mi := &file_clusterpb_cluster_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6186,7 +6512,7 @@ func (x *WatchResult) String() string {
 func (*WatchResult) ProtoMessage() {}
 
 func (x *WatchResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[58]
+	mi := &file_clusterpb_cluster_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6199,7 +6525,7 @@ func (x *WatchResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResult.ProtoReflect.Descriptor instead.
 func (*WatchResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{58}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *WatchResult) GetEvents() []*WatchedEvent {
@@ -6248,7 +6574,7 @@ type WatchedEvent struct {
 
 func (x *WatchedEvent) Reset() {
 	*x = WatchedEvent{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[59]
+	mi := &file_clusterpb_cluster_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6260,7 +6586,7 @@ func (x *WatchedEvent) String() string {
 func (*WatchedEvent) ProtoMessage() {}
 
 func (x *WatchedEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[59]
+	mi := &file_clusterpb_cluster_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6273,7 +6599,7 @@ func (x *WatchedEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchedEvent.ProtoReflect.Descriptor instead.
 func (*WatchedEvent) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{59}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *WatchedEvent) GetExecution() uint64 {
@@ -6302,7 +6628,7 @@ type MembersRequest struct {
 
 func (x *MembersRequest) Reset() {
 	*x = MembersRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[60]
+	mi := &file_clusterpb_cluster_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6314,7 +6640,7 @@ func (x *MembersRequest) String() string {
 func (*MembersRequest) ProtoMessage() {}
 
 func (x *MembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[60]
+	mi := &file_clusterpb_cluster_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6327,7 +6653,7 @@ func (x *MembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersRequest.ProtoReflect.Descriptor instead.
 func (*MembersRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{60}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *MembersRequest) GetKnownIndexes() []uint64 {
@@ -6362,7 +6688,7 @@ type MembersResult struct {
 
 func (x *MembersResult) Reset() {
 	*x = MembersResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[61]
+	mi := &file_clusterpb_cluster_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6374,7 +6700,7 @@ func (x *MembersResult) String() string {
 func (*MembersResult) ProtoMessage() {}
 
 func (x *MembersResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[61]
+	mi := &file_clusterpb_cluster_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6387,7 +6713,7 @@ func (x *MembersResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersResult.ProtoReflect.Descriptor instead.
 func (*MembersResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{61}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *MembersResult) GetMembers() []*Member {
@@ -6477,7 +6803,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[62]
+	mi := &file_clusterpb_cluster_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6489,7 +6815,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[62]
+	mi := &file_clusterpb_cluster_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6502,7 +6828,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{62}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Member) GetNode() string {
@@ -6623,7 +6949,7 @@ type IssueTokenRequest struct {
 
 func (x *IssueTokenRequest) Reset() {
 	*x = IssueTokenRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[63]
+	mi := &file_clusterpb_cluster_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6635,7 +6961,7 @@ func (x *IssueTokenRequest) String() string {
 func (*IssueTokenRequest) ProtoMessage() {}
 
 func (x *IssueTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[63]
+	mi := &file_clusterpb_cluster_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6648,7 +6974,7 @@ func (x *IssueTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueTokenRequest.ProtoReflect.Descriptor instead.
 func (*IssueTokenRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{63}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *IssueTokenRequest) GetKey() []byte {
@@ -6677,7 +7003,7 @@ type IssueTokenResult struct {
 
 func (x *IssueTokenResult) Reset() {
 	*x = IssueTokenResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[64]
+	mi := &file_clusterpb_cluster_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6689,7 +7015,7 @@ func (x *IssueTokenResult) String() string {
 func (*IssueTokenResult) ProtoMessage() {}
 
 func (x *IssueTokenResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[64]
+	mi := &file_clusterpb_cluster_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6702,7 +7028,7 @@ func (x *IssueTokenResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueTokenResult.ProtoReflect.Descriptor instead.
 func (*IssueTokenResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{64}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *IssueTokenResult) GetExpiresAt() int64 {
@@ -6728,7 +7054,7 @@ type ListTokensRequest struct {
 
 func (x *ListTokensRequest) Reset() {
 	*x = ListTokensRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[65]
+	mi := &file_clusterpb_cluster_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6740,7 +7066,7 @@ func (x *ListTokensRequest) String() string {
 func (*ListTokensRequest) ProtoMessage() {}
 
 func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[65]
+	mi := &file_clusterpb_cluster_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6753,7 +7079,7 @@ func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListTokensRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{65}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
 }
 
 type ListTokensResult struct {
@@ -6765,7 +7091,7 @@ type ListTokensResult struct {
 
 func (x *ListTokensResult) Reset() {
 	*x = ListTokensResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[66]
+	mi := &file_clusterpb_cluster_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6777,7 +7103,7 @@ func (x *ListTokensResult) String() string {
 func (*ListTokensResult) ProtoMessage() {}
 
 func (x *ListTokensResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[66]
+	mi := &file_clusterpb_cluster_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6790,7 +7116,7 @@ func (x *ListTokensResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensResult.ProtoReflect.Descriptor instead.
 func (*ListTokensResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{66}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ListTokensResult) GetTokens() []*journalpb.JoinToken {
@@ -6810,7 +7136,7 @@ type RevokeTokenRequest struct {
 
 func (x *RevokeTokenRequest) Reset() {
 	*x = RevokeTokenRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_clusterpb_cluster_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6822,7 +7148,7 @@ func (x *RevokeTokenRequest) String() string {
 func (*RevokeTokenRequest) ProtoMessage() {}
 
 func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_clusterpb_cluster_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6835,7 +7161,7 @@ func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenRequest.ProtoReflect.Descriptor instead.
 func (*RevokeTokenRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *RevokeTokenRequest) GetKey() []byte {
@@ -6853,7 +7179,7 @@ type RevokeTokenResult struct {
 
 func (x *RevokeTokenResult) Reset() {
 	*x = RevokeTokenResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_clusterpb_cluster_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6865,7 +7191,7 @@ func (x *RevokeTokenResult) String() string {
 func (*RevokeTokenResult) ProtoMessage() {}
 
 func (x *RevokeTokenResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_clusterpb_cluster_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6878,7 +7204,7 @@ func (x *RevokeTokenResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenResult.ProtoReflect.Descriptor instead.
 func (*RevokeTokenResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
 }
 
 // GetSettingsRequest asks for the settings of the cluster. Protocol 4.
@@ -6890,7 +7216,7 @@ type GetSettingsRequest struct {
 
 func (x *GetSettingsRequest) Reset() {
 	*x = GetSettingsRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_clusterpb_cluster_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6902,7 +7228,7 @@ func (x *GetSettingsRequest) String() string {
 func (*GetSettingsRequest) ProtoMessage() {}
 
 func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_clusterpb_cluster_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6915,7 +7241,7 @@ func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsRequest.ProtoReflect.Descriptor instead.
 func (*GetSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
 }
 
 type GetSettingsResult struct {
@@ -6930,7 +7256,7 @@ type GetSettingsResult struct {
 
 func (x *GetSettingsResult) Reset() {
 	*x = GetSettingsResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_clusterpb_cluster_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6942,7 +7268,7 @@ func (x *GetSettingsResult) String() string {
 func (*GetSettingsResult) ProtoMessage() {}
 
 func (x *GetSettingsResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_clusterpb_cluster_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6955,7 +7281,7 @@ func (x *GetSettingsResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsResult.ProtoReflect.Descriptor instead.
 func (*GetSettingsResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *GetSettingsResult) GetSettings() []byte {
@@ -6985,7 +7311,7 @@ type ChangeSettingsRequest struct {
 
 func (x *ChangeSettingsRequest) Reset() {
 	*x = ChangeSettingsRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_clusterpb_cluster_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6997,7 +7323,7 @@ func (x *ChangeSettingsRequest) String() string {
 func (*ChangeSettingsRequest) ProtoMessage() {}
 
 func (x *ChangeSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_clusterpb_cluster_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7010,7 +7336,7 @@ func (x *ChangeSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeSettingsRequest.ProtoReflect.Descriptor instead.
 func (*ChangeSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *ChangeSettingsRequest) GetSettings() []byte {
@@ -7035,7 +7361,7 @@ type ChangeSettingsResult struct {
 
 func (x *ChangeSettingsResult) Reset() {
 	*x = ChangeSettingsResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_clusterpb_cluster_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7047,7 +7373,7 @@ func (x *ChangeSettingsResult) String() string {
 func (*ChangeSettingsResult) ProtoMessage() {}
 
 func (x *ChangeSettingsResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_clusterpb_cluster_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7060,7 +7386,7 @@ func (x *ChangeSettingsResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeSettingsResult.ProtoReflect.Descriptor instead.
 func (*ChangeSettingsResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
 }
 
 // JoinRequest is sent to the leader, through any node. With it a node asks to be added, or a member
@@ -7094,7 +7420,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_clusterpb_cluster_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7106,7 +7432,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_clusterpb_cluster_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7119,7 +7445,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *JoinRequest) GetNode() string {
@@ -7214,7 +7540,7 @@ type JoinResult struct {
 
 func (x *JoinResult) Reset() {
 	*x = JoinResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[74]
+	mi := &file_clusterpb_cluster_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7226,7 +7552,7 @@ func (x *JoinResult) String() string {
 func (*JoinResult) ProtoMessage() {}
 
 func (x *JoinResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[74]
+	mi := &file_clusterpb_cluster_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7239,7 +7565,7 @@ func (x *JoinResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResult.ProtoReflect.Descriptor instead.
 func (*JoinResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
 }
 
 // IntroduceRequest says who the sender is and where it can be reached. A node sends it to addresses
@@ -7260,7 +7586,7 @@ type IntroduceRequest struct {
 
 func (x *IntroduceRequest) Reset() {
 	*x = IntroduceRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_clusterpb_cluster_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7272,7 +7598,7 @@ func (x *IntroduceRequest) String() string {
 func (*IntroduceRequest) ProtoMessage() {}
 
 func (x *IntroduceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_clusterpb_cluster_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7285,7 +7611,7 @@ func (x *IntroduceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IntroduceRequest.ProtoReflect.Descriptor instead.
 func (*IntroduceRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *IntroduceRequest) GetNode() string {
@@ -7340,7 +7666,7 @@ type IntroduceResult struct {
 
 func (x *IntroduceResult) Reset() {
 	*x = IntroduceResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_clusterpb_cluster_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7352,7 +7678,7 @@ func (x *IntroduceResult) String() string {
 func (*IntroduceResult) ProtoMessage() {}
 
 func (x *IntroduceResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_clusterpb_cluster_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7365,7 +7691,7 @@ func (x *IntroduceResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IntroduceResult.ProtoReflect.Descriptor instead.
 func (*IntroduceResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *IntroduceResult) GetNode() string {
@@ -7427,7 +7753,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_clusterpb_cluster_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7439,7 +7765,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_clusterpb_cluster_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7452,7 +7778,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *RemoveMemberRequest) GetNode() string {
@@ -7470,7 +7796,7 @@ type RemoveMemberResult struct {
 
 func (x *RemoveMemberResult) Reset() {
 	*x = RemoveMemberResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_clusterpb_cluster_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7482,7 +7808,7 @@ func (x *RemoveMemberResult) String() string {
 func (*RemoveMemberResult) ProtoMessage() {}
 
 func (x *RemoveMemberResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_clusterpb_cluster_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7495,7 +7821,7 @@ func (x *RemoveMemberResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResult.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
 }
 
 // AdoptMemberRequest records that a node has lost its directory and has a new one. Protocol 3.
@@ -7509,7 +7835,7 @@ type AdoptMemberRequest struct {
 
 func (x *AdoptMemberRequest) Reset() {
 	*x = AdoptMemberRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_clusterpb_cluster_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7521,7 +7847,7 @@ func (x *AdoptMemberRequest) String() string {
 func (*AdoptMemberRequest) ProtoMessage() {}
 
 func (x *AdoptMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_clusterpb_cluster_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7534,7 +7860,7 @@ func (x *AdoptMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptMemberRequest.ProtoReflect.Descriptor instead.
 func (*AdoptMemberRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *AdoptMemberRequest) GetNode() string {
@@ -7559,7 +7885,7 @@ type AdoptMemberResult struct {
 
 func (x *AdoptMemberResult) Reset() {
 	*x = AdoptMemberResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[80]
+	mi := &file_clusterpb_cluster_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7571,7 +7897,7 @@ func (x *AdoptMemberResult) String() string {
 func (*AdoptMemberResult) ProtoMessage() {}
 
 func (x *AdoptMemberResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[80]
+	mi := &file_clusterpb_cluster_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7584,7 +7910,7 @@ func (x *AdoptMemberResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptMemberResult.ProtoReflect.Descriptor instead.
 func (*AdoptMemberResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
 }
 
 // CrossMessagesRequest carries messages from one partition to another, all for instances of the
@@ -7600,7 +7926,7 @@ type CrossMessagesRequest struct {
 
 func (x *CrossMessagesRequest) Reset() {
 	*x = CrossMessagesRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_clusterpb_cluster_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7612,7 +7938,7 @@ func (x *CrossMessagesRequest) String() string {
 func (*CrossMessagesRequest) ProtoMessage() {}
 
 func (x *CrossMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_clusterpb_cluster_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7625,7 +7951,7 @@ func (x *CrossMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossMessagesRequest.ProtoReflect.Descriptor instead.
 func (*CrossMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *CrossMessagesRequest) GetMessages() []*CrossMessage {
@@ -7658,7 +7984,7 @@ type CrossMessage struct {
 
 func (x *CrossMessage) Reset() {
 	*x = CrossMessage{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_clusterpb_cluster_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7670,7 +7996,7 @@ func (x *CrossMessage) String() string {
 func (*CrossMessage) ProtoMessage() {}
 
 func (x *CrossMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_clusterpb_cluster_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7683,7 +8009,7 @@ func (x *CrossMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossMessage.ProtoReflect.Descriptor instead.
 func (*CrossMessage) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *CrossMessage) GetInstance() string {
@@ -7740,7 +8066,7 @@ type CrossMessagesResult struct {
 
 func (x *CrossMessagesResult) Reset() {
 	*x = CrossMessagesResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_clusterpb_cluster_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7752,7 +8078,7 @@ func (x *CrossMessagesResult) String() string {
 func (*CrossMessagesResult) ProtoMessage() {}
 
 func (x *CrossMessagesResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_clusterpb_cluster_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7765,7 +8091,7 @@ func (x *CrossMessagesResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossMessagesResult.ProtoReflect.Descriptor instead.
 func (*CrossMessagesResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *CrossMessagesResult) GetResults() []*CrossMessageResult {
@@ -7797,7 +8123,7 @@ type CrossMessageResult struct {
 
 func (x *CrossMessageResult) Reset() {
 	*x = CrossMessageResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_clusterpb_cluster_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7809,7 +8135,7 @@ func (x *CrossMessageResult) String() string {
 func (*CrossMessageResult) ProtoMessage() {}
 
 func (x *CrossMessageResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_clusterpb_cluster_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7822,7 +8148,7 @@ func (x *CrossMessageResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossMessageResult.ProtoReflect.Descriptor instead.
 func (*CrossMessageResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *CrossMessageResult) GetFailure() string {
@@ -7866,7 +8192,7 @@ type BeginBackupRequest struct {
 
 func (x *BeginBackupRequest) Reset() {
 	*x = BeginBackupRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[85]
+	mi := &file_clusterpb_cluster_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7878,7 +8204,7 @@ func (x *BeginBackupRequest) String() string {
 func (*BeginBackupRequest) ProtoMessage() {}
 
 func (x *BeginBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[85]
+	mi := &file_clusterpb_cluster_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7891,7 +8217,7 @@ func (x *BeginBackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginBackupRequest.ProtoReflect.Descriptor instead.
 func (*BeginBackupRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *BeginBackupRequest) GetNode() string {
@@ -7924,7 +8250,7 @@ type BackupBegun struct {
 
 func (x *BackupBegun) Reset() {
 	*x = BackupBegun{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[86]
+	mi := &file_clusterpb_cluster_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7936,7 +8262,7 @@ func (x *BackupBegun) String() string {
 func (*BackupBegun) ProtoMessage() {}
 
 func (x *BackupBegun) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[86]
+	mi := &file_clusterpb_cluster_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7949,7 +8275,7 @@ func (x *BackupBegun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupBegun.ProtoReflect.Descriptor instead.
 func (*BackupBegun) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *BackupBegun) GetId() string {
@@ -8021,7 +8347,7 @@ type BackupPartition struct {
 
 func (x *BackupPartition) Reset() {
 	*x = BackupPartition{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_clusterpb_cluster_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8033,7 +8359,7 @@ func (x *BackupPartition) String() string {
 func (*BackupPartition) ProtoMessage() {}
 
 func (x *BackupPartition) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_clusterpb_cluster_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8046,7 +8372,7 @@ func (x *BackupPartition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupPartition.ProtoReflect.Descriptor instead.
 func (*BackupPartition) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *BackupPartition) GetIndex() uint64 {
@@ -8089,7 +8415,7 @@ type BackupFile struct {
 
 func (x *BackupFile) Reset() {
 	*x = BackupFile{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_clusterpb_cluster_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8101,7 +8427,7 @@ func (x *BackupFile) String() string {
 func (*BackupFile) ProtoMessage() {}
 
 func (x *BackupFile) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_clusterpb_cluster_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8114,7 +8440,7 @@ func (x *BackupFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupFile.ProtoReflect.Descriptor instead.
 func (*BackupFile) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *BackupFile) GetName() string {
@@ -8162,7 +8488,7 @@ type ReadBackupRequest struct {
 
 func (x *ReadBackupRequest) Reset() {
 	*x = ReadBackupRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_clusterpb_cluster_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8174,7 +8500,7 @@ func (x *ReadBackupRequest) String() string {
 func (*ReadBackupRequest) ProtoMessage() {}
 
 func (x *ReadBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_clusterpb_cluster_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8187,7 +8513,7 @@ func (x *ReadBackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadBackupRequest.ProtoReflect.Descriptor instead.
 func (*ReadBackupRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *ReadBackupRequest) GetNode() string {
@@ -8242,7 +8568,7 @@ type BackupBytes struct {
 
 func (x *BackupBytes) Reset() {
 	*x = BackupBytes{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[90]
+	mi := &file_clusterpb_cluster_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8254,7 +8580,7 @@ func (x *BackupBytes) String() string {
 func (*BackupBytes) ProtoMessage() {}
 
 func (x *BackupBytes) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[90]
+	mi := &file_clusterpb_cluster_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8267,7 +8593,7 @@ func (x *BackupBytes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupBytes.ProtoReflect.Descriptor instead.
 func (*BackupBytes) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{90}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *BackupBytes) GetData() []byte {
@@ -8288,7 +8614,7 @@ type EndBackupRequest struct {
 
 func (x *EndBackupRequest) Reset() {
 	*x = EndBackupRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[91]
+	mi := &file_clusterpb_cluster_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8300,7 +8626,7 @@ func (x *EndBackupRequest) String() string {
 func (*EndBackupRequest) ProtoMessage() {}
 
 func (x *EndBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[91]
+	mi := &file_clusterpb_cluster_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8313,7 +8639,7 @@ func (x *EndBackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndBackupRequest.ProtoReflect.Descriptor instead.
 func (*EndBackupRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{91}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *EndBackupRequest) GetNode() string {
@@ -8338,7 +8664,7 @@ type BackupEnded struct {
 
 func (x *BackupEnded) Reset() {
 	*x = BackupEnded{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[92]
+	mi := &file_clusterpb_cluster_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8350,7 +8676,7 @@ func (x *BackupEnded) String() string {
 func (*BackupEnded) ProtoMessage() {}
 
 func (x *BackupEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[92]
+	mi := &file_clusterpb_cluster_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8363,7 +8689,7 @@ func (x *BackupEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupEnded.ProtoReflect.Descriptor instead.
 func (*BackupEnded) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{92}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
 }
 
 // RecordBackupRequest records the outcome of a scheduled backup, in the first partition. Protocol 4.
@@ -8376,7 +8702,7 @@ type RecordBackupRequest struct {
 
 func (x *RecordBackupRequest) Reset() {
 	*x = RecordBackupRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_clusterpb_cluster_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8388,7 +8714,7 @@ func (x *RecordBackupRequest) String() string {
 func (*RecordBackupRequest) ProtoMessage() {}
 
 func (x *RecordBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_clusterpb_cluster_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8401,7 +8727,7 @@ func (x *RecordBackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordBackupRequest.ProtoReflect.Descriptor instead.
 func (*RecordBackupRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *RecordBackupRequest) GetOutcome() *journalpb.BackupRecord {
@@ -8419,7 +8745,7 @@ type BackupRecorded struct {
 
 func (x *BackupRecorded) Reset() {
 	*x = BackupRecorded{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_clusterpb_cluster_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8431,7 +8757,7 @@ func (x *BackupRecorded) String() string {
 func (*BackupRecorded) ProtoMessage() {}
 
 func (x *BackupRecorded) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_clusterpb_cluster_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8444,7 +8770,7 @@ func (x *BackupRecorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRecorded.ProtoReflect.Descriptor instead.
 func (*BackupRecorded) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
 }
 
 // BackupReport is what a node knows of the scheduled backups.
@@ -8463,7 +8789,7 @@ type BackupReport struct {
 
 func (x *BackupReport) Reset() {
 	*x = BackupReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_clusterpb_cluster_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8475,7 +8801,7 @@ func (x *BackupReport) String() string {
 func (*BackupReport) ProtoMessage() {}
 
 func (x *BackupReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_clusterpb_cluster_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8488,7 +8814,7 @@ func (x *BackupReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupReport.ProtoReflect.Descriptor instead.
 func (*BackupReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *BackupReport) GetRecord() *journalpb.BackupRecord {
@@ -8529,7 +8855,7 @@ type RecordCutRequest struct {
 
 func (x *RecordCutRequest) Reset() {
 	*x = RecordCutRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_clusterpb_cluster_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8541,7 +8867,7 @@ func (x *RecordCutRequest) String() string {
 func (*RecordCutRequest) ProtoMessage() {}
 
 func (x *RecordCutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_clusterpb_cluster_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8554,7 +8880,7 @@ func (x *RecordCutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordCutRequest.ProtoReflect.Descriptor instead.
 func (*RecordCutRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *RecordCutRequest) GetCut() uint64 {
@@ -8572,7 +8898,7 @@ type CutRecorded struct {
 
 func (x *CutRecorded) Reset() {
 	*x = CutRecorded{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_clusterpb_cluster_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8584,7 +8910,7 @@ func (x *CutRecorded) String() string {
 func (*CutRecorded) ProtoMessage() {}
 
 func (x *CutRecorded) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_clusterpb_cluster_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8597,7 +8923,7 @@ func (x *CutRecorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CutRecorded.ProtoReflect.Descriptor instead.
 func (*CutRecorded) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
 }
 
 // ViewRequest asks a node to take a view of its replica when it applies a comparison, and to keep it
@@ -8614,7 +8940,7 @@ type ViewRequest struct {
 
 func (x *ViewRequest) Reset() {
 	*x = ViewRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_clusterpb_cluster_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8626,7 +8952,7 @@ func (x *ViewRequest) String() string {
 func (*ViewRequest) ProtoMessage() {}
 
 func (x *ViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_clusterpb_cluster_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8639,7 +8965,7 @@ func (x *ViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewRequest.ProtoReflect.Descriptor instead.
 func (*ViewRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *ViewRequest) GetNode() string {
@@ -8671,7 +8997,7 @@ type Viewed struct {
 
 func (x *Viewed) Reset() {
 	*x = Viewed{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_clusterpb_cluster_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8683,7 +9009,7 @@ func (x *Viewed) String() string {
 func (*Viewed) ProtoMessage() {}
 
 func (x *Viewed) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_clusterpb_cluster_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8696,7 +9022,7 @@ func (x *Viewed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Viewed.ProtoReflect.Descriptor instead.
 func (*Viewed) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{104}
 }
 
 // CompareRequest asks for the digest of the instances from an ID up to another, which is excluded;
@@ -8718,7 +9044,7 @@ type CompareRequest struct {
 
 func (x *CompareRequest) Reset() {
 	*x = CompareRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_clusterpb_cluster_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8730,7 +9056,7 @@ func (x *CompareRequest) String() string {
 func (*CompareRequest) ProtoMessage() {}
 
 func (x *CompareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_clusterpb_cluster_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8743,7 +9069,7 @@ func (x *CompareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompareRequest.ProtoReflect.Descriptor instead.
 func (*CompareRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *CompareRequest) GetNode() string {
@@ -8816,7 +9142,7 @@ type RangeDigest struct {
 
 func (x *RangeDigest) Reset() {
 	*x = RangeDigest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[101]
+	mi := &file_clusterpb_cluster_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8828,7 +9154,7 @@ func (x *RangeDigest) String() string {
 func (*RangeDigest) ProtoMessage() {}
 
 func (x *RangeDigest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[101]
+	mi := &file_clusterpb_cluster_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8841,7 +9167,7 @@ func (x *RangeDigest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeDigest.ProtoReflect.Descriptor instead.
 func (*RangeDigest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *RangeDigest) GetTo() string {
@@ -8914,7 +9240,7 @@ type InstanceDigest struct {
 
 func (x *InstanceDigest) Reset() {
 	*x = InstanceDigest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[102]
+	mi := &file_clusterpb_cluster_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8926,7 +9252,7 @@ func (x *InstanceDigest) String() string {
 func (*InstanceDigest) ProtoMessage() {}
 
 func (x *InstanceDigest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[102]
+	mi := &file_clusterpb_cluster_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8939,7 +9265,7 @@ func (x *InstanceDigest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceDigest.ProtoReflect.Descriptor instead.
 func (*InstanceDigest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *InstanceDigest) GetInstance() string {
@@ -8993,7 +9319,7 @@ type CompareEventsRequest struct {
 
 func (x *CompareEventsRequest) Reset() {
 	*x = CompareEventsRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[103]
+	mi := &file_clusterpb_cluster_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9005,7 +9331,7 @@ func (x *CompareEventsRequest) String() string {
 func (*CompareEventsRequest) ProtoMessage() {}
 
 func (x *CompareEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[103]
+	mi := &file_clusterpb_cluster_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9018,7 +9344,7 @@ func (x *CompareEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompareEventsRequest.ProtoReflect.Descriptor instead.
 func (*CompareEventsRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{103}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *CompareEventsRequest) GetNode() string {
@@ -9067,7 +9393,7 @@ type EventHashes struct {
 
 func (x *EventHashes) Reset() {
 	*x = EventHashes{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[104]
+	mi := &file_clusterpb_cluster_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9079,7 +9405,7 @@ func (x *EventHashes) String() string {
 func (*EventHashes) ProtoMessage() {}
 
 func (x *EventHashes) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[104]
+	mi := &file_clusterpb_cluster_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9092,7 +9418,7 @@ func (x *EventHashes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventHashes.ProtoReflect.Descriptor instead.
 func (*EventHashes) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{104}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *EventHashes) GetExecutions() []*ExecutionDigest {
@@ -9121,7 +9447,7 @@ type ExecutionDigest struct {
 
 func (x *ExecutionDigest) Reset() {
 	*x = ExecutionDigest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[105]
+	mi := &file_clusterpb_cluster_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9133,7 +9459,7 @@ func (x *ExecutionDigest) String() string {
 func (*ExecutionDigest) ProtoMessage() {}
 
 func (x *ExecutionDigest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[105]
+	mi := &file_clusterpb_cluster_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9146,7 +9472,7 @@ func (x *ExecutionDigest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionDigest.ProtoReflect.Descriptor instead.
 func (*ExecutionDigest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{105}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *ExecutionDigest) GetNumber() uint64 {
@@ -9183,7 +9509,7 @@ type ReadViewRequest struct {
 
 func (x *ReadViewRequest) Reset() {
 	*x = ReadViewRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[106]
+	mi := &file_clusterpb_cluster_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9195,7 +9521,7 @@ func (x *ReadViewRequest) String() string {
 func (*ReadViewRequest) ProtoMessage() {}
 
 func (x *ReadViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[106]
+	mi := &file_clusterpb_cluster_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9208,7 +9534,7 @@ func (x *ReadViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadViewRequest.ProtoReflect.Descriptor instead.
 func (*ReadViewRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{106}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *ReadViewRequest) GetNode() string {
@@ -9250,7 +9576,7 @@ type ViewBytes struct {
 
 func (x *ViewBytes) Reset() {
 	*x = ViewBytes{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[107]
+	mi := &file_clusterpb_cluster_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9262,7 +9588,7 @@ func (x *ViewBytes) String() string {
 func (*ViewBytes) ProtoMessage() {}
 
 func (x *ViewBytes) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[107]
+	mi := &file_clusterpb_cluster_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9275,7 +9601,7 @@ func (x *ViewBytes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewBytes.ProtoReflect.Descriptor instead.
 func (*ViewBytes) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{107}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *ViewBytes) GetData() []byte {
@@ -9308,7 +9634,7 @@ type RepairRequest struct {
 
 func (x *RepairRequest) Reset() {
 	*x = RepairRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[108]
+	mi := &file_clusterpb_cluster_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9320,7 +9646,7 @@ func (x *RepairRequest) String() string {
 func (*RepairRequest) ProtoMessage() {}
 
 func (x *RepairRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[108]
+	mi := &file_clusterpb_cluster_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9333,7 +9659,7 @@ func (x *RepairRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairRequest.ProtoReflect.Descriptor instead.
 func (*RepairRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{108}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *RepairRequest) GetNode() string {
@@ -9379,7 +9705,7 @@ type Repaired struct {
 
 func (x *Repaired) Reset() {
 	*x = Repaired{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[109]
+	mi := &file_clusterpb_cluster_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9391,7 +9717,7 @@ func (x *Repaired) String() string {
 func (*Repaired) ProtoMessage() {}
 
 func (x *Repaired) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[109]
+	mi := &file_clusterpb_cluster_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9404,7 +9730,7 @@ func (x *Repaired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Repaired.ProtoReflect.Descriptor instead.
 func (*Repaired) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{109}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{114}
 }
 
 type EndViewRequest struct {
@@ -9417,7 +9743,7 @@ type EndViewRequest struct {
 
 func (x *EndViewRequest) Reset() {
 	*x = EndViewRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[110]
+	mi := &file_clusterpb_cluster_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9429,7 +9755,7 @@ func (x *EndViewRequest) String() string {
 func (*EndViewRequest) ProtoMessage() {}
 
 func (x *EndViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[110]
+	mi := &file_clusterpb_cluster_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9442,7 +9768,7 @@ func (x *EndViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndViewRequest.ProtoReflect.Descriptor instead.
 func (*EndViewRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{110}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{115}
 }
 
 func (x *EndViewRequest) GetNode() string {
@@ -9467,7 +9793,7 @@ type ViewEnded struct {
 
 func (x *ViewEnded) Reset() {
 	*x = ViewEnded{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[111]
+	mi := &file_clusterpb_cluster_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9479,7 +9805,7 @@ func (x *ViewEnded) String() string {
 func (*ViewEnded) ProtoMessage() {}
 
 func (x *ViewEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[111]
+	mi := &file_clusterpb_cluster_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9492,7 +9818,7 @@ func (x *ViewEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewEnded.ProtoReflect.Descriptor instead.
 func (*ViewEnded) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{111}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{116}
 }
 
 // VerifyRequest asks the leader of a partition to compare all instances now, or how far it is.
@@ -9506,7 +9832,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[112]
+	mi := &file_clusterpb_cluster_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9518,7 +9844,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[112]
+	mi := &file_clusterpb_cluster_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9531,7 +9857,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{112}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{117}
 }
 
 func (x *VerifyRequest) GetRound() uint64 {
@@ -9566,7 +9892,7 @@ type VerifyStatus struct {
 
 func (x *VerifyStatus) Reset() {
 	*x = VerifyStatus{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[113]
+	mi := &file_clusterpb_cluster_proto_msgTypes[118]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9578,7 +9904,7 @@ func (x *VerifyStatus) String() string {
 func (*VerifyStatus) ProtoMessage() {}
 
 func (x *VerifyStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[113]
+	mi := &file_clusterpb_cluster_proto_msgTypes[118]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9591,7 +9917,7 @@ func (x *VerifyStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyStatus.ProtoReflect.Descriptor instead.
 func (*VerifyStatus) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{113}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{118}
 }
 
 func (x *VerifyStatus) GetRound() uint64 {
@@ -9687,7 +10013,7 @@ type Difference struct {
 
 func (x *Difference) Reset() {
 	*x = Difference{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[114]
+	mi := &file_clusterpb_cluster_proto_msgTypes[119]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9699,7 +10025,7 @@ func (x *Difference) String() string {
 func (*Difference) ProtoMessage() {}
 
 func (x *Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[114]
+	mi := &file_clusterpb_cluster_proto_msgTypes[119]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9712,7 +10038,7 @@ func (x *Difference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Difference.ProtoReflect.Descriptor instead.
 func (*Difference) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{114}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{119}
 }
 
 func (x *Difference) GetInstance() string {
@@ -9768,7 +10094,7 @@ type SignedDigest struct {
 
 func (x *SignedDigest) Reset() {
 	*x = SignedDigest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[115]
+	mi := &file_clusterpb_cluster_proto_msgTypes[120]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9780,7 +10106,7 @@ func (x *SignedDigest) String() string {
 func (*SignedDigest) ProtoMessage() {}
 
 func (x *SignedDigest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[115]
+	mi := &file_clusterpb_cluster_proto_msgTypes[120]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9793,7 +10119,7 @@ func (x *SignedDigest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignedDigest.ProtoReflect.Descriptor instead.
 func (*SignedDigest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{115}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{120}
 }
 
 func (x *SignedDigest) GetStatement() []byte {
@@ -9821,7 +10147,7 @@ type AcceptReplicaRequest struct {
 
 func (x *AcceptReplicaRequest) Reset() {
 	*x = AcceptReplicaRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[116]
+	mi := &file_clusterpb_cluster_proto_msgTypes[121]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9833,7 +10159,7 @@ func (x *AcceptReplicaRequest) String() string {
 func (*AcceptReplicaRequest) ProtoMessage() {}
 
 func (x *AcceptReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[116]
+	mi := &file_clusterpb_cluster_proto_msgTypes[121]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9846,7 +10172,7 @@ func (x *AcceptReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptReplicaRequest.ProtoReflect.Descriptor instead.
 func (*AcceptReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{116}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{121}
 }
 
 func (x *AcceptReplicaRequest) GetNode() string {
@@ -9864,7 +10190,7 @@ type ReplicaAccepted struct {
 
 func (x *ReplicaAccepted) Reset() {
 	*x = ReplicaAccepted{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[117]
+	mi := &file_clusterpb_cluster_proto_msgTypes[122]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9876,7 +10202,7 @@ func (x *ReplicaAccepted) String() string {
 func (*ReplicaAccepted) ProtoMessage() {}
 
 func (x *ReplicaAccepted) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[117]
+	mi := &file_clusterpb_cluster_proto_msgTypes[122]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9889,7 +10215,7 @@ func (x *ReplicaAccepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaAccepted.ProtoReflect.Descriptor instead.
 func (*ReplicaAccepted) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{117}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{122}
 }
 
 // ProveRequest asks the leader to sign what it has of an instance.
@@ -9901,7 +10227,7 @@ type ProveRequest struct {
 
 func (x *ProveRequest) Reset() {
 	*x = ProveRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[118]
+	mi := &file_clusterpb_cluster_proto_msgTypes[123]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9913,7 +10239,7 @@ func (x *ProveRequest) String() string {
 func (*ProveRequest) ProtoMessage() {}
 
 func (x *ProveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[118]
+	mi := &file_clusterpb_cluster_proto_msgTypes[123]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9926,7 +10252,7 @@ func (x *ProveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProveRequest.ProtoReflect.Descriptor instead.
 func (*ProveRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{118}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{123}
 }
 
 type SignedHistory struct {
@@ -9942,7 +10268,7 @@ type SignedHistory struct {
 
 func (x *SignedHistory) Reset() {
 	*x = SignedHistory{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[119]
+	mi := &file_clusterpb_cluster_proto_msgTypes[124]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9954,7 +10280,7 @@ func (x *SignedHistory) String() string {
 func (*SignedHistory) ProtoMessage() {}
 
 func (x *SignedHistory) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[119]
+	mi := &file_clusterpb_cluster_proto_msgTypes[124]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9967,7 +10293,7 @@ func (x *SignedHistory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignedHistory.ProtoReflect.Descriptor instead.
 func (*SignedHistory) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{119}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{124}
 }
 
 func (x *SignedHistory) GetStatement() []byte {
@@ -10007,7 +10333,7 @@ type SigningKeyRequest struct {
 
 func (x *SigningKeyRequest) Reset() {
 	*x = SigningKeyRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[120]
+	mi := &file_clusterpb_cluster_proto_msgTypes[125]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10019,7 +10345,7 @@ func (x *SigningKeyRequest) String() string {
 func (*SigningKeyRequest) ProtoMessage() {}
 
 func (x *SigningKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[120]
+	mi := &file_clusterpb_cluster_proto_msgTypes[125]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10032,7 +10358,7 @@ func (x *SigningKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SigningKeyRequest.ProtoReflect.Descriptor instead.
 func (*SigningKeyRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{120}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{125}
 }
 
 type SigningKey struct {
@@ -10046,7 +10372,7 @@ type SigningKey struct {
 
 func (x *SigningKey) Reset() {
 	*x = SigningKey{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[121]
+	mi := &file_clusterpb_cluster_proto_msgTypes[126]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10058,7 +10384,7 @@ func (x *SigningKey) String() string {
 func (*SigningKey) ProtoMessage() {}
 
 func (x *SigningKey) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[121]
+	mi := &file_clusterpb_cluster_proto_msgTypes[126]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10071,7 +10397,7 @@ func (x *SigningKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SigningKey.ProtoReflect.Descriptor instead.
 func (*SigningKey) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{121}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{126}
 }
 
 func (x *SigningKey) GetKey() []byte {
@@ -10100,7 +10426,7 @@ type NodeReportRequest struct {
 
 func (x *NodeReportRequest) Reset() {
 	*x = NodeReportRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[122]
+	mi := &file_clusterpb_cluster_proto_msgTypes[127]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10112,7 +10438,7 @@ func (x *NodeReportRequest) String() string {
 func (*NodeReportRequest) ProtoMessage() {}
 
 func (x *NodeReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[122]
+	mi := &file_clusterpb_cluster_proto_msgTypes[127]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10125,7 +10451,7 @@ func (x *NodeReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReportRequest.ProtoReflect.Descriptor instead.
 func (*NodeReportRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{122}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{127}
 }
 
 func (x *NodeReportRequest) GetNode() string {
@@ -10170,14 +10496,19 @@ type NodeReport struct {
 	Tags      []string      `protobuf:"bytes,18,rep,name=tags,proto3" json:"tags,omitempty"`
 	Backup    *BackupReport `protobuf:"bytes,90,opt,name=backup,proto3" json:"backup,omitempty"`
 	// The latest lineage of the cluster; absent if it was neither restored nor recovered.
-	Lineage       *journalpb.Lineage `protobuf:"bytes,95,opt,name=lineage,proto3" json:"lineage,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Lineage *journalpb.Lineage `protobuf:"bytes,95,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	// The protocol that the cluster uses, as far as the node has applied, and that which it uses next, and
+	// when, in cluster time; 0: none. See ProtocolsResult.
+	UsedProtocol   uint32 `protobuf:"varint,91,opt,name=used_protocol,json=usedProtocol,proto3" json:"used_protocol,omitempty"`
+	NextProtocol   uint32 `protobuf:"varint,92,opt,name=next_protocol,json=nextProtocol,proto3" json:"next_protocol,omitempty"`
+	NextProtocolAt int64  `protobuf:"varint,93,opt,name=next_protocol_at,json=nextProtocolAt,proto3" json:"next_protocol_at,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *NodeReport) Reset() {
 	*x = NodeReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[123]
+	mi := &file_clusterpb_cluster_proto_msgTypes[128]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10189,7 +10520,7 @@ func (x *NodeReport) String() string {
 func (*NodeReport) ProtoMessage() {}
 
 func (x *NodeReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[123]
+	mi := &file_clusterpb_cluster_proto_msgTypes[128]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10202,7 +10533,7 @@ func (x *NodeReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReport.ProtoReflect.Descriptor instead.
 func (*NodeReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{123}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{128}
 }
 
 func (x *NodeReport) GetNode() string {
@@ -10345,6 +10676,27 @@ func (x *NodeReport) GetLineage() *journalpb.Lineage {
 	return nil
 }
 
+func (x *NodeReport) GetUsedProtocol() uint32 {
+	if x != nil {
+		return x.UsedProtocol
+	}
+	return 0
+}
+
+func (x *NodeReport) GetNextProtocol() uint32 {
+	if x != nil {
+		return x.NextProtocol
+	}
+	return 0
+}
+
+func (x *NodeReport) GetNextProtocolAt() int64 {
+	if x != nil {
+		return x.NextProtocolAt
+	}
+	return 0
+}
+
 // PartitionReport is a node's state in one partition.
 type PartitionReport struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -10381,7 +10733,7 @@ type PartitionReport struct {
 
 func (x *PartitionReport) Reset() {
 	*x = PartitionReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[124]
+	mi := &file_clusterpb_cluster_proto_msgTypes[129]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10393,7 +10745,7 @@ func (x *PartitionReport) String() string {
 func (*PartitionReport) ProtoMessage() {}
 
 func (x *PartitionReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[124]
+	mi := &file_clusterpb_cluster_proto_msgTypes[129]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10406,7 +10758,7 @@ func (x *PartitionReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionReport.ProtoReflect.Descriptor instead.
 func (*PartitionReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{124}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{129}
 }
 
 func (x *PartitionReport) GetRole() string {
@@ -10573,7 +10925,7 @@ type OverloadReport struct {
 
 func (x *OverloadReport) Reset() {
 	*x = OverloadReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[125]
+	mi := &file_clusterpb_cluster_proto_msgTypes[130]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10585,7 +10937,7 @@ func (x *OverloadReport) String() string {
 func (*OverloadReport) ProtoMessage() {}
 
 func (x *OverloadReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[125]
+	mi := &file_clusterpb_cluster_proto_msgTypes[130]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10598,7 +10950,7 @@ func (x *OverloadReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverloadReport.ProtoReflect.Descriptor instead.
 func (*OverloadReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{125}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{130}
 }
 
 func (x *OverloadReport) GetMessages() uint32 {
@@ -10730,7 +11082,7 @@ type RateReport struct {
 
 func (x *RateReport) Reset() {
 	*x = RateReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[126]
+	mi := &file_clusterpb_cluster_proto_msgTypes[131]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10742,7 +11094,7 @@ func (x *RateReport) String() string {
 func (*RateReport) ProtoMessage() {}
 
 func (x *RateReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[126]
+	mi := &file_clusterpb_cluster_proto_msgTypes[131]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10755,7 +11107,7 @@ func (x *RateReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RateReport.ProtoReflect.Descriptor instead.
 func (*RateReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{126}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{131}
 }
 
 func (x *RateReport) GetEnd() int64 {
@@ -10816,7 +11168,7 @@ type ActivityReport struct {
 
 func (x *ActivityReport) Reset() {
 	*x = ActivityReport{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[127]
+	mi := &file_clusterpb_cluster_proto_msgTypes[132]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10828,7 +11180,7 @@ func (x *ActivityReport) String() string {
 func (*ActivityReport) ProtoMessage() {}
 
 func (x *ActivityReport) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[127]
+	mi := &file_clusterpb_cluster_proto_msgTypes[132]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10841,7 +11193,7 @@ func (x *ActivityReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityReport.ProtoReflect.Descriptor instead.
 func (*ActivityReport) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{127}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{132}
 }
 
 func (x *ActivityReport) GetName() string {
@@ -10926,7 +11278,7 @@ type TagQueue struct {
 
 func (x *TagQueue) Reset() {
 	*x = TagQueue{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[128]
+	mi := &file_clusterpb_cluster_proto_msgTypes[133]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10938,7 +11290,7 @@ func (x *TagQueue) String() string {
 func (*TagQueue) ProtoMessage() {}
 
 func (x *TagQueue) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[128]
+	mi := &file_clusterpb_cluster_proto_msgTypes[133]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10951,7 +11303,7 @@ func (x *TagQueue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TagQueue.ProtoReflect.Descriptor instead.
 func (*TagQueue) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{128}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{133}
 }
 
 func (x *TagQueue) GetTag() string {
@@ -10977,7 +11329,7 @@ type OfferLeadershipRequest struct {
 
 func (x *OfferLeadershipRequest) Reset() {
 	*x = OfferLeadershipRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[129]
+	mi := &file_clusterpb_cluster_proto_msgTypes[134]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10989,7 +11341,7 @@ func (x *OfferLeadershipRequest) String() string {
 func (*OfferLeadershipRequest) ProtoMessage() {}
 
 func (x *OfferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[129]
+	mi := &file_clusterpb_cluster_proto_msgTypes[134]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11002,7 +11354,7 @@ func (x *OfferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*OfferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{129}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{134}
 }
 
 type OfferLeadershipResult struct {
@@ -11014,7 +11366,7 @@ type OfferLeadershipResult struct {
 
 func (x *OfferLeadershipResult) Reset() {
 	*x = OfferLeadershipResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[130]
+	mi := &file_clusterpb_cluster_proto_msgTypes[135]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11026,7 +11378,7 @@ func (x *OfferLeadershipResult) String() string {
 func (*OfferLeadershipResult) ProtoMessage() {}
 
 func (x *OfferLeadershipResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[130]
+	mi := &file_clusterpb_cluster_proto_msgTypes[135]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11039,7 +11391,7 @@ func (x *OfferLeadershipResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferLeadershipResult.ProtoReflect.Descriptor instead.
 func (*OfferLeadershipResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{130}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{135}
 }
 
 func (x *OfferLeadershipResult) GetAccepted() bool {
@@ -11059,7 +11411,7 @@ type CommitIndexRequest struct {
 
 func (x *CommitIndexRequest) Reset() {
 	*x = CommitIndexRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[131]
+	mi := &file_clusterpb_cluster_proto_msgTypes[136]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11071,7 +11423,7 @@ func (x *CommitIndexRequest) String() string {
 func (*CommitIndexRequest) ProtoMessage() {}
 
 func (x *CommitIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[131]
+	mi := &file_clusterpb_cluster_proto_msgTypes[136]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11084,7 +11436,7 @@ func (x *CommitIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitIndexRequest.ProtoReflect.Descriptor instead.
 func (*CommitIndexRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{131}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{136}
 }
 
 type CommitIndexResult struct {
@@ -11095,7 +11447,7 @@ type CommitIndexResult struct {
 
 func (x *CommitIndexResult) Reset() {
 	*x = CommitIndexResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[132]
+	mi := &file_clusterpb_cluster_proto_msgTypes[137]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11107,7 +11459,7 @@ func (x *CommitIndexResult) String() string {
 func (*CommitIndexResult) ProtoMessage() {}
 
 func (x *CommitIndexResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[132]
+	mi := &file_clusterpb_cluster_proto_msgTypes[137]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11120,7 +11472,7 @@ func (x *CommitIndexResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitIndexResult.ProtoReflect.Descriptor instead.
 func (*CommitIndexResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{132}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{137}
 }
 
 // CheckWorkerRequest asks any node whether the caller may run activities. Since protocol 4.
@@ -11132,7 +11484,7 @@ type CheckWorkerRequest struct {
 
 func (x *CheckWorkerRequest) Reset() {
 	*x = CheckWorkerRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[133]
+	mi := &file_clusterpb_cluster_proto_msgTypes[138]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11144,7 +11496,7 @@ func (x *CheckWorkerRequest) String() string {
 func (*CheckWorkerRequest) ProtoMessage() {}
 
 func (x *CheckWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[133]
+	mi := &file_clusterpb_cluster_proto_msgTypes[138]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11157,7 +11509,7 @@ func (x *CheckWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckWorkerRequest.ProtoReflect.Descriptor instead.
 func (*CheckWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{133}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{138}
 }
 
 type CheckWorkerResult struct {
@@ -11168,7 +11520,7 @@ type CheckWorkerResult struct {
 
 func (x *CheckWorkerResult) Reset() {
 	*x = CheckWorkerResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[134]
+	mi := &file_clusterpb_cluster_proto_msgTypes[139]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11180,7 +11532,7 @@ func (x *CheckWorkerResult) String() string {
 func (*CheckWorkerResult) ProtoMessage() {}
 
 func (x *CheckWorkerResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[134]
+	mi := &file_clusterpb_cluster_proto_msgTypes[139]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11193,7 +11545,7 @@ func (x *CheckWorkerResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckWorkerResult.ProtoReflect.Descriptor instead.
 func (*CheckWorkerResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{134}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{139}
 }
 
 // ListWorkersRequest asks the leader of a partition for the workers that are connected to it and are
@@ -11206,7 +11558,7 @@ type ListWorkersRequest struct {
 
 func (x *ListWorkersRequest) Reset() {
 	*x = ListWorkersRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[135]
+	mi := &file_clusterpb_cluster_proto_msgTypes[140]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11218,7 +11570,7 @@ func (x *ListWorkersRequest) String() string {
 func (*ListWorkersRequest) ProtoMessage() {}
 
 func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[135]
+	mi := &file_clusterpb_cluster_proto_msgTypes[140]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11231,7 +11583,7 @@ func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersRequest.ProtoReflect.Descriptor instead.
 func (*ListWorkersRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{135}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{140}
 }
 
 type ListWorkersResult struct {
@@ -11244,7 +11596,7 @@ type ListWorkersResult struct {
 
 func (x *ListWorkersResult) Reset() {
 	*x = ListWorkersResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[136]
+	mi := &file_clusterpb_cluster_proto_msgTypes[141]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11256,7 +11608,7 @@ func (x *ListWorkersResult) String() string {
 func (*ListWorkersResult) ProtoMessage() {}
 
 func (x *ListWorkersResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[136]
+	mi := &file_clusterpb_cluster_proto_msgTypes[141]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11269,7 +11621,7 @@ func (x *ListWorkersResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersResult.ProtoReflect.Descriptor instead.
 func (*ListWorkersResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{136}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{141}
 }
 
 func (x *ListWorkersResult) GetWorkers() []*ConnectedWorker {
@@ -11302,7 +11654,7 @@ type ConnectedWorker struct {
 
 func (x *ConnectedWorker) Reset() {
 	*x = ConnectedWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[137]
+	mi := &file_clusterpb_cluster_proto_msgTypes[142]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11314,7 +11666,7 @@ func (x *ConnectedWorker) String() string {
 func (*ConnectedWorker) ProtoMessage() {}
 
 func (x *ConnectedWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[137]
+	mi := &file_clusterpb_cluster_proto_msgTypes[142]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11327,7 +11679,7 @@ func (x *ConnectedWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConnectedWorker.ProtoReflect.Descriptor instead.
 func (*ConnectedWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{137}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{142}
 }
 
 func (x *ConnectedWorker) GetWorker() string {
@@ -11411,7 +11763,7 @@ type FromWorker struct {
 
 func (x *FromWorker) Reset() {
 	*x = FromWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[138]
+	mi := &file_clusterpb_cluster_proto_msgTypes[143]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11423,7 +11775,7 @@ func (x *FromWorker) String() string {
 func (*FromWorker) ProtoMessage() {}
 
 func (x *FromWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[138]
+	mi := &file_clusterpb_cluster_proto_msgTypes[143]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11436,7 +11788,7 @@ func (x *FromWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromWorker.ProtoReflect.Descriptor instead.
 func (*FromWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{138}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{143}
 }
 
 func (x *FromWorker) GetMessage() isFromWorker_Message {
@@ -11574,7 +11926,7 @@ type RegisterWorker struct {
 
 func (x *RegisterWorker) Reset() {
 	*x = RegisterWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[139]
+	mi := &file_clusterpb_cluster_proto_msgTypes[144]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11586,7 +11938,7 @@ func (x *RegisterWorker) String() string {
 func (*RegisterWorker) ProtoMessage() {}
 
 func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[139]
+	mi := &file_clusterpb_cluster_proto_msgTypes[144]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11599,7 +11951,7 @@ func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterWorker.ProtoReflect.Descriptor instead.
 func (*RegisterWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{139}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{144}
 }
 
 func (x *RegisterWorker) GetProtocol() uint32 {
@@ -11697,7 +12049,7 @@ type OrchestrationCode struct {
 
 func (x *OrchestrationCode) Reset() {
 	*x = OrchestrationCode{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[140]
+	mi := &file_clusterpb_cluster_proto_msgTypes[145]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11709,7 +12061,7 @@ func (x *OrchestrationCode) String() string {
 func (*OrchestrationCode) ProtoMessage() {}
 
 func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[140]
+	mi := &file_clusterpb_cluster_proto_msgTypes[145]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11722,7 +12074,7 @@ func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCode.ProtoReflect.Descriptor instead.
 func (*OrchestrationCode) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{140}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{145}
 }
 
 func (x *OrchestrationCode) GetName() string {
@@ -11749,7 +12101,7 @@ type AttemptID struct {
 
 func (x *AttemptID) Reset() {
 	*x = AttemptID{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[141]
+	mi := &file_clusterpb_cluster_proto_msgTypes[146]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11761,7 +12113,7 @@ func (x *AttemptID) String() string {
 func (*AttemptID) ProtoMessage() {}
 
 func (x *AttemptID) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[141]
+	mi := &file_clusterpb_cluster_proto_msgTypes[146]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11774,7 +12126,7 @@ func (x *AttemptID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptID.ProtoReflect.Descriptor instead.
 func (*AttemptID) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{141}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{146}
 }
 
 func (x *AttemptID) GetRef() *journalpb.OperationRef {
@@ -11803,7 +12155,7 @@ type RunningAttempt struct {
 
 func (x *RunningAttempt) Reset() {
 	*x = RunningAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[142]
+	mi := &file_clusterpb_cluster_proto_msgTypes[147]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11815,7 +12167,7 @@ func (x *RunningAttempt) String() string {
 func (*RunningAttempt) ProtoMessage() {}
 
 func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[142]
+	mi := &file_clusterpb_cluster_proto_msgTypes[147]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11828,7 +12180,7 @@ func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningAttempt.ProtoReflect.Descriptor instead.
 func (*RunningAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{142}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{147}
 }
 
 func (x *RunningAttempt) GetAttempt() *AttemptID {
@@ -11862,7 +12214,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[143]
+	mi := &file_clusterpb_cluster_proto_msgTypes[148]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11874,7 +12226,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[143]
+	mi := &file_clusterpb_cluster_proto_msgTypes[148]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11887,7 +12239,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{143}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{148}
 }
 
 func (x *Heartbeat) GetAttempt() *AttemptID {
@@ -11920,7 +12272,7 @@ type AttemptResult struct {
 
 func (x *AttemptResult) Reset() {
 	*x = AttemptResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[144]
+	mi := &file_clusterpb_cluster_proto_msgTypes[149]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11932,7 +12284,7 @@ func (x *AttemptResult) String() string {
 func (*AttemptResult) ProtoMessage() {}
 
 func (x *AttemptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[144]
+	mi := &file_clusterpb_cluster_proto_msgTypes[149]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11945,7 +12297,7 @@ func (x *AttemptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptResult.ProtoReflect.Descriptor instead.
 func (*AttemptResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{144}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{149}
 }
 
 func (x *AttemptResult) GetAttempt() *AttemptID {
@@ -11998,7 +12350,7 @@ type ToWorker struct {
 
 func (x *ToWorker) Reset() {
 	*x = ToWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[145]
+	mi := &file_clusterpb_cluster_proto_msgTypes[150]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12010,7 +12362,7 @@ func (x *ToWorker) String() string {
 func (*ToWorker) ProtoMessage() {}
 
 func (x *ToWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[145]
+	mi := &file_clusterpb_cluster_proto_msgTypes[150]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12023,7 +12375,7 @@ func (x *ToWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToWorker.ProtoReflect.Descriptor instead.
 func (*ToWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{145}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{150}
 }
 
 func (x *ToWorker) GetMessage() isToWorker_Message {
@@ -12110,7 +12462,7 @@ type AssignAttempt struct {
 
 func (x *AssignAttempt) Reset() {
 	*x = AssignAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[146]
+	mi := &file_clusterpb_cluster_proto_msgTypes[151]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12122,7 +12474,7 @@ func (x *AssignAttempt) String() string {
 func (*AssignAttempt) ProtoMessage() {}
 
 func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[146]
+	mi := &file_clusterpb_cluster_proto_msgTypes[151]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12135,7 +12487,7 @@ func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignAttempt.ProtoReflect.Descriptor instead.
 func (*AssignAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{146}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{151}
 }
 
 func (x *AssignAttempt) GetAttempt() *AttemptID {
@@ -12226,7 +12578,7 @@ type CancelAttempt struct {
 
 func (x *CancelAttempt) Reset() {
 	*x = CancelAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[147]
+	mi := &file_clusterpb_cluster_proto_msgTypes[152]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12238,7 +12590,7 @@ func (x *CancelAttempt) String() string {
 func (*CancelAttempt) ProtoMessage() {}
 
 func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[147]
+	mi := &file_clusterpb_cluster_proto_msgTypes[152]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12251,7 +12603,7 @@ func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelAttempt.ProtoReflect.Descriptor instead.
 func (*CancelAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{147}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{152}
 }
 
 func (x *CancelAttempt) GetAttempt() *AttemptID {
@@ -12272,7 +12624,7 @@ var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xc8\x1f\n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xcf \n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
@@ -12339,7 +12691,9 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"end_backup\x18W \x01(\v2#.tenuto.cluster.v1.EndBackupRequestH\x00R\tendBackup\x12D\n" +
 	"\n" +
 	"record_cut\x18X \x01(\v2#.tenuto.cluster.v1.RecordCutRequestH\x00R\trecordCut\x12>\n" +
-	"\bset_role\x18d \x01(\v2!.tenuto.cluster.v1.SetRoleRequestH\x00R\asetRole\x124\n" +
+	"\bset_role\x18d \x01(\v2!.tenuto.cluster.v1.SetRoleRequestH\x00R\asetRole\x12C\n" +
+	"\tprotocols\x18[ \x01(\v2#.tenuto.cluster.v1.ProtocolsRequestH\x00R\tprotocols\x12@\n" +
+	"\bfinalize\x18\\ \x01(\v2\".tenuto.cluster.v1.FinalizeRequestH\x00R\bfinalize\x124\n" +
 	"\x04view\x18} \x01(\v2\x1e.tenuto.cluster.v1.ViewRequestH\x00R\x04view\x12=\n" +
 	"\acompare\x18~ \x01(\v2!.tenuto.cluster.v1.CompareRequestH\x00R\acompare\x12P\n" +
 	"\x0ecompare_events\x18\x7f \x01(\v2'.tenuto.cluster.v1.CompareEventsRequestH\x00R\rcompareEvents\x12B\n" +
@@ -12505,7 +12859,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0eHistoryRequest\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\"\n" +
 	"\rfrom_event_id\x18\x02 \x01(\x04R\vfromEventId\x12\x14\n" +
-	"\x05paged\x18\x03 \x01(\bR\x05paged\"\xcf\x1c\n" +
+	"\x05paged\x18\x03 \x01(\bR\x05paged\"\xd4\x1d\n" +
 	"\bResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x124\n" +
 	"\afailure\x18\x02 \x01(\v2\x1a.tenuto.cluster.v1.FailureR\afailure\x12#\n" +
@@ -12560,7 +12914,9 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"end_backup\x18W \x01(\v2\x1e.tenuto.cluster.v1.BackupEndedH\x00R\tendBackup\x12?\n" +
 	"\n" +
 	"record_cut\x18X \x01(\v2\x1e.tenuto.cluster.v1.CutRecordedH\x00R\trecordCut\x12=\n" +
-	"\bset_role\x18d \x01(\v2 .tenuto.cluster.v1.SetRoleResultH\x00R\asetRole\x12/\n" +
+	"\bset_role\x18d \x01(\v2 .tenuto.cluster.v1.SetRoleResultH\x00R\asetRole\x12B\n" +
+	"\tprotocols\x18[ \x01(\v2\".tenuto.cluster.v1.ProtocolsResultH\x00R\tprotocols\x12?\n" +
+	"\bfinalize\x18\\ \x01(\v2!.tenuto.cluster.v1.FinalizeResultH\x00R\bfinalize\x12/\n" +
 	"\x04view\x18} \x01(\v2\x19.tenuto.cluster.v1.ViewedH\x00R\x04view\x12:\n" +
 	"\acompare\x18~ \x01(\v2\x1e.tenuto.cluster.v1.RangeDigestH\x00R\acompare\x12G\n" +
 	"\x0ecompare_events\x18\x7f \x01(\v2\x1e.tenuto.cluster.v1.EventHashesH\x00R\rcompareEvents\x12<\n" +
@@ -12633,7 +12989,23 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x123\n" +
 	"\x03pin\x18\x02 \x01(\x0e2!.tenuto.journal.v1.MemberRole.PinR\x03pin\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x0f\n" +
-	"\rSetRoleResult\"\x81\x01\n" +
+	"\rSetRoleResult\"\x12\n" +
+	"\x10ProtocolsRequest\"\xd1\x01\n" +
+	"\x0fProtocolsResult\x12\x1a\n" +
+	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12%\n" +
+	"\x0eready_protocol\x18\x02 \x01(\rR\rreadyProtocol\x12\x1f\n" +
+	"\vready_since\x18\x03 \x01(\x03R\n" +
+	"readySince\x12\x1d\n" +
+	"\n" +
+	"confirm_at\x18\x04 \x01(\x03R\tconfirmAt\x12;\n" +
+	"\amembers\x18\x05 \x03(\v2!.tenuto.cluster.v1.MemberProtocolR\amembers\"<\n" +
+	"\x0eMemberProtocol\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
+	"\x06newest\x18\x02 \x01(\rR\x06newest\")\n" +
+	"\x0fFinalizeRequest\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\",\n" +
+	"\x0eFinalizeResult\x12\x1a\n" +
+	"\bprotocol\x18\x01 \x01(\rR\bprotocol\"\x81\x01\n" +
 	"\x14PauseActivityRequest\x12\x1a\n" +
 	"\bactivity\x18\x01 \x01(\tR\bactivity\x12\x16\n" +
 	"\x06resume\x18\x02 \x01(\bR\x06resume\x12\x16\n" +
@@ -13053,7 +13425,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\"'\n" +
 	"\x11NodeReportRequest\x12\x12\n" +
-	"\x04node\x18\x01 \x01(\tR\x04node\"\xd9\x06\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"\xcd\a\n" +
 	"\n" +
 	"NodeReport\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
@@ -13081,7 +13453,10 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"free_slots\x18\x11 \x01(\rR\tfreeSlots\x12\x12\n" +
 	"\x04tags\x18\x12 \x03(\tR\x04tags\x127\n" +
 	"\x06backup\x18Z \x01(\v2\x1f.tenuto.cluster.v1.BackupReportR\x06backup\x124\n" +
-	"\alineage\x18_ \x01(\v2\x1a.tenuto.journal.v1.LineageR\alineage\"\x86\x05\n" +
+	"\alineage\x18_ \x01(\v2\x1a.tenuto.journal.v1.LineageR\alineage\x12#\n" +
+	"\rused_protocol\x18[ \x01(\rR\fusedProtocol\x12#\n" +
+	"\rnext_protocol\x18\\ \x01(\rR\fnextProtocol\x12(\n" +
+	"\x10next_protocol_at\x18] \x01(\x03R\x0enextProtocolAt\"\x86\x05\n" +
 	"\x0fPartitionReport\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x12\n" +
@@ -13264,7 +13639,7 @@ func file_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 153)
+var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 158)
 var file_clusterpb_cluster_proto_goTypes = []any{
 	(ReusePolicy)(0),                  // 0: tenuto.cluster.v1.ReusePolicy
 	(CodeList)(0),                     // 1: tenuto.cluster.v1.CodeList
@@ -13304,142 +13679,147 @@ var file_clusterpb_cluster_proto_goTypes = []any{
 	(*TransferLeadershipResult)(nil),  // 35: tenuto.cluster.v1.TransferLeadershipResult
 	(*SetRoleRequest)(nil),            // 36: tenuto.cluster.v1.SetRoleRequest
 	(*SetRoleResult)(nil),             // 37: tenuto.cluster.v1.SetRoleResult
-	(*PauseActivityRequest)(nil),      // 38: tenuto.cluster.v1.PauseActivityRequest
-	(*PauseActivityResult)(nil),       // 39: tenuto.cluster.v1.PauseActivityResult
-	(*ListResult)(nil),                // 40: tenuto.cluster.v1.ListResult
-	(*InstanceGroup)(nil),             // 41: tenuto.cluster.v1.InstanceGroup
-	(*PurgeResult)(nil),               // 42: tenuto.cluster.v1.PurgeResult
-	(*Failure)(nil),                   // 43: tenuto.cluster.v1.Failure
-	(*CopyRefusal)(nil),               // 44: tenuto.cluster.v1.CopyRefusal
-	(*OperationKind)(nil),             // 45: tenuto.cluster.v1.OperationKind
-	(*NotRegistered)(nil),             // 46: tenuto.cluster.v1.NotRegistered
-	(*VersionMismatch)(nil),           // 47: tenuto.cluster.v1.VersionMismatch
-	(*StartResult)(nil),               // 48: tenuto.cluster.v1.StartResult
-	(*SendResult)(nil),                // 49: tenuto.cluster.v1.SendResult
-	(*GetResult)(nil),                 // 50: tenuto.cluster.v1.GetResult
-	(*HistoryResult)(nil),             // 51: tenuto.cluster.v1.HistoryResult
-	(*Status)(nil),                    // 52: tenuto.cluster.v1.Status
-	(*Mismatch)(nil),                  // 53: tenuto.cluster.v1.Mismatch
-	(*CompleteRequest)(nil),           // 54: tenuto.cluster.v1.CompleteRequest
-	(*CompleteResult)(nil),            // 55: tenuto.cluster.v1.CompleteResult
-	(*PendingRequest)(nil),            // 56: tenuto.cluster.v1.PendingRequest
-	(*PendingResult)(nil),             // 57: tenuto.cluster.v1.PendingResult
-	(*OpenOperation)(nil),             // 58: tenuto.cluster.v1.OpenOperation
-	(*WaitRequest)(nil),               // 59: tenuto.cluster.v1.WaitRequest
-	(*WaitResult)(nil),                // 60: tenuto.cluster.v1.WaitResult
-	(*WatchRequest)(nil),              // 61: tenuto.cluster.v1.WatchRequest
-	(*WatchedRun)(nil),                // 62: tenuto.cluster.v1.WatchedRun
-	(*WatchResult)(nil),               // 63: tenuto.cluster.v1.WatchResult
-	(*WatchedEvent)(nil),              // 64: tenuto.cluster.v1.WatchedEvent
-	(*MembersRequest)(nil),            // 65: tenuto.cluster.v1.MembersRequest
-	(*MembersResult)(nil),             // 66: tenuto.cluster.v1.MembersResult
-	(*Member)(nil),                    // 67: tenuto.cluster.v1.Member
-	(*IssueTokenRequest)(nil),         // 68: tenuto.cluster.v1.IssueTokenRequest
-	(*IssueTokenResult)(nil),          // 69: tenuto.cluster.v1.IssueTokenResult
-	(*ListTokensRequest)(nil),         // 70: tenuto.cluster.v1.ListTokensRequest
-	(*ListTokensResult)(nil),          // 71: tenuto.cluster.v1.ListTokensResult
-	(*RevokeTokenRequest)(nil),        // 72: tenuto.cluster.v1.RevokeTokenRequest
-	(*RevokeTokenResult)(nil),         // 73: tenuto.cluster.v1.RevokeTokenResult
-	(*GetSettingsRequest)(nil),        // 74: tenuto.cluster.v1.GetSettingsRequest
-	(*GetSettingsResult)(nil),         // 75: tenuto.cluster.v1.GetSettingsResult
-	(*ChangeSettingsRequest)(nil),     // 76: tenuto.cluster.v1.ChangeSettingsRequest
-	(*ChangeSettingsResult)(nil),      // 77: tenuto.cluster.v1.ChangeSettingsResult
-	(*JoinRequest)(nil),               // 78: tenuto.cluster.v1.JoinRequest
-	(*JoinResult)(nil),                // 79: tenuto.cluster.v1.JoinResult
-	(*IntroduceRequest)(nil),          // 80: tenuto.cluster.v1.IntroduceRequest
-	(*IntroduceResult)(nil),           // 81: tenuto.cluster.v1.IntroduceResult
-	(*RemoveMemberRequest)(nil),       // 82: tenuto.cluster.v1.RemoveMemberRequest
-	(*RemoveMemberResult)(nil),        // 83: tenuto.cluster.v1.RemoveMemberResult
-	(*AdoptMemberRequest)(nil),        // 84: tenuto.cluster.v1.AdoptMemberRequest
-	(*AdoptMemberResult)(nil),         // 85: tenuto.cluster.v1.AdoptMemberResult
-	(*CrossMessagesRequest)(nil),      // 86: tenuto.cluster.v1.CrossMessagesRequest
-	(*CrossMessage)(nil),              // 87: tenuto.cluster.v1.CrossMessage
-	(*CrossMessagesResult)(nil),       // 88: tenuto.cluster.v1.CrossMessagesResult
-	(*CrossMessageResult)(nil),        // 89: tenuto.cluster.v1.CrossMessageResult
-	(*BeginBackupRequest)(nil),        // 90: tenuto.cluster.v1.BeginBackupRequest
-	(*BackupBegun)(nil),               // 91: tenuto.cluster.v1.BackupBegun
-	(*BackupPartition)(nil),           // 92: tenuto.cluster.v1.BackupPartition
-	(*BackupFile)(nil),                // 93: tenuto.cluster.v1.BackupFile
-	(*ReadBackupRequest)(nil),         // 94: tenuto.cluster.v1.ReadBackupRequest
-	(*BackupBytes)(nil),               // 95: tenuto.cluster.v1.BackupBytes
-	(*EndBackupRequest)(nil),          // 96: tenuto.cluster.v1.EndBackupRequest
-	(*BackupEnded)(nil),               // 97: tenuto.cluster.v1.BackupEnded
-	(*RecordBackupRequest)(nil),       // 98: tenuto.cluster.v1.RecordBackupRequest
-	(*BackupRecorded)(nil),            // 99: tenuto.cluster.v1.BackupRecorded
-	(*BackupReport)(nil),              // 100: tenuto.cluster.v1.BackupReport
-	(*RecordCutRequest)(nil),          // 101: tenuto.cluster.v1.RecordCutRequest
-	(*CutRecorded)(nil),               // 102: tenuto.cluster.v1.CutRecorded
-	(*ViewRequest)(nil),               // 103: tenuto.cluster.v1.ViewRequest
-	(*Viewed)(nil),                    // 104: tenuto.cluster.v1.Viewed
-	(*CompareRequest)(nil),            // 105: tenuto.cluster.v1.CompareRequest
-	(*RangeDigest)(nil),               // 106: tenuto.cluster.v1.RangeDigest
-	(*InstanceDigest)(nil),            // 107: tenuto.cluster.v1.InstanceDigest
-	(*CompareEventsRequest)(nil),      // 108: tenuto.cluster.v1.CompareEventsRequest
-	(*EventHashes)(nil),               // 109: tenuto.cluster.v1.EventHashes
-	(*ExecutionDigest)(nil),           // 110: tenuto.cluster.v1.ExecutionDigest
-	(*ReadViewRequest)(nil),           // 111: tenuto.cluster.v1.ReadViewRequest
-	(*ViewBytes)(nil),                 // 112: tenuto.cluster.v1.ViewBytes
-	(*RepairRequest)(nil),             // 113: tenuto.cluster.v1.RepairRequest
-	(*Repaired)(nil),                  // 114: tenuto.cluster.v1.Repaired
-	(*EndViewRequest)(nil),            // 115: tenuto.cluster.v1.EndViewRequest
-	(*ViewEnded)(nil),                 // 116: tenuto.cluster.v1.ViewEnded
-	(*VerifyRequest)(nil),             // 117: tenuto.cluster.v1.VerifyRequest
-	(*VerifyStatus)(nil),              // 118: tenuto.cluster.v1.VerifyStatus
-	(*Difference)(nil),                // 119: tenuto.cluster.v1.Difference
-	(*SignedDigest)(nil),              // 120: tenuto.cluster.v1.SignedDigest
-	(*AcceptReplicaRequest)(nil),      // 121: tenuto.cluster.v1.AcceptReplicaRequest
-	(*ReplicaAccepted)(nil),           // 122: tenuto.cluster.v1.ReplicaAccepted
-	(*ProveRequest)(nil),              // 123: tenuto.cluster.v1.ProveRequest
-	(*SignedHistory)(nil),             // 124: tenuto.cluster.v1.SignedHistory
-	(*SigningKeyRequest)(nil),         // 125: tenuto.cluster.v1.SigningKeyRequest
-	(*SigningKey)(nil),                // 126: tenuto.cluster.v1.SigningKey
-	(*NodeReportRequest)(nil),         // 127: tenuto.cluster.v1.NodeReportRequest
-	(*NodeReport)(nil),                // 128: tenuto.cluster.v1.NodeReport
-	(*PartitionReport)(nil),           // 129: tenuto.cluster.v1.PartitionReport
-	(*OverloadReport)(nil),            // 130: tenuto.cluster.v1.OverloadReport
-	(*RateReport)(nil),                // 131: tenuto.cluster.v1.RateReport
-	(*ActivityReport)(nil),            // 132: tenuto.cluster.v1.ActivityReport
-	(*TagQueue)(nil),                  // 133: tenuto.cluster.v1.TagQueue
-	(*OfferLeadershipRequest)(nil),    // 134: tenuto.cluster.v1.OfferLeadershipRequest
-	(*OfferLeadershipResult)(nil),     // 135: tenuto.cluster.v1.OfferLeadershipResult
-	(*CommitIndexRequest)(nil),        // 136: tenuto.cluster.v1.CommitIndexRequest
-	(*CommitIndexResult)(nil),         // 137: tenuto.cluster.v1.CommitIndexResult
-	(*CheckWorkerRequest)(nil),        // 138: tenuto.cluster.v1.CheckWorkerRequest
-	(*CheckWorkerResult)(nil),         // 139: tenuto.cluster.v1.CheckWorkerResult
-	(*ListWorkersRequest)(nil),        // 140: tenuto.cluster.v1.ListWorkersRequest
-	(*ListWorkersResult)(nil),         // 141: tenuto.cluster.v1.ListWorkersResult
-	(*ConnectedWorker)(nil),           // 142: tenuto.cluster.v1.ConnectedWorker
-	(*FromWorker)(nil),                // 143: tenuto.cluster.v1.FromWorker
-	(*RegisterWorker)(nil),            // 144: tenuto.cluster.v1.RegisterWorker
-	(*OrchestrationCode)(nil),         // 145: tenuto.cluster.v1.OrchestrationCode
-	(*AttemptID)(nil),                 // 146: tenuto.cluster.v1.AttemptID
-	(*RunningAttempt)(nil),            // 147: tenuto.cluster.v1.RunningAttempt
-	(*Heartbeat)(nil),                 // 148: tenuto.cluster.v1.Heartbeat
-	(*AttemptResult)(nil),             // 149: tenuto.cluster.v1.AttemptResult
-	(*ToWorker)(nil),                  // 150: tenuto.cluster.v1.ToWorker
-	(*AssignAttempt)(nil),             // 151: tenuto.cluster.v1.AssignAttempt
-	(*CancelAttempt)(nil),             // 152: tenuto.cluster.v1.CancelAttempt
-	nil,                               // 153: tenuto.cluster.v1.StartRequest.TagsEntry
-	nil,                               // 154: tenuto.cluster.v1.ListRequest.TagsEntry
-	nil,                               // 155: tenuto.cluster.v1.ListRequest.AttributesEntry
-	nil,                               // 156: tenuto.cluster.v1.Status.TagsEntry
-	nil,                               // 157: tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	(*journalpb.Payload)(nil),         // 158: tenuto.journal.v1.Payload
-	(*journalpb.Header)(nil),          // 159: tenuto.journal.v1.Header
-	(*journalpb.RetryPolicy)(nil),     // 160: tenuto.journal.v1.RetryPolicy
-	(*journalpb.Error)(nil),           // 161: tenuto.journal.v1.Error
-	(*journalpb.ValueSet)(nil),        // 162: tenuto.journal.v1.ValueSet
-	(*journalpb.ActivityOptions)(nil), // 163: tenuto.journal.v1.ActivityOptions
-	(journalpb.MemberRole_Pin)(0),     // 164: tenuto.journal.v1.MemberRole.Pin
-	(*journalpb.OperationRef)(nil),    // 165: tenuto.journal.v1.OperationRef
-	(*journalpb.AttributeSet)(nil),    // 166: tenuto.journal.v1.AttributeSet
-	(*journalpb.Lineage)(nil),         // 167: tenuto.journal.v1.Lineage
-	(*journalpb.Operation)(nil),       // 168: tenuto.journal.v1.Operation
-	(*journalpb.PausedActivity)(nil),  // 169: tenuto.journal.v1.PausedActivity
-	(*journalpb.JoinToken)(nil),       // 170: tenuto.journal.v1.JoinToken
-	(*journalpb.Event)(nil),           // 171: tenuto.journal.v1.Event
-	(*journalpb.Instance)(nil),        // 172: tenuto.journal.v1.Instance
-	(*journalpb.BackupRecord)(nil),    // 173: tenuto.journal.v1.BackupRecord
+	(*ProtocolsRequest)(nil),          // 38: tenuto.cluster.v1.ProtocolsRequest
+	(*ProtocolsResult)(nil),           // 39: tenuto.cluster.v1.ProtocolsResult
+	(*MemberProtocol)(nil),            // 40: tenuto.cluster.v1.MemberProtocol
+	(*FinalizeRequest)(nil),           // 41: tenuto.cluster.v1.FinalizeRequest
+	(*FinalizeResult)(nil),            // 42: tenuto.cluster.v1.FinalizeResult
+	(*PauseActivityRequest)(nil),      // 43: tenuto.cluster.v1.PauseActivityRequest
+	(*PauseActivityResult)(nil),       // 44: tenuto.cluster.v1.PauseActivityResult
+	(*ListResult)(nil),                // 45: tenuto.cluster.v1.ListResult
+	(*InstanceGroup)(nil),             // 46: tenuto.cluster.v1.InstanceGroup
+	(*PurgeResult)(nil),               // 47: tenuto.cluster.v1.PurgeResult
+	(*Failure)(nil),                   // 48: tenuto.cluster.v1.Failure
+	(*CopyRefusal)(nil),               // 49: tenuto.cluster.v1.CopyRefusal
+	(*OperationKind)(nil),             // 50: tenuto.cluster.v1.OperationKind
+	(*NotRegistered)(nil),             // 51: tenuto.cluster.v1.NotRegistered
+	(*VersionMismatch)(nil),           // 52: tenuto.cluster.v1.VersionMismatch
+	(*StartResult)(nil),               // 53: tenuto.cluster.v1.StartResult
+	(*SendResult)(nil),                // 54: tenuto.cluster.v1.SendResult
+	(*GetResult)(nil),                 // 55: tenuto.cluster.v1.GetResult
+	(*HistoryResult)(nil),             // 56: tenuto.cluster.v1.HistoryResult
+	(*Status)(nil),                    // 57: tenuto.cluster.v1.Status
+	(*Mismatch)(nil),                  // 58: tenuto.cluster.v1.Mismatch
+	(*CompleteRequest)(nil),           // 59: tenuto.cluster.v1.CompleteRequest
+	(*CompleteResult)(nil),            // 60: tenuto.cluster.v1.CompleteResult
+	(*PendingRequest)(nil),            // 61: tenuto.cluster.v1.PendingRequest
+	(*PendingResult)(nil),             // 62: tenuto.cluster.v1.PendingResult
+	(*OpenOperation)(nil),             // 63: tenuto.cluster.v1.OpenOperation
+	(*WaitRequest)(nil),               // 64: tenuto.cluster.v1.WaitRequest
+	(*WaitResult)(nil),                // 65: tenuto.cluster.v1.WaitResult
+	(*WatchRequest)(nil),              // 66: tenuto.cluster.v1.WatchRequest
+	(*WatchedRun)(nil),                // 67: tenuto.cluster.v1.WatchedRun
+	(*WatchResult)(nil),               // 68: tenuto.cluster.v1.WatchResult
+	(*WatchedEvent)(nil),              // 69: tenuto.cluster.v1.WatchedEvent
+	(*MembersRequest)(nil),            // 70: tenuto.cluster.v1.MembersRequest
+	(*MembersResult)(nil),             // 71: tenuto.cluster.v1.MembersResult
+	(*Member)(nil),                    // 72: tenuto.cluster.v1.Member
+	(*IssueTokenRequest)(nil),         // 73: tenuto.cluster.v1.IssueTokenRequest
+	(*IssueTokenResult)(nil),          // 74: tenuto.cluster.v1.IssueTokenResult
+	(*ListTokensRequest)(nil),         // 75: tenuto.cluster.v1.ListTokensRequest
+	(*ListTokensResult)(nil),          // 76: tenuto.cluster.v1.ListTokensResult
+	(*RevokeTokenRequest)(nil),        // 77: tenuto.cluster.v1.RevokeTokenRequest
+	(*RevokeTokenResult)(nil),         // 78: tenuto.cluster.v1.RevokeTokenResult
+	(*GetSettingsRequest)(nil),        // 79: tenuto.cluster.v1.GetSettingsRequest
+	(*GetSettingsResult)(nil),         // 80: tenuto.cluster.v1.GetSettingsResult
+	(*ChangeSettingsRequest)(nil),     // 81: tenuto.cluster.v1.ChangeSettingsRequest
+	(*ChangeSettingsResult)(nil),      // 82: tenuto.cluster.v1.ChangeSettingsResult
+	(*JoinRequest)(nil),               // 83: tenuto.cluster.v1.JoinRequest
+	(*JoinResult)(nil),                // 84: tenuto.cluster.v1.JoinResult
+	(*IntroduceRequest)(nil),          // 85: tenuto.cluster.v1.IntroduceRequest
+	(*IntroduceResult)(nil),           // 86: tenuto.cluster.v1.IntroduceResult
+	(*RemoveMemberRequest)(nil),       // 87: tenuto.cluster.v1.RemoveMemberRequest
+	(*RemoveMemberResult)(nil),        // 88: tenuto.cluster.v1.RemoveMemberResult
+	(*AdoptMemberRequest)(nil),        // 89: tenuto.cluster.v1.AdoptMemberRequest
+	(*AdoptMemberResult)(nil),         // 90: tenuto.cluster.v1.AdoptMemberResult
+	(*CrossMessagesRequest)(nil),      // 91: tenuto.cluster.v1.CrossMessagesRequest
+	(*CrossMessage)(nil),              // 92: tenuto.cluster.v1.CrossMessage
+	(*CrossMessagesResult)(nil),       // 93: tenuto.cluster.v1.CrossMessagesResult
+	(*CrossMessageResult)(nil),        // 94: tenuto.cluster.v1.CrossMessageResult
+	(*BeginBackupRequest)(nil),        // 95: tenuto.cluster.v1.BeginBackupRequest
+	(*BackupBegun)(nil),               // 96: tenuto.cluster.v1.BackupBegun
+	(*BackupPartition)(nil),           // 97: tenuto.cluster.v1.BackupPartition
+	(*BackupFile)(nil),                // 98: tenuto.cluster.v1.BackupFile
+	(*ReadBackupRequest)(nil),         // 99: tenuto.cluster.v1.ReadBackupRequest
+	(*BackupBytes)(nil),               // 100: tenuto.cluster.v1.BackupBytes
+	(*EndBackupRequest)(nil),          // 101: tenuto.cluster.v1.EndBackupRequest
+	(*BackupEnded)(nil),               // 102: tenuto.cluster.v1.BackupEnded
+	(*RecordBackupRequest)(nil),       // 103: tenuto.cluster.v1.RecordBackupRequest
+	(*BackupRecorded)(nil),            // 104: tenuto.cluster.v1.BackupRecorded
+	(*BackupReport)(nil),              // 105: tenuto.cluster.v1.BackupReport
+	(*RecordCutRequest)(nil),          // 106: tenuto.cluster.v1.RecordCutRequest
+	(*CutRecorded)(nil),               // 107: tenuto.cluster.v1.CutRecorded
+	(*ViewRequest)(nil),               // 108: tenuto.cluster.v1.ViewRequest
+	(*Viewed)(nil),                    // 109: tenuto.cluster.v1.Viewed
+	(*CompareRequest)(nil),            // 110: tenuto.cluster.v1.CompareRequest
+	(*RangeDigest)(nil),               // 111: tenuto.cluster.v1.RangeDigest
+	(*InstanceDigest)(nil),            // 112: tenuto.cluster.v1.InstanceDigest
+	(*CompareEventsRequest)(nil),      // 113: tenuto.cluster.v1.CompareEventsRequest
+	(*EventHashes)(nil),               // 114: tenuto.cluster.v1.EventHashes
+	(*ExecutionDigest)(nil),           // 115: tenuto.cluster.v1.ExecutionDigest
+	(*ReadViewRequest)(nil),           // 116: tenuto.cluster.v1.ReadViewRequest
+	(*ViewBytes)(nil),                 // 117: tenuto.cluster.v1.ViewBytes
+	(*RepairRequest)(nil),             // 118: tenuto.cluster.v1.RepairRequest
+	(*Repaired)(nil),                  // 119: tenuto.cluster.v1.Repaired
+	(*EndViewRequest)(nil),            // 120: tenuto.cluster.v1.EndViewRequest
+	(*ViewEnded)(nil),                 // 121: tenuto.cluster.v1.ViewEnded
+	(*VerifyRequest)(nil),             // 122: tenuto.cluster.v1.VerifyRequest
+	(*VerifyStatus)(nil),              // 123: tenuto.cluster.v1.VerifyStatus
+	(*Difference)(nil),                // 124: tenuto.cluster.v1.Difference
+	(*SignedDigest)(nil),              // 125: tenuto.cluster.v1.SignedDigest
+	(*AcceptReplicaRequest)(nil),      // 126: tenuto.cluster.v1.AcceptReplicaRequest
+	(*ReplicaAccepted)(nil),           // 127: tenuto.cluster.v1.ReplicaAccepted
+	(*ProveRequest)(nil),              // 128: tenuto.cluster.v1.ProveRequest
+	(*SignedHistory)(nil),             // 129: tenuto.cluster.v1.SignedHistory
+	(*SigningKeyRequest)(nil),         // 130: tenuto.cluster.v1.SigningKeyRequest
+	(*SigningKey)(nil),                // 131: tenuto.cluster.v1.SigningKey
+	(*NodeReportRequest)(nil),         // 132: tenuto.cluster.v1.NodeReportRequest
+	(*NodeReport)(nil),                // 133: tenuto.cluster.v1.NodeReport
+	(*PartitionReport)(nil),           // 134: tenuto.cluster.v1.PartitionReport
+	(*OverloadReport)(nil),            // 135: tenuto.cluster.v1.OverloadReport
+	(*RateReport)(nil),                // 136: tenuto.cluster.v1.RateReport
+	(*ActivityReport)(nil),            // 137: tenuto.cluster.v1.ActivityReport
+	(*TagQueue)(nil),                  // 138: tenuto.cluster.v1.TagQueue
+	(*OfferLeadershipRequest)(nil),    // 139: tenuto.cluster.v1.OfferLeadershipRequest
+	(*OfferLeadershipResult)(nil),     // 140: tenuto.cluster.v1.OfferLeadershipResult
+	(*CommitIndexRequest)(nil),        // 141: tenuto.cluster.v1.CommitIndexRequest
+	(*CommitIndexResult)(nil),         // 142: tenuto.cluster.v1.CommitIndexResult
+	(*CheckWorkerRequest)(nil),        // 143: tenuto.cluster.v1.CheckWorkerRequest
+	(*CheckWorkerResult)(nil),         // 144: tenuto.cluster.v1.CheckWorkerResult
+	(*ListWorkersRequest)(nil),        // 145: tenuto.cluster.v1.ListWorkersRequest
+	(*ListWorkersResult)(nil),         // 146: tenuto.cluster.v1.ListWorkersResult
+	(*ConnectedWorker)(nil),           // 147: tenuto.cluster.v1.ConnectedWorker
+	(*FromWorker)(nil),                // 148: tenuto.cluster.v1.FromWorker
+	(*RegisterWorker)(nil),            // 149: tenuto.cluster.v1.RegisterWorker
+	(*OrchestrationCode)(nil),         // 150: tenuto.cluster.v1.OrchestrationCode
+	(*AttemptID)(nil),                 // 151: tenuto.cluster.v1.AttemptID
+	(*RunningAttempt)(nil),            // 152: tenuto.cluster.v1.RunningAttempt
+	(*Heartbeat)(nil),                 // 153: tenuto.cluster.v1.Heartbeat
+	(*AttemptResult)(nil),             // 154: tenuto.cluster.v1.AttemptResult
+	(*ToWorker)(nil),                  // 155: tenuto.cluster.v1.ToWorker
+	(*AssignAttempt)(nil),             // 156: tenuto.cluster.v1.AssignAttempt
+	(*CancelAttempt)(nil),             // 157: tenuto.cluster.v1.CancelAttempt
+	nil,                               // 158: tenuto.cluster.v1.StartRequest.TagsEntry
+	nil,                               // 159: tenuto.cluster.v1.ListRequest.TagsEntry
+	nil,                               // 160: tenuto.cluster.v1.ListRequest.AttributesEntry
+	nil,                               // 161: tenuto.cluster.v1.Status.TagsEntry
+	nil,                               // 162: tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	(*journalpb.Payload)(nil),         // 163: tenuto.journal.v1.Payload
+	(*journalpb.Header)(nil),          // 164: tenuto.journal.v1.Header
+	(*journalpb.RetryPolicy)(nil),     // 165: tenuto.journal.v1.RetryPolicy
+	(*journalpb.Error)(nil),           // 166: tenuto.journal.v1.Error
+	(*journalpb.ValueSet)(nil),        // 167: tenuto.journal.v1.ValueSet
+	(*journalpb.ActivityOptions)(nil), // 168: tenuto.journal.v1.ActivityOptions
+	(journalpb.MemberRole_Pin)(0),     // 169: tenuto.journal.v1.MemberRole.Pin
+	(*journalpb.OperationRef)(nil),    // 170: tenuto.journal.v1.OperationRef
+	(*journalpb.AttributeSet)(nil),    // 171: tenuto.journal.v1.AttributeSet
+	(*journalpb.Lineage)(nil),         // 172: tenuto.journal.v1.Lineage
+	(*journalpb.Operation)(nil),       // 173: tenuto.journal.v1.Operation
+	(*journalpb.PausedActivity)(nil),  // 174: tenuto.journal.v1.PausedActivity
+	(*journalpb.JoinToken)(nil),       // 175: tenuto.journal.v1.JoinToken
+	(*journalpb.Event)(nil),           // 176: tenuto.journal.v1.Event
+	(*journalpb.Instance)(nil),        // 177: tenuto.journal.v1.Instance
+	(*journalpb.BackupRecord)(nil),    // 178: tenuto.journal.v1.BackupRecord
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
 	6,   // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
@@ -13453,217 +13833,222 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	17,  // 8: tenuto.cluster.v1.Request.update:type_name -> tenuto.cluster.v1.UpdateRequest
 	21,  // 9: tenuto.cluster.v1.Request.executions:type_name -> tenuto.cluster.v1.ExecutionsRequest
 	19,  // 10: tenuto.cluster.v1.Request.values:type_name -> tenuto.cluster.v1.ValuesRequest
-	54,  // 11: tenuto.cluster.v1.Request.complete:type_name -> tenuto.cluster.v1.CompleteRequest
-	56,  // 12: tenuto.cluster.v1.Request.pending:type_name -> tenuto.cluster.v1.PendingRequest
-	59,  // 13: tenuto.cluster.v1.Request.wait:type_name -> tenuto.cluster.v1.WaitRequest
-	61,  // 14: tenuto.cluster.v1.Request.watch:type_name -> tenuto.cluster.v1.WatchRequest
-	65,  // 15: tenuto.cluster.v1.Request.members:type_name -> tenuto.cluster.v1.MembersRequest
-	78,  // 16: tenuto.cluster.v1.Request.join:type_name -> tenuto.cluster.v1.JoinRequest
-	82,  // 17: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
-	68,  // 18: tenuto.cluster.v1.Request.issue_token:type_name -> tenuto.cluster.v1.IssueTokenRequest
-	86,  // 19: tenuto.cluster.v1.Request.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesRequest
-	134, // 20: tenuto.cluster.v1.Request.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipRequest
-	136, // 21: tenuto.cluster.v1.Request.commit_index:type_name -> tenuto.cluster.v1.CommitIndexRequest
+	59,  // 11: tenuto.cluster.v1.Request.complete:type_name -> tenuto.cluster.v1.CompleteRequest
+	61,  // 12: tenuto.cluster.v1.Request.pending:type_name -> tenuto.cluster.v1.PendingRequest
+	64,  // 13: tenuto.cluster.v1.Request.wait:type_name -> tenuto.cluster.v1.WaitRequest
+	66,  // 14: tenuto.cluster.v1.Request.watch:type_name -> tenuto.cluster.v1.WatchRequest
+	70,  // 15: tenuto.cluster.v1.Request.members:type_name -> tenuto.cluster.v1.MembersRequest
+	83,  // 16: tenuto.cluster.v1.Request.join:type_name -> tenuto.cluster.v1.JoinRequest
+	87,  // 17: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
+	73,  // 18: tenuto.cluster.v1.Request.issue_token:type_name -> tenuto.cluster.v1.IssueTokenRequest
+	91,  // 19: tenuto.cluster.v1.Request.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesRequest
+	139, // 20: tenuto.cluster.v1.Request.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipRequest
+	141, // 21: tenuto.cluster.v1.Request.commit_index:type_name -> tenuto.cluster.v1.CommitIndexRequest
 	7,   // 22: tenuto.cluster.v1.Request.start_batch:type_name -> tenuto.cluster.v1.StartBatchRequest
-	84,  // 23: tenuto.cluster.v1.Request.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberRequest
-	70,  // 24: tenuto.cluster.v1.Request.list_tokens:type_name -> tenuto.cluster.v1.ListTokensRequest
-	72,  // 25: tenuto.cluster.v1.Request.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenRequest
-	74,  // 26: tenuto.cluster.v1.Request.get_settings:type_name -> tenuto.cluster.v1.GetSettingsRequest
-	76,  // 27: tenuto.cluster.v1.Request.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsRequest
+	89,  // 23: tenuto.cluster.v1.Request.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberRequest
+	75,  // 24: tenuto.cluster.v1.Request.list_tokens:type_name -> tenuto.cluster.v1.ListTokensRequest
+	77,  // 25: tenuto.cluster.v1.Request.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenRequest
+	79,  // 26: tenuto.cluster.v1.Request.get_settings:type_name -> tenuto.cluster.v1.GetSettingsRequest
+	81,  // 27: tenuto.cluster.v1.Request.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsRequest
 	30,  // 28: tenuto.cluster.v1.Request.operate:type_name -> tenuto.cluster.v1.OperateRequest
-	38,  // 29: tenuto.cluster.v1.Request.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityRequest
+	43,  // 29: tenuto.cluster.v1.Request.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityRequest
 	32,  // 30: tenuto.cluster.v1.Request.copy:type_name -> tenuto.cluster.v1.CopyRequest
 	34,  // 31: tenuto.cluster.v1.Request.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipRequest
-	127, // 32: tenuto.cluster.v1.Request.node_report:type_name -> tenuto.cluster.v1.NodeReportRequest
-	90,  // 33: tenuto.cluster.v1.Request.begin_backup:type_name -> tenuto.cluster.v1.BeginBackupRequest
-	94,  // 34: tenuto.cluster.v1.Request.read_backup:type_name -> tenuto.cluster.v1.ReadBackupRequest
-	96,  // 35: tenuto.cluster.v1.Request.end_backup:type_name -> tenuto.cluster.v1.EndBackupRequest
-	101, // 36: tenuto.cluster.v1.Request.record_cut:type_name -> tenuto.cluster.v1.RecordCutRequest
+	132, // 32: tenuto.cluster.v1.Request.node_report:type_name -> tenuto.cluster.v1.NodeReportRequest
+	95,  // 33: tenuto.cluster.v1.Request.begin_backup:type_name -> tenuto.cluster.v1.BeginBackupRequest
+	99,  // 34: tenuto.cluster.v1.Request.read_backup:type_name -> tenuto.cluster.v1.ReadBackupRequest
+	101, // 35: tenuto.cluster.v1.Request.end_backup:type_name -> tenuto.cluster.v1.EndBackupRequest
+	106, // 36: tenuto.cluster.v1.Request.record_cut:type_name -> tenuto.cluster.v1.RecordCutRequest
 	36,  // 37: tenuto.cluster.v1.Request.set_role:type_name -> tenuto.cluster.v1.SetRoleRequest
-	103, // 38: tenuto.cluster.v1.Request.view:type_name -> tenuto.cluster.v1.ViewRequest
-	105, // 39: tenuto.cluster.v1.Request.compare:type_name -> tenuto.cluster.v1.CompareRequest
-	108, // 40: tenuto.cluster.v1.Request.compare_events:type_name -> tenuto.cluster.v1.CompareEventsRequest
-	111, // 41: tenuto.cluster.v1.Request.read_view:type_name -> tenuto.cluster.v1.ReadViewRequest
-	113, // 42: tenuto.cluster.v1.Request.repair:type_name -> tenuto.cluster.v1.RepairRequest
-	115, // 43: tenuto.cluster.v1.Request.end_view:type_name -> tenuto.cluster.v1.EndViewRequest
-	117, // 44: tenuto.cluster.v1.Request.verify:type_name -> tenuto.cluster.v1.VerifyRequest
-	121, // 45: tenuto.cluster.v1.Request.accept_replica:type_name -> tenuto.cluster.v1.AcceptReplicaRequest
-	123, // 46: tenuto.cluster.v1.Request.prove:type_name -> tenuto.cluster.v1.ProveRequest
-	125, // 47: tenuto.cluster.v1.Request.signing_key:type_name -> tenuto.cluster.v1.SigningKeyRequest
-	80,  // 48: tenuto.cluster.v1.Request.introduce:type_name -> tenuto.cluster.v1.IntroduceRequest
-	98,  // 49: tenuto.cluster.v1.Request.record_backup:type_name -> tenuto.cluster.v1.RecordBackupRequest
-	138, // 50: tenuto.cluster.v1.Request.check_worker:type_name -> tenuto.cluster.v1.CheckWorkerRequest
-	140, // 51: tenuto.cluster.v1.Request.list_workers:type_name -> tenuto.cluster.v1.ListWorkersRequest
-	158, // 52: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
-	153, // 53: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
-	0,   // 54: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
-	25,  // 55: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
-	159, // 56: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
-	160, // 57: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	17,  // 58: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
-	8,   // 59: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
-	6,   // 60: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
-	10,  // 61: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
-	28,  // 62: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
-	2,   // 63: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
-	154, // 64: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
-	155, // 65: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
-	13,  // 66: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
-	14,  // 67: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
-	158, // 68: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
-	158, // 69: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
-	161, // 70: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
-	158, // 71: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
-	159, // 72: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
-	161, // 73: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
-	162, // 74: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
-	23,  // 75: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
-	161, // 76: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
-	158, // 77: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	159, // 78: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
-	43,  // 79: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
-	48,  // 80: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
-	49,  // 81: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
-	50,  // 82: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
-	51,  // 83: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
-	29,  // 84: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
-	40,  // 85: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
-	42,  // 86: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
-	16,  // 87: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
-	18,  // 88: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
-	22,  // 89: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
-	20,  // 90: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
-	55,  // 91: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
-	57,  // 92: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
-	60,  // 93: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
-	63,  // 94: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
-	66,  // 95: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
-	79,  // 96: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
-	83,  // 97: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
-	69,  // 98: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
-	88,  // 99: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
-	135, // 100: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
-	137, // 101: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
-	9,   // 102: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
-	85,  // 103: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
-	71,  // 104: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
-	73,  // 105: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
-	75,  // 106: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
-	77,  // 107: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
-	31,  // 108: tenuto.cluster.v1.Response.operate:type_name -> tenuto.cluster.v1.OperateResult
-	39,  // 109: tenuto.cluster.v1.Response.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityResult
-	33,  // 110: tenuto.cluster.v1.Response.copy:type_name -> tenuto.cluster.v1.CopyResult
-	35,  // 111: tenuto.cluster.v1.Response.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipResult
-	128, // 112: tenuto.cluster.v1.Response.node_report:type_name -> tenuto.cluster.v1.NodeReport
-	91,  // 113: tenuto.cluster.v1.Response.begin_backup:type_name -> tenuto.cluster.v1.BackupBegun
-	95,  // 114: tenuto.cluster.v1.Response.read_backup:type_name -> tenuto.cluster.v1.BackupBytes
-	97,  // 115: tenuto.cluster.v1.Response.end_backup:type_name -> tenuto.cluster.v1.BackupEnded
-	102, // 116: tenuto.cluster.v1.Response.record_cut:type_name -> tenuto.cluster.v1.CutRecorded
-	37,  // 117: tenuto.cluster.v1.Response.set_role:type_name -> tenuto.cluster.v1.SetRoleResult
-	104, // 118: tenuto.cluster.v1.Response.view:type_name -> tenuto.cluster.v1.Viewed
-	106, // 119: tenuto.cluster.v1.Response.compare:type_name -> tenuto.cluster.v1.RangeDigest
-	109, // 120: tenuto.cluster.v1.Response.compare_events:type_name -> tenuto.cluster.v1.EventHashes
-	112, // 121: tenuto.cluster.v1.Response.read_view:type_name -> tenuto.cluster.v1.ViewBytes
-	114, // 122: tenuto.cluster.v1.Response.repair:type_name -> tenuto.cluster.v1.Repaired
-	116, // 123: tenuto.cluster.v1.Response.end_view:type_name -> tenuto.cluster.v1.ViewEnded
-	118, // 124: tenuto.cluster.v1.Response.verify:type_name -> tenuto.cluster.v1.VerifyStatus
-	122, // 125: tenuto.cluster.v1.Response.accept_replica:type_name -> tenuto.cluster.v1.ReplicaAccepted
-	124, // 126: tenuto.cluster.v1.Response.prove:type_name -> tenuto.cluster.v1.SignedHistory
-	126, // 127: tenuto.cluster.v1.Response.signing_key:type_name -> tenuto.cluster.v1.SigningKey
-	81,  // 128: tenuto.cluster.v1.Response.introduce:type_name -> tenuto.cluster.v1.IntroduceResult
-	99,  // 129: tenuto.cluster.v1.Response.record_backup:type_name -> tenuto.cluster.v1.BackupRecorded
-	139, // 130: tenuto.cluster.v1.Response.check_worker:type_name -> tenuto.cluster.v1.CheckWorkerResult
-	141, // 131: tenuto.cluster.v1.Response.list_workers:type_name -> tenuto.cluster.v1.ListWorkersResult
-	3,   // 132: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
-	158, // 133: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
-	161, // 134: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
-	163, // 135: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
-	4,   // 136: tenuto.cluster.v1.CopyRequest.kind:type_name -> tenuto.cluster.v1.CopyRequest.Kind
-	158, // 137: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
-	164, // 138: tenuto.cluster.v1.SetRoleRequest.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
-	52,  // 139: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
-	41,  // 140: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
-	47,  // 141: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
-	46,  // 142: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
-	161, // 143: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
-	45,  // 144: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
-	44,  // 145: tenuto.cluster.v1.Failure.copy_refusal:type_name -> tenuto.cluster.v1.CopyRefusal
-	18,  // 146: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
-	52,  // 147: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	158, // 148: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	161, // 149: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
-	53,  // 150: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	165, // 151: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	156, // 152: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	158, // 153: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
-	166, // 154: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	167, // 155: tenuto.cluster.v1.Status.lineage:type_name -> tenuto.journal.v1.Lineage
-	158, // 156: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
-	161, // 157: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
-	58,  // 158: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
-	168, // 159: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
-	169, // 160: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
-	52,  // 161: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
-	62,  // 162: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
-	64,  // 163: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
-	62,  // 164: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
-	67,  // 165: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
-	167, // 166: tenuto.cluster.v1.MembersResult.lineages:type_name -> tenuto.journal.v1.Lineage
-	164, // 167: tenuto.cluster.v1.Member.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
-	170, // 168: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
-	87,  // 169: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
-	171, // 170: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
-	165, // 171: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
-	89,  // 172: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
-	172, // 173: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
-	171, // 174: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
-	92,  // 175: tenuto.cluster.v1.BackupBegun.partitions:type_name -> tenuto.cluster.v1.BackupPartition
-	93,  // 176: tenuto.cluster.v1.BackupPartition.files:type_name -> tenuto.cluster.v1.BackupFile
-	173, // 177: tenuto.cluster.v1.RecordBackupRequest.outcome:type_name -> tenuto.journal.v1.BackupRecord
-	173, // 178: tenuto.cluster.v1.BackupReport.record:type_name -> tenuto.journal.v1.BackupRecord
-	107, // 179: tenuto.cluster.v1.RangeDigest.each:type_name -> tenuto.cluster.v1.InstanceDigest
-	110, // 180: tenuto.cluster.v1.EventHashes.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
-	119, // 181: tenuto.cluster.v1.VerifyStatus.differences:type_name -> tenuto.cluster.v1.Difference
-	120, // 182: tenuto.cluster.v1.VerifyStatus.digests:type_name -> tenuto.cluster.v1.SignedDigest
-	110, // 183: tenuto.cluster.v1.SignedHistory.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
-	129, // 184: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
-	130, // 185: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
-	131, // 186: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
-	145, // 187: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	132, // 188: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
-	100, // 189: tenuto.cluster.v1.NodeReport.backup:type_name -> tenuto.cluster.v1.BackupReport
-	167, // 190: tenuto.cluster.v1.NodeReport.lineage:type_name -> tenuto.journal.v1.Lineage
-	133, // 191: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
-	142, // 192: tenuto.cluster.v1.ListWorkersResult.workers:type_name -> tenuto.cluster.v1.ConnectedWorker
-	144, // 193: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
-	147, // 194: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
-	148, // 195: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
-	149, // 196: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	157, // 197: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	145, // 198: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	1,   // 199: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
-	165, // 200: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	146, // 201: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	146, // 202: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	158, // 203: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	146, // 204: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	158, // 205: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	161, // 206: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	158, // 207: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	151, // 208: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
-	152, // 209: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
-	146, // 210: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	146, // 211: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	158, // 212: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
-	161, // 213: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
-	158, // 214: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
-	159, // 215: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
-	146, // 216: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	217, // [217:217] is the sub-list for method output_type
-	217, // [217:217] is the sub-list for method input_type
-	217, // [217:217] is the sub-list for extension type_name
-	217, // [217:217] is the sub-list for extension extendee
-	0,   // [0:217] is the sub-list for field type_name
+	38,  // 38: tenuto.cluster.v1.Request.protocols:type_name -> tenuto.cluster.v1.ProtocolsRequest
+	41,  // 39: tenuto.cluster.v1.Request.finalize:type_name -> tenuto.cluster.v1.FinalizeRequest
+	108, // 40: tenuto.cluster.v1.Request.view:type_name -> tenuto.cluster.v1.ViewRequest
+	110, // 41: tenuto.cluster.v1.Request.compare:type_name -> tenuto.cluster.v1.CompareRequest
+	113, // 42: tenuto.cluster.v1.Request.compare_events:type_name -> tenuto.cluster.v1.CompareEventsRequest
+	116, // 43: tenuto.cluster.v1.Request.read_view:type_name -> tenuto.cluster.v1.ReadViewRequest
+	118, // 44: tenuto.cluster.v1.Request.repair:type_name -> tenuto.cluster.v1.RepairRequest
+	120, // 45: tenuto.cluster.v1.Request.end_view:type_name -> tenuto.cluster.v1.EndViewRequest
+	122, // 46: tenuto.cluster.v1.Request.verify:type_name -> tenuto.cluster.v1.VerifyRequest
+	126, // 47: tenuto.cluster.v1.Request.accept_replica:type_name -> tenuto.cluster.v1.AcceptReplicaRequest
+	128, // 48: tenuto.cluster.v1.Request.prove:type_name -> tenuto.cluster.v1.ProveRequest
+	130, // 49: tenuto.cluster.v1.Request.signing_key:type_name -> tenuto.cluster.v1.SigningKeyRequest
+	85,  // 50: tenuto.cluster.v1.Request.introduce:type_name -> tenuto.cluster.v1.IntroduceRequest
+	103, // 51: tenuto.cluster.v1.Request.record_backup:type_name -> tenuto.cluster.v1.RecordBackupRequest
+	143, // 52: tenuto.cluster.v1.Request.check_worker:type_name -> tenuto.cluster.v1.CheckWorkerRequest
+	145, // 53: tenuto.cluster.v1.Request.list_workers:type_name -> tenuto.cluster.v1.ListWorkersRequest
+	163, // 54: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
+	158, // 55: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
+	0,   // 56: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
+	25,  // 57: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
+	164, // 58: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
+	165, // 59: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	17,  // 60: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
+	8,   // 61: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
+	6,   // 62: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
+	10,  // 63: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
+	28,  // 64: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
+	2,   // 65: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
+	159, // 66: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	160, // 67: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
+	13,  // 68: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
+	14,  // 69: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
+	163, // 70: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
+	163, // 71: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
+	166, // 72: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
+	163, // 73: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
+	164, // 74: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
+	166, // 75: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
+	167, // 76: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
+	23,  // 77: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
+	166, // 78: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
+	163, // 79: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	164, // 80: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
+	48,  // 81: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
+	53,  // 82: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
+	54,  // 83: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
+	55,  // 84: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
+	56,  // 85: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
+	29,  // 86: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
+	45,  // 87: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
+	47,  // 88: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
+	16,  // 89: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
+	18,  // 90: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
+	22,  // 91: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
+	20,  // 92: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
+	60,  // 93: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
+	62,  // 94: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
+	65,  // 95: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
+	68,  // 96: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
+	71,  // 97: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
+	84,  // 98: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
+	88,  // 99: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
+	74,  // 100: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
+	93,  // 101: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
+	140, // 102: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
+	142, // 103: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
+	9,   // 104: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
+	90,  // 105: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
+	76,  // 106: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
+	78,  // 107: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
+	80,  // 108: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
+	82,  // 109: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
+	31,  // 110: tenuto.cluster.v1.Response.operate:type_name -> tenuto.cluster.v1.OperateResult
+	44,  // 111: tenuto.cluster.v1.Response.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityResult
+	33,  // 112: tenuto.cluster.v1.Response.copy:type_name -> tenuto.cluster.v1.CopyResult
+	35,  // 113: tenuto.cluster.v1.Response.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipResult
+	133, // 114: tenuto.cluster.v1.Response.node_report:type_name -> tenuto.cluster.v1.NodeReport
+	96,  // 115: tenuto.cluster.v1.Response.begin_backup:type_name -> tenuto.cluster.v1.BackupBegun
+	100, // 116: tenuto.cluster.v1.Response.read_backup:type_name -> tenuto.cluster.v1.BackupBytes
+	102, // 117: tenuto.cluster.v1.Response.end_backup:type_name -> tenuto.cluster.v1.BackupEnded
+	107, // 118: tenuto.cluster.v1.Response.record_cut:type_name -> tenuto.cluster.v1.CutRecorded
+	37,  // 119: tenuto.cluster.v1.Response.set_role:type_name -> tenuto.cluster.v1.SetRoleResult
+	39,  // 120: tenuto.cluster.v1.Response.protocols:type_name -> tenuto.cluster.v1.ProtocolsResult
+	42,  // 121: tenuto.cluster.v1.Response.finalize:type_name -> tenuto.cluster.v1.FinalizeResult
+	109, // 122: tenuto.cluster.v1.Response.view:type_name -> tenuto.cluster.v1.Viewed
+	111, // 123: tenuto.cluster.v1.Response.compare:type_name -> tenuto.cluster.v1.RangeDigest
+	114, // 124: tenuto.cluster.v1.Response.compare_events:type_name -> tenuto.cluster.v1.EventHashes
+	117, // 125: tenuto.cluster.v1.Response.read_view:type_name -> tenuto.cluster.v1.ViewBytes
+	119, // 126: tenuto.cluster.v1.Response.repair:type_name -> tenuto.cluster.v1.Repaired
+	121, // 127: tenuto.cluster.v1.Response.end_view:type_name -> tenuto.cluster.v1.ViewEnded
+	123, // 128: tenuto.cluster.v1.Response.verify:type_name -> tenuto.cluster.v1.VerifyStatus
+	127, // 129: tenuto.cluster.v1.Response.accept_replica:type_name -> tenuto.cluster.v1.ReplicaAccepted
+	129, // 130: tenuto.cluster.v1.Response.prove:type_name -> tenuto.cluster.v1.SignedHistory
+	131, // 131: tenuto.cluster.v1.Response.signing_key:type_name -> tenuto.cluster.v1.SigningKey
+	86,  // 132: tenuto.cluster.v1.Response.introduce:type_name -> tenuto.cluster.v1.IntroduceResult
+	104, // 133: tenuto.cluster.v1.Response.record_backup:type_name -> tenuto.cluster.v1.BackupRecorded
+	144, // 134: tenuto.cluster.v1.Response.check_worker:type_name -> tenuto.cluster.v1.CheckWorkerResult
+	146, // 135: tenuto.cluster.v1.Response.list_workers:type_name -> tenuto.cluster.v1.ListWorkersResult
+	3,   // 136: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
+	163, // 137: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
+	166, // 138: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
+	168, // 139: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
+	4,   // 140: tenuto.cluster.v1.CopyRequest.kind:type_name -> tenuto.cluster.v1.CopyRequest.Kind
+	163, // 141: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
+	169, // 142: tenuto.cluster.v1.SetRoleRequest.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
+	40,  // 143: tenuto.cluster.v1.ProtocolsResult.members:type_name -> tenuto.cluster.v1.MemberProtocol
+	57,  // 144: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
+	46,  // 145: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
+	52,  // 146: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
+	51,  // 147: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
+	166, // 148: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
+	50,  // 149: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
+	49,  // 150: tenuto.cluster.v1.Failure.copy_refusal:type_name -> tenuto.cluster.v1.CopyRefusal
+	18,  // 151: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
+	57,  // 152: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
+	163, // 153: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	166, // 154: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	58,  // 155: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
+	170, // 156: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	161, // 157: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	163, // 158: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
+	171, // 159: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	172, // 160: tenuto.cluster.v1.Status.lineage:type_name -> tenuto.journal.v1.Lineage
+	163, // 161: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	166, // 162: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	63,  // 163: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
+	173, // 164: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	174, // 165: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
+	57,  // 166: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
+	67,  // 167: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
+	69,  // 168: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
+	67,  // 169: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
+	72,  // 170: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
+	172, // 171: tenuto.cluster.v1.MembersResult.lineages:type_name -> tenuto.journal.v1.Lineage
+	169, // 172: tenuto.cluster.v1.Member.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
+	175, // 173: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
+	92,  // 174: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
+	176, // 175: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
+	170, // 176: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
+	94,  // 177: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
+	177, // 178: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
+	176, // 179: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
+	97,  // 180: tenuto.cluster.v1.BackupBegun.partitions:type_name -> tenuto.cluster.v1.BackupPartition
+	98,  // 181: tenuto.cluster.v1.BackupPartition.files:type_name -> tenuto.cluster.v1.BackupFile
+	178, // 182: tenuto.cluster.v1.RecordBackupRequest.outcome:type_name -> tenuto.journal.v1.BackupRecord
+	178, // 183: tenuto.cluster.v1.BackupReport.record:type_name -> tenuto.journal.v1.BackupRecord
+	112, // 184: tenuto.cluster.v1.RangeDigest.each:type_name -> tenuto.cluster.v1.InstanceDigest
+	115, // 185: tenuto.cluster.v1.EventHashes.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
+	124, // 186: tenuto.cluster.v1.VerifyStatus.differences:type_name -> tenuto.cluster.v1.Difference
+	125, // 187: tenuto.cluster.v1.VerifyStatus.digests:type_name -> tenuto.cluster.v1.SignedDigest
+	115, // 188: tenuto.cluster.v1.SignedHistory.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
+	134, // 189: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
+	135, // 190: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
+	136, // 191: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
+	150, // 192: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	137, // 193: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
+	105, // 194: tenuto.cluster.v1.NodeReport.backup:type_name -> tenuto.cluster.v1.BackupReport
+	172, // 195: tenuto.cluster.v1.NodeReport.lineage:type_name -> tenuto.journal.v1.Lineage
+	138, // 196: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
+	147, // 197: tenuto.cluster.v1.ListWorkersResult.workers:type_name -> tenuto.cluster.v1.ConnectedWorker
+	149, // 198: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
+	152, // 199: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
+	153, // 200: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
+	154, // 201: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	162, // 202: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	150, // 203: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	1,   // 204: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
+	170, // 205: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	151, // 206: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	151, // 207: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	163, // 208: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	151, // 209: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	163, // 210: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	166, // 211: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	163, // 212: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	156, // 213: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
+	157, // 214: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
+	151, // 215: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	151, // 216: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	163, // 217: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
+	166, // 218: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
+	163, // 219: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
+	164, // 220: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
+	151, // 221: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	222, // [222:222] is the sub-list for method output_type
+	222, // [222:222] is the sub-list for method input_type
+	222, // [222:222] is the sub-list for extension type_name
+	222, // [222:222] is the sub-list for extension extendee
+	0,   // [0:222] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }
@@ -13710,6 +14095,8 @@ func file_clusterpb_cluster_proto_init() {
 		(*Request_EndBackup)(nil),
 		(*Request_RecordCut)(nil),
 		(*Request_SetRole)(nil),
+		(*Request_Protocols)(nil),
+		(*Request_Finalize)(nil),
 		(*Request_View)(nil),
 		(*Request_Compare)(nil),
 		(*Request_CompareEvents)(nil),
@@ -13765,6 +14152,8 @@ func file_clusterpb_cluster_proto_init() {
 		(*Response_EndBackup)(nil),
 		(*Response_RecordCut)(nil),
 		(*Response_SetRole)(nil),
+		(*Response_Protocols)(nil),
+		(*Response_Finalize)(nil),
 		(*Response_View)(nil),
 		(*Response_Compare)(nil),
 		(*Response_CompareEvents)(nil),
@@ -13780,8 +14169,8 @@ func file_clusterpb_cluster_proto_init() {
 		(*Response_CheckWorker)(nil),
 		(*Response_ListWorkers)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[124].OneofWrappers = []any{}
-	file_clusterpb_cluster_proto_msgTypes[138].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[129].OneofWrappers = []any{}
+	file_clusterpb_cluster_proto_msgTypes[143].OneofWrappers = []any{
 		(*FromWorker_Register)(nil),
 		(*FromWorker_RunningAttempt)(nil),
 		(*FromWorker_FreeSlots)(nil),
@@ -13789,7 +14178,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*FromWorker_Result)(nil),
 		(*FromWorker_Drain)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[145].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[150].OneofWrappers = []any{
 		(*ToWorker_AssignAttempt)(nil),
 		(*ToWorker_CancelAttempt)(nil),
 		(*ToWorker_Ack)(nil),
@@ -13800,7 +14189,7 @@ func file_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_clusterpb_cluster_proto_rawDesc), len(file_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   153,
+			NumMessages:   158,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

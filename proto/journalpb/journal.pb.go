@@ -4370,7 +4370,10 @@ type Epoch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	// The cluster time at the beginning, Unix nanoseconds.
-	Clock         int64 `protobuf:"varint,2,opt,name=clock,proto3" json:"clock,omitempty"`
+	Clock int64 `protobuf:"varint,2,opt,name=clock,proto3" json:"clock,omitempty"`
+	// The newest protocol that the node speaks; 0: a build before protocol 4, or none wrote it. If it is
+	// below PartitionMetadata.ready_protocol, that is reset.
+	Protocol      uint32 `protobuf:"varint,44,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4415,6 +4418,13 @@ func (x *Epoch) GetNode() string {
 func (x *Epoch) GetClock() int64 {
 	if x != nil {
 		return x.Clock
+	}
+	return 0
+}
+
+func (x *Epoch) GetProtocol() uint32 {
+	if x != nil {
+		return x.Protocol
 	}
 	return 0
 }
@@ -4467,6 +4477,10 @@ type MetadataChange struct {
 	Quarantine *Quarantine `protobuf:"bytes,41,opt,name=quarantine,proto3" json:"quarantine,omitempty"`
 	// Ends the quarantine of an instance and a node; the other fields do not matter. Protocol 4.
 	Lifted *Quarantine `protobuf:"bytes,42,opt,name=lifted,proto3" json:"lifted,omitempty"`
+	// If ready_since is not 0, both replace those recorded; see PartitionMetadata. In the first partition
+	// only. Builds of the earlier protocol ignore them.
+	ReadyProtocol uint32 `protobuf:"varint,44,opt,name=ready_protocol,json=readyProtocol,proto3" json:"ready_protocol,omitempty"`
+	ReadySince    int64  `protobuf:"varint,45,opt,name=ready_since,json=readySince,proto3" json:"ready_since,omitempty"`
 	// The outcome of a scheduled backup, in the first partition only: a success if it has an ID. Counts
 	// are ignored. Repeating a success changes nothing. Protocol 4.
 	Backup        *BackupRecord `protobuf:"bytes,26,opt,name=backup,proto3" json:"backup,omitempty"`
@@ -4628,6 +4642,20 @@ func (x *MetadataChange) GetLifted() *Quarantine {
 		return x.Lifted
 	}
 	return nil
+}
+
+func (x *MetadataChange) GetReadyProtocol() uint32 {
+	if x != nil {
+		return x.ReadyProtocol
+	}
+	return 0
+}
+
+func (x *MetadataChange) GetReadySince() int64 {
+	if x != nil {
+		return x.ReadySince
+	}
+	return 0
 }
 
 func (x *MetadataChange) GetBackup() *BackupRecord {
@@ -5440,6 +5468,11 @@ type PartitionMetadata struct {
 	Comparison *Comparison `protobuf:"bytes,23,opt,name=comparison,proto3" json:"comparison,omitempty"`
 	// In order of instances and nodes.
 	Quarantines []*Quarantine `protobuf:"bytes,24,rep,name=quarantines,proto3" json:"quarantines,omitempty"`
+	// A protocol above that of the cluster which all members speak, and since when in cluster time, Unix
+	// nanoseconds; both 0: there is none. While a member has a build of the earlier protocol, replicas may
+	// differ here: only leaders read it, each begins by checking it, and nothing derives from it.
+	ReadyProtocol uint32 `protobuf:"varint,26,opt,name=ready_protocol,json=readyProtocol,proto3" json:"ready_protocol,omitempty"`
+	ReadySince    int64  `protobuf:"varint,27,opt,name=ready_since,json=readySince,proto3" json:"ready_since,omitempty"`
 	// The outcome of scheduled backups, in the first partition; absent before the first.
 	Backup        *BackupRecord `protobuf:"bytes,10,opt,name=backup,proto3" json:"backup,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -5565,6 +5598,20 @@ func (x *PartitionMetadata) GetQuarantines() []*Quarantine {
 		return x.Quarantines
 	}
 	return nil
+}
+
+func (x *PartitionMetadata) GetReadyProtocol() uint32 {
+	if x != nil {
+		return x.ReadyProtocol
+	}
+	return 0
+}
+
+func (x *PartitionMetadata) GetReadySince() int64 {
+	if x != nil {
+		return x.ReadySince
+	}
+	return 0
 }
 
 func (x *PartitionMetadata) GetBackup() *BackupRecord {
@@ -5765,6 +5812,9 @@ type Settings struct {
 	ReplaceVoterAfter int64  `protobuf:"varint,101,opt,name=replace_voter_after,json=replaceVoterAfter,proto3" json:"replace_voter_after,omitempty"`
 	// After which silence of a member its lost directory is replaced. Nanoseconds; 0: never.
 	ReplaceLostAfter int64 `protobuf:"varint,38,opt,name=replace_lost_after,json=replaceLostAfter,proto3" json:"replace_lost_after,omitempty"`
+	// For how long all members speak a protocol before the cluster uses it, in nanoseconds. 0 in settings
+	// recorded by a build that did not wait: the default.
+	ConfirmProtocolAfter int64 `protobuf:"varint,103,opt,name=confirm_protocol_after,json=confirmProtocolAfter,proto3" json:"confirm_protocol_after,omitempty"`
 	// Where attempts begin; empty for the default. Builds before protocol 4 ignore it.
 	ActivityPlacement string `protobuf:"bytes,30,opt,name=activity_placement,json=activityPlacement,proto3" json:"activity_placement,omitempty"`
 	unknownFields     protoimpl.UnknownFields
@@ -5916,6 +5966,13 @@ func (x *Settings) GetReplaceVoterAfter() int64 {
 func (x *Settings) GetReplaceLostAfter() int64 {
 	if x != nil {
 		return x.ReplaceLostAfter
+	}
+	return 0
+}
+
+func (x *Settings) GetConfirmProtocolAfter() int64 {
+	if x != nil {
+		return x.ConfirmProtocolAfter
 	}
 	return 0
 }
@@ -6892,10 +6949,11 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x0ffailed_attempts\x18\t \x01(\v2!.tenuto.journal.v1.FailedAttemptsR\x0efailedAttempts\";\n" +
 	"\x05Purge\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1c\n" +
-	"\tinstances\x18\x02 \x03(\tR\tinstances\"1\n" +
+	"\tinstances\x18\x02 \x03(\tR\tinstances\"M\n" +
 	"\x05Epoch\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
-	"\x05clock\x18\x02 \x01(\x03R\x05clock\"\xed\x05\n" +
+	"\x05clock\x18\x02 \x01(\x03R\x05clock\x12\x1a\n" +
+	"\bprotocol\x18, \x01(\rR\bprotocol\"\xb5\x06\n" +
 	"\x0eMetadataChange\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05clock\x18\x02 \x01(\x03R\x05clock\x12\x18\n" +
@@ -6918,7 +6976,10 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\n" +
 	"quarantine\x18) \x01(\v2\x1d.tenuto.journal.v1.QuarantineR\n" +
 	"quarantine\x125\n" +
-	"\x06lifted\x18* \x01(\v2\x1d.tenuto.journal.v1.QuarantineR\x06lifted\x127\n" +
+	"\x06lifted\x18* \x01(\v2\x1d.tenuto.journal.v1.QuarantineR\x06lifted\x12%\n" +
+	"\x0eready_protocol\x18, \x01(\rR\rreadyProtocol\x12\x1f\n" +
+	"\vready_since\x18- \x01(\x03R\n" +
+	"readySince\x127\n" +
 	"\x06backup\x18\x1a \x01(\v2\x1f.tenuto.journal.v1.BackupRecordR\x06backup\"8\n" +
 	"\n" +
 	"Comparison\x12\x16\n" +
@@ -6992,7 +7053,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1d\n" +
 	"\n" +
 	"expires_at\x18\x02 \x01(\x03R\texpiresAt\x12\x12\n" +
-	"\x04node\x18\x03 \x01(\tR\x04node\"\xc1\x04\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\"\x89\x05\n" +
 	"\x11PartitionMetadata\x12\x14\n" +
 	"\x05clock\x18\x01 \x01(\x03R\x05clock\x12\x18\n" +
 	"\aremoved\x18\x02 \x03(\tR\aremoved\x124\n" +
@@ -7008,7 +7069,10 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\n" +
 	"comparison\x18\x17 \x01(\v2\x1d.tenuto.journal.v1.ComparisonR\n" +
 	"comparison\x12?\n" +
-	"\vquarantines\x18\x18 \x03(\v2\x1d.tenuto.journal.v1.QuarantineR\vquarantines\x127\n" +
+	"\vquarantines\x18\x18 \x03(\v2\x1d.tenuto.journal.v1.QuarantineR\vquarantines\x12%\n" +
+	"\x0eready_protocol\x18\x1a \x01(\rR\rreadyProtocol\x12\x1f\n" +
+	"\vready_since\x18\x1b \x01(\x03R\n" +
+	"readySince\x127\n" +
 	"\x06backup\x18\n" +
 	" \x01(\v2\x1f.tenuto.journal.v1.BackupRecordR\x06backup\"_\n" +
 	"\x05Roles\x127\n" +
@@ -7029,7 +7093,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x03Pin\x12\f\n" +
 	"\bPIN_NONE\x10\x00\x12\r\n" +
 	"\tPIN_VOTER\x10\x01\x12\x0f\n" +
-	"\vPIN_STANDBY\x10\x02\"\xb9\x06\n" +
+	"\vPIN_STANDBY\x10\x02\"\xef\x06\n" +
 	"\bSettings\x12F\n" +
 	"\x0eactivity_rates\x18\x01 \x03(\v2\x1f.tenuto.journal.v1.ActivityRateR\ractivityRates\x12\x19\n" +
 	"\bopen_max\x18\x02 \x01(\x04R\aopenMax\x12!\n" +
@@ -7050,7 +7114,8 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x11paused_activities\x18\x19 \x03(\v2!.tenuto.journal.v1.PausedActivityR\x10pausedActivities\x12\x16\n" +
 	"\x06voters\x18d \x01(\x04R\x06voters\x12.\n" +
 	"\x13replace_voter_after\x18e \x01(\x03R\x11replaceVoterAfter\x12,\n" +
-	"\x12replace_lost_after\x18& \x01(\x03R\x10replaceLostAfter\x12-\n" +
+	"\x12replace_lost_after\x18& \x01(\x03R\x10replaceLostAfter\x124\n" +
+	"\x16confirm_protocol_after\x18g \x01(\x03R\x14confirmProtocolAfter\x12-\n" +
 	"\x12activity_placement\x18\x1e \x01(\tR\x11activityPlacement\"x\n" +
 	"\x0ePausedActivity\x12\x1a\n" +
 	"\bactivity\x18\x01 \x01(\tR\bactivity\x12\x1c\n" +

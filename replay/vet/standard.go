@@ -87,7 +87,7 @@ var standardRules = map[string]packageRules{
 	bulkPath: {"DryRun": clusterCall, "Get": clusterCall, "List": clusterCall, "Pause": clusterCall, "Refusals": clusterCall, "Resume": clusterCall,
 		"Start": clusterCall, "Stop": clusterCall},
 	proofPath: {"Key": clusterCall, "Prove": clusterCall},
-	operatePath: {"AcceptReplica": clusterCall, "Verify": clusterCall, "Adjust": clusterCall, "Audit": clusterCall, "Complete": clusterCall, "Drain": clusterCall, "Fail": clusterCall, "FireNow": clusterCall, "Fork": clusterCall,
+	operatePath: {"AcceptReplica": clusterCall, "Verify": clusterCall, "Adjust": clusterCall, "Audit": clusterCall, "Complete": clusterCall, "Drain": clusterCall, "Fail": clusterCall, "Finalize": clusterCall, "GetProtocols": clusterCall, "FireNow": clusterCall, "Fork": clusterCall,
 		"Hold": clusterCall, "PauseActivity": clusterCall, "Pauses": clusterCall, "PlanDrain": clusterCall, "Release": clusterCall,
 		"Rerun": clusterCall, "ResumeActivity": clusterCall, "RetryNow": clusterCall, "Rewind": clusterCall, "SetRole": clusterCall, "TransferLeadership": clusterCall, "Workers": clusterCall},
 

@@ -82,6 +82,8 @@ var observables = []observable{
 
 	{"tenuto.node.ready", "{node}", observableGauge, "Whether the node is ready.", readOne(func(s *Sample) float64 { return boolToFloat(s.Ready) })},
 	{"tenuto.members", "{member}", observableGauge, "Members with a vote and without, by whether they answer, on the leader of the first partition.", readVotes},
+	{"tenuto.protocol", "{protocol}", observableGauge, "The protocol that the cluster uses.", readOne(func(s *Sample) uint64 { return uint64(s.Protocol) })},
+	{"tenuto.protocol.next", "{protocol}", observableGauge, "A newer protocol that all members speak and the cluster does not use yet; 0 if there is none.", readOne(func(s *Sample) uint64 { return uint64(s.NextProtocol) })},
 	{"tenuto.voters.wanted", "{member}", observableGauge, "Members that are to vote, on the leader of the first partition.", readVotersWanted},
 	{"tenuto.roles.changes", "{change}", observableCounter, "How often this node, as leader of the first partition, changed which members vote.", readOne(func(s *Sample) uint64 { return s.RoleChanges })},
 	{"tenuto.certificate.remaining", "s", observableGauge, "Time until the node's certificate expires, negative afterwards.", readCertificate},

@@ -19,6 +19,9 @@ type Sample struct {
 	StartsShed    uint64
 	StartsWaiting int // in the start queue
 	Partitions    []PartitionSample
+	// Protocol is that of the cluster, NextProtocol one that all members speak and the cluster does not
+	// use yet, 0 if there is none.
+	Protocol, NextProtocol uint32
 	// VotersWanted is how many members are to vote, RoleChanges how often this node has changed which.
 	VotersWanted int
 	RoleChanges  uint64

@@ -43,13 +43,15 @@ func EncodeAppend(a *journalpb.Append) []byte {
 }
 
 // EncodeEpoch returns the field Entry.records of an Epoch.
-func EncodeEpoch(node string, clock int64) []byte {
-	size := 1 + protowire.SizeBytes(len(node)) + 1 + protowire.SizeVarint(uint64(clock))
+func EncodeEpoch(node string, clock int64, protocol uint32) []byte {
+	size := 1 + protowire.SizeBytes(len(node)) + 1 + protowire.SizeVarint(uint64(clock)) + 2 + protowire.SizeVarint(uint64(protocol))
 	return EncodeRecord(commandEpoch, size, func(b []byte) []byte {
 		b = protowire.AppendTag(b, 1, protowire.BytesType)
 		b = protowire.AppendString(b, node)
 		b = protowire.AppendTag(b, 2, protowire.VarintType)
-		return protowire.AppendVarint(b, uint64(clock))
+		b = protowire.AppendVarint(b, uint64(clock))
+		b = protowire.AppendTag(b, 44, protowire.VarintType)
+		return protowire.AppendVarint(b, uint64(protocol))
 	})
 }
 

@@ -12,7 +12,10 @@ import (
 type nodeReport struct {
 	Version            string          `json:"version,omitempty"`
 	Revision           string          `json:"revision,omitempty"`
-	Protocol           uint32          `json:"protocol,omitempty"`
+	Protocol           uint32          `json:"protocol,omitempty"`         // the newest that it speaks
+	UsedProtocol       uint32          `json:"used_protocol,omitempty"`    // that the cluster uses
+	NextProtocol       uint32          `json:"next_protocol,omitempty"`    // that it uses next
+	NextProtocolAt     *time.Time      `json:"next_protocol_at,omitempty"` // by itself, in cluster time
 	UptimeSeconds      float64         `json:"uptime_seconds,omitempty"`
 	NotReady           string          `json:"not_ready,omitempty"` // why
 	Partitions         []partitionView `json:"partitions,omitempty"`
@@ -103,6 +106,7 @@ const uptimeStep = time.Minute
 func nodeReportOf(r *clusterpb.NodeReport) nodeReport {
 	v := nodeReport{
 		Version: r.Version, Revision: r.Revision, Protocol: r.Protocol, NotReady: r.NotReady,
+		UsedProtocol: r.UsedProtocol, NextProtocol: r.NextProtocol, NextProtocolAt: timeOfNanos(r.NextProtocolAt),
 		CertificateExpires: timeOfNanos(r.CertificateExpires), Slots: r.Slots, FreeSlots: &r.FreeSlots, Tags: r.Tags,
 	}
 	if l := r.Lineage; l != nil {

@@ -62,6 +62,7 @@ function NodeCard({ node, nodes, reload }) {
     <${Facts} items=${[
       ['Address', node.address && html`<span class="mono">${node.address}</span>`],
       ['Version', (node.version || node.revision) && html`<span class="mono">${node.version || node.revision.slice(0, 12)}</span>`],
+      ['Protocol', node.protocol && `${node.protocol}${node.used_protocol && node.used_protocol !== node.protocol ? `, the cluster uses ${node.used_protocol}` : ''}`],
       ['Up for', node.uptime_seconds && duration(node.uptime_seconds)],
       ['Role', node.role && `${node.role}${node.pinned_role ? `, set to ${node.pinned_role}` : ''}`],
       ['Zone', node.zone],
@@ -129,11 +130,20 @@ async function load(signal) {
   return data;
 }
 
+// An upgrade that has not been confirmed, as the nodes report it.
+function Upgrade({ nodes }) {
+  const node = nodes.find((each) => each.next_protocol > 0);
+  return node && html`<div class="panel" role="status">The cluster uses protocol ${node.used_protocol}. Every node speaks
+    ${node.next_protocol}, which it uses by itself at <${Time} value=${node.next_protocol_at} />, or
+    after <span class="mono">tenuto cluster finalize</span>. Until then nodes may return to the previous build.</div>`;
+}
+
 function Cluster() {
   const cluster = useFetched('cluster', load, 'cluster',
     (kind, data) => (kind === 'state' && data.nodes ? { ...fetched, ...data } : undefined));
   return html`<div class="page-head"><h1>Cluster</h1></div>
     <${Fetched} result=${cluster} what="Asking the nodes">${(data) => html`
+      <${Upgrade} nodes=${data.nodes} />
       <div class="node-cards">${data.nodes.map((node) => html`<${NodeCard} key=${node.id} node=${node} nodes=${data.nodes} reload=${cluster.reload} />`)}</div>
       <section aria-labelledby="partitions"><h2 id="partitions">Partitions</h2><${Partitions} nodes=${data.nodes} reload=${cluster.reload} /></section>
       ${data.settings && html`<section aria-labelledby="settings"><h2 id="settings">Settings</h2><div class="panel"><${Payload}
