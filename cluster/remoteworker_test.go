@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -113,7 +114,7 @@ func TestRemoteWorker_Placement(t *testing.T) {
 				InMemory: true, Listen: loopbackPeers(t, 1)[0].Address, Partitions: 1, ActivitiesMax: 4, LeaderExempt: c.exempt,
 				Settings: Settings{ActivityPlacement: c.placement}, Definitions: w.definitions("leader"),
 			})
-			worker := dialNodes(t, DialConfig{Definitions: w.definitions("worker"), ActivitiesMax: 4}, node)
+			worker := dialNodes(t, DialConfig{Definitions: w.definitions("worker"), ActivitiesMax: 4, DrainTimeout: -1}, node)
 			awaitWorkers(t, node.Client(), 1)
 			run, err := StartRun(testContext(t), node.Client(), manyActivities, "m", 5)
 			if err != nil {
@@ -181,12 +182,12 @@ func TestRemoteWorker_ResultsReachNextLeader(t *testing.T) {
 	}
 }
 
-// A worker that is closed drains: its attempts begin at once on another, under the same numbers.
-func TestRemoteWorker_DrainsOnClose(t *testing.T) {
+// Attempts that DrainTimeout cancels begin at once on another worker, under the same numbers.
+func TestRemoteWorker_DrainTimeoutPasses(t *testing.T) {
 	checkGoroutineLeaks(t)
 	w := newAttemptRecorder()
 	node := startNode(t, Config{InMemory: true, Listen: loopbackPeers(t, 1)[0].Address, Partitions: 1, Definitions: w.definitions("leader")[1:]})
-	first := dialNodes(t, DialConfig{Definitions: w.definitions("first"), WorkerName: "first"}, node)
+	first := dialNodes(t, DialConfig{Definitions: w.definitions("first"), WorkerName: "first", DrainTimeout: time.Millisecond}, node)
 	run, err := StartRun(testContext(t), node.Client(), manyActivities, "m", 4)
 	if err != nil {
 		t.Fatal(err)
@@ -205,6 +206,43 @@ func TestRemoteWorker_DrainsOnClose(t *testing.T) {
 	where, err := run.Wait(testContext(t))
 	if err != nil || strings.Join(where, " ") != "second second second second" {
 		t.Errorf("ran on %v, %v", where, err)
+	}
+}
+
+// A worker that is closed runs what has begun to its end, and gives back at once what waits for a slot.
+func TestRemoteWorker_DrainsOnClose(t *testing.T) {
+	checkGoroutineLeaks(t)
+	first, second := newAttemptRecorder(), newAttemptRecorder()
+	node := startNode(t, Config{InMemory: true, Listen: loopbackPeers(t, 1)[0].Address, Partitions: 1, Definitions: first.definitions("leader")[1:]})
+	worker := dialNodes(t, DialConfig{
+		Definitions: first.definitions("first"), ActivitiesMax: 8, ActivityLimits: map[string]int{workerActivity.Name(): 2}, DrainTimeout: time.Hour,
+	}, node)
+	run, err := StartRun(testContext(t), node.Client(), manyActivities, "m", 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "two run", func() bool { return first.countOn("first") == 2 })
+	dialNodes(t, DialConfig{Definitions: second.definitions("second"), ActivityLimits: map[string]int{workerActivity.Name(): 1}}, node)
+	eventually(t, "the third runs", func() bool { return second.countOn("second") == 1 })
+	closed := make(chan error, 1)
+	go func() { closed <- worker.Close() }()
+	close(second.release) // the fourth begins there while the others still run
+	eventually(t, "the fourth runs", func() bool { return second.countOn("second") == 2 })
+	select {
+	case err := <-closed:
+		t.Fatalf("Close has returned %v while two attempts run", err)
+	default:
+	}
+	close(first.release)
+	where, err := run.Wait(testContext(t))
+	if err != nil || strings.Join(where, " ") != "first first second second" {
+		t.Errorf("ran on %v, %v", where, err)
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	if again := node.system.ActivityCounts().Reassigned; again != 0 {
+		t.Errorf("%d attempts began again, want none", again)
 	}
 }
 

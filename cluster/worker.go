@@ -413,6 +413,9 @@ func (c DialConfig) validateWorker() error {
 	return err
 }
 
+// drainTimeoutDefault is the default of DialConfig.DrainTimeout.
+const drainTimeoutDefault = 10 * time.Second
+
 // activitiesMaxMax bounds DialConfig.ActivitiesMax.
 const activitiesMaxMax = 1 << 20
 
@@ -479,19 +482,39 @@ func (w *remoteWorker) loop(number int, known *remotePartition) *worker.Loop {
 	}
 }
 
-// stop ends the attempts and tells the leaders that the worker drains. It waits up to StopGrace for
-// bodies, which can still call the cluster. It may be called twice.
+// stop lets the attempts that have begun end, for up to DrainTimeout, and cancels the others. Then it
+// tells the leaders that the worker drains, and waits up to StopGrace for bodies, which can still call
+// the cluster. It may be called twice.
 func (w *remoteWorker) stop() {
 	if w == nil {
 		return
 	}
 	w.stopOnce.Do(func() {
+		w.drain()
 		w.system.StopAttempts()
 		w.cancel(replay.ErrNodeStopping)
 		w.loops.Wait()
 		w.system.Close()
 		w.metrics.Close()
 	})
+}
+
+// drain takes no more attempts, and waits up to DrainTimeout for those that have begun and for the
+// acknowledgments of their results.
+func (w *remoteWorker) drain() {
+	idle := w.system.StopAssigning()
+	timer := time.NewTimer(w.config.DrainTimeout)
+	defer timer.Stop()
+	select {
+	case <-idle:
+		return
+	default:
+	}
+	select {
+	case <-idle:
+	case <-timer.C:
+		w.config.Logger.Info("worker cancels the attempts that still run: they begin on other workers", "worker", w.id, "timeout", w.config.DrainTimeout)
+	}
 }
 
 // withWorkerDefaults sets the defaults of the fields of a worker.
@@ -507,6 +530,9 @@ func (c DialConfig) withWorkerDefaults() DialConfig {
 	}
 	if c.StopGrace == 0 {
 		c.StopGrace = stopGraceDefault
+	}
+	if c.DrainTimeout == 0 {
+		c.DrainTimeout = drainTimeoutDefault
 	}
 	if c.MeterProvider == nil {
 		c.MeterProvider = otel.GetMeterProvider()

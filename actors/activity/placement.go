@@ -120,8 +120,14 @@ func (p *workerPool) leastUsed(name string) *workerSession {
 }
 
 // isLessUsed reports whether a smaller share of the slots is in use than on another worker. Among
-// equals it is the one that has waited longest for an attempt.
+// equals it is the one that has waited longest for an attempt. Workers without a free slot come last,
+// also those that have not offered any yet: they have no share.
 func (w *workerSession) isLessUsed(than *workerSession) bool {
+	if free := w.freeSlots > 0; free != (than.freeSlots > 0) {
+		return free
+	} else if !free {
+		return w.lastAssigned < than.lastAssigned
+	}
 	one, other := w.freeSlots*than.capacity, than.freeSlots*w.capacity
 	if one != other {
 		return one > other

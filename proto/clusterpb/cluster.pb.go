@@ -11356,6 +11356,7 @@ type FromWorker struct {
 	//	*FromWorker_Heartbeat
 	//	*FromWorker_Result
 	//	*FromWorker_Drain
+	//	*FromWorker_StopAssigning
 	Message       isFromWorker_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -11452,6 +11453,15 @@ func (x *FromWorker) GetDrain() bool {
 	return false
 }
 
+func (x *FromWorker) GetStopAssigning() *StopAssigning {
+	if x != nil {
+		if x, ok := x.Message.(*FromWorker_StopAssigning); ok {
+			return x.StopAssigning
+		}
+	}
+	return nil
+}
+
 type isFromWorker_Message interface {
 	isFromWorker_Message()
 }
@@ -11484,6 +11494,12 @@ type FromWorker_Drain struct {
 	Drain bool `protobuf:"varint,6,opt,name=drain,proto3,oneof"`
 }
 
+type FromWorker_StopAssigning struct {
+	// The worker takes no more attempts, and still runs those that it has. Protocol 4; older leaders
+	// ignore it.
+	StopAssigning *StopAssigning `protobuf:"bytes,7,opt,name=stop_assigning,json=stopAssigning,proto3,oneof"`
+}
+
 func (*FromWorker_Register) isFromWorker_Message() {}
 
 func (*FromWorker_RunningAttempt) isFromWorker_Message() {}
@@ -11495,6 +11511,54 @@ func (*FromWorker_Heartbeat) isFromWorker_Message() {}
 func (*FromWorker_Result) isFromWorker_Message() {}
 
 func (*FromWorker_Drain) isFromWorker_Message() {}
+
+func (*FromWorker_StopAssigning) isFromWorker_Message() {}
+
+// StopAssigning says that a worker is about to stop.
+type StopAssigning struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Attempts that were assigned to it and will not begin on it.
+	Returned      []*AttemptID `protobuf:"bytes,1,rep,name=returned,proto3" json:"returned,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StopAssigning) Reset() {
+	*x = StopAssigning{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[139]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StopAssigning) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StopAssigning) ProtoMessage() {}
+
+func (x *StopAssigning) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[139]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StopAssigning.ProtoReflect.Descriptor instead.
+func (*StopAssigning) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{139}
+}
+
+func (x *StopAssigning) GetReturned() []*AttemptID {
+	if x != nil {
+		return x.Returned
+	}
+	return nil
+}
 
 type RegisterWorker struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -11524,7 +11588,7 @@ type RegisterWorker struct {
 
 func (x *RegisterWorker) Reset() {
 	*x = RegisterWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[139]
+	mi := &file_clusterpb_cluster_proto_msgTypes[140]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11536,7 +11600,7 @@ func (x *RegisterWorker) String() string {
 func (*RegisterWorker) ProtoMessage() {}
 
 func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[139]
+	mi := &file_clusterpb_cluster_proto_msgTypes[140]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11549,7 +11613,7 @@ func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterWorker.ProtoReflect.Descriptor instead.
 func (*RegisterWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{139}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{140}
 }
 
 func (x *RegisterWorker) GetProtocol() uint32 {
@@ -11640,7 +11704,7 @@ type OrchestrationCode struct {
 
 func (x *OrchestrationCode) Reset() {
 	*x = OrchestrationCode{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[140]
+	mi := &file_clusterpb_cluster_proto_msgTypes[141]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11652,7 +11716,7 @@ func (x *OrchestrationCode) String() string {
 func (*OrchestrationCode) ProtoMessage() {}
 
 func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[140]
+	mi := &file_clusterpb_cluster_proto_msgTypes[141]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11665,7 +11729,7 @@ func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCode.ProtoReflect.Descriptor instead.
 func (*OrchestrationCode) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{140}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{141}
 }
 
 func (x *OrchestrationCode) GetName() string {
@@ -11692,7 +11756,7 @@ type AttemptID struct {
 
 func (x *AttemptID) Reset() {
 	*x = AttemptID{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[141]
+	mi := &file_clusterpb_cluster_proto_msgTypes[142]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11704,7 +11768,7 @@ func (x *AttemptID) String() string {
 func (*AttemptID) ProtoMessage() {}
 
 func (x *AttemptID) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[141]
+	mi := &file_clusterpb_cluster_proto_msgTypes[142]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11717,7 +11781,7 @@ func (x *AttemptID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptID.ProtoReflect.Descriptor instead.
 func (*AttemptID) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{141}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{142}
 }
 
 func (x *AttemptID) GetRef() *journalpb.OperationRef {
@@ -11746,7 +11810,7 @@ type RunningAttempt struct {
 
 func (x *RunningAttempt) Reset() {
 	*x = RunningAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[142]
+	mi := &file_clusterpb_cluster_proto_msgTypes[143]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11758,7 +11822,7 @@ func (x *RunningAttempt) String() string {
 func (*RunningAttempt) ProtoMessage() {}
 
 func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[142]
+	mi := &file_clusterpb_cluster_proto_msgTypes[143]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11771,7 +11835,7 @@ func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningAttempt.ProtoReflect.Descriptor instead.
 func (*RunningAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{142}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{143}
 }
 
 func (x *RunningAttempt) GetAttempt() *AttemptID {
@@ -11805,7 +11869,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[143]
+	mi := &file_clusterpb_cluster_proto_msgTypes[144]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11817,7 +11881,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[143]
+	mi := &file_clusterpb_cluster_proto_msgTypes[144]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11830,7 +11894,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{143}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{144}
 }
 
 func (x *Heartbeat) GetAttempt() *AttemptID {
@@ -11863,7 +11927,7 @@ type AttemptResult struct {
 
 func (x *AttemptResult) Reset() {
 	*x = AttemptResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[144]
+	mi := &file_clusterpb_cluster_proto_msgTypes[145]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11875,7 +11939,7 @@ func (x *AttemptResult) String() string {
 func (*AttemptResult) ProtoMessage() {}
 
 func (x *AttemptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[144]
+	mi := &file_clusterpb_cluster_proto_msgTypes[145]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11888,7 +11952,7 @@ func (x *AttemptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptResult.ProtoReflect.Descriptor instead.
 func (*AttemptResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{144}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{145}
 }
 
 func (x *AttemptResult) GetAttempt() *AttemptID {
@@ -11941,7 +12005,7 @@ type ToWorker struct {
 
 func (x *ToWorker) Reset() {
 	*x = ToWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[145]
+	mi := &file_clusterpb_cluster_proto_msgTypes[146]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11953,7 +12017,7 @@ func (x *ToWorker) String() string {
 func (*ToWorker) ProtoMessage() {}
 
 func (x *ToWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[145]
+	mi := &file_clusterpb_cluster_proto_msgTypes[146]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11966,7 +12030,7 @@ func (x *ToWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToWorker.ProtoReflect.Descriptor instead.
 func (*ToWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{145}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{146}
 }
 
 func (x *ToWorker) GetMessage() isToWorker_Message {
@@ -12053,7 +12117,7 @@ type AssignAttempt struct {
 
 func (x *AssignAttempt) Reset() {
 	*x = AssignAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[146]
+	mi := &file_clusterpb_cluster_proto_msgTypes[147]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12065,7 +12129,7 @@ func (x *AssignAttempt) String() string {
 func (*AssignAttempt) ProtoMessage() {}
 
 func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[146]
+	mi := &file_clusterpb_cluster_proto_msgTypes[147]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12078,7 +12142,7 @@ func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignAttempt.ProtoReflect.Descriptor instead.
 func (*AssignAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{146}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{147}
 }
 
 func (x *AssignAttempt) GetAttempt() *AttemptID {
@@ -12169,7 +12233,7 @@ type CancelAttempt struct {
 
 func (x *CancelAttempt) Reset() {
 	*x = CancelAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[147]
+	mi := &file_clusterpb_cluster_proto_msgTypes[148]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12181,7 +12245,7 @@ func (x *CancelAttempt) String() string {
 func (*CancelAttempt) ProtoMessage() {}
 
 func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[147]
+	mi := &file_clusterpb_cluster_proto_msgTypes[148]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12194,7 +12258,7 @@ func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelAttempt.ProtoReflect.Descriptor instead.
 func (*CancelAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{147}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{148}
 }
 
 func (x *CancelAttempt) GetAttempt() *AttemptID {
@@ -13107,7 +13171,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05slots\x18\x06 \x01(\rR\x05slots\x12\x12\n" +
 	"\x04used\x18\a \x01(\rR\x04used\x12\x14\n" +
 	"\x05since\x18\b \x01(\x03R\x05since\x12!\n" +
-	"\flast_contact\x18\t \x01(\x03R\vlastContact\"\xd9\x02\n" +
+	"\flast_contact\x18\t \x01(\x03R\vlastContact\"\xa4\x03\n" +
 	"\n" +
 	"FromWorker\x12?\n" +
 	"\bregister\x18\x01 \x01(\v2!.tenuto.cluster.v1.RegisterWorkerH\x00R\bregister\x12L\n" +
@@ -13116,8 +13180,11 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"free_slots\x18\x03 \x01(\rH\x00R\tfreeSlots\x12<\n" +
 	"\theartbeat\x18\x04 \x01(\v2\x1c.tenuto.cluster.v1.HeartbeatH\x00R\theartbeat\x12:\n" +
 	"\x06result\x18\x05 \x01(\v2 .tenuto.cluster.v1.AttemptResultH\x00R\x06result\x12\x16\n" +
-	"\x05drain\x18\x06 \x01(\bH\x00R\x05drainB\t\n" +
-	"\amessage\"\xcf\x03\n" +
+	"\x05drain\x18\x06 \x01(\bH\x00R\x05drain\x12I\n" +
+	"\x0estop_assigning\x18\a \x01(\v2 .tenuto.cluster.v1.StopAssigningH\x00R\rstopAssigningB\t\n" +
+	"\amessage\"I\n" +
+	"\rStopAssigning\x128\n" +
+	"\breturned\x18\x01 \x03(\v2\x1c.tenuto.cluster.v1.AttemptIDR\breturned\"\xcf\x03\n" +
 	"\x0eRegisterWorker\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1e\n" +
@@ -13201,7 +13268,7 @@ func file_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 153)
+var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 154)
 var file_clusterpb_cluster_proto_goTypes = []any{
 	(ReusePolicy)(0),                  // 0: tenuto.cluster.v1.ReusePolicy
 	(CodeList)(0),                     // 1: tenuto.cluster.v1.CodeList
@@ -13347,36 +13414,37 @@ var file_clusterpb_cluster_proto_goTypes = []any{
 	(*ListWorkersResult)(nil),         // 141: tenuto.cluster.v1.ListWorkersResult
 	(*ConnectedWorker)(nil),           // 142: tenuto.cluster.v1.ConnectedWorker
 	(*FromWorker)(nil),                // 143: tenuto.cluster.v1.FromWorker
-	(*RegisterWorker)(nil),            // 144: tenuto.cluster.v1.RegisterWorker
-	(*OrchestrationCode)(nil),         // 145: tenuto.cluster.v1.OrchestrationCode
-	(*AttemptID)(nil),                 // 146: tenuto.cluster.v1.AttemptID
-	(*RunningAttempt)(nil),            // 147: tenuto.cluster.v1.RunningAttempt
-	(*Heartbeat)(nil),                 // 148: tenuto.cluster.v1.Heartbeat
-	(*AttemptResult)(nil),             // 149: tenuto.cluster.v1.AttemptResult
-	(*ToWorker)(nil),                  // 150: tenuto.cluster.v1.ToWorker
-	(*AssignAttempt)(nil),             // 151: tenuto.cluster.v1.AssignAttempt
-	(*CancelAttempt)(nil),             // 152: tenuto.cluster.v1.CancelAttempt
-	nil,                               // 153: tenuto.cluster.v1.StartRequest.TagsEntry
-	nil,                               // 154: tenuto.cluster.v1.ListRequest.TagsEntry
-	nil,                               // 155: tenuto.cluster.v1.ListRequest.AttributesEntry
-	nil,                               // 156: tenuto.cluster.v1.Status.TagsEntry
-	nil,                               // 157: tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	(*journalpb.Payload)(nil),         // 158: tenuto.journal.v1.Payload
-	(*journalpb.Header)(nil),          // 159: tenuto.journal.v1.Header
-	(*journalpb.RetryPolicy)(nil),     // 160: tenuto.journal.v1.RetryPolicy
-	(*journalpb.Error)(nil),           // 161: tenuto.journal.v1.Error
-	(*journalpb.ValueSet)(nil),        // 162: tenuto.journal.v1.ValueSet
-	(*journalpb.ActivityOptions)(nil), // 163: tenuto.journal.v1.ActivityOptions
-	(journalpb.MemberRole_Pin)(0),     // 164: tenuto.journal.v1.MemberRole.Pin
-	(*journalpb.OperationRef)(nil),    // 165: tenuto.journal.v1.OperationRef
-	(*journalpb.AttributeSet)(nil),    // 166: tenuto.journal.v1.AttributeSet
-	(*journalpb.Lineage)(nil),         // 167: tenuto.journal.v1.Lineage
-	(*journalpb.Operation)(nil),       // 168: tenuto.journal.v1.Operation
-	(*journalpb.PausedActivity)(nil),  // 169: tenuto.journal.v1.PausedActivity
-	(*journalpb.JoinToken)(nil),       // 170: tenuto.journal.v1.JoinToken
-	(*journalpb.Event)(nil),           // 171: tenuto.journal.v1.Event
-	(*journalpb.Instance)(nil),        // 172: tenuto.journal.v1.Instance
-	(*journalpb.BackupRecord)(nil),    // 173: tenuto.journal.v1.BackupRecord
+	(*StopAssigning)(nil),             // 144: tenuto.cluster.v1.StopAssigning
+	(*RegisterWorker)(nil),            // 145: tenuto.cluster.v1.RegisterWorker
+	(*OrchestrationCode)(nil),         // 146: tenuto.cluster.v1.OrchestrationCode
+	(*AttemptID)(nil),                 // 147: tenuto.cluster.v1.AttemptID
+	(*RunningAttempt)(nil),            // 148: tenuto.cluster.v1.RunningAttempt
+	(*Heartbeat)(nil),                 // 149: tenuto.cluster.v1.Heartbeat
+	(*AttemptResult)(nil),             // 150: tenuto.cluster.v1.AttemptResult
+	(*ToWorker)(nil),                  // 151: tenuto.cluster.v1.ToWorker
+	(*AssignAttempt)(nil),             // 152: tenuto.cluster.v1.AssignAttempt
+	(*CancelAttempt)(nil),             // 153: tenuto.cluster.v1.CancelAttempt
+	nil,                               // 154: tenuto.cluster.v1.StartRequest.TagsEntry
+	nil,                               // 155: tenuto.cluster.v1.ListRequest.TagsEntry
+	nil,                               // 156: tenuto.cluster.v1.ListRequest.AttributesEntry
+	nil,                               // 157: tenuto.cluster.v1.Status.TagsEntry
+	nil,                               // 158: tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	(*journalpb.Payload)(nil),         // 159: tenuto.journal.v1.Payload
+	(*journalpb.Header)(nil),          // 160: tenuto.journal.v1.Header
+	(*journalpb.RetryPolicy)(nil),     // 161: tenuto.journal.v1.RetryPolicy
+	(*journalpb.Error)(nil),           // 162: tenuto.journal.v1.Error
+	(*journalpb.ValueSet)(nil),        // 163: tenuto.journal.v1.ValueSet
+	(*journalpb.ActivityOptions)(nil), // 164: tenuto.journal.v1.ActivityOptions
+	(journalpb.MemberRole_Pin)(0),     // 165: tenuto.journal.v1.MemberRole.Pin
+	(*journalpb.OperationRef)(nil),    // 166: tenuto.journal.v1.OperationRef
+	(*journalpb.AttributeSet)(nil),    // 167: tenuto.journal.v1.AttributeSet
+	(*journalpb.Lineage)(nil),         // 168: tenuto.journal.v1.Lineage
+	(*journalpb.Operation)(nil),       // 169: tenuto.journal.v1.Operation
+	(*journalpb.PausedActivity)(nil),  // 170: tenuto.journal.v1.PausedActivity
+	(*journalpb.JoinToken)(nil),       // 171: tenuto.journal.v1.JoinToken
+	(*journalpb.Event)(nil),           // 172: tenuto.journal.v1.Event
+	(*journalpb.Instance)(nil),        // 173: tenuto.journal.v1.Instance
+	(*journalpb.BackupRecord)(nil),    // 174: tenuto.journal.v1.BackupRecord
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
 	6,   // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
@@ -13431,33 +13499,33 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	98,  // 49: tenuto.cluster.v1.Request.record_backup:type_name -> tenuto.cluster.v1.RecordBackupRequest
 	138, // 50: tenuto.cluster.v1.Request.check_worker:type_name -> tenuto.cluster.v1.CheckWorkerRequest
 	140, // 51: tenuto.cluster.v1.Request.list_workers:type_name -> tenuto.cluster.v1.ListWorkersRequest
-	158, // 52: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
-	153, // 53: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
+	159, // 52: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
+	154, // 53: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
 	0,   // 54: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
 	25,  // 55: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
-	159, // 56: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
-	160, // 57: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	160, // 56: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
+	161, // 57: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
 	17,  // 58: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
 	8,   // 59: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
 	6,   // 60: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
 	10,  // 61: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
 	28,  // 62: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
 	2,   // 63: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
-	154, // 64: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
-	155, // 65: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
+	155, // 64: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	156, // 65: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
 	13,  // 66: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
 	14,  // 67: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
-	158, // 68: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
-	158, // 69: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
-	161, // 70: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
-	158, // 71: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
-	159, // 72: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
-	161, // 73: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
-	162, // 74: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
+	159, // 68: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
+	159, // 69: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
+	162, // 70: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
+	159, // 71: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
+	160, // 72: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
+	162, // 73: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
+	163, // 74: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
 	23,  // 75: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
-	161, // 76: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
-	158, // 77: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	159, // 78: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
+	162, // 76: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
+	159, // 77: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	160, // 78: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
 	43,  // 79: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
 	48,  // 80: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
 	49,  // 81: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
@@ -13512,51 +13580,51 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	139, // 130: tenuto.cluster.v1.Response.check_worker:type_name -> tenuto.cluster.v1.CheckWorkerResult
 	141, // 131: tenuto.cluster.v1.Response.list_workers:type_name -> tenuto.cluster.v1.ListWorkersResult
 	3,   // 132: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
-	158, // 133: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
-	161, // 134: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
-	163, // 135: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
+	159, // 133: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
+	162, // 134: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
+	164, // 135: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
 	4,   // 136: tenuto.cluster.v1.CopyRequest.kind:type_name -> tenuto.cluster.v1.CopyRequest.Kind
-	158, // 137: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
-	164, // 138: tenuto.cluster.v1.SetRoleRequest.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
+	159, // 137: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
+	165, // 138: tenuto.cluster.v1.SetRoleRequest.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
 	52,  // 139: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
 	41,  // 140: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
 	47,  // 141: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
 	46,  // 142: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
-	161, // 143: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
+	162, // 143: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
 	45,  // 144: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
 	44,  // 145: tenuto.cluster.v1.Failure.copy_refusal:type_name -> tenuto.cluster.v1.CopyRefusal
 	18,  // 146: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
 	52,  // 147: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	158, // 148: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	161, // 149: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	159, // 148: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	162, // 149: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
 	53,  // 150: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	165, // 151: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	156, // 152: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	158, // 153: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
-	166, // 154: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	167, // 155: tenuto.cluster.v1.Status.lineage:type_name -> tenuto.journal.v1.Lineage
-	158, // 156: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
-	161, // 157: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	166, // 151: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	157, // 152: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	159, // 153: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
+	167, // 154: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	168, // 155: tenuto.cluster.v1.Status.lineage:type_name -> tenuto.journal.v1.Lineage
+	159, // 156: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	162, // 157: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
 	58,  // 158: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
-	168, // 159: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
-	169, // 160: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
+	169, // 159: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	170, // 160: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
 	52,  // 161: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
 	62,  // 162: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
 	64,  // 163: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
 	62,  // 164: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
 	67,  // 165: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
-	164, // 166: tenuto.cluster.v1.Member.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
-	170, // 167: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
+	165, // 166: tenuto.cluster.v1.Member.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
+	171, // 167: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
 	87,  // 168: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
-	171, // 169: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
-	165, // 170: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
+	172, // 169: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
+	166, // 170: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
 	89,  // 171: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
-	172, // 172: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
-	171, // 173: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
+	173, // 172: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
+	172, // 173: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
 	92,  // 174: tenuto.cluster.v1.BackupBegun.partitions:type_name -> tenuto.cluster.v1.BackupPartition
 	93,  // 175: tenuto.cluster.v1.BackupPartition.files:type_name -> tenuto.cluster.v1.BackupFile
-	173, // 176: tenuto.cluster.v1.RecordBackupRequest.outcome:type_name -> tenuto.journal.v1.BackupRecord
-	173, // 177: tenuto.cluster.v1.BackupReport.record:type_name -> tenuto.journal.v1.BackupRecord
+	174, // 176: tenuto.cluster.v1.RecordBackupRequest.outcome:type_name -> tenuto.journal.v1.BackupRecord
+	174, // 177: tenuto.cluster.v1.BackupReport.record:type_name -> tenuto.journal.v1.BackupRecord
 	107, // 178: tenuto.cluster.v1.RangeDigest.each:type_name -> tenuto.cluster.v1.InstanceDigest
 	110, // 179: tenuto.cluster.v1.EventHashes.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
 	119, // 180: tenuto.cluster.v1.VerifyStatus.differences:type_name -> tenuto.cluster.v1.Difference
@@ -13565,40 +13633,42 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	129, // 183: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
 	130, // 184: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
 	131, // 185: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
-	145, // 186: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	146, // 186: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
 	132, // 187: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
 	100, // 188: tenuto.cluster.v1.NodeReport.backup:type_name -> tenuto.cluster.v1.BackupReport
 	133, // 189: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
 	142, // 190: tenuto.cluster.v1.ListWorkersResult.workers:type_name -> tenuto.cluster.v1.ConnectedWorker
-	144, // 191: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
-	147, // 192: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
-	148, // 193: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
-	149, // 194: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	157, // 195: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	145, // 196: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	1,   // 197: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
-	165, // 198: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	146, // 199: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	146, // 200: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	158, // 201: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	146, // 202: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	158, // 203: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	161, // 204: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	158, // 205: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	151, // 206: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
-	152, // 207: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
-	146, // 208: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	146, // 209: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	158, // 210: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
-	161, // 211: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
-	158, // 212: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
-	159, // 213: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
-	146, // 214: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	215, // [215:215] is the sub-list for method output_type
-	215, // [215:215] is the sub-list for method input_type
-	215, // [215:215] is the sub-list for extension type_name
-	215, // [215:215] is the sub-list for extension extendee
-	0,   // [0:215] is the sub-list for field type_name
+	145, // 191: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
+	148, // 192: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
+	149, // 193: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
+	150, // 194: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	144, // 195: tenuto.cluster.v1.FromWorker.stop_assigning:type_name -> tenuto.cluster.v1.StopAssigning
+	147, // 196: tenuto.cluster.v1.StopAssigning.returned:type_name -> tenuto.cluster.v1.AttemptID
+	158, // 197: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	146, // 198: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	1,   // 199: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
+	166, // 200: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	147, // 201: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	147, // 202: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	159, // 203: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	147, // 204: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	159, // 205: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	162, // 206: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	159, // 207: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	152, // 208: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
+	153, // 209: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
+	147, // 210: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	147, // 211: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	159, // 212: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
+	162, // 213: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
+	159, // 214: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
+	160, // 215: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
+	147, // 216: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	217, // [217:217] is the sub-list for method output_type
+	217, // [217:217] is the sub-list for method input_type
+	217, // [217:217] is the sub-list for extension type_name
+	217, // [217:217] is the sub-list for extension extendee
+	0,   // [0:217] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }
@@ -13723,8 +13793,9 @@ func file_clusterpb_cluster_proto_init() {
 		(*FromWorker_Heartbeat)(nil),
 		(*FromWorker_Result)(nil),
 		(*FromWorker_Drain)(nil),
+		(*FromWorker_StopAssigning)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[145].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[146].OneofWrappers = []any{
 		(*ToWorker_AssignAttempt)(nil),
 		(*ToWorker_CancelAttempt)(nil),
 		(*ToWorker_Ack)(nil),
@@ -13735,7 +13806,7 @@ func file_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_clusterpb_cluster_proto_rawDesc), len(file_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   153,
+			NumMessages:   154,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
