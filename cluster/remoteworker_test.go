@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -164,22 +165,7 @@ func TestRemoteWorker_ResultsReachNextLeader(t *testing.T) {
 	if _, err := run.Wait(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
-	history, err := nodesExcept(nodes, leader)[0].Client().History(testContext(t), "m")
-	if err != nil {
-		t.Fatal(err)
-	}
-	completed := make(map[uint64]int)
-	for _, event := range history.Events {
-		if event.Type == "ActivityCompleted" {
-			completed[event.SourceEventID]++
-			if event.Attempts() != 1 || completed[event.SourceEventID] > 1 {
-				t.Errorf("event %d: %d attempts, completion %d", event.EventID, event.Attempts(), completed[event.SourceEventID])
-			}
-		}
-	}
-	if len(completed) != 8 {
-		t.Errorf("%d activities are completed, want 8", len(completed))
-	}
+	checkCompletedOnce(t, nodesExcept(nodes, leader)[0].Client(), "m", 8)
 }
 
 // Attempts that DrainTimeout cancels begin at once on another worker, under the same numbers.
@@ -246,6 +232,70 @@ func TestRemoteWorker_DrainsOnClose(t *testing.T) {
 	}
 }
 
+// After kill -9 of a worker's process its attempts begin on another, under the same numbers, and each
+// activity is completed once.
+func TestRemoteWorker_ProcessIsKilled(t *testing.T) {
+	checkGoroutineLeaks(t)
+	peers := loopbackPeers(t, 3)
+	var nodes []*Node
+	var addresses []string
+	for i, peer := range peers {
+		config := peerConfig(t, peers, i, newAttemptRecorder().definitions("node")[1:]...)
+		config.Partitions = 1
+		nodes, addresses = append(nodes, startNode(t, config)), append(addresses, peer.Address)
+	}
+	first := startNodeProcess(t, nodeProcessConfig{NodeID: "first", WorkerOf: addresses})
+	second := startNodeProcess(t, nodeProcessConfig{NodeID: "second", WorkerOf: addresses})
+	client := nodes[0].Client()
+	awaitWorkers(t, client, 2)
+	run, err := StartRun(testContext(t), client, manyActivities, "m", 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := make(map[string]string) // by event_id: where its attempt began last
+	for range 4 {
+		begun[first.awaitLine("begin")] = "first"
+		begun[second.awaitLine("begin")] = "second"
+	}
+	first.kill()
+	second.send("release")
+	for range 4 {
+		id := second.awaitLine("begin")
+		if begun[id] != "first" {
+			t.Errorf("activity %s, which ran on %q, begins again", id, begun[id])
+		}
+		begun[id] = "second"
+	}
+	where, err := run.Wait(testContext(t))
+	if err != nil || strings.Join(slices.Compact(where), " ") != "second" || len(begun) != 8 {
+		t.Errorf("%d activities ran on %v, %v", len(begun), where, err)
+	}
+	checkCompletedOnce(t, client, "m", 8)
+	awaitWorkers(t, client, 1)
+}
+
+// checkCompletedOnce checks that an instance has n activities, each with one completion of its first
+// attempt.
+func checkCompletedOnce(t *testing.T, client *Client, id string, n int) {
+	t.Helper()
+	history, err := client.History(testContext(t), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	completed := make(map[uint64]int)
+	for _, event := range history.Events {
+		if event.Type == "ActivityCompleted" {
+			completed[event.SourceEventID]++
+			if event.Attempts() != 1 || completed[event.SourceEventID] > 1 {
+				t.Errorf("event %d: %d attempts, completion %d", event.EventID, event.Attempts(), completed[event.SourceEventID])
+			}
+		}
+	}
+	if len(completed) != n {
+		t.Errorf("%d activities are completed, want %d", len(completed), n)
+	}
+}
+
 // Activities with a tag run on workers that serve it. Limits hold for each worker.
 func TestRemoteWorker_TagsAndLimits(t *testing.T) {
 	checkGoroutineLeaks(t)
@@ -277,10 +327,7 @@ func TestRemoteWorker_TagsAndLimits(t *testing.T) {
 func TestRemoteWorker_Hundred(t *testing.T) {
 	skipIfShort(t)
 	checkGoroutineLeaks(t)
-	workers := 120
-	if raceEnabled {
-		workers = 20 // all in this process
-	}
+	const workers = 120 // all in this process
 	w := newAttemptRecorder()
 	node := startNode(t, Config{InMemory: true, Listen: loopbackPeers(t, 1)[0].Address, Partitions: 1, Definitions: w.definitions("leader")[1:]})
 	var dialing sync.WaitGroup
